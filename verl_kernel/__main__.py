@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m verl_kernel` is `verl-kernel`."""
+"""Run the command line of `verl-kernel` as `python -m verl_kernel`."""
 
 from verl_kernel.cli import app
 

@@ -2,7 +2,7 @@
 """The exception tree of this package.
 
 Every class can be pickled (Ray ships exceptions between processes) and takes one sentence that names
-the key or the file at fault and the remedy. A candidate's failure is never an exception: it is an
+the faulty key or file and the remedy. A candidate's failure is never an exception: it is an
 `EvalResult` with a status.
 """
 
@@ -40,7 +40,7 @@ class InfraError(VerlKernelError, RuntimeError):
 
 
 class EndpointError(VerlKernelError, RuntimeError):
-    """A model's endpoint does not answer, or no more."""
+    """A model endpoint is unreachable or has stopped answering."""
 
 
 class StorageError(VerlKernelError, RuntimeError):
@@ -48,7 +48,7 @@ class StorageError(VerlKernelError, RuntimeError):
 
 
 def cannot_load(exc: ImportError) -> str:
-    """The sentence for a package that is missing or whose files are damaged."""
+    """Return the sentence for a package that is missing or whose files are damaged."""
     return (
         f"a package cannot be loaded ({exc}): `make env` mends the environment of a checkout, elsewhere install that "
         "package anew"

@@ -14,16 +14,17 @@ from typing import Any
 
 @contextmanager
 def replacing(path: Path, *, is_shared: bool = False) -> Iterator[Path]:
-    """Yield a file beside `path` to write into, which takes the place of `path` once the block has ended well.
+    """Yield a file next to `path` to write into, which replaces `path` once the block has ended without an error.
 
-    A reader finds the old file or the whole new one, and the old one stays where the disk has no room for both.
+    A reader finds the old file or the whole new one, and the old one stays if the disk is full.
 
     Args:
         path: the file that is wanted, in a folder that exists.
-        is_shared: whether several processes may write it at once: each then has a file of its own, for its user only.
+        is_shared: whether several processes may write it at once: then each has a separate file, which only its user
+            may read.
 
     Raises:
-        OSError: the file beside it cannot be made, or cannot take the place.
+        OSError: the new file cannot be made, or cannot replace `path`.
     """
     part = path.with_name(f"{path.name}.part")
     if is_shared:
@@ -34,13 +35,13 @@ def replacing(path: Path, *, is_shared: bool = False) -> Iterator[Path]:
         yield part
         part.replace(path)
     finally:
-        # The reason why the block failed is worth more than that of a file that cannot be removed.
+        # A failure to remove the file must not hide the error of the block.
         with suppress(OSError):
             part.unlink()
 
 
 def read_objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a file that has one a line; other lines, as a killed writer leaves them, are left out.
+    """Yield the JSON objects of a file with one object per line; skip other lines, which a killed writer may leave.
 
     Raises:
         OSError: the file cannot be read.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Base of the groups of options: frozen dataclasses whose annotations pydantic checks.
 
-An annotation says all that holds for a value by itself: its type, `Literal` for words, `Interval` for numbers, and
-where these say too little, a string in `Annotated` with what the value must be. What holds between values stands in
-`__post_init__`. pydantic is imported when a first group is made: processes that only name the types do without it.
+An annotation states all conditions on a single value: its type, `Literal` for words, `Interval` for numbers, and if
+these do not suffice, a string in `Annotated` that describes the value. `__post_init__` checks conditions between
+values. pydantic is imported when the first group is created: processes that only name the types do not need it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OptionGroup:
     LEFT_OPEN: ClassVar[tuple[str, ...]] = ()
     """Keys that our recipes hold as null: what they are then is decided where the node is read."""
     CONSTANTS: ClassVar[Mapping[str, float]] = {}
-    """Keys of earlier releases that nobody could choose better, and what they are for good."""
+    """Keys of earlier releases that are now constants, with their values."""
 
     def __post_init__(self) -> None:
         for key, value in list(vars(self).items()):
@@ -78,7 +78,7 @@ def checked(key: str, value: Any, hint: Any) -> Any:
     """Check a value by its annotation; lists become tuples.
 
     Raises:
-        ConfigError: it is not what the annotation asks for, or not finite; the message names the key.
+        ConfigError: the value does not match the annotation, or not finite; the message names the key.
     """
     from pydantic import ValidationError
 
@@ -90,10 +90,10 @@ def checked(key: str, value: Any, hint: Any) -> Any:
 
 
 def as_mapping(name: str, node: Any, known: Iterable[str]) -> dict[str, Any]:
-    """The keys and values of a node; none where it is null.
+    """Return the keys and values of a node; empty if it is null.
 
     Raises:
-        ConfigError: it is a value or a list where keys are expected.
+        ConfigError: the node is a value or a list instead of a mapping.
     """
     if node is None:
         return {}
@@ -104,9 +104,9 @@ def as_mapping(name: str, node: Any, known: Iterable[str]) -> dict[str, Any]:
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Ask whether the one known name that is nearer to a misspelt one than all others was meant; text, or nothing.
+    """Return a question whether the known name nearest to a misspelt one was meant; empty if none is clearly nearest.
 
-    Equally near names (`sm_80` and `sm_90` to `sm_70`) say nothing that the list of all, which follows, does not.
+    The error lists all known names anyway, so equally near names (`sm_80` and `sm_90` to `sm_70`) add nothing.
     """
     ratios = {each: difflib.SequenceMatcher(None, str(name).lower(), each.lower()).ratio() for each in map(str, known)}
     best = max(ratios.values(), default=0.0)
@@ -115,13 +115,13 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def in_words(value: Any) -> str:
-    """A value as a configuration writes it."""
+    """Return a value as a configuration writes it."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 @functools.cache
 def _rule(hint: Any) -> tuple[Any, str, tuple[str, ...]]:
-    """What checks a value by its annotation; what the value must be, in words; the words that it may be."""
+    """Return the check of an annotation's values, their description in words, and the allowed words."""
     from pydantic import ConfigDict, TypeAdapter
 
     words = next((get_args(arm) for arm in (hint, *get_args(hint)) if get_origin(arm) is Literal), ())
@@ -129,12 +129,12 @@ def _rule(hint: Any) -> tuple[Any, str, tuple[str, ...]]:
 
 
 def is_constant(value: float) -> str:
-    """Say of a key that it is none any more."""
+    """Return the message about a former option that is now a constant."""
     return f"is a constant now, {value:g}: remove the key"
 
 
 def option_names(kind: type[OptionGroup]) -> tuple[str, ...]:
-    """The keys of a group, in order."""
+    """Return the keys of a group, in order."""
     return tuple(field.name for field in fields(kind))
 
 
@@ -147,7 +147,7 @@ def refuse_unknown(node: str, given: Iterable[Any], known: Iterable[str]) -> Non
 
 
 def wanted(hint: Any) -> str:
-    """Say what a value must be by its annotation, in words."""
+    """Return in words what a value with this annotation must be."""
     if type(None) in get_args(hint):
         (hint,) = (arm for arm in get_args(hint) if arm is not type(None))
         return f"{wanted(hint)}, or null"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys of verl that recipes set or checks read, with what each may hold, and the reader that all checks use.
+"""The keys of verl that recipes set or checks read, with their types, and the reader that all checks use.
 
-verl itself looks at most of them only when it needs them, with Ray, vLLM and a batch of rollouts already there. Names
-that verl looks up in a registry are text here; `preflight.names` compares them with the registries.
+verl itself reads most of them only when it needs them, after Ray, vLLM and a batch of rollouts. Names that verl looks
+up in a registry are plain text here; `preflight.names` compares them with the registries.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ KEYS: dict[str, Any] = {
         include_dashboard=bool | None,
     ),
 }
-"""What each may hold, as in `OptionGroup`. A key that a configuration leaves out altogether is verl's default."""
+"""Types of the values, as in `OptionGroup`. A key that a configuration leaves out has verl's default."""
 
 _EMPTY_IF_NULL = (
     "kernelgym",
@@ -230,10 +230,10 @@ _LEFT_OUT = object()
 
 
 def check_keys(config: DictConfig) -> None:
-    """What is given of `KEYS` is what they may hold, and all references lead to something.
+    """Check that the given values of `KEYS` have their types, and that all references resolve.
 
     Raises:
-        ConfigError: it is not, or one does not.
+        ConfigError: a value has another type, or a reference does not resolve.
     """
     for key in KEYS:
         if (value := _descend(config, key)) is not _LEFT_OUT:
@@ -244,19 +244,19 @@ def check_keys(config: DictConfig) -> None:
 
 
 def read(config: DictConfig, key: str) -> Any:
-    """The value of a key, which is one of `KEYS`.
+    """Return the value of a key in `KEYS`.
 
     Raises:
-        ConfigError: it is none that the key may hold, or a node above it holds no keys; the message names it.
+        ConfigError: the value has another type, or a node above it is not a mapping; the message names the key.
     """
     return checked(key, find(config, key), KEYS[key])
 
 
 def find(config: DictConfig, key: str) -> Any:
-    """The value or node of any key, plain and with its references resolved; None where it is left out.
+    """Return the value or node of any key, plain and with its references resolved; None if it is left out.
 
     Raises:
-        ConfigError: a node above it holds no keys, or a value is left open or refers to nothing.
+        ConfigError: a node above it is not a mapping, or a value is missing (`???`) or refers to nothing.
     """
     value = _descend(config, key)
     return None if value is _LEFT_OUT else _plain(value, key)
@@ -270,7 +270,7 @@ def _descend(config: DictConfig, key: str) -> Any:
             if node is None and above in _EMPTY_IF_NULL:
                 return _LEFT_OUT
             raise ConfigError(f"{above} is {in_words(node)}; it must hold keys, such as {above}.{name}")
-        if name not in tuple(node):  # `in node` denies what is left open
+        if name not in tuple(node):  # `in node` is false for a missing value (`???`)
             return _LEFT_OUT
         above = f"{above}.{name}" if above else name
         node = _value(node, name, above)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of verl that differ between the release we support and its other versions: looked for here and nowhere else."""
+"""Names of verl that differ between the supported release and its other versions; no other module looks them up."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ACES: which of many tests tell candidates apart, from a table of candidates and tests alone.
+"""ACES: find out which of many tests tell candidates apart, from a table of candidates and tests alone.
 
-`outcome_table` makes the table of what the gym said, `weights` gives each test a weight, `scores` each candidate a
-score, `select` the candidates to keep, `report` the facts of each test. Source: arXiv 2604.03922. It never sees what
-is right: where most candidates share a fault it prefers that fault, so it ranks what a reference has judged and
-replaces no reference.
+`outcome_table` makes the table from the gym's outcomes, `weights` gives each test a weight, `scores` gives each
+candidate a score, `select` chooses the candidates to keep, and `report` lists the facts of each test. Source: arXiv
+2604.03922. ACES never sees the right answer: where most candidates share a fault, it prefers that fault. So it ranks
+candidates that a reference has already judged, and does not replace a reference.
 """
 
 from verl_kernel.aces.selection import scores, select

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many of a number of runs each kind of test gets, and how many rejections that is expected to keep.
+"""Spread a number of runs over kinds of tests, and predict how many candidates these tests reject.
 
-Tests of one kind differ only by what was drawn at random. A test with fixed numbers could be learnt by heart, so what
-is chosen is a kind, and its numbers are drawn anew.
+Tests of one kind differ only in their random draws. A candidate could memorise a test with fixed numbers, so ACES
+chooses a kind, and the numbers are drawn freshly for every run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def allocate(weights: ArrayLike, kinds: Sequence[str], total: int) -> dict[str, 
     """Spread `total` runs over kinds: one to each, the rest by their tests' weights (largest remainders).
 
     Args:
-        weights: (m,), none negative.
+        weights: (m,), all at least 0.
         kinds: (m,), the kind of each test.
         total: runs, at least one for each kind.
 
@@ -43,13 +43,13 @@ def allocate(weights: ArrayLike, kinds: Sequence[str], total: int) -> dict[str, 
 def expected_rejections(
     matrix: ArrayLike, kinds: Sequence[str], counts: Mapping[str, int], mask: ArrayLike | None = None
 ) -> float:
-    """How many candidates fail at least one of so many fresh tests of each kind, on average.
+    """Return how many candidates fail at least one of `counts` fresh tests of each kind, on average.
 
     Args:
-        matrix: (n, m), as in `weights`; a candidate's pass rates by kind are taken from it.
+        matrix: (n, m), as in `weights`; each candidate's pass rates by kind come from it.
         kinds: (m,), the kind of each test.
         counts: tests of each kind.
-        mask: (n, m), as in `weights`; a kind that a candidate was never run on counts as passed.
+        mask: (n, m), as in `weights`; a kind on which a candidate was never run counts as passed.
     """
     table, label = Table.read(matrix, mask), np.asarray(kinds)
     passes = np.ones(table.passed.shape[0])

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """ACES-O: weights that maximise agreement with each other (arXiv 2604.03922).
 
-J(w) = sum_j w_j (A_j(w) - 1/2), where A_j is the LOO-AUC with a logistic function of (gap / temperature) in place of
-the step. Temperature, optimiser and steps are choices of this package: temperature .05, w = softmax(theta), and theta
-moves along dJ/dw only if J rises, by twice as much after a step that was taken and half as much after one that was not.
+J(w) = sum_j w_j (A_j(w) - 1/2), where A_j is the LOO-AUC with the step replaced by a logistic function of
+(gap / temperature). Temperature, optimiser and steps are choices of this package: temperature .05, w = softmax(theta),
+and theta moves along dJ/dw only if J rises. The step size doubles after an accepted step and halves after a rejected
+one.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from verl_kernel.aces.table import Floats, Table
 _FIRST_STEP, _LEAST_STEP = 1.0, 1e-6
 _LEAST_GAIN = 1e-9
 _FLOOR = 1e-3
-"""Share of the uniform weights in every start: a softmax never leaves 0."""
+"""Share of the uniform weights mixed into every start: a softmax cannot leave a weight of 0."""
 
 
 @dataclass(frozen=True)
 class Ascent:
-    """Where it ended, and J at the start and after each accepted step."""
+    """The weights at the end of the climb, and J at the start and after each accepted step."""
 
     weights: Floats
     objective: tuple[float, ...]
 
 
 def ascend(table: Table, start: Floats, temperature: float = 0.05, steps: int = 60) -> Ascent:
-    """Climb from `start` (m,), a point of the simplex; a single test keeps its weight.
+    """Climb from `start` (m,), a point of the simplex. A single test keeps its weight.
 
     Args:
         table: tests that each tell some candidates apart.
         start: weights of the tests.
-        temperature: of the logistic function, on scores between 0 and 1.
-        steps: most steps tried, accepted or not.
+        temperature: temperature of the logistic function, on scores between 0 and 1.
+        steps: largest number of steps tried, accepted or not.
     """
     theta = np.log((1 - _FLOOR) * start / start.sum() + _FLOOR / start.size)
     weights = _softmax(theta)
@@ -59,7 +60,7 @@ def ascend(table: Table, start: Floats, temperature: float = 0.05, steps: int = 
 
 
 def objective(table: Table, weights: Floats, temperature: float) -> tuple[float, Floats]:
-    """J and its gradient (m,) by the weights, each test's own weight held out of its scores."""
+    """Return J and its gradient (m,) with respect to the weights; each test's own weight is left out of its scores."""
     gap, value, slope = gaps(table, weights), 0.0, np.zeros(weights.size)
     passed, ran = table.passed.astype(float), table.ran.astype(float)
     for test in np.flatnonzero(table.is_informative):

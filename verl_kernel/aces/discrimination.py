@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How well a test agrees with all the others on who is better: leave-one-out AUC (arXiv 2604.03922).
+"""How well a test agrees with all other tests on which candidates are better: leave-one-out AUC (arXiv 2604.03922).
 
-Without a column j the candidates have the scores s = sum over l != j of w_l B_l. Its LOO-AUC is the probability that a
-candidate which passes j has a higher score than one which fails it, ties counting one half.
+Without column j, a candidate i has the score s_i = sum over l != j of w_l B_il. The LOO-AUC of j is the probability
+that a candidate which passes j has a higher score than one which fails it; ties count one half.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from verl_kernel.aces.table import Floats, Table
 
 _TIE = 1e-12
-"""Scores this close, relative to the sum of weights, differ by rounding only."""
+"""Scores that differ by less than this, relative to the sum of weights, differ only by rounding."""
 
 
 @dataclass(frozen=True)
@@ -23,20 +23,20 @@ class Discrimination:
 
     pass_rate: Floats
     auc: Floats
-    """LOO-AUC; one half where all candidates pass or all fail, so that nothing can be said."""
+    """LOO-AUC; one half where all candidates pass or all fail, which tells nothing."""
     quality: Floats
     """p (1 - p) (auc - 1/2): expected above 0 if P(pass | right) > P(pass | wrong), where most tests are good."""
 
 
 def gaps(table: Table, weights: Floats) -> Floats:
-    """(n, n): score of candidate i less that of k, by the tests that both were run on."""
+    """Return (n, n): the score of candidate i minus that of k, over the tests that both were run on."""
     ran = table.ran.astype(float)
     earned = (table.passed * weights) @ ran.T
     return np.asarray(earned - earned.T)
 
 
 def discrimination(table: Table, weights: Floats) -> Discrimination:
-    """The facts of all tests, identical columns included, for scores with these weights (m,)."""
+    """Return the facts of all tests, identical columns included, for scores with these weights (m,)."""
     gap, tie = gaps(table, weights), _TIE * max(float(np.abs(weights).sum()), 1e-300)
     tests = range(table.passed.shape[1])
     edge = np.array([_edge(table, gap, float(weights[test]), test, tie) for test in tests])
@@ -46,7 +46,7 @@ def discrimination(table: Table, weights: Floats) -> Discrimination:
 
 
 def _edge(table: Table, gap: Floats, weight: float, test: int, tie: float) -> float:
-    """LOO-AUC less one half."""
+    """Return the LOO-AUC minus one half."""
     better = np.flatnonzero(table.passed[:, test])
     worse = np.flatnonzero(table.ran[:, test] & ~table.passed[:, test])
     if not (better.size and worse.size):

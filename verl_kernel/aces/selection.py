@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of candidates, and which of them to keep."""
+"""Scores of candidates, and the choice of those to keep."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from verl_kernel.aces.weighting import Weights, weights
 from verl_kernel.errors import DataError
 
 _DIGITS = 9
-"""Scores that agree so far are equal, and the faster candidate goes first."""
+"""Scores that differ by less than this are equal, and the faster candidate comes first."""
 
 
 def scores(matrix: ArrayLike, weights: Weights | ArrayLike, mask: ArrayLike | None = None) -> Floats:
     """Score each candidate, (n,): the sum of the weights of the tests it passed.
 
-    With a mask the sum is taken over the tests that a candidate was run on and enlarged by the share that is missing; a
-    candidate that was run on none has 0.
+    With a mask, the sum covers the tests that a candidate was run on and is scaled up for the missing weight. A
+    candidate that was run on no test scores 0.
 
     Args:
         matrix: (n, m), as in `weights`.
@@ -49,19 +49,19 @@ def select(
     mask: ArrayLike | None = None,
     prior: ArrayLike | None = None,
 ) -> list[int]:
-    """Choose at most `k` candidates: of those that the reference passes the best score, then the higher speed.
+    """Choose at most `k` candidates: among those that pass, by score and then by speed.
 
     Args:
-        matrix: (n, m), as in `weights`; candidates that do not pass belong in it too, they tell tests apart.
-        speed: (n,) speedups; None where unknown, which comes last.
+        matrix: (n, m), as in `weights`; includes the candidates that do not pass, because they help to weigh the tests.
+        speed: (n,) speedups; None where unknown, which sorts last.
         k: how many to choose.
-        passed: (n,) verdicts of the reference; who failed is never chosen. None if all passed.
-        method: as in `weights`, likewise the next two.
-        mask: where a cell was never run.
-        prior: of tests.
+        passed: (n,) verdicts of the reference; a failed candidate is never chosen. None if all passed.
+        method: as in `weights`.
+        mask: as in `weights`.
+        prior: as in `weights`.
 
     Returns:
-        Rows, the best first; the lower row goes first where all is equal. Empty if none passed.
+        Row numbers, the best first; equal candidates in the order of their rows. Empty if none passed.
 
     Raises:
         DataError: shapes do not fit.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ACES found out about each test, as plain data."""
+"""The facts that ACES finds about each test, as plain data."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from verl_kernel.aces.weighting import weights
 def report(
     matrix: ArrayLike, method: str = "c", mask: ArrayLike | None = None, prior: ArrayLike | None = None
 ) -> dict[str, Any]:
-    """Facts of a table and of each of its tests; holds numbers, strings and lists only, so JSON takes it.
+    """Return facts of a table and of each of its tests, as numbers, strings and lists only, so that JSON can hold them.
 
-    A test is of one of five kinds: `all_pass` and `all_fail` tell nobody apart; `agrees`, `neutral` and `backwards`
-    have a LOO-AUC above, at or below one half against the other tests, identical ones counted once. A test that is
-    `backwards` need not be wrong: one that alone rejects candidates which pass all others looks so too.
+    A test is of one of five kinds: `all_pass` and `all_fail` tell no candidates apart; `agrees`, `neutral` and
+    `backwards` have a LOO-AUC above, at or below one half against the other tests, identical ones counted once. A test
+    that is `backwards` need not be wrong: a test that alone rejects candidates which pass all others looks the same.
 
     Args:
-        matrix: (n, m), as in `weights`, likewise the rest.
-        method: "c" or "o".
-        mask: where a cell was never run.
-        prior: of tests.
+        matrix: (n, m), as in `weights`.
+        method: as in `weights`.
+        mask: as in `weights`.
+        prior: as in `weights`.
 
     Raises:
         DataError: shapes do not fit, or a value is not of its kind.

@@ -26,14 +26,14 @@ class Table:
 
     @classmethod
     def read(cls, matrix: ArrayLike, mask: ArrayLike | None = None) -> Table:
-        """Check and take over a table.
+        """Check a table and keep it.
 
         Args:
             matrix: (n, m) of 0 and 1 (or booleans); 1 where the candidate passed the test.
             mask: (n, m); false where the pair was never run. None if all were.
 
         Raises:
-            DataError: another shape or other values.
+            DataError: the table has another shape or other values.
         """
         given = np.asarray(matrix)
         if given.ndim != 2 or 0 in given.shape:
@@ -51,16 +51,16 @@ class Table:
 
     @property
     def is_informative(self) -> Flags:
-        """(m,): whether at least one candidate passed the test and at least one failed it."""
+        """Return (m,): whether at least one candidate passed the test and at least one failed it."""
         return np.asarray(self.passed.any(0) & (self.ran & ~self.passed).any(0))
 
     def columns(self, chosen: Any) -> Table:
-        """The table of these tests only."""
+        """Return the table reduced to these tests."""
         return Table(self.passed[:, chosen], self.ran[:, chosen])
 
 
 def outcome_table(rows: Sequence[Sequence[str | None]]) -> tuple[list[list[bool]], list[list[bool]]]:
-    """The matrix and the mask of what `Judge.survey` said of candidates: `ok` passed, None was never run."""
+    """Return matrix and mask of the outcomes of `Judge.survey`: `ok` counts as passed, None as never run."""
     passed = [[outcome == "ok" for outcome in row] for row in rows]
     return passed, [[outcome is not None for outcome in row] for row in rows]
 
@@ -70,13 +70,13 @@ class Groups:
     """Tests with identical columns, which count once however often they are repeated."""
 
     first: NDArray[np.intp]
-    """(g,): of each group the first column."""
+    """(g,): the first column of each group."""
     number: NDArray[np.intp]
     """(m,): the group of each column."""
 
     @classmethod
     def find(cls, table: Table) -> Groups:
-        """Group the columns of a table; groups are in the order of their first columns."""
+        """Group the columns of a table; groups come in the order of their first columns."""
         both = np.concatenate([table.passed, table.ran])
         _, first, number = np.unique(both, axis=1, return_index=True, return_inverse=True)
         order = np.argsort(first)
@@ -84,9 +84,9 @@ class Groups:
 
     @property
     def sizes(self) -> NDArray[np.intp]:
-        """(g,): columns of each group."""
+        """Return (g,): the number of columns in each group."""
         return np.bincount(self.number)
 
     def spread(self, values: Floats) -> Floats:
-        """(m,): the value of each group in equal parts to its columns."""
+        """Return (m,): the value of each group, divided equally among its columns."""
         return (values / self.sizes)[self.number]

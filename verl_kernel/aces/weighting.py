@@ -18,14 +18,14 @@ _STARTS = ("c", "uniform")
 
 @dataclass(frozen=True)
 class Weights:
-    """What each test counts."""
+    """The weights of tests."""
 
     values: Floats
-    """(m,), none negative, sum 1. Tests with identical columns share the weight of one."""
+    """(m,), all at least 0, sum 1. Tests with identical columns share the weight of one."""
     degenerate: bool
     """Whether no test agrees with the others; then `values` is uniform over all tests, which is majority voting."""
     objective: tuple[float, ...] = ()
-    """For method "o", J at the start and after each accepted step."""
+    """J at the start and after each accepted step of method "o"."""
 
 
 def weights(
@@ -38,21 +38,21 @@ def weights(
     temperature: float = 0.05,
     steps: int = 60,
 ) -> Weights:
-    """Weigh tests by how well they agree with the others on who is better.
+    """Weigh tests by how well they agree with the others on which candidates are better.
 
     Tests that all candidates pass, or all fail, get 0 and change nothing; identical columns are weighed as one. With
-    method "c" a weight is max(0, p (1 - p) (LOO-AUC - 1/2)), brought to sum 1; with "o" it maximises J (`ascent`).
-    Where no test is left with a weight (or J is not above 0), the answer is uniform and marked `degenerate`.
+    method "c" a weight is max(0, p (1 - p) (LOO-AUC - 1/2)), normalised to sum 1; with "o" it maximises J (`ascent`).
+    If no test has a weight left (or J is not above 0), the weights are uniform and marked `degenerate`.
 
     Args:
         matrix: (n, m), candidates by tests; 1 for passed, 0 for failed, crashed or out of time.
         method: "c" or "o".
-        mask: (n, m); false where a candidate was never run on a test. A pair of candidates is compared by the tests
-            that both were run on.
-        prior: (m,), what tests count in the scores of "c"; ones by default. Of identical columns the largest holds.
+        mask: (n, m); false where a candidate was never run on a test. A pair of candidates is compared on the
+            tests that both were run on.
+        prior: (m,), the tests' weights in the scores of "c"; ones by default. Identical columns take their largest one.
         init: start of "o": "c" (its weights), "uniform", or weights (m,).
-        temperature: of the logistic function in "o".
-        steps: most steps tried in "o".
+        temperature: temperature of the logistic function in "o".
+        steps: largest number of steps tried in "o".
 
     Raises:
         DataError: shapes do not fit, or a value is not of its kind.

@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from verl_kernel.errors import ConfigError
 
 _HALVINGS = 100
-"""Bisection steps: more than a double has bits."""
+"""Bisection steps: more than a double has bits, so more steps could not change the result."""
 
 
 def budgets(shares: Sequence[float], total: int, low: int, high: int, epsilon: float) -> list[int]:
     """Share `total` rollouts among prompts in proportion to 1 / sqrt(p + epsilon), each within [low, high].
 
-    Prompts that hit a limit keep it, and the others share what is left, still in proportion. The real numbers are
-    rounded down, and those with the largest remainders get one more, the earlier first, until the total is exact.
+    Prompts that hit a limit get that limit, and the others share the rest, still in proportion. The real numbers are
+    rounded down, and the largest remainders are rounded up, the earlier first, until the total is exact.
 
     Args:
         shares: pass rate p of each prompt, in [0, 1].
         total: rollouts of all prompts together.
-        low: least number of a prompt.
-        high: largest number of a prompt.
+        low: smallest budget of a prompt.
+        high: largest budget of a prompt.
         epsilon: above 0.
 
     Raises:
@@ -44,7 +44,7 @@ def budgets(shares: Sequence[float], total: int, low: int, high: int, epsilon: f
 
 
 def _filled(weights: Sequence[float], total: int, low: int, high: int) -> list[float]:
-    """`clip(level * weight, low, high)` at the level where they sum up to the total."""
+    """Return `clip(level * weight, low, high)` at the level where these sum up to the total."""
     below, above = 0.0, high / min(weights)
     for _ in range(_HALVINGS):
         level = (below + above) / 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file of what `counts` was told, so that a resumed run knows the pass rates: a JSON object per sampled batch.
+"""A log of all that was counted by `counts`, so that a resumed run knows the pass rates: a JSON object per batch.
 
 Fields: `step`, and `found` with the number of rollouts and of positive ones by prompt.
 """
@@ -14,10 +14,10 @@ from verl_kernel.adaptive.counts import Counts
 
 
 class CountLog:
-    """Keeps the file; lines of an earlier run's later steps go when it is opened.
+    """Keeps the log file; `restore` removes lines that an earlier run wrote for later steps.
 
     Args:
-        path: the file; its folder is made if need be.
+        path: the file; its folder is created if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -25,7 +25,7 @@ class CountLog:
         self._open = False
 
     def restore(self, step: int, counts: Counts) -> None:
-        """Tell `counts` what the steps before `step` found, once."""
+        """Give `counts` the results of all steps before `step`; only the first call does so."""
         if self._open:
             return
         self._open = True
@@ -39,6 +39,6 @@ class CountLog:
         self._path.write_text("".join(f"{line}\n" for line in earlier), encoding="utf-8")
 
     def append(self, step: int, found: Mapping[str, tuple[int, int]]) -> None:
-        """Write down what a batch of a step found."""
+        """Append the counts of a step's batch."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"step": step, "found": found}) + "\n")

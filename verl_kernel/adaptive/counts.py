@@ -29,12 +29,12 @@ class Counts:
     """N_tot and N_pos of each prompt."""
 
     def update(self, found: Mapping[str, tuple[int, int]]) -> None:
-        """Add a step's rollouts: by prompt, how many there were and how many were positive."""
+        """Add a step's rollouts: for each prompt, the number of rollouts and of positive ones."""
         for name, (rollouts, positives) in found.items():
             total, hits = self.seen.get(name, (0.0, 0.0))
             self.seen[name] = (self.decay * total + rollouts, self.decay * hits + positives)
 
     def share(self, name: str) -> float:
-        """The pass rate of a prompt; the prior's mean where it was never seen."""
+        """Return the pass rate of a prompt; the prior's mean if the prompt was never seen."""
         total, hits = self.seen.get(name, (0.0, 0.0))
         return (hits + self.prior_positive) / (total + self.prior_positive + self.prior_negative)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pool of one prompt: rollouts drawn in rounds until it holds what the exit rule asks for (Reinforce-Ada-Seq).
+"""The pool of one prompt: rollouts drawn in rounds until the exit rule is satisfied (Reinforce-Ada-Seq).
 
-Source: arXiv 2510.04996, Algorithm 2. Which rollouts are positive is the caller's business; rewards may be any numbers.
+Source: arXiv 2510.04996, Algorithm 2. The caller decides which rollouts are positive; rewards may be any numbers.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from verl_kernel.adaptive.statistics import PoolStatistics
 
 @dataclass(frozen=True)
 class ExitRule:
-    """When a prompt has rollouts enough."""
+    """The rule by which a prompt has enough rollouts."""
 
     k_pos: int
-    """Positives that it needs."""
+    """Positive rollouts that it needs."""
     k_neg: int
-    """Negatives that it needs: 0 in the variant `pos`."""
+    """Negative rollouts that it needs: 0 in the variant `pos`."""
     size: int
-    """Rollouts that it needs in any case: those that are trained on."""
+    """Rollouts that it needs in any case: the number that is trained on."""
     round_size: int
-    """Rollouts of a round (M)."""
+    """Rollouts in a round (M)."""
     max_draws: int
-    """Rollouts at most."""
+    """Largest number of rollouts."""
 
 
 @dataclass
@@ -35,15 +35,15 @@ class Pool:
 
     rule: ExitRule
     draws: int = 0
-    """Rollouts that were started, those that were never added included."""
+    """Number of rollouts that were started, including those that were never added."""
     rewards: list[tuple[float, ...]] = field(default_factory=list)
-    """Per rollout, the rewards of its turns."""
+    """The rewards of the turns of each rollout."""
     positive: list[bool] = field(default_factory=list)
     stalled: bool = False
-    """Whether a whole round brought nothing."""
+    """Whether a whole round added no rollout."""
 
     def next_round(self) -> int:
-        """Begin a round; returns how many rollouts to draw, 0 where the pool is done."""
+        """Begin a round and return how many rollouts to draw: 0 if the pool is done."""
         if self.done():
             return 0
         count = min(self.rule.round_size, self.rule.max_draws - self.draws)
@@ -51,9 +51,9 @@ class Pool:
         return count
 
     def add(self, rewards: Sequence[Sequence[float]], positive: Sequence[bool]) -> None:
-        """Add what a round brought: the rewards of each rollout's turns, and whether it is positive.
+        """Add the results of a round: the rewards of each rollout's turns, and whether it is positive.
 
-        A round that brought nothing ends the rounds: where every rollout fails, more of them would fail too.
+        A round without results ends the rounds: if every rollout fails, further ones would fail too.
         """
         self.stalled = self.stalled or not rewards
         self.rewards += [tuple(map(float, own)) for own in rewards]
@@ -70,10 +70,10 @@ class Pool:
         return hits >= self.rule.k_pos and misses >= self.rule.k_neg and len(self.positive) >= self.rule.size
 
     def select(self, n: int, rng: random.Random) -> list[int]:
-        """The numbers of `n` rollouts to train on, ascending; all of them where there are fewer.
+        """Return the numbers of `n` rollouts to train on, ascending; all rollouts if there are fewer.
 
-        Half of `n`, rounded down, are positives, the others negatives; where one class is short, the other fills up.
-        So both classes are there whenever the pool has both and n is at least 2.
+        Half of `n`, rounded down, are positives, the others negatives; if one class has too few, the other fills the
+        gap. So both classes occur whenever the pool has both and n is at least 2.
         """
         hits = [i for i, one in enumerate(self.positive) if one]
         misses = [i for i, one in enumerate(self.positive) if not one]
@@ -82,12 +82,12 @@ class Pool:
         return sorted(rng.sample(hits, from_hits) + rng.sample(misses, from_misses))
 
     def statistics(self) -> PoolStatistics:
-        """What estimators and metrics have to know of the pool."""
+        """Return what estimators and metrics need to know about the pool."""
         reason = "met" if self.met() else "stalled" if self.stalled else "limit"
         return PoolStatistics(self.draws, tuple(self.rewards), sum(self.positive), reason)
 
 
 def kept_positives(hits: int, misses: int, n: int) -> int:
-    """How many of `n` kept rollouts are positive, from a pool of so many positives and negatives."""
+    """Return how many of `n` kept rollouts are positive, from a pool with `hits` positives and `misses` negatives."""
     wanted = min(n // 2, hits)
     return min(max(wanted, n - misses), hits)

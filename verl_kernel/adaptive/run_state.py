@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What manager, sampler and estimator of a run tell each other.
+"""The state that manager, sampler and estimator of a run share.
 
-verl hands no object of ours from one to the other, but all three live in the trainer's process: the manager begins the
-state, the sampler writes to it, the estimator reads it. In other processes there is none.
+verl passes none of our objects between them, but all three live in the trainer's process: the manager creates the
+state, the sampler writes to it, and the estimator reads it. Other processes have no such state.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class RunState:
     counts: Counts
     count_log: CountLog | None
     pools: dict[str, PoolStatistics] = field(default_factory=dict)
-    """By uid, the pools of the batch that is trained on."""
+    """The pools of the current training batch, by uid."""
     pass_rates: dict[str, float] = field(default_factory=dict)
-    """By uid, with budgets: the share of positives among the judged rollouts of the batch that is trained on."""
+    """With budgets: the share of positives among the judged rollouts of the current training batch, by uid."""
 
     def restore(self, step: int) -> None:
-        """Read, once, what an earlier run counted before this step."""
+        """Read the counts that an earlier run wrote before this step; only the first call does so."""
         if self.count_log is not None:
             self.count_log.restore(step, self.counts)
 
     def count(self, step: int, found: Mapping[str, tuple[int, int]]) -> None:
-        """Count a batch: by prompt, how many rollouts there were and how many were positive."""
+        """Count a batch: for each prompt, the number of rollouts and of positive ones."""
         self.restore(step)
         self.counts.update(found)
         if self.count_log is not None:
@@ -46,7 +46,7 @@ _states: list[RunState] = []
 
 
 def begin(options: AdaOptions) -> RunState:
-    """Make the state of a run that begins in this process."""
+    """Create the state of a run that begins in this process."""
     counts = Counts(options.decay, PRIOR, PRIOR)
     log = CountLog(Path(options.counts_file)) if options.sampling == "est" and options.counts_file else None
     _states[:] = [RunState(options, counts, log)]
@@ -54,5 +54,5 @@ def begin(options: AdaOptions) -> RunState:
 
 
 def current() -> RunState | None:
-    """The state of the run in this process; `None` where none began."""
+    """Return the state of the run in this process; `None` if no run has begun here."""
     return _states[0] if _states else None

@@ -13,4 +13,4 @@ from verl_kernel.option_group import OptionGroup
 __all__ = ["ESTIMATORS", "GROUPED", "OPTIONS", "RecOptions", "ToprOptions", "estimator"]
 
 OPTIONS: tuple[type[OptionGroup], ...] = (RecOptions, ToprOptions, AdaOptions)
-"""Nodes of `algorithm` that some of them read besides `algorithm.trloo`."""
+"""Nodes of `algorithm` that some estimators read in addition to `algorithm.trloo`."""

@@ -4,19 +4,19 @@
     ada_est   A[i, t] = (G[i, t] - mean of G[., t]) / sqrt(p + epsilon)                              Algorithm 1
     ada_seq   A[i, t] = w * (G[i, t] - mean of G[j, t] over ALL rollouts j drawn for the prompt)     Algorithm 2
 
-G is the return of `trloo`, and a turn that is alone in its group gets what `algorithm.trloo.singleton` says.
+G is the return of `trloo`, and a turn alone in its group gets the advantage that `algorithm.trloo.singleton` chooses.
 
-p is the prompt's pass rate, by what `algorithm.ada.positive` calls positive: the budgets are made from such rates too,
-so that rollouts and advantages together weigh a prompt by 1 / p. The sampler leaves it in `adaptive.run_state`; where
-it has none (no budgets, padding), p is the share of the group's returns above 0. The paper's rewards are 0 or 1, and p
-is their mean. With rewards that grade, the mean return would depend on their scale; `root: mean_return` takes it
-nevertheless, a negative one as 0.
+p is the prompt's pass rate by `algorithm.ada.positive`. The budgets come from such rates too, so rollouts and
+advantages together weigh a prompt by 1 / p. The sampler writes p to `adaptive.run_state`; a prompt without one (no
+budgets, padding) uses the share of the group's returns above 0. The paper's rewards are 0 or 1, and p is their mean.
+With graded rewards, the mean return would depend on their scale; `root: mean_return` uses it nevertheless, with 0 for a
+negative mean.
 
-The rollouts that `ada_seq` trains on are a choice from the pool, half of them positive where it could be had: their own
-mean says little about the prompt. So advantages of a group need not sum up to 0. w is 1, or with `algorithm.ada.weight:
-inverse_p` the inverse of the pool's share of positives, at most `weight_cap`. The sampler leaves the pools in
-`adaptive.run_state`; a prompt without one is compared with the mean of its own rows (the metric `ada/missing_pools`
-counts these).
+`ada_seq` trains on rollouts chosen from the pool, half of them positive if possible, so their own mean says little
+about the prompt. It uses the pool's mean instead, so the advantages of a group need not sum up to 0. w is 1, or with
+`algorithm.ada.weight: inverse_p` the inverse of the pool's share of positives, at most `weight_cap`. The sampler writes
+the pools to `adaptive.run_state`; a prompt without a pool is compared with the mean of the prompt's rows (the metric
+`ada/missing_pools` counts these prompts).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from verl_kernel.advantage.turns import Turns
 
 @estimator("ada_est", grouped=True)
 def ada_est(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
-    """Return minus the group's mean, over the root of the pass rate (Reinforce-Ada-Est).
+    """Return each turn's return minus the group's mean, divided by the root of the pass rate (Reinforce-Ada-Est).
 
     Raises:
         ConfigError: `algorithm.ada` holds an unknown key or a bad value.
@@ -50,7 +50,7 @@ def ada_est(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _pass_rates(groups: Groups, index: np.ndarray, known: Mapping[str, float]) -> torch.Tensor:
-    """The known pass rate of each row's prompt, else the share of its group's returns above 0: (B, K) float64."""
+    """Return the known pass rate of each row's prompt, else its group's share of returns above 0: (B, K) float64."""
     passed = sum_groups(((groups.returns > 0) & groups.counted).double(), groups.prompts)
     rates = passed / groups.sizes.clamp_min(1)
     for uid in set(index) & known.keys():
@@ -60,7 +60,7 @@ def _pass_rates(groups: Groups, index: np.ndarray, known: Mapping[str, float]) -
 
 @estimator("ada_seq", grouped=False)
 def ada_seq(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
-    """Return minus the mean of the prompt's pool (Reinforce-Ada-Seq).
+    """Return each turn's return minus the mean of the prompt's pool (Reinforce-Ada-Seq).
 
     Raises:
         ConfigError: `algorithm.ada` holds an unknown key or a bad value.
@@ -78,12 +78,12 @@ def ada_seq(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
 
 
 def pool_mean(pool: PoolStatistics, options: TrlooOptions, width: int) -> torch.Tensor:
-    """Mean return of a pool's rollouts in each turn, over those that reached it (all of them in padded groups).
+    """Return the mean return of a pool's rollouts at each turn, over those that reached it (padded groups: over all).
 
     Args:
         pool: the pool.
         options: discount, shaping and kind of group.
-        width: turns K of the batch; a rollout that reached more was not kept.
+        width: turns K of the batch; a rollout with more turns was not kept.
 
     Returns:
         (K,) float64; 0 where no rollout reached the turn.

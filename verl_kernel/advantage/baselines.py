@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimators that take a baseline of their group from the return, and nothing more.
+"""Estimators that subtract a baseline of the group from the return, and do nothing else.
 
 For rollout i of a prompt, turn t of its T_i turns, and N the members of the turn's group (`groups`),
 
@@ -27,16 +27,16 @@ from verl_kernel.advantage.registry import estimator
 
 @estimator("trloo", grouped=True)
 def trloo(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
-    """Return minus the mean of the others in the group: REINFORCE leave-one-out by turns (Dr. Kernel, Eq. 2 and 5)."""
+    """Return each turn's return minus the mean of the group's others, i.e. leave-one-out (Dr. Kernel, Eq. 2 and 5)."""
     return _against_mean(batch, leave_one_out=True)
 
 
-# The REC family's baseline is the plain mean of the group: the same function under the name its papers lead to.
+# The REC family's baseline is the plain mean of the group too: its name leads to the same function.
 @estimator("turn_grpo", "rec_group_mean", grouped=True)
 def turn_grpo(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
-    """Return minus the mean of the whole group (Dr. Kernel, Eq. 3 and 4), the ablation partner of `trloo`.
+    """Return each turn's return minus the mean of the whole group (Dr. Kernel, Eq. 3 and 4), the ablation of `trloo`.
 
-    Its own return in the mean shrinks the expected gradient of a turn by 1 - 1/N.
+    A turn's own return is part of the mean, which shrinks its expected gradient by the factor 1 - 1/N.
     """
     return _against_mean(batch, leave_one_out=False)
 
@@ -48,7 +48,7 @@ def _against_mean(batch: TurnBatch, *, leave_one_out: bool) -> torch.Tensor:
 
 @estimator("asymre_shift", grouped=True)
 def asymre_shift(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
-    """Return minus the group mean lowered a little (AsymRE, arXiv 2506.20520; arXiv 2509.24203).
+    """Return each turn's return minus the group mean lowered a little (AsymRE, arXiv 2506.20520; arXiv 2509.24203).
 
     Lowering the baseline by b adds b to every advantage, which is the gradient of b * log pi of the sampled tokens: a
     forward-KL pull towards the policy that sampled them. `asymre_kl` is the same thing written as a policy loss.
@@ -60,10 +60,10 @@ def asymre_shift(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor
 
 @estimator("opmd_baseline", grouped=True)
 def opmd_baseline(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
-    """Return minus the mean or the log-average-exp of the group (online policy mirror descent, arXiv 2509.24203).
+    """Return each turn's return minus the group's mean or log-average-exp (policy mirror descent, arXiv 2509.24203).
 
-    The second is the value of the regularised problem, whose temperature is tau: the mean for large tau, the largest
-    return for small. The loss that goes with it, `opmd_scaled`, divides by 1 + tau.
+    The log-average-exp is the value of the problem regularised with temperature tau: it tends to the mean for large
+    tau and to the largest return for small tau. The matching loss, `opmd_scaled`, divides by 1 + tau.
     """
     options = RecOptions.from_node(algorithm.get("rec", None))
     groups = batch.groups()
@@ -72,7 +72,7 @@ def opmd_baseline(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tenso
 
 
 def log_mean_exp(groups: Groups, tau: float) -> torch.Tensor:
-    """The log-average-exp of each group's returns at a temperature: (B, K) float64, 0 where a group has no members."""
+    """Return the log-average-exp of each group's returns at a temperature: (B, K) float64, 0 without members."""
     lowest = torch.where(groups.counted, groups.returns, -torch.inf)
     rows = groups.prompts[:, None].expand_as(lowest)
     largest = torch.full_like(lowest, -torch.inf).scatter_reduce(0, rows, lowest, "amax").gather(0, rows)

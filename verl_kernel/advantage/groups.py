@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Returns of turns, their groups, and the baselines these give: what all turn-level estimators share.
+"""Returns of turns, their groups, and the groups' baselines, which all turn-level estimators share.
 
-A group is one turn number of one prompt. `baseline: turn` puts the rollouts into it that reached the turn,
-`padded` all rollouts of the prompt, with return 0 for those that stopped before it. A turn is rejected when
-`response_mask` holds none of its tokens, whoever emptied it; with `count_rejected: false` it leaves its group.
+A group belongs to one turn number of one prompt. With `baseline: turn` its members are the rollouts that reached the
+turn, with `padded` all rollouts of the prompt, with return 0 for those that stopped before it. A turn is rejected when
+`response_mask` holds none of its tokens, for any reason; with `count_rejected: false` it leaves its group.
 In a padded group, a rollout that stopped before the turn stays unless all its turns were rejected. With
-`mask_void_turn`, a turn that earned nothing after an earlier one had earned something leaves its group too.
+`mask_void_turn`, a turn that earned nothing although an earlier one earned something leaves its group too.
 
-With `difference` a turn earns what it adds to the turn before, r[t] - r[t-1] with r[0] = 0. Its return is then
+With `difference` a turn earns its gain over the turn before, r[t] - r[t-1] with r[0] = 0. Its return is then
 
     (1 - gamma) * (r[t] + ... + gamma^(T-1-t) * r[T-1]) + gamma^(T-t) * r[T] - r[t-1]
 
-over a rollout's T turns: the last reward weighs 1 where the others weigh 1 - gamma, because no later turn takes
-it back. `difference_terminal` multiplies the last reward by 1 - gamma first, so that the return is the unshaped
+over a rollout's T turns: the last reward weighs 1 where the others weigh 1 - gamma, because no later turn
+subtracts it. `difference_terminal` multiplies the last reward by 1 - gamma first, so that the return is the unshaped
 one times 1 - gamma, minus r[t-1], which turn t cannot change: the same gradient, scaled, with a baseline.
 """
 
@@ -28,7 +28,7 @@ from verl_kernel.advantage.turns import Turns
 
 
 def shape_rewards(turns: Turns, shaping: str, gamma: float) -> torch.Tensor:
-    """Rewards of turns after shaping: (B, K) float64, 0 where a row has no such turn."""
+    """Return the rewards of turns after shaping: (B, K) float64, 0 where a row has no such turn."""
     if shaping == "none":
         return turns.rewards
     nothing = torch.zeros_like(turns.rewards[:, :1])
@@ -41,7 +41,7 @@ def shape_rewards(turns: Turns, shaping: str, gamma: float) -> torch.Tensor:
 
 
 def returns_to_go(rewards: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Discounted sum of each turn's own and later rewards: (B, K) to (B, K)."""
+    """Return the discounted sum of each turn's own and later rewards: (B, K) to (B, K)."""
     returns = rewards.clone()
     for turn in range(returns.shape[1] - 2, -1, -1):
         returns[:, turn] += gamma * returns[:, turn + 1]
@@ -49,7 +49,7 @@ def returns_to_go(rewards: torch.Tensor, gamma: float) -> torch.Tensor:
 
 
 def members(turns: Turns, response_mask: torch.Tensor, options: TrlooOptions) -> torch.Tensor:
-    """Whether a row counts in the group of its prompt and a turn: (B, K) bool."""
+    """Return whether a row counts in the group of its prompt and a turn: (B, K) bool."""
     counted = turns.present if options.baseline == "turn" else torch.ones_like(turns.present)
     if options.mask_void_turn:
         counted = counted & ~void_turns(turns)
@@ -60,7 +60,7 @@ def members(turns: Turns, response_mask: torch.Tensor, options: TrlooOptions) ->
 
 
 def void_turns(turns: Turns) -> torch.Tensor:
-    """Turns that earned nothing, or lost, after an earlier turn had earned something: (B, K) bool."""
+    """Return which turns earned nothing, or lost, after an earlier turn had earned something: (B, K) bool."""
     best = turns.rewards.cummax(dim=1).values[:, :-1]
     before = torch.cat([torch.zeros_like(turns.rewards[:, :1]), best], dim=1)
     return turns.present & (before > 0) & (turns.rewards <= 0)
@@ -68,39 +68,39 @@ def void_turns(turns: Turns) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Groups:
-    """The members of every (prompt, turn) group of B trajectories of at most K turns, and what they have in common."""
+    """The (prompt, turn) groups of B trajectories of at most K turns: their members and what these have in common."""
 
     returns: torch.Tensor
-    """(B, K) float64."""
+    """Return of each turn: (B, K) float64."""
     counted: torch.Tensor
     """(B, K) bool: whether the row is a member of the group of its prompt and the turn."""
     prompts: torch.Tensor
-    """(B,) int64: number of each row's prompt."""
+    """(B,) int64: the number of each row's prompt."""
     sizes: torch.Tensor
-    """(B, K) float64: members of each row's group."""
+    """(B, K) float64: the number of members in each row's group."""
     means: torch.Tensor
     """(B, K) float64: mean return of the members; 0 where there are none."""
 
     def settle(self, advantages: torch.Tensor, singleton: str) -> torch.Tensor:
-        """Advantages of members that have company, what `singleton` says for those alone, 0 for all others: (B, K)."""
+        """Keep the advantages of members with company; lone members get what `singleton` says, others 0: (B, K)."""
         alone = self.returns if singleton == "raw" else torch.zeros_like(self.returns)
         return torch.where(self.sizes > 1, advantages, alone) * self.counted
 
 
 def group_turns(returns: torch.Tensor, counted: torch.Tensor, index: np.ndarray) -> Groups:
-    """Group the turns of rows with the same `index`: (B, K) float64, (B, K) bool and (B,) to their groups."""
+    """Group the turns of rows with the same `index`: takes (B, K) float64, (B, K) bool and (B,)."""
     prompts = number_prompts(index, returns.device)
     sizes, totals = (sum_groups(values, prompts) for values in (counted.double(), returns * counted))
     return Groups(returns, counted, prompts, sizes, totals / sizes.clamp_min(1))
 
 
 def number_prompts(index: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Number the prompts of rows, which `index` (B,) identifies: (B,) int64, from 0."""
+    """Number the prompts of rows from 0; `index` (B,) identifies them: (B,) int64."""
     return torch.from_numpy(np.unique(index, return_inverse=True)[1].reshape(-1)).to(device)
 
 
 def sum_groups(values: torch.Tensor, prompts: torch.Tensor) -> torch.Tensor:
-    """Give each row the sum of its group: (B, K) and (B,) to (B, K)."""
+    """Give each row the sum over its group: (B, K) and (B,) to (B, K)."""
     empty = values.new_zeros(int(prompts.max()) + 1 if len(prompts) else 0, values.shape[1])
     return empty.index_add(0, prompts, values).index_select(0, prompts)
 
@@ -108,13 +108,13 @@ def sum_groups(values: torch.Tensor, prompts: torch.Tensor) -> torch.Tensor:
 def turn_advantages(
     returns: torch.Tensor, counted: torch.Tensor, index: np.ndarray, singleton: str, *, leave_one_out: bool
 ) -> torch.Tensor:
-    """Advantage of each turn against its group, the counted rows with the same `index`.
+    """Return the advantage of each turn against its group: the counted rows with the same `index`.
 
     Args:
         returns: (B, K) float64.
         counted: (B, K) bool, membership.
         index: (B,) prompt identifiers.
-        singleton: what a group of one gets, `zero` or `raw`.
+        singleton: the advantage of a group's only member, `zero` or `raw`.
         leave_one_out: exclude the turn itself from its baseline.
 
     Returns:
@@ -129,19 +129,19 @@ def turn_advantages(
 
 @dataclass(frozen=True)
 class TurnBatch:
-    """What an estimator decides by: the turns of a batch, their returns and who counts in which group."""
+    """The input of an estimator: the turns of a batch, their returns and the members of each group."""
 
     turns: Turns
     response_mask: torch.Tensor
-    """(B, T)."""
+    """`response_mask`: (B, T)."""
     index: np.ndarray
     """(B,) prompt identifiers."""
     options: TrlooOptions
     returns: torch.Tensor
-    """(B, K) float64, of the shaped rewards, discounted."""
+    """Discounted returns of the shaped rewards: (B, K) float64."""
     counted: torch.Tensor
-    """(B, K) bool."""
+    """Whether a row is a member of the group of its prompt and the turn: (B, K) bool."""
 
     def groups(self) -> Groups:
-        """The groups of the batch."""
+        """Return the groups of the batch."""
         return group_turns(self.returns, self.counted, self.index)

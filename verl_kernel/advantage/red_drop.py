@@ -2,13 +2,13 @@
 """`red_drop_balance`: as many bad answers as good ones (RED-Drop, arXiv 2509.24203).
 
 In each group, the turns with returns below the mean are negatives, all others positives. Where negatives outnumber
-positives, as many as there are too many are drawn and dropped: the others' advantage is their return minus the mean of
-those that are kept, and a dropped one's is 0. It stays in the denominators of the loss.
+positives, the surplus is drawn at random and dropped. The advantage of a kept turn is its return minus the mean of the
+kept ones; that of a dropped turn is 0, but it stays in the denominators of the loss.
 
-The draw knows no row numbers: verl may order and split a batch as it likes, and gives prompts new names in every run. A
-turn's lot is a hash of the seed, of what the estimator sees of its row (lengths of turns, rewards, tokens that count),
-and of its whole group. So the same rollouts lose the same turns in any order; of rows that look exactly alike,
-the order decides which is dropped.
+The draw must not depend on row numbers: verl may order and split a batch in any way, and it renames prompts in every
+run. So the random number of a turn is a hash of the seed, of its row's content (lengths of turns, rewards, tokens that
+count) and of its whole group. The same rollouts lose the same turns in any order; only among rows that look exactly
+alike does the order decide which is dropped.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from verl_kernel.advantage.rec_options import RecOptions
 from verl_kernel.advantage.registry import estimator
 
 _ROUNDING = 1e-9
-"""Of a return's size: closer to the mean is not below it, as with three returns of 0.1, whose mean rounds up."""
+"""Relative to a return's size: a return this close to the mean is not below it (three times 0.1 have a larger mean)."""
 
 
 @estimator("red_drop_balance", grouped=True)
 def red_drop_balance(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
-    """Return minus the mean of what is kept of the group (RED-Drop)."""
+    """Return each turn's return minus the mean of the kept part of its group (RED-Drop)."""
     seed = RecOptions.from_node(algorithm.get("rec", None)).red_drop_seed
     groups = batch.groups()
     kept = group_turns(batch.returns, batch.counted & ~dropped(batch, groups, seed), batch.index)
@@ -38,7 +38,7 @@ def red_drop_balance(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Te
 
 
 def dropped(batch: TurnBatch, groups: Groups, seed: int) -> torch.Tensor:
-    """The turns that are drawn out of their groups: (B, K) bool."""
+    """Draw the turns that are dropped from their groups: (B, K) bool."""
     margin = _ROUNDING * (1 + groups.returns.abs())
     negative = (groups.counted & (groups.means - groups.returns > margin)).cpu().numpy()
     prompts = groups.prompts.cpu().numpy()
@@ -57,11 +57,11 @@ def dropped(batch: TurnBatch, groups: Groups, seed: int) -> torch.Tensor:
 
 
 def _contents(batch: TurnBatch) -> list[int]:
-    """A number for what each row holds."""
+    """Return a number for the content of each row."""
     tokens = batch.response_mask.sum(dim=1).long().tolist()
     rewards, lengths = batch.turns.rewards.cpu().numpy(), batch.turns.lengths.cpu().numpy()
     counts = batch.turns.present.sum(dim=1).tolist()
-    # The last turn's length holds the row's padding, which its batch decides.
+    # The last turn's length includes the row's padding, which depends on the batch.
     return [
         _hash(rewards[i, :count].tobytes() + lengths[i, : count - 1].tobytes() + str(tokens[i]).encode())
         for i, count in enumerate(counts)
@@ -69,10 +69,10 @@ def _contents(batch: TurnBatch) -> list[int]:
 
 
 def _lots(contents: list[int], prompts: np.ndarray, rows: np.ndarray, turns: np.ndarray, seed: int) -> np.ndarray:
-    """A number for each turn at (rows, turns)."""
+    """Return a pseudo-random number for each turn at (rows, turns)."""
     own = np.array(contents, dtype=np.uint64)
     groups = np.zeros(int(prompts.max(initial=-1)) + 1, dtype=np.uint64)
-    # Sums, which wrap around, have no order.
+    # Sums do not depend on the order of the rows, even where they wrap around.
     np.add.at(groups, prompts, own)
     keys = zip(groups[prompts[rows]], own[rows], turns, strict=True)
     return np.array([_hash(f"{seed} {group} {row} {turn}".encode()) for group, row, turn in keys], dtype=np.uint64)

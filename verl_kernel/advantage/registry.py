@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes verl's advantage estimators of rules about turns, and keeps them by the names they register under."""
+"""Makes verl's advantage estimators from rules about turns, and keeps them by their registered names."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.advantage.turns import find_turns
 
 Rule = Callable[[TurnBatch, Mapping[str, Any]], torch.Tensor]
-"""From a batch and verl's `algorithm` node to the advantages of its turns: (B, K) float64, 0 where a row has none."""
+"""Takes a batch and verl's `algorithm` node and returns the advantages of turns: (B, K) float64, 0 without a turn."""
 Estimator = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 ESTIMATORS: dict[str, Estimator] = {}
-"""All of them, by name; `estimator` fills it."""
+"""All estimators, by name; `estimator` fills it."""
 GROUPED: list[str] = []
-"""Names of those that compare the rollouts of a prompt, and so have nothing to learn from a single one."""
+"""Names of the estimators that compare the rollouts of a prompt and so learn nothing from a single rollout."""
 
 
 def estimator(*names: str, grouped: bool) -> Callable[[Rule], Estimator]:
-    """Make an estimator, as verl calls one, of the rule that follows, and register it under `names`.
+    """Turn the decorated rule into an estimator as verl calls it, and register it under `names`.
 
-    It takes `token_level_rewards` (B, T), placed by `turns.place_turn_rewards`, `response_mask` (B, T), 1 on the tokens
-    that enter the loss, `index` (B,), the `uid` of each row's prompt, and `config`, verl's `algorithm` node. Every
-    token of a turn carries the turn's advantage, times `response_mask`: (B, T) float32, twice, since verl's own outcome
-    estimators return the advantages as `returns` too. It raises ConfigError where `check_algorithm` or the rule does.
+    The estimator takes `token_level_rewards` (B, T), placed by `turns.place_turn_rewards`, `response_mask` (B, T), 1 on
+    the tokens that enter the loss, `index` (B,), the `uid` of each row's prompt, and `config`, verl's `algorithm` node.
+    Every token of a turn carries the turn's advantage, times `response_mask`: (B, T) float32. It returns them twice,
+    since verl's own outcome estimators return the advantages as `returns` too. It raises ConfigError where
+    `check_algorithm` or the rule does.
 
     Args:
         names: values of `algorithm.adv_estimator`.
@@ -75,7 +76,7 @@ def _estimate_by(
 def _write_call(
     folder: Path, rewards: torch.Tensor, mask: torch.Tensor, index: np.ndarray, advantages: torch.Tensor
 ) -> None:
-    """Write one call's tensors for audits: `<call>.npz`, under the next free number, counted from 000001.
+    """Write the tensors of one call for audits: `<call>.npz` under the next free number, counted from 000001.
 
     It holds `rewards`, `mask` and `advantages` (B, T) float32, and `uid` (B,) text.
     """

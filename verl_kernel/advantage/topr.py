@@ -7,8 +7,8 @@ c weighs good answers against bad ones: of a batch with a share p of positives, 
 
     q = p (1 - c) / (1 + c (1 - 2 p)),    so that    c = (p - q) / (p + q - 2 p q)
 
-gives the share q (TOPR finds 0.1 to 0.2 best). Nothing is compared within a group, so a group of one is no exception.
-What TOPR does with negatives, a ratio cut at 1, is the policy loss `topr_taper`'s part.
+gives the share q (TOPR finds 0.1 to 0.2 best). Nothing is compared within a group, so a group of one is no special
+case. The other half of TOPR, a ratio cut at 1 for negatives, is the policy loss `topr_taper`.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class ToprOptions(OptionGroup):
 
 @estimator("topr_signed", grouped=False)
 def topr_signed(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
-    """Signed returns minus a constant (TOPR).
+    """Return signed returns minus a constant (TOPR).
 
-    The share of positives is that of the turns with a token in `response_mask`, which are those that the loss sees:
-    neither padding nor rejected turns have a say in `c`.
+    The share of positives is taken over the turns with a token in `response_mask`, which are those that the loss sees:
+    neither padding nor rejected turns influence `c`.
     """
     options = ToprOptions.from_node(algorithm.get("topr", None))
     counted = batch.counted & batch.turns.present
@@ -74,6 +74,6 @@ def topr_signed(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
 
 
 def solve(share: float, wanted: float) -> float:
-    """The constant that makes a `share` of positives weigh like a `wanted` one; 1 or -1 where all are of one class."""
-    # Written so that 1 and -1 are exact: Adam would make steps of usual size of advantages of 1e-16.
+    """Return the constant that makes a `share` of positives weigh like a `wanted` one; 1 or -1 if a class is empty."""
+    # Written so that 1 and -1 are exact: Adam would turn advantages of 1e-16 into steps of normal size.
     return (share - wanted) / (share * (1 - wanted) + wanted * (1 - share))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the turns of a trajectory are, written into and read from its token-level rewards.
+"""Marks the turns of a trajectory in its token-level rewards, and reads them back.
 
 A trajectory is one row. An estimator sees only `token_level_rewards`, `response_mask`, `uid` and the
-configuration, and rejection sampling punches holes into `response_mask`. So the rewards carry the
+configuration, and rejection sampling clears parts of `response_mask`. So the rewards carry the
 boundaries: a turn ends at each token whose reward is not 0, and a reward of exactly 0 is written as
 `ZERO_REWARD`, the smallest positive normal float32. A row without any marker is one turn. Tokens after
-the last marker belong to the last turn. This module is the only one that knows the rule.
+the last marker belong to the last turn. No other module knows this rule.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def place_turn_rewards(length: int, stops: Sequence[int], rewards: Sequence[floa
     Args:
         length: number of response tokens T.
         stops: one past the last token of each turn, strictly increasing, in [1, T].
-        rewards: reward of each turn; anything smaller than `ZERO_REWARD` in size is written as `ZERO_REWARD`.
+        rewards: reward of each turn; an absolute value below `ZERO_REWARD` is written as `ZERO_REWARD`.
 
     Returns:
         float32 tensor of shape (T,), 0 everywhere but at the turns' ends.
@@ -42,6 +42,7 @@ def place_turn_rewards(length: int, stops: Sequence[int], rewards: Sequence[floa
         raise DataError(f"turn rewards are {list(rewards)}: a reward must be a finite number")
     scores = torch.zeros(length, dtype=torch.float32)
     for stop, reward in zip(stops, rewards, strict=True):
+        # A reward of exactly 0 would erase the mark of the turn's end.
         scores[stop - 1] = reward if abs(reward) >= ZERO_REWARD else ZERO_REWARD
     return scores
 
@@ -57,7 +58,7 @@ class Turns:
     present: torch.Tensor
     """(B, K) bool: whether the row reached the turn."""
     width: int
-    """T."""
+    """Number of response tokens, T."""
 
     def spread(self, values: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         """Give each token its turn's value, times `mask`: (B, K) to a new (B, T) tensor of the same dtype."""
@@ -65,7 +66,7 @@ class Turns:
         if values.device.type != "cpu":
             tokens = torch.repeat_interleave(values.reshape(-1), repeats).view(len(values), self.width)
             return tokens if mask is None else tokens.mul_(mask)
-        # On a CPU, NumPy builds no int64 index of B * T entries, takes large pages, and multiplies by an int64 mask
+        # On a CPU, NumPy needs no int64 index of B * T entries, uses large pages, and multiplies by an int64 mask
         # in a third of torch's time.
         flat = np.repeat(values.reshape(-1).numpy(), repeats.numpy())
         if mask is not None:
@@ -82,18 +83,18 @@ class Turns:
         return torch.from_numpy(found).view(self.lengths.shape).to(self.lengths.device)
 
     def index(self) -> torch.Tensor:
-        """Turn number of each token, counted from 0: (B, T) int64."""
+        """Return the turn number of each token, counted from 0: (B, T) int64."""
         return self.spread(torch.arange(self.rewards.shape[1], device=self.rewards.device).expand_as(self.rewards))
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A flat view; a copy only of what lies elsewhere or has no dtype in NumPy."""
+    """Return a flat view; a copy only if the tensor is on another device or NumPy lacks its dtype."""
     flat = tensor.detach().reshape(-1).cpu()
     return (flat.float() if flat.is_floating_point() else flat).numpy()
 
 
 def _marker_positions(flat: torch.Tensor) -> torch.Tensor:
-    """Ascending positions of the elements that are not 0."""
+    """Return the ascending positions of the elements that are not 0."""
     block = math.gcd(flat.numel(), 64)
     if flat.device.type != "cpu" or flat.dtype is not torch.float32 or block < 16:
         return flat.nonzero().squeeze(1)
@@ -105,7 +106,7 @@ def _marker_positions(flat: torch.Tensor) -> torch.Tensor:
 
 
 def marked_stops(token_level_rewards: torch.Tensor) -> list[int]:
-    """One past the token of each marker in a row's rewards (T,), ascending: the `stops` of `place_turn_rewards`."""
+    """Return one past each marker's token in a row's rewards (T,), ascending: the `stops` of `place_turn_rewards`."""
     return [position + 1 for position in _marker_positions(token_level_rewards.contiguous()).tolist()]
 
 
@@ -124,7 +125,7 @@ def find_turns(token_level_rewards: torch.Tensor) -> Turns:
     counts = counts.clamp_min(1)
     present = torch.arange(int(counts.max()) if rows else 1, device=flat.device) < counts[:, None]
 
-    # Flat slots: on a busy CPU, torch's indexing by two tensors costs more than all the rest.
+    # Flat indices: on a busy CPU, torch's indexing by two tensors costs more than everything else here.
     slot = row * present.shape[1] + turn
     rewards = torch.zeros(present.shape, dtype=torch.float64, device=flat.device)
     found = flat.index_select(0, markers).double()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the judged answers of a bench to its scores."""
+"""Turns the judged answers of a bench into its scores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verl_kernel.figures.scoring import score
 
 
 def attempt(turn: BenchTurn) -> Attempt:
-    """What figures need of an answer."""
+    """Return what figures need to know about an answer."""
     tokens = (turn.prompt_tokens, turn.completion_tokens)
     return attempt_of(
         turn.result, task=turn.task_id, sample=turn.sample, turn=turn.turn, level=turn.level, family=turn.family,
@@ -26,12 +26,12 @@ def attempt(turn: BenchTurn) -> Attempt:
 
 
 def asked_of(header: RunHeader, tasks: Sequence[SuiteTask], turns: Sequence[BenchTurn]) -> Asked:
-    """What a run was asked for; tasks that nothing names stand as `unanswered task 1`, ...
+    """Return the tasks, samples and turns a run was asked for; tasks without a name become `unanswered task 1`, ...
 
     Raises:
         DataError: the answers are to more tasks than the header counts.
     """
-    # The first tells the place, which must not depend on who answered first: intervals draw tasks by their places.
+    # A name's first entry fixes its place, which must not depend on the order of answers: intervals draw by place.
     every: list[BenchTurn | SuiteTask] = [*tasks, *sorted(turns, key=lambda one: one.task_id), *tasks]
     named = {one.task_id: AskedTask(one.task_id, one.level, one.family) for one in every}
     missing = header.tasks - len(named)
@@ -45,10 +45,10 @@ def asked_of(header: RunHeader, tasks: Sequence[SuiteTask], turns: Sequence[Benc
 
 
 def score_run(folder: Path, bootstrap: Bootstrap | None = None) -> tuple[RunHeader, Scores]:
-    """Header and scores of a run.
+    """Return the header and the scores of a run.
 
     Raises:
-        DataError: the folder holds no run that can be read.
+        DataError: the folder holds no readable run.
     """
     header, turns = read_run(folder)
     asked = asked_of(header, read_tasks(folder), turns)

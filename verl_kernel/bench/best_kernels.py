@@ -18,24 +18,24 @@ from verl_kernel.errors import DataError, TaskError
 from verl_kernel.reporting.kernels import Kernel, read_kernels, sure_speedup_of
 
 LOG = "kernels.jsonl"
-"""Where a training run keeps its best kernels (`sampler.kernel_log`)."""
+"""File in which a training run keeps its best kernels (`sampler.kernel_log`)."""
 
 
 @dataclass(frozen=True)
 class BestKernel:
-    """A kernel that may earn a reward, with where it comes from."""
+    """A kernel that may earn a reward, with its origin."""
 
     provenance: Provenance
     code: str
     order: tuple[int, ...]
-    """Which of two is the earlier one."""
+    """Key that tells which of two kernels is the earlier one."""
 
 
 def best_of_run(folder: Path) -> list[BestKernel]:
-    """The best kernel of each task that has one, by name of the task.
+    """Return the best kernel of each task that has one, sorted by the task's name.
 
-    Of a task's verified kernels the one with the highest sure speedup, of equals the earliest; one of unknown speedup
-    only where there is no other.
+    The best kernel is the verified one with the highest sure speedup, and the earliest among equals. A kernel of
+    unknown speedup is chosen only if there is no other.
 
     Raises:
         DataError: the folder holds neither a bench run nor a training run that logged its kernels.
@@ -76,7 +76,7 @@ def _of_bench(folder: Path, header: RunHeader, turns: Iterable[BenchTurn]) -> It
 
 
 def _of_training(folder: Path, kernel: Kernel, date: str) -> BestKernel:
-    """A line of the log; lines of older runs name neither device nor what of the speedup is sure."""
+    """Read a line of the log; lines of older runs lack the device and the sure speedup."""
     source, env = _text(kernel.get("timing_source")), kernel.get("env")
     facts = env if isinstance(env, dict) else {}
     provenance = Provenance(
@@ -97,7 +97,7 @@ def _hash(kernel: Kernel) -> str | None:
 
 
 def _device(env: Mapping[str, Any]) -> str | None:
-    """The GPU that times are of, measured or simulated."""
+    """Return the GPU to which the times belong, measured or simulated."""
     return _text(env.get("gpu_name") or env.get("gpu_profile") or env.get("device"))
 
 

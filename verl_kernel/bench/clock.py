@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a run's times come from, in words; they stand wherever a speedup is shown."""
+"""The source of a run's times in words, shown next to every speedup."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CLOCKS = {
 
 
 def timing_sources(turns: Iterable[BenchTurn]) -> list[str]:
-    """The clocks that some answers were timed by, sorted; none where no kernel was timed."""
+    """Return the clocks that timed some answers, sorted; empty where no kernel was timed."""
     return sorted({one.result.timing_source for one in turns if one.result.timing_source is not None})
 
 
 def clock(turns: Iterable[BenchTurn]) -> str:
-    """Where the times come from, and what they are."""
+    """Return the source of the times, and their meaning."""
     sources = timing_sources(turns)
     if not sources:
         return "none: no kernel was timed"
@@ -28,6 +28,6 @@ def clock(turns: Iterable[BenchTurn]) -> str:
 
 
 def times(turns: Iterable[BenchTurn]) -> str:
-    """The same in two or three words, for a title."""
+    """Return the source of the times in two or three words, for a title."""
     sources = timing_sources(turns)
     return f"{' and '.join(sources)} times" if sources else "nothing timed"

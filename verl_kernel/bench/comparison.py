@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two bench runs against each other: what may be compared, and in what they differ."""
+"""Compares two bench runs: decides whether they may be compared, and how they differ."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from verl_kernel.figures.comparison import Comparison, Side, compare
 from verl_kernel.figures.record import Record
 
 _ALIKE = ("format", "suite", "suite_hash", "tasks", "started")
-"""Fields of a header that need no mention."""
+"""Fields of a header that are not compared: they must agree anyway, or their difference does not matter."""
 
 
 class RunComparison(Record):
-    """What two runs differ in, in settings and in figures."""
+    """The differences of two runs in settings and in figures."""
 
     a: str
     b: str
@@ -27,7 +27,7 @@ class RunComparison(Record):
     settings: dict[str, tuple[str, str]]
     """Settings that differ, by name: of a and of b."""
     times: str
-    """Where the times of both come from."""
+    """Source of the times of both runs."""
     comparison: Comparison
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curves of one or several runs as a figure with two panels: over turns and over tokens."""
+"""Plots the curves of one or several runs as a figure with two panels: over turns and over tokens."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LINES = (("last", "-", "last turn"), ("best", "--", "best of history"))
 
 
 def title(runs: Sequence[Curves]) -> str:
-    """The figure that the runs are shown by, and where its times come from."""
+    """Return the title: the figure that is drawn, and the source of its times."""
     if not runs:
         return ""
     return ", ".join([runs[0].figure, *dict.fromkeys(run.times for run in runs if run.times)])
 
 
 def plot_curves(runs: Sequence[Curves], path: Path) -> None:
-    """Save the figure in the format of the path's suffix; equal curves give equal SVG files.
+    """Save the figure in the format of the path's suffix; equal curves give identical SVG files.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed (extra `plot`).
@@ -39,7 +39,7 @@ def plot_curves(runs: Sequence[Curves], path: Path) -> None:
 
 
 def _draw(axis: Any, points: Sequence[Point], colour: str, name: str, *, is_step: bool) -> None:
-    """Both lines of a run with their intervals."""
+    """Draw both lines of a run with their intervals."""
     for key, style, words in _LINES:
         known = [(point.at, one) for point in points if (one := getattr(point, key)).value is not None]
         if not known:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What more turns, and the tokens that they cost, bring: a figure of the last and of the best answer of each sample.
+"""The gain of more turns and of the tokens that they cost: a figure over each sample's last and over its best answer.
 
-Over turns the point at k is over what each sample has answered until turn k. Over tokens the point at B is over what
-it has answered for at most B tokens, prompts and answers of all turns together: a step function, as an answer counts
-from the moment it is complete. A sample without an answer by then counts as a failure.
+Over turns, the point at k covers the answers of each sample until turn k. Over tokens, the point at B covers the
+answers that a sample gave for at most B tokens, prompts and answers of all turns together: a step function, as an
+answer counts from the moment it is complete. A sample without an answer up to that point counts as a failure.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Curves(Record):
 
     name: str
     figure: str
-    """Of `figures.figures.FIGURES`."""
+    """Name of the figure, in `figures.figures.FIGURES`."""
     times: str = ""
-    """Where the times come from, in two or three words; empty where nobody said."""
+    """Source of the times, in two or three words; empty if it is unknown."""
     tasks: int
     samples: int
-    """Of each task."""
+    """Number of samples of each task."""
     mean_tokens: tuple[float, ...] | None = None
-    """That a sample has spent until turn 1, 2, ...; null where tokens are unknown."""
+    """Mean tokens that a sample has spent until turn 1, 2, ...; null if tokens are unknown."""
     by_turn: tuple[Point, ...]
     by_tokens: tuple[Point, ...]
     """Empty where tokens are unknown."""
@@ -57,18 +57,18 @@ def curves(
     budgets: Sequence[int] | None = None,
     bootstrap: Bootstrap | None = None,
 ) -> Curves:
-    """The curves of a run.
+    """Return the curves of a run.
 
     Args:
         name: label of the run.
-        attempts: its answers, each once.
-        asked: what it was asked for.
+        attempts: the run's answers, each once.
+        asked: the tasks, samples and turns that the run was asked for.
         figure: a name in `figures.figures.FIGURES`.
-        budgets: of tokens, ascending; null for evenly spaced ones up to what the dearest sample spent.
+        budgets: token budgets, ascending; None for evenly spaced ones up to the cost of the most expensive sample.
         bootstrap: how intervals are drawn.
 
     Raises:
-        DataError: an answer was not asked for, or is there twice.
+        DataError: an answer was not asked for, or occurs twice.
     """
     asked.refuse_others(attempts)
     samples, turns = samples_of(attempts, asked), range(1, asked.turns + 1)
@@ -84,17 +84,17 @@ def curves(
 
 
 Costs = dict[tuple[str, int], list[int]]
-"""Task and sample to the tokens that the sample had spent when each of its answers was complete."""
+"""Maps task and sample to the tokens that the sample had spent when each of its answers was complete."""
 
 
 class _Points:
-    """Points of a figure."""
+    """Computes the points of one figure."""
 
     def __init__(self, asked: Asked, figure: str, bootstrap: Bootstrap) -> None:
         self._asked, self._figure, self._bootstrap = asked, figure, bootstrap
 
     def point(self, at: int, samples: Samples, turn: int) -> Point:
-        """The figure of the last and the best of these answers until a turn."""
+        """Return the figure of the last and of the best of these answers until a turn."""
         last, best = (choose(samples, turn) for choose in (last_turn, best_of_history))
         return Point(at=at, last=self._estimate(last), best=self._estimate(best))
 
@@ -104,7 +104,7 @@ class _Points:
 
 
 def _costs(samples: Samples) -> Costs | None:
-    """None where the tokens of an answer are unknown."""
+    """Return the tokens spent by each sample; None where the tokens of an answer are unknown."""
     costs = {place: [one.tokens for one in answers] for place, answers in samples.items()}
     if any(tokens is None for spent in costs.values() for tokens in spent):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In what the run that a folder holds differs from the one that is asked for."""
+"""Compares the run in a folder with the run that is asked for."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _OF_THE_SUITE = {"suite", "suite_hash", "prompt_hash", "tasks"}
 
 
 def refuse_difference(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask], suite: Suite, folder: Path) -> None:
-    """Refuse to go on with another run; when the two began does not count.
+    """Refuse to continue a different run; the start time may differ.
 
     Args:
         old: header of the run that the folder holds.
         new: header of the run that is asked for.
-        tasks: those of the folder.
-        suite: the one that is asked for.
-        folder: the run's.
+        tasks: tasks of the run in the folder.
+        suite: suite of the run that is asked for.
+        folder: folder of the run.
 
     Raises:
-        ConfigError: the runs differ; names the first thing in which they do.
+        ConfigError: the runs differ; the message names the first difference.
     """
     was, now = (header.model_dump(mode="json", exclude={"started"}) for header in (old, new))
     key = next((key for key in now if was[key] != now[key]), None)
@@ -53,7 +53,7 @@ def _other_suite(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask], sui
 
 
 def _narrowed(key: str, was: Any, now: Any) -> tuple[str, Any, Any]:
-    """Of mappings the entry that differs."""
+    """Return key and values; for two mappings, those of the first entry that differs."""
     if isinstance(was, dict) and isinstance(now, dict):
         entry = next(name for name in sorted({*was, *now}) if was.get(name) != now.get(name))
         return f"{key}.{entry}", was.get(entry), now.get(entry)

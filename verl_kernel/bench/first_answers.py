@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether malformed answers are a model's failures or the endpoint's.
+"""Tells a model's malformed answers from those of a wrong endpoint.
 
-A malformed answer among others is data: the model had its turn. Where a session has brought no other answer, the
-endpoint is none that speaks our language (a wrong path, a login page), and a run of failures would hide it.
+A malformed answer among others is data: the model had its turn. If a session has brought malformed answers only, the
+endpoint does not speak the chat protocol (a wrong path, a login page), and a run full of failures would hide that.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from verl_kernel.bench.records import BenchTurn
 from verl_kernel.bench.store import Store, as_written
 
 _LEAST = 3
-"""Questions that are asked before an endpoint is given up, each of them three times."""
+"""Number of questions after which an endpoint is given up; each of them is asked three times."""
 
 
 class FirstAnswers:
-    """Writes turns down, malformed ones only once the endpoint has shown that it can answer.
+    """Stores turns; malformed ones only after the endpoint has given a well-formed answer.
 
     Args:
         store: the run's folder.
-        requests: that are in flight at a time; so many questions may be malformed before the endpoint is given up.
+        requests: requests in flight at a time; the endpoint gets at least as many questions before it is given up.
     """
 
     def __init__(self, store: Store, requests: int) -> None:
@@ -31,10 +31,10 @@ class FirstAnswers:
         self._is_proven = False
 
     def heard(self, answer: Answer) -> None:
-        """Take note of what came for a question.
+        """Note the answer to a question.
 
         Raises:
-            EndpointError: enough answers came, and all of them are malformed.
+            EndpointError: enough answers arrived, and all of them are malformed.
         """
         if answer.failure != "malformed":
             self._prove()
@@ -44,10 +44,10 @@ class FirstAnswers:
                 raise no_endpoint(answer, len(self._malformed))
 
     def append(self, turn: BenchTurn) -> BenchTurn:
-        """Write a turn down, or hold it back; returns it as whoever reads the file will see it.
+        """Store a turn, or hold it back; return it as a reader of the file will see it.
 
         Raises:
-            StorageError: there is no room for it.
+            StorageError: the disk is full.
         """
         if turn.failure == "malformed" and not self._is_proven:
             self._held.append(turn)
@@ -55,10 +55,10 @@ class FirstAnswers:
         return self._store.append(turn)
 
     def settle(self) -> None:
-        """End the session: where it brought malformed answers only, earlier sessions say whether they are data.
+        """End the session: if it brought malformed answers only, an earlier session decides whether they are data.
 
         Raises:
-            EndpointError: no session has brought another answer.
+            EndpointError: no session has brought a well-formed answer.
         """
         if self._malformed and not self._is_proven and not self._store.has_answers:
             raise no_endpoint(self._malformed[-1], len(self._malformed))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The header of a run, made from what was asked for."""
+"""Makes the header of a run from the request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WITHOUT_EFFECT = (
         "prefilter_judges",
     ),
 )
-"""Options of the gym that stand elsewhere in a header or change no verdict."""
+"""Options of the gym that are recorded elsewhere in the header, or that change no verdict."""
 _EDGE = 1 << 20
 
 
@@ -41,7 +41,7 @@ def make_header(
     source: Literal["endpoint", "vllm", "kernels"], device: str, versions: Mapping[str, str],
     reward: ProfilingReward | None = None,
 ) -> RunHeader:  # fmt: skip
-    """The header of a run that begins now."""
+    """Return the header of a run that begins now."""
     return RunHeader(
         suite=suite.name, suite_hash=suite.hash, prompt_hash=suite.prompt_hash, tasks=len(suite.tasks),
         model=model, source=source, samples=options.samples, turns=options.turns, context=options.context,
@@ -56,7 +56,7 @@ def make_header(
 
 
 def versions_here(*packages: str) -> dict[str, str]:
-    """Versions of Python, of this package and of others, as far as they are installed."""
+    """Return the versions of Python, of this package and of the other packages, if installed."""
     found = {"python": platform.python_version(), "verl_kernel": verl_kernel.__version__}
     for package in ("torch", "triton", *packages):
         try:
@@ -67,7 +67,7 @@ def versions_here(*packages: str) -> dict[str, str]:
 
 
 def folder_digest(folder: Path) -> str:
-    """A short hash of a model's files: names, sizes, and the first and last megabyte of each."""
+    """Return a short hash of a model's files: names, sizes, and the first and last megabyte of each."""
     digest = hashlib.sha256()
     for file in sorted(path for path in folder.iterdir() if path.is_file()):
         size = file.stat().st_size
@@ -80,7 +80,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def _chosen(group: OptionGroup) -> dict[str, object]:
-    """Options that differ from their defaults, as JSON has them."""
+    """Return the options that differ from their defaults, as JSON values."""
     named = {key: (getattr(group, key), getattr(type(group)(), key)) for key in option_names(type(group))}
     return {
         key: list(value) if isinstance(value, tuple) else value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel as a file that can be imported, with a comment block that says where it comes from."""
+"""Writes a kernel as an importable file with a comment block about its origin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Written = Literal["written", "replaced", "kept", "left alone"]
 
 
 class Provenance(Record):
-    """Where a kernel comes from; what is not known is null."""
+    """The origin of a kernel; unknown facts are null."""
 
     task: str
     task_hash: str | None = None
@@ -44,23 +44,23 @@ class Provenance(Record):
     sample: str | None = None
     turn: int
     date: str
-    """Of the run."""
+    """Date of the run."""
     step: int | None = None
-    """Of a training run."""
+    """Step of a training run."""
 
     @property
     def rank(self) -> Rank:
-        """Its key among the kernels of its task; the best one has the highest."""
+        """Return the kernel's key among the kernels of its task; the best one has the highest."""
         return rank(self.sure_speedup, self.speedup)
 
     def comment(self) -> str:
-        """As a comment block; every value is JSON on a line of its own."""
+        """Return the facts as a comment block; every value is JSON on a separate line."""
         lines = (f"#   {key}: {json.dumps(value)}" for key, value in self if value is not None)
         return "\n".join([_TITLE, _ORIGIN, *lines, ""])
 
     @classmethod
     def read(cls, text: str) -> Provenance | None:
-        """What `comment` wrote at the head of a file; None for any other file."""
+        """Read the comment block at the head of a file; None for any other file."""
         title, _, rest = text.partition("\n")
         if title != _TITLE:
             return None
@@ -76,7 +76,7 @@ class Provenance(Record):
 
 @dataclass(frozen=True)
 class KernelFile:
-    """What became of one kernel."""
+    """The outcome for one kernel."""
 
     path: Path
     what: Written
@@ -84,7 +84,7 @@ class KernelFile:
 
 
 def write_kernel(folder: Path, provenance: Provenance, code: str) -> KernelFile:
-    """Write `<task>.py`, unless the file there is as good, or nothing says that it is worse.
+    """Write `<task>.py`, unless the existing file is as good or its quality is unknown.
 
     Raises:
         DataError: the folder or the file cannot be written.
@@ -112,7 +112,7 @@ def _write(path: Path, provenance: Provenance, code: str) -> tuple[Written, str]
 
 
 def file_name(task: str, is_taken: bool = False) -> str:
-    """The task's name with `_` for what a module's name cannot have; with a hash where another task has that file."""
+    """Return the task's name with `_` for invalid characters; with a hash where another task has that file."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", task)[:100] or "task"
     return f"{plain}_{hashlib.sha256(task.encode()).hexdigest()[:8]}.py" if is_taken else f"{plain}.py"
 
@@ -123,7 +123,7 @@ def _place(folder: Path, task: str) -> Path:
 
 
 def _text(path: Path) -> str | None:
-    """What a file holds; None where there is none."""
+    """Return the text of a file; None if there is none."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, NotADirectoryError):
@@ -131,7 +131,7 @@ def _text(path: Path) -> str | None:
 
 
 def _decide(text: str | None, new: Provenance) -> tuple[Written, str]:
-    """What to do where a file has this text, and why."""
+    """Decide what to do about a file with this text, and say why."""
     if text is None:
         return "written", ""
     known = Provenance.read(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which model a run asks: checked against the suite before anything starts, opened when the run needs it."""
+"""Chooses the model of a run: checked against the suite before anything starts, opened when the run needs it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from verl_kernel.errors import ConfigError, EndpointError
 
 KEY_VARIABLE, LOG = "OPENAI_API_KEY", "vllm.log"
 _NO_KEY = "none"
-"""What is sent where no key is set: servers of one's own ask for none, and the client wants one."""
+"""The key that is sent where none is set: the client requires one, and a user's own server usually ignores it."""
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What a command line says of the model."""
+    """The command line's options about the model."""
 
     base_url: str | None = None
     name: str | None = None
@@ -38,14 +38,15 @@ class ModelChoice:
     vllm_arguments: str = ""
     kernels: Path | None = None
     only_present: bool = False
-    """Of the suite only the tasks that have a kernel."""
+    """Keeps only the tasks of the suite that have a kernel."""
 
     def check(self) -> None:
-        """Look at what can be known without a suite.
+        """Check everything that can be checked without a suite.
 
         Raises:
-            ConfigError: no model is named, or more than one, or options of another kind; or it is not there.
-            DataError: there is no folder of kernels.
+            ConfigError: no model or more than one is named, an option belongs to another kind, or the model does not
+                exist.
+            DataError: the folder of kernels does not exist.
             EnvironmentNotReady: a package is missing.
         """
         if sum(one is not None for one in (self.base_url, self.vllm, self.kernels)) != 1:
@@ -65,11 +66,11 @@ class ModelChoice:
         require_client()
 
     def checked(self, suite: Suite, say: Callable[[str], None]) -> CheckedModel:
-        """The choice, if it is one model that the suite can be asked of.
+        """Return the choice if it names exactly one model that can be asked about the suite.
 
         Raises:
             ConfigError: as `check` does.
-            DataError: the kernels are not the suite's.
+            DataError: the kernels do not belong to the suite.
             EnvironmentNotReady: a package is missing.
         """
         self.check()
@@ -81,7 +82,7 @@ class ModelChoice:
         return CheckedModel(self, suite, str(self.name), "endpoint", versions_here())
 
     def key(self) -> str:
-        """The endpoint's key."""
+        """Return the endpoint's key."""
         if self.key_variable is not None and not os.environ.get(self.key_variable):
             raise ConfigError(f"--key-variable is {self.key_variable}, which is not set: put the endpoint's key there")
         key = os.environ.get(self.key_variable or KEY_VARIABLE) or _NO_KEY
@@ -103,7 +104,7 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """A choice that can be opened, with the suite that it is asked."""
+    """A checked choice with the suite that it will be asked; it can be opened."""
 
     choice: ModelChoice
     suite: Suite
@@ -113,10 +114,10 @@ class CheckedModel:
     found: Found | None = None
 
     def adapted(self, options: BenchOptions) -> BenchOptions:
-        """The options; of saved kernels with as many samples as there are.
+        """Return the options; for saved kernels, with as many samples as there are files.
 
         Raises:
-            ConfigError: saved kernels are to answer in turns.
+            ConfigError: saved kernels are asked for several turns.
         """
         if self.found is None:
             return options
@@ -125,7 +126,7 @@ class CheckedModel:
         return replace(options, samples=1 + max(max(samples) for samples in self.found.values()))
 
     def jobs(self, options: BenchOptions) -> list[Job]:
-        """All trajectories, a task's one after another: its reference is prepared once."""
+        """Return all trajectories, those of a task in succession: its reference is prepared once."""
         if self.found is None:
             return [(item, sample) for item in self.suite.tasks for sample in range(options.samples)]
         named = ((item, self.found.get(item.task.task_id, {})) for item in self.suite.tasks)
@@ -133,7 +134,7 @@ class CheckedModel:
 
     @contextmanager
     def opened(self, sampling: Sampling, out: Path, options: BenchOptions) -> Iterator[OpenedModel]:
-        """The model, with a server that runs as long as the block does where one is needed."""
+        """Yield the model, with a server that runs until the block ends if one is needed."""
         choice = self.choice
         if self.found is not None:
             yield OpenedModel(SavedKernels(self.found))
@@ -152,14 +153,14 @@ class CheckedModel:
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A model that answers."""
+    """A model that is ready to answer."""
 
     model: Model
     server: VllmServer | None = None
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Where our own server has ended, that is why the endpoint does not answer."""
+        """Replace an endpoint error by the reason for which our own server has ended, if it has."""
         try:
             yield
         except EndpointError as exc:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a run is, on standard error: a bar in a terminal, a line from time to time elsewhere."""
+"""Shows a run's progress on standard error: a bar in a terminal, elsewhere a line from time to time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class RunProgress:
     """Counts what is done; use it as a context manager.
 
     Args:
-        what: what is counted.
-        total: how many there will be.
-        done: how many there are already; they say nothing about the pace.
-        console: where to; standard error unless given.
+        what: name of the things that are counted.
+        total: their final number.
+        done: their number at the start, which does not count for the pace.
+        console: where the progress is shown; standard error by default.
     """
 
     def __init__(self, what: str, total: int, done: int = 0, console: Console | None = None) -> None:
@@ -34,7 +34,7 @@ class RunProgress:
         self._task = self._bar.add_task("bench", total=total, completed=done)
 
     def note(self, is_correct: bool) -> None:
-        """One more is done."""
+        """Count one more."""
         self._done += 1
         self._correct += is_correct
         if self._console.is_terminal:
@@ -44,13 +44,13 @@ class RunProgress:
             self._console.print(self.line, highlight=False, soft_wrap=True)
 
     def shorten(self, turns: int) -> None:
-        """So many fewer will come."""
+        """Lower the total by `turns`, which will not come."""
         self._total -= turns
         self._bar.update(self._task, total=self._total)
 
     @property
     def line(self) -> str:
-        """Counts and estimate in a line."""
+        """Return counts and estimate as a line."""
         pace = (self._done - self._before) / max(time.monotonic() - self._began, 1e-9)
         left = f", about {_duration((self._total - self._done) / pace)} left" if pace else ""
         return f"{self._done} of {self._total} {self._what}, {self._correct} correct{left}"

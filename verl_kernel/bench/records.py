@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bench keeps on disk: a header, `run.json`; `tasks.jsonl`, a line a task; `turns.jsonl`, a line an answer."""
+"""The files of a bench: a header, `run.json`; `tasks.jsonl`, one line per task; `turns.jsonl`, one line per answer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from verl_kernel.figures.record import Record
 from verl_kernel.reward.record import Turn
 
 FORMAT = 1
-"""Of the files; raised whenever an older file could be misread."""
+"""Version of the files' format; raised whenever an older file could be misread."""
 
 Failure = Literal["no_code", "too_long", "context_overflow", "malformed"]
-"""Why an answer holds no program: none in it, cut at the token limit, no room for a prompt, no text at all."""
+"""Why an answer holds no program: none in the text, cut at the token limit, prompt too long, or no text at all."""
 
 
 class RunHeader(Record):
-    """What was asked for. A run goes on only where everything but `started` is the same."""
+    """The request of a run. A run continues only if everything except `started` is the same."""
 
     format: int = FORMAT
     suite: str
@@ -28,20 +28,20 @@ class RunHeader(Record):
     """SHA-256 over the tasks' names and prompts, in order."""
     tasks: int
     model: str
-    """Name at the endpoint, or the folder's."""
+    """Name of the model at the endpoint, or name of its folder."""
     source: Literal["endpoint", "vllm", "kernels"]
     samples: int
     turns: int
     context: str
     """Which earlier turns a prompt shows: `concat`, `last`, `best_window` or `top_w`."""
     window: int | None = None
-    """How many, where not all."""
+    """Number of earlier turns shown, if limited."""
     temperature: float
     top_p: float
     max_tokens: int
-    """Of one answer."""
+    """Limit of tokens of one answer."""
     total_tokens: int | None = None
-    """Of a trajectory: once it has spent as many, prompts included, no further turn begins."""
+    """Limit of tokens of a trajectory, prompts included: once it is reached, no further turn begins."""
     total_seconds: float | None = None
     feedback: str = "short"
     """Form of the message after a turn: `short`, `full` or `none`."""
@@ -66,7 +66,7 @@ class SuiteTask(Record):
     level: int | None = None
     family: str | None = None
     reference: str | None = None
-    """Text of the program; null in runs of before it was kept."""
+    """Text of the program; null in runs that did not record it."""
 
 
 class BenchTurn(Turn):

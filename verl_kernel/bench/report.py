@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a finished run says on the terminal and as a page."""
+"""Reports a finished run on the terminal and as a page."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from verl_kernel.reporting.screen import screen
 
 
 def report_run(folder: Path, out: IO[str], as_json: bool = False, everything: bool = False) -> int:
-    """Write a run's page and print its scores, the main ones or all of them; returns how many answers the gym lost.
+    """Write a run's page and print its main or all scores; return how many answers the gym failed to judge.
 
     Raises:
-        DataError: the folder holds no run that can be read.
-        StorageError: there is no room for the page.
+        DataError: the folder holds no readable run.
+        StorageError: the disk is full.
     """
     header, scores = score_run(folder)
     turns = read_turns(folder)
@@ -55,7 +55,7 @@ def _print(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn], out: I
 
 
 def _without_program(turns: Sequence[BenchTurn]) -> Iterator[str]:
-    """Why answers hold no program, as far as some do not."""
+    """Yield the reasons for which answers hold no program, if there are any."""
     counts = Counter(one.failure for one in turns if one.failure is not None)
     if total := sum(counts.values()):
         reasons = ", ".join(f"{count} {name}" for name, count in counts.most_common())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All trajectories of a run, generation beside judging, both bounded."""
+"""Plays all trajectories of a run; generation and judging overlap, and both are bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from verl_kernel.bench.trajectories import Judges, Progress, Trajectories
 from verl_kernel.reward.profiling import ProfilingReward
 
 _WAITING = 2
-"""Trajectories under way for each judge besides those at the model, so that no judge waits for an answer."""
+"""Extra trajectories in progress per judge, beyond those at the model, so that no judge waits for an answer."""
 Job = tuple[SuiteItem, int]
 """A task and the number of a sample."""
 
@@ -24,10 +24,10 @@ async def play_all(
     jobs: Sequence[Job], model: Model, judges: Judges, store: Store, options: BenchOptions, num_judges: int,
     progress: Progress, reward: ProfilingReward | None = None,
 ) -> None:  # fmt: skip
-    """Play all trajectories to their ends; the first error ends the run, and what is written down stays.
+    """Play all trajectories to their ends; the first error ends the run, and the stored answers stay.
 
     Raises:
-        VerlKernelError: one of its kinds, among them an EndpointError where every answer is malformed.
+        VerlKernelError: any of its subclasses, e.g. EndpointError if every answer is malformed.
     """
     slots = asyncio.Semaphore(options.requests + _WAITING * num_judges)
     requests, judging = asyncio.Semaphore(options.requests), asyncio.Semaphore(num_judges)

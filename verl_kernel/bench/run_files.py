@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading what a bench left in its folder: `run.json`, `turns.jsonl` and `tasks.jsonl`."""
+"""Reads the files that a bench left in its folder: `run.json`, `turns.jsonl` and `tasks.jsonl`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Line = TypeVar("Line", bound=BaseModel)
 
 
 def read_run(folder: Path) -> tuple[RunHeader, list[BenchTurn]]:
-    """The header of a run and its judged answers, in the order of the file.
+    """Return the header of a run and its judged answers, in the order of the file.
 
-    A last line that was cut off is left out, as a killed run leaves one. Of two answers to one task, sample and turn
-    the later counts: the earlier one was lost.
+    An incomplete last line, as a killed run leaves it, is skipped. Of two answers to the same task, sample and turn
+    the later one counts: the gym had failed to judge the earlier one.
 
     Raises:
         DataError: there is no such run, it has another format, or one of its files is damaged; the message names the
@@ -31,10 +31,10 @@ def read_run(folder: Path) -> tuple[RunHeader, list[BenchTurn]]:
 
 
 def read_answers(folder: Path) -> tuple[RunHeader, list[BenchTurn]]:
-    """As `read_run`, for what has something to show only where a run has judged answers.
+    """Read a run like `read_run`, for callers that need at least one judged answer.
 
     Raises:
-        DataError: it has none; and as `read_run` does.
+        DataError: the run has no judged answer; otherwise as `read_run`.
     """
     header, turns = read_run(folder)
     if not turns:
@@ -43,13 +43,13 @@ def read_answers(folder: Path) -> tuple[RunHeader, list[BenchTurn]]:
 
 
 def read_turns(folder: Path) -> list[BenchTurn]:
-    """The judged answers of a run; see `read_run`."""
+    """Return the judged answers of a run; see `read_run`."""
     turns = {(one.task_id, one.sample, one.turn): one for one in _lines(folder / TURNS, BenchTurn)}
     return list(turns.values())
 
 
 def read_header(folder: Path) -> RunHeader:
-    """The header of a run.
+    """Return the header of a run.
 
     Raises:
         DataError: there is no such run, or it has another format, or the header is damaged.
@@ -73,7 +73,7 @@ def read_header(folder: Path) -> RunHeader:
 
 
 def read_tasks(folder: Path) -> list[SuiteTask]:
-    """The tasks of a run's suite, in order; empty where the run did not write them down.
+    """Return the tasks of a run's suite, in order; empty if the run did not store them.
 
     Raises:
         DataError: the file is damaged; the message names the line.

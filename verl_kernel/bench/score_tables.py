@@ -15,15 +15,15 @@ from verl_kernel.figures.record import Estimate, Scores, View, Views
 
 VIEWS: tuple[View, ...] = ("last turn", "best of history", "all answers")
 SHOWN = ("correct", "fast@1", "fast@1.2", "fast@1.2 (sure)")
-"""Figures of the tables by turn and by group, and criteria of pass@k and of changed sides."""
+"""Figures in the tables by turn and by group, and criteria for pass@k and for tasks that only one run solves."""
 
 
 MAIN = ("correct", "hacking", "fast@1.2", "fast@1.2 (sure)", "speedup (all)")
-"""Figures that are shown where nobody asks for all."""
+"""Figures that are shown unless all are asked for."""
 
 
 def cell(name: str, estimate: Estimate, signed: bool = False) -> str:
-    """A figure with its interval as text: speedups as factors, all others as shares; "-" where it is unknown."""
+    """Format a figure and its interval: speedups as factors, all others as shares; "-" if it is unknown."""
     if estimate.value is None:
         return "-"
     sign, unit = "+" if signed else "", "x" if name.startswith("speedup") else ""
@@ -32,7 +32,7 @@ def cell(name: str, estimate: Estimate, signed: bool = False) -> str:
 
 
 def notes(scores: Scores) -> list[str]:
-    """What has to stand beside the figures; what did not happen is not mentioned."""
+    """Return the notes that belong to the figures; only those that apply."""
     counts = f"{scores.tasks} tasks x {scores.samples} samples x {scores.turns} turns: {scores.answers} answers"
     if scores.missing:
         counts += f"; {scores.missing} samples have none and count as failures"
@@ -48,7 +48,7 @@ def notes(scores: Scores) -> list[str]:
 
 
 def conventions() -> list[str]:
-    """What the names of the figures mean."""
+    """Return the meanings of the figures' names."""
     return [
         "fast@p: correct and more than p times as fast as the reference (KernelBench's fast_p); `sure` asks that the "
         "whole interval of the speedup lies above p",
@@ -56,7 +56,7 @@ def conventions() -> list[str]:
 
 
 def main_table(scores: Scores, title: str) -> Table:
-    """The main figures over all turns; of a single turn, whose last answer is its best one, in one column."""
+    """Return the main figures over all turns; for a single turn in one column, as its last answer is its best one."""
     views = VIEWS[:2] if scores.turns > 1 else VIEWS[:1]
     table = Table("figure", *(views if len(views) > 1 else ("score",)), title=escape(title), title_justify="left")
     for name in MAIN:
@@ -65,7 +65,7 @@ def main_table(scores: Scores, title: str) -> Table:
 
 
 def scores_table(scores: Scores, title: str) -> Table:
-    """Every figure in the three views, over all turns."""
+    """Return every figure in the three views, over all turns."""
     table = Table("figure", *VIEWS, title=escape(title), title_justify="left")
     for name in FIGURES:
         table.add_row(name, *(cell(name, scores.overall.view(view).values[name]) for view in VIEWS))
@@ -75,7 +75,7 @@ def scores_table(scores: Scores, title: str) -> Table:
 
 
 def turns_table(scores: Scores) -> Table:
-    """A row for each turn and view: what is reached by then, and the tokens that it took."""
+    """Return a row for each turn and view: the figures reached until then, and the tokens that it took."""
     table = Table("turn", "view", *SHOWN, "tokens", title="by turn", title_justify="left")
     for number, views in enumerate(scores.by_turn, 1):
         for view in VIEWS[:2]:
@@ -84,7 +84,7 @@ def turns_table(scores: Scores) -> Table:
 
 
 def groups_table(groups: dict[str, Views], title: str, view: View = "best of history") -> Table:
-    """A row for each level or family."""
+    """Return a row for each level or family."""
     table = Table(title, *SHOWN, "answers", title=f"by {title}, {view}", title_justify="left")
     for name, views in groups.items():
         table.add_row(escape(name), *_shown(views, view), str(views.view(view).answers))
@@ -92,7 +92,7 @@ def groups_table(groups: dict[str, Views], title: str, view: View = "best of his
 
 
 def passes_table(scores: Scores) -> Table:
-    """A row for each view and criterion, a column for each k."""
+    """Return a row for each view and criterion, and a column for each k."""
     ks = sorted({one.k for one in scores.passes})
     columns = (f"pass@{k}" for k in ks)
     table = Table("view", "criterion", *columns, title="pass@k, mean over tasks", title_justify="left")
@@ -104,7 +104,7 @@ def passes_table(scores: Scores) -> Table:
 
 
 def all_tables(scores: Scores, title: str) -> Iterator[Table]:
-    """All tables that have something to show."""
+    """Yield all tables that have something to show."""
     yield scores_table(scores, title)
     if scores.turns > 1:
         yield turns_table(scores)
@@ -117,7 +117,7 @@ def all_tables(scores: Scores, title: str) -> Iterator[Table]:
 
 
 def differences_table(found: RunComparison, view: View) -> Table:
-    """Every figure of both runs in a view, with the difference; a star marks an interval that leaves out 0."""
+    """Return every figure of both runs in a view, with the difference; a star marks an interval that excludes 0."""
     table = Table("figure", "A", "B", "B - A", "", title=view, title_justify="left")
     for one in found.comparison.differences:
         if one.view == view:
@@ -126,7 +126,7 @@ def differences_table(found: RunComparison, view: View) -> Table:
 
 
 def changes_table(changes: Sequence[SideChange], view: View, criteria: Sequence[str] = SHOWN) -> Table | None:
-    """Tasks that pass in one run only, with how many samples pass; None where there is none."""
+    """Return the tasks that pass in one run only, with how many samples pass; None if there are none."""
     shown = [one for one in changes if one.view == view and one.criterion in criteria]
     table = Table("task", "criterion", "A", "B", title=f"tasks that changed sides, {view}", title_justify="left")
     for one in shown:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a suite can be judged at all: each reference as its own candidate has to be right and as fast as itself.
+"""Checks that a suite can be judged: each reference, used as the candidate, must be correct and as fast as itself.
 
-The candidate is the reference's text with its class renamed. It has no kernels, so nothing is asked that only kernels
-have: no static gate, no ablation, no compiling, no memory checks.
+The candidate is the reference's text with its class renamed. It has no kernels, so the checks that need kernels are
+off: no static gate, no ablation, no compiling, no memory checks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE = "self_check.json"
 
 
 class Checked(BaseModel):
-    """What came of a task."""
+    """The result for a task."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,14 +34,14 @@ class Checked(BaseModel):
     level: int | None = None
     passed: bool
     reason: str = ""
-    """Why it did not."""
+    """Why the check failed."""
     status: str | None = None
     speedup: float | None = None
     task_flags: tuple[str, ...] = ()
 
 
 class SelfCheck(BaseModel):
-    """What came of a suite."""
+    """The result for a suite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,12 +51,12 @@ class SelfCheck(BaseModel):
 
     @property
     def failures(self) -> tuple[Checked, ...]:
-        """Tasks that did not pass."""
+        """Return the tasks that did not pass."""
         return tuple(task for task in self.tasks if not task.passed)
 
 
 def self_check_options(gym: GymOptions) -> GymOptions:
-    """Options under which a program without kernels has a verdict."""
+    """Return options under which a program without kernels can get a verdict."""
     return replace(
         gym,
         static_check="off",
@@ -69,7 +69,7 @@ def self_check_options(gym: GymOptions) -> GymOptions:
 
 
 def as_candidate(task: Task) -> str:
-    """The reference's text as a candidate."""
+    """Return the reference's text as a candidate."""
     return re.sub(rf"\b{re.escape(task.entry_point)}\b", task.candidate_class, task.reference)
 
 
@@ -88,11 +88,11 @@ async def check_suite(suite: Suite, judges: Judges, at_once: int, noted: Callabl
 
 
 def write_self_check(check: SelfCheck, folder: Path) -> Path:
-    """Write it into a folder; returns the file.
+    """Write the check into a folder and return the file.
 
     Raises:
         ConfigError: the folder is a file.
-        StorageError: there is no room, or no permission.
+        StorageError: the disk is full, or there is no permission.
     """
     make_folder(folder)
     try:
@@ -103,7 +103,7 @@ def write_self_check(check: SelfCheck, folder: Path) -> Path:
 
 
 def summary(check: SelfCheck) -> Sequence[str]:
-    """Lines for a terminal: a line for each failure, and the count."""
+    """Return lines for a terminal: a line for each failure, and the count."""
     passed, total = len(check.tasks) - len(check.failures), len(check.tasks)
     lines = [f"{task.task_id}: {task.reason}" for task in check.failures]
     return [*lines, f"{check.suite}: {passed} of {total} references are right and as fast as themselves"]
@@ -125,7 +125,7 @@ async def _checked(item: SuiteItem, judges: Judges) -> Checked:
 
 
 def _fault(result: EvalResult) -> str:
-    """What is wrong with a verdict on a reference; empty where nothing is."""
+    """Return what is wrong with a verdict on a reference; empty if nothing is."""
     if result.status is not EvalStatus.OK or not result.correctness:
         return f"{result.status.value}: {result.error.message if result.error else 'no reason given'}"
     if result.speedup is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bench from its request to its folder: suite, folder, model, judges, in the order of what they cost."""
+"""Runs a bench from its request to its folder: suite, folder, model, judges, the cheapest first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from verl_kernel.reward.profiling import ProfilingReward
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for on a command line."""
+    """The request of a command line."""
 
     suite: Suite
     model: ModelChoice
@@ -37,14 +37,14 @@ class Request:
 
 
 def run_bench(request: Request, say: Callable[[str], None]) -> None:
-    """Play what is left of a run.
+    """Play the remaining part of a run.
 
     Args:
-        request: what is asked for.
-        say: is told a sentence where the user should know something.
+        request: the request.
+        say: called with a sentence that the user should read.
 
     Raises:
-        VerlKernelError: one of its kinds, with a sentence; what was finished stays.
+        VerlKernelError: any of its subclasses; finished answers stay stored.
     """
     gym = on_device(request.gym)
     choice = request.model.checked(request.suite, say)
@@ -62,7 +62,7 @@ def run_bench(request: Request, say: Callable[[str], None]) -> None:
 
 
 def run_self_check(suite: Suite, gym: GymOptions, seed: int, out: Path) -> SelfCheck:
-    """Judge a suite's references against themselves and write down what came of it."""
+    """Judge a suite's references against themselves and store the result."""
     options = self_check_options(on_device(gym))
 
     async def check() -> SelfCheck:
@@ -77,11 +77,11 @@ def run_self_check(suite: Suite, gym: GymOptions, seed: int, out: Path) -> SelfC
 
 
 def on_device(gym: GymOptions) -> GymOptions:
-    """The options with the device that `auto` means here.
+    """Return the options with the device that `auto` means on this machine.
 
     Raises:
         EnvironmentNotReady: there is no such device.
-        ConfigError: it cannot time the baseline.
+        ConfigError: the device cannot time the baseline.
     """
     from verl_kernel.env import resolve_device
 
@@ -92,7 +92,7 @@ def on_device(gym: GymOptions) -> GymOptions:
 
 
 def refuse_compiled_baseline(gym: GymOptions) -> None:
-    """Raise a ConfigError where a simulated clock is to time torch.compile."""
+    """Raise a ConfigError if a simulated clock would have to time torch.compile."""
     if gym.reference_mode == "compile":
         raise ConfigError(
             "--baseline is compile, which needs a GPU: a simulated clock knows no time of torch.compile; use eager"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's folder while it is written: made or taken up again, locked, one line for each judged answer.
+"""A run's folder while it is written: created or reopened, locked, with one line for each judged answer.
 
-A line is written by one call and kept whole or not at all: what a killed run left of one is cut off when the run goes
-on, and so is what a full disk left. Reading is in `run_files`.
+A line is written by one call, and kept as a whole or not at all: the part of a line that a killed run or a full disk
+left is cut off when the run continues. `run_files` reads the folder.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Store:
     """The folder of a run; use it as a context manager.
 
     Args:
-        folder: made if need be; where it holds a run, that run goes on.
-        header: of the run that is asked for.
-        suite: its tasks.
+        folder: created if missing; if it holds a run, that run continues.
+        header: header of the run that is asked for.
+        suite: tasks of the run.
 
     Raises:
-        ConfigError: the folder holds another run, or one that is under way in another process.
-        DataError: its files are damaged.
-        StorageError: it cannot be written.
+        ConfigError: the folder holds another run, or one that another process is writing.
+        DataError: the folder's files are damaged.
+        StorageError: the folder cannot be written.
     """
 
     def __init__(self, folder: Path, header: RunHeader, suite: Suite) -> None:
@@ -61,19 +61,19 @@ class Store:
             turns = read_turns(folder)
             self.done, self.lost = _by_place(turns)
             self.has_answers = any(one.failure != "malformed" for one in turns)
-        except BaseException:  # whatever it was, the lock goes with the descriptor
+        except BaseException:  # closing the descriptor releases the lock after any error
             self.close()
             raise
 
     def history(self, job: tuple[SuiteItem, int]) -> list[BenchTurn]:
-        """What was done of a trajectory when the folder was opened, up to the first turn that the gym lost."""
+        """Return the turns of a trajectory when the folder was opened, up to the first that the gym failed to judge."""
         return list(self.done.get((job[0].task.task_id, job[1]), []))
 
     def append(self, turn: BenchTurn) -> BenchTurn:
-        """Write an answer down; returns it as whoever reads the file will see it.
+        """Store an answer and return it as a reader of the file will see it.
 
         Raises:
-            StorageError: there is no room for it; the file holds what it held before.
+            StorageError: the disk is full; the file is as before.
         """
         self._begin()
         line = turn.model_dump_json().encode() + b"\n"
@@ -85,13 +85,13 @@ class Store:
                 os.fsync(self._fd)
                 self._synced = time.monotonic()
         except OSError as exc:
-            with suppress(OSError):
+            with suppress(OSError):  # no part of a line may stay in the file
                 os.ftruncate(self._fd, size)
             raise _cannot(self.folder, exc) from exc
         return as_written(turn)
 
     def close(self) -> None:
-        """Close the file, which takes the lock off."""
+        """Close the file, which releases the lock."""
         with suppress(OSError):
             os.fsync(self._fd)
         os.close(self._fd)
@@ -109,7 +109,7 @@ class Store:
             raise ConfigError(f"{self.folder} is in use by another bench: wait for it, or name another --out") from exc
 
     def _take_up(self, header: RunHeader) -> None:
-        """Go on with the run that the folder holds; a start that brought no answer has left none."""
+        """Continue the run in the folder; a start without any answer has left no run."""
         if not os.fstat(self._fd).st_size:
             return
         if not (self.folder / HEADER).exists():
@@ -118,15 +118,15 @@ class Store:
         self._header = None
 
     def _begin(self) -> None:
-        """Before the first answer: write down what was asked for."""
+        """Store the request, before the first answer."""
         if self._header is None:
             return
         self._write(TASKS, map(_record, self._suite.tasks))
-        self._write(HEADER, [self._header], indent=2)  # last: with it the folder is a run
+        self._write(HEADER, [self._header], indent=2)  # last: the header makes the folder a run
         self._header = None
 
     def _write(self, name: str, records: Iterable[BaseModel], indent: int | None = None) -> None:
-        """Make a file that appears when it is complete."""
+        """Write a file that appears only when it is complete."""
         text = "".join(record.model_dump_json(indent=indent) + "\n" for record in records)
         try:
             write_whole(self.folder / name, text)
@@ -146,11 +146,11 @@ def _record(item: SuiteItem) -> SuiteTask:
 
 
 def make_folder(folder: Path) -> None:
-    """Make the folder of a run, if need be.
+    """Create the folder of a run if it is missing.
 
     Raises:
-        ConfigError: it is a file, or lies below one.
-        StorageError: it cannot be made.
+        ConfigError: the path is a file or lies below one.
+        StorageError: the folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -171,12 +171,12 @@ def _cannot(folder: Path, exc: OSError) -> StorageError:
 
 
 def as_written(turn: BenchTurn) -> BenchTurn:
-    """A turn as whoever reads the file will see it."""
+    """Return a turn as a reader of the file will see it."""
     return BenchTurn.model_validate_json(turn.model_dump_json())
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file that is never seen in part; raises OSError."""
+    """Write a file atomically, so that no reader sees a part of it; raises OSError."""
     with replacing(path) as part, part.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -184,7 +184,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def _by_place(turns: Iterable[BenchTurn]) -> tuple[dict[Place, list[BenchTurn]], dict[Place, BenchTurn]]:
-    """Of each trajectory its judged turns up to the first that is missing, and the one that the gym lost."""
+    """Return each trajectory's judged turns up to the first gap, and the turns that the gym failed to judge."""
     found: defaultdict[Place, dict[int, BenchTurn]] = defaultdict(dict)
     for one in turns:
         found[one.task_id, one.sample][one.turn] = one

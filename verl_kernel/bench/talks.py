@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The conversations of a run that led to a kernel, for the cold start of another model.
 
-Messages are rebuilt as the run asked them: the task, the answers that its prompts showed, and the feedback to these.
+Messages are rebuilt as in the run's prompts: the task, the answers that the prompt showed, and the feedback on them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from verl_kernel.rollout.context import PastTurn, rebuilt_messages
 from verl_kernel.rollout.feedback import format_feedback
 
 Keep = Literal["best", "last"]
-"""Which turn a conversation ends with: the one with the highest reward, or the last one that was played."""
+"""The turn that ends a conversation: the one with the highest reward, or the last one."""
 _WRONG = "the turn that it would end with is not right"
 _SLOW = "the turn that it would end with is not fast enough"
 _NO_TEXT = "an answer's text was not kept"
@@ -35,24 +35,24 @@ class Kept:
 
     talks: list[Talk] = field(default_factory=list)
     tasks: int = 0
-    """How many tasks they are about."""
+    """Number of their tasks."""
     left_out: Counter[str] = field(default_factory=Counter)
 
 
 def talks_of_run(
     folder: Path, suite: Suite, keep: Keep, least_speedup: float = 0.0, per_task: int | None = None
 ) -> Kept:
-    """The conversations of a run that end with a right answer, those of a task by speed.
+    """Return the conversations of a run that end with a right answer; those of a task are sorted by speed.
 
     Args:
-        folder: of the run.
-        suite: the one that it was asked, which has the tasks' texts.
-        keep: where conversations end.
-        least_speedup: of the last answer, as far as the measurement is sure of it.
-        per_task: at most so many of a task.
+        folder: folder of the run.
+        suite: suite of the run, which has the tasks' texts.
+        keep: which turn ends a conversation.
+        least_speedup: smallest sure speedup of the last answer.
+        per_task: largest number of conversations of a task.
 
     Raises:
-        DataError: the folder holds no run, or one of another suite.
+        DataError: the folder holds no run, or a run of another suite.
     """
     header, turns = read_run(folder)
     _refuse_other(header, suite, folder)
@@ -66,7 +66,7 @@ def talks_of_run(
         kept.left_out[_MANY] += max(0, len(found) - (len(found) if per_task is None else per_task))
         kept.talks += [_talk(item, history, header) for history in found[:per_task]]
         kept.tasks += bool(found)
-    kept.left_out = +kept.left_out  # reasons that came up
+    kept.left_out = +kept.left_out  # drop reasons with a count of 0
     return kept
 
 
@@ -81,7 +81,7 @@ def _refuse_other(header: RunHeader, suite: Suite, folder: Path) -> None:
 def _chosen(
     trajectories: Iterable[list[BenchTurn]], keep: Keep, least_speedup: float, left_out: Counter[str]
 ) -> Iterator[list[BenchTurn]]:
-    """Trajectories up to the turn that they are to end with, where they are worth learning from."""
+    """Yield trajectories up to the turn that ends them, if they are worth learning from."""
     for history in trajectories:
         whole = history if keep == "last" else history[: _best(history) + 1]
         if not whole[-1].result.rewarded:
@@ -95,7 +95,7 @@ def _chosen(
 
 
 def _best(history: Sequence[BenchTurn]) -> int:
-    """The place of the highest reward among right answers, the earliest of several."""
+    """Return the index of the highest reward among right answers, the earliest of several."""
     rewards = [turn.reward if turn.result.rewarded else float("-inf") for turn in history]
     return rewards.index(max(rewards))
 

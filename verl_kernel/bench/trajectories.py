@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trajectory after another: ask, extract the program, have it judged, write it down, ask again.
+"""Plays trajectories: ask, extract the program, have it judged, store the answer, ask again.
 
 Prompts, extraction, judging, feedback and rewards are those of the agent loop (`rollout`, `reward`), so a bench and a
-trainer's validation say the same of the same answers where their options of the gym (a bench's are `gym=strict`) and
-of the reward are the same. A trajectory ends with its turns, with its budget, with a prompt that has no room, or at a
-turn that the gym could not judge.
+trainer's validation report the same on the same answers if their options of the gym (a bench uses `gym=strict`) and of
+the reward agree. A trajectory ends when its turns or its budget are used up, when a prompt is too long, or at a turn
+that the gym could not judge.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ History = list[BenchTurn]
 
 
 class Judges(Protocol):
-    """Whoever judges: a `LocalPool`."""
+    """A pool of judges, such as `LocalPool`."""
 
     async def evaluate(self, task: Task, source: str) -> EvalResult:
         """Judge one candidate."""
@@ -43,38 +43,38 @@ class Judges(Protocol):
 
 
 class Progress(Protocol):
-    """Whoever is told how far a run is."""
+    """A receiver of a run's progress."""
 
     def note(self, is_correct: bool) -> None:
-        """One more answer has been written down."""
+        """Count one more stored answer."""
         ...
 
     def shorten(self, turns: int) -> None:
-        """A trajectory has ended so many turns early."""
+        """Note that a trajectory has ended `turns` turns early."""
         ...
 
 
 @dataclass
 class Trajectories:
-    """Plays trajectories with what all of them share."""
+    """Plays trajectories; holds what all of them share."""
 
     model: Model
     judges: Judges
     store: Store
     options: BenchOptions
     requests: asyncio.Semaphore
-    """As many may be in flight at the model."""
+    """Limits the requests in flight at the model."""
     judging: asyncio.Semaphore
-    """As many candidates may be with the judges."""
+    """Limits the candidates that are with the judges."""
     progress: Progress
     first_answers: FirstAnswers
     reward: ProfilingReward | None = None
-    """What a verdict earns; None for the default reward."""
+    """Computes the reward of a verdict; None for the default reward."""
     _unfit: dict[str, EvalResult] = field(default_factory=dict)
-    """Tasks that cannot be judged, which nobody is asked about again."""
+    """Tasks that cannot be judged, about which the model is not asked again."""
 
     async def play(self, item: SuiteItem, sample: int) -> None:
-        """Play a trajectory from where it stands to its end."""
+        """Play a trajectory from its stored state to its end."""
         history, lost = self.store.history((item, sample)), self.store.lost.get((item.task.task_id, sample))
         while goes_on(history, self.options):
             turn = await self._turn(item, sample, history, lost)
@@ -84,7 +84,7 @@ class Trajectories:
         self.progress.shorten(self.options.turns - len(history))
 
     async def _turn(self, item: SuiteItem, sample: int, history: History, lost: BenchTurn | None) -> BenchTurn:
-        """The next turn; where the gym has lost one, what was answered then is judged again."""
+        """Play the next turn; an answer that the gym failed to judge is judged again."""
         shown: tuple[int, ...] = ()
         if (unfit := self._unfit.get(item.task.task_id)) is not None:
             answer, generate_s = Answer(verdict=unfit), 0.0
@@ -103,7 +103,7 @@ class Trajectories:
         )  # fmt: skip
 
     async def _ask(self, item: SuiteItem, sample: int, history: History) -> tuple[Answer, tuple[int, ...], float]:
-        """Ask; where the prompt has no room for all of the window, with fewer earlier turns."""
+        """Ask the model; if the prompt is too long for the whole window, show fewer earlier turns."""
         rewards, window = [turn.reward for turn in history], self.options.window
         past = [self._past(item.task, turn) for turn in history]
         while True:
@@ -119,7 +119,7 @@ class Trajectories:
             window = len(shown) - 1
 
     async def _judged(self, task: Task, answer: Answer) -> tuple[Judged, Failure | None]:
-        """The program of an answer with its verdict and reward, and why there is no program."""
+        """Judge the program of an answer; also return why there is no program, if so."""
         if answer.verdict is not None:
             return Judged.of(None, answer.verdict, self.reward), None
         code = answer.code or extract_code(answer.text or "", task.candidate_class)
@@ -129,7 +129,7 @@ class Trajectories:
         return judged, answer.failure or ("too_long" if answer.is_cut else "no_code")
 
     async def _evaluate(self, task: Task, code: str) -> EvalResult:
-        """The verdict on a program; a task that cannot be judged is remembered."""
+        """Return the verdict on a program; remember a task that cannot be judged."""
         async with self.judging:
             try:
                 return await self.judges.evaluate(task, code)
@@ -158,12 +158,12 @@ def goes_on(history: Sequence[BenchTurn], options: BenchOptions) -> bool:
 
 
 def is_lost(turn: BenchTurn) -> bool:
-    """Whether the gym could not judge it."""
+    """Whether the gym failed to judge a turn."""
     return turn.result.status is EvalStatus.INFRA_ERROR
 
 
 def unfit_task(task: Task, exc: TaskError) -> EvalResult:
-    """What is said of a candidate whose task cannot be judged; it is not to blame."""
+    """Return the verdict for a candidate whose task cannot be judged; the candidate is not to blame."""
     error = EvalError(stage="reference", type="TaskError", message=str(exc)[:2000])
     return EvalResult(
         task_id=task.task_id, task_hash=task.text_hash, status=EvalStatus.INFRA_ERROR, error=error

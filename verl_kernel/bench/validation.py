@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The turns of a validation, read from what verl wrote into `trainer.validation_data_dir`.
+"""Reads the turns of a validation from the files that verl wrote into `trainer.validation_data_dir`.
 
-verl writes a line a row: one for a trajectory, or one for each of its turns. Every line of a trajectory carries all of
-its turns (`rollout.validation`). Its `uid` is `<prompt>_<sample>_<row>`.
+verl writes one line per row: one for a trajectory, or one for each of its turns. Every line of a trajectory carries all
+of its turns (`rollout.validation`). Its `uid` is `<prompt>_<sample>_<row>`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Row:
     """One line of the file."""
 
     prompt: str
-    """Differs between prompts, and from run to run."""
+    """Identifies the prompt within one run."""
     sample: int
     output: str
     turns: tuple[TurnRecord, ...]
@@ -34,7 +34,7 @@ class Row:
 
     @classmethod
     def of(cls, line: Any) -> Row:
-        """Raises ValueError, KeyError or TypeError where the line is no such row."""
+        """Read a line; raises ValueError, KeyError or TypeError if it is not such a row."""
         prompt, sample, _ = str(line["uid"]).rsplit("_", 2)
         return cls(prompt, int(sample), str(line["output"]), load_turns(line[TURNS_COLUMN]), str(line[HASH_COLUMN]))
 
@@ -43,7 +43,7 @@ def read_validation(path: Path) -> list[BenchTurn]:
     """Read a validation's turns, by prompt, sample and turn.
 
     Args:
-        path: `<step>.jsonl` in the folder that verl wrote; step 0 for `trainer.val_only=True`.
+        path: `<step>.jsonl` in the folder that verl wrote; step 0 with `trainer.val_only=True`.
 
     Raises:
         DataError: the file cannot be read, or was written without `kernel_agent`.
@@ -55,7 +55,7 @@ def read_validation(path: Path) -> list[BenchTurn]:
 
 
 def _turns(rows: Sequence[Row]) -> Iterator[BenchTurn]:
-    """The turns of a trajectory, whose rows are in order."""
+    """Yield the turns of a trajectory, whose rows are in order."""
     first = rows[0]
     is_split = len(rows) == len(first.turns)
     for number, turn in enumerate(first.turns, 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel aces`: choose, from candidates of a task, which kinds of trials tell such candidates apart.
+"""`verl-kernel aces`: choose, by a task's candidates, the kinds of trials that tell such candidates apart.
 
 Every candidate is run on the same inputs and compared with the reference; ACES weighs the inputs; the trials of an
 evaluation are spread over kinds of inputs by these weights. The judge's own plan stays where it is expected to reject
@@ -76,7 +76,7 @@ def _sources(folder: Path) -> list[str]:
 
 
 def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, method: str) -> dict[str, Any]:
-    """What ACES chooses for a task, beside the judge's own plan and what each is expected to reject."""
+    """Return the choice of ACES for a task, with the judge's own plan and the expected rejections of both."""
     table, ran = outcome_table(rows)
     found = weights(table, method, ran)
     aces, own = allocate(found.values, kinds, trials), _own(trials)
@@ -89,7 +89,7 @@ def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, met
 
 
 def _own(trials: int) -> dict[str, int]:
-    """What the judge does by itself: one trial of each kind, and the rest as drawn."""
+    """Return the judge's own plan: one trial of each kind, and the rest drawn at random."""
     from verl_kernel.env import KINDS
 
     return {kind: 1 if kind != "drawn" else trials + 1 - len(KINDS) for kind in KINDS}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel bench`: a model on a suite of tasks.
 
-Exit code 0 whatever the verdicts, 1 where a suite's references fail their own check, 2 for a usage error, 3 where the
-model's endpoint, the disk or the gym failed. A run that ended in whatever way goes on by the same command.
+The exit code is 0 for any verdicts, 1 if a suite's references fail their own check, 2 for a usage error, 3 if the
+model's endpoint, the disk or the gym failed. The same command continues a run that ended for any reason.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def command(
 ) -> None:
     """Measure a model on a suite; the same command goes on where a run has ended."""
     given = dict(locals())
-    logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # what matters is in the folder or the error
+    logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the folder or the error holds the messages
     # Idle OpenMP threads that spin would take the core a judge needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
@@ -133,7 +133,7 @@ def _self_check(given: dict[str, Any]) -> int:
 
 
 def _request(given: dict[str, Any]) -> Request:
-    """What is asked for; what costs no import of torch is looked at first, and the suite's tasks are read last."""
+    """Return the request; cheap checks run before torch is imported, and the suite's tasks are read last."""
     from verl_kernel.bench.models.endpoint import Sampling
     from verl_kernel.bench.options import BenchOptions
     from verl_kernel.bench.session import Request
@@ -186,12 +186,12 @@ def _gym(given: dict[str, Any]) -> GymOptions:
 
     gym = gym_options.chosen(given)
     if gym.device == "cpu":
-        refuse_compiled_baseline(gym)  # for other devices once torch is there, which knows them
+        refuse_compiled_baseline(gym)  # for other devices only after torch has been imported, which knows them
     return gym
 
 
 def _reward(given: list[str], gym: GymOptions) -> ProfilingReward:
-    """The reward that a command line asks for, in the words of a recipe."""
+    """Return the reward that the command line asks for, given in the keys of a recipe."""
     from omegaconf import OmegaConf
 
     from verl_kernel.reward.options import KernelGymOptions

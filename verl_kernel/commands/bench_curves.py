@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel bench-curves RUN...`: what more turns and the tokens that they cost bring, run beside run."""
+"""`verl-kernel bench-curves RUN...`: compare what more turns and their tokens gain in several runs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _check(out: Path, figure: str) -> None:
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """The names of the runs' folders, with their parents' where two are alike."""
+    """Return the names of the runs' folders, with their parents' names where two are equal."""
     folders = [run.resolve() if run.is_dir() else run.resolve().parent for run in runs]
     names = [folder.name for folder in folders]
     return names if len({*names}) == len(names) else [f"{one.parent.name}/{one.name}" for one in folders]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel best RUN`: the best verified kernel of each task, as files that can be imported."""
+"""`verl-kernel best RUN`: write the best verified kernel of each task as an importable file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data`: makes datasets and the small model of the CPU recipe.
+"""`verl-kernel data`: make datasets and the small model of the CPU recipe.
 
-Subcommands other than `quickstart` have files of their own, `data_*.py`.
+Subcommands other than `quickstart` are in separate files, `data_*.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def quickstart(
     ] = None,
 ) -> None:
     """Make tasks, a tokenizer and a warm-started model for the CPU recipes (three to five minutes on 2 cores)."""
-    # Idle OpenMP threads that spin would take the core a busy neighbour needs; read when torch is first imported.
+    # Idle OpenMP threads that spin would occupy the core that a busy process needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from verl_kernel.data.files import writing_folder
     from verl_kernel.quickstart.options import Quickstart, is_complete
@@ -72,7 +72,7 @@ def _build_with_progress(out: Path, options: Any) -> dict[str, Any]:
 
     from verl_kernel.quickstart.build import build
 
-    # Bars of transformers would tear this one.
+    # Progress bars of transformers would break up this one.
     disable_progress_bar()
     columns = (
         TextColumn("{task.description}"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data audit`: which tasks are poor ones, and what shows it."""
+"""`verl-kernel data audit`: find poor tasks, and show the evidence."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _interrupted(done: int, tasks: int, out: Path | None) -> str:
 
 
 def _audits(tasks: Sequence[Listed], out: Path | None, options: GymOptions) -> Iterator[Audit]:
-    """Audits, each written to the file as soon as it is made, beside a bar of how many there are."""
+    """Yield audits, each written to the file as soon as it is made, with a progress bar."""
     from verl_kernel.data.audit import AuditFile, audit_tasks
 
     file = None if out is None else AuditFile(out)
@@ -93,7 +93,7 @@ def _print_table(audits: Sequence[Audit]) -> None:
 
 
 def _summary(audits: Sequence[Audit]) -> str:
-    """How many tasks have which defect."""
+    """Return how many tasks have which defect."""
     counts = Counter("no task" for audit in audits if audit.unfit is not None)
     for audit in audits:
         counts.update({found.defect + ", as drawn only" * found.only_drawn for found in audit.findings})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel data coldstart`: conversations of a strong model that led to kernels, for the cold start of another.
 
-A run of `verl-kernel bench` with a few turns, and what is made of its folder. A killed run goes on by the same command;
-without a model the command takes a run as it is.
+It is a run of `verl-kernel bench` with a few turns, followed by a conversion of its folder. The same command continues
+a killed run; without a model, the command converts an existing run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Make conversations for a cold start: a strong model, several turns, judged by the gym."""
     given = dict(locals())
-    logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # what matters is in the folder or the error
+    logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the folder or the error holds the messages
     # Idle OpenMP threads that spin would take the core a judge needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data rows` and `data talks`: published data sets, from local files, in the forms that recipes read."""
+"""`verl-kernel data rows` and `data talks`: convert local files of published data sets to the forms of the recipes."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def talks(
 
 
 def read_levels(text: str) -> tuple[int, ...]:
-    """The levels named by `--levels`.
+    """Return the levels named by `--levels`.
 
     Raises:
-        ConfigError: the text is no list of numbers.
+        ConfigError: the text is not a list of numbers.
     """
     parts = [part.strip() for part in text.split(",")] if text else []
     if not all(part.isascii() and part.isdigit() for part in parts):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data split`: hold tasks out whose near duplicates are not trained on."""
+"""`verl-kernel data split`: hold out tasks that have no near duplicates among the training tasks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel doctor`: what this machine offers, what is missing, and the remedy in words."""
+"""`verl-kernel doctor`: show what this machine offers, what is missing, and the remedy in words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Finding:
     topic: str
     value: str
     remedy: str = ""
-    """Empty where nothing is missing."""
+    """What to do; empty if nothing is missing."""
 
 
 def _versions() -> Iterator[Finding]:
@@ -66,7 +66,7 @@ def _mode() -> str:
 
 
 def _attention() -> str:
-    """What the trainer's attention can be; a recipe that asks for more is refused by `verl-kernel preflight`."""
+    """Return which attention the trainer can use; `verl-kernel preflight` refuses a recipe that asks for more."""
     found = machine.version(*machine.FLASH)
     if found or cpu.is_active():
         return f"torch's own (sdpa){', and flash_attention_2 from ' + found if found else ''}"
@@ -81,7 +81,7 @@ def _device() -> str:
 
 
 def _names() -> str:
-    """How many names of ours verl has, by kind; those that it has not for us concern only the recipes that use them."""
+    """Return how many of our names verl holds, by kind; a name held by others matters only to recipes that use it."""
     from verl_kernel import plugin
 
     states = plugin.states()
@@ -92,7 +92,7 @@ def _names() -> str:
 
 
 def _registries() -> str:
-    """The names that the plain recipe uses."""
+    """Return the names that the plain recipe uses."""
     from verl_kernel import plugin
     from verl_kernel.preflight.names import check_registries
 
@@ -135,7 +135,7 @@ def _ray() -> str:
     if not port:
         return f"ray {ray.__version__} imports; a run starts or finds its own cluster (RAY_ADDRESS names none)"
     try:
-        # Ray itself would try for minutes.
+        # Ray itself would retry for minutes.
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, ValueError) as exc:
         raise EnvironmentNotReady(
@@ -151,7 +151,7 @@ def _probe(topic: str, probe: Callable[[], str]) -> Finding:
         return Finding(topic, "missing", str(exc))
     except ImportError as exc:
         return Finding(topic, "broken", cannot_load(exc))
-    except Exception as exc:  # noqa: BLE001  whatever is broken here is what the user came to read
+    except Exception as exc:  # noqa: BLE001  the user runs this command to see exactly such errors
         return Finding(
             topic, "broken", f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc) else exc!r}"
         )
@@ -172,7 +172,7 @@ PROBES: dict[str, Callable[[], str]] = {
 
 
 def examine() -> list[Finding]:
-    """Look at everything; nothing is raised."""
+    """Run all checks; raises nothing."""
     return [*_versions(), *(_probe(topic, probe) for topic, probe in PROBES.items())]
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel eval`: judge kernel files against a reference file.
 
-Exit code 0 whatever the verdicts, 2 for a usage error, 3 if the evaluator itself failed on a kernel, 130 after Ctrl-C,
-when what was judged so far is printed. Results are the only thing on standard output. A kernel file that is not text
-has a verdict of its own, the others are judged.
+The exit code is 0 for any verdicts, 2 for a usage error, 3 if the evaluator itself failed on a kernel, and 130 after
+Ctrl-C; then the verdicts reached so far are printed. Standard output holds results only. A kernel file that is not text
+gets its own verdict, and the other files are judged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def command(
     """Judge kernels against a reference program."""
     options = gym_options.chosen(locals())
     results: list[EvalResult] = []
-    logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # what matters is in the results or the error
+    logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the results or the error hold the messages
     with _own_stdout() as out:
         kept = ""
         try:
@@ -72,13 +72,13 @@ def command(
 
 
 def _show(reference: str, results: list[EvalResult], out: IO[str], json: bool) -> None:
-    """The table, where results were not already written as lines."""
+    """Print the table, unless the results were already written as lines."""
     if results and not json:
         print_verdicts(reference, results, screen(out))
 
 
 def _sentence(exc: VerlKernelError, reference: str) -> str:
-    """What is wrong with a reference, by the name of its file and with what to do."""
+    """Return what is wrong with a reference and the remedy, naming its file."""
     text = " ".join(str(exc).split()).replace(f"reference {Path(reference).stem} ", f"{reference} ", 1)
     if "not compiled with CUDA" in text or "Found no NVIDIA driver" in text:
         return f"{text} (it needs a GPU: judge it on a machine that has one)"
@@ -101,7 +101,7 @@ def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int
 
 
 def _kept(reference: str, results: list[EvalResult], options: GymOptions, inputs: int, seed: int | None) -> str:
-    """Which kernel to keep, in a sentence."""
+    """Return which kernel to keep, in a sentence."""
     from verl_kernel.commands.kernel_choice import choose_kernel
 
     task = Task(read_source(reference))
@@ -114,7 +114,7 @@ def _kept(reference: str, results: list[EvalResult], options: GymOptions, inputs
 
 
 def _job(task: Task, kernel: str) -> tuple[Task, str, str] | EvalResult:
-    """What the pool is to judge, or the verdict on a file that Python could not even read."""
+    """Return a job for the pool, or the verdict on a file that Python could not even read."""
     try:
         return task, read_source(kernel), kernel
     except NotText as exc:
@@ -136,7 +136,7 @@ def _refuse_duplicates(kernels: list[str]) -> None:
 
 @contextmanager
 def _own_stdout() -> Iterator[IO[str]]:
-    """Standard output for the results alone: whatever else this process prints goes to standard error."""
+    """Yield standard output for results only; everything else that this process prints goes to standard error."""
     sys.stdout.flush()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)

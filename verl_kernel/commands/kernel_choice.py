@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several judged kernels to keep: who is rewarded, then the ACES score on further inputs, then the speedup."""
+"""Chooses which of several judged kernels to keep: rewarded ones, by ACES score on further inputs, then by speedup."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from verl_kernel.env import EvalResult, GymOptions, Task
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """The kernel to keep, by its place among those judged."""
+    """The kernel to keep, by its index among the judged ones."""
 
     kernel: int
     passed: int
-    """Further inputs on which it agreed with the reference."""
+    """Number of further inputs on which it agreed with the reference."""
     inputs: int
 
 
@@ -33,12 +33,12 @@ def choose_kernel(
     """Run all kernels on the same further inputs, a third of each kind, and choose; None if no kernel is rewarded.
 
     Args:
-        task: what they compute.
-        sources: their texts; those that were refused belong here too, they tell inputs apart.
-        results: their verdicts, in the same order.
-        options: as they were judged.
-        inputs: how many to run each on.
-        seed: draws the same inputs in every run.
+        task: task of the kernels.
+        sources: texts of all kernels, including refused ones, which help to weigh the inputs.
+        results: verdicts on them, in the same order.
+        options: options of their judgement.
+        inputs: number of further inputs for each kernel.
+        seed: seed of the inputs, to draw the same ones in every run.
     """
     if not any(result.rewarded for result in results):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel preflight`: what a training would be refused for, without starting anything."""
+"""`verl-kernel preflight`: show why a training would be refused, without starting anything."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel remix`: fine-tune a model on conversations with ReMix and write what it learnt as PEFT adapters."""
+"""`verl-kernel remix`: fine-tune a model on conversations with ReMix and write the result as PEFT adapters."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def command(
 
 
 def _check_files(data: Path, model: Path, key_column: str | None) -> None:
-    """Refuse data and models that cannot be, before torch is imported."""
+    """Refuse unusable data and models before torch is imported."""
     from verl_kernel.data.files import column_names
 
     wanted = "name a parquet file of conversations, as `verl-kernel data talks` or `data coldstart` writes one"
@@ -113,7 +113,7 @@ def _run(
 def _report(
     out: Path, shape: ReMixOptions, tuning: TuningOptions, losses: tuple[float, float], adapters: dict[str, Any]
 ) -> None:
-    """Write remix.json and say what was learnt; `losses` are of the held-out rows, before and after."""
+    """Write remix.json and report the results; `losses` are those of the held-out rows, before and after."""
     before, after = losses
     held_out = {"base": before, "top_k": after} if tuning.held_out else None
     summary = {"held_out_loss": held_out, "adapters": adapters, **asdict(shape), **asdict(tuning)}

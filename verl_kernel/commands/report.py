@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel report RUN_DIR`: a run's steps, what they changed, its curves and best kernels; or a bench's page."""
+"""`verl-kernel report RUN_DIR`: show a run's steps, their changes, its curves and best kernels; or a bench's page."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def _report(run_dir: Path) -> None:
 
 
 def _is_bench(run_dir: Path) -> bool:
-    """Whether a folder is a bench's; a training run's has metrics, also where a study keeps a run.json beside them.
+    """Whether a folder belongs to a bench; a training run's has metrics, even if a study also keeps a run.json there.
 
     Raises:
-        DataError: it is neither's.
+        DataError: it belongs to neither.
     """
     wanted = "name the folder of a training run (it holds metrics.jsonl) or of `verl-kernel bench` (it holds run.json)"
     if not run_dir.is_dir():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools of a running Ray cluster, found from outside their jobs."""
+"""Finds the pools of a running Ray cluster from outside their jobs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _ANSWER_S, _KNOCK_S = 20.0, 5.0
 
 @contextmanager
 def running_pools(address: str, name: str) -> Iterator[list[Any]]:
-    """The routers of the pools called `name`, one for each job that has one.
+    """Yield the routers of the pools called `name`, one for each job that has such a pool.
 
     Raises:
         EnvironmentNotReady: no cluster or no such pool; the sentence says which.
     """
     try:
         _knock(address)
-        import ray  # seconds, which an address where nobody listens need not cost
+        import ray  # takes seconds, so the address is checked before
 
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError, OSError) as exc:
@@ -45,11 +45,11 @@ def running_pools(address: str, name: str) -> Iterator[list[Any]]:
 
 
 def ask(router: Any, method: str, *args: Any) -> Any:
-    """What the method of a router answers.
+    """Return the answer of a router's method.
 
     Raises:
-        EnvironmentNotReady: it does not.
-        VerlKernelError: it refuses.
+        EnvironmentNotReady: the router does not answer.
+        VerlKernelError: the router refuses.
     """
     import ray
 
@@ -82,7 +82,7 @@ def _silent(exc: Exception) -> EnvironmentNotReady:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError where nobody listens: Ray itself would try for two minutes and then end this process."""
+    """Raise OSError if nothing listens at an address: Ray would retry for two minutes and then end this process."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How commands end that cannot go on: `Error:` and one sentence on standard error, and an exit status.
+"""Ends commands that cannot continue: `Error:` and one sentence on standard error, and an exit status.
 
-2 where what was asked cannot work, 3 where the gym, an endpoint, the disk or a trainer failed, 130 after Ctrl-C.
+The status is 2 if the request cannot work, 3 if the gym, an endpoint, the disk or a trainer failed, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _OTHER_NAMES = {
     "load_timeout_s": "timeout",
     "run_timeout_s": "timeout",
 }
-"""Keys of the gym whose options on the command line have names of their own."""
+"""Keys of the gym whose command-line options have different names."""
 
 
 def in_sentences(command: Any) -> Any:
-    """A command, and those under it, whose errors are told in a sentence that names options instead of keys."""
+    """Return a command, with its sub-commands, that reports errors in a sentence that names options instead of keys."""
     for child in getattr(command, "commands", {}).values():
         in_sentences(child)
     if command.callback is not None:
@@ -38,17 +38,17 @@ def in_sentences(command: Any) -> Any:
 
 
 def exit_status(exc: VerlKernelError) -> int:
-    """The exit status for an error."""
+    """Return the exit status for an error."""
     failed = isinstance(exc, (InfraError, EndpointError, StorageError, TrainingError))
     return INFRA_ERROR if failed else USAGE_ERROR
 
 
 def sentence(exc: VerlKernelError, flags: Mapping[str, str]) -> str:
-    """What an error says, on one line; a failed trainer's last lines stay below it.
+    """Return the message of an error on one line; the last lines of a failed trainer stay below it.
 
     Args:
         exc: the error.
-        flags: options of the command by their names; a key that one of them sets is called by it.
+        flags: options of the command by their names; a key that an option sets is replaced by the option.
     """
     text = str(exc) if isinstance(exc, TrainingError) else " ".join(str(exc).split())
     return _KEY.sub(lambda found: flags.get(_OTHER_NAMES.get(found[1], found[1]), found[0]), text)

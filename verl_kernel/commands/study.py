@@ -55,7 +55,7 @@ def command(
 
 
 def _run_all(todo: list[Run], left: Callable[[], str], out: Path, console: Console) -> list[InfraError]:
-    """Train the runs, leaving alone an arm that has failed once; returns the failures."""
+    """Train the runs, skipping an arm that has failed once; return the failures."""
     failed: dict[str, InfraError] = {}
     for run in todo:
         if run.arm.name in failed:
@@ -80,7 +80,7 @@ def _chosen(study: Study, arms: str) -> list[Run]:
 
 
 def _train(folder: Path, argv: list[str]) -> int:
-    """Train in a folder; a study that is asked to end ends its run first."""
+    """Train in a folder; if the study is asked to end, it ends its run first."""
     with subprocess.Popen([sys.executable, "-m", "verl_kernel", "watch", str(folder), "--", *argv]) as child:
 
         def end(number: int, frame: object) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts as `verl-kernel eval` prints them: a row for each kernel, and below the table a line of remarks for each.
+"""Prints verdicts for `verl-kernel eval`: a row for each kernel, and below the table a line of remarks for each.
 
-Remarks are never cut for want of columns, because they hold what is to be done; names and figures are, by an ellipsis.
+Remarks are never cut in a narrow terminal, because they hold the remedy; names and figures may end in an ellipsis.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MEANING = {
     "only_moves": "its kernels only copy what torch computes",
     "launch_raised": "a launch of a kernel raised, and torch did the work",
 }
-"""What the flags of an `ok` verdict say."""
+"""Texts for the flags of an `ok` verdict."""
 
 
 def print_verdicts(reference: str, results: Sequence[EvalResult], console: Console) -> None:
@@ -34,7 +34,7 @@ def print_verdicts(reference: str, results: Sequence[EvalResult], console: Conso
 
 
 def remarks(result: EvalResult) -> str:
-    """All that is to be said about a verdict besides its figures."""
+    """Return everything about a verdict except its figures."""
     text = "; ".join(_remarks(result))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
@@ -67,7 +67,7 @@ def _table(reference: str, results: Sequence[EvalResult]) -> Table:
 
 
 def _names(results: Sequence[EvalResult]) -> list[str]:
-    """The names of the files, with their folders where two are alike."""
+    """Return the names of the files, with their folders where two are equal."""
     short = [Path(result.kernel).name for result in results]
     return short if len(set(short)) == len(short) else [result.kernel for result in results]
 
@@ -91,7 +91,7 @@ def _style(result: EvalResult) -> str:
 
 
 def _speedup(result: EvalResult) -> str:
-    """The speedup, and where it was measured what it is at least."""
+    """Return the speedup; if it was measured, also its lower bound."""
     if result.speedup is None:
         return ""
     noisy = result.speedup_low is not None and result.timing_source != "simulated"

@@ -32,7 +32,7 @@ _STAGES = {
 }
 _TAIL = 40
 _HYDRAS = "HYDRA_FULL_ERROR"
-"""Ends what Hydra says of a configuration that does not compose."""
+"""The last words of Hydra's error about a configuration that does not compose."""
 
 
 def command(
@@ -69,7 +69,7 @@ def _watch(run_dir: Path, argv: list[str], resume: bool) -> None:
 
 
 def _explain(argv: list[str], tail: Iterable[str]) -> None:
-    """Say in our words what Hydra refused, where it was Hydra."""
+    """Explain Hydra's refusal in our words, if it was Hydra that failed."""
     if not any(_HYDRAS in line for line in tail):
         return
     from verl_kernel.preflight.composing import why_refused
@@ -79,7 +79,7 @@ def _explain(argv: list[str], tail: Iterable[str]) -> None:
 
 
 def _make_way(metrics: Path, resume: bool) -> None:
-    """Clear the metrics file, which verl writes anew; where the run goes on, its records are put by."""
+    """Remove the metrics file, which verl truncates; if the run continues, move its records to another file."""
     kept = earlier(metrics)
     if resume and metrics.is_file():
         with kept.open("a", encoding="utf-8") as file:
@@ -95,7 +95,7 @@ def _follow(
     tail: deque[str] = deque(maxlen=_TAIL)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))  # while there is no trainer to end yet
+    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))  # until a trainer has started
     child = subprocess.Popen(
         argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )

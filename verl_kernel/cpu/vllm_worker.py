@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weight synchronisation into vLLM's CPU worker, and its place among the processes that share the processors.
+"""Weight synchronisation into vLLM's CPU worker, and the worker's priority among the processes on the same cores.
 
 vLLM prepacks weights for oneDNN on a CPU and drops the originals, so writing into its parameters, as verl's
 extension does, has no effect there. This extension reloads them in checkpoint format. Select it with
@@ -21,11 +21,11 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, 
 from verl_kernel.errors import ConfigError
 
 _LAST = 19
-"""The lowest priority; Ray gives its workers, and so judges and trainer, 15."""
+"""The lowest priority; Ray gives its workers, including judges and trainer, 15."""
 
 
 class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
-    """verl's worker extension with a weight update that a CPU worker takes in."""
+    """verl's worker extension with a weight update that works on a CPU."""
 
     def update_weights_from_ipc(
         self, peft_config: dict[str, Any] | None = None, base_sync_done: bool = False, use_shm: bool = False
@@ -45,7 +45,7 @@ class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
         receiver = BucketedWeightReceiver(
             zmq_handle=self._get_zmq_handle(), device=torch.device("cpu"), use_shm=use_shm
         )
-        # The buffer behind a bucket is closed afterwards, hence the clones.
+        # The buffer behind a bucket is closed afterwards, so the weights are cloned.
         receiver.receive_weights(
             on_bucket_received=lambda bucket, is_last: weights.extend((name, t.clone()) for name, t in bucket)
         )
@@ -54,10 +54,10 @@ class CPUWorkerExtension(vLLMColocateWorkerExtension):  # type: ignore[misc]
 
 
 def give_way() -> None:
-    """Let judges and trainer have the processors first.
+    """Give judges and trainer priority on the processors.
 
-    A step of a small model takes an engine as long for one sequence as for many: one that has to wait decodes more of
-    them at once, while one that goes first spends a processor on the few that judges have answered.
+    A step of a small model takes as long for one sequence as for many. An engine that waits decodes more sequences at
+    once; an engine with priority would occupy a processor for the few that judges have already answered.
     """
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(ProcessLookupError):
@@ -65,10 +65,10 @@ def give_way() -> None:
 
 
 def pack_tied_heads(model: torch.nn.Module) -> None:
-    """Prepack anew the output layers that share the weight of an embedding.
+    """Prepack the output layers again that share the weight of an embedding.
 
-    A reload brings them no weight of their own, so vLLM leaves what it packed at the start, which are dummy weights. In
-    Llama such a layer stands beside the embedding; in Qwen it is the embedding, which is packed with it.
+    A reload contains no separate weight for them, so vLLM keeps the dummy weights that it packed at the start. In
+    Llama such a layer exists next to the embedding; in Qwen it is the embedding itself, and both are packed together.
     """
     layers = list(model.modules())
     shared = {id(layer.weight) for layer in layers if type(layer) is VocabParallelEmbedding}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audits tasks in processes of judges; what is known of a task from an earlier run is not asked again.
+"""Audits tasks in processes of judges; results of an earlier run are reused.
 
 References are other people's code: none runs in this process, and one that hangs or crashes costs a judge, not the run.
 """
@@ -20,20 +20,20 @@ from verl_kernel.env import Audit, GymOptions, JudgeProcess
 from verl_kernel.errors import DataError, InfraError, TaskError
 
 SEED = 0
-"""Of the judges: sizes of reduced copies are the same in every audit."""
+"""Seed of the judges: the sizes of reduced copies are the same in every audit."""
 Known = Mapping[str, Audit]
-"""Audits by the hash of the task's text."""
+"""Maps the hash of a task's text to its audit."""
 
 
 class AuditFile:
-    """Audits as JSON lines, each there as soon as it is made.
+    """Stores audits as JSON lines, each as soon as it is made.
 
     Args:
-        path: file that an earlier run may have left; its last line may be cut.
+        path: file, perhaps of an earlier run; its last line may be incomplete.
 
     Raises:
-        DataError: it holds something else.
-        ConfigError: it cannot be written.
+        DataError: the file holds something else.
+        ConfigError: the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class AuditFile:
         self._write("w", list(self.known.values()))
 
     def add(self, audit: Audit) -> None:
-        """Write one more (raises as `files.writing_folder`)."""
+        """Append an audit (raises as `files.writing_folder`)."""
         self._write("a", [audit])
 
     def _read(self) -> list[Audit]:
@@ -61,19 +61,19 @@ class AuditFile:
 
 
 def audit_tasks(tasks: Sequence[Listed], known: Known, options: GymOptions) -> Iterator[tuple[Audit, bool]]:
-    """Audits in the order of tasks, each with whether it may be kept: a failure of ours may not.
+    """Yield audits in the order of tasks, each with whether it may be stored: a failure of the gym may not.
 
     Args:
-        tasks: what to audit.
+        tasks: tasks to audit.
         known: earlier audits.
-        options: how to judge, and with how many judges.
+        options: options of the judges, and their number.
 
     Raises:
         EnvironmentNotReady: this machine cannot judge.
     """
     idle: SimpleQueue[JudgeProcess] = SimpleQueue()
     with ExitStack() as stack:
-        # What is entered first is left last: threads end when the judges that they wait for have been closed.
+        # The first context entered is left last: threads end when the judges that they wait for have been closed.
         threads = stack.enter_context(ThreadPoolExecutor(options.num_judges))
         for _ in range(options.num_judges):
             idle.put(stack.enter_context(closing(JudgeProcess(options, SEED))))

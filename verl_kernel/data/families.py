@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups references into families: whatever a chain of near duplicates connects is one.
+"""Groups references into families: references that a chain of near duplicates connects are one family.
 
-Up to `EXACT` distinct normal forms every pair is compared. Beyond that MinHash (Broder 1997) names the pairs to
-compare, by bands of equal minima: of pairs that are 0.7 similar it misses 2 in 10,000, of more similar ones fewer.
+Up to `EXACT` distinct normal forms every pair is compared. Beyond that, MinHash (Broder 1997) selects the pairs to
+compare, by bands of equal minima: it misses 2 in 10,000 pairs of similarity 0.7, and fewer of higher similarity.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Families:
 
     Args:
         references: source texts that parse.
-        threshold: similarity from which on two references are near duplicates, in (0, 1].
+        threshold: smallest similarity of near duplicates, in (0, 1].
     """
 
     def __init__(self, references: Sequence[str], threshold: float) -> None:
@@ -39,7 +39,7 @@ class Families:
 
     @property
     def members(self) -> list[list[int]]:
-        """Places of the references of each family, in the order of its first one."""
+        """Return the indices of the references of each family, ordered by their first ones."""
         found: defaultdict[int, list[int]] = defaultdict(list)
         for place, form in enumerate(self._form_of):
             found[self._root(form)].append(place)
@@ -47,15 +47,15 @@ class Families:
 
     @property
     def forms(self) -> int:
-        """How many normal forms differ."""
+        """Return the number of distinct normal forms."""
         return len(self._shingles)
 
     def alike(self, one: int, other: int) -> float:
-        """Similarity of two normal forms."""
+        """Return the similarity of two normal forms."""
         return similarity(self._shingles[one], self._shingles[other])
 
     def closest(self, some: Sequence[int], others: Sequence[int]) -> float:
-        """Similarity of the two most similar references of two sides, as far as pairs are compared at all."""
+        """Return the similarity of the most similar pair between two sides, among the pairs that are compared."""
         sides = {self._form_of[place] for place in some}, {self._form_of[place] for place in others}
         across = (pair for pair in pairs(self._shingles) if (pair[0] in sides[0]) != (pair[1] in sides[0]))
         return max((self.alike(*pair) for pair in across if {*pair} <= sides[0] | sides[1]), default=0.0)
@@ -67,7 +67,7 @@ class Families:
 
 
 def pairs(programs: Sequence[Shingles]) -> Iterator[tuple[int, int]]:
-    """Pairs of programs that may be near duplicates: all of them, or those of a common band."""
+    """Yield pairs of programs that may be near duplicates: all pairs, or those that share a band."""
     if len(programs) <= EXACT:
         yield from combinations(range(len(programs)), 2)
         return
@@ -89,7 +89,7 @@ def _buckets(programs: Sequence[Shingles]) -> Iterator[list[int]]:
 
 
 def _minima(programs: Sequence[Shingles]) -> npt.NDArray[np.uint64]:
-    """For each program the smallest of its shingles' hashes by each of many hash functions (multiply and shift)."""
+    """Return each program's smallest shingle hash under each of many hash functions (multiply and shift)."""
     random = np.random.default_rng(0)
     factors = random.integers(1, 2**63, _BANDS * _ROWS, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     addends = random.integers(0, 2**63, _BANDS * _ROWS, dtype=np.uint64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that commands read and write: errors in our own words, and files that appear when they are complete."""
+"""Files that commands read and write: errors in our own words, and files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def reading(path: Path, wanted: str = "") -> Iterator[None]:
-    """Tell errors of reading a parquet file in our own words.
+    """Report errors of reading a parquet file in our own words.
 
     Args:
         path: the file.
-        wanted: what to name or to fetch instead, for the end of the sentence.
+        wanted: what to name or to fetch instead; ends the error's sentence.
 
     Raises:
-        DataError: it cannot be read; says what it is instead, and the remedy.
+        DataError: the file cannot be read; the message says what it is instead, and the remedy.
     """
     try:
         yield
@@ -42,7 +42,7 @@ def reading(path: Path, wanted: str = "") -> Iterator[None]:
 
 
 def column_names(path: Path, wanted: str = "") -> list[str]:
-    """Names of a parquet file's columns (raises as `reading`)."""
+    """Return the names of a parquet file's columns (raises as `reading`)."""
     with reading(path, wanted):
         return list(pq.read_schema(path).names)
 
@@ -65,14 +65,14 @@ def _what_is_wrong(path: Path, exc: Exception) -> tuple[str, str]:
 
 @contextmanager
 def writing(path: Path, option: str = "--out") -> Iterator[Path]:
-    """A file beside `path` to write into; it takes the place of `path` once the block has ended well.
+    """Yield a file next to `path` to write into, which replaces `path` once the block has ended without an error.
 
     Args:
-        path: the file that is wanted; its folder is made if need be.
-        option: what names the file on the command line.
+        path: the final file; its folder is created if it is missing.
+        option: command-line option that names the file.
 
     Raises:
-        ConfigError: there can be no such file.
+        ConfigError: the file cannot exist.
         StorageError: the disk is full.
     """
     if path.is_dir():
@@ -88,7 +88,7 @@ def writing(path: Path, option: str = "--out") -> Iterator[Path]:
 
 
 def check_file(path: Path, option: str = "--out") -> None:
-    """Refuse, before any work, a file that cannot be written (raises as `writing`); makes its folder."""
+    """Refuse, before any work, a file that cannot be written (raises as `writing`); create its folder."""
     with suppress(_NotWrittenYet), writing(path, option) as part:
         part.touch()
         raise _NotWrittenYet
@@ -100,10 +100,10 @@ class _NotWrittenYet(Exception):
 
 @contextmanager
 def writing_folder(path: Path, option: str = "--out") -> Iterator[None]:
-    """A folder to write into, made if need be; errors that concern no file in it are left as they are.
+    """Create a folder to write into if it is missing; errors that concern no file in it stay unchanged.
 
     Raises:
-        ConfigError: there can be no such folder, or a file in it cannot be written.
+        ConfigError: the folder cannot exist, or a file in it cannot be written.
         StorageError: the disk is full.
     """
     if file := _file_at(path):
@@ -122,12 +122,12 @@ def writing_folder(path: Path, option: str = "--out") -> Iterator[None]:
 
 
 def _file_at(folder: Path) -> Path | None:
-    """What is no folder of a path that should be one, and of those above it."""
+    """Return the part of a path, or the path, that should be a folder but is none."""
     return next((each for each in (folder, *folder.absolute().parents) if each.exists() and not each.is_dir()), None)
 
 
 def _told(exc: OSError, path: Path, option: str) -> ConfigError | StorageError:
-    """An error of writing in our own words."""
+    """Return an error of writing in our own words."""
     number = _number(exc)
     reason = os.strerror(number) if number else " ".join(str(exc).split())[:200]
     if number in _FULL:
@@ -138,6 +138,6 @@ def _told(exc: OSError, path: Path, option: str) -> ConfigError | StorageError:
 
 
 def _number(exc: OSError) -> int | None:
-    """The number of an error; pyarrow tells it in text alone."""
+    """Return the number of an error; pyarrow states it only in the text."""
     found = re.search(r"errno (\d+)", str(exc), re.IGNORECASE)
     return exc.errno or (int(found[1]) if found else None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that others published in verl's form, as rows of ours.
+"""Converts rows that others published in verl's form to this package's schema.
 
 The prompt may be called `prompt`, `message` or `messages`. `reward_model.ground_truth` is the reference program, or
-JSON text that holds it as `reference_code`. What else a row has is kept as JSON text in `extra_info.source`.
+JSON text that holds it as `reference_code`. All other columns are kept as JSON text in `extra_info.source`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _PROMPTS = ("prompt", "message", "messages")
 _USED = {"data_source", "ability", "reward_model", "extra_info", "entry_point", "level", "agent_name"}
 _INNER = {"entry_point", "level"}
 _DIGITS = 10
-"""A number with as many is no level."""
+"""A level with this many digits or more is not a level."""
 
 
 def row_of_verl(record: Record, number: int, *, source: str, level: int | None = None) -> Row:
-    """A row of ours for one of a published file in verl's form.
+    """Convert a row of a published file in verl's form to this package's schema.
 
     Args:
         record: the published row.
-        number: its place in the file.
-        source: name of the data set: `data_source` where the row has none, and the beginning of the task's id.
-        level: of rows that name none; None where nobody has graded the tasks.
+        number: its index in the file.
+        source: name of the data set: the default `data_source`, and the prefix of the task's id.
+        level: level of rows without one; None if the tasks are not graded.
 
     Raises:
-        DataError: nobody could be asked, or nothing could be judged; the part before the colon says why in general.
+        DataError: the row has no usable prompt or reference; the part before the colon is the general reason.
     """
     key = next((key for key in _PROMPTS if record.get(key)), "prompt")
     info = as_mapping(record.get("extra_info"))
@@ -59,7 +59,7 @@ def asked_row(
     prompt: list[Message], reference: str, entry_point: str, number: int, *, source: str, task_id: str,
     data_source: str, level: int | None, left: Mapping[str, Any],
 ) -> Row:  # fmt: skip
-    """A row for a prompt and a reference, whose class the prompt and the gym agree on (raises DataError)."""
+    """Return a row for a prompt and a reference, whose class the prompt and the gym agree on (raises DataError)."""
     words = words_of(prompt)
     if "ModelNew" in words and entry_point != "Model" and f"{entry_point}New" not in words:
         reference, entry_point = _renamed(reference, entry_point), "Model"
@@ -71,10 +71,10 @@ def asked_row(
 
 
 def checked_task(reference: str, entry_point: str) -> Task:
-    """The task of a reference whose imports can be resolved here.
+    """Return the task of a reference whose imports can be resolved here.
 
     Raises:
-        DataError: it is no program in KernelBench's form, or imports what is not installed.
+        DataError: it is not a program in KernelBench's form, or imports what is not installed.
     """
     try:
         task = Task(reference, entry_point=entry_point)
@@ -87,7 +87,7 @@ def checked_task(reference: str, entry_point: str) -> Task:
 
 
 def prompt_of(value: Any) -> list[Message]:
-    """The messages that come before the first answer.
+    """Return the messages before the first answer.
 
     Raises:
         DataError: there are none.
@@ -108,7 +108,7 @@ def prompt_of(value: Any) -> list[Message]:
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """A struct, or one that is stored as JSON text; empty for anything else."""
+    """Return a struct, or one that is stored as JSON text; empty for anything else."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -118,19 +118,19 @@ def as_mapping(value: Any) -> Mapping[str, Any]:
 
 
 def as_level(value: Any) -> int | None:
-    """A level, None where there is none: never 0 for a missing one."""
+    """Parse a level; None if it is absent, never 0."""
     text = str(value)
     return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None
 
 
 def as_json(left: Mapping[str, Any]) -> str | None:
-    """What has a value, as JSON text; None where nothing has."""
+    """Return the entries that have a value as JSON text; None if there are none."""
     kept = {name: value for name, value in left.items() if value not in (None, "", {}, [])}
     return json.dumps(kept, ensure_ascii=False, default=str) if kept else None
 
 
 def _program(reward_model: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The reference as `reference_code`, beside whatever else is stored with it."""
+    """Return the reference as `reference_code`, with all else that is stored with it."""
     truth = reward_model.get("ground_truth")
     inner = as_mapping(truth)
     if isinstance(inner.get("reference_code"), str):
@@ -149,7 +149,7 @@ def _identity(info: Mapping[str, Any], record: Record, source: str) -> str:
 
 
 def _renamed(reference: str, entry_point: str) -> str:
-    """The reference with a class `Model`, for a prompt that asks for `ModelNew` whatever the class is called."""
+    """Add a subclass `Model` to the reference, for a prompt that asks for `ModelNew` when the class is not `Model`."""
     checked_task(reference, entry_point)
     if any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in ast.parse(reference).body):
         raise DataError(
@@ -160,7 +160,7 @@ def _renamed(reference: str, entry_point: str) -> str:
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    """First names of the modules that the program imports when it is loaded."""
+    """Return the top-level names of the modules that the program imports when it is loaded."""
     found: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Import):

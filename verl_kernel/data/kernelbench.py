@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KernelBench's problems, from a checkout (`level<L>/<id>_<name>.py`) or from parquet files of its hub data set.
+"""Reads KernelBench's problems, from a checkout (`level<L>/<id>_<name>.py`) or from parquet files of its hub data set.
 
 A problem's number is the one before the first `_` of its file; names are spelled differently in the two forms and
-mean nothing here. Nothing of KernelBench ships with this package.
+are not used. This package contains nothing of KernelBench.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ class Problem:
 
     level: int
     problem_id: int
-    """From 1 within its level."""
+    """Number of the problem within its level, from 1."""
     code: str
     """Source text of the reference program."""
     origin: str
-    """File, and row where it has rows; for messages."""
+    """File, and row in it if it has rows; for messages."""
 
     @property
     def task_id(self) -> str:
-        """`level_<L>_problem_<P>`, as KernelBench's own runs name their files."""
+        """Return `level_<L>_problem_<P>`, the name of KernelBench's own result files."""
         return f"level_{self.level}_problem_{self.problem_id}"
 
     def task(self) -> Task:
-        """The task of this problem.
+        """Return the task of this problem.
 
         Raises:
-            DataError: the reference does not parse or lacks a name; says where it stands.
+            DataError: the reference does not parse or lacks a name; the message says where it is.
         """
         try:
             return Task(self.code, self.task_id)
@@ -58,7 +58,7 @@ class Problem:
 
 
 def read_kernelbench(path: str | Path, levels: Collection[int] = ()) -> list[Problem]:
-    """The problems of these levels (of all where none is named), by level and number.
+    """Return the problems of these levels (of all if none is named), by level and number.
 
     Raises:
         DataError: there are none, a file is damaged, or a number occurs twice in a level.
@@ -92,7 +92,7 @@ def _problems(path: Path, levels: Collection[int]) -> Iterator[Problem]:
 
 
 def _level_folders(path: Path) -> dict[int, Path]:
-    """`level1` and the like, in a checkout or in the folder `KernelBench` of one."""
+    """Return the folders `level1` and so on, in a checkout or in its folder `KernelBench`."""
     for parent in (path, path / "KernelBench"):
         named = ((re.fullmatch(r"level_?(\d+)", folder.name), folder) for folder in sorted(parent.glob("level*")))
         found = {int(match[1]): folder for match, folder in named if match and folder.is_dir()}

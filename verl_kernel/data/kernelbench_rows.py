@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KernelBench's problems (MIT) as rows; the prompt is ours, and so is the `data_source`, one for each level."""
+"""Converts KernelBench's problems (MIT) to rows, with this package's prompt and one `data_source` for each level."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WANTED = (
 
 
 def records(path: Path, levels: Collection[int]) -> Iterator[Record]:
-    """The problems as mappings (raises DataError)."""
+    """Yield the problems as mappings (raises DataError)."""
     if not path.exists():
         raise DataError(f"{path} does not exist: {WANTED}")
     if path.is_dir() and not any(any(path.rglob(f"*{ending}")) for ending in (".py", ".parquet")):
@@ -32,7 +32,7 @@ def records(path: Path, levels: Collection[int]) -> Iterator[Record]:
 
 
 def task_row(record: Record, number: int) -> Row:
-    """A row for a problem (raises DataError)."""
+    """Return a row for a problem (raises DataError)."""
     code, level = record["code"], as_level(record["level"])
     return asked_row(
         task_prompt(code), code, "Model", number, source="kernelbench", task_id=record["id"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two references have in common, whatever names, numbers and comments they are written with.
+"""Compares two references independently of the names, numbers and comments in them.
 
 A reference becomes the words of its syntax tree in order: kinds of nodes, and the names of what it calls. Left out are
 variables, constants, annotations, docstrings, imports, calls of the parent's constructor, and the functions that draw
@@ -26,7 +26,7 @@ _SILENT = (ast.expr_context, ast.arguments, ast.Expr)
 
 
 def normal_form(reference: str) -> tuple[str, ...]:
-    """The words of a reference program that parses."""
+    """Return the words of a reference program that parses."""
     tree = ast.parse(reference)
     imported = _imported(tree)
     defined = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
@@ -34,20 +34,20 @@ def normal_form(reference: str) -> tuple[str, ...]:
 
 
 def shingles(words: Sequence[str]) -> Shingles:
-    """The shingles of a normal form; of a shorter one than `LENGTH` the whole."""
+    """Return the shingles of a normal form; a form shorter than `LENGTH` is one shingle."""
     starts = range(max(1, len(words) - LENGTH + 1))
     hashes = {zlib.crc32("\0".join(words[start : start + LENGTH]).encode()) for start in starts}
     return np.array(sorted(hashes), dtype=np.uint32)
 
 
 def similarity(one: Shingles, other: Shingles) -> float:
-    """Jaccard's: the share of the shingles of either program that are in both."""
+    """Return the Jaccard similarity: the share of the shingles of either program that are in both."""
     both = len(np.intersect1d(one, other, assume_unique=True))
     return both / (len(one) + len(other) - both)
 
 
 def _words(nodes: Sequence[ast.AST], imported: dict[str, str]) -> Iterator[str]:
-    """Depth first; a stack of its own, since a program may be nested deeper than Python recurses."""
+    """Yield words depth first; with an explicit stack, as a program may be nested deeper than Python recurses."""
     stack = list(reversed(nodes))
     while stack:
         node = stack.pop()
@@ -72,7 +72,7 @@ def _word(node: ast.AST, imported: dict[str, str]) -> str:
 
 
 def _inner(node: ast.AST, imported: dict[str, str]) -> list[ast.AST]:
-    """What a node's words go on with."""
+    """Return the nodes that continue a node's words."""
     if isinstance(node, ast.Attribute):
         return [] if _is_self(node.value) or _is_module(node.value, imported) else [node.value]
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -86,7 +86,7 @@ def _inner(node: ast.AST, imported: dict[str, str]) -> list[ast.AST]:
 
 
 def _is_idle(node: ast.AST) -> bool:
-    """Docstrings, `pass` and `super().__init__()`."""
+    """Whether a node is a docstring, `pass` or `super().__init__()`."""
     if not isinstance(node, ast.Expr):
         return isinstance(node, ast.Pass)
     called = node.value.func if isinstance(node.value, ast.Call) else None
@@ -94,7 +94,7 @@ def _is_idle(node: ast.AST) -> bool:
 
 
 def _is_constant(node: ast.AST) -> bool:
-    """A constant, with or without a sign."""
+    """Whether a node is a constant, with or without a sign."""
     return isinstance(node.operand if isinstance(node, ast.UnaryOp) else node, ast.Constant)
 
 
@@ -103,14 +103,14 @@ def _is_self(node: ast.AST) -> bool:
 
 
 def _is_module(node: ast.AST, imported: dict[str, str]) -> bool:
-    """Whether it is what an import made, or an attribute of that."""
+    """Whether a node is an imported module, or an attribute of one."""
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name) and node.id in imported
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
-    """By the name that an import binds, the last part of what it imports."""
+    """Map each name that an import binds to the last part of the imported name."""
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy is asked, where a source of tasks has no prompts of its own; and what a prompt asks for."""
+"""Prompts for tasks whose source has none; and the words that a prompt contains."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer with one ```python block that holds all imports, the kernels and `{answer
 
 
 def task_prompt(reference: str, entry_point: str = "Model") -> list[Message]:
-    """The messages that ask for a task's kernel.
+    """Return the messages that ask for a task's kernel.
 
     Args:
         reference: source text of the reference program.
@@ -35,5 +35,5 @@ def task_prompt(reference: str, entry_point: str = "Model") -> list[Message]:
 
 
 def words_of(messages: Sequence[Mapping[str, str]]) -> set[str]:
-    """The names and other words in a conversation."""
+    """Return the names and other words in a conversation."""
     return set(re.findall(r"\w+", " ".join(message["content"] for message in messages)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads published files (parquet or JSON lines), row by row, and writes what was made of their rows.
+"""Reads published files (parquet or JSON lines), row by row, and writes the converted rows.
 
-A row of which nothing can be made is counted and listed by reason, in a file beside the one that is written.
+A row that cannot be converted is counted and listed with its reason, in a file next to the output.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from verl_kernel.errors import DataError
 
 Record = Mapping[str, Any]
 Convert = Callable[[Record, int], dict[str, Any]]
-"""Makes of a published row, given with its number, one of ours; raises DataError."""
+"""Converts a published row, given with its number, to this package's schema; raises DataError."""
 _BATCH = 512
 _ENDINGS = (".parquet", ".jsonl")
 
 
 @dataclass
 class Written:
-    """What became of the rows of a file."""
+    """The result of converting a file's rows."""
 
     kept: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    """Rows by the reason for which they were left out."""
+    """Number of rows by the reason for which they were left out."""
     listed: Path | None = None
-    """File that lists them, one JSON object a line; None where there are none."""
+    """File that lists the rows left out, one JSON object per line; None if there are none."""
 
 
 def files_of(path: Path, wanted: str) -> list[Path]:
-    """The data files at a path, which may be a folder.
+    """Return the data files at a path, which may be a folder.
 
     Args:
         path: as the user gave it.
-        wanted: what to fetch and where to put it, in a sentence for somebody who does not have it.
+        wanted: what to fetch and where to put it, in a sentence for a user who does not have it.
 
     Raises:
         DataError: there are none.
@@ -62,10 +62,10 @@ def files_of(path: Path, wanted: str) -> list[Path]:
 
 
 def records_of(files: list[Path]) -> Iterator[Record]:
-    """Rows of files, in order.
+    """Yield the rows of files, in order.
 
     Raises:
-        DataError: a file cannot be read; names it.
+        DataError: a file cannot be read; the message names it.
     """
     for file in files:
         yield from _parquet(file) if file.suffix == ".parquet" else _lines(file)
@@ -94,13 +94,13 @@ def _lines(file: Path) -> Iterator[Record]:
 
 def _record(line: str) -> Record:
     record = json.loads(line)
-    if "\\ud" in line.lower():  # halves of characters, which parquet cannot hold
+    if "\\ud" in line.lower():  # halves of surrogate pairs, which parquet cannot hold
         record = json.loads(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace"))
     return record if isinstance(record, Mapping) else {}
 
 
 def convert(records: Iterator[Record], make: Convert, schema: pa.Schema, out: Path) -> Written:
-    """Write what `make` makes of rows; the file appears when it is complete.
+    """Convert rows by `make` and write them; the file appears only when it is complete.
 
     Raises:
         DataError: no row is left; and as `files.writing`.
@@ -143,7 +143,7 @@ def _converted(records: Iterator[Record], make: Convert, written: Written, refus
 
 
 def _number(row: dict[str, Any], index: int, seen: Counter[str]) -> None:
-    """Give a row its place in the file, and an id that no earlier one has."""
+    """Give a row its index in the file, and an id that no earlier row has."""
     info = row.get("extra_info")
     if info is None:
         return
@@ -156,7 +156,7 @@ def _number(row: dict[str, Any], index: int, seen: Counter[str]) -> None:
 
 
 def summary(written: Written) -> str:
-    """How many rows were kept, and how many left out for which reason, in a sentence."""
+    """Return how many rows were kept, and how many left out for which reason, in a sentence."""
     if not written.refused:
         return f"{written.kept} rows, none left out"
     reasons = "; ".join(f"{count} because {reason}" for reason, count in written.refused.most_common())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a verl dataset that asks for kernels: written, read as tasks, and checked before training."""
+"""Rows of a verl dataset that asks for kernels: writes them, reads them as tasks, and checks them before training."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def make_row(
         task_id: name of the task in results.
         split: `train`, `val` or another name of the file.
         index: number of the row in it.
-        level: difficulty; None where nobody has graded the task.
+        level: difficulty; None if the task is not graded.
         entry_point: class of the reference.
-        source: what else its publisher says of the task, as JSON text; nothing here reads it.
+        source: the publisher's other facts about the task, as JSON text; not read by this package.
     """
     return {
         "data_source": data_source,
@@ -76,7 +76,7 @@ def write_rows(rows: Sequence[Row], path: Path) -> None:
 
 
 def _table(rows: list[Row]) -> pa.Table:
-    """Rows as they are, but of `make_row`'s types where all values of a field are null."""
+    """Return a table of the rows, in `make_row`'s types where all values of a field are null."""
     table = pa.Table.from_pylist(rows)
     if "extra_info" not in table.column_names or not pa.types.is_struct(table.schema.field("extra_info").type):
         return table
@@ -90,7 +90,7 @@ def task_from_row(row: Mapping[str, Any]) -> Task:
     """Build the task from `reward_model.ground_truth` (reference source) and `extra_info`.
 
     Raises:
-        DataError: the row has no reference, or one that is no KernelBench-style program.
+        DataError: the row has no reference, or its reference is not a KernelBench-style program.
     """
     info = row.get("extra_info") or {}
     name = str(info.get("task_id") or info.get("index") or row.get("index") or "")
@@ -107,7 +107,7 @@ def task_from_row(row: Mapping[str, Any]) -> Task:
 
 
 def read_tasks(path: str | Path) -> list[Task]:
-    """The tasks of a dataset's rows, each once, in order.
+    """Return the tasks of a dataset's rows, each once, in order.
 
     Raises:
         DataError: the file cannot be read, or a row has no reference.
@@ -116,10 +116,10 @@ def read_tasks(path: str | Path) -> list[Task]:
 
 
 def check_rows(path: str | Path) -> None:
-    """Check that every row of a dataset can be prompted with and judged.
+    """Check that every row of a dataset has a usable prompt and can be judged.
 
     Raises:
-        DataError: the file cannot be read, or a row lacks something; names file, row, key and remedy.
+        DataError: the file cannot be read, or a row lacks something; the message names file, row, key and remedy.
     """
     rows = read_rows(Path(path))
     if not rows:
@@ -133,7 +133,7 @@ def check_rows(path: str | Path) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a dataset as they are.
+    """Return the rows of a dataset unchanged.
 
     Raises:
         DataError: the file cannot be read.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python files that others wrote: read as text, or refused in a sentence that names the file."""
+"""Reads Python files by other authors as text, or refuses them in a sentence that names the file."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class NotText(DataError):
 
 
 def read_source(name: str | Path) -> str:
-    """Text of a source file.
+    """Return the text of a source file.
 
     Raises:
-        NotText: it is there and holds something else.
-        DataError: it cannot be read, or is no source file by its size.
+        NotText: the file holds something other than text.
+        DataError: it cannot be read, or is too large for a source file.
     """
     path = Path(name)
     if path.is_dir():

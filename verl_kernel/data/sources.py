@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published data sets that can be read: where each is, and what makes rows or conversations of it.
+"""The published data sets that can be read: their locations, and the converters to rows or conversations.
 
 By the columns of their cards:
 
 - Dr. Kernel (arXiv 2602.05885): RL and validation rows have verl's form: `data_source`, `prompt` [{role, content}],
   `ability`, `reward_model` {ground_truth, style}, `extra_info`. The cold start has `messages`, five rounds of user and
-  assistant, beside what is known of the trajectory (`final_speedup`, `best_round`, `original_python_code`, ...).
+  assistant, and facts about the trajectory (`final_speedup`, `best_round`, `original_python_code`, ...).
 - KernelBook: modules of public repositories; `python_code` is the reference, `entry_point` its class.
 - Kernel-Smith: RL rows have `message` where verl has `prompt`, and `reward_model.ground_truth` is JSON text with
   `reference_code`; the program to start from stays in `extra_info.source`. SFT rows have `_id` and `messages`.
@@ -37,13 +37,13 @@ class Source:
     """Its name on huggingface.co."""
     make: Convert
     file: str = ""
-    """Name of its file; empty where its card names none."""
+    """Name of its file; empty if its card names none."""
     revision: str = ""
-    """The one to pin, all 40 characters (the hub takes no shorter one); empty where none is known to matter."""
+    """Revision to pin, all 40 characters (the hub takes no shorter one); empty if no particular one is needed."""
 
     @property
     def wanted(self) -> str:
-        """What to fetch and where to put it."""
+        """Return what to fetch and where to put it."""
         what = f"the file {self.file}" if self.file else "the parquet files"
         pinned = f" at revision {self.revision}" if self.revision else ""
         command = f"hf download {self.repository} --repo-type dataset --local-dir DIR"
@@ -55,14 +55,14 @@ class Source:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of what is made of it."""
+        """Return the columns of the converted file."""
         return rows.SCHEMA if self.kind == "rows" else talks.SCHEMA
 
 
 def _kernelbook_row(record: Record, number: int) -> rows.Row:
-    """A row of KernelBook, whose prompt is ours (raises DataError).
+    """Convert a row of KernelBook and add this package's prompt (raises DataError).
 
-    What Inductor made of the module is left out: it calls Inductor's runtime, which no candidate may.
+    Inductor's version of the module is left out: it calls Inductor's runtime, which is forbidden to candidates.
     """
     reference, entry = record.get("python_code"), record.get("entry_point") or "Model"
     if not isinstance(reference, str) or not reference.strip():
@@ -98,34 +98,34 @@ SOURCES = {
         file="validation_data_thinking.parquet",
     ),
     "drkernel-coldstart": Source("talks", "hkust-nlp/drkernel-coldstart-8k", talks.talk_of),
-    # Later revisions have another licence.
+    # Pinned: later revisions have another licence.
     "kernelbook": Source(
         "rows", "GPUMODE/KernelBook", _kernelbook_row, revision="1576375bc92745b490e1cdf2fce01eba76d9f847"
     ),
     "kernelsmith-rl": Source("rows", "CoopReason/Kernel-Smith-RL-2K", partial(row_of_verl, source="kernelsmith-rl")),
     "kernelsmith-sft": Source("talks", "CoopReason/Kernel-Smith-SFT-71K", talks.talk_of),
 }
-"""By the name that the command line takes."""
+"""The sources by their names on the command line."""
 
 
 def names(kind: str) -> list[str]:
-    """Of the sources of a kind."""
+    """Return the names of the sources of a kind."""
     return [name for name, source in SOURCES.items() if source.kind == kind]
 
 
 def convert_source(name: str, kind: str, path: Path, out: Path, levels: Collection[int] = ()) -> Written:
-    """Make rows, or conversations, of a published data set.
+    """Convert a published data set to rows or conversations.
 
     Args:
-        name: of the source.
+        name: name of the source.
         kind: `rows` or `talks`.
         path: its file, or a folder of its files.
         out: parquet file to write.
-        levels: of KernelBench, those wanted; all where it is empty.
+        levels: wanted levels of KernelBench; all if empty.
 
     Raises:
-        ConfigError: no such source, or one that has no levels to choose from.
-        DataError: a file is missing, cannot be read or cannot be written, or nothing of it can be used.
+        ConfigError: there is no such source, or it has no levels to choose from.
+        DataError: a file is missing, cannot be read or cannot be written, or none of its rows can be used.
     """
     if name not in names(kind):
         raise ConfigError(f"{name} is no source of {kind}: choose {', '.join(names(kind))}")

@@ -27,7 +27,7 @@ _WANTED = "name a parquet file of tasks, as `verl-kernel data rows` writes it"
 
 @dataclass(frozen=True)
 class Split:
-    """What a split did."""
+    """The result of a split."""
 
     tasks: int
     forms: int
@@ -35,29 +35,30 @@ class Split:
     families: list[list[str]]
     """Ids of the tasks of each family, the largest first."""
     held_out: list[int]
-    """Which families are held out."""
+    """Numbers of the families that are held out."""
     closest: float
-    """Similarity of the most similar pair with one task on either side."""
+    """Similarity of the most similar pair with one task on each side."""
 
     @property
     def held_out_tasks(self) -> int:
-        """How many tasks are held out."""
+        """Return how many tasks are held out."""
         return sum(len(self.families[number]) for number in self.held_out)
 
 
 def split(path: Path, out: Path, share: float, threshold: float, seed: int) -> Split:
-    """Write `train.parquet`, `val.parquet` and `split.json`, which says what family each task is of.
+    """Write `train.parquet`, `val.parquet` and `split.json`, which names the family of each task.
 
     Args:
         path: parquet file of tasks.
-        out: folder, made if need be.
-        share: of the tasks, how many to hold out, in (0, 1).
-        threshold: similarity from which on two references are of one family.
-        seed: of the choice of families.
+        out: folder, created if it is missing.
+        share: share of the tasks to hold out, in (0, 1).
+        threshold: smallest similarity of two references in one family.
+        seed: seed for the choice of families.
 
     Raises:
         ConfigError: the share or the threshold is out of its range.
-        DataError: the file cannot be read or has a bad row, its tasks are of one family, or `out` cannot be written.
+        DataError: the file cannot be read or has a bad row, all its tasks are in one family, or `out` cannot be
+            written.
     """
     if not 0 < share < 1:
         raise ConfigError(f"--val is {share:g}: give a share between 0 and 1")
@@ -80,7 +81,7 @@ def split(path: Path, out: Path, share: float, threshold: float, seed: int) -> S
 
 
 def choose(sizes: Sequence[int], share: float, random: Random) -> list[int]:
-    """Which families are held out: random ones that fit, else the smallest; none where there is one family only."""
+    """Choose random families to hold out that fit, else the smallest; none if there is only one family."""
     if len(sizes) < 2:
         return []
     order, room, chosen = list(range(len(sizes))), max(1, round(share * sum(sizes))), list[int]()
@@ -112,7 +113,7 @@ def _write(path: Path, out: Path, val: set[int], found: Split, options: dict[str
 
 
 def _write_rows(path: Path, out: Path, val: set[int]) -> None:
-    """Every column of every row, with the side and the place there noted in `extra_info`."""
+    """Write every column of every row, and note in `extra_info` the side and the index there."""
     first, written = 0, {TRAIN: 0, VAL: 0}
     with ExitStack() as stack, pq.ParquetFile(path) as file:
         schema = file.schema_arrow

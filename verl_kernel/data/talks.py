@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations for a cold start, in the columns that verl's SFT trainer reads: `messages`, and what it ignores."""
+"""Conversations for a cold start, in the columns of verl's SFT trainer: `messages`, and columns that it ignores."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ SCHEMA = pa.schema(
 
 
 def make_talk(messages: list[Message], left: Mapping[str, Any]) -> Talk:
-    """One row of a file of conversations; `left` is whatever else is known of it."""
+    """Return one row of a file of conversations; `left` holds all other facts about it."""
     return {"messages": messages, "source": as_json(left)}
 
 
 def write_talks(talks: Sequence[Talk], path: Path) -> None:
-    """Write conversations; the file appears when it is complete (raises as `files.writing`)."""
+    """Write conversations; the file appears only when it is complete (raises as `files.writing`)."""
     with writing(path) as part:
         pq.write_table(pa.Table.from_pylist(list(talks), SCHEMA), part)
 
 
 def talk_of(record: Mapping[str, Any], number: int) -> Talk:
-    """A conversation of ours for a published row, whose messages are `messages`, `message` or `prompt`.
+    """Convert a published row, whose messages are in `messages`, `message` or `prompt`, to a conversation.
 
     Args:
         record: the published row.
-        number: its place in the file, kept with the rest.
+        number: its index in the file, kept with the other facts.
 
     Raises:
-        DataError: it is no conversation that can be trained on; the part before the colon says why in general.
+        DataError: the conversation cannot be trained on; the part before the colon is the general reason.
     """
     key = next((key for key in ("messages", "message", "prompt") if record.get(key)), "messages")
     left = {name: value for name, value in record.items() if name != key}
@@ -49,10 +49,10 @@ def talk_of(record: Mapping[str, Any], number: int) -> Talk:
 
 
 def checked_talk(value: Any) -> list[Message]:
-    """Messages of user and assistant in turn, behind at most one of the system; the last is the assistant's.
+    """Check that user and assistant alternate, after at most one system message, and that the assistant's is last.
 
     Raises:
-        DataError: these are no such messages.
+        DataError: the messages have another form.
     """
     if not isinstance(value, list) or not value:
         raise DataError("there is no conversation: the row holds no list of messages")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of a file or folder of any kind that is known here, those that are none with the reason."""
+"""Lists the tasks of a file or folder of any known kind; entries that are no tasks come with the reason."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from verl_kernel.errors import DataError, TaskError
 
 @dataclass(frozen=True)
 class Listed:
-    """A task, or what was found in its place."""
+    """A task, or the entry found in its place."""
 
     name: str
     level: int | None
     task: Task | None
     reason: str = ""
-    """Why there is no task."""
+    """Why the entry is not a task."""
 
 
 def list_tasks(path: Path, levels: Collection[int] = ()) -> list[Listed]:
-    """The tasks at a path, in order.
+    """Return the tasks at a path, in order.
 
     Args:
-        path: a data set of ours, a Python file or a folder of them, or a KernelBench checkout or parquet file.
-        levels: those wanted, all where it is empty; tasks without a level are not of any.
+        path: a data set in this package's form, a Python file or a folder of them, or a KernelBench checkout or parquet
+            file.
+        levels: wanted levels, all if empty; tasks without a level belong to none.
 
     Raises:
-        DataError: there is nothing there, or it cannot be read.
+        DataError: the path does not exist or cannot be read.
     """
     if not path.exists():
         raise DataError(f"{path} does not exist: name a parquet file of tasks, a Python file, or a folder")

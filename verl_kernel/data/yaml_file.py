@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YAML files that users write, as mappings."""
+"""Reads YAML files that users write, as mappings."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from verl_kernel.errors import ConfigError
 
 
 def read_yaml(path: Path, wanted: str) -> dict[str, Any]:
-    """The keys and values of a YAML file.
+    """Return the keys and values of a YAML file.
 
     Args:
         path: the file.
-        wanted: what to name or to write instead, for the error's sentence.
+        wanted: what to name or to write instead; ends the error's sentence.
 
     Raises:
-        ConfigError: it cannot be read, is no YAML, or holds something other than keys; says where and what is wanted.
+        ConfigError: the file cannot be read, is not YAML, or holds no keys; the message says where and what is wanted.
     """
     try:
         node = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
@@ -37,7 +37,7 @@ def read_yaml(path: Path, wanted: str) -> dict[str, Any]:
 
 
 def _reason(exc: Exception) -> str:
-    """What is wrong and in which line, without the lines of the file that YAML quotes."""
+    """Return what is wrong and in which line, without the lines that YAML quotes from the file."""
     if isinstance(exc, MarkedYAMLError) and exc.problem_mark is not None:
         return f"line {exc.problem_mark.line + 1}: {exc.problem}"
     return str(exc).strip().partition("\n")[0][:200]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run was asked for, so that an answer which never came can count as a failure."""
+"""The tasks, samples and turns a run was asked for, so that an answer that never came can count as a failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verl_kernel.figures.attempts import Attempt
 
 @dataclass(frozen=True)
 class AskedTask:
-    """A task with the groups that it is reported under."""
+    """A task with its level and family, under which it is reported."""
 
     task: str
     level: int | None = None
@@ -29,7 +29,7 @@ class Asked:
 
     @classmethod
     def of(cls, attempts: Sequence[Attempt]) -> Asked:
-        """What the attempts themselves show: every task that occurs, as many samples and turns as the longest has."""
+        """Infer the request from the attempts: every task that occurs, with the largest sample and turn numbers."""
         tasks = {one.task: AskedTask(one.task, one.level, one.family) for one in attempts}
         samples, turns = (max((getattr(one, key) for one in attempts), default=0) for key in ("sample", "turn"))
         return cls(tuple(tasks.values()), samples + bool(attempts), turns)
@@ -38,7 +38,7 @@ class Asked:
         """Check that the attempts are answers to what was asked, each given once.
 
         Raises:
-            DataError: one is not.
+            DataError: an attempt was not asked for, or occurs twice.
         """
         tasks, seen = {one.task for one in self.tasks}, set()
         if len(tasks) < len(self.tasks):

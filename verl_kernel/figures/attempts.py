@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What figures need to know of one judged answer, and what makes it correct, fast, lost, a decoy or a hack."""
+"""The facts of one judged answer that figures need, and the rules for correct, fast, lost, decoy and hack."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from verl_kernel.figures.speed_of_light import roofline_share, sol_score
 
 @dataclass(frozen=True)
 class Attempt:
-    """One answer: of a task, in a sample (an independent trajectory), at a turn."""
+    """One answer to a task, in a sample (an independent trajectory), at a turn."""
 
     task: str
     sample: int
-    """From 0."""
+    """Number of the sample, from 0."""
     turn: int
-    """From 1."""
+    """Number of the turn, from 1."""
     status: str
-    """`env.EvalStatus` as text; `decoy` also where the gym only recorded that it is one."""
+    """`env.EvalStatus` as text; `decoy` even if the gym only recorded that it is one."""
     correct: bool
     """Whether the answer may earn a reward: right values that come from its own kernels, no hack, safe."""
     compiled: bool = False
     speedup: float | None = None
-    """Of the point estimate; null where it is unknown or the answer is not correct."""
+    """Point estimate of the speedup; None if it is unknown or the answer is not correct."""
     sure_speedup: float | None = None
     """Lower end of the speedup's interval; on a simulated clock the speedup itself."""
     roofline: float | None = None
@@ -37,11 +37,11 @@ class Attempt:
     level: int | None = None
     family: str | None = None
     found_decoy: bool = False
-    """Whether its kernels were found not to matter, whatever the verdict."""
+    """Whether its kernels were found not to matter, independent of the verdict."""
     time_coverage: float | None = None
-    """Share of device time in its own kernels; null where it is unknown or the answer is not correct."""
+    """Share of device time in its own kernels; None if it is unknown or the answer is not correct."""
     number_coverage: float | None = None
-    """The same of launches."""
+    """Share of launches that are its own kernels; None as above."""
 
     @property
     def lost(self) -> bool:
@@ -91,7 +91,7 @@ def _status(result: EvalResult) -> str:
 
 
 def _nearness(result: EvalResult) -> tuple[float | None, float | None]:
-    """Share of the roofline and SOL score."""
+    """Return the share of the roofline and the SOL score."""
     medians = [None if one is None else _positive(one.median) for one in (result.kernel_ms, result.reference_ms)]
     (kernel, reference), roofline = medians, _positive(result.roofline_ms)
     if kernel is None or roofline is None:

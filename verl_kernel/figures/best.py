@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several kernels is the best: the one order that logs, reports, scores and metrics share."""
+"""Orders kernels from worst to best: the only such order, shared by logs, reports, scores and metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def rank(sure_speedup: float | None, speedup: float | None) -> Rank:
 def best(history: Sequence[Attempt]) -> Attempt:
     """Return the correct answer of the highest `rank`, else one that compiled, else the first.
 
-    Of equals it is the earliest. Lost answers are passed over while there are others.
+    Among equal answers, return the earliest. Lost answers are chosen only if there are no others.
     """
     judged = [one for one in history if not one.lost] or list(history)
     return max(judged, key=lambda one: (one.correct, one.correct and rank(one.sure_speedup, one.speedup), one.compiled))

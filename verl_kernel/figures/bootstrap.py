@@ -21,25 +21,25 @@ RESAMPLES, CONFIDENCE, SEED = 2000, 0.95, 0
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How intervals are drawn; equal settings and numbers of tasks draw equal tasks."""
+    """How intervals are drawn; equal settings and equal numbers of tasks lead to the same draws."""
 
     resamples: int = RESAMPLES
     confidence: float = CONFIDENCE
     seed: int = SEED
 
     def estimates(self, figures: Mapping[str, Ratio]) -> dict[str, Estimate]:
-        """The figures with their intervals; a resample in which nothing is counted is left out of a figure's."""
+        """Return the figures with their intervals; a figure's interval ignores resamples in which it counts nothing."""
         return {
             name: self.estimate(float(one.value(np.ones(one.tasks))), self.resampled(one))
             for name, one in figures.items()
         }
 
     def resampled(self, figure: Ratio) -> Floats:
-        """The figure in every resample, NaN where nothing is counted; shape (resamples,), empty for one task."""
+        """Return the figure in every resample, NaN where nothing is counted; shape (resamples,), empty for one task."""
         return figure.value(drawn_tasks(self.seed, self.resamples, figure.tasks)) if figure.tasks > 1 else np.empty(0)
 
     def estimate(self, value: float, resampled: Floats) -> Estimate:
-        """A figure with the percentile interval of its resamples, whose NaN are left out."""
+        """Return a figure with the percentile interval of its resamples, ignoring NaN."""
         known = resampled[~np.isnan(resampled)]
         if np.isnan(value) or not known.size:
             return Estimate(value=None if np.isnan(value) else value)
@@ -50,7 +50,7 @@ class Bootstrap:
 
 @lru_cache(maxsize=8)
 def drawn_tasks(seed: int, resamples: int, tasks: int) -> Floats:
-    """How often each resample takes each task; shape (resamples, tasks)."""
+    """Return how often each resample takes each task; shape (resamples, tasks)."""
     drawn = np.random.default_rng(seed).integers(tasks, size=(resamples, tasks))
     places = drawn + tasks * np.arange(resamples)[:, None]
     counts = np.bincount(places.ravel(), minlength=resamples * tasks).reshape(resamples, tasks)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two runs of the same tasks against each other, paired by task.
+"""Compares two runs on the same tasks, paired by task.
 
-The same tasks are drawn for both runs in every resample, so what makes a task hard or easy for both cancels.
+The same tasks are drawn for both runs in every resample, so the difficulty of a task, which is common to both, cancels
+out.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Difference(Record):
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Whether the interval excludes 0."""
         low, high = self.difference.low, self.difference.high
         return low is not None and high is not None and (low > _ROUNDING or high < -_ROUNDING)
 
@@ -45,7 +46,7 @@ class SideChange(Record):
     view: View
     a_passed: int
     a_samples: int
-    """Those that were judged."""
+    """Numbers of samples that were judged."""
     b_passed: int
     b_samples: int
 
@@ -72,7 +73,7 @@ def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> Comparison:
     """Compare two runs.
 
     Raises:
-        DataError: they were not asked the same tasks, or an answer was not asked for.
+        DataError: they were asked for different tasks, or an answer was not asked for.
     """
     bootstrap = bootstrap or Bootstrap()
     tasks = [one.task for one in a.asked.tasks]
@@ -101,7 +102,7 @@ def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> Comparison:
 
 
 class _Answers(NamedTuple):
-    """The answers of a side that count."""
+    """The answers of one side that count."""
 
     last: list[Attempt]
     best: list[Attempt]
@@ -124,7 +125,7 @@ def _difference(figure: str, view: View, a: Ratio, b: Ratio, bootstrap: Bootstra
 def _changes(
     tasks: Sequence[str], criterion: str, view: View, ours: Sequence[Attempt], theirs: Sequence[Attempt]
 ) -> list[SideChange]:
-    """Tasks that pass on one side only; those of which no sample was judged on a side are left out."""
+    """Return the tasks that pass on one side only, without those that have no judged sample on a side."""
     sides = ratio(criterion, ours, tasks), ratio(criterion, theirs, tasks)
     columns = [column.astype(int).tolist() for side in sides for column in (side.sums, side.counts)]
     return [

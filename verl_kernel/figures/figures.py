@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures: what each of them takes from an answer.
+"""The figures: definitions of what each of them takes from an answer.
 
-A figure is a mean over answers. Its part maps an answer to a number, or to None where the figure does not count the
+A figure is a mean over answers. Its `part` maps an answer to a number, or to None if the figure does not count the
 answer; geometric means are the exponential of a mean of logarithms.
 """
 
@@ -71,9 +71,9 @@ FIGURES = {
     "roofline": Figure("mean share of the fastest possible time, over correct answers", _roofline),
     "SOL": Figure("mean SOL score over correct answers", _sol),
 }
-"""By name, in the order of display."""
+"""All figures by name, in the order of display."""
 CRITERIA = ("correct", *_fast())
-"""Figures that an answer either scores or not, and that make sense as `pass`."""
+"""Figures that an answer either scores or not, and that are useful as a criterion for pass@k."""
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,18 @@ class Ratio:
     """A figure as sums by task, from which every resample of tasks can be computed."""
 
     sums: Floats
-    """Of the parts, by task."""
+    """Sums of the parts, by task."""
     counts: Floats
-    """How many parts, by task."""
+    """Numbers of parts, by task."""
     is_geometric: bool = False
 
     @property
     def tasks(self) -> int:
-        """How many."""
+        """Return the number of tasks."""
         return len(self.sums)
 
     def value(self, weights: Floats) -> Floats:
-        """The figure where task t is taken `weights[..., t]` times; NaN where nothing is counted then."""
+        """Return the figure with task t taken `weights[..., t]` times; NaN if nothing is counted then."""
         counted = weights @ self.counts
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = np.where(counted > 0, (weights @ self.sums) / counted, np.nan)
@@ -100,7 +100,7 @@ class Ratio:
 
 
 def ratio(name: str, answers: Sequence[Attempt], tasks: Sequence[str]) -> Ratio:
-    """A figure over answers, by task; a lost answer is in none."""
+    """Return a figure over answers, by task; lost answers count in no figure."""
     figure, place = FIGURES[name], {task: number for number, task in enumerate(tasks)}
     sums, counts = np.zeros(len(tasks)), np.zeros(len(tasks))
     for one in answers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pass@k: how likely at least one of k samples of a task passes (Chen et al., arXiv 2107.03374, eq. 1)."""
+"""pass@k: the probability that at least one of k samples of a task passes (Chen et al., arXiv 2107.03374, eq. 1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verl_kernel.figures.views import Samples, best_of_history, last_turn
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
-    """Unbiased estimate from n samples of which c passed: 1 - C(n - c, k) / C(n, k).
+    """Return the unbiased estimate from n samples of which c passed: 1 - C(n - c, k) / C(n, k).
 
     Raises:
         ValueError: k is not between 1 and n, or c not between 0 and n.
@@ -28,7 +28,7 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
 
 
 def passes(samples: Samples, asked: Asked, bootstrap: Bootstrap) -> tuple[PassAtK, ...]:
-    """pass@k for k = 1, 2, 4, ... and n, by every criterion, of last answers and of best ones."""
+    """Return pass@k for k = 1, 2, 4, ... and n, by every criterion, of last answers and of best ones."""
     views: tuple[tuple[View, Sequence[Attempt]], ...] = (
         ("last turn", last_turn(samples, asked.turns)),
         ("best of history", best_of_history(samples, asked.turns)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scores of a run as a record: what a table and a page show, and what JSON keeps."""
+"""The scores of a run as a record, which tables and pages show and JSON stores."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 FORMAT = 2
-"""Of the record; raised whenever an older one could be misread."""
+"""Version of the record's format; raised whenever an older record could be misread."""
 
 View = Literal["all answers", "last turn", "best of history"]
-"""Which answers a figure is over: every one; of each sample the last one; of each sample the best one."""
+"""The answers that a figure covers: every answer, each sample's last one, or each sample's best one."""
 
 
 class Record(BaseModel):
-    """What cannot be changed and has no fields but its own."""
+    """An immutable record that accepts no further fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,13 +34,13 @@ class Figures(Record):
     """The figures over some answers."""
 
     answers: int
-    """What rates divide by: answers that were judged, and `missing`."""
+    """Denominator of rates: answers that were judged, plus `missing`."""
     missing: int = 0
     """Samples without any answer; each counts as one failure."""
     lost: int = 0
     """Answers that the gym failed to judge; in no figure."""
     values: dict[str, Estimate]
-    """By name: `figures.FIGURES` lists them in order, with what they mean."""
+    """Values by name: `figures.FIGURES` lists the names in order, with their meanings."""
 
 
 class Views(Record):
@@ -49,14 +49,14 @@ class Views(Record):
     all_answers: Figures
     """Every answer; of a single turn, those given at it."""
     last_turn: Figures
-    """Of each sample the last answer until then."""
+    """Each sample's last answer until then."""
     best_of_history: Figures
-    """Of each sample the best answer until then (`best.best`)."""
+    """Each sample's best answer until then (`best.best`)."""
     tokens: float | None = None
     """Mean tokens of a sample until then, prompts and answers of all turns; null where one is unknown."""
 
     def view(self, name: View) -> Figures:
-        """The figures of a view."""
+        """Return the figures of a view."""
         figures: Figures = getattr(self, name.replace(" ", "_"))
         return figures
 
@@ -79,10 +79,10 @@ class Scores(Record):
     format: int = FORMAT
     tasks: int
     samples: int
-    """Of each task."""
+    """Number of samples of each task."""
     turns: int
     answers: int
-    """Given in all turns, those that were lost included."""
+    """Number of answers in all turns, including those that the gym failed to judge."""
     lost: int
     """Answers that the gym failed to judge."""
     missing: int
@@ -93,11 +93,11 @@ class Scores(Record):
     """Share of correct last answers over all samples asked for, a lost one counting 0: verl's `val-core/*/acc`."""
     overall: Views
     by_turn: tuple[Views, ...]
-    """At turn 1, 2, ..."""
+    """Views at turn 1, 2, ..."""
     by_level: dict[str, Views] = {}
     by_family: dict[str, Views] = {}
     passes: tuple[PassAtK, ...] = ()
     confidence: float
     resamples: int
     seed: int
-    """Of the bootstrap."""
+    """Seed of the bootstrap."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the answers of a run to its scores."""
+"""Computes the scores of a run from its answers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from verl_kernel.figures.views import MISSING, Samples, all_answers, best_of_his
 
 
 def score(attempts: Sequence[Attempt], asked: Asked, bootstrap: Bootstrap | None = None) -> Scores:
-    """The scores of a run.
+    """Return the scores of a run.
 
     Args:
-        attempts: its answers, each once.
-        asked: what it was asked for; a sample without an answer counts as a failure.
+        attempts: the run's answers, each once.
+        asked: the tasks, samples and turns that the run was asked for; a sample without an answer counts as a failure.
         bootstrap: how intervals are drawn.
 
     Raises:
-        DataError: an answer was not asked for, or is there twice.
+        DataError: an answer was not asked for, or occurs twice.
     """
     asked.refuse_others(attempts)
     bootstrap = bootstrap or Bootstrap()
@@ -46,13 +46,13 @@ def score(attempts: Sequence[Attempt], asked: Asked, bootstrap: Bootstrap | None
 
 
 class _Scorer:
-    """Figures of parts of a run."""
+    """Computes figures of parts of a run."""
 
     def __init__(self, samples: Samples, bootstrap: Bootstrap) -> None:
         self._samples, self._bootstrap = samples, bootstrap
 
     def views(self, tasks: Sequence[AskedTask], turns: Sequence[int]) -> Views:
-        """The three views of some tasks, until the last of some turns."""
+        """Return the three views of some tasks, until the last of some turns."""
         names = [one.task for one in tasks]
         wanted, until = set(names), max(turns, default=0)
         samples = {place: found for place, found in self._samples.items() if place[0] in wanted}
@@ -63,7 +63,7 @@ class _Scorer:
     def groups(
         self, tasks: Sequence[AskedTask], turns: Sequence[int], key: Callable[[AskedTask], object]
     ) -> dict[str, Views]:
-        """The views of each group of tasks, by name; nothing where no task says its group."""
+        """Return the views of each group of tasks, by name; empty if no task states its group."""
         if all(key(one) is None for one in tasks):
             return {}
         names = {one.task: "unknown" if key(one) is None else str(key(one)) for one in tasks}
@@ -83,7 +83,7 @@ class _Scorer:
 
 
 def _verl_acc(samples: Samples, asked: Asked, bootstrap: Bootstrap) -> Estimate:
-    """Of all samples asked for, those whose last answer is correct; one that was lost is wrong."""
+    """Return the share of all requested samples whose last answer is correct; a lost answer counts as wrong."""
     place = {one.task: number for number, one in enumerate(asked.tasks)}
     sums = np.zeros(len(place))
     for one in last_turn(samples, asked.turns):

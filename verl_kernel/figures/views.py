@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which answers a figure is over: all of them, or of each sample the last or the best one until a turn."""
+"""The answers that a figure covers: all, or each sample's last or best one until a turn."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from verl_kernel.figures.attempts import Attempt
 from verl_kernel.figures.best import best
 
 MISSING = "missing"
-"""Status of what stands for a sample without any answer."""
+"""Status of the attempt that replaces a sample without any answer."""
 Samples = dict[tuple[str, int], list[Attempt]]
-"""Task and sample to the sample's answers, in order of turns; empty where none came."""
+"""Maps task and sample to the sample's answers, in order of turns; empty if none came."""
 
 
 def samples_of(attempts: Sequence[Attempt], asked: Asked) -> Samples:
-    """The answers of every sample that was asked for."""
+    """Return the answers of every sample that was asked for."""
     found: defaultdict[tuple[str, int], list[Attempt]] = defaultdict(list)
     for one in sorted(attempts, key=lambda one: one.turn):
         found[one.task, one.sample].append(one)
@@ -26,23 +26,23 @@ def samples_of(attempts: Sequence[Attempt], asked: Asked) -> Samples:
 
 
 def all_answers(samples: Samples, turns: Sequence[int]) -> list[Attempt]:
-    """Every answer at one of these turns; a sample without any answer is one failure at turn 1."""
+    """Return every answer at one of these turns; a sample without any answer is one failure at turn 1."""
     answers = [one for found in samples.values() for one in found if one.turn in turns]
     return answers + [missing(*place) for place, found in samples.items() if not found and 1 in turns]
 
 
 def last_turn(samples: Samples, until: int) -> list[Attempt]:
-    """Of each sample the last answer until a turn."""
+    """Return each sample's last answer until a turn."""
     return _one_each(samples, until, lambda history: history[-1])
 
 
 def best_of_history(samples: Samples, until: int) -> list[Attempt]:
-    """Of each sample the best answer until a turn."""
+    """Return each sample's best answer until a turn."""
     return _one_each(samples, until, best)
 
 
 def missing(task: str, sample: int) -> Attempt:
-    """What stands for a sample without any answer: a failure at turn 1."""
+    """Return the failure at turn 1 that replaces a sample without any answer."""
     return Attempt(task=task, sample=sample, turn=1, status=MISSING, correct=False)
 
 

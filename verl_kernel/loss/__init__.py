@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policy losses, by the name they register under."""
+"""Policy losses, by their registered names."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""verl's policy-loss node with room for ours: the class that `policy_loss._target_` names."""
+"""Extends verl's policy-loss node by our losses' nodes: the class that `policy_loss._target_` names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verl.workers.config import PolicyLossConfig
 
 @dataclass
 class KernelPolicyLossConfig(PolicyLossConfig):  # type: ignore[misc]
-    """`PolicyLossConfig` and a node for each family of our losses."""
+    """`PolicyLossConfig` with a further node for each family of our losses."""
 
     turn_correction: dict[str, Any] = field(default_factory=dict)
     """Keys of `options.TurnCorrectionOptions`, read by `turn_corrected`."""

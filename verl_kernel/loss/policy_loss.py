@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes verl's policy losses of rules about a micro-batch, and keeps them by the names they register under."""
+"""Makes verl's policy losses from rules about a micro-batch, and keeps them by their registered names."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from verl_kernel.loss.ratios import within
 
 @dataclass(frozen=True)
 class LossBatch:
-    """What verl hands to a policy loss for a micro-batch of B rows of T tokens."""
+    """A policy loss's input from verl: a micro-batch of B rows of T tokens."""
 
     old_log_prob: torch.Tensor
-    """(B, T) log-probabilities of the policy that the one in training is compared with; 0 outside the mask."""
+    """(B, T) log-probabilities of the policy that the trained policy is compared with; 0 outside the mask."""
     log_prob: torch.Tensor
-    """(B, T) log-probabilities of the policy in training, with gradient; 0 outside the mask."""
+    """(B, T) log-probabilities of the trained policy, with gradient; 0 outside the mask."""
     advantages: torch.Tensor
-    """(B, T); 0 outside the mask."""
+    """(B, T) advantages of the tokens; 0 outside the mask."""
     response_mask: torch.Tensor
     """(B, T), 1 on the tokens that enter the loss."""
     loss_agg_mode: str
-    """verl's way to sum up."""
+    """verl's way to aggregate token losses (`loss_agg_mode`)."""
     config: Any
     """verl's actor config."""
     rollout_is_weights: torch.Tensor | None
-    """(B, T) weights that verl's rollout correction gives to the tokens' losses, or None."""
+    """(B, T) weights that verl's rollout correction gives to the losses of tokens, or None."""
 
     @property
     def mask(self) -> torch.Tensor:
@@ -38,11 +38,11 @@ class LossBatch:
         return self.response_mask.bool()
 
     def node(self, name: str) -> Any:
-        """A key of `actor_rollout_ref.actor.policy_loss`; None where it is not set."""
+        """Return a key of `actor_rollout_ref.actor.policy_loss`; None if it is not set."""
         return self.config.policy_loss.get(name, None)
 
     def total(self, matrix: torch.Tensor) -> torch.Tensor:
-        """Weigh the losses of tokens (B, T) by the rollout correction, and sum them up as verl does: a scalar."""
+        """Weigh the losses of tokens (B, T) by the rollout correction, and aggregate them as verl does: a scalar."""
         from verl.trainer.ppo.core_algos import agg_loss
 
         mask, weights = self.mask, self.rollout_is_weights
@@ -54,15 +54,15 @@ class LossBatch:
 
 
 Rule = Callable[[LossBatch], tuple[torch.Tensor, dict[str, Any]]]
-"""From a micro-batch to its loss and metrics."""
+"""Maps a micro-batch to its loss and metrics."""
 PolicyLoss = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 
 LOSSES: dict[str, PolicyLoss] = {}
-"""All of them, by name; `policy_loss` fills it."""
+"""All policy losses, by name; `policy_loss` fills it."""
 
 
 def policy_loss(*names: str) -> Callable[[Rule], PolicyLoss]:
-    """Make a policy loss, as verl calls one, of the rule that follows, and register it under `names`."""
+    """Turn the decorated rule into a policy loss as verl calls it, and register it under `names`."""
 
     def register(rule: Rule) -> PolicyLoss:
         @functools.wraps(rule)
@@ -85,10 +85,10 @@ def policy_loss(*names: str) -> Callable[[Rule], PolicyLoss]:
 
 
 def counted(prefix: str, sums: Mapping[str, torch.Tensor]) -> dict[str, float]:
-    """Metrics `<prefix>/*` of a micro-batch, from scalars that are counts and sums.
+    """Return metrics `<prefix>/*` of a micro-batch from scalars that are counts and sums.
 
-    verl averages them over micro-batches of any content, padding alone included, and wants the same metrics from each:
-    what is a share must be divided after that.
+    verl averages them over all micro-batches, including those that hold padding only, and wants the same metrics from
+    each. So shares must be computed after the averaging.
     """
     # One transfer from the device.
     values = torch.stack([value.double() for value in sums.values()]).tolist()

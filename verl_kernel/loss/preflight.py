@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the switches of mismatch correction and policy loss fit each other, asked before anything starts.
+"""Checks that the settings of mismatch correction and policy loss fit each other, before anything starts.
 
-Three questions: a correction has log-probabilities to compare; a loss for off-policy data gets the policy it compares
-with, and its options the loss they are for; and no rejection takes staleness for mismatch. The last: verl computes
-log pi_train once, by the weights of the step that trains on a sample. Where those are newer than the weights that
-generated it, pi_train / pi_rollout holds the updates in between, and a band as narrow as MRS's rejects rows for them.
+Three checks: a correction has log-probabilities to compare; a loss for off-policy data gets the policy that it compares
+with, and loss options belong to the chosen loss; and no rejection mistakes staleness for mismatch. On the last: verl
+computes log pi_train once, with the weights of the step that trains on a sample. If those are newer than the weights
+that generated it, pi_train / pi_rollout includes the updates in between, and a band as narrow as MRS's rejects rows for
+them.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ CORRECTION = "algorithm.rollout_correction"
 SAMPLER = "trainer.v1.sampler.sampler_kwargs"
 REMEDY = f"set {CORRECTION}.bypass_mode=true and no other correction, as mismatch=bypass does"
 UNCUT = math.exp(20)
-"""verl cuts token ratios here itself."""
+"""verl itself clips token ratios here."""
 NARROW = 0.01
-"""Distance from 1 within which a bound on a mean ratio rejects rows for an update alone."""
+"""Distance from 1 within which a bound on a mean ratio rejects rows because of a mere update."""
 
 
 def check_mismatch(config: DictConfig) -> None:
-    """Corrections have log-probabilities to compare and bands that fit their age, and losses of ours what they read.
+    """Check that corrections have log-probabilities and bands that fit the samples' age, and losses their inputs.
 
     Raises:
-        ConfigError: something is missing or contradicts; the message names the key and the remedy.
+        ConfigError: something is missing or contradictory; the message names the key and the remedy.
     """
     _check_correction(config)
     _check_turn_corrected(config)
@@ -70,7 +71,7 @@ def _check_correction(config: DictConfig) -> None:
 
 
 def _ask_verl(config: DictConfig, key: str) -> None:
-    """Apply a rule to one token: verl reads rules and thresholds only when it has a batch."""
+    """Apply a rule to one token: verl parses rules and thresholds only when it has a batch."""
     import torch
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
@@ -128,10 +129,10 @@ def _check_ratios(config: DictConfig) -> None:
 
 
 def check_off_policy(config: DictConfig) -> None:
-    """Options belong to the chosen loss and parse, and `old_log_prob` is the policy that the loss needs.
+    """Check that options belong to the chosen loss and parse, and that `old_log_prob` is the policy the loss needs.
 
     Raises:
-        ConfigError: they do not; the message names the key and the remedy.
+        ConfigError: one of these does not hold; the message names the key and the remedy.
     """
     mode = read(config, MODE)
     _check_node(config, RecOptions, mode, PRESETS, CUSTOM)
@@ -147,7 +148,7 @@ def check_off_policy(config: DictConfig) -> None:
 
 
 def _unread(node: str, mode: str, reader: str) -> ConfigError:
-    """The error for options of a loss that is not chosen, `reader`; most often two presets choose one each."""
+    """Return the error for options of a loss that is not chosen, `reader`; most often two presets choose one each."""
     return ConfigError(
         f"{node} is set and {MODE} is {mode}, which does not read it: where a method=... and mismatch=turn_mrs (or "
         "turn_tis) choose a loss each, keep one, with mismatch=bypass or with method=dr_kernel; otherwise set the loss "
@@ -174,7 +175,7 @@ def _check_topr(config: DictConfig) -> None:
 
 
 def _check_rec(config: DictConfig, mode: str) -> None:
-    """On fresh samples the trainer's own old_log_prob is as good; on older ones it hides how far the policy went."""
+    """Refuse the trainer's own old_log_prob for older samples, where it hides how far the policy has moved."""
     cause = cause_of_staleness(config)
     if cause is not None and not _bypassed(config):
         raise ConfigError(
@@ -184,7 +185,7 @@ def _check_rec(config: DictConfig, mode: str) -> None:
 
 
 def _warn_of_no_pull(config: DictConfig, mode: str) -> None:
-    """Old log-probabilities that the trainer makes itself are those of its first update: the ratio is 1 there."""
+    """Warn if every ratio is 1: the trainer's own old_log_prob is that of the first update, then the only one."""
     batch, mini, epochs = (
         read(config, key) for key in ("data.train_batch_size", f"{_ACTOR}.ppo_mini_batch_size", f"{_ACTOR}.ppo_epochs")
     )
@@ -205,10 +206,10 @@ def _bypassed(config: DictConfig) -> bool:
 
 
 def check_staleness(config: DictConfig) -> None:
-    """Samples of older weights are not judged by a narrow band, unless that is asked for.
+    """Refuse a narrow band on samples of older weights, unless the configuration allows it.
 
     Raises:
-        ConfigError: they would be; the message names the preset to use.
+        ConfigError: a narrow band would be applied; the message names the preset to use.
     """
     cause = cause_of_staleness(config)
     if cause is None or find(config, f"{SAMPLER}.allow_narrow_band"):
@@ -223,7 +224,7 @@ def check_staleness(config: DictConfig) -> None:
 
 
 def cause_of_staleness(config: DictConfig) -> str | None:
-    """The switch by which samples may be older than the weights they train, in words; None where they cannot be."""
+    """Return the setting by which samples may be older than the weights they train, in words; None if there is none."""
     mode = read(config, "trainer.v1.trainer_mode")
     if find(config, f"{SAMPLER}.group_carry_over"):
         return f"{SAMPLER}.group_carry_over is true"
@@ -234,17 +235,17 @@ def cause_of_staleness(config: DictConfig) -> str | None:
 
 
 def _row_bounds(config: DictConfig) -> Iterator[tuple[str, float]]:
-    """Bounds of verl's rules on mean ratios."""
+    """Yield the bounds of verl's rules on mean ratios."""
     rule = find(config, CORRECTION) or {}
     names = [name.strip() for name in str(rule.get("rollout_rs") or "").split(",")]
     specs = [spec.strip() for spec in str(rule.get("rollout_rs_threshold")).split(",")]
-    # verl shares a single threshold among all rules.
+    # verl applies a single threshold to all rules.
     for name, spec in zip(names, specs * len(names) if len(specs) == 1 else specs, strict=False):
         if name == "seq_mean_k1":
             yield from ((f"{CORRECTION}.rollout_rs_threshold", float(bound)) for bound in spec.split("_"))
 
 
 def _turn_bounds(config: DictConfig) -> Iterator[tuple[str, float]]:
-    """Bounds of `turn_corrected`."""
+    """Yield the bounds of `turn_corrected`."""
     node = find(config, NODE) or {}
     yield from ((f"{NODE}.{key}", float(node[key])) for key in ("low", "high") if node.get(key) is not None)

@@ -6,28 +6,28 @@ from __future__ import annotations
 import torch
 
 LIMIT = 20.0
-"""Log-ratios are cut here on both sides before the exponential, as in verl's own losses."""
+"""Log-ratios are clipped to this absolute value before the exponential, as in verl's own losses."""
 
 
 def within(mask: torch.Tensor, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Give (B, T) tensors in float32 at least, and as 0 outside the mask (B, T) bool, where their gradients are 0 too.
+    """Return (B, T) tensors in at least float32, with value and gradient 0 outside the mask (B, T) bool.
 
-    float16 overflows at e^11, far below `LIMIT`, and outside the mask verl promises nothing: 0 times inf is NaN.
+    float16 overflows at e^11, far below `LIMIT`, and outside the mask verl may leave any value: 0 times inf is NaN.
     """
     return tuple(torch.where(mask, one, 0).to(torch.promote_types(one.dtype, torch.float32)) for one in tensors)
 
 
 def log_ratio_at(level: str, log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Give each token the log-ratio of what it belongs to.
+    """Give each token the log-ratio of its token, turn or row.
 
     Args:
         level: `token`; `turn` or `geometric`, the mean over the tokens of a turn or of a row; `sequence`, their sum
             over a row. A turn is a run of ones in the mask.
-        log_ratio: (B, T) of the tokens; whatever outside the mask.
+        log_ratio: (B, T) of the tokens; any values outside the mask.
         mask: (B, T) bool.
 
     Returns:
-        (B, T), cut at `LIMIT`; without meaning outside the mask.
+        (B, T), clipped at `LIMIT`; meaningless outside the mask.
     """
     if level == "token":
         return log_ratio.clamp(-LIMIT, LIMIT)
@@ -38,9 +38,9 @@ def log_ratio_at(level: str, log_ratio: torch.Tensor, mask: torch.Tensor) -> tor
 
 
 def number_segments(mask: torch.Tensor, level: str) -> tuple[torch.Tensor, int]:
-    """Number the turns or trajectories that have tokens: (B, T) bool to (B, T) int64, and how many there are.
+    """Number the turns or rows that have tokens: (B, T) bool to (B, T) int64, and return their count.
 
-    The number of a token outside the mask means nothing.
+    The number of a token outside the mask is meaningless.
     """
     if level == "turn":
         starts = mask.clone()

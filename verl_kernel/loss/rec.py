@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rec_*`, `asymre_kl`, `opmd_*`: group-relative REINFORCE on off-policy data (arXiv 2509.24203).
 
-With rho = pi / pi_old of a token, A its advantage, M whether it stays and w its weight, both without gradient,
+With rho = pi / pi_old of a token, its advantage A, and without gradient M (whether it stays) and its weight w,
 
     loss of a token = (-w M A log pi + regulariser) / (1 + tau)
 
@@ -10,15 +10,15 @@ With rho = pi / pi_old of a token, A its advantage, M whether it stays and w its
          ring       M = two_side or [A >= 0 and rho <= 1 - eps_low'] or [A <= 0 and rho >= 1 + eps_high']
          sequence   M = one_side by the geometric mean of the row's ratios
 
-The regulariser is that of every token, also of those that M takes out:
+The regulariser applies to every token, including those that M removes:
 
     forward_kl    -coef log pi
     k2            coef (log rho)^2
     k2_sequence   coef S (2 log rho - S / n), with S the sum of log rho over the row's n tokens, without gradient: over
                   the row, value and gradient are those of coef S^2, and weights of tokens multiply their own gradients
 
-pi_old is whatever verl hands over as `old_log_prob`: with `algorithm.rollout_correction.bypass_mode`, the policy that
-generated.
+pi_old is what verl passes as `old_log_prob`: with `algorithm.rollout_correction.bypass_mode`, the policy that generated
+the sample.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _LEVELS = {"sequence": "geometric", "sequence_is": "geometric"}
 
 @dataclass(frozen=True)
 class RecTerms:
-    """The loss of the tokens of a batch, and what decided about it."""
+    """The loss of a batch's tokens, and the terms that it was computed from."""
 
     loss: torch.Tensor
-    """(B, T), with gradient; 0 outside the mask."""
+    """Loss of each token: (B, T), with gradient; 0 outside the mask."""
     kept: torch.Tensor
-    """(B, T) bool: M."""
+    """M: (B, T) bool."""
     weights: torch.Tensor
-    """(B, T): w."""
+    """w: (B, T)."""
     log_ratio: torch.Tensor
-    """(B, T): log rho."""
+    """log rho: (B, T)."""
 
 
-# One function: it looks up the preset by the name under which verl was told to call it.
+# One function serves all names: it finds its preset by `policy_loss.loss_mode`.
 @policy_loss(*PRESETS)
 def rec(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Loss of the REC family that `policy_loss.loss_mode` names, by the options of `policy_loss.rec`, with `rec/*`.
+    """Compute the REC loss that `policy_loss.loss_mode` names, by the options `policy_loss.rec`, with metrics `rec/*`.
 
     Raises:
         ConfigError: the options are bad or do not fit the loss.
@@ -66,7 +66,7 @@ def rec(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
 
 
 def with_eps(options: RecOptions, config: Any) -> RecOptions:
-    """Options whose eps are numbers, `config`'s clip range where they are null."""
+    """Return options whose eps are numbers: null is replaced by the clip range of `config`."""
     both = {}
     for side in EPS:
         own = getattr(options, f"eps_{side}")
@@ -87,14 +87,14 @@ def rec_terms(
     mask: torch.Tensor,
     options: RecOptions,
 ) -> RecTerms:
-    """Loss of each token, before it is summed up.
+    """Return the loss of each token, before aggregation.
 
     Args:
         log_prob: (B, T), with gradient.
         old_log_prob: (B, T).
         advantages: (B, T).
-        mask: (B, T) bool; what stands outside it has no influence.
-        options: with eps that are numbers.
+        mask: (B, T) bool; values outside the mask have no influence.
+        options: options whose eps are numbers.
     """
     log_prob, old_log_prob, advantages = within(mask, log_prob, old_log_prob, advantages)
     with torch.no_grad():
@@ -121,7 +121,7 @@ def _regulariser(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch
 
 
 def stays(ratio: torch.Tensor, advantages: torch.Tensor, options: RecOptions) -> torch.Tensor:
-    """Whether a token stays in the loss, M: (B, T) bool."""
+    """Return whether a token stays in the loss, M: (B, T) bool."""
     if options.clip == "none":
         return torch.ones_like(ratio, dtype=torch.bool)
     assert options.eps_low is not None and options.eps_high is not None, "`with_eps` fills them in"
@@ -138,17 +138,17 @@ def stays(ratio: torch.Tensor, advantages: torch.Tensor, options: RecOptions) ->
 def token_weights(
     log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions
 ) -> torch.Tensor:
-    """Weight of each token, w: (B, T)."""
+    """Return the weight of each token, w: (B, T)."""
     if options.weights == "none":
         return torch.ones_like(log_ratio)
     if options.weights == "advantage":
-        # Cut before the exponential: rewards that hold a speedup reach advantages of several.
+        # Clipped before the exponential: rewards that contain a speedup lead to large advantages.
         return (advantages / options.temperature).clamp_max(math.log(options.cap)).exp()
     return log_ratio_at(_LEVELS.get(options.weights, "token"), log_ratio, mask).exp()
 
 
 def rec_metrics(terms: RecTerms, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions) -> dict[str, float]:
-    """Metrics `rec/*` of a micro-batch, counts and sums over tokens: see `counted`."""
+    """Return metrics `rec/*` of a micro-batch, counts and sums over tokens: see `counted`."""
     limit = math.log(options.cap) if options.weights == "advantage" else math.inf
     return counted(
         "rec",

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`topr_taper`: REINFORCE whose bad answers count less the less likely they have become (TOPR, arXiv 2503.14286).
+"""`topr_taper`: REINFORCE in which bad answers count less, the less likely they have become (TOPR, arXiv 2503.14286).
 
 With rho = pi / mu and clip(x, a, b) = min(max(x, a), b), both without gradient,
 
     loss of a token = -alpha A log pi,   alpha = clip(rho, pos_low, pos_high) where A >= 0   (1 and 1 in the paper)
                                          alpha = clip(rho, neg_low, neg_high) where A < 0    (0 and 1 in the paper)
 
-mu is `old_log_prob`, so `algorithm.rollout_correction.bypass_mode` must be on for it to be the policy that generated.
+mu is `old_log_prob`, so `algorithm.rollout_correction.bypass_mode` must be on to make it the policy that generated the
+sample.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from verl_kernel.loss.topr_options import TOPR, ToprOptions
 
 @dataclass(frozen=True)
 class ToprWeights:
-    """What the tokens of a batch weigh, and why."""
+    """The weights of a batch's tokens, and the terms that decide them."""
 
     alpha: torch.Tensor
     """(B, T): weight of each token, without gradient."""
     negative: torch.Tensor
-    """(B, T) bool: whether the limits of negative advantages hold."""
+    """(B, T) bool: whether the limits for negative advantages apply."""
     log_ratio: torch.Tensor
-    """(B, T): log rho of what the token belongs to."""
+    """(B, T): log rho of the token, turn or row to which the token belongs."""
 
 
 @policy_loss(TOPR)
 def topr_taper(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Tapered off-policy REINFORCE by the options of `policy_loss.topr`, with metrics `topr/*`.
+    """Compute tapered off-policy REINFORCE by the options of `policy_loss.topr`, with metrics `topr/*`.
 
     The paper's `loss_agg_mode` is seq-mean-token-mean.
 
@@ -52,12 +53,12 @@ def topr_taper(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
 def topr_weights(
     log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, options: ToprOptions
 ) -> ToprWeights:
-    """Weight of each token, alpha.
+    """Return the weight of each token, alpha.
 
     Args:
         log_ratio: (B, T) log pi / mu of the tokens, without gradient.
         advantages: (B, T).
-        mask: (B, T) bool; what stands outside it has no influence.
+        mask: (B, T) bool; values outside the mask have no influence.
         options: the limits.
     """
     level = log_ratio_at(options.ratio, log_ratio, mask)
@@ -69,7 +70,7 @@ def topr_weights(
 
 
 def topr_metrics(weights: ToprWeights, mask: torch.Tensor, options: ToprOptions) -> dict[str, float]:
-    """Metrics `topr/*` of a micro-batch, counts and sums over tokens: see `counted`."""
+    """Return metrics `topr/*` of a micro-batch, counts and sums over tokens: see `counted`."""
     negative = mask & weights.negative
     return counted(
         "topr",

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`turn_corrected`: verl's clipped policy loss with mismatch rejection and weights per turn or trajectory.
 
-verl's rollout correction knows tokens and rows, and a row of ours holds all turns of a trajectory. Its seam for
-anything between is the policy loss, which it hands `rollout_is_weights`: with `rollout_is: token` and a threshold
-that never cuts, these are the ratios pi_train / pi_rollout themselves. The loss reads them, decides by `judge`, and
-gives verl's own loss the weights that follow, 0 for what is rejected. Denominators stay those of the whole batch:
-a rejected turn is one of gradient 0, and a batch of nothing but rejected turns has loss 0.
+verl's rollout correction works on tokens and rows, but a row here holds all turns of a trajectory. Turns can be handled
+only in the policy loss, which gets `rollout_is_weights`: with `rollout_is: token` and a threshold that never clips,
+these are the ratios pi_train / pi_rollout themselves. The loss reads them, decides by `judge`, and gives verl's own
+loss the resulting weights, 0 for rejected segments. Denominators stay those of the whole batch: a rejected turn has
+gradient 0, and a batch that holds only rejected turns has loss 0.
 
-Within `response_mask`, a run of ones is a turn: feedback lies between two turns, and rejection takes whole turns. For
+Within `response_mask`, a run of ones is a turn: feedback separates two turns, and rejection removes whole turns. For
 the tokens of a turn (or of a trajectory), with r their ratios (Dr. Kernel, Eq. 6, per turn),
 
     w = exp(mean log r);    it stays where low <= w <= high and no r is below `veto`
@@ -29,21 +29,21 @@ from verl_kernel.loss.ratios import number_segments
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What became of the M segments (turns or trajectories) of a batch."""
+    """The decisions on the M segments (turns or trajectories) of a batch."""
 
     weights: torch.Tensor
     """(B, T) float32: weight of each token in the loss; 0 where it is masked or rejected."""
     kept: torch.Tensor
-    """(M,) bool."""
+    """(M,) bool: whether the segment is kept."""
     vetoed: torch.Tensor
-    """(M,) bool."""
+    """(M,) bool: whether a ratio of the segment is below `veto`."""
     log_ratio: torch.Tensor
     """(M,) float64: log w."""
 
 
 @policy_loss("turn_corrected")
 def turn_corrected(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
-    """Clipped policy loss of what stays by `policy_loss.turn_correction`, with verl's metrics and `turn_corr/*`.
+    """Compute verl's clipped policy loss of what `policy_loss.turn_correction` keeps; adds metrics `turn_corr/*`.
 
     Raises:
         ConfigError: the options are bad, or there are no ratios.
@@ -75,10 +75,10 @@ def _verdicts(batch: LossBatch) -> Verdicts:
 
 
 def judge(ratios: torch.Tensor, mask: torch.Tensor, options: TurnCorrectionOptions) -> Verdicts:
-    """Decide about every turn or trajectory.
+    """Weigh or reject every turn or trajectory.
 
     Args:
-        ratios: (B, T) pi_train / pi_rollout of the tokens; whatever outside the mask.
+        ratios: (B, T) pi_train / pi_rollout of the tokens; any values outside the mask.
         mask: (B, T) bool.
         options: the rule.
     """
@@ -94,7 +94,7 @@ def judge(ratios: torch.Tensor, mask: torch.Tensor, options: TurnCorrectionOptio
     high = math.log(options.high) if options.high else math.inf
     kept = (means >= low) & (means <= high) & ~vetoed
     segments = {"token": logs, "geometric": means[whole], "product": sums[whole]}.get(options.weights)
-    # Cut before the exponential: products of long turns overflow.
+    # Clipped before the exponential: products over long turns overflow.
     values = torch.ones_like(logs) if segments is None else segments.clamp_max(math.log(options.cap)).exp()
     weights = torch.zeros_like(ratios, dtype=torch.float32)
     weights[mask] = torch.where(kept[whole], values, 0).float()
@@ -102,7 +102,7 @@ def judge(ratios: torch.Tensor, mask: torch.Tensor, options: TurnCorrectionOptio
 
 
 def correction_metrics(verdicts: Verdicts) -> dict[str, float]:
-    """Metrics `turn_corr/*` of a micro-batch, counts and sums: see `counted`."""
+    """Return metrics `turn_corr/*` of a micro-batch, counts and sums: see `counted`."""
     return counted(
         "turn_corr",
         {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entry point `verl.plugins`: verl imports this package in every process (driver and Ray workers).
 
-The import registers our advantage estimators, policy losses, reward manager and agent loop as soon as verl's registry
-of each is there, and, where `VERL_PLATFORM=cpu`, the CPU platform. verl reports a plugin that fails to load at DEBUG
+The import registers our advantage estimators, policy losses, reward manager and agent loop as soon as verl's
+registry of each exists, and if `VERL_PLATFORM=cpu` the CPU platform. verl reports a plugin that fails to load at DEBUG
 only, so its failure is logged here at ERROR first.
 """
 
@@ -27,6 +27,6 @@ logger = logging.getLogger(__name__)
 try:
     register()
 except Exception:
-    # Whatever it was, verl would hide it.
+    # verl would hide an exception of any kind.
     logger.exception("verl_kernel could not register with verl")
     raise

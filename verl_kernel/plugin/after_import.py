@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Something to do as soon as a module has been imported, without importing it.
+"""Runs an action as soon as a module has been imported, without importing it.
 
-verl loads plugins in every process of a run, most of which need none of the modules that hold its registries: importing
-them there would cost each process some five seconds.
+verl loads plugins in every process of a run, and most processes need none of the modules with its registries: importing
+them there would cost each process about five seconds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from types import ModuleType
 
 
 def after_import(name: str, action: Callable[[], None]) -> None:
-    """Call `action` right after the import of a module; at once where it is imported already.
+    """Call `action` right after the import of a module; immediately if it is already imported.
 
     Args:
         name: the module's dotted name.
-        action: what to do; what it raises, the import raises.
+        action: function to call; the import raises its exceptions.
     """
     if name in sys.modules:
         action()
@@ -28,7 +28,7 @@ def after_import(name: str, action: Callable[[], None]) -> None:
 
 
 class _Watcher:
-    """Finder that finds one module as the others would, and adds to its loading."""
+    """Finder that finds one module like the other finders, and extends its loading."""
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name, self._action = name, action
@@ -36,7 +36,7 @@ class _Watcher:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find the module that is waited for; leave all others to the finders behind."""
+        """Find the module that is waited for; leave all others to the other finders."""
         if name != self._name:
             return None
         sys.meta_path.remove(self)

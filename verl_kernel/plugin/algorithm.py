@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""verl's algorithm node with room for ours: the class that `algorithm._target_` names."""
+"""Extends verl's algorithm node by our estimators' nodes: the class that `algorithm._target_` names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verl.trainer.config import AlgoConfig
 
 @dataclass
 class KernelAlgoConfig(AlgoConfig):  # type: ignore[misc]
-    """`AlgoConfig` and a node for each family of our estimators."""
+    """`AlgoConfig` with a further node for each family of our estimators."""
 
     trloo: dict[str, Any] = field(default_factory=dict)
     """Keys of `advantage.options.TrlooOptions`, read by every turn-level estimator."""

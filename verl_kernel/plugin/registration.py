@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What verl's registries hold of ours, put there as soon as verl has each of them.
+"""Registers this package's names in verl's registries as soon as each registry exists.
 
 A name that verl or another plugin already holds is never overwritten: it is reported and left out, and all others are
-registered. `missing()` is what `doctor` and `preflight` ask.
+registered. `doctor` and `preflight` call `missing()`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def _registry(kind: str) -> dict[str, Any]:
 
 
 def _path(entry: object) -> str:
-    """Dotted name behind a registry entry: a function, a class, or an agent loop's `_target_` mapping."""
+    """Return the dotted name behind a registry entry: a function, a class, or an agent loop's `_target_` mapping."""
     if isinstance(entry, Mapping):
         return str(entry["_target_"])
     return f"{getattr(entry, '__module__', '?')}.{getattr(entry, '__qualname__', entry)}"
 
 
 def _is_free(kind: str, name: str, path: str) -> bool:
-    """Whether nobody else holds a name; who does is logged."""
+    """Whether a name is not held by others; the holder is logged."""
     entry = _registry(kind).get(name)
     if entry is None or _path(entry) == path:
         return True
@@ -66,7 +66,7 @@ def _is_free(kind: str, name: str, path: str) -> bool:
 
 
 def expected() -> dict[tuple[str, str], str]:
-    """The dotted name of what we register under each (kind, name)."""
+    """Return the dotted name of what we register under each (kind, name)."""
     names = {("advantage estimator", name): _path(function) for name, function in ESTIMATORS.items()}
     names |= {("policy loss", name): _path(function) for name, function in LOSSES.items()}
     names["reward manager", REWARD_MANAGER] = REWARD_MANAGER_CLASS
@@ -75,12 +75,12 @@ def expected() -> dict[tuple[str, str], str]:
 
 
 def registered(kind: str) -> tuple[str, ...]:
-    """All names in verl's registry of a kind, ours and others'."""
+    """Return all names in verl's registry of a kind, ours and others'."""
     return tuple(_registry(kind))
 
 
 def missing() -> dict[tuple[str, str], str | None]:
-    """Those of our names that verl's registries do not hold for us, with the dotted name of their holder."""
+    """Return our names that verl's registries do not hold for us, each with the dotted name of its holder."""
     found: dict[tuple[str, str], str | None] = {}
     for (kind, name), path in expected().items():
         entry = _registry(kind).get(name)
@@ -91,13 +91,13 @@ def missing() -> dict[tuple[str, str], str | None]:
 
 
 def states() -> dict[tuple[str, str], str]:
-    """The state of each of our names in words: `own`, `held by` somebody, or `missing`."""
+    """Return the state of each of our names in words: `own`, `held by` another, or `missing`."""
     lost = missing()
     return {key: "own" if key not in lost else f"held by {lost[key]}" if lost[key] else "missing" for key in expected()}
 
 
 def register() -> None:
-    """Register everything with verl: at once in registries that are there, in others when their module is imported.
+    """Register everything with verl: immediately in registries that exist, in others when their module is imported.
 
     Safe to call twice.
     """
@@ -105,7 +105,7 @@ def register() -> None:
         cpu.install()
     after_import(trainer_log.TRAINER, trainer_log.mend)
     for kind, (module, _) in _REGISTRIES.items():
-        # A class that registers itself needs the whole package around its registry.
+        # A class that registers itself needs the whole package that contains the registry.
         module = module.removesuffix(".registry")
         if module in sys.modules:
             _register_kind(kind)
@@ -117,7 +117,7 @@ def _register_kind(kind: str) -> None:
     try:
         _REGISTER[kind]()
     except Exception:
-        # As where a plugin fails to load, verl goes on; a recipe's start asks for what is `missing`.
+        # verl continues, as if a plugin failed to load; a recipe's start checks `missing`.
         logger.exception("verl_kernel could not register with verl")
 
 
@@ -129,7 +129,7 @@ def _register_functions(kind: str, functions: Mapping[str, Callable[..., Any]]) 
 
 
 def _register_agent_loop() -> None:
-    # Refused here, before Ray and vLLM start, rather than after a first turn.
+    # Refuse here, before Ray and vLLM start, rather than after the first turn.
     append_messages(importlib.import_module(_REGISTRIES["agent loop"][0]).AgentLoopBase)
     if _is_free("agent loop", AGENT_LOOP, AGENT_LOOP_CLASS):
         _registry("agent loop")[AGENT_LOOP] = {"_target_": AGENT_LOOP_CLASS}
@@ -137,7 +137,7 @@ def _register_agent_loop() -> None:
 
 def _register_reward_manager() -> None:
     if _is_free("reward manager", REWARD_MANAGER, REWARD_MANAGER_CLASS):
-        # The class registers itself where it is defined: its module may be the one whose import of verl brought us
+        # The class registers itself where it is defined: its module may be the one whose import of verl led
         # here.
         importlib.import_module(REWARD_MANAGER_CLASS.rpartition(".")[0])
 

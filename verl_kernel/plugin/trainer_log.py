@@ -16,10 +16,10 @@ TRAINER = "verl.trainer.ppo.v1.trainer_separate_async"
 
 
 class WithoutFlush(logging.LoggerAdapter[logging.Logger]):
-    """The logger it wraps, without the argument `flush`."""
+    """A logger adapter that drops the argument `flush`."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Leave the argument out; logging flushes by itself."""
+        """Drop the argument; logging flushes anyway."""
         kwargs.pop("flush", None)
         return msg, kwargs
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is checked before a run starts: recipes name `PreflightCallback` under `hydra.callbacks`."""
+"""Checks before a run starts: recipes name `PreflightCallback` under `hydra.callbacks`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["PreflightCallback", "preflight"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the callback when it is asked for: `doctor` needs `machine` where Hydra may be missing or damaged."""
+    """Import the callback on demand: `doctor` needs `machine` even if Hydra is missing or damaged."""
     if name in __all__:
         from verl_kernel.preflight import callback
 

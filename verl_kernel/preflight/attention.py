@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of the trainer's attention and of how it spreads a model over GPUs."""
+"""Checks the trainer's attention and how it spreads a model over GPUs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ CHOICE = "actor_rollout_ref.model.override_config.attn_implementation"
 SHARDS = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
 TENSORS = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 VERLS_CHOICE = "flash_attention_2"
-"""What verl's model configuration takes where `CHOICE` is left out."""
+"""The default of verl's model configuration if `CHOICE` is left out."""
 
 
 def attention(config: DictConfig) -> str:
-    """The implementation that the trainer's model gets."""
+    """Return the attention implementation of the trainer's model."""
     return str(read(config, CHOICE) or VERLS_CHOICE)
 
 
 def check_shards(config: DictConfig) -> None:
-    """GPUs can be divided by what shares a sequence or a layer, and the attention knows that sequences are shared.
+    """Check that the GPUs are divisible by those that share a sequence or a layer, and that attention supports sharing.
 
     Raises:
-        ConfigError: they cannot, or it does not.
+        ConfigError: they are not divisible, or the attention does not support it.
     """
     apart = read(config, "trainer.v1.trainer_mode") == "separate_async"
     _check_divides(config, SHARDS, "trainer")
     _check_divides(config, TENSORS, "actor_rollout_ref.rollout" if apart else "trainer")
     shards = read(config, SHARDS)
     if shards > 1 and "flash" not in attention(config):
-        # verl exchanges parts in transformers' flash attention alone (verl.models.transformers.monkey_patch).
+        # verl shares a sequence only in transformers' flash attention (verl.models.transformers.monkey_patch).
         raise ConfigError(
             f"{SHARDS} is {shards} and {CHOICE} is {attention(config)}, in which each GPU would attend to its own part "
             f"of a sequence alone, without an error: set the one to 1 or the other to {VERLS_CHOICE}"
@@ -52,10 +52,10 @@ def _check_divides(config: DictConfig, key: str, node: str) -> None:
 
 
 def check_attention(config: DictConfig, machine: Machine) -> Iterator[str]:
-    """The package of the chosen attention is installed; yields where that could not be looked at.
+    """Check that the package of the chosen attention is installed; yield what could not be checked.
 
     Raises:
-        EnvironmentNotReady: it is not.
+        EnvironmentNotReady: it is not installed.
     """
     if attention(config) != VERLS_CHOICE:
         return

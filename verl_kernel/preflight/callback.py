@@ -38,7 +38,7 @@ class PreflightCallback(Callback):  # type: ignore[misc]
         except VerlKernelError as exc:
             raise SystemExit(f"verl-kernel: {exc}") from None
         except Exception as exc:
-            # Hydra would turn it into a warning and go on.
+            # Hydra would turn the exception into a warning and continue.
             logger.exception("a check before the start failed by itself")
             raise SystemExit(1) from exc
 
@@ -47,11 +47,11 @@ def preflight(config: DictConfig, machine: Machine | None = None) -> tuple[str, 
     """Run all checks on a composed configuration.
 
     Args:
-        config: of a training.
-        machine: that it is to start on; this one where it is None.
+        config: configuration of a training.
+        machine: machine of the training; this one if None.
 
     Returns:
-        What could not be looked at from here, and why.
+        What could not be checked from here, and why.
 
     Raises:
         VerlKernelError: the first check that failed.
@@ -70,4 +70,4 @@ ON_A_MACHINE: tuple[Callable[[DictConfig, Machine], Iterator[str]], ...] = (
     check_machine,
     check_hub,
 )
-"""After `CHECKS`: what a machine lacks is the dearest to mend."""
+"""Run after `CHECKS`: problems of a machine take the longest to fix."""

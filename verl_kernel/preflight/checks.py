@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of a composed configuration, its data and its model, before Ray, a model or a server starts."""
+"""Checks a composed configuration, its data and its model, before Ray, a model or a server starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_trainer(config: DictConfig) -> None:
-    """The V1 trainer of verl is in charge: the other one has neither samplers nor token-level rewards."""
+    """Check that verl's V1 trainer is selected: the other one has neither samplers nor token-level rewards."""
     if not read(config, "trainer.use_v1"):
         raise ConfigError(
             "trainer.use_v1 is false, which starts verl's old trainer: it knows no PRS and takes a trajectory for one "
@@ -35,7 +35,7 @@ def check_trainer(config: DictConfig) -> None:
 
 
 def check_options(config: DictConfig) -> None:
-    """The nodes that are ours parse: `kernelgym`, those of the turn-level estimators."""
+    """Check that our nodes parse: `kernelgym`, and those of the turn-level estimators."""
     from verl_kernel.advantage import ESTIMATORS, OPTIONS
     from verl_kernel.advantage.options import check_algorithm
     from verl_kernel.env import TrialChoice
@@ -49,14 +49,14 @@ def check_options(config: DictConfig) -> None:
 
 
 def check_mismatch(config: DictConfig) -> None:
-    """The switches of the mismatch correction fit each other."""
+    """Check that the settings of the mismatch correction fit each other."""
     from verl_kernel.loss import preflight as loss
 
     loss.check_mismatch(config)
 
 
 def check_adaptive(config: DictConfig) -> None:
-    """The switches of Reinforce-Ada fit each other."""
+    """Check that the settings of Reinforce-Ada fit each other."""
     from verl_kernel.rollout import adaptive_preflight
 
     adaptive_preflight.check_adaptive(config)
@@ -64,7 +64,7 @@ def check_adaptive(config: DictConfig) -> None:
 
 
 def check_sampler(config: DictConfig) -> None:
-    """The sampler's node parses and fits verl's switches, which verl reads for its own samplers only."""
+    """Check that the sampler's node parses and fits verl's settings, which verl checks for its own samplers only."""
     from verl_kernel.reward.unjudged import has_our_sampler
     from verl_kernel.sampler.preflight import check_switches
 
@@ -73,7 +73,7 @@ def check_sampler(config: DictConfig) -> None:
 
 
 def check_data(config: DictConfig) -> None:
-    """Every dataset file is named and exists, and its rows can be prompted with and judged."""
+    """Check that every dataset file is named and exists, and that its rows have prompts and can be judged."""
     from verl_kernel.data.rows import check_rows
 
     for split, what in (
@@ -90,7 +90,7 @@ def check_data(config: DictConfig) -> None:
 
 
 def check_agents(config: DictConfig) -> None:
-    """Every row is played by an agent loop that verl will find: a row's `agent_name` wins over the default."""
+    """Check that verl will find the agent loop of every row: a row's `agent_name` overrides the default."""
     from verl_kernel.sampler.preflight import agents
 
     known = agent_loops(config)
@@ -100,7 +100,7 @@ def check_agents(config: DictConfig) -> None:
 
 
 def check_measured(config: DictConfig) -> None:
-    """Rejection has rollouts whose coverage is measured."""
+    """Check that rejection has rollouts whose coverage is measured."""
     from verl_kernel.reward.unjudged import has_our_sampler
     from verl_kernel.sampler.preflight import check_coverage
 
@@ -109,7 +109,7 @@ def check_measured(config: DictConfig) -> None:
 
 
 def check_model(config: DictConfig) -> None:
-    """A model path that names a folder holds a model."""
+    """Check that a model path that names a folder holds a model."""
     path = read(config, "actor_rollout_ref.model.path")
     named_folder = path.startswith((".", "/", "~")) or path.count("/") != 1 or not _may_be_on_the_hub(path)
     if named_folder and "://" not in path and not (Path(path).expanduser() / "config.json").is_file():
@@ -120,7 +120,7 @@ def check_model(config: DictConfig) -> None:
 
 
 def check_chat_template(config: DictConfig) -> None:
-    """The model's chat template ends turns in a way that the multi-turn agent loop can follow."""
+    """Check that the model's chat template ends turns in a way that the multi-turn agent loop can follow."""
     from verl_kernel.rollout.preflight import check_turn_end
 
     if _plays_ours(config):
@@ -128,7 +128,7 @@ def check_chat_template(config: DictConfig) -> None:
 
 
 def check_context(config: DictConfig) -> None:
-    """Prompts that show a few earlier turns are for validation only, and have room for them."""
+    """Check that prompts that show a few earlier turns are for validation only, and have space for them."""
     from verl_kernel.rollout import preflight as rollout
 
     if _plays_ours(config):
@@ -136,10 +136,10 @@ def check_context(config: DictConfig) -> None:
 
 
 def check_positive(config: DictConfig) -> None:
-    """`algorithm.ada.positive` is a figure of our agent loop or reward manager; others may report anything.
+    """Check that `algorithm.ada.positive` is a figure of our agent loop or reward manager; others may report anything.
 
     Raises:
-        ConfigError: it is not; a run would know only when its first rollouts are judged.
+        ConfigError: it is not; a run would notice only when its first rollouts are judged.
     """
     from verl_kernel.plugin import AGENT_LOOP, REWARD_MANAGER
     from verl_kernel.reward.manager import extra_info
@@ -157,10 +157,10 @@ def check_positive(config: DictConfig) -> None:
 
 
 def check_verls_own(config: DictConfig) -> None:
-    """`validate_config` of verl, and its classes of the nodes for actor and rollout, accept the configuration.
+    """Check that verl's `validate_config` and its classes for the nodes of actor and rollout accept the configuration.
 
     Raises:
-        ConfigError: they do not; the message is verl's own.
+        ConfigError: they reject it; the message is verl's own.
     """
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
@@ -168,12 +168,12 @@ def check_verls_own(config: DictConfig) -> None:
     plain = {str(key): value for key, value in config.items() if key != "hydra"}
     resolved = OmegaConf.create(OmegaConf.to_container(OmegaConf.create(plain), resolve=True))
     try:
-        # It prints that all is well, and warns of what our estimators do without (a critic).
+        # It prints that all is well, and warns about things that our estimators do not need (a critic).
         with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             validate_config(resolved, need_reference_policy(resolved), need_critic(resolved))
             omega_conf_to_dataclass(resolved.actor_rollout_ref.rollout)
-    except Exception as exc:  # whatever verl raises here would end the run later
+    except Exception as exc:  # any exception of verl here would end the run later
         text = " ".join(str(exc).split()) or type(exc).__name__
         raise ConfigError(f"verl refuses this configuration: {text}") from exc
 
@@ -198,7 +198,7 @@ CHECKS: tuple[Callable[[DictConfig], None], ...] = (
     check_shards,
     check_verls_own,
 )
-"""In order: cheap ones, whose failures explain the others, first."""
+"""In this order: cheap checks first, and those whose failures explain later ones."""
 
 
 def _may_be_on_the_hub(path: str) -> bool:

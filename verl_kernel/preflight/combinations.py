@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which advantage estimator goes with which policy loss, as data, and the refusal of what cannot be meant.
+"""Refuses combinations of advantage estimator and policy loss that cannot be intended.
 
 Any estimator may be paired with any loss that gets the log-probabilities it reads (`loss.preflight` asks for those).
-Refused is only what counts a term twice, or could never learn anything.
+Only combinations that count a term twice, or could never learn anything, are refused.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ SINGLETON = "algorithm.trloo.singleton"
 TWICE = {
     ("asymre_shift", "asymre_kl"): "the lowered baseline and the pull towards the sampler are one term, counted twice",
 }
-"""Pairs of estimator and loss that are refused, and why. The estimator's plain form is `rec_group_mean`."""
+"""Refused pairs of estimator and loss, and the reasons. `rec_group_mean` is the estimator's plain form."""
 
 
 def check_combination(config: DictConfig) -> None:
-    """Estimator and policy loss do not do the same thing twice, and the estimator has something to compare.
+    """Check that estimator and policy loss do not apply a term twice, and that the estimator has rollouts to compare.
 
     Raises:
-        ConfigError: they do, or it has not; the message names the keys and the remedy.
+        ConfigError: one of these does not hold; the message names the keys and the remedy.
     """
     from verl_kernel.advantage import GROUPED
 

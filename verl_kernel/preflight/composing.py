@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration that Hydra composes for verl's main functions, without an import of verl; errors in our words."""
+"""Composes the configuration as Hydra does for verl's main functions, without importing verl; errors in our words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SAID = {
     re.compile(r"(\S+) appears more than once in the final"): "{name} chooses a {key} already: write {key}=CHOICE",
     re.compile(r".* An item is already at '([^']+)'"): "{name} has the key {key} already: write {key}=VALUE",
 }
-"""What Hydra says, by the key that it names, in our words."""
+"""Hydra's errors by the key that they name, in our words."""
 _LONG = {"-cn": "--config-name", "-cd": "--config-dir"}
 
 
@@ -33,13 +33,13 @@ def compose(name: str, overrides: Sequence[str], folder: Path | None = None) -> 
     """Compose a configuration.
 
     Args:
-        name: of the recipe.
-        overrides: as a training gets them.
-        folder: of recipes of the user's; verl's and ours are found without it.
+        name: name of the recipe.
+        overrides: Hydra overrides, as a training gets them.
+        folder: folder of the user's recipes; verl's and ours are found without it.
 
     Raises:
-        ConfigError: it does not compose; names the key and the remedy.
-        EnvironmentNotReady: verl is not there.
+        ConfigError: it does not compose; the message names the key and the remedy.
+        EnvironmentNotReady: verl is not installed.
     """
     from hydra.errors import HydraException, MissingConfigException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
@@ -60,7 +60,7 @@ def compose(name: str, overrides: Sequence[str], folder: Path | None = None) -> 
 
 
 def why_refused(command: Sequence[str]) -> str | None:
-    """Why the command of one of verl's trainers does not compose, in a sentence; None where it does, or is no such."""
+    """Return in a sentence why the command of a verl trainer does not compose; None if it does or is another one."""
     words = iter(command)
     if not any(word.startswith("verl.") for word in words):
         return None
@@ -89,7 +89,7 @@ def _composed(name: str, overrides: Sequence[str], folder: Path | None) -> DictC
 
 
 def _verls() -> Path:
-    """The folder of verl's configurations; an import of verl would take seconds."""
+    """Return the folder of verl's configurations; importing verl would take seconds."""
     spec = find_spec("verl")
     if spec is None or not spec.submodule_search_locations:
         raise EnvironmentNotReady("verl is not installed: `make env` in a checkout, elsewhere `pip install verl`")
@@ -97,7 +97,7 @@ def _verls() -> Path:
 
 
 def _told(name: str, overrides: Sequence[str], folder: Path | None, text: str) -> ConfigError:
-    """The error for what Hydra says in words alone."""
+    """Return the error for a message of Hydra's that is text only."""
     for pattern, sentence in _SAID.items():
         if found := pattern.match(text):
             return ConfigError(sentence.format(name=name, key=found[1]))
@@ -114,7 +114,7 @@ def _told(name: str, overrides: Sequence[str], folder: Path | None, text: str) -
 
 
 def _config(name: str, overrides: Sequence[str], folder: Path | None) -> DictConfig:
-    """The recipe with the other overrides, or without where they do not compose either."""
+    """Return the recipe with the other overrides, or without them if they do not compose either."""
     try:
         return compose(name, overrides, folder)
     except ConfigError:
@@ -122,7 +122,7 @@ def _config(name: str, overrides: Sequence[str], folder: Path | None) -> DictCon
 
 
 def _missing(file: str, known: Sequence[str] | None, folder: Path | None) -> ConfigError:
-    """The error for a recipe that does not exist, or a choice that its group does not have."""
+    """Return the error for a recipe that does not exist, or for a choice that its group lacks."""
     group, _, name = file.rpartition("/")
     if known:
         return _no_choice(group, name, known)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine that a run starts on: this one, or one that `verl-kernel preflight --machine` describes."""
+"""The machine of a run: this one, or one that `verl-kernel preflight --machine` describes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ _ADDRESS = "ray_kwargs.ray_init.address"
 
 @dataclass(frozen=True)
 class Machine:
-    """What a run finds where it starts."""
+    """The facts about a machine that a run depends on."""
 
     platform: str
     """`cpu` or `cuda`."""
     gpus: int
-    """Of a node."""
+    """GPUs of a node."""
     nodes: int = 1
     gpu_mb: int | None = None
-    """Memory of one GPU; None where nobody has asked the driver."""
+    """Memory of one GPU; None if the driver was not asked."""
     cluster: str = ""
-    """Address of the Ray cluster that the run joins, which is not looked at; empty where it starts its own."""
+    """Address of the Ray cluster that the run joins, which is not checked; empty if the run starts its own."""
     description: str = ""
-    """Of a machine that is only described, of which nothing else is known; empty for this one."""
+    """Description of a machine about which nothing else is known; empty for this machine."""
 
     def __str__(self) -> str:
         return f"the described machine ({self.description})" if self.description else "this machine"
 
 
 def this_machine(config: DictConfig) -> Machine:
-    """The machine that asks, for a run of this configuration."""
+    """Return this machine, for a run of this configuration."""
     import torch
 
     address = read(config, _ADDRESS) or os.environ.get("RAY_ADDRESS", "")
@@ -51,10 +51,10 @@ def this_machine(config: DictConfig) -> Machine:
 
 
 def described(text: str) -> Machine:
-    """The machine of a description.
+    """Return the machine of a description.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the text describes no machine.
     """
     found = _DESCRIBED.fullmatch(text)
     if found is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine offers to a run; each question is answered with a value or one sentence with the remedy.
+"""Finds out what this machine offers to a run; each function returns a value or raises one sentence with the remedy.
 
 Nothing heavy is imported here: versions come from package metadata.
 """
@@ -15,16 +15,16 @@ from verl_kernel.errors import EnvironmentNotReady
 
 SHARED_MEMORY = Path("/dev/shm")
 SHARED_MEMORY_MB = 256
-"""What vLLM's message queues and Ray's smallest object store need besides weight buckets."""
+"""Memory needed by vLLM's message queues and Ray's smallest object store, in addition to weight buckets."""
 
 FLASH = ("flash-attn", "kernels")
-"""Packages that transformers takes flash_attention_2 from; the second downloads it when it is needed."""
+"""Packages that provide flash_attention_2 to transformers; the second downloads it when it is needed."""
 INSTALL_FLASH = "pip install --no-build-isolation flash-attn==2.8.3"
 """The version that verl 0.9.1 names."""
 
 
 def version(*distributions: str) -> str | None:
-    """`name version` of the first distribution that is installed."""
+    """Return `name version` of the first distribution that is installed."""
     for name in distributions:
         try:
             return f"{name} {importlib.metadata.version(name)}"
@@ -34,7 +34,7 @@ def version(*distributions: str) -> str | None:
 
 
 def vllm() -> str:
-    """Name and version of the vLLM distribution.
+    """Return name and version of the vLLM distribution.
 
     Raises:
         EnvironmentNotReady: there is none.
@@ -49,7 +49,7 @@ def vllm() -> str:
 
 
 def flash_attention() -> str:
-    """What the trainer's `flash_attention_2` comes from: a package, or transformers' download of a compiled kernel.
+    """Return the source of the trainer's `flash_attention_2`: a package, or a kernel that transformers downloads.
 
     Raises:
         EnvironmentNotReady: neither is installed.
@@ -65,7 +65,7 @@ def flash_attention() -> str:
 
 
 def compiler() -> str:
-    """Path of the C compiler that Triton's launchers need on a GPU.
+    """Return the path of the C compiler that Triton's launchers need on a GPU.
 
     Raises:
         EnvironmentNotReady: there is none.
@@ -81,10 +81,10 @@ def compiler() -> str:
 
 
 def shared_memory_mb(needed: int = SHARED_MEMORY_MB) -> int:
-    """Free MiB of /dev/shm.
+    """Return the free MiB of /dev/shm.
 
     Raises:
-        EnvironmentNotReady: fewer than `needed`.
+        EnvironmentNotReady: fewer than `needed` are free.
     """
     free = shutil.disk_usage(SHARED_MEMORY).free >> 20 if SHARED_MEMORY.is_dir() else 0
     if free < needed:

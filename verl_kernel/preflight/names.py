@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a configuration that verl looks up only when it needs them: in its registries, in modules, in files.
+"""Checks names that verl looks up only when it needs them: in its registries, in modules, in files.
 
-Asked are the registries themselves, so that names of verl, of other plugins and ours are known alike.
+The registries themselves are read, so that names of verl, of other plugins and of this package are all known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAMES = {
     "reward manager": f"{_MANAGER}.name",
     "agent loop": LOOP,
 }
-"""Where a configuration names what verl looks up in the registries that we add to."""
+"""Keys that name entries of the registries to which we add."""
 
 REGISTRIES = {
     "trainer.v1.trainer_mode": ("verl.trainer.ppo.v1.trainer_base", "TRAINER_REGISTRY"),
@@ -53,7 +53,7 @@ OBJECTS = (
     ("reward.custom_reward_function.path", "reward.custom_reward_function.name"),
     ("data.custom_cls.path", "data.custom_cls.name"),
 )
-"""Keys of a file, or of a module as `pkg://...`, and of what verl takes from it."""
+"""Keys of a file, or of a module as `pkg://...`, and keys of the name that verl takes from it."""
 
 DOTTED = (
     (f"{_ACTOR}.optim.optimizer_impl", f"{_ACTOR}.optim.optimizer"),
@@ -61,11 +61,11 @@ DOTTED = (
     (f"{_ACTOR}.policy_loss._target_", None),
     ("algorithm._target_", None),
 )
-"""Keys of a module and of what verl takes from it; where one key holds both, it ends with the name."""
+"""Keys of a module and of the name that verl takes from it; if one key holds both, the name is its last part."""
 
 
 def check_registries(config: DictConfig) -> None:
-    """The registries of verl hold for us those of our names that the configuration uses; all others are logged."""
+    """Check that verl's registries hold our names that the configuration uses; log all others that are missing."""
     from verl_kernel import plugin
 
     for (kind, name), holder in plugin.missing().items():
@@ -83,10 +83,10 @@ def check_registries(config: DictConfig) -> None:
 
 
 def check_names(config: DictConfig) -> None:
-    """Every name is one that verl will find.
+    """Check that verl will find every name.
 
     Raises:
-        ConfigError: one is not; the message names its key and the name that may be meant.
+        ConfigError: a name is unknown; the message names its key and the name that may be meant.
     """
     for key, known in _registered(config):
         name = read(config, key)
@@ -102,10 +102,10 @@ def check_names(config: DictConfig) -> None:
 
 
 def agent_loops(config: DictConfig) -> set[str]:
-    """The agent loops that rows may name: those that are registered, and those of the run's own file.
+    """Return the agent loops that rows may name: those that are registered, and those of the run's own file.
 
     Raises:
-        ConfigError: the file cannot be read, or is no list of loops with names.
+        ConfigError: the file cannot be read, or is not a list of loops with names.
     """
     from verl_kernel import plugin
 
@@ -113,7 +113,7 @@ def agent_loops(config: DictConfig) -> set[str]:
 
 
 def unknown(key: str, name: object, known: Iterable[str]) -> ConfigError:
-    """The error for a name that is none of those that are known."""
+    """Return the error for an unknown name."""
     known = sorted(str(getattr(each, "value", each)) for each in known)
     return ConfigError(f"{key} is {in_words(name)}; {nearest(name, known)}it must be one of {', '.join(known)}")
 
@@ -130,7 +130,7 @@ def _registered(config: DictConfig) -> Iterator[tuple[str, Iterable[str]]]:
         if key == _BACKEND and (own := find(config, _BACKEND_MODULE)):
             _load(_BACKEND_MODULE, f"{PKG}{own}")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # verl warns of every engine that is not installed
+            warnings.simplefilter("ignore")  # verl warns about every engine that is not installed
             entries = functools.reduce(getattr, path.split("."), importlib.import_module(module))
         yield key, {*entries, *(NEED_AN_ACCELERATOR if key == _BACKEND else ())}
 

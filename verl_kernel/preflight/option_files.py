@@ -74,7 +74,7 @@ def _node(kind: type[OptionGroup], indent: str) -> Iterable[str]:
 
 
 def sentences(kind: type[OptionGroup]) -> dict[str, str]:
-    """Return what stands below each field of a class of options, its own and inherited ones."""
+    """Return the text below each field of a class of options, including inherited fields."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         if issubclass(owner, OptionGroup):
@@ -93,7 +93,7 @@ def _own_sentences(kind: type[OptionGroup]) -> dict[str, str]:
 
 
 def _rule(kind: type[OptionGroup], key: str, hint: Any, said: str) -> str:
-    """What a value must be, in brackets, where neither its default nor the sentence shows it."""
+    """Return the rule for a value, in brackets, if neither its default nor its text shows it."""
     words = next((get_args(arm) for arm in (hint, *get_args(hint)) if get_origin(arm) is Literal), ())
     named = words and all(f"`{word}`" in said for word in words)
     rule = "" if named or hint in (bool, str, str | None, int, Any) else wanted(hint)

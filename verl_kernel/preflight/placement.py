@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of a configuration against a machine: whether trainer, rollout and judges find what they ask for.
+"""Checks a configuration against a machine: whether trainer, rollout and judges find the resources they ask for.
 
-Each yields what it could not look at, and why.
+Each check yields what it could not check, and why.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from verl_kernel.reward.options import parse_options
 from verl_kernel.verl_keys import find, read
 
 CONTEXT_MB = 1500
-"""Of a GPU, what the contexts of a judge and of its runner take, and some room."""
+"""Memory of a GPU for the contexts of a judge and of its runner, with a margin."""
 _CLUSTER = "set RAY_ADDRESS to the Ray cluster that has them (auto: the one that this machine belongs to)"
 _BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
 
 
 def check_platform(config: DictConfig, machine: Machine) -> None:
-    """`trainer.device` and the environment agree.
+    """Check that `trainer.device` and the environment agree.
 
     Raises:
         ConfigError: they do not.
@@ -44,10 +44,10 @@ def check_platform(config: DictConfig, machine: Machine) -> None:
 
 
 def check_judges(config: DictConfig, machine: Machine) -> Iterator[str]:
-    """Judges have GPUs where they are to have some, and run kernels on a CPU only where somebody has said so.
+    """Check that judges get the GPUs they need, and run kernels on a CPU only if the configuration says so.
 
     Raises:
-        ConfigError: keys contradict each other, or times would be simulated beside GPUs without a word.
+        ConfigError: keys contradict each other, or times would silently be simulated on a machine with GPUs.
         EnvironmentNotReady: there is no GPU to judge on.
     """
     options = _gym(config)
@@ -98,7 +98,7 @@ def _refuse_small_gpus(options: GymOptions, gpu_mb: int, machine: Machine) -> No
 
 
 def check_gpus(config: DictConfig, machine: Machine) -> Iterator[str]:
-    """The machine has as many GPUs as trainer, rollout and judges ask Ray for.
+    """Check that the machine has as many GPUs as trainer, rollout and judges ask Ray for.
 
     Raises:
         ConfigError: it has fewer.
@@ -140,10 +140,10 @@ def _asked(config: DictConfig) -> dict[str, int]:
 
 
 def check_machine(config: DictConfig, machine: Machine) -> Iterator[str]:
-    """vLLM, the compiler, shared memory and the isolation that the run asks for are there.
+    """Check that vLLM, the compiler, shared memory and the isolation that the run asks for are available.
 
     Raises:
-        EnvironmentNotReady: one of them is not.
+        EnvironmentNotReady: one of them is not available.
     """
     if machine.description:
         yield "installed packages, a compiler, /dev/shm and the jail: the machine is only described"
@@ -157,7 +157,7 @@ def check_machine(config: DictConfig, machine: Machine) -> Iterator[str]:
 
 
 def check_hub(config: DictConfig, machine: Machine) -> Iterator[str]:
-    """A model that is still on the hub cannot be looked at."""
+    """Yield a model that is still on the hub, because it cannot be checked."""
     from huggingface_hub import try_to_load_from_cache
 
     path = read(config, "actor_rollout_ref.model.path")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of verl's asynchronous trainers: what would end in a run that fails late, waits for ever or trains nothing."""
+"""Checks verl's asynchronous trainers for settings with which a run fails late, waits for ever or trains nothing."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from verl_kernel.verl_keys import KEYS, read
 TRANSFER = "actor_rollout_ref.rollout.checkpoint_engine"
 ENGINE_MODULE = "verl_kernel.cpu.checkpoint_engine"
 NEED_AN_ACCELERATOR = ("nccl", "nixl", "kimi_ckpt_engine", "mooncake", "delta_sharded")
-"""verl's own backends, without `naive`, which does not leave the trainer's process."""
+"""verl's own backends except `naive`, which does not leave the trainer's process."""
 _SAMPLER = "trainer.v1.sampler"
 
 
 def check_asynchronous(config: DictConfig) -> None:
-    """Queue, batch, devices and weight transfer of an asynchronous trainer fit each other.
+    """Check that queue, batch, devices and weight transfer of an asynchronous trainer fit each other.
 
     Raises:
         ConfigError: they do not.
@@ -36,7 +36,7 @@ def check_asynchronous(config: DictConfig) -> None:
 
 
 def _check_age(config: DictConfig, mode: str) -> None:
-    """A prompt waits for `num_warmup_batches` updates before it is trained on."""
+    """Check the age of samples: a prompt waits for `num_warmup_batches` updates before it is trained on."""
     waits, most, strategy = (
         read(config, key)
         for key in (

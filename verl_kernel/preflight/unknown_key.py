@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which key of a configuration is meant by one that it does not have."""
+"""Finds which key of a configuration is meant by an unknown one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPTIONS = {
     "kernelgym": (*option_names(RolloutOptions), *option_names(GymOptions)),
     "kernelgym.reward": option_names(ProfilingReward),
 }
-"""Keys of nodes of ours that a recipe need not set."""
+"""Keys of our nodes that a recipe need not set."""
 _CONSTANTS = {f"{kind.NODE}.{key}": value for kind in (AdaOptions, PRSOptions) for key, value in kind.CONSTANTS.items()}
 
 
@@ -27,7 +27,7 @@ def remedy(config: DictConfig, key: str, word: str) -> str:
     """Say what to write instead of a key.
 
     Args:
-        config: that lacks it.
+        config: configuration that lacks the key.
         key: its full name.
         word: the override that names it.
     """
@@ -49,7 +49,7 @@ def remedy(config: DictConfig, key: str, word: str) -> str:
 
 
 def _deepest(config: DictConfig, key: str) -> tuple[str, str]:
-    """The longest beginning of a key that is a node, and the name that this node lacks."""
+    """Return the longest prefix of a key that is a node, and the name that this node lacks."""
     names = key.split(".")
     nodes = (".".join(names[:size]) for size in range(len(names)))
     found = [node for node in nodes if isinstance(_at(config, node), DictConfig)]
@@ -63,12 +63,12 @@ def _node(config: DictConfig, name: str) -> DictConfig:
 
 
 def _at(config: DictConfig, name: str) -> Any:
-    """A value of a configuration; None where there is none."""
+    """Return a value of a configuration; None if there is none."""
     return OmegaConf.select(config, name, throw_on_resolution_failure=False) if name else config
 
 
 def _keys(node: DictConfig, inside: str = "") -> Iterator[str]:
-    """All keys, with the names of the nodes that they are in."""
+    """Yield all keys, with the names of the nodes that contain them."""
     for name in map(str, node):
         yield f"{inside}{name}"
         if isinstance(inner := _at(node, name), DictConfig):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the CPU recipe trains on, generated from one seed: tasks, conversations, tokenizer, warm-started model."""
+"""The training data of the CPU recipe, generated from one seed: tasks, conversations, tokenizer, warm-started model."""

@@ -4,10 +4,10 @@
     OUT/train.parquet val.parquet   tasks as verl rows, distinct from each other and from the corpus
     OUT/corpus.parquet              conversations for the cold start, column `messages`
     OUT/model/                      tokenizer and warm-started model, as `from_pretrained` reads them
-    OUT/sft.log                     what verl's SFT trainer said
+    OUT/sft.log                     output of verl's SFT trainer
     OUT/manifest.json               seed, versions, counts, losses, seconds, SHA-256 of every file
 
-A directory whose manifest fits seed and program and whose files still have their hashes is left alone.
+A directory is not rebuilt if its manifest fits seed and program and its files still have their hashes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Conversations for the warm start: task, answer, the gym's feedback, next answer.
 
 The kinds of answers are mixed as an imperfect model would mix them, so that the first rollouts of
-reinforcement learning already hold every outcome. Feedback texts come from `rollout.feedback` and
+reinforcement learning already include every outcome. Feedback texts come from `rollout.feedback` and
 verdicts like those the gym returns for such programs.
 """
 
@@ -37,7 +37,7 @@ _REPAIRED: Mixture = {
     Kind.BROKEN: 0.16,
     Kind.DECOY: 0.06,
 }
-"""After an error: mostly the fused kernel without its flaw."""
+"""Kinds of answers after an error: mostly the fused kernel without its flaw."""
 _IMPROVED: Mixture = {
     Kind.FUSED: 0.32,
     Kind.PARTIAL: 0.12,
@@ -46,7 +46,7 @@ _IMPROVED: Mixture = {
     Kind.BROKEN: 0.10,
     Kind.DECOY: 0.08,
 }
-"""After torch did most of the work."""
+"""Kinds of answers after torch did most of the work."""
 _KEPT: Mixture = {
     Kind.FUSED: 0.60,
     Kind.PARTIAL: 0.08,
@@ -55,7 +55,7 @@ _KEPT: Mixture = {
     Kind.BROKEN: 0.08,
     Kind.DECOY: 0.04,
 }
-"""After a fused kernel."""
+"""Kinds of answers after a fused kernel."""
 SECOND: dict[Kind, Mixture] = {
     Kind.FUSED: _KEPT,
     Kind.PARTIAL: _IMPROVED,
@@ -79,7 +79,7 @@ _PROSE: dict[Kind, dict[str, float]] = {
     Kind.LAZY: {_SHARED: 0.3, _SAFE: 0.7},
     Kind.DECOY: {_SAFE: 1.0},
 }
-"""First lines by kind: a hint at what follows, never the whole of it."""
+"""First lines by kind: a hint at the program that follows, never a full description."""
 
 
 def task_messages(program: Program) -> list[Message]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidate programs around one Triton kernel: which steps run in it and which in torch before and after it.
+"""Candidate programs around one Triton kernel: some steps run in it, the others in torch before and after it.
 
-A kernel takes a row of a matrix a program, or sixteen rows where it multiplies. All programs share the order of
+Each program of a kernel takes one row of a matrix, or sixteen rows if it multiplies. All programs share the order of
 their lines, so a small model learns them once.
 """
 
@@ -19,7 +19,7 @@ _IMPORTS = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.la
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each step of a program runs."""
+    """The place of each step of a program: in the kernel, or in torch before or after it."""
 
     before: Steps
     inside: Steps
@@ -27,19 +27,19 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """Name of the kernel: `fused_kernel`, `part_kernel`, or `copy_kernel` where it computes nothing."""
+        """Return the kernel's name: `fused_kernel`, `part_kernel`, or `copy_kernel` if it computes nothing."""
         if not self.inside:
             return "copy_kernel"
         return "part_kernel" if self.before + self.after else "fused_kernel"
 
     @property
     def torch_ops(self) -> tuple[str, ...]:
-        """Device kernels of one forward that torch launches."""
+        """Return the device kernels that torch launches in one forward."""
         return tuple(name for step in self.before + self.after for name in step.op.aten)
 
     @property
     def share(self) -> float:
-        """The kernel's share of the device kernels of one forward."""
+        """Return the kernel's share of the device kernels of one forward."""
         return 1 / (1 + len(self.torch_ops))
 
 
@@ -60,7 +60,7 @@ def render(program: Program, layout: Layout) -> str:
 
 
 def module(program: Program, kernel: str, forward: Lines) -> str:
-    """Return a program of a kernel and the body of `ModelNew.forward`."""
+    """Return a program from a kernel and the body of `ModelNew.forward`."""
     return (
         f"{_IMPORTS}{kernel}\nclass ModelNew(nn.Module):\n"
         f"    def forward(self, {program.inputs}):\n{_indented(forward, 8)}"

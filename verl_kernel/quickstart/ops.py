@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations of the generated tasks: how torch writes them, how a kernel does, and how a model misses them.
+"""Operations of the generated tasks, as torch and as a kernel write them, and how models get them wrong.
 
-Every expression works on `x` and takes at most one constant `{a}`, spelled alike in torch and in Triton. In a row
+Every expression works on `x` and takes at most one constant `{a}`, spelled the same in torch and in Triton. In a row
 kernel `x` holds one padded row of `cols` values; in a matmul kernel it holds rows that need no mask.
 """
 
@@ -121,16 +121,16 @@ class Step:
 
     @property
     def op(self) -> Op:
-        """The operation."""
+        """Return the operation."""
         return OPS[self.name]
 
     @property
     def torch(self) -> str:
-        """The line that torch runs."""
+        """Return the line that torch runs."""
         return f"x = {self.op.torch.format(a=self.a)}"
 
     @property
     def triton(self) -> tuple[str, ...]:
-        """The lines that a kernel runs."""
+        """Return the lines that a kernel runs."""
         lines = (f"x = {self.op.invented}",) if self.is_invented else self.op.triton
         return tuple(line.format(a=self.a) for line in lines)

@@ -2,8 +2,8 @@
 """Generated tasks: small reference programs in KernelBench form, drawn from five families.
 
 A program is a chain of steps on a float32 matrix `x`; programs of the family `matmul` multiply it by `w` first. Every
-chain launches at least three device kernels, so that one kernel for all of it pays and one for a step does not.
-Shapes are small: a kernel needs at most a dozen programs.
+chain launches at least three device kernels, so that one kernel for the whole chain pays and a kernel for one step
+does not. Shapes are small: a kernel needs at most a dozen programs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ FAMILIES: dict[str, dict[Chain, int]] = {
 }
 """Kinds of tasks by family: chains of operations, at most one of them with a constant, and their level, 1 to 3."""
 CONSTANTS = ("0.2", "0.5", "1.5", "2.0")
-"""Never 1.0, which would make some steps neutral. Few: a small model has to learn to copy each of them."""
+"""Never 1.0, which would leave some steps without effect. Few: a small model has to learn to copy each constant."""
 ROWS = (3, 4, 5, 6, 7)
 COLUMNS = (72, 80, 96, 100, 120, 144, 150, 180, 200, 240, 250, 300)
 """Widths that are no power of two: a row kernel has to mask."""
@@ -64,7 +64,7 @@ TILES = (32, 48, 64)
 DEPTHS = (16, 32, 64)
 """Inner and outer width of a matmul: powers of two, as `tl.arange` wants them."""
 SIZES: dict[str, tuple[tuple[int, ...], ...]] = {"matmul": (TILES, DEPTHS, DEPTHS)}
-"""What each dimension of a family's shapes is drawn from; (ROWS, COLUMNS) for a family without an entry."""
+"""Choices for each dimension of a family's shapes; (ROWS, COLUMNS) for a family without an entry."""
 NUMBERS = (*CONSTANTS, *map(str, sorted({*ROWS, *COLUMNS, *TILES, *DEPTHS})))
 """Every number that tells one task of a kind from another."""
 
@@ -80,17 +80,17 @@ class Program:
 
     @property
     def level(self) -> int:
-        """Difficulty, 1 to 3."""
+        """Return the difficulty, 1 to 3."""
         return FAMILIES[self.family][tuple(step.name for step in self.steps)]
 
     @property
     def inputs(self) -> str:
-        """Parameters of `forward`: `x` or `x, w`."""
+        """Return the parameters of `forward`: `x` or `x, w`."""
         return "x, w" if self.steps[0].name in MATMUL else "x"
 
     @property
     def reference(self) -> str:
-        """Source text of the reference program."""
+        """Return the source text of the reference program."""
         body = "".join(f"        {step.torch}\n" for step in self.steps)
         sizes = [f"{rows}, {columns}" for rows, columns in zip(self.shape, self.shape[1:], strict=False)]
         tensors = ", ".join(f"torch.randn({size})" for size in sizes)
@@ -102,7 +102,7 @@ class Program:
 
     @property
     def task_id(self) -> str:
-        """Family and a hash of the reference."""
+        """Return family and a hash of the reference."""
         return f"{self.family}-{hashlib.sha256(self.reference.encode()).hexdigest()[:10]}"
 
 
@@ -126,7 +126,7 @@ def draw_program(rng: Random, family: str = "") -> Program:
 def draw_distinct(count: int, rng: Random, taken: set[str] | None = None) -> list[Program]:
     """Draw `count` tasks, families in turn, whose references differ from each other and from `taken`.
 
-    `taken` (references) grows by the ones drawn.
+    The references drawn are added to `taken`.
     """
     taken = set() if taken is None else taken
     programs: list[Program] = []

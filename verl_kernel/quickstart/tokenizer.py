@@ -16,7 +16,7 @@ from verl_kernel.quickstart.corpus import Message
 from verl_kernel.quickstart.tasks import NUMBERS
 
 END, PAD = "<|im_end|>", "<|pad|>"
-"""verl continues a Qwen conversation behind this very token, with a line break of its own."""
+"""verl continues a Qwen conversation after exactly this token, and adds a line break itself."""
 ROLES = {role: f"<|{role}|>" for role in ("system", "user", "assistant")}
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
@@ -29,7 +29,7 @@ _PIECES = Regex(r"\d+(?:\.\d+)?(?:e\d+)?|\n *|[^\d\n,]+,?|,")
 def train_tokenizer(texts: Iterable[str], size: int, numbers: Sequence[str] = NUMBERS) -> PreTrainedTokenizerFast:
     """Train a tokenizer of at most `size` tokens; the same texts give the same tokenizer.
 
-    `numbers` are read once per text, so that each becomes one token: a constant is copied in one step.
+    `numbers` are added once per text, so that each becomes one token: a constant is copied in one step.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

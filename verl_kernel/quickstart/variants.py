@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates for a task: the fused kernel and the ways in which models miss it.
+"""Candidates for a task: the fused kernel and the typical mistakes of models.
 
-A layout gives a correct candidate; a flaw edits the steps or the text of the fused one, as a model would that forgets
-a mask, confuses two operations or believes in a function that Triton does not have.
+A layout gives a correct candidate; a flaw edits the steps or the text of the fused one, like a model that forgets a
+mask, confuses two operations or calls a function that Triton does not have.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from verl_kernel.quickstart.ops import MAPS, Step
 from verl_kernel.quickstart.tasks import Program
 
 _PADDING_COUNTS = ("layer", "softmax", "log_softmax")
-"""Operations that zeros beyond the end of a row disturb."""
+"""Operations whose result zeros beyond the end of a row would change."""
 LAZY_SHARE = 0.3
 """Coverage below which profiling-based rejection drops a kernel."""
 
 
 class Kind(str, Enum):
-    """What a candidate is meant to be."""
+    """The intended kind of a candidate."""
 
     FUSED = "fused"
     """One kernel holds every step."""
@@ -42,17 +42,17 @@ class Kind(str, Enum):
 
 @dataclass(frozen=True)
 class Variant:
-    """A candidate program and what it is."""
+    """A candidate program, with its kind and name."""
 
     kind: Kind
     flaw: str
     """Name of the layout or of the flaw, e.g. `dropped`."""
     source: str
     torch_ops: tuple[str, ...] = ()
-    """Device kernels of one forward that torch launches, where the candidate is correct."""
+    """Device kernels that torch launches in one forward, if the candidate is correct."""
 
 
-# Wrong answers: each takes the program and returns a source, or None where it would not be wrong.
+# Wrong answers: each function takes the program and returns a source, or None if it would not be wrong.
 
 
 def _mistaken(program: Program, rng: Random) -> str | None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts the gym would return for generated candidates, without running them.
 
-They only feed the warm start's feedback messages; no reward is ever computed from them. A test holds
-them against the gym's own verdicts.
+They only feed the warm start's feedback messages; no reward is ever computed from them. A test
+compares them with the gym's own verdicts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from verl_kernel.quickstart.tasks import Program
 from verl_kernel.quickstart.variants import Kind, Variant
 
 _OP_MS = 0.004
-"""One small kernel on the simulated clock: launch overhead, mostly."""
+"""Time of one small kernel on the simulated clock: mostly launch overhead."""
 _TRIALS = 3
 
 
@@ -119,5 +119,5 @@ def _line(source: str, text: str, function: str) -> str:
 
 
 def _found(source: str, text: str) -> tuple[int, str]:
-    """Number and text of the first line that holds `text`."""
+    """Return number and text of the first line that holds `text`."""
     return next((number, line.strip()) for number, line in enumerate(source.splitlines(), 1) if text in line)

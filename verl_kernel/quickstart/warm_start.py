@@ -20,7 +20,7 @@ from verl_kernel.quickstart.options import RECIPE, WarmStart
 
 _STEP = re.compile(r"\bstep:(\d+) - .*\btrain/loss:(\S+)")
 _TAIL = 60
-"""Half of it is what torch says of a worker that failed."""
+"""Lines of the log in an error; half of them are torch's report on a failed worker."""
 
 
 def build_model(options: WarmStart, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
@@ -83,7 +83,7 @@ def train(
 
 @contextmanager
 def _trainer(folder: Path, options: WarmStart, overrides: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """The running trainer; it ends early where the caller does, who alone reads what it says."""
+    """Yield the running trainer; it ends if the caller stops early. Only the caller reads its output."""
     command, environment = _command(folder, options, overrides), _environment(options)
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -96,7 +96,7 @@ def _trainer(folder: Path, options: WarmStart, overrides: Sequence[str]) -> Iter
 
 
 def _trained(work: Path, step: int) -> Qwen3ForCausalLM:
-    # verl writes its own attention setting and bfloat16 into the config.json beside the float32 weights.
+    # verl writes its own attention setting and bfloat16 into the config.json of the float32 weights.
     config = AutoConfig.from_pretrained(work / "model")
     checkpoint = work / "checkpoints" / f"global_step_{step}" / "huggingface"
     model: Qwen3ForCausalLM = AutoModelForCausalLM.from_pretrained(checkpoint, config=config, dtype=torch.float32)
@@ -119,7 +119,7 @@ def _environment(options: WarmStart) -> dict[str, str]:
         **os.environ,
         "VERL_PLATFORM": "cpu",
         "OMP_NUM_THREADS": str(options.threads),
-        # Idle threads that spin would take the core a busy neighbour needs.
+        # Idle threads that spin would occupy the core that a busy process needs.
         "OMP_WAIT_POLICY": "PASSIVE",
         "HF_HUB_OFFLINE": "1",
         "HYDRA_FULL_ERROR": "1",

@@ -19,19 +19,19 @@ Name = Literal["easy", "hard"]
 
 
 class TaskProgram(Protocol):
-    """What a world's tasks have."""
+    """The interface of a world's tasks."""
 
     @property
     def reference(self) -> str:
-        """Source text of the reference program."""
+        """Return the source text of the reference program."""
 
     @property
     def task_id(self) -> str:
-        """Name of the task."""
+        """Return the name of the task."""
 
     @property
     def level(self) -> int:
-        """Difficulty, from 1."""
+        """Return the difficulty, from 1."""
 
 
 class World(Protocol):
@@ -39,13 +39,13 @@ class World(Protocol):
 
     @property
     def numbers(self) -> Sequence[str]:
-        """Numbers of the texts, each of which is to be one token."""
+        """Return the numbers in the texts, each of which becomes one token."""
 
     def tasks(self, count: int, rng: Random, taken: set[str]) -> Sequence[TaskProgram]:
-        """Draw tasks whose references are not in `taken`, which grows by them."""
+        """Draw tasks whose references are not in `taken`, and add them to it."""
 
     def messages(self, program: TaskProgram) -> list[Message]:
-        """The prompt of one of its tasks."""
+        """Return the prompt of one of its tasks."""
 
     def talks(self, count: int, rng: Random, held_out: set[str]) -> list[list[Message]]:
         """Draw conversations about tasks whose references are not in `held_out`."""
@@ -57,16 +57,16 @@ class EasyWorld:
     numbers: Sequence[str] = tasks.NUMBERS
 
     def tasks(self, count: int, rng: Random, taken: set[str]) -> Sequence[TaskProgram]:
-        """As `World.tasks`."""
+        """Draw tasks like `World.tasks`."""
         return tasks.draw_distinct(count, rng, taken)
 
     def messages(self, program: TaskProgram) -> list[Message]:
-        """As `World.messages`."""
+        """Return a prompt like `World.messages`."""
         assert isinstance(program, tasks.Program)
         return corpus.task_messages(program)
 
     def talks(self, count: int, rng: Random, held_out: set[str]) -> list[list[Message]]:
-        """As `World.talks`."""
+        """Draw conversations like `World.talks`."""
         return corpus.draw_corpus(count, rng, held_out)
 
 
@@ -86,21 +86,21 @@ class HardWorld:
         self._mix = hard_mix.read_mix(mix or hard_mix.DEFAULT)
 
     def tasks(self, count: int, rng: Random, taken: set[str]) -> Sequence[TaskProgram]:
-        """As `World.tasks`."""
+        """Draw tasks like `World.tasks`."""
         return hard_tasks.draw_distinct(count, rng, taken)
 
     def messages(self, program: TaskProgram) -> list[Message]:
-        """As `World.messages`."""
+        """Return a prompt like `World.messages`."""
         assert isinstance(program, hard_tasks.Program)
         return hard_talks.task_messages(program)
 
     def talks(self, count: int, rng: Random, held_out: set[str]) -> list[list[Message]]:
-        """As `World.talks`."""
+        """Draw conversations like `World.talks`."""
         return hard_talks.draw_corpus(count, self._mix, rng, held_out)
 
 
 def make_world(name: Name, mix: Path | None = None) -> World:
-    """The world of a name.
+    """Return the world of a name.
 
     Raises:
         ConfigError: there is no such world, it takes no table, or the table is bad.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fixed choice of LoRAs as one ordinary LoRA, in the files that PEFT and verl read."""
+"""Exports a fixed choice of LoRAs as one ordinary LoRA, in the files that PEFT and verl read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from verl_kernel.remix.subsets import top
 
 
 def prompt_choice(routing: Routing, key: torch.Tensor) -> dict[str, list[int]]:
-    """For each layer the top-k LoRAs of a prompt's key, (D,): what the mode `topk` takes for it.
+    """Return each layer's top-k LoRAs for a prompt's key, (D,), as the mode `topk` would choose them.
 
     Raises:
-        ConfigError: the routers read their layers' inputs, so that no key decides.
+        ConfigError: the routers read their layers' inputs, so keys do not determine the choice.
     """
     if routing.options.router != "prompt":
         raise ConfigError("remix.router is layer, whose choice differs with the hidden states: no key decides it")
@@ -29,7 +29,7 @@ def prompt_choice(routing: Routing, key: torch.Tensor) -> dict[str, list[int]]:
 
 
 def common_choice(runs: Sequence[Run]) -> tuple[dict[str, list[int]], float]:
-    """For each layer the subset that most rows chose, and the share of all (row, layer) pairs that chose it.
+    """Return each layer's subset that most rows chose, and the share of all (row, layer) pairs that chose it.
 
     Raises:
         ConfigError: there are no runs to count.
@@ -50,14 +50,14 @@ def common_choice(runs: Sequence[Run]) -> tuple[dict[str, list[int]], float]:
 def export(routing: Routing, choice: Choice, folder: Path, base_model: str = "") -> None:
     """Write the chosen LoRAs as one PEFT adapter of rank k r, whose outputs are those of the mode `fixed`.
 
-    lora_A holds the chosen A one below the other, lora_B the chosen B beside each other times omega, and alpha is the
+    lora_A stacks the chosen A vertically, lora_B the chosen B, times omega, horizontally, and alpha is the
     rank, so that PEFT scales by one. verl loads the folder by `actor_rollout_ref.model.lora_adapter_path`.
 
     Args:
-        routing: of the model.
+        routing: routing of the model.
         choice: for every layer, the LoRAs to write.
-        folder: made if need be.
-        base_model: where the frozen model comes from; a note in adapter_config.json.
+        folder: created if it is missing.
+        base_model: origin of the frozen model; noted in adapter_config.json.
 
     Raises:
         ConfigError: the choice leaves out a layer, or does not name k different LoRAs of it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations as the rows that the SFT stage trains on, in batches, with their loss."""
+"""Conversations as rows and batches for the SFT stage, and their loss."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Batch:
     keys: torch.Tensor
 
     def to(self, device: torch.device) -> Batch:
-        """The same on another device."""
+        """Return the batch on another device."""
         return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
@@ -48,7 +48,7 @@ class Talks:
         self._rows = MultiTurnSFTDataset([str(path)], tokenizer, options)
         values = ["all"] * len(self._rows) if key_column is None else [*map(str, self._rows.dataframe[key_column])]
         self.keys = sorted(set(values))
-        """The different keys; a row's key is an index into them."""
+        """The distinct keys; a row's key is an index into them."""
         self._numbers = [self.keys.index(value) for value in values]
 
     def __len__(self) -> int:
@@ -60,11 +60,11 @@ class Talks:
 
 
 def collate(rows: Sequence[Row], keys: int, padding: int = 0) -> Batch:
-    """Pad rows to one length; the prompt is all before the assistant's first token.
+    """Pad rows to one length; the prompt is everything before the assistant's first token.
 
     Args:
-        rows: of the batch.
-        keys: how many different keys there are.
+        rows: rows of the batch.
+        keys: number of distinct keys.
         padding: the token to pad with.
     """
     tokens = pad_sequence([row.tokens for row in rows], batch_first=True, padding_value=padding)
@@ -76,10 +76,10 @@ def collate(rows: Sequence[Row], keys: int, padding: int = 0) -> Batch:
 
 
 def row_losses(model: nn.Module, batch: Batch, tokens: int) -> torch.Tensor:
-    """Negative log-likelihood of each row's learned tokens, (B,), in nats, divided by `tokens`.
+    """Return each row's negative log-likelihood of its learned tokens, (B,), in nats, divided by `tokens`.
 
-    With `tokens` the learned tokens of all rows of an optimizer step, the sum over its micro-batches is the mean per
-    token, as in verl's SFT trainer.
+    If `tokens` counts the learned tokens of all rows of an optimizer step, the sum over its micro-batches is the mean
+    per token, as in verl's SFT trainer.
     """
     logits = model(input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False).logits
     targets = batch.tokens[:, 1:].masked_fill(~batch.learned[:, 1:], -100)

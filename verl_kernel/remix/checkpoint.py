@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of the SFT stage leaves in its folder: the state it goes on from, and the loss of every step."""
+"""Files of the SFT stage in its run's folder: the state from which it continues, and the loss of every step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATE = "state.pt"
 
 
 def save(routing: Routing, optimizer: torch.optim.Optimizer, fixed: Mapping[str, Any], folder: Path, step: int) -> None:
-    """Write state.pt: the weights beside the frozen model, the optimizer, the options and the number of the step."""
+    """Write state.pt: the weights added to the frozen model, the optimizer, the options and the number of the step."""
     layers = {
         name: {key: weight.detach().cpu() for key, weight in layer.named_parameters(recurse=False)}
         for name, layer in routing.layers.items()
@@ -31,10 +31,10 @@ def save(routing: Routing, optimizer: torch.optim.Optimizer, fixed: Mapping[str,
 
 
 def resume(routing: Routing, optimizer: torch.optim.Optimizer, fixed: Mapping[str, Any], folder: Path) -> int:
-    """Take up the folder's state, if it has one; returns the steps that it has behind it.
+    """Load the folder's state, if it has one; return the number of finished steps.
 
     Raises:
-        ConfigError: the state is of a run with other options.
+        ConfigError: the state belongs to a run with other options.
     """
     if not (folder / STATE).exists():
         return 0
@@ -45,14 +45,14 @@ def resume(routing: Routing, optimizer: torch.optim.Optimizer, fixed: Mapping[st
                 f"{folder} holds a run with {key} {state['fixed'].get(key)!r} instead of {value!r}: name another folder"
             )
     for name, layer in routing.layers.items():
-        layer.load_state_dict(state["layers"][name], strict=False)  # the base is not in it
+        layer.load_state_dict(state["layers"][name], strict=False)  # the state does not contain the base weights
     optimizer.load_state_dict(state["optimizer"])
     return int(state["step"])
 
 
 @contextmanager
 def loss_log(folder: Path, done: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Open losses.jsonl, cut back to the first `done` steps, for lines that are on disk when the call returns."""
+    """Truncate losses.jsonl to the first `done` steps; yield a function that appends a line and flushes it."""
     path = folder / LOSSES
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     with replacing(path) as part:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A linear layer with several LoRAs beside it, and how a model gets such layers."""
+"""A linear layer with several parallel LoRAs, and the replacement of a model's layers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from verl_kernel.remix.options import ReMixOptions
 from verl_kernel.remix.routing import Routing
 
 FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
-"""The feed-forward layers of Llama, Qwen and their kin: the paper's targets."""
+"""The feed-forward layers of Llama, Qwen and similar models: the paper's targets."""
 
 
 class ReMixLinear(nn.Module):
     """y = W x + omega * the sum of B_i A_i x over the chosen LoRAs (arXiv 2603.10160).
 
-    `lora_a` (n r, in) and `lora_b` (out, n r) hold the LoRAs side by side, `router` (n, D) is the paper's P. B starts
-    at zero, so that the layer first answers as its base does; so does P, so that all subsets are first equally likely.
+    `lora_a` (n r, in) and `lora_b` (out, n r) hold all LoRAs, `router` (n, D) is the paper's P. B starts at zero,
+    so that the layer first acts like its base; P starts at zero, so that all subsets are first equally likely.
     """
 
     def __init__(self, name: str, base: nn.Linear, routing: Routing, key_width: int) -> None:
@@ -31,7 +31,7 @@ class ReMixLinear(nn.Module):
         options = routing.options
         self.name, self.base, self._routing = name, base, routing
         width, read = options.loras * options.rank, key_width if options.router == "prompt" else base.in_features
-        # As PEFT's: half precision would swallow small updates, and blur probabilities summed over all layers.
+        # float32 or more, as in PEFT: half precision would lose small updates, and blur sums over all layers.
         kind: dict[str, Any] = {
             "dtype": torch.promote_types(base.weight.dtype, torch.float32),
             "device": base.weight.device,
@@ -42,7 +42,7 @@ class ReMixLinear(nn.Module):
         nn.init.kaiming_uniform_(self.lora_a, a=math.sqrt(5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Answer for x, (B, ..., in); row b uses the LoRAs that it chose in this pass."""
+        """Return the output for x, (B, ..., in); row b uses the LoRAs that it chose in this pass."""
         options = self._routing.options
         gates = self._routing.gates(self, x).repeat_interleave(options.rank, dim=1)
         gates = gates.view(len(x), *[1] * (x.dim() - 2), -1)
@@ -54,13 +54,13 @@ class ReMixLinear(nn.Module):
 def apply_remix(
     model: nn.Module, options: ReMixOptions, targets: Sequence[str] = FEED_FORWARD, key_width: int = 1
 ) -> Routing:
-    """Freeze a model and put LoRAs beside every linear layer of a name in `targets`, in place.
+    """Freeze a model and add LoRAs, in place, to every linear layer with a name in `targets`.
 
     Args:
-        model: whose linear layers are replaced.
+        model: model whose linear layers are replaced.
         options: number, rank and scale of the LoRAs, and what the routers read.
         targets: last parts of the names of the layers.
-        key_width: numbers in a prompt's key, where routers read that.
+        key_width: width of a prompt's key, if routers read it.
 
     Returns:
         The routing that the layers share; the model can be called inside its `run`.

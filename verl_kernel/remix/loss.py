@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loss whose gradient trains LoRAs by the mean of several selections and routers by leave-one-out."""
+"""A loss whose gradient trains LoRAs by the mean over several selections, and routers by leave-one-out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verl_kernel.remix.routing import Routing
 
 
 class ReMixLoss(NamedTuple):
-    """`loss` to call backward on, and `rows` (M, B), the loss of each row under each selection."""
+    """`loss`, to call backward on, and `rows` (M, B), the loss of each row under each selection."""
 
     loss: torch.Tensor
     rows: torch.Tensor
@@ -32,13 +32,14 @@ def remix_loss(
     """Call a model under `selections` independent selections and return their mean loss with ReMix's gradients.
 
     The routers' gradient is 1/(M-1) sum_m (L_m - mean L) grad log Q(J_m) for each row (arXiv 2603.10160). LoRAs get
-    the mean of the M gradients of L, which the paper leaves open. Each selection's activations are freed before the
-    next, so this needs the memory of one; the losses of several micro-batches can be added or called backward in turn.
+    the mean of the M gradients of L, which the paper does not specify. Each selection's activations are freed before
+    the next, so the memory of one selection suffices; the losses of several micro-batches can be added or called
+    backward in turn.
 
     Args:
-        routing: of the model; no pass of it is open.
+        routing: routing of the model; no pass of it is open.
         row_losses: calls the model and returns (B,) losses, weighted so that their sum is the loss of the batch.
-        selections: M, at least 2 where routers are trained.
+        selections: M, at least 2 if routers are trained.
         prompt: see `Routing.run`.
         keys: see `Routing.run`.
         generator: see `Routing.run`.
@@ -56,7 +57,7 @@ def remix_loss(
     for _ in range(selections):
         with routing.run(mode, prompt, keys, generator=generator) as run:
             losses = row_losses()
-            # Inside the pass, where checkpointed layers find their choice again.
+            # Backward runs inside the pass, so that checkpointed layers find their choice again.
             parts = torch.autograd.grad(losses.sum() / selections, loras, allow_unused=True)
         for mean, part in zip(means, parts, strict=True):
             if part is not None:
@@ -74,7 +75,7 @@ def remix_loss(
 
 
 def leave_one_out(losses: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
-    """The sum whose gradient estimates that of the expected loss, without bias, over the sampled selections.
+    """Return a sum whose gradient is an unbiased estimate of the gradient of the expected loss.
 
     Args:
         losses: (M, ...) of M independent selections.
@@ -88,5 +89,5 @@ def leave_one_out(losses: torch.Tensor, log_q: torch.Tensor) -> torch.Tensor:
 
 
 def _gradient_only(term: torch.Tensor) -> torch.Tensor:
-    """A term of value zero that keeps its gradient."""
+    """Return a term of value zero that keeps its gradient."""
     return term - term.detach()

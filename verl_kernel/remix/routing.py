@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which LoRAs each row uses during one forward pass, decided once per layer and kept until the pass ends."""
+"""Decides which LoRAs each row uses during a forward pass, once per layer, and keeps the choice until the pass ends."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from verl_kernel.remix.linear import ReMixLinear
 
 Mode = Literal["sample", "topk", "uniform", "fixed"]
-"""`sample` draws from the router, `topk` takes its largest, `uniform` ignores it, `fixed` takes what it is told."""
+"""`sample` draws from the router, `topk` takes its largest, `uniform` ignores it, `fixed` uses a given choice."""
 Choice = Mapping[str, Sequence[int]]
-"""For the name of every layer the LoRAs that it uses."""
+"""Maps the name of every layer to the LoRAs that it uses."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Selection:
 
 @dataclass
 class Run:
-    """One forward pass: how it chooses, and what each layer has chosen so far.
+    """One forward pass: its mode, and the choices of its layers so far.
 
     `prompt` is (B, T) bool, true on the prompt's tokens; `keys` is (B, D), what routers of the kind `prompt` read.
     """
@@ -48,7 +48,7 @@ class Run:
 
 
 class Routing:
-    """The layers of one model that share their choice of LoRAs, and the forward pass in which they are."""
+    """The layers of one model that share their choice of LoRAs, and the current forward pass."""
 
     def __init__(self, options: ReMixOptions) -> None:
         self.options = options
@@ -64,17 +64,17 @@ class Routing:
         choice: Choice | None = None,
         generator: torch.Generator | None = None,
     ) -> Iterator[Run]:
-        """Let the model be called: every layer chooses at its first call, and later calls find the same choice.
+        """Open a pass for calls of the model: every layer chooses at its first call, and later calls reuse the choice.
 
-        So activation checkpointing recomputes what was computed, as long as the backward pass is inside, and
-        generation with a cache keeps the LoRAs that the prompt chose.
+        So activation checkpointing recomputes the same values, if the backward pass is inside, and generation with a
+        cache keeps the LoRAs that were chosen for the prompt.
 
         Args:
             mode: see `Mode`.
             prompt: (B, T) bool, true on the prompt's tokens; routers of the kind `layer` average their input over them.
             keys: (B, D) float, what routers of the kind `prompt` read.
             choice: for the mode `fixed`, the LoRAs of every layer, the same for all rows.
-            generator: source of the draws; torch's own where None.
+            generator: source of the draws; torch's default if None.
 
         Raises:
             ConfigError: a pass of this model is open already.
@@ -88,7 +88,7 @@ class Routing:
             self._run = None
 
     def gates(self, layer: ReMixLinear, x: torch.Tensor) -> torch.Tensor:
-        """The layer's choice in this pass, (B, n) bool, made now where this is its first call.
+        """Return the layer's choice in this pass, (B, n) bool; it is made at the layer's first call.
 
         Raises:
             ConfigError: no pass is open.
@@ -106,7 +106,7 @@ class Routing:
         return found.gates
 
     def log_probability(self, run: Run) -> torch.Tensor:
-        """Log-probability of all that a pass chose, (B,), summed over layers; differentiable in the routers only."""
+        """Return a pass's log-probability of its choices, (B,), summed over layers; only the routers get gradients."""
         parts = []
         for name, selection in run.selections.items():
             if selection.routed is None:
@@ -132,7 +132,7 @@ class Routing:
         return Selection(order, membership(order, self.options.loras), routed)
 
     def _missing(self, run: Run, x: torch.Tensor) -> str:
-        """What routers read and this pass does not have, in words; empty where nothing is missing."""
+        """Return which inputs of the routers this pass lacks, in words; empty if none."""
         if self.options.router == "prompt":
             return "keys with one line" if run.keys is None or len(run.keys) != len(x) else ""
         if x.dim() == 2 or (run.prompt is not None and run.prompt.shape == x.shape[:2]):
@@ -140,7 +140,7 @@ class Routing:
         return "prompt, a mask with one line"
 
     def _read(self, run: Run, x: torch.Tensor) -> torch.Tensor:
-        """What a router reads of each row, (B, D), without a gradient: log-probabilities need none but the router's."""
+        """Return a router's input for each row, (B, D), without a gradient: only the router itself needs one."""
         if self.options.router == "prompt":
             assert run.keys is not None
             return run.keys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ordered subsets drawn without replacement from a softmax, and their exact probability."""
+"""Draws ordered subsets without replacement from a softmax, and computes their exact probability."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 
 
 def draw(logits: torch.Tensor, size: int, generator: torch.Generator | None = None) -> torch.Tensor:
-    """Draw ordered subsets without replacement, each next one from the softmax over what is left.
+    """Draw ordered subsets without replacement, each element from the softmax over the remaining ones.
 
     The `size` largest of logits plus Gumbel noise, in order, have that distribution (Plackett-Luce).
 
     Args:
         logits: (..., n) float.
         size: elements of a subset.
-        generator: source of the noise; torch's own where None. The noise is made on its device.
+        generator: source of the noise, which is made on its device; torch's default if None.
 
     Returns:
         (..., size) long, indices in the order drawn.
@@ -25,12 +25,12 @@ def draw(logits: torch.Tensor, size: int, generator: torch.Generator | None = No
 
 
 def top(logits: torch.Tensor, size: int) -> torch.Tensor:
-    """The indices of the `size` largest logits, (..., size) long; the largest first, of equal ones the lower index."""
+    """Return the indices of the `size` largest logits, (..., size) long; the largest first, equal ones by index."""
     return logits.sort(dim=-1, descending=True, stable=True).indices[..., :size]
 
 
 def log_probability(logits: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """Log-probability that `draw` returns `order`: sum over j of log q_j - log(1 - q of those drawn before j).
+    """Return log P(`draw` returns `order`): the sum over j of log q_j - log(1 - q of those drawn before j).
 
     Args:
         logits: (..., n) float; gradients flow into them.
@@ -49,5 +49,5 @@ def log_probability(logits: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
 
 
 def membership(order: torch.Tensor, count: int) -> torch.Tensor:
-    """The subset as (..., count) bool: which of `count` elements it holds."""
+    """Return the subset as (..., count) bool: which of `count` elements it holds."""
     return torch.zeros(*order.shape[:-1], count, dtype=torch.bool, device=order.device).scatter(-1, order, True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SFT stage: LoRAs and routers trained on conversations, in one process, step by step and resumable."""
+"""The SFT stage: trains LoRAs and routers on conversations, in one process, step by step and resumable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from verl_kernel.remix.routing import Routing, Run
 
 
 class Rows(Protocol):
-    """What can be trained on: rows by number, and how many different keys they have."""
+    """Training data: rows by number, and the number of their distinct keys."""
 
     keys: list[str]
 
@@ -36,17 +36,17 @@ def tune(
     folder: Path,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
-    """Train until `options.steps`, going on from the state that `folder` holds, if any.
+    """Train until `options.steps`, continuing from the state in `folder`, if any.
 
     Losses are appended to losses.jsonl after each step; state.pt is written every `save_every` steps and at the end. A
-    run that is stopped and started again ends where one that was not stopped does.
+    run that was stopped and resumed ends in the same state as an uninterrupted one.
 
     Args:
         model: whose layers `apply_remix` has replaced.
-        routing: of the model.
-        rows: the data.
+        routing: routing of the model.
+        rows: training data.
         options: see there.
-        folder: made if need be.
+        folder: created if it is missing.
         on_step: called after each step with its number and its mean loss in nats per token.
 
     Raises:
@@ -82,14 +82,14 @@ def _optimizer(routing: Routing, options: TuningOptions) -> torch.optim.Adam:
 
 
 def _fixed(routing: Routing, rows: Rows, options: TuningOptions) -> dict[str, Any]:
-    """What a run that goes on must have in common with the one that was stopped."""
+    """Return the settings that a resumed run must share with the stopped one."""
     known = {**asdict(routing.options), **asdict(options), "keys": rows.keys, "rows": len(rows)}
     free = ("steps", "save_every")
     return {key: value for key, value in known.items() if key not in free} | {"layers": sorted(routing.layers)}
 
 
 def _accumulate(model: nn.Module, routing: Routing, rows: Rows, options: TuningOptions, step: int) -> dict[str, Any]:
-    """Add the gradients of one step's micro-batches; returns what is logged of the step."""
+    """Add the gradients of one step's micro-batches; return the step's log entry."""
     device = next(model.parameters()).device
     batch = [rows[index] for index in _indices(len(rows) - options.held_out, options, step)]
     tokens = sum(int(row.learned[1:].sum()) for row in batch)
@@ -113,7 +113,7 @@ def _accumulate(model: nn.Module, routing: Routing, rows: Rows, options: TuningO
 
 
 def _indices(count: int, options: TuningOptions, step: int) -> list[int]:
-    """The rows of a step: every epoch is a permutation of its own, of which an incomplete last batch is left out."""
+    """Return the rows of a step: every epoch is a new permutation, without its incomplete last batch."""
     epoch, place = divmod(step - 1, count // options.batch_size)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(options.seed * 1_000_003 + epoch))
     return order[place * options.batch_size : (place + 1) * options.batch_size].tolist()
@@ -121,7 +121,7 @@ def _indices(count: int, options: TuningOptions, step: int) -> list[int]:
 
 @torch.no_grad()
 def measure(model: nn.Module, routing: Routing, rows: Rows, options: TuningOptions) -> tuple[float, list[Run]]:
-    """The held-out rows' loss in nats per token with the routers' top-k, and what was chosen for them."""
+    """Return the held-out rows' loss in nats per token with the routers' top-k, and the choices made for them."""
     model.eval()
     device = next(model.parameters()).device
     indices = range(len(rows) - options.held_out, len(rows))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run left behind, made readable: its steps as tables and curves, its best kernels, one page of it all."""
+"""Reports on a finished run: its steps as tables and curves, its best kernels, and one page with all of it."""

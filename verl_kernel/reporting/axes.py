@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places on the axes of a chart: round numbers, which a reader can tell apart."""
+"""Round numbers for the axes of a chart."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _TOPS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def round_marks(low: float, high: float, most: int = 5, *, whole: bool = False) -> list[float]:
-    """Round numbers between two ends, evenly spaced, at most about `most`; whole ones where parts make no sense."""
+    """Return evenly spaced round numbers between two ends, about `most` at most; only whole ones if `whole`."""
     step = _round_step((high - low) / max(1, most - 1), whole)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [number * step for number in range(first, last + 1)]
 
 
 def around(values: Sequence[float], most: int = 5) -> list[float]:
-    """Round numbers from 0, or below the lowest value, to at least the highest one."""
+    """Return round numbers from 0, or from below the lowest value, to at least the highest one."""
     low, high = min([0.0, *values]), max([0.0, *values])
     step = _round_step((high - low) / max(1, most - 1), whole=False) if high > low else 1.0
     first, last = math.floor(low / step + 1e-9), max(1, math.ceil(high / step - 1e-9))
@@ -25,14 +25,14 @@ def around(values: Sequence[float], most: int = 5) -> list[float]:
 
 
 def of_shares(values: Sequence[float]) -> list[float]:
-    """Quarters of the next of 5, 10, 20, 40, ... 100 %."""
+    """Return quarters of the next of 5, 10, 20, 40, ... 100 % above the values."""
     highest = max(values, default=0.0)
     top = next((one for one in _TOPS if round(highest, 3) <= one), 1.0)
     return [top * part / 4 for part in range(5)]
 
 
 def _round_step(least: float, whole: bool) -> float:
-    """The next of 1, 2, 5, 10, ... times a power of ten."""
+    """Return the next of 1, 2, 5, 10, ... times a power of ten."""
     if whole and least <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0

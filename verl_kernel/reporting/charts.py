@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Curves laid out for an SVG inside a page: of a bench and of a training run alike; colours are the style sheet's."""
+"""Lays curves out for an SVG in a page, of a bench or of a training run; the style sheet defines the colours."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from verl_kernel.reporting import axes
 WIDTH, HEIGHT = 360, 220
 LEFT, RIGHT, TOP, BOTTOM = 46, 18, 12, 34
 _FEW = 12
-"""Points of a line that each get a large dot and are read out."""
+"""Largest number of points of a line for which each point gets a large dot and is read aloud."""
 Kind = Literal["line", "dashed", "points"]
 Place = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value of a curve, with the ends of its interval where it has one."""
+    """A value of a curve, with the ends of its interval if it has one."""
 
     x: float
     y: float
@@ -30,16 +30,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """What a line is drawn of."""
+    """The input for a line."""
 
     name: str
     points: Sequence[Point]
     kind: Kind = "line"
-    """Dashed lines lie on top, so that an equal one below stays visible; `points` have no line between them."""
+    """Dashed lines lie on top, so that an equal line below stays visible; `points` draws no line between the points."""
     tone: int = 1
-    """Which of the style sheet's colours, from 1 to 6."""
+    """Number of the style sheet's colour, from 1 to 6."""
     meaning: str = ""
-    """Said where the mouse rests on the legend."""
+    """Text that appears over the legend's entry."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Dot:
-    """A point of a line, with what it says."""
+    """A point of a line, with its text."""
 
     x: float
     y: float
@@ -74,13 +74,13 @@ class Line:
 
     @property
     def said(self) -> str:
-        """What a reader hears instead of seeing the line."""
+        """Return the text that a screen reader reads in place of the line."""
         dots = self.dots if len(self.dots) <= _FEW else (self.dots[0], self.dots[-1])
         return "; ".join(dot.text for dot in dots)
 
     @property
     def radius(self) -> float:
-        """Of its dots."""
+        """Return the radius of the line's dots."""
         return 3.0 if len(self.dots) <= _FEW or self.kind == "points" else 1.4
 
 
@@ -93,13 +93,13 @@ class Chart:
     x_marks: tuple[Mark, ...]
     y_marks: tuple[Mark, ...]
     lines: tuple[Line, ...]
-    """In the order of the legend."""
+    """Lines in the order of the legend."""
     band: str
-    """What the bands are; empty without."""
+    """Meaning of the bands; empty if there are none."""
 
     @property
     def drawn(self) -> list[Line]:
-        """The lines from below to above: dashed ones and single points last."""
+        """Return the lines from back to front: dashed ones and single points last."""
         return sorted(self.lines, key=lambda line: line.kind != "line")
 
 
@@ -108,13 +108,13 @@ def chart(title: str, x_label: str, curves: Sequence[Curve], x_marks: Sequence[f
     """Lay a panel out.
 
     Args:
-        title: of the panel.
-        x_label: of its horizontal axis.
+        title: title of the panel.
+        x_label: label of its horizontal axis.
         curves: in the order of the legend; those without points are left out.
         x_marks: values that are named on the horizontal axis.
-        start: where it begins; at the first point unless given.
+        start: start of the horizontal axis; the first point by default.
         shares: whether values are shares of 1.
-        band: what the bands between the ends of intervals are.
+        band: meaning of the bands between the ends of intervals.
     """
     curves = [one for one in curves if one.points]
     points = [point for one in curves for point in one.points]
@@ -132,7 +132,7 @@ def chart(title: str, x_label: str, curves: Sequence[Curve], x_marks: Sequence[f
 
 @dataclass(frozen=True)
 class _Scale:
-    """From values to pixels."""
+    """Converts values to pixels."""
 
     low: float
     high: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's curves against its steps, as panels of its page; the metric's own name is said where the mouse rests."""
+"""A run's curves over its steps, as panels of its page; the metric's own name appears over the legend's entry."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _VALIDATION = "validation:"
 
 @dataclass(frozen=True)
 class Panel:
-    """What is drawn together.
+    """The metrics that one panel draws.
 
-    `{}` stands for each turn's number; `validation:` begins a figure of the validation, of each data source.
+    In a metric's name, `{}` is replaced by each turn's number; the prefix `validation:` marks a figure of the
+    validation, which is drawn for each data source.
     """
 
     title: str
     lines: dict[str, str]
-    """Metric to its name in the legend."""
+    """Maps a metric to its name in the legend."""
     shares: bool = True
 
 
@@ -85,7 +86,7 @@ PANELS = (
 
 
 def run_charts(steps: Sequence[Step], validations: Sequence[Step]) -> list[Chart]:
-    """The panels that have something to show."""
+    """Return the panels that have something to show."""
     return [found for panel in PANELS if (found := _chart(panel, steps, validations)).lines]
 
 
@@ -103,7 +104,7 @@ _Line = tuple[str, str, Kind, list[tuple[int, float]]]
 
 
 def _lines(key: str, name: str, steps: Sequence[Step], validations: Sequence[Step]) -> Iterator[_Line]:
-    """The lines of a metric that have points."""
+    """Yield the lines of a metric that have points."""
     found: Iterator[_Line]
     if key.startswith(_VALIDATION):
         found = _validated(key.removeprefix(_VALIDATION), name, validations)
@@ -116,7 +117,7 @@ def _lines(key: str, name: str, steps: Sequence[Step], validations: Sequence[Ste
 
 
 def _validated(figure: str, name: str, validations: Sequence[Step]) -> Iterator[_Line]:
-    """A figure of each data source; validations are far apart, so nothing is drawn between them."""
+    """Yield a figure for each data source; validations are far apart, so no line connects them."""
     keys = dict.fromkeys(key for one in validations for key in one if key.rpartition("/")[2] == figure and "/" in key)
     for key in keys:
         source = f" ({key.rpartition('/')[0]})" if len(keys) > 1 else ""
@@ -124,7 +125,7 @@ def _validated(figure: str, name: str, validations: Sequence[Step]) -> Iterator[
 
 
 def _is_bound(line: _Line, earlier: Sequence[_Line]) -> bool:
-    """Whether a lower bound is the value itself, as on a simulated clock."""
+    """Whether a lower bound equals the value itself, as on a simulated clock."""
     return line[0].endswith("_sure") and _repeats(line, earlier)
 
 
@@ -133,7 +134,7 @@ def _repeats(line: _Line, earlier: Sequence[_Line]) -> bool:
 
 
 def _curve(line: _Line, number: int, earlier: Sequence[_Line]) -> Curve:
-    """The line in its colour; it is dashed where it would hide an equal one."""
+    """Return the line in its colour; dashed if it would hide an equal one."""
     key, name, kind, points = line
     hides = kind == "line" and _repeats(line, earlier)
     return Curve(name, _points(name, points), "dashed" if hides else kind, _TONES[number % len(_TONES)], key)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ran: facts of the configuration that Hydra left in the run's folder, and the source of all times."""
+"""Facts about a run: its configuration, which Hydra left in the run's folder, and the source of all times."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PARTS = {
     "token": "a token's", "seq": "a trajectory's", "group": "a prompt's", "mean": "mean", "max": "largest",
     "sum": "summed", "k1": "ratio", "k2": "squared log ratio", "k3": "divergence",
 }  # fmt: skip
-"""Parts of the names of verl's rules for mismatch."""
+"""Parts of the names of verl's mismatch rules."""
 _WORDS = {
     "loss": {"vanilla": "PPO's clip (vanilla)", "gpg": "policy gradient without a ratio (gpg)"},
     "mismatch weighs": {"token": "each token", "sequence": "each trajectory"},
@@ -45,7 +45,7 @@ _WORDS = {
 
 
 def run_facts(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
-    """Facts by name, in the order of display; what is not known is left out."""
+    """Return facts by name, in the order of display; unknown facts are left out."""
     config = _config(folder / ".hydra" / "config.yaml")
     facts = {"steps": _length(steps, _select(config, "trainer.total_training_steps"))}
     seconds = [value for _, value in series(steps, "timing_s/step")]
@@ -58,7 +58,7 @@ def run_facts(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
 
 
 def timing_source(steps: Sequence[Step]) -> str:
-    """Where the run's times and speedups come from."""
+    """Return the source of the run's times and speedups."""
     shares = [number(step.get("kernel/simulated_clock")) for step in steps]
     known = {share for share in shares if share is not None}
     if not known:
@@ -76,7 +76,7 @@ def _length(steps: Sequence[Step], planned: str | None) -> str:
 
 
 def _plain(name: str, value: str) -> str:
-    """A value of the configuration in words, as far as there are some."""
+    """Return a value of the configuration in words, if there are words for it."""
     if name != "mismatch rejects by":
         return _WORDS.get(name, {}).get(value, value)
     rules = [[_PARTS.get(part) for part in rule.strip().split("_")] for rule in value.split(",")]
@@ -87,7 +87,7 @@ def _plain(name: str, value: str) -> str:
 def _config(path: Path) -> DictConfig:
     try:
         config = OmegaConf.load(path)
-    except (OSError, OmegaConfBaseException, yaml.YAMLError):  # The report does without.
+    except (OSError, OmegaConfBaseException, yaml.YAMLError):  # The report is made without the configuration.
         config = None
     return config if isinstance(config, DictConfig) else OmegaConf.create({})
 
@@ -95,6 +95,6 @@ def _config(path: Path) -> DictConfig:
 def _select(config: DictConfig, key: str) -> str | None:
     try:
         value = OmegaConf.select(config, key)
-    except OmegaConfBaseException:  # An interpolation that only the run could resolve.
+    except OmegaConfBaseException:  # Only the run itself could resolve this interpolation.
         return None
     return None if value is None else str(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best kernels of a run, as `sampler.kernel_log` wrote them."""
+"""Reads the best kernels of a run from the log that `sampler.kernel_log` wrote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEEDED: dict[str, type | tuple[type, ...]] = {
 
 
 def read_kernels(path: Path) -> list[Kernel]:
-    """Return the kernels in a file, in order; none without a file. What is no whole line of the log is left out."""
+    """Return the kernels in a file, in order; empty if there is no file. Lines that are not complete are skipped."""
     if not path.is_file():
         return []
     return [
@@ -37,13 +37,13 @@ def rank_of(kernel: Kernel) -> Rank:
 
 
 def sure_speedup_of(kernel: Kernel) -> float | None:
-    """Return what is sure of a logged kernel's speedup; older lines say it only where times are simulated."""
+    """Return the sure speedup of a logged kernel; older lines state it only if times are simulated."""
     sure = kernel.get("sure_speedup", kernel["speedup"] if kernel.get("timing_source") == "simulated" else None)
     return float(sure) if isinstance(sure, int | float) and not isinstance(sure, bool) else None
 
 
 def best_kernels(kernels: Sequence[Kernel], count: int) -> list[Kernel]:
-    """Return the best kernel of each task by `rank`, the earliest of equals; best first, at most `count` of them."""
+    """Return the best kernel of each task by `rank`, the earliest of equals; best first, at most `count` in all."""
     best: dict[str, Kernel] = {}
     for kernel in kernels:
         known = best.get(kernel["task_id"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's report as one HTML page that needs nothing else: curves, style and sources are in it.
+"""A run's report as one HTML page that loads nothing else: it contains curves, style and sources.
 
-Kernels are what an untrusted policy wrote: everything put into the page is escaped, and the page runs no script.
+An untrusted policy wrote the kernels: everything put into the page is escaped, and the page runs no script.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ def write_page(folder: Path, steps: Sequence[Step], validations: Sequence[Step])
     """Write `report.html` into a run's folder.
 
     Args:
-        folder: the run; `kernels.jsonl` and `.hydra/config.yaml` in it are used where they are.
+        folder: the run; `kernels.jsonl` and `.hydra/config.yaml` in it are used if they exist.
         steps: training steps.
-        validations: what `steps.read_validations` found.
+        validations: the result of `steps.read_validations`.
 
     Returns:
         The page's path.
 
     Raises:
-        OSError: the page cannot be written; an older one is still there.
+        OSError: the page cannot be written; an older one stays.
     """
     environment = pages.page_environment("verl_kernel.reporting")
     environment.filters["cell"] = cell

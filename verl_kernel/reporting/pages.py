@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every page shares: templates that escape all they are given, and one style sheet."""
+"""The parts that all pages share: templates that escape all their values, and one style sheet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGE = "verl_kernel.reporting"
 
 
 def page_environment(package: str, styles: Sequence[str] = (), scripts: Sequence[str] = ()) -> Environment:
-    """Templates of a package, with those that all pages share, its style and its scripts.
+    """Return the templates of a package, with those that all pages share, its style and its scripts.
 
     Args:
         package: holds `templates/` and `static/`.
@@ -38,7 +38,7 @@ def page_environment(package: str, styles: Sequence[str] = (), scripts: Sequence
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Put a page in the place of an older one, which stays where there is no room for both; raises OSError."""
+    """Replace a page; the older one stays if the disk is full; raises OSError."""
     with replacing(path) as part:
         part.write_text(page, encoding="utf-8", errors="backslashreplace")  # A name may hold lone surrogates.
     return path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures drawn by matplotlib: how each of them begins, looks and is saved."""
+"""Figures drawn by matplotlib: their common setup, style and saving."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, Literal
 def drawing(
     path: Path, rows: int = 1, columns: int = 1, *, grid: Literal["both", "x", "y"] = "both", **options: Any
 ) -> Iterator[tuple[Any, Any]]:
-    """Open a figure, and save it in the format of the path's suffix unless the block raises; equal data, equal SVG.
+    """Open a figure, and save it in the format of the path's suffix unless the block raises; equal data give equal SVG.
 
     Args:
-        path: of the file.
+        path: path of the file.
         rows: of panels.
         columns: of panels.
-        grid: along which axes the panels have lines.
+        grid: axes along which the panels have grid lines.
         options: further arguments of `pyplot.subplots`, such as `figsize` in inches.
 
     Yields:
@@ -50,7 +50,7 @@ def draw_line(
     axis: Any, xs: Sequence[float], values: Sequence[float], band: tuple[Sequence[float], Sequence[float]] | None,
     *, colour: str, style: str = "-", label: str, is_step: bool = False,
 ) -> None:  # fmt: skip
-    """Draw a line with the band between the low and the high ends of its intervals, where it has them."""
+    """Draw a line, and if it has intervals the band between their low and high ends."""
     axis.plot(xs, values, style, color=colour, label=label, drawstyle="steps-post" if is_step else None)
     if band is not None:
         axis.fill_between(xs, *band, color=colour, alpha=0.1, linewidth=0, step="post" if is_step else None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where commands print their tables."""
+"""The consoles to which commands print their tables."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Item = TypeVar("Item")
 
 _WIDE = 1000
-"""Columns where the output is no terminal: tables take what they need, and nothing is cut for a program that reads."""
+"""Width where the output is no terminal: large, so that nothing is cut for a program that reads the output."""
 
 
 def screen(file: IO[str] | None = None, *, stderr: bool = False) -> Console:
-    """A console as wide as the terminal, or as `COLUMNS` says; as wide as it takes where output goes elsewhere."""
+    """Return a console as wide as the terminal or `COLUMNS`; where output goes elsewhere, as wide as needed."""
     console = Console(file=file, stderr=stderr)
     if console.is_terminal or "COLUMNS" in os.environ:
         return console
@@ -25,12 +25,12 @@ def screen(file: IO[str] | None = None, *, stderr: bool = False) -> Console:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things: `1 step`, `2 steps`."""
+    """Return a number with its noun: `1 step`, `2 steps`."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def with_bar(items: Iterable[Item], what: str, total: int) -> Iterator[Item]:
-    """The items, beside a bar of how many there are; it is on standard error, and only where that is a terminal."""
+    """Yield the items, with a progress bar on standard error if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:

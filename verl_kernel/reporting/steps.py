@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's records as verl's `file` logger wrote them: one JSON object `{"step": ..., "data": {...}}` a line.
+"""Reads a run's records as verl's `file` logger wrote them: one JSON object `{"step": ..., "data": {...}}` per line.
 
-A record is a training step's, a validation's, or both. What is no number or not finite counts as not logged. verl
-begins the file anew when it resumes a run; `verl-kernel watch --resume` puts the records until then into another.
+A record belongs to a training step, a validation, or both. A value that is not a finite number counts as not logged.
+verl truncates the file when it resumes a run; `verl-kernel watch --resume` first moves the earlier records to another
+file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ COLUMNS = {
     "entropy": "actor/entropy",
     "seconds": "timing_s/step",
 }
-"""The table's columns: every one is a metric of the step's record under its own name."""
+"""The table's columns: each one is a metric of the step's record under the same name."""
 
 Step = dict[str, Any]
 
@@ -36,12 +37,12 @@ _VALIDATION = re.compile(r"val-(?:core|aux)/(?P<source>.+)/(?P<figure>[^/]+)/mea
 
 
 def earlier(path: Path) -> Path:
-    """The file beside a metrics file that holds what the run logged before it was resumed."""
+    """Return the file next to a metrics file that holds the records from before the run was resumed."""
     return path.with_suffix(".earlier.jsonl")
 
 
 def read_steps(path: Path) -> list[Step]:
-    """Return the training steps in a metrics file by number; of two with one number the later, no unfinished lines.
+    """Return the training steps in a metrics file by number; the later of equal numbers, without unfinished lines.
 
     Raises:
         DataError: there is no such file.
@@ -66,19 +67,19 @@ def read_validations(path: Path) -> list[Step]:
 
 
 def series(steps: Iterable[Step], key: str) -> list[tuple[int, float]]:
-    """The points (step, value) of a metric, from the steps that logged it."""
+    """Return the points (step, value) of a metric, from the steps that logged it."""
     return [(step["step"], value) for step in steps if (value := number(step.get(key))) is not None]
 
 
 def number(value: Any) -> float | None:
-    """A logged value, or `None` where it is no finite number."""
+    """Return a logged value, or `None` if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
 
 
 def step_rows(steps: Sequence[Step]) -> list[list[str]]:
-    """The table's cells, a row per step; "-" where a metric was not logged."""
+    """Return the table's cells, a row per step; "-" where a metric was not logged."""
     return [[str(step["step"]), *(cell(step.get(key)) for key in COLUMNS.values())] for step in steps]
 
 
@@ -93,7 +94,7 @@ def steps_table(steps: Sequence[Step], title: str) -> Table:
 
 
 def cell(value: Any) -> str:
-    """A logged value as text."""
+    """Return a logged value as text."""
     known = number(value)
     if known is None:
         return "-"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run changed: its first steps against its last, and the validation before and after."""
+"""Summarises the changes over a run: its first steps against its last ones, and the validation before and after."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Change:
     before: float | None
     after: float | None
     is_factor: bool = False
-    """Whether the change is told as a factor; else as a difference."""
+    """Whether the change is given as a factor; otherwise it is a difference."""
 
     @property
     def cells(self) -> list[str]:
-        """Name, both values and the change, as text; "-" where one is unknown."""
+        """Return name, both values and the change, as text; "-" where one is unknown."""
         values = ["-" if value is None else f"{value:.3f}" for value in (self.before, self.after)]
         return [self.name, *values, self._change()]
 
@@ -66,7 +66,7 @@ class Headline:
 
 
 def headlines(changes: Sequence[Change]) -> list[Headline]:
-    """The changes of which both ends are known: shares in percent, the reward as it is."""
+    """Return the changes whose two ends are known: shares in percent, the reward as it is."""
     return [
         Headline(one.name, _quoted(one.before, one.is_factor), _quoted(one.after, one.is_factor))
         for one in changes
@@ -79,12 +79,12 @@ def _quoted(value: float, is_factor: bool) -> str:
 
 
 def window(steps: Sequence[Step]) -> int:
-    """How many steps `first_and_last` averages over at either end: 5, or half of a shorter run."""
+    """Return over how many steps `first_and_last` averages at either end: 5, or half of a shorter run."""
     return min(WINDOW, len(steps) // 2)
 
 
 def first_and_last(steps: Sequence[Step]) -> list[Change]:
-    """Means over a run's first and last steps; nothing where the run has fewer than two."""
+    """Return means over a run's first and last steps; empty if the run has fewer than two."""
     size = window(steps)
     if not size:
         return []
@@ -96,7 +96,7 @@ def first_and_last(steps: Sequence[Step]) -> list[Change]:
 
 
 def before_and_after(validations: Sequence[Step]) -> list[Change]:
-    """The first validation against the last, per data source; `after` is unknown where there was only one."""
+    """Compare the first validation with the last, per data source; `after` is unknown if there was only one."""
     if not validations:
         return []
     first, last = validations[0], validations[-1]
@@ -118,8 +118,8 @@ def changes_table(changes: Sequence[Change], title: str, *ends: str) -> Table:
 
     Args:
         changes: figures.
-        title: of the table.
-        ends: what the first value is of, and the second; where there is no second one, neither is its column.
+        title: title of the table.
+        ends: headings of the first and the second value; without a second heading there is no column for it.
     """
     heads = ("", *ends, "change") if len(ends) > 1 else ("", *ends)
     table = Table(*heads, title=title, title_justify="left")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an answer to its reward: code extraction, the PR formula and the reward manager `kernelgym`."""
+"""Turns an answer into its reward: code extraction, the PR formula and the reward manager `kernelgym`."""

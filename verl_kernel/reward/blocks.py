@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fenced blocks of a text.
+"""Finds the fenced blocks of a text.
 
-They follow CommonMark (https://spec.commonmark.org/0.31.2/#fenced-code-blocks), read the way models write them: words
-may stand behind a closing fence, and a fence that names a language ends a block that was left open.
+They follow CommonMark (https://spec.commonmark.org/0.31.2/#fenced-code-blocks), extended to the way models write: words
+may follow a closing fence, and a fence that names a language ends a block that was left open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LANGUAGES = PYTHON | _WRAPPERS | _OTHERS
 _FENCE = re.compile(r"(?P<lead>[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?)(?P<mark>`{3,}|~{3,})(?P<info>.*)")
 _NAME = re.compile(r"[{.]*(?P<name>[\w+#-]*)")
 _DEEPER = 4
-"""Columns by which a fence is indented too far to end a block: it stands in a docstring."""
+"""Number of columns from which on a fence is indented too far to end a block: it belongs to a docstring."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class _Fence:
     label: str
     """Its language in lower case; empty where it names none."""
     opens: bool
-    """Whether it may open a block; words behind a closing fence may hold backticks, a language may not."""
+    """Whether it may open a block; words after a closing fence may contain backticks, a language may not."""
     names_language: bool
-    """Whether it must open one; other words may as well stand behind a closing fence."""
+    """Whether it must open a block; otherwise its words may also follow a closing fence."""
 
     def ends(self, opening: _Fence) -> bool:
         return self.mark.startswith(opening.mark)
@@ -63,7 +63,7 @@ def fenced_blocks(text: str) -> list[Block]:
         if end is None or not opening.opens or opening.label in _WRAPPERS:
             at += 1
         elif fences[end].names_language:
-            # A second language before the first block was closed: that one was a sketch.
+            # A second fence with a language before the first block was closed: the first was a sketch.
             at = end
         else:
             blocks.append(Block(opening.label, _body(lines[opening.line + 1 : fences[end].line])))
@@ -72,7 +72,7 @@ def fenced_blocks(text: str) -> list[Block]:
 
 
 def _end(fences: list[_Fence], at: int) -> int | None:
-    """Index of the fence behind `at` that ends its block: the first that is not too deep, else the first."""
+    """Return the index of the fence after `at` that ends its block: the first that is not too deep, else the first."""
     limit = fences[at].indent + _DEEPER
     later = (index for index in range(at + 1, len(fences)) if fences[index].ends(fences[at]))
     first = next(later, None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of an answer is the candidate program: a fenced block outside of the thinking text."""
+"""Extracts the candidate program from an answer: a fenced block outside of the thinking text."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def extract_code(answer: str, candidate_class: str = "ModelNew") -> str | None:
     """Return the program of an answer.
 
     It is the last closed block that defines the candidate class, else the last one labelled as Python, else the last
-    one without a label. Its lines end in a line feed, and what indents the whole block is taken off.
+    one without a label. Its lines end in a line feed, and the indent of the whole block is removed.
 
     Args:
-        answer: the policy's text; what stands between `<think>` and `</think>` is not part of the answer.
+        answer: the policy's text; text between `<think>` and `</think>` is not part of the answer.
         candidate_class: name of the class that the gym looks for.
 
     Returns:
@@ -38,7 +38,7 @@ def extract_code(answer: str, candidate_class: str = "ModelNew") -> str | None:
 
 
 def no_program(task: Task) -> EvalResult:
-    """Return the verdict on an answer without a program, which every loop rewards and reports like any other."""
+    """Return the verdict on an answer without a program; every loop rewards and reports it like any other."""
     error = EvalError(stage="extract", type="NoCode", message="the answer holds no closed ```python block")
     return EvalResult(
         task_id=task.task_id, task_hash=task.text_hash, status=EvalStatus.REJECTED_STATIC, compiled=False,
@@ -47,7 +47,7 @@ def no_program(task: Task) -> EvalResult:
 
 
 def _spoken(answer: str) -> str:
-    """The answer without its thinking; a chat template may have written the opening tag into the prompt."""
+    """Return the answer without its thinking; a chat template may have put the opening tag into the prompt."""
     text = answer.replace("\r\n", "\n")
     before, closed, after = text.partition("</think>")
     lone = bool(closed) and not _THINKING.search(before)

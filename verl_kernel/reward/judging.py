@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of one answer, in training and in a bench alike: its program, the verdict on it, and what it earns."""
+"""Judges one answer, in training and in a bench alike: extracts its program, gets a verdict, computes the reward."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ class Judged:
     """The candidate's source; None where the answer holds none."""
     result: EvalResult
     reward: float
-    """0 where the gym could not judge it, which is never a reward."""
+    """Reward of the answer; 0 if the gym could not judge it, and then it is never used as a reward."""
 
     @classmethod
     def of(cls, code: str | None, result: EvalResult, reward: ProfilingReward | None = None) -> Judged:
-        """Pay a verdict; None pays the default reward."""
+        """Compute the reward of a verdict; None uses the default reward."""
         lost = result.status is EvalStatus.INFRA_ERROR
         return cls(code, result, 0.0 if lost else profiling_reward(result, reward))
 
     @property
     def lost(self) -> bool:
-        """Whether the gym could not judge it."""
+        """Whether the gym could not judge the answer."""
         return self.result.status is EvalStatus.INFRA_ERROR
 
 
 async def judge_answer(task: Task, answer: str, evaluate: Evaluate, reward: ProfilingReward | None = None) -> Judged:
-    """Take the program out of an answer, have it judged, and pay the verdict."""
+    """Extract the program from an answer, have it judged, and compute its reward."""
     return await judge_program(task, extract_code(answer, task.candidate_class), evaluate, reward)
 
 
 async def judge_program(
     task: Task, code: str | None, evaluate: Evaluate, reward: ProfilingReward | None = None
 ) -> Judged:
-    """Have a program judged, and pay the verdict; an answer without one has the verdict of `no_program`."""
+    """Have a program judged, and compute its reward; an answer without a program has the verdict of `no_program`."""
     result = no_program(task) if code is None else await evaluate(task, code)
     return Judged.of(code, result, reward)
 
@@ -63,15 +63,15 @@ async def judge_row(
     """Judge an answer to a row of verl's data.
 
     Args:
-        task: of the row.
+        task: task of the row.
         answer: the policy's text.
-        row: says the trainer's step, and whether it is validated with.
+        row: states the trainer's step, and whether it is played for validation.
         gym: the cluster's pool of judges.
-        reward: what a verdict earns.
+        reward: computes the reward of a verdict.
         config: the whole configuration, which names the sampler.
 
     Raises:
-        InfraError: the answer of a training rollout could not be judged, and no sampler of ours takes it out.
+        InfraError: the answer of a training rollout could not be judged, and no sampler of this package removes it.
     """
     evaluate = functools.partial(gym.evaluate, validate=is_validation(row), step=step_of(row))
     judged = await judge_answer(task, answer, evaluate, reward)

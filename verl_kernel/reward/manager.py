@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """verl reward manager `kernelgym`: judge a single-turn answer and return its profiling-based reward.
 
-Any recipe uses it by `reward.reward_manager.name=kernelgym`; options are read from an optional `kernelgym:`
+Any recipe can use it by `reward.reward_manager.name=kernelgym`; options are read from an optional `kernelgym:`
 node. All samples carry the same `reward_extra_info` keys.
 """
 
@@ -35,7 +35,7 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
 
         Raises:
             DataError: the row holds no usable reference program.
-            InfraError: the answer of a training rollout could not be judged, and no sampler of ours takes it out.
+            InfraError: the answer of a training rollout could not be judged, and no sampler of this package removes it.
         """
         item = data[-1:][0]
         row = item.non_tensor_batch
@@ -51,7 +51,7 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
 
 
 def extra_info(result: EvalResult) -> dict[str, float]:
-    """Return verl's per-sample figures."""
+    """Return the figures that verl keeps for each sample."""
     one = attempt_of(result)
     return {
         "acc": float(one.correct),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rollout hands on about each of its turns: where its tokens are, what it earned, and why."""
+"""The record of each turn that a rollout passes on: its tokens, its reward, and the verdict."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TURNS_COLUMN, HASH_COLUMN = "kernel_turns", "task_hash"
 
 
 class Turn(BaseModel):
-    """One judged turn, as a trainer and a bench know it."""
+    """One judged turn, as trainer and bench share it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     result: EvalResult
-    """Always there: an answer without a program is a verdict too."""
+    """Always present: an answer without a program has a verdict too."""
     reward: float
     """What it earned, before the marker rule of `advantage.turns` is applied; 0 where it could not be judged."""
     code: str | None = None
@@ -28,14 +28,14 @@ class Turn(BaseModel):
     shown: tuple[int, ...] = ()
     """Earlier turns, from 1, that its prompt showed."""
     prompt_tokens: int | None = None
-    """Tokens that it was generated from; null where they are unknown."""
+    """Number of tokens of its prompt; null where it is unknown."""
 
 
 class TurnRecord(Turn):
     """One turn of a trainer's trajectory; travels through TransferQueue as JSON in the field `kernel_turns`."""
 
     start: int
-    """Index in the response of the turn's first model token; 0 where every turn has a row of its own."""
+    """Index in the response of the turn's first model token; 0 if every turn has a separate row."""
     stop: int
     """One past the turn's last model token."""
     pay_decoys: bool = False
@@ -49,12 +49,12 @@ class TurnRecord(Turn):
 
     @property
     def tokens(self) -> int:
-        """Of prompt and answer together."""
+        """Return the tokens of prompt and answer together."""
         return self.prompt_tokens + self.stop - self.start
 
 
 def judging_cost(turns: Iterable[TurnRecord]) -> tuple[int, float]:
-    """Candidates of `turns` that were judged, and the seconds that judges spent on them."""
+    """Return how many candidates of `turns` were judged, and the seconds that judges spent on them."""
     judged = [turn.result for turn in turns if turn.code is not None]
     return len(judged), sum(sum(result.stage_seconds.values()) for result in judged)
 

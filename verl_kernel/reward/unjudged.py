@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trajectories that the gym could not judge to their end: who hands them on, and who takes them out.
+"""Handles trajectories that the gym could not judge to their end.
 
-A turn that stays lost after its second attempt makes its whole trajectory `unjudged`: it teaches nothing and is no
-member of any group. An estimator cannot tell it from others, so our sampler takes it out of the batch, and counts it.
-Whoever finds the turn lost hands the trajectory on, marked in verl's `reward_extra_info`, where that sampler is in
-charge or a validation only counts; elsewhere an error leaves it to verl's path for failed rollouts.
+A turn that still has no verdict after its second attempt makes its whole trajectory `unjudged`: it teaches nothing and
+is no member of any group. An estimator cannot tell it from others, so our sampler removes it from the batch and counts
+it. The loop that finds such a turn passes the trajectory on, marked in verl's `reward_extra_info`, if that sampler is
+selected or if a validation only counts; otherwise it raises an error, and verl handles a failed rollout.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from verl_kernel.errors import InfraError
 
 logger = logging.getLogger(__name__)
 UNJUDGED = "unjudged"
-"""Key in `reward_extra_info`: 1 where a turn could not be judged, else 0."""
+"""Key in `reward_extra_info`: 1 if a turn could not be judged, else 0."""
 VALIDATION = "kernel_validation"
 """Key of a row that is played for validation."""
 SAMPLER = "verl_kernel.sampler.prs"
 
 
 def has_our_sampler(config: DictConfig) -> bool:
-    """Whether the configuration selects the sampler that takes unjudged trajectories out."""
+    """Whether the configuration selects the sampler that removes unjudged trajectories."""
     return str(OmegaConf.select(config, "trainer.v1.sampler.custom_sampler.path")).endswith(SAMPLER)
 
 
@@ -37,10 +37,10 @@ def is_validation(row: Mapping[str, Any]) -> bool:
 
 
 def note_loss(result: EvalResult, row: Mapping[str, Any], config: DictConfig) -> None:
-    """Log that a turn is lost.
+    """Log that a turn could not be judged.
 
     Raises:
-        InfraError: the trajectory is one of training, and nobody would take it out.
+        InfraError: the trajectory is one of training, and no sampler would remove it.
     """
     sentence = f"task {result.task_id} was not judged: {result.error and result.error.message}"
     if not is_validation(row) and not has_our_sampler(config):
@@ -49,5 +49,5 @@ def note_loss(result: EvalResult, row: Mapping[str, Any], config: DictConfig) ->
 
 
 def step_of(row: Mapping[str, Any]) -> int | None:
-    """The trainer's step that a row was drawn in, within which the gym remembers verdicts."""
+    """Return the trainer's step in which a row was drawn; within one step the gym remembers verdicts."""
     return None if row.get("global_steps") is None else int(row["global_steps"])

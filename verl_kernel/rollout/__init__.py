@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The multi-turn agent loop `kernel_agent` and what it tells the policy."""
+"""The multi-turn agent loop `kernel_agent` and the feedback that it gives to the policy."""

@@ -16,10 +16,10 @@ _MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 
 
 def check_adaptive(config: DictConfig) -> None:
-    """`algorithm.ada` parses and fits what surrounds it. The estimator `ada_est` alone, without budgets, is allowed.
+    """Check that `algorithm.ada` parses and fits the rest. The estimator `ada_est` alone, without budgets, is allowed.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: it does not parse or fit.
     """
     options = AdaOptions.from_node(find(config, NODE))
     estimator = read(config, "algorithm.adv_estimator")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """verl's agent loop worker, which draws the rollouts of a prompt in rounds (Reinforce-Ada-Seq, arXiv 2510.04996).
 
-Each prompt has rounds of its own: an easy one is ready for training while a hard one still draws. Rollouts are held
+Each prompt has separate rounds: an easy prompt is ready for training while a hard one still draws. Rollouts are held
 back until the rounds end; then `rollout.n` of them are written to TransferQueue, as verl writes them, and the prompt's
-tag gets the statistics of the whole pool. A trajectory is one draw, whatever its turns. One that could not be judged is
-no member of the pool; it is written only where judged ones are too few, so that the sampler sees and counts it.
-Validation is verl's.
+tag gets the statistics of the whole pool. A trajectory is one draw, however many turns it has. A draw that could not be
+judged is no member of the pool; it is written only if there are too few judged ones, so that the sampler sees and
+counts it. Validation runs as in verl.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from verl_kernel.reward.unjudged import UNJUDGED
 from verl_kernel.rollout.trajectory import KernelAgentOutput
 
 logger = logging.getLogger(__name__)
-# Ray allows no inheritance from an actor's class, but from the class behind it.
+# Ray forbids inheritance from an actor's class, but allows it from the class behind the actor.
 _Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
 @dataclass
 class Draw:
-    """A finished rollout that was not written yet."""
+    """A finished rollout that is not written yet."""
 
     outputs: list[AgentLoopOutput]
     fields: dict[str, Any]
-    """The row that it was played for, and its session."""
+    """The row that it was played for, with its session."""
 
     @property
     def info(self) -> dict[str, float]:
-        """What verl calls `reward_extra_info`."""
+        """Return verl's `reward_extra_info` of the rollout."""
         return dict(self.outputs[-1].extra_fields.get("reward_extra_info") or {})
 
     @property
     def turns(self) -> tuple[TurnRecord, ...]:
-        """Its turns; none where another agent loop played it."""
+        """Return its turns; none if another agent loop played it."""
         last = self.outputs[-1]
         return last.turns if isinstance(last, KernelAgentOutput) else ()
 
     @property
     def rewards(self) -> list[float]:
-        """The rewards of its turns."""
+        """Return the rewards of its turns."""
         return [turn.reward for turn in self.turns] or [float(self.outputs[-1].reward_score)]
 
 
@@ -62,13 +62,13 @@ class PromptRounds:
 
     pool: Pool
     finished: list[Draw] = field(default_factory=list)
-    """What the present round brought."""
+    """The finished draws of the current round."""
     members: list[Draw] = field(default_factory=list)
-    """The draws of the pool, in its order."""
+    """The draws of the pool, in the pool's order."""
     unjudged: list[Draw] = field(default_factory=list)
 
     def close_round(self, options: AdaOptions) -> None:
-        """Sort what the round brought into the pool, by session."""
+        """Sort the draws of the round into the pool, by session."""
         self.finished.sort(key=lambda draw: int(draw.fields["session_id"]))
         judged = [draw for draw in self.finished if not draw.info.get(UNJUDGED)]
         self.unjudged += [draw for draw in self.finished if draw.info.get(UNJUDGED)]
@@ -77,19 +77,19 @@ class PromptRounds:
         self.finished = []
 
     def chosen(self, n: int, rng: random.Random) -> list[Draw]:
-        """The draws to write: `n` of the pool, filled up with unjudged ones."""
+        """Return the draws to write: `n` of the pool, filled up with unjudged ones."""
         kept = [self.members[i] for i in self.pool.select(n, rng)]
         return kept + self.unjudged[: n - len(kept)]
 
     def statistics(self) -> PoolStatistics:
-        """The pool, and what it cost."""
+        """Return the statistics of the pool, with its cost."""
         turns = [turn for draw in self.members + self.unjudged for turn in draw.turns]
         calls, seconds = judging_cost(turns)
         return replace(self.pool.statistics(), judge_calls=calls, judge_seconds=seconds)
 
 
 class AdaptiveWorker(_Worker):  # type: ignore[misc]
-    """Draws rollouts of training prompts until `algorithm.ada` has enough of them."""
+    """Draws rollouts of a training prompt until the exit rule of `algorithm.ada` is satisfied."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -98,7 +98,7 @@ class AdaptiveWorker(_Worker):  # type: ignore[misc]
     async def _run_prompt(
         self, prompt: dict[str, Any], sampling_params: dict[str, Any], trajectory: dict[str, Any], trace: bool = False
     ) -> None:
-        """Play a prompt: verl's way in validation, in rounds in training."""
+        """Play a prompt: in validation as verl does, in training in rounds."""
         if trajectory["validate"]:
             await super()._run_prompt(prompt, sampling_params, trajectory=trajectory, trace=trace)
             return
@@ -107,7 +107,7 @@ class AdaptiveWorker(_Worker):  # type: ignore[misc]
         try:
             tag = await self._draw_rounds(uid, prompt, sampling_params, trajectory, trace)
         except Exception:
-            # verl does the same: a prompt that fails, for whatever reason, must not be waited for.
+            # As in verl: nothing may wait for a prompt that has failed for any reason.
             logger.exception("the rounds of prompt %s failed", uid)
             tag = {"status": "failure"}
         finally:
@@ -122,7 +122,7 @@ class AdaptiveWorker(_Worker):  # type: ignore[misc]
         trajectory: dict[str, Any],
         trace: bool,
     ) -> dict[str, Any]:
-        """Draw, choose and write the rollouts of a prompt; returns its last tag."""
+        """Draw, choose and write the rollouts of a prompt; return its last tag."""
         options = AdaOptions.from_node(self.config.algorithm.get("ada", None))
         row = {key: value for key, value in prompt.items() if not key.startswith("__")}
         n = int(prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n))
@@ -148,7 +148,7 @@ class AdaptiveWorker(_Worker):  # type: ignore[misc]
         trace: bool,
         sessions: range,
     ) -> None:
-        """Play one rollout a session, all at once; those that fail are logged, as verl logs them."""
+        """Play one rollout per session, all at once; failed ones are logged, as verl does."""
         played = [
             self._run_agent_loop(dict(sampling_params), trajectory=trajectory, trace=trace, session_id=session, **row)
             for session in sessions
@@ -160,7 +160,7 @@ class AdaptiveWorker(_Worker):  # type: ignore[misc]
     async def _agent_loop_postprocess(
         self, output: AgentLoopOutput | list[AgentLoopOutput], validate: bool, **kwargs: Any
     ) -> None:
-        """Score a rollout, and hold it back while its prompt draws; verl's way for all others."""
+        """Score a rollout, and hold it back while its prompt draws; all other rollouts are handled as in verl."""
         rounds = None if validate else self.open_rounds.get(kwargs["uid"])
         if rounds is None:
             await super()._agent_loop_postprocess(output, validate, **kwargs)

@@ -2,12 +2,12 @@
 """verl agent loop `kernel_agent`: a policy writes a kernel, the gym judges it, the policy improves it.
 
 Turn t: generate -> extract code -> evaluate -> reward r_t and feedback_t -> turn t + 1, for a fixed number of
-turns (a policy that chose when to stop would bias per-turn baselines). An infra error is never a reward: the
-trajectory ends at the turn that could not be judged, and leaves training as a whole (`reward.unjudged`).
+turns (a policy that chose when to stop would bias per-turn baselines). An infra error never becomes a reward: the
+trajectory ends at the turn that could not be judged, and is removed from training as a whole (`reward.unjudged`).
 
-With `kernelgym.context` other than `concat`, which only a validation may have, every turn gets a prompt of its own that
-shows a few of the earlier ones (`rollout.context`), of at most `data.max_prompt_length` tokens, and its answer is a row
-of at most `data.max_response_length`.
+With `kernelgym.context` other than `concat`, which only a validation may use, every turn gets a separate prompt that
+shows a few of the earlier turns (`rollout.context`), of at most `data.max_prompt_length` tokens, and its answer is a
+row of at most `data.max_response_length`.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         """Play all turns of one trajectory.
 
         Raises:
-            InfraError: a turn of a training rollout could not be judged, and no sampler of ours takes it out.
-            ConfigError: there is no room for a token, or the row is of training and the options are not.
+            InfraError: a turn of a training rollout could not be judged, and no sampler of this package removes it.
+            ConfigError: the prompt leaves no token for an answer, or a training row has options that only a validation
+                may use.
             DataError: the row holds no usable reference program.
         """
         task = task_from_row(row)
@@ -78,7 +79,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
     async def _run_in_one_row(
         self, sampling_params: dict[str, Any], task: Task, messages: list[dict[str, Any]], row: dict[str, Any]
     ) -> KernelAgentOutput:
-        """Play turns whose prompts show all before."""
+        """Play turns whose prompts show all earlier turns."""
         metrics: dict[str, Any] = {}
         prompt_ids = await self.ct_build_initial_tokens(messages)
         trajectory = Trajectory(len(prompt_ids), list(prompt_ids), self.options.reward.pay_decoys)
@@ -110,7 +111,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
     async def _run_rebuilt(
         self, sampling_params: dict[str, Any], task: Task, messages: list[dict[str, Any]], row: dict[str, Any]
     ) -> list[AgentLoopOutput]:
-        """Play turns that have a prompt of their own each."""
+        """Play turns that have a separate prompt each."""
         options = self.options.rollout
         metrics: dict[str, Any] = {}
         played = RebuiltTrajectory(task, messages, options.context, options.window)
@@ -129,7 +130,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         return played.outputs(metrics, options.max_turns)
 
     async def _rebuilt_prompt(self, played: RebuiltTrajectory) -> tuple[list[int], tuple[int, ...]]:
-        """The next prompt's tokens and the turns that it shows: fewer, chosen anew, where there is no room for all."""
+        """Return the next prompt's tokens and the turns it shows; they are chosen again, fewer, if it is too long."""
         build = self.continuous_token_builder.build_initial_tokens
         for window in range(min(self.options.rollout.window, len(played.turns)), 0, -1):
             shown = played.shown(window)
@@ -160,7 +161,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
     async def _generate(
         self, trajectory: Trajectory, request_id: str, sampling_params: dict[str, Any], metrics: dict[str, Any]
     ) -> tuple[str, int]:
-        """Let the policy answer; returns the answer's text and its first position in the response."""
+        """Let the policy answer; return the answer's text and its first position in the response."""
         start = len(trajectory.mask)
         stops = {*(sampling_params.get("stop_token_ids") or ()), *self.stop_ids}
         with simple_timer("generate_sequences", metrics):
@@ -184,7 +185,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
     @staticmethod
     def _note_weights(trajectory: Trajectory, extra: dict[str, Any]) -> None:
-        """Keep the oldest and the newest weight version the trajectory was generated with."""
+        """Keep the oldest and the newest version of the weights that generated the trajectory."""
         first = trajectory.extra.get("min_global_steps", extra.get("min_global_steps"))
         trajectory.extra = {**trajectory.extra, **extra, "min_global_steps": first}
 

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequential test-time scaling: all turns are kept outside of the prompt, which shows a few of them (arXiv 2602.05885).
+"""Sequential test-time scaling: all turns are stored, and a prompt shows a few of them (arXiv 2602.05885).
 
-Turns are numbered from 1. Which of them a prompt shows:
+Turns are numbered from 1. The rules for the turns that a prompt shows:
     concat: all.
     last: the last `window`.
-    best_window: of all runs of `window` consecutive turns the one with the largest sum of rewards, the earliest of
-        several; what the paper's published code does.
-    top_w: the `window` turns with the highest rewards, as the paper has it. Of equal ones the latest, so that a model
-        that fails again and again does not get the same prompt for ever.
+    best_window: the `window` consecutive turns with the largest sum of rewards, the earliest of several; as in the
+        paper's published code.
+    top_w: the `window` turns with the highest rewards, as in the paper. Among equal rewards the latest, so that a model
+        that always fails does not get the same prompt for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class PastTurn:
-    """A turn that was played: what the model wrote, what it was told, what it earned."""
+    """A finished turn: the model's answer, the feedback on it, and its reward."""
 
     answer: str
     feedback: str
@@ -34,9 +34,9 @@ def shown_turns(rewards: Sequence[float], context: Context, window: int) -> tupl
     """Choose the earlier turns that the next prompt shows.
 
     Args:
-        rewards: of all earlier turns, in order; finite.
+        rewards: rewards of all earlier turns, in order; finite.
         context: the rule.
-        window: turns at most, at least 0; `concat` has no such limit.
+        window: largest number of turns, at least 0; `concat` ignores it.
 
     Returns:
         Numbers of turns, ascending.
@@ -57,9 +57,9 @@ def rebuilt_messages(
     """Build the next prompt.
 
     Args:
-        messages: the task's own, the system's included.
+        messages: messages of the task, including the system message.
         turns: all earlier turns, in order.
-        shown: what `shown_turns` chose.
+        shown: turns that `shown_turns` chose.
 
     Returns:
         The task's messages, then for each turn shown the answer and the feedback as it was then.
@@ -71,5 +71,5 @@ def rebuilt_messages(
 
 
 def _best_start(rewards: Sequence[float], window: int) -> int:
-    """Where the best run begins; `fsum` is exact, so that the order of the same rewards decides nothing."""
+    """Return where the best run begins; `fsum` is exact, so the order of equal rewards has no influence."""
     return max(range(len(rewards) - window + 1), key=lambda first: math.fsum(rewards[first : first + window]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the policy is told about its last kernel: a few lines, or the report as JSON.
+"""Writes the feedback on the policy's last kernel: a few lines, or the report as JSON.
 
 The text holds no reward value (a channel for gaming) and no secret of the judge (seeds, expected
 outputs), and it is never longer than its limit.
@@ -28,11 +28,11 @@ _REPORT = (
     *("reference_mode", "timing_source", "time_coverage", "number_coverage", "num_custom_kernels", "num_total_kernels"),
     *("top_kernels", "launches", "fallback_ops", "trials", "true_size", "error"),
 )
-"""Fields of a full report; whatever else a result holds is the judge's business."""
+"""Fields of a full report; all other fields of a result stay with the judge."""
 
 
 def feedback_on(task: Task, result: EvalResult, options: ConversationOptions, clean: Callable[[str], str]) -> str:
-    """Describe a verdict as the options of a conversation say."""
+    """Describe a verdict as the options of a conversation request."""
     return format_feedback(
         result, options.feedback_chars, candidate_class=task.candidate_class, form=options.feedback, clean=clean
     )
@@ -50,11 +50,11 @@ def format_feedback(
 
     Args:
         result: the verdict.
-        limit: characters; what does not fit is cut from the facts, and the advice goes before the verdict does.
+        limit: characters; text beyond it is cut from the facts, and the advice is dropped before the verdict.
         candidate_class: name of the class that the next answer has to define.
-        form: `short`, `full` for the report as JSON, cut in its middle because the error stands at its end, or `none`
-            for nothing but the request to answer again, to study what feedback is worth.
-        clean: applied to what quotes the candidate (`special_tokens.neutraliser`).
+        form: `short`, `full` for the report as JSON, cut in its middle because the error is at its end, or `none`
+            for nothing but the request to answer again, to measure the value of feedback.
+        clean: applied to quotations of the candidate (`special_tokens.neutraliser`).
     """
     instruction = f"Answer with one ```python block that defines {candidate_class}."
     if form == "none":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""verl's agent loop manager, which tells the loops what is played for validation and how many rollouts a prompt gets.
+"""verl's agent loop manager, extended to tell the loops which rows are for validation and how many rollouts to draw.
 
-verl drops the mark of a validation before it calls an agent loop or a reward manager, and the gym serves validation
+verl drops the mark of a validation before it calls an agent loop or a reward manager, but the gym serves validation
 first. Budgets per prompt (`algorithm.ada.sampling: est`) go into the column `__rollout_n__`, which verl's worker reads;
-rounds (`seq_pos`, `seq_balance`) need a worker of ours. Selected by
+rounds (`seq_pos`, `seq_balance`) need a worker of this package. Selected by
 `actor_rollout_ref.rollout.agent.agent_loop_manager_class`.
 """
 
@@ -22,7 +22,7 @@ from verl_kernel.rollout.prompt_names import PROMPT_NAME, prompt_name
 
 
 class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
-    """verl's manager; rows of a validation carry `reward.unjudged.VALIDATION`, others may carry a budget."""
+    """verl's manager; marks validation rows with `reward.unjudged.VALIDATION`, and may give budgets to other rows."""
 
     def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
@@ -47,7 +47,7 @@ class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
 
 def _set_budgets(prompts: TensorDict, own: run_state.RunState, n: int) -> None:
-    """Share out `n` rollouts a prompt on average, by what is known of the prompts' pass rates."""
+    """Distribute `n` rollouts per prompt on average, by the known pass rates of the prompts."""
     own.restore(int(get_non_tensor_data(prompts, "global_steps", 0)))
     options = own.options
     names = [prompt_name(getattr(messages, "data", messages)) for messages in prompts["raw_prompt"]]

@@ -17,7 +17,7 @@ MANAGER = "verl_kernel.rollout.manager.KernelAgentLoopManager"
 
 
 def check_turn_end(config: DictConfig) -> None:
-    """The chat template of a model whose tokenizer is on this machine ends the assistant's turns.
+    """Check that the chat template ends the assistant's turns, if the tokenizer is on this machine.
 
     Raises:
         ConfigError: it does not, or `kernelgym.stop_token_ids` holds an id that the tokenizer does not know.
@@ -30,7 +30,7 @@ def check_turn_end(config: DictConfig) -> None:
     try:
         tokenizer = hf_tokenizer(path, local_files_only=True, trust_remote_code=trusted)
     except (OSError, ValueError) as exc:
-        # It may be on the hub still; verl loads it later, and the agent loop checks it then.
+        # It may still be on the hub; verl loads it later, and then the agent loop checks it.
         logger.info("the chat template of %s is not checked before the start: %s", path, exc)
         return
     if template := find(config, f"{model}.custom_chat_template"):
@@ -41,10 +41,10 @@ def check_turn_end(config: DictConfig) -> None:
 
 
 def check_context(config: DictConfig) -> None:
-    """What only a validation may have is asked for in a validation only, and its prompts have room for earlier turns.
+    """Check that validation-only options are used in validation only, and that prompts have space for earlier turns.
 
     Raises:
-        ConfigError: a key asks for what cannot be played or trained on.
+        ConfigError: a key asks for something that cannot be played or trained on.
     """
     options = parse_options(find(config, "kernelgym")).rollout
     if not (read(config, "trainer.val_only") and read(config, "trainer.val_before_train")):

@@ -13,6 +13,6 @@ PROMPT_NAME = "ada_prompt"
 
 
 def prompt_name(messages: Sequence[Any]) -> str:
-    """The name of a prompt: a hash of its messages, so rows of a dataset that ask the same share one."""
+    """Return the name of a prompt: a hash of its messages, so rows of a dataset that ask the same share a name."""
     text = json.dumps(list(messages), sort_keys=True, default=str, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trajectory that is validated with, each turn of which has a prompt and a row of its own.
+"""A trajectory of a validation whose turns have a separate prompt and row each.
 
-verl writes all rows into its validation files and takes its figures from the last one. Every row carries those of the
-whole trajectory: its score is the sum over all turns, as where the trajectory is one row.
+verl writes all rows into its validation files and takes its figures from the last one. Every row carries the figures of
+the whole trajectory: its score is the sum over all turns, as for a trajectory in one row.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class RebuiltTrajectory:
     _rows: list[Trajectory] = field(default_factory=list)
 
     def shown(self, window: int) -> tuple[int, ...]:
-        """The earlier turns that the next prompt shows if there is room for `window` of them."""
+        """Return the earlier turns that the next prompt shows if at most `window` of them fit."""
         return shown_turns([turn.reward for turn in self._past], self.context, window)
 
     def prompt(self, shown: Sequence[int]) -> list[Message]:
-        """The messages of a prompt that shows these turns."""
+        """Return the messages of a prompt that shows these turns."""
         return rebuilt_messages(self.messages, self._past, shown)
 
     def record(self, row: Trajectory, shown: tuple[int, ...], judged: Judged) -> None:
@@ -49,11 +49,11 @@ class RebuiltTrajectory:
         self._rows.append(row)
 
     def remember(self, answer: str, feedback: str) -> None:
-        """Keep what the last turn said and was told, for prompts to come."""
+        """Keep the last turn's answer and feedback for later prompts."""
         self._past.append(PastTurn(answer, feedback, self.turns[-1].reward))
 
     def outputs(self, metrics: dict[str, Any], max_turns: int) -> list[AgentLoopOutput]:
-        """One row a turn."""
+        """Return one row per turn."""
         figures = summarise(self.turns) | turn_figures(self.turns, max_turns, self.window)
         info = {**figures, **texts(self.task, self.turns)}
         return [

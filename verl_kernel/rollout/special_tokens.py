@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tokens that structure a conversation, and texts that must not contain them.
+"""Special tokens, which structure a conversation, and their removal from texts that must not contain them.
 
-Feedback quotes a candidate: names of its kernels, messages of its exceptions. A chat template does not tell a token
-that it writes from one that stands in a message, so a candidate that raises `<|im_end|>` could end the message.
+Feedback quotes a candidate: names of its kernels, messages of its exceptions. A chat template does not
+distinguish its own tokens from those in a message, so a candidate that raises `<|im_end|>` could end the message.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def neutraliser(tokenizer: Any) -> Callable[[str], str]:
 
     def neutralise(text: str) -> str:
         while pattern.search(text):
-            # A name may hold another one, which the space has not touched.
+            # A token's name may contain another one, which the space did not break up.
             text = pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
         return text
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The growing token record of one trajectory and the row it becomes (one row per trajectory).
+"""The growing token record of one trajectory, and the row that it becomes (one row per trajectory).
 
 The row holds every turn: `response_mask` is 1 on model tokens, 0 on feedback, and each turn's reward sits on
 the turn's last model token (`advantage.turns` owns that rule). A trajectory with a turn that could not be judged has no
@@ -30,21 +30,21 @@ class Trajectory:
     prompt_length: int
     ids: list[int]
     pay_decoys: bool = False
-    """`kernelgym.reward.pay_decoys`."""
+    """The option `kernelgym.reward.pay_decoys`."""
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] | None = None
     turns: list[TurnRecord] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
 
     def take_tokens(self, merged: Any, mask: list[int], logprobs: list[float] | None) -> None:
-        """Take over the result of one of verl's continuous-token merges."""
+        """Replace the tokens by the result of one of verl's continuous-token merges."""
         self.ids, self.mask, self.logprobs = merged.token_ids, mask, logprobs
 
     def close_turn(self, end: TurnEnd) -> None:
-        """End a turn as the chat template would, without training on what the policy did not write.
+        """End a turn as the chat template would, without training on tokens that the policy did not write.
 
-        Where the end is the first token of the next message, the template writes it with that message. What stands
-        between the end and the next message verl adds for the families of models that it knows, and to nothing else.
+        If the end is the first token of the next message, the template writes it with that message. verl adds the text
+        between the end and the next message, but only for the model families that it knows.
         """
         if end.opens_next:
             if self.mask and self.ids[-1] == end.token_id:
@@ -59,7 +59,7 @@ class Trajectory:
             self.logprobs += [0.0] * len(closing)
 
     def record_turn(self, start: int, stop: int, judged: Judged) -> None:
-        """Add a judged turn whose model tokens are `[start, stop)` of the response, and whose prompt is all before."""
+        """Add a judged turn with model tokens `[start, stop)` of the response; its prompt is everything before."""
         self.turns.append(
             TurnRecord(
                 start=start,
@@ -77,8 +77,8 @@ class Trajectory:
         """Cut the trajectory after its last turn and hand it to verl.
 
         Args:
-            metrics: seconds that verl reports.
-            validation: further figures of a trajectory that is validated with.
+            metrics: times in seconds that verl reports.
+            validation: further figures of a validation's trajectory.
         """
         stop, figures = self.turns[-1].stop, summarise(self.turns)
         return KernelAgentOutput(
@@ -100,15 +100,15 @@ class Trajectory:
 
 
 class KernelAgentOutput(AgentLoopOutput):  # type: ignore[misc]
-    """verl's agent loop output with a reward on every turn instead of one on the last token."""
+    """verl's agent loop output with a reward for every turn instead of one on the last token."""
 
     turns: Annotated[tuple[TurnRecord, ...], Field(exclude=True)]
-    """Become text only where the row is written to TransferQueue."""
+    """The turns, serialised only when the row is written to TransferQueue."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return verl's row with `rm_scores` of shape (response length,) in float32, and its turns as JSON."""
         row: dict[str, Any] = super().as_dict()
-        # A validation has written them already, for verl's files.
+        # A validation has already added them, for verl's files.
         written = row["extra_fields"]["reward_extra_info"].get(TURNS_COLUMN)
         row["extra_fields"][TURNS_COLUMN] = written or dump_turns(self.turns)
         row["rm_scores"] = place_turn_rewards(
@@ -118,7 +118,7 @@ class KernelAgentOutput(AgentLoopOutput):  # type: ignore[misc]
 
 
 def summarise(turns: list[TurnRecord]) -> dict[str, float]:
-    """Return the per-trajectory figures verl's validation averages; `acc`, the last turn's, is its core metric.
+    """Return the figures of a trajectory that verl's validation averages; `acc`, the last turn's, is its core metric.
 
     All of them are numbers in every trajectory: verl drops a sample with a `None`, which would inflate the mean. So a
     candidate that is not correct, or was not judged, has a speedup of 0.

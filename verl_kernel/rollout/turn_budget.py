@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a trajectory may spend: turns, tokens, seconds."""
+"""The budget of a trajectory: turns, tokens, seconds."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Spent:
-    """What a trajectory has spent."""
+    """The turns, tokens and seconds that a trajectory has spent."""
 
     turns: int = 0
     tokens: int = 0
-    """Of all prompts and answers: what an earlier turn said counts again in every prompt that shows it."""
+    """Tokens of all prompts and answers: an earlier turn counts again in every prompt that shows it."""
     seconds: float = 0.0
-    """Generating and judging."""
+    """Seconds of generating and judging."""
 
     def plus(self, tokens: int, seconds: float) -> Spent:
-        """After one more turn."""
+        """Return the total after one more turn."""
         return Spent(self.turns + 1, self.tokens + tokens, self.seconds + seconds)
 
 
 @dataclass(frozen=True)
 class TurnBudget:
-    """Limits of a trajectory, asked before each turn; None knows no limit.
+    """Limits of a trajectory, checked before each turn; None is no limit.
 
-    A turn that has begun is played to its end, so tokens and seconds are exceeded by less than one turn's.
+    A turn that has begun is played to its end, so tokens and seconds may be exceeded by less than one turn.
     """
 
     turns: int
@@ -34,7 +34,7 @@ class TurnBudget:
     seconds: float | None = None
 
     def exhausted(self, spent: Spent) -> Literal["turns", "tokens", "seconds"] | None:
-        """What forbids a further turn; None where nothing does."""
+        """Return the limit that forbids a further turn; None if none does."""
         if spent.turns >= self.turns:
             return "turns"
         if self.tokens is not None and spent.tokens >= self.tokens:

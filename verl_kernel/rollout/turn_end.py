@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a chat template ends the assistant's turn.
+"""Finds how a chat template ends the assistant's turn.
 
-That need not be the tokenizer's end of sequence: base models end a text with `<|endoftext|>` and a turn with
-`<|im_end|>`, and GLM's turns have no end of their own but that of the next message's `<|user|>`.
+The end of a turn may differ from the tokenizer's end of sequence: base models end a text with `<|endoftext|>` and a
+turn with `<|im_end|>`, and GLM's turns end only by the next message's `<|user|>`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class TurnEnd:
     opens_next: bool
     """Whether it is the first token of the next message instead of the last one of the turn."""
     behind: tuple[int, ...] = ()
-    """What the template writes behind it before the next message, e.g. a line break."""
+    """The template's text after the end and before the next message, e.g. a line break."""
 
 
 def find_turn_end(tokenizer: Any, options: Mapping[str, Any] | None = None) -> TurnEnd:
-    """Find it by rendering a short conversation.
+    """Find the turn's end by rendering a short conversation.
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
         options: further arguments of the template (`data.apply_chat_template_kwargs`).
 
     Raises:
-        ConfigError: the tokenizer has no chat template, or one that marks the end of a turn by text alone.
+        ConfigError: the tokenizer has no chat template, or the template marks the end of a turn only by text.
     """
     talk = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
     last = _rendered(tokenizer, talk, options).rpartition(_ANSWER)[2]
@@ -55,7 +55,7 @@ def find_turn_end(tokenizer: Any, options: Mapping[str, Any] | None = None) -> T
 
 
 def stop_ids(tokenizer: Any, end: TurnEnd, further: Sequence[int] = ()) -> list[int]:
-    """Return the tokens at which generation stops besides those of the model's generation config.
+    """Return the tokens at which generation stops, in addition to those of the model's generation config.
 
     Raises:
         ConfigError: `further` (`kernelgym.stop_token_ids`) holds an id that the tokenizer does not know.

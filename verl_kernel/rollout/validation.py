@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a validation says of a trajectory besides `trajectory.summarise`.
+"""Figures of a validation's trajectory in addition to `trajectory.summarise`.
 
-verl takes means of the numbers, and writes them and the texts into the files of `trainer.validation_data_dir`, where
-`bench.validation` finds every turn again.
+verl averages the numbers, and writes numbers and texts into the files of `trainer.validation_data_dir`, from which
+`bench.validation` reads every turn.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _FIGURES = {
 
 
 def texts(task: Task, turns: Sequence[TurnRecord]) -> dict[str, str]:
-    """What only the files hold."""
+    """Return the texts that only the files hold."""
     return {TURNS_COLUMN: dump_turns(list(turns)), HASH_COLUMN: task.text_hash}
 
 
 def turn_figures(turns: Sequence[TurnRecord], max_turns: int, window: int | None = None) -> dict[str, float]:
-    """Return `turn_k_*`, the figures of the last and of the best answer until turn k, and what the turns cost.
+    """Return `turn_k_*`, the figures of the last and of the best answer until turn k, and the cost of the turns.
 
-    Only runs that do nothing but validate report them, as verl bootstraps every figure for seconds.
+    Only validation-only runs report them, because verl needs seconds to bootstrap each figure.
 
     Args:
-        turns: of a trajectory; one that ended early keeps its last and its best answer.
-        max_turns: that were asked for; the figures of the last one are those of `summarise`.
-        window: how many earlier turns a prompt shows where there is room for them; None for all.
+        turns: turns of a trajectory; after an early end its last and its best answer stay.
+        max_turns: number of turns that were asked for; the figures of the last one are those of `summarise`.
+        window: how many earlier turns a prompt shows if they fit; None for all.
     """
     figures = {"tokens": float(sum(turn.tokens for turn in turns))}
     for number in range(1, max_turns):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Reinforce-Ada needs of the sampler: pools for the estimator, counts for the next budgets, metrics `ada/*`.
+"""The sampler's part of Reinforce-Ada: pools for the estimator, counts for the next budgets, metrics `ada/*`.
 
-The agent loop worker leaves a pool's statistics in the tag of its prompt, which verl clears as it makes the batch; here
-they are read just before. Counts come from the rows of the batch; unjudged ones are not counted.
+The agent loop worker puts a pool's statistics into the tag of its prompt. verl clears the tag when it makes the batch,
+so they are read just before. Counts come from the rows of the batch; unjudged ones are not counted.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _REASONS = ("met", "limit", "stalled")
 
 
 class AdaptiveReplayBuffer(RefillingReplayBuffer):
-    """The refilling buffer; it reads the pools of Reinforce-Ada, and keeps its counts, where a run uses it."""
+    """The refilling buffer; if a run uses Reinforce-Ada, it also reads the pools and keeps the counts."""
 
     def _materialize_batch(self, partition_id: str, selected_prompt_uids: list[str], *args: Any) -> tq.KVBatchMeta:
-        """Make the batch as verl does, after the pools of its prompts were read."""
+        """Make the batch as verl does, after reading the pools of its prompts."""
         state = current()
         if state is not None and state.options.in_rounds and partition_id != "val":
             tags = (tq.kv_list() or {}).get(partition_id, {})
@@ -40,7 +40,7 @@ class AdaptiveReplayBuffer(RefillingReplayBuffer):
         return super()._materialize_batch(partition_id, selected_prompt_uids, *args)
 
     def _adapt(self, batch: tq.KVBatchMeta, rows: Sequence[Row], step: int) -> dict[str, float]:
-        """Count the rollouts of a batch that verl has made, and report on them."""
+        """Count the rollouts of a batch that verl has made, and return metrics."""
         state = current()
         if state is None or state.options.sampling == "none":
             return {}
@@ -52,7 +52,7 @@ class AdaptiveReplayBuffer(RefillingReplayBuffer):
 
 
 def pool_metrics(pools: Sequence[PoolStatistics], std: float) -> dict[str, float]:
-    """Metrics `ada/*` of the pools that a batch was chosen from.
+    """Return metrics `ada/*` of the pools from which a batch was chosen.
 
     Args:
         pools: one per prompt.
@@ -74,7 +74,7 @@ def pool_metrics(pools: Sequence[PoolStatistics], std: float) -> dict[str, float
 
 
 def _count(batch: tq.KVBatchMeta, rows: Sequence[Row], step: int, state: RunState) -> dict[str, float]:
-    """Add what the prompts of a batch got to the run's counts and keep their pass rates; metrics of their budgets."""
+    """Add a batch's rollouts to the run's counts, keep the pass rates, and return metrics of the budgets."""
     names = [PROMPT_NAME, "extra_fields"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
     prompts = [str(getattr(name, "data", name)) for name in data[PROMPT_NAME]]
@@ -99,7 +99,7 @@ def _count(batch: tq.KVBatchMeta, rows: Sequence[Row], step: int, state: RunStat
 
 
 def _cost(turns: Sequence[TurnRecord], draws: int) -> dict[str, float]:
-    """What a batch without pools cost."""
+    """Return metrics of the cost of a batch without pools."""
     calls, seconds = judging_cost(turns)
     return {
         "ada/draws/total": float(draws),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sampled batch says about learning: quality of kept and of rejected turns, groups without gradient, waiting."""
+"""Metrics of a sampled batch: quality of kept and rejected turns, groups without gradient, waiting times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from verl_kernel.sampler.rows import Row
 
 
 def selection_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
-    """Metrics `prs/kept/*` and `prs/rejected/*`: rates over the turns of that kind, means over the correct ones."""
+    """Return `prs/kept/*` and `prs/rejected/*`: rates over the turns of that kind, means over the correct ones."""
     judged = [pair for row, own in zip(rows, verdicts, strict=True) for pair in zip(row.turns, own, strict=True)]
     metrics: dict[str, float] = {}
     for name, kept in (("kept", True), ("rejected", False)):
@@ -27,15 +27,15 @@ def selection_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]]
 
 
 def gradient_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]], std: float) -> dict[str, float]:
-    """Metrics `groups/*` of the (prompt, turn) groups that `trloo` and `turn_grpo` compare rollouts in.
+    """Return metrics `groups/*` of the (prompt, turn) groups within which `trloo` and `turn_grpo` compare rollouts.
 
-    A group has no gradient where its rollouts earned the same from that turn on (so that all advantages are 0, whatever
-    the discount), where one rollout alone reached the turn, or where all of its turns were rejected.
+    A group has no gradient if its rollouts earned the same from that turn on (so that all advantages are 0 for any
+    discount), if only one rollout reached the turn, or if all of its turns were rejected.
 
     Args:
         rows: the trajectories.
-        verdicts: per trajectory, what became of each turn.
-        std: standard deviation of rewards up to which they are the same.
+        verdicts: per trajectory, the decision on each turn.
+        std: standard deviation of rewards up to which they count as equal.
     """
     tails: dict[tuple[str, int], list[list[float]]] = defaultdict(list)
     kept: dict[tuple[str, int], bool] = defaultdict(bool)
@@ -57,12 +57,12 @@ def gradient_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]],
 
 
 def unjudged_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """Metric `kernel/unjudged_fraction`: trajectories with a turn that the gym could not judge, of whatever loop."""
+    """Return `kernel/unjudged_fraction`: the share of trajectories, of any loop, with a turn that was not judged."""
     return {"kernel/unjudged_fraction": sum(row.unjudged for row in rows) / len(rows)} if rows else {}
 
 
 def waiting_metrics(rows: Sequence[Row]) -> dict[str, float]:
-    """Metrics `kernel/gym_*`: how long trajectories waited for verdicts, and its share of their time."""
+    """Return metrics `kernel/gym_*`: how long trajectories waited for verdicts, and the share of their time."""
     waited = [row.gym_seconds for row in rows if row.turns]
     total = sum(waited) + sum(row.generate_seconds for row in rows if row.turns)
     metrics = mean("kernel/gym_seconds/mean", waited) | maximum("kernel/gym_seconds/max", waited)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Zero-variance groups: prompts that teach nothing, for all of their rollouts earned the same in every turn.
+"""Zero-variance groups: prompts that teach nothing because all of their rollouts earned the same in every turn.
 
-Whatever the discount, a group-relative advantage of such a prompt is 0 in each of its turns, and only then: returns
-agree in all turns exactly where rewards do. A rollout that ended early earned 0 in the turns it did not reach. A
+For any discount, the group-relative advantages of a prompt are 0 in all turns exactly in this case: returns agree in
+all turns if and only if rewards do. A rollout that ended early earned 0 in the turns it did not reach. A
 prompt with a single rollout, or with rows that carry no turns, never counts as one.
 
-With `group_spread: last_turn`, the last reward of each rollout alone is looked at, as the published recipe does. A
-prompt whose rollouts differ in earlier turns only then counts as one although it could teach.
+With `group_spread: last_turn`, only the last reward of each rollout is compared, as in the published recipe. Then a
+prompt whose rollouts differ in earlier turns only counts as zero-variance although it could teach.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from verl_kernel.reward.record import TurnRecord
 
 
 def prompt_of(key: str) -> str:
-    """The prompt's uid in a trajectory's key (verl's `{uid}_{session}_{output}`)."""
+    """Return the prompt's uid from a trajectory's key (verl's `{uid}_{session}_{output}`)."""
     return key.rsplit("_", 2)[0]
 
 
@@ -28,7 +28,7 @@ def has_zero_variance(rewards: Sequence[Sequence[float]], std: float) -> bool:
 
     Args:
         rewards: per rollout, the rewards of its turns.
-        std: standard deviation of a turn's rewards up to which they are the same.
+        std: standard deviation of a turn's rewards up to which they count as equal.
     """
     if len(rewards) < 2 or not all(rewards):
         return False
@@ -38,14 +38,14 @@ def has_zero_variance(rewards: Sequence[Sequence[float]], std: float) -> bool:
 
 
 def compared_rewards(turns: Sequence[TurnRecord], spread: str) -> list[float]:
-    """The rewards of a rollout that the filter compares: of all `turns`, or of the `last_turn`."""
+    """Return the rewards of a rollout that the filter compares: those of all `turns`, or that of the `last_turn`."""
     return [turn.reward for turn in (turns[-1:] if spread == "last_turn" else turns)]
 
 
 def zero_variance_prompts(
     rows: Iterable[tuple[str, Sequence[TurnRecord]]], std: float, spread: str = "turns"
 ) -> dict[str, bool]:
-    """Every prompt's uid, and whether its group has zero variance.
+    """Return for every prompt's uid whether its group has zero variance.
 
     Args:
         rows: key and turns of each trajectory.

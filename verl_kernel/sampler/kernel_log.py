@@ -23,10 +23,10 @@ from verl_kernel.sampler.rows import Row, fields_of
 
 
 class KernelLog:
-    """Keeps the file; lines of an earlier run's later steps go when the first batch comes, others stay for a resume.
+    """Keeps the file; the first batch removes an earlier run's lines for later steps, the others stay for a resume.
 
     Args:
-        path: the file; its folder is made if need be.
+        path: the file; its folder is created if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class KernelLog:
 
 
 def _task(row: Row, turn: TurnRecord) -> str:
-    """The task's name; where the dataset gives none, its prompt's."""
+    """Return the task's name; if the dataset gives none, the prompt's name."""
     return turn.result.task_id or row.name.partition("_")[0]
 
 

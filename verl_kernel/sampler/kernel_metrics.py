@@ -11,7 +11,7 @@ Conventions:
     Means and maxima are over the correct samples whose value is known. A value over no sample is left
     out, never 0.
     `hack_rate` is the share of decoys and hacks together, a sample that is both counted once.
-    `kernel/coverage_unknown` is the share of samples that are correct and whose coverage nobody knows, because the
+    `kernel/coverage_unknown` is the share of samples that are correct but of unknown coverage, because the
     profiler saw nothing or an op has no price; they earn nothing for coverage.
     `kernel/simulated_clock` is the share of timed samples whose time is simulated, not measured.
     "Correct" is `EvalResult.rewarded`: a decoy or a hack is not correct.
@@ -32,7 +32,7 @@ INFRA_ERROR = EvalStatus.INFRA_ERROR
 
 
 def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, float]:
-    """Metrics of a batch.
+    """Return the metrics of a batch.
 
     Args:
         trajectories: the turns of each trajectory, in order. One without turns carries no kernel and is not counted.
@@ -69,7 +69,7 @@ def _summary(prefix: str, attempts: Sequence[Attempt], samples: int) -> dict[str
 
 
 def quality(prefix: str, attempts: Sequence[Attempt], samples: int) -> dict[str, float]:
-    """Correct rate, `fast@p`, speedup and coverage of some candidates; `samples` is what the rates divide by."""
+    """Return correct rate, `fast@p`, speedup and coverage of some candidates; rates divide by `samples`."""
     metrics = {f"{prefix}/correct_rate": sum(one.correct for one in attempts) / samples}
     for suffix, test in (("", Attempt.is_fast), ("_sure", Attempt.is_surely_fast)):
         metrics |= {f"{prefix}/fast@{p:g}{suffix}": sum(test(one, p) for one in attempts) / samples for p in THRESHOLDS}
@@ -88,7 +88,7 @@ def _statuses(results: Sequence[EvalResult]) -> dict[str, float]:
 
 
 def _seconds(results: Sequence[EvalResult]) -> dict[str, float]:
-    """Judge seconds (`timing_s/kernel_eval` is their total over the batch) and seconds spent waiting for a judge."""
+    """Return judge seconds (`timing_s/kernel_eval`: their total over the batch) and seconds of waiting for a judge."""
     spent = [sum(result.stage_seconds.values()) for result in results if result.stage_seconds]
     waited = [result.queue_seconds for result in results]
     metrics = mean("kernel/eval_seconds/mean", spent) | maximum("kernel/eval_seconds/max", spent)
@@ -97,12 +97,12 @@ def _seconds(results: Sequence[EvalResult]) -> dict[str, float]:
 
 
 def mean(name: str, values: Iterable[float | None]) -> dict[str, float]:
-    """The mean of the known values under a name; nothing where none is known."""
+    """Return the mean of the known values under a name; empty if none is known."""
     known = [value for value in values if value is not None]
     return {name: sum(known) / len(known)} if known else {}
 
 
 def maximum(name: str, values: Iterable[float | None]) -> dict[str, float]:
-    """The largest known value under a name; nothing where none is known."""
+    """Return the largest known value under a name; empty if none is known."""
     known = [value for value in values if value is not None]
     return {name: max(known)} if known else {}

@@ -17,7 +17,7 @@ _DEFAULT_AGENT = "actor_rollout_ref.rollout.agent.default_agent_loop"
 
 
 def check_switches(config: DictConfig) -> None:
-    """Refuse a bad sampler's node, and what contradicts it elsewhere.
+    """Refuse a bad node of the sampler, and settings elsewhere that contradict it.
 
     Raises:
         ConfigError: the node is bad, or a switch of verl's would be ignored or break the filter.
@@ -54,7 +54,7 @@ def check_switches(config: DictConfig) -> None:
 
 
 def check_coverage(config: DictConfig, train_files: Sequence[str]) -> None:
-    """Rejection needs rollouts whose coverage is measured.
+    """Check that rejection gets rollouts whose coverage is measured.
 
     Args:
         config: the composed configuration.
@@ -76,7 +76,7 @@ def _options(config: DictConfig) -> PRSOptions:
 
 
 def agents(path: str, default: str) -> set[str]:
-    """The agent loops that play the rows of a dataset file, which exists; `default` those that name none."""
+    """Return the agent loops that play the rows of an existing dataset file; `default` plays those that name none."""
     if "agent_name" not in pq.read_schema(path).names:
         return {default}
     return {name or default for name in pq.read_table(path, columns=["agent_name"])["agent_name"].to_pylist()}

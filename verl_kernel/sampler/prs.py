@@ -5,11 +5,12 @@ Selected by `trainer.v1.sampler.custom_sampler.{path: pkg://verl_kernel.sampler.
 verl's own `sample` has chosen the trajectories of a training step, the buffer reads their turns (the JSON that the
 agent loop left in `extra_fields["kernel_turns"]`), lets `rejection` decide, sets the mask of rejected turns to 0 in
 TransferQueue, and adds `prs/*`, `groups/*` and `kernel/*` to the metrics that `sample` returns. Rewards are not
-edited, so a rejected turn still counts in returns and baselines; that they still mark where turns end is checked.
-Trajectories with a turn that the gym could not judge leave the batch before that. Validation is left alone.
+edited, so a rejected turn still counts in returns and baselines; it is checked that rewards still mark the
+ends of turns. Trajectories with a turn that the gym could not judge leave the batch before. Validation is not changed.
 
 verl refuses a batch without a single loss token. Where rejection leaves none, the step is made neutral: the rejected
-turn of the highest coverage gets its mask back, its row a uid of its own and rewards of 0, so that its advantage is 0.
+turn of the highest coverage gets its mask back, and its row gets a separate uid and rewards of 0, so that its advantage
+is 0.
 
 Zero-variance groups (`groups`) are replaced before sampling (`refill`), or leave the batch after it. Pools and counts
 of Reinforce-Ada are read where it is on (`adaptive`).
@@ -41,12 +42,12 @@ logger = logging.getLogger(__name__)
 
 
 class PRSReplayBuffer(AdaptiveReplayBuffer):
-    """verl's replay buffer followed by profiling-based rejection of turns; asynchronous where the trainer is.
+    """verl's replay buffer followed by profiling-based rejection of turns; asynchronous if the trainer is.
 
     Args:
         trainer_mode: `sync`, `colocate_async` or `separate_async`.
         sampler_kwargs: the keys of `options.PRSOptions`.
-        kwargs: the rest of what verl hands to a sampler.
+        kwargs: all other arguments that verl passes to a sampler.
 
     Raises:
         ConfigError: `sampler_kwargs` holds an unknown key or a bad value.
@@ -58,7 +59,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         if trainer_mode != "sync" and not issubclass(cls, ReplayBufferAsync):
             kind = PRSReplayBufferAsync
             if cls is not PRSReplayBuffer:
-                # Python calls __init__ only on an instance of cls, so a subclass needs an asynchronous twin of its own.
+                # Python calls __init__ only on an instance of cls, so each subclass needs its own asynchronous twin.
                 kind = type(f"{cls.__name__}Async", (cls, PRSReplayBufferAsync), {})
         buffer: PRSReplayBuffer = super().__new__(kind)
         return buffer
@@ -99,7 +100,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         return batch, metrics | found | self._reject(batch, rows, global_steps)
 
     def _drop_unjudged(self, batch: tq.KVBatchMeta, rows: list[Row], step: int) -> tuple[tq.KVBatchMeta, list[Row]]:
-        """Take out the trajectories with a turn that the gym could not judge, so that no group counts them."""
+        """Remove the trajectories with a turn that the gym could not judge, so that no group counts them."""
         if all(row.unjudged for row in rows):
             raise InfraError(
                 f"step {step}: the gym could judge none of the {len(rows)} trajectories: find out why in its log "
@@ -110,7 +111,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
     def _drop_zero_variance(
         self, batch: tq.KVBatchMeta, rows: list[Row]
     ) -> tuple[tq.KVBatchMeta, list[Row], dict[str, float]]:
-        """Report the share of zero-variance groups and drop them where asked to, unless none would be left."""
+        """Report the share of zero-variance groups and drop them if asked to, unless none would be left."""
         options = self.options
         flat = zero_variance_prompts(((row.key, row.turns) for row in rows), GROUP_STD, options.group_spread)
         metrics = {"groups/flat_fraction": sum(flat.values()) / len(flat)} if any(row.turns for row in rows) else {}
@@ -147,7 +148,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         masks: list[torch.Tensor],
         step: int,
     ) -> bool:
-        """Put one turn back, into `masks` too, with an advantage of 0 if rejection left no token; say whether."""
+        """Restore one turn, in `masks` too, with an advantage of 0 if rejection left no token; return if it did."""
         rejected = [(i, t) for i, row in enumerate(verdicts) for t, verdict in enumerate(row) if not verdict.kept]
         if not rejected or any(mask.any() for mask in masks):
             return False

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replacement of zero-variance groups by fresh prompts, through the eviction and refill of verl's replay buffer.
 
-verl filters prompts whose rollouts agree in one number per trajectory. Its buffer asks `_dapo_filtered_keys` which
-prompts those are; the override here answers with `groups.zero_variance_prompts`, which looks at every turn. How many
-prompts verl then submits, and when, stays verl's: as many as were evicted in its asynchronous modes, twice as many in
-sync. The other prompts wait until the batch is full. What is left then stays for later steps in the asynchronous
-modes; verl's sync policy throws it away, unless `group_carry_over` keeps it.
+verl filters prompts whose rollouts agree in one number per trajectory. Its buffer gets them from `_dapo_filtered_keys`;
+the override here returns `groups.zero_variance_prompts`, which compares every turn. verl still decides how many prompts
+it then submits, and when: as many as were evicted in its asynchronous modes, twice as many in sync. The
+other prompts wait until the batch is full. The prompts left over stay for later steps in the asynchronous modes; verl's
+sync policy discards them, unless `group_carry_over` keeps them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
 
     Args:
         options: the sampler's options.
-        kwargs: what verl hands to a sampler.
+        kwargs: arguments that verl passes to a sampler.
     """
 
     def __init__(self, options: PRSOptions, **kwargs: Any) -> None:
@@ -39,9 +39,9 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         self._carried_over = 0
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[tq.KVBatchMeta, dict[str, Any]]:
-        """Sample as verl does; in training from groups with variance, while `group_refills` lasts."""
+        """Sample as verl does; in training, only from groups with variance until `group_refills` is used up."""
         if partition_id != "val":
-            self.train_batch_size = batch_size  # How many prompts verl's sync policy keeps in flight as it refills.
+            self.train_batch_size = batch_size  # verl's sync policy keeps this many prompts in flight while it refills.
         batch, metrics = super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
         if partition_id != "val":
             self._replaced = 0
@@ -50,16 +50,16 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         return batch, metrics
 
     def _select_prompt_uids(self, partition_id: str, sampleable_keys: set[str], batch_size: int) -> tuple[Any, ...]:
-        """The oldest prompts; with `group_carry_over` the others are kept for the next step."""
+        """Select the oldest prompts; with `group_carry_over` the others are kept for the next step."""
         selected: tuple[Any, ...] = super()._select_prompt_uids(partition_id, sampleable_keys, batch_size)
         if partition_id != "val" and self.options.group_carry_over:
             self._carried_over = len(sampleable_keys) - len(selected[0])
-            # verl clears from the queue what this very set holds beyond the selection.
+            # verl clears from the queue all members of this same set object that are not selected.
             sampleable_keys.intersection_update(selected[0])
         return selected
 
     def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
-        """Finished prompts that verl shall replace, and how many of them earned what."""
+        """Return the finished prompts that verl shall replace, and how many of them earned which reward."""
         if partition_id == "val" or self.options.group_filter != "refill":
             return set(), Counter()
         finished = self.finished_keys[partition_id]
@@ -72,7 +72,7 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         return set(flat), Counter(seen[uid] for uid in flat)
 
     def _classify(self, partition_id: str, uids: set[str]) -> dict[str, float | None]:
-        """What a rollout of each zero-variance group earned; `None` for the other prompts."""
+        """Return the reward of a rollout of each zero-variance group; `None` for the other prompts."""
         keys = [key for key in self.partitions[partition_id] if prompt_of(key) in uids]
         if not keys:
             return {}

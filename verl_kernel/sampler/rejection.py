@@ -5,11 +5,11 @@ A turn whose candidate `earns` (`reward.profiling`) is kept with probability
 
     p = clip((coverage - threshold) / width, 0, 1)        (width 0: 1 where coverage >= threshold, else 0)
 
-and for certain where its speedup reaches `speedup_threshold`: the sure one, which PR pays for, so that noise buys no
-exemption. Every other turn is kept: failures are the negatives the policy learns from. So is a turn of unknown
-coverage. At level `trajectory` those turns that earn have one p (of the geometric mean of their coverages and the
-best of their sure speedups), there is one draw, and a rejected trajectory loses all of its turns; one without such a
-turn is kept. (The released script draws for each turn by the common p, and its mean is over all turns with tokens.)
+and always if its sure speedup, the one PR pays for, reaches `speedup_threshold`; noise gives no exemption. Every other
+turn is kept: failures are the negatives from which the policy learns. A turn of unknown coverage is kept too. At level
+`trajectory` the turns that earn share one p (from the geometric mean of their coverages and their best sure speedup)
+and one draw, and a rejected trajectory loses all of its turns; a trajectory without such a turn is kept. (The released
+script draws for each turn by the common p, and its mean is over all turns with tokens.)
 
 The draw is a pure function of (seed, step, trajectory's name, turn): neither the order of the batch nor the number
 of workers changes it, and with names that repeat it repeats from run to run.
@@ -28,21 +28,21 @@ from verl_kernel.sampler.options import PRSOptions
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one turn."""
+    """The decision on one turn."""
 
     probability: float | None
-    """Probability of keeping it; `None` where PRS has no say."""
+    """Probability of keeping the turn; `None` if PRS does not apply to it."""
     kept: bool
 
 
 def keep_probability(turn: TurnRecord, options: PRSOptions) -> float | None:
-    """Probability of keeping a turn, or `None` where PRS has no say."""
+    """Return the probability of keeping a turn, or `None` if PRS does not apply to it."""
     coverage = _coverage(turn, options)
     return None if coverage is None else _probability(coverage, turn.result.sure_speedup, options)
 
 
 def trajectory_probability(turns: Sequence[TurnRecord], options: PRSOptions) -> float | None:
-    """Probability of keeping a whole trajectory, or `None` where PRS has no say."""
+    """Return the probability of keeping a whole trajectory, or `None` if PRS does not apply to it."""
     known = [(coverage, turn) for turn in turns if (coverage := _coverage(turn, options)) is not None]
     if not known:
         return None
@@ -51,17 +51,17 @@ def trajectory_probability(turns: Sequence[TurnRecord], options: PRSOptions) -> 
 
 
 def uniform(*counter: object) -> float:
-    """A number in [0, 1) that depends on nothing but its arguments."""
+    """Return a number in [0, 1) that depends on nothing but its arguments."""
     digest = hashlib.sha256("\0".join(map(str, counter)).encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2.0**64
 
 
 def trajectory_name(prompt: bytes, session: str) -> str:
-    """A trajectory's name that repeats from run to run, unlike one with verl's random uid.
+    """Return a trajectory's name that is the same in every run, unlike a name with verl's random uid.
 
     Args:
-        prompt: its prompt's tokens, the same for the same row of a dataset.
-        session: which rollout of the prompt it is (verl's `{session}_{output}`).
+        prompt: tokens of its prompt, which are the same for the same row of a dataset.
+        session: number of the rollout of the prompt (verl's `{session}_{output}`).
     """
     return f"{hashlib.sha256(prompt).hexdigest()[:32]}_{session}"
 
@@ -72,7 +72,7 @@ def judge_turns(name: str, turns: Sequence[TurnRecord], step: int, options: PRSO
     Args:
         name: the trajectory's name, as `trajectory_name` makes it.
         turns: its turns in order.
-        step: the training step that its prompt was drawn in.
+        step: the training step in which its prompt was drawn.
         options: the rule and its seed.
     """
     if options.level == "trajectory":
@@ -82,7 +82,7 @@ def judge_turns(name: str, turns: Sequence[TurnRecord], step: int, options: PRSO
 
 
 def prs_metrics(verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
-    """Metrics `prs/*` of a batch; a mean over no turn is left out."""
+    """Return metrics `prs/*` of a batch; a mean over no turn is left out."""
     turns = [verdict for row in verdicts for verdict in row]
     if not turns:
         return {}

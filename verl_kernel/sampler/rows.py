@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trajectories as the sampler reads them from TransferQueue, and what it writes back."""
+"""Reads trajectories for the sampler from TransferQueue, and writes its changes back."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Row:
     key: str
     """verl's `{uid}_{session}_{output}`; the uid is random."""
     name: str
-    """The same trajectory's name in every run."""
+    """Name of the trajectory that is the same in every run."""
     step: int
-    """Training step that the prompt was drawn in, which an asynchronous trainer may reach late."""
+    """Training step in which the prompt was drawn; an asynchronous trainer may train on it later."""
     turns: tuple[TurnRecord, ...]
-    """Empty where another agent loop made the row."""
+    """Turns of the trajectory; empty if another agent loop made the row."""
     mask: torch.Tensor
     """Response mask, int64 of shape (response length,)."""
     unjudged: bool
     """Whether the gym could not judge one of its turns."""
     gym_seconds: float
-    """How long the trajectory waited for verdicts."""
+    """Seconds for which the trajectory waited for verdicts."""
     generate_seconds: float
-    """How long it waited for the policy."""
+    """Seconds for which it waited for the policy."""
 
 
 def read_rows(batch: tq.KVBatchMeta, step: int) -> list[Row]:
@@ -60,10 +60,10 @@ def read_rows(batch: tq.KVBatchMeta, step: int) -> list[Row]:
 
 
 def check_markers(partition_id: str, rows: Sequence[Row], step: int) -> None:
-    """The rewards in the queue mark the ends of the turns that were played.
+    """Check that the rewards in the queue mark the ends of the turns that were played.
 
     Raises:
-        DataError: something has moved, lost or added a marker since the agent loop wrote them.
+        DataError: a marker has been moved, lost or added since the agent loop wrote them.
     """
     ours = [row for row in rows if row.turns]
     if not ours:
@@ -84,7 +84,7 @@ def check_markers(partition_id: str, rows: Sequence[Row], step: int) -> None:
 def keep_rows(
     batch: tq.KVBatchMeta, rows: Sequence[Row], kept: Callable[[Row], bool]
 ) -> tuple[tq.KVBatchMeta, list[Row]]:
-    """Take the other rows out of a batch and of TransferQueue; verl fills up with empty ones."""
+    """Remove the rows that are not kept from a batch and from TransferQueue; verl fills up with empty ones."""
     left = [i for i, row in enumerate(rows) if kept(row)]
     if len(left) == len(rows):
         return batch, list(rows)
@@ -104,13 +104,13 @@ def is_unjudged(entry: Any) -> bool:
 
 
 def turns_of(entry: Any) -> tuple[TurnRecord, ...]:
-    """The turns in a trajectory's `extra_fields`; none where another agent loop made it."""
+    """Return the turns in a trajectory's `extra_fields`; none if another agent loop made it."""
     text = fields_of(entry).get(TURNS_COLUMN)
     return load_turns(text) if text else ()
 
 
 def punched_mask(row: Row, verdicts: Sequence[Verdict]) -> torch.Tensor:
-    """The row's mask without its rejected turns."""
+    """Return the row's mask without its rejected turns."""
     mask = row.mask.clone()
     for turn, verdict in zip(row.turns, verdicts, strict=True):
         if not verdict.kept:
@@ -119,7 +119,7 @@ def punched_mask(row: Row, verdicts: Sequence[Verdict]) -> torch.Tensor:
 
 
 def write_masks(partition_id: str, rows: Sequence[Row], masks: Sequence[torch.Tensor]) -> None:
-    """Write the masks that differ from their rows'."""
+    """Write the masks that differ from those of their rows."""
     changed = [(row.key, mask) for row, mask in zip(rows, masks, strict=True) if not torch.equal(row.mask, mask)]
     if not changed:
         return
@@ -130,12 +130,12 @@ def write_masks(partition_id: str, rows: Sequence[Row], masks: Sequence[torch.Te
 
 
 def write_neutral(partition_id: str, row: Row) -> None:
-    """Make a row its own prompt that earned nothing: every group-relative advantage of it is 0."""
+    """Make a row the only one of a new prompt, with rewards of 0: every group-relative advantage of it is 0."""
     fields = {"uid": f"neutral{uuid4().hex}", "rm_scores": torch.zeros(len(row.mask), dtype=torch.float32)}
     tq.kv_batch_put(keys=[row.key], partition_id=partition_id, fields=list_of_dict_to_tensordict([fields]))
 
 
 def fields_of(entry: Any) -> Mapping[str, Any]:
-    """A mapping that went through TransferQueue; empty where it was none."""
-    fields = getattr(entry, "data", entry)  # TransferQueue may wrap what is no tensor.
+    """Return a mapping that went through TransferQueue; empty if it is none."""
+    fields = getattr(entry, "data", entry)  # TransferQueue may wrap values that are not tensors.
     return fields if isinstance(fields, Mapping) else {}

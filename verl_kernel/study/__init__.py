@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training runs that differ in one switch, repeated over seeds, and what they show side by side."""
+"""Runs training with one setting varied, repeated over seeds, and compares the results."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Effects that a study was made to find: two arms paired by seed, against what was expected of them beforehand."""
+"""Effects that a study measures: two arms paired by seed, compared with the effect expected beforehand."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from verl_kernel.study.summary import Interval, interval, last_turn
 
 Row = Mapping[str, Any]
 PREFIX = "held_out/"
-"""Of the figures of the validation that a run ends with, in the run's last row."""
+"""Prefix of the figures of a run's final validation, in the run's last row."""
 FEWEST = 5
-"""Seeds below which nothing is decided."""
+"""Fewest seeds for a decision."""
 _ALPHA = 0.05
 START = {
     "correct": "kernel/turn_{last}/correct_rate",
@@ -27,13 +27,13 @@ START = {
     "coverage": "kernel/time_coverage/mean",
     "decoys": "kernel/hack_rate",
 }
-"""The metric that says at step 1, before any update, where a figure began: of the samples of that step, and for the
-last three of all turns. `useful speedup` has none."""
+"""The metric that gives a figure's start at step 1, before any update: over the samples of that step, and for the last
+three figures over all turns. `useful speedup` has none."""
 
 
 @dataclass(frozen=True)
 class Effect:
-    """The first arm's figure less the second's, by seed."""
+    """The first arm's figure minus the second's, by seed."""
 
     differences: tuple[float, ...]
     seen: Interval
@@ -45,15 +45,15 @@ class Effect:
 
     @property
     def p(self) -> float:
-        """Two-sided p of Student's test that the mean difference is 0; 1 with a single seed."""
+        """Return the two-sided p of Student's test that the mean difference is 0; 1 with a single seed."""
         return p_value(self.differences)
 
     def sign(self, expected: float, p: float) -> str:
-        """Whether the effect has the expected sign.
+        """Decide whether the effect has the expected sign.
 
         Args:
             expected: the effect with its sign.
-            p: of this effect, corrected for the number of comparisons.
+            p: p value of this effect, corrected for the number of comparisons.
 
         Returns:
             `confirmed` or `refuted` where p is below 0.05, else `not decided`, as with fewer than five seeds.
@@ -63,7 +63,7 @@ class Effect:
         return "confirmed" if self.seen.mean * expected > 0 else "refuted"
 
     def size(self, expected: float) -> str:
-        """Where the 95 % interval lies, seen along the expected direction.
+        """Compare the 95 % interval with the expected effect, along the expected direction.
 
         Returns:
             `larger` or `smaller` where all of it is beyond or short of the expected effect, `as expected` where it
@@ -81,7 +81,7 @@ class Effect:
 
 
 def effect(rows: Sequence[Row], arms: tuple[str, str], figure: str) -> Effect | None:
-    """The effect in a study's rows, over the seeds that both arms have finished; `None` without such a seed."""
+    """Return the effect in a study's rows, over the seeds that both arms have finished; `None` without such a seed."""
     first, second = ({row["seed"]: row[PREFIX + figure] for row in rows if _is_end(row, arm, figure)} for arm in arms)
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
@@ -103,14 +103,14 @@ def holm(found: Sequence[float]) -> list[float]:
 
 
 def corrected(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> dict[str, float]:
-    """By name of a comparison the corrected p of the figure that decides; those that at least two seeds have run."""
+    """Return the corrected p of each comparison's primary figure, by name; only comparisons with at least two seeds."""
     known = {one.name: effect(rows, one.arms, one.figure) for one in comparisons}
     run = {name: found.p for name, found in known.items() if found is not None and len(found.differences) > 1}
     return dict(zip(run, holm(list(run.values())), strict=True))
 
 
 def effects_table(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> str:
-    """A Markdown table: every comparison's primary figure, then the others it names, which decide nothing."""
+    """Return a Markdown table: every comparison's primary figure, then the others it names, which decide nothing."""
     ps = corrected(rows, comparisons)
     arms = {arm for one in comparisons for arm in one.arms}
     run = {row["arm"] for row in rows if any(key.startswith(PREFIX) for key in row)} & arms

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The study's figures: a panel of curves per measure (bands: 95 % interval over seeds), and the effects compared."""
+"""Plots a study: a panel of curves per measure (bands: 95 % interval over seeds), and the effects compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SMOOTH = 3
 _COLOURS = 10
 _STYLES = ("-", "--", ":")
 _MARGIN = 0.5
-"""Of a panel, above and below its lines, as a part of their range."""
+"""Margin of a panel above and below its lines, as a part of their range."""
 
 
 def plot(rows: Sequence[Row], titles: Mapping[str, str], path: Path, heading: str) -> None:
@@ -25,8 +25,8 @@ def plot(rows: Sequence[Row], titles: Mapping[str, str], path: Path, heading: st
     Args:
         rows: the study's rows.
         titles: arm to its title, in the legend's order.
-        path: of the PNG.
-        heading: over the figure; names the source of times.
+        path: path of the PNG.
+        heading: heading of the figure; names the source of times.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed (extra `plot`).
@@ -49,10 +49,10 @@ def plot_effects(rows: Sequence[Row], comparisons: Sequence[Comparison], path: P
 
     Args:
         rows: the study's rows.
-        comparisons: in the figure's order; those that no seed has finished are left out, and without any there is no
-            figure.
-        path: of the PNG.
-        heading: over the figure.
+        comparisons: in the figure's order; those without a finished seed are left out, and no
+            figure is made if none is left.
+        path: path of the PNG.
+        heading: heading of the figure.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed (extra `plot`).
@@ -87,7 +87,7 @@ def _line(axis: Any, rows: Sequence[Row], arm: str, measure: str, title: str, nu
 
 
 def _look_at_lines(axis: Any) -> None:
-    """The intervals of two or three seeds may leave the panel; the means fill it."""
+    """Fit the axis to the means; the intervals of two or three seeds may leave the panel."""
     means = [value for line in axis.lines for value in line.get_ydata()]
     if means:
         margin = _MARGIN * (max(means) - min(means)) or 1.0
@@ -95,6 +95,6 @@ def _look_at_lines(axis: Any) -> None:
 
 
 def _smooth(values: Sequence[float]) -> list[float]:
-    """Mean of each value and the ones before it, up to `_SMOOTH` in all."""
+    """Return the mean of each value and its predecessors, over at most `_SMOOTH` values."""
     windows = [values[max(0, end - _SMOOTH) : end] for end in range(1, len(values) + 1)]
     return [sum(window) / len(window) for window in windows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run's last weights do on the tasks of the validation that it ends with."""
+"""Figures of a run's last weights on the tasks of its final validation."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ FIGURES: dict[str, Figure] = {
     "useful speedup": _useful,
     "decoys": _share(lambda one: one.is_hack, -1),
 }
-"""Of the last turn unless said otherwise. `coverage`: mean share of device time in Triton kernels, of right answers, 0
-where there are none. `useful speedup`: mean speedup, at most 3, 0 for a wrong answer. `decoys`: right or not."""
+"""Figures, of the last turn by default. `coverage`: mean share of device time in Triton kernels, of right answers, 0
+if there are none. `useful speedup`: mean speedup, at most 3, 0 for a wrong answer. `decoys`: right or not."""
 
 
 def held_out(path: Path) -> dict[str, float]:
-    """Every figure of a validation that verl has written.
+    """Return every figure of a validation that verl has written.
 
     Args:
         path: `<step>.jsonl` in `trainer.validation_data_dir`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a study's rows come from: code, date, data and composed configuration of the run that made them."""
+"""The origin of a study's rows: code, date, data and composed configuration of the run that made them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from yaml import YAMLError
 from verl_kernel.errors import DataError
 
 KEYS = ("commit", "date", "data", "configuration")
-"""Of a row; rows made before they were kept have none of them."""
+"""Keys of a row's origin; rows made before these keys existed have none of them."""
 _ROOT = Path(__file__).parents[2]
 _FILES = ("data.train_files", "data.val_files")
 _DIGITS = 16
 
 
 def code_origin(root: Path = _ROOT) -> dict[str, str]:
-    """The commit of the checkout, with `-dirty` where files differ from it, and the date in UTC.
+    """Return the commit of the checkout, with `-dirty` where files differ from it, and the date in UTC.
 
-    Without a checkout, or where git does not read it, the commit is the package's version.
+    Without a checkout, or if git cannot read it, the commit is the package's version.
     """
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {"commit": _commit(root) or f"version {importlib.metadata.version('verl-kernel')}", "date": date}
 
 
 def run_origin(folder: Path) -> dict[str, str]:
-    """Hashes of the configuration that Hydra left in a run's folder and of the files of data that it names.
+    """Return hashes of the configuration that Hydra left in a run's folder, and of the data files that it names.
 
-    The folder's own path is taken out of the configuration before. Without a configuration there are none.
+    The folder's own path is removed from the configuration first. Without a configuration, the result is empty.
 
     Returns:
         `configuration` and `data`: the first 16 digits of SHA-256.
@@ -60,12 +60,12 @@ def run_origin(folder: Path) -> dict[str, str]:
 
 
 def of_record(record: Mapping[str, Any]) -> dict[str, str]:
-    """What a run's record knows of where it comes from."""
+    """Return the origin that a run's record states."""
     return {key: record[key] for key in KEYS if key in record}
 
 
 def origins(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A paragraph that names the commits and the data of rows; empty where no row has any."""
+    """Return a paragraph that names the commits and the data of rows; empty if no row has any."""
     found = {key: sorted({row[key] for row in rows if key in row}) for key in ("commit", "data")}
     named = [f"{key} {', '.join(values)}" for key, values in found.items() if values]
     return f"Rows made by: {'; '.join(named)}.\n" if named else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a study runs: a recipe, its arms (lists of Hydra overrides) and seeds, read from a YAML file."""
+"""The plan of a study: a recipe, its arms (lists of Hydra overrides) and seeds, read from a YAML file."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Arm:
 
     name: str
     title: str
-    """What legend and table say."""
+    """Name of the arm in legend and table."""
     overrides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two arms and what is expected of them, written down before they run.
+    """Two arms and the effect expected of them, stated before they run.
 
     Raises:
         ConfigError: the figure is unknown, or no effect is expected.
@@ -41,7 +41,7 @@ class Comparison:
     name: str
     title: str
     arms: tuple[str, str]
-    """The effect is the first one's figure less the second one's."""
+    """The effect is the first arm's figure minus the second's."""
     figure: str
     """The figure that decides: a key of `held_out.FIGURES`."""
     expected: float
@@ -59,24 +59,24 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Study:
-    """Arms and seeds over one recipe; every seed of an arm is a run.
+    """A recipe with arms and seeds; every seed of an arm is a run.
 
     Raises:
         ConfigError: a value cannot work; the message names its key.
     """
 
     recipe: str
-    """Name of a configuration, for `--config-name`."""
+    """Name of the configuration, for `--config-name`."""
     steps: int
     seeds: tuple[int, ...]
     minutes: float
-    """What a run takes, for the estimate before the first one has finished."""
+    """Expected minutes per run, for the estimate before the first one has finished."""
     arms: tuple[Arm, ...]
     comparisons: tuple[Comparison, ...] = ()
     overrides: tuple[str, ...] = ()
-    """For every run."""
+    """Overrides of every run."""
     seeded: tuple[str, ...] = ()
-    """For every run, with `{seed}` in place of the seed."""
+    """Overrides of every run, with `{seed}` in place of the seed."""
 
     def __post_init__(self) -> None:
         for key in ("seeds", "arms"):
@@ -92,7 +92,7 @@ class Study:
                 )
 
     def runs(self) -> list[Run]:
-        """All runs, the first seed of every arm before the second of any, so that a stopped study can be compared."""
+        """Return all runs, every arm's first seed before any second seed, so that a stopped study can be compared."""
         return [Run(self, arm, seed) for seed in self.seeds for arm in self.arms]
 
 
@@ -106,24 +106,24 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
+        """Return the name of the run's folder."""
         return f"{self.arm.name}-{self.seed}"
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """All of its Hydra overrides."""
+        """Return all Hydra overrides of the run."""
         study = self.study
         seeded = tuple(item.format(seed=self.seed) for item in study.seeded)
         return (f"trainer.total_training_steps={study.steps}", *study.overrides, *seeded, *self.arm.overrides)
 
     @property
     def command(self) -> list[str]:
-        """The command line that trains it."""
+        """Return the command line that trains the run."""
         return [sys.executable, "-m", "verl.trainer.main_ppo", f"--config-name={self.study.recipe}", *self.overrides]
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of recipe and overrides: a finished run of another one is run again."""
+        """Return SHA-256 of recipe and overrides; a finished run with another fingerprint is run again."""
         return hashlib.sha256("\0".join((self.study.recipe, *self.overrides)).encode()).hexdigest()
 
 
@@ -147,7 +147,7 @@ _TYPES: dict[type, dict[str, Any]] = {
         "also": _Figures,
     },
 }
-"""What the values of a plan must be; arms and comparisons of a study have keys of their own."""
+"""Types of a plan's values; arms and comparisons are read separately."""
 _LISTS = ("seeds", "overrides", "seeded", "also")
 
 
@@ -184,13 +184,13 @@ def _check_seeded(item: str) -> None:
 
 
 def _nodes(name: str, node: Any, kind: type) -> list[tuple[str, Mapping[str, Any]]]:
-    """The named parts of a node, each a mapping."""
+    """Return the named parts of a node, each a mapping."""
     parts = as_mapping(name, node, ("NAME",))
     return [(str(key), as_mapping(f"{name}.{key}", part, _TYPES[kind])) for key, part in parts.items()]
 
 
 def _values(node: Mapping[str, Any], kind: type, prefix: str) -> dict[str, Any]:
-    """The values of a node, each of the type of its key; lists that are null are empty."""
+    """Return the values of a node, each of its key's type; null lists are empty."""
     known = [key for key in _keys(kind) if key != "name"]
     _check_keys(prefix, node, known)
     types = _TYPES[kind]
@@ -199,7 +199,7 @@ def _values(node: Mapping[str, Any], kind: type, prefix: str) -> dict[str, Any]:
 
 
 def _check_keys(prefix: str, node: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise a ConfigError for a key that is not known, or that is missing."""
+    """Raise a ConfigError for an unknown or a missing key."""
     for key in node:
         if key not in known:
             near = nearest(key, known)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a study: each run in a folder of its own, finished ones left alone, and the time that is left.
+"""Runs a study: each run in a separate folder; finished runs are skipped, and the remaining time is estimated.
 
 OUT/<arm>-<seed>/   train.log, metrics.jsonl, and run.json once the run has finished
-OUT/study.jsonl     a line per run and step: the metrics that the study compares, and where the run comes from
+OUT/study.jsonl     a line per run and step: the metrics that the study compares, and the run's origin
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ KEPT = (
     "actor/grad_norm",
     "timing_s/step",
 )
-"""Metrics that a line of `study.jsonl` holds, with every `kernel/turn_<k>/` correct rate and reward."""
+"""Metrics in a line of `study.jsonl`, in addition to every `kernel/turn_<k>/` correct rate and reward."""
 
 
 def finished(run: Run, out: Path) -> dict[str, Any] | None:
-    """The record of a run that has already finished as it would be run now."""
+    """Return the record of a run if it has already finished with its present plan."""
     try:
         record: dict[str, Any] = json.loads((out / run.name / "run.json").read_text())
     except (OSError, ValueError):
@@ -50,18 +50,18 @@ def finished(run: Run, out: Path) -> dict[str, Any] | None:
 
 
 def minutes_left(study: Study, out: Path, chosen: Sequence[Run] | None = None) -> float:
-    """Minutes that the runs still to come will take, of all or of `chosen`; by finished ones where there are any."""
+    """Return the minutes that the remaining runs (all or `chosen`) will take, estimated from finished ones if any."""
     records = [finished(run, out) for run in (study.runs() if chosen is None else chosen)]
     spent = [record["seconds"] / 60 for record in records if record is not None]
     return records.count(None) * (statistics.fmean(spent) if spent else study.minutes)
 
 
 def execute(run: Run, out: Path, train: Trainer) -> None:
-    """Train one run and record that it has finished.
+    """Train a run and record that it has finished.
 
     Raises:
         InfraError: the trainer failed, or ended before its last step.
-        DataError: the configuration that it left, or the data that this names, cannot be read.
+        DataError: the configuration in its folder, or the data that it names, cannot be read.
     """
     folder = out / run.name
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def execute(run: Run, out: Path, train: Trainer) -> None:
 
 
 def collect(study: Study, out: Path) -> list[dict[str, Any]]:
-    """Gather the finished runs' metrics, a row per run and step, and keep them in `study.jsonl`."""
+    """Gather the metrics of finished runs, a row per run and step, and store them in `study.jsonl`."""
     records = [(run, finished(run, out)) for run in study.runs()]
     rows = [row for run, record in records if record for row in _rows(run, out / run.name, of_record(record))]
     write_rows(rows, out / "study.jsonl")
@@ -95,7 +95,7 @@ def collect(study: Study, out: Path) -> list[dict[str, Any]]:
 
 
 def write_rows(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write rows as JSON lines, making the folder where it is missing."""
+    """Write rows as JSON lines; create the folder if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -104,7 +104,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read what `write_rows` wrote.
 
     Raises:
-        DataError: the file cannot be read, or a line is no row of a study.
+        DataError: the file cannot be read, or a line is not a row of a study.
     """
     try:
         rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -117,7 +117,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _rows(run: Run, folder: Path, made: dict[str, str]) -> list[dict[str, Any]]:
-    """A row per step; the last one also has the validation's figures, where the run ended with one."""
+    """Return a row per step; the last one also has the figures of the final validation, if there was one."""
     rows = [
         {"arm": run.arm.name, "seed": run.seed, "step": step["step"], **made, **_kept(step)}
         for step in read_steps(folder / "metrics.jsonl")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Student's distribution: its tails, its quantile and the test of a mean, from their finite sums."""
+"""Student's distribution: its tails, its quantile and the test of a mean, from finite sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import lru_cache
 
 
 def both_tails(t: float, freedom: int) -> float:
-    """The probability of a value at least as far from 0 as `t` (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """Return the probability of a value at least as far from 0 as `t` (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(abs(t) / math.sqrt(freedom))
     square = math.cos(angle) ** 2
     is_odd = freedom % 2
@@ -25,7 +25,7 @@ def both_tails(t: float, freedom: int) -> float:
 
 @lru_cache
 def quantile(freedom: int) -> float:
-    """The 97.5 % quantile: half the width of a 95 % interval in standard errors of the mean."""
+    """Return the 97.5 % quantile: half the width of a 95 % interval in standard errors of the mean."""
     low, high = 1.0, 16.0
     while high - low > 1e-9:
         middle = (low + high) / 2
@@ -34,7 +34,7 @@ def quantile(freedom: int) -> float:
 
 
 def p_value(values: Sequence[float]) -> float:
-    """The two-sided p that independent normal values have a mean of 0; 1 for a single value, which tells nothing."""
+    """Return the two-sided p for a mean of 0 of independent normal values; 1 for a single value."""
     if len(values) < 2:
         return 1.0
     mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A study's rows as curves and as a table: means over seeds with Student's 95 % interval."""
+"""Summarises a study's rows as curves and as a table: means over seeds with Student's 95 % interval."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from verl_kernel.study.student import quantile
 Row = Mapping[str, Any]
 Measure = Callable[[Row], "float | None"]
 END = 5
-"""Steps at either end of a run that its first and last figure average."""
+"""Number of steps at either end of a run over which its first and last figure average."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds and half the width of its 95 % interval, which one seed does not have."""
+    """A mean over seeds and half the width of its 95 % interval, which a single seed does not have."""
 
     mean: float
     half: float | None
@@ -46,17 +46,17 @@ MEASURES: dict[str, Measure] = {
     "time coverage": _metric("kernel/time_coverage/mean"),
     "hack rate": _metric("kernel/hack_rate"),
 }
-"""What the study compares: name to its value in one row, `None` where the step has none."""
+"""The measures of a study: maps a name to its value in one row, `None` where the step has none."""
 
 
 def last_turn(row: Row) -> int:
-    """The highest number of a turn that a row's metrics name, 0 without any."""
+    """Return the highest turn number in the names of a row's metrics, 0 if there is none."""
     turns = [key.split("/")[1].removeprefix("turn_") for key in row if key.startswith("kernel/turn_")]
     return max((int(number) for number in turns if number.isdigit()), default=0)
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Mean and Student's 95 % interval of independent values.
+    """Return mean and Student's 95 % interval of independent values.
 
     Raises:
         ValueError: there are no values.
@@ -71,7 +71,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def curve(rows: Iterable[Row], arm: str, measure: str) -> dict[int, Interval]:
-    """A measure of one arm by step, over the seeds that have it."""
+    """Return a measure of one arm by step, over the seeds that have it."""
     found: dict[int, list[float]] = {}
     for row in rows:
         value = MEASURES[measure](row) if row["arm"] == arm else None
@@ -81,7 +81,7 @@ def curve(rows: Iterable[Row], arm: str, measure: str) -> dict[int, Interval]:
 
 
 def ends(rows: Sequence[Row], arm: str, measure: str) -> tuple[Interval, Interval, Interval] | None:
-    """First figure, last figure and gain of an arm's runs, each over `END` steps; `None` without a run."""
+    """Return first figure, last figure and gain of an arm's runs, each over `END` steps; `None` without a run."""
     pairs = []
     for seed in sorted({row["seed"] for row in rows if row["arm"] == arm}):
         run = sorted((row for row in rows if (row["arm"], row["seed"]) == (arm, seed)), key=lambda row: row["step"])
@@ -95,7 +95,7 @@ def ends(rows: Sequence[Row], arm: str, measure: str) -> tuple[Interval, Interva
 
 
 def table(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
-    """A Markdown table: first and last figure of every arm and measure.
+    """Return a Markdown table: first and last figure of every arm and measure.
 
     Args:
         rows: the study's rows.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who answers: an endpoint, a vLLM server of our own behind one, or a folder of saved kernels."""
+"""The sources of answers: an endpoint, a vLLM server that we start, or a folder of saved kernels."""

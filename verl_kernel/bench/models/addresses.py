@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses of endpoints, looked at before anybody is asked."""
+"""Checks the addresses of endpoints before the first request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXAMPLE = "as in http://127.0.0.1:8000/v1"
 
 
 def refuse_no_address(url: str) -> None:
-    """Raise a ConfigError where a text is no address of an HTTP server."""
+    """Raise a ConfigError if a text is not the address of an HTTP server."""
     scheme, mark, rest = url.partition("://")
     if not mark:
         raise ConfigError(f"--base-url is {url!r}, without a scheme: begin it with http:// or https://, {_EXAMPLE}")

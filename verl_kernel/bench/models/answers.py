@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bench asks of a model, and what comes back."""
+"""The questions of a bench to a model, and the answers."""
 
 from __future__ import annotations
 
@@ -14,58 +14,58 @@ from verl_kernel.env import EvalResult
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked at one turn."""
+    """The question at one turn."""
 
     item: SuiteItem
     sample: int
-    """From 0."""
+    """Number of the sample, from 0."""
     turn: int
-    """From 1."""
+    """Number of the turn, from 1."""
     messages: Sequence[Message]
     seed: int
-    """Of this answer alone."""
+    """Seed of this answer alone."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model said; where it is a program by itself, that program."""
+    """A model's answer, or a ready program."""
 
     text: str | None = None
-    """Null where programs come without one."""
+    """Text of the answer; None for a program without a text."""
     code: str | None = None
-    """A program that stands in no text."""
+    """A program that comes without a text around it."""
     verdict: EvalResult | None = None
-    """Known without judging."""
+    """A verdict that is known without judging."""
     is_cut: bool = False
-    """Whether it was cut at its limit of tokens."""
+    """Whether the answer was cut at its limit of tokens."""
     failure: Failure | None = None
     fault: str = ""
-    """Of a malformed answer: where it came from, and what it was."""
+    """For a malformed answer: its source and its content."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
 class Model(Protocol):
-    """Whoever answers."""
+    """A source of answers."""
 
     @property
     def clean(self) -> Callable[[str], str]:
-        """Takes out of a text what would end a message of this model's chat template."""
+        """Return a function that removes from a text all that would end a message of this model's chat template."""
         ...
 
     async def check(self) -> None:
-        """Raise a sentence where it cannot answer at all, before anything expensive begins."""
+        """Raise an error if the model cannot answer at all, before anything expensive begins."""
         ...
 
     async def answer(self, question: Question) -> Answer:
         """Answer one question.
 
         Raises:
-            EndpointError: it does not answer; the run can go on later.
-            ConfigError: it refuses to.
+            EndpointError: the model does not answer; the run can be continued later.
+            ConfigError: the model refuses the request.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         ...

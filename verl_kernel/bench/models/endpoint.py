@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model behind an OpenAI-compatible endpoint (`POST <base_url>/chat/completions`).
 
-The client is `openai`'s, with its own retries and back-off for limits of rate, failing servers and lost connections.
-A body is read in pieces and read by our own rules, because neither its size nor its form can be relied on.
+The client is `openai`'s, with its retries and back-off for rate limits, failing servers and lost connections. A body is
+read in pieces and parsed by our own rules, because neither its size nor its form can be trusted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from verl_kernel.errors import ConfigError, EndpointError, EnvironmentNotReady
 _CHECK_S, _REASKED = 10.0, 2
 _LIST_BYTES = 1 << 22
 _GREETING, _GREETING_TOKENS = ({"role": "user", "content": "Say yes."},), 16
-"""Asked where no list of models comes; some endpoints allow no lower limit."""
+"""Token limit of the test question that is asked if no list of models arrives; some endpoints allow no lower one."""
 _BYTES_PER_TOKEN, _ENVELOPE = 64, 1 << 16
-"""A token of JSON text takes far fewer."""
+"""Bytes allowed for each token of a body; a token of JSON text takes far fewer."""
 _OVERFLOW = re.compile(
     r"context.{0,20}(length|window|size)|maximum.{0,20}length|(prompt|input).{0,30}too long", re.I | re.S
 )
@@ -33,22 +33,22 @@ _CHAT_TOKEN = re.compile(r"<(?=\|[^|<>\n]{1,40}\|>)")
 
 
 def split_chat_tokens(text: str) -> str:
-    """A text without `<|name|>`, the form of most chat templates' tokens: a space parts its first two characters."""
+    """Break up every `<|name|>`, the form of most chat templates' tokens, by a space after its first character."""
     return _CHAT_TOKEN.sub("< ", text)
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How an endpoint is asked."""
+    """The sampling settings of an endpoint."""
 
     temperature: float = 1.0
     top_p: float = 1.0
     max_tokens: int = 8192
-    """Of one answer."""
+    """Limit of tokens of one answer."""
     timeout_s: float = 600.0
-    """For one answer, from the request to its last byte."""
+    """Seconds for one answer, from the request to its last byte."""
     retries: int = 6
-    """After the first attempt; the pauses between them grow to eight seconds."""
+    """Retries after the first attempt; the pauses between them grow to eight seconds."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further keys of the request's body."""
 
@@ -58,11 +58,11 @@ class Endpoint:
 
     Args:
         base_url: as in `http://127.0.0.1:8000/v1`.
-        model: its name there.
-        key: sent as the bearer's token.
-        sampling: how it is asked.
+        model: the model's name at the endpoint.
+        key: sent as the bearer token.
+        sampling: the sampling settings.
         clean: see `Model`.
-        own: whether it is a server of ours, which no proxy stands before.
+        own: whether it is a server that we started, which is reached without a proxy.
 
     Raises:
         EnvironmentNotReady: the package openai is missing.
@@ -85,11 +85,11 @@ class Endpoint:
         self._limit_key, self._has_answered = "max_tokens", False
 
     async def check(self) -> None:
-        """Ask for the list of models, which costs nothing, and where none comes for a few words.
+        """Ask for the list of models, which costs nothing; if none arrives, ask for a few words.
 
         Raises:
             ConfigError: the key is refused.
-            EndpointError: nobody answers, or somebody who knows no chat.
+            EndpointError: nothing answers, or the server does not support chat.
         """
         quick = self._client.with_options(timeout=_CHECK_S, max_retries=min(1, self._sampling.retries))
         try:
@@ -119,7 +119,7 @@ class Endpoint:
         await self._client.close()
 
     async def _greet(self) -> None:
-        """Raise an EndpointError where a chat brings no completion; other failures are left to the first question."""
+        """Raise an EndpointError if a chat brings no completion; other failures are left to the first question."""
         try:
             body = await self._body(_GREETING, 0, _GREETING_TOKENS)
         except (self._openai.OpenAIError, self._httpx.HTTPError):
@@ -155,12 +155,12 @@ class Endpoint:
         return Answer(failure="too_long", is_cut=True) if body is None else parse_reply(body)
 
     def _is_late(self, exc: Exception) -> bool:
-        """Whether an answer took too long, rather than a connection."""
+        """Whether an answer took too long, as opposed to a failed connection."""
         late = (self._openai.APITimeoutError, self._httpx.TimeoutException, asyncio.TimeoutError)
         return isinstance(exc, late) and not isinstance(exc.__cause__ or exc, self._httpx.ConnectTimeout)
 
     async def _body(self, messages: Sequence[Message], seed: int, max_tokens: int) -> bytes | None:
-        """The answer's bytes; None where they do not end."""
+        """Return the answer's bytes; None if they exceed the limit."""
         sampling, ask = self._sampling, self._client.chat.completions.with_streaming_response.create
         async with ask(
             model=self._model, messages=[dict(message) for message in messages], seed=seed,
@@ -170,14 +170,14 @@ class Endpoint:
             return await _read(response, max_tokens * _BYTES_PER_TOKEN + _ENVELOPE)
 
     async def _without(self, exc: Any, question: Question) -> Answer:
-        """What follows from a request that the endpoint does not understand."""
+        """Return the answer, or raise the error, for a request that the endpoint does not understand."""
         said = _said(exc)
         if _OVERFLOW.search(said) or getattr(exc, "code", None) == "context_length_exceeded":
             return Answer(failure="context_overflow")
         if "max_completion_tokens" in said and self._limit_key == "max_tokens":
             self._limit_key = "max_completion_tokens"
             return await self._asked(question)
-        if self._has_answered or question.turn > 1:  # what it refuses is this conversation, a model's words in it
+        if self._has_answered or question.turn > 1:  # it refuses this conversation, perhaps for the model's words
             return Answer(failure="malformed", fault=f"a refusal of the request ({said})")
         raise ConfigError(f"{self._url} refuses the request ({said}): change the option that it names") from exc
 
@@ -193,7 +193,7 @@ class Endpoint:
 
 
 async def _lists_models(client: Any) -> bool:
-    """Whether what should be a list of models is one."""
+    """Whether the reply to a request for the list of models is such a list."""
     async with client.models.with_streaming_response.list() as response:
         body = await _read(response, _LIST_BYTES)
     try:
@@ -204,7 +204,7 @@ async def _lists_models(client: Any) -> bool:
 
 
 async def _read(response: Any, most: int) -> bytes | None:
-    """The bytes of a body; None where there are more than `most`."""
+    """Return the bytes of a body; None if there are more than `most`."""
     body = bytearray()
     async for part in response.iter_bytes():
         body += part
@@ -214,7 +214,7 @@ async def _read(response: Any, most: int) -> bytes | None:
 
 
 def require_client() -> ModuleType:
-    """The client's package, or an EnvironmentNotReady."""
+    """Return the client's package, or raise EnvironmentNotReady."""
     try:
         import openai
     except ImportError as exc:

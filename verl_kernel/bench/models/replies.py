@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The body of a chat completion, read without trust: what is not there or of another type counts as missing."""
+"""Parses the body of a chat completion without trust: a value that is absent or of another type counts as missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUOTED = 60
 
 
 def parse_reply(body: bytes) -> Answer:
-    """The answer that a body holds; `malformed` where it holds none, with what it holds instead."""
+    """Return the answer that a body holds; if it holds none, a `malformed` one that quotes the body."""
     try:
         reply = json.loads(body)
     except (ValueError, RecursionError):
@@ -29,7 +29,7 @@ def parse_reply(body: bytes) -> Answer:
     is_text = isinstance(text, str) and bool(text)
     failure: Failure | None = None if is_text else "too_long" if is_cut else "malformed"
     return Answer(
-        # JSON may hold half of a surrogate pair, which no file of text can.
+        # JSON may hold half of a surrogate pair, which a UTF-8 file cannot.
         text=str(text).encode(errors="replace").decode() if is_text else "",
         is_cut=is_cut,
         failure=failure,
@@ -40,7 +40,7 @@ def parse_reply(body: bytes) -> Answer:
 
 
 def no_endpoint(answer: Answer, questions: int) -> EndpointError:
-    """The error of an endpoint all of whose answers are malformed; `answer` is the last of them."""
+    """Return the error for an endpoint all of whose answers are malformed; `answer` is the last of them."""
     return EndpointError(
         f"{answer.fault} and no chat completion to {questions} question{'s' * (questions > 1)}: see that --base-url "
         "names an OpenAI-compatible endpoint (its path ends in /v1 as a rule), and that the server's chat template and "

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that somebody has saved, in place of a model: one answer each.
+"""Answers from saved kernel files instead of a model: one answer for each file.
 
 A file is `level_<L>_problem_<P>_sample_<S>_kernel.py`, as KernelBench's runs write them, or `<task_id>.py` and
-`<task_id>_<n>.py`. A task without a file counts as failed, as in published scores: the run's list of tasks names it.
+`<task_id>_<n>.py`. A task without a file counts as failed, as in published scores: the run's list of tasks includes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Found = dict[str, dict[int, Path]]
 
 
 def find_kernels(folder: Path, suite: Suite) -> tuple[Found, list[Path]]:
-    """The kernels of a folder for the tasks of a suite, and files that belong to none of them.
+    """Return the kernels of a folder for the tasks of a suite, and the files that belong to no task.
 
     Raises:
         DataError: the folder holds no kernel for the suite, or two files are the same sample of a task.
@@ -51,7 +51,7 @@ def find_kernels(folder: Path, suite: Suite) -> tuple[Found, list[Path]]:
 
 
 def refuse_no_folder(folder: Path) -> None:
-    """Raise a DataError where there is no folder."""
+    """Raise a DataError if there is no folder."""
     if not folder.is_dir():
         raise DataError(
             f"--kernels is {folder}, which is no folder: name one with kernels, as level_1_problem_3_sample_0_kernel.py"
@@ -59,7 +59,7 @@ def refuse_no_folder(folder: Path) -> None:
 
 
 def _place(stem: str, names: set[str]) -> tuple[str, int] | None:
-    """Task and sample that a file's name says."""
+    """Return task and sample from a file's name; None if it names no task."""
     if stem in names:
         return stem, 0
     match = _RUNS.fullmatch(stem) or _NUMBERED.fullmatch(stem)
@@ -67,7 +67,7 @@ def _place(stem: str, names: set[str]) -> tuple[str, int] | None:
 
 
 class SavedKernels:
-    """Answers with the files of a folder."""
+    """Answers with the files of a folder, one for each sample."""
 
     clean: Callable[[str], str] = str
 
@@ -75,10 +75,10 @@ class SavedKernels:
         self._found = found
 
     async def check(self) -> None:
-        """Nothing can be wrong: files are read when their turn comes."""
+        """Do nothing: files are read when they are asked for."""
 
     async def answer(self, question: Question) -> Answer:
-        """The program of a file; a verdict where no Python could read it."""
+        """Return the program of a file, or a verdict if Python could not read it."""
         task_id = question.item.task.task_id
         try:
             return Answer(code=read_source(self._found[task_id][question.sample]))
@@ -91,4 +91,4 @@ class SavedKernels:
             return Answer(verdict=verdict)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

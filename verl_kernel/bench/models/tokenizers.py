@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tokenizer of a model in a folder adds to a request, so that turns end as they do in training."""
+"""Request settings from a model's tokenizer, so that turns end as they do in training."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from verl_kernel.errors import ConfigError
 
 
 def read_tokenizer(folder: Path) -> tuple[Callable[[str], str], dict[str, Any]]:
-    """What takes special tokens out of feedback, and further keys of each request to vLLM.
+    """Return a function that removes special tokens from feedback, and further keys for each request to vLLM.
 
-    The keys end a turn where the chat template does, and take no default of sampling from the model's files.
+    The keys end a turn where the chat template does, and turn off the sampling defaults of the model's files.
 
     Raises:
         ConfigError: the folder holds no tokenizer with a chat template that ends turns.

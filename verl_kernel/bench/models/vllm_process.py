@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's OpenAI server, in a process that ends with whoever started it.
+"""Runs vLLM's OpenAI server in a process that ends together with the process that started it.
 
-Run as `python -m verl_kernel.bench.models.vllm_process <fd> <arguments of vllm serve>` in a process group of its own.
-The descriptor is a pipe that its owner never writes to: end of file means that the owner is gone, however that came
-about, and the whole group is killed.
+Run as `python -m verl_kernel.bench.models.vllm_process <fd> <arguments of vllm serve>` in a separate process group.
+The descriptor is a pipe to which the owner never writes: end of file means that the owner has ended, for any reason,
+and then the whole group is killed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ patch_vllm_version()
 
 
 def main() -> None:
-    """Serve until the owner is gone."""
+    """Serve until the owner has ended."""
     fd = int(sys.argv[1])
     os.set_inheritable(fd, False)
     threading.Thread(target=_end_with_owner, args=(fd,), daemon=True).start()
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def _end_with_owner(fd: int) -> None:
-    os.read(fd, 1)
+    os.read(fd, 1)  # returns only at end of file, when the owner has ended
     os.killpg(0, signal.SIGKILL)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A vLLM server that this process starts, waits for and ends."""
+"""A vLLM server that this process starts, waits for and stops."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class VllmServer:
     """Serves a model's folder on a free port of this machine; use it as a context manager.
 
     Args:
-        folder: as `from_pretrained` reads it.
-        log: file for what the server says.
-        arguments: further ones of `vllm serve`; they win over ours.
-        start_s: seconds until it must answer.
+        folder: folder of the model, as `from_pretrained` reads it.
+        log: file for the server's output.
+        arguments: further arguments of `vllm serve`; they override ours.
+        start_s: seconds within which the server must answer.
 
     Raises:
         EnvironmentNotReady: vLLM is not installed.
@@ -47,7 +47,7 @@ class VllmServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._lifeline = -1
         self.base_url = ""
-        """Known once it runs."""
+        """Known once the server runs."""
 
     def __enter__(self) -> VllmServer:
         try:
@@ -63,13 +63,13 @@ class VllmServer:
 
     @property
     def ended(self) -> str | None:
-        """Why there is no server any more, in a sentence; None while there is one."""
+        """Return why the server has ended, in a sentence; None while it runs."""
         if self._process is None or not self._has_ended():
             return None
         return f"vLLM's server of {self._folder} has ended; its last lines in {self._log}: {self._last_lines()}"
 
     def close(self) -> None:
-        """End the server and all that it has started."""
+        """Stop the server and all processes that it has started."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -78,13 +78,14 @@ class VllmServer:
         end = time.monotonic() + _GRACE_S
         while not _is_zombie(process.pid) and time.monotonic() < end:
             time.sleep(0.05)
-        with suppress(ProcessLookupError):  # before it is waited for: until then nobody else can have its number
+        with suppress(ProcessLookupError):  # before waiting for it: until then no other process can get its id
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         os.close(self._lifeline)
 
     def _start(self) -> None:
         port = _free_port()
+        # Never written to: end of file tells the server that this process has ended.
         theirs, self._lifeline = os.pipe()
         command = [sys.executable, "-m", "verl_kernel.bench.models.vllm_process", str(theirs), str(self._folder)]
         command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", self.model]
@@ -128,7 +129,7 @@ class VllmServer:
 
 
 def refuse_no_model(folder: Path) -> None:
-    """Look at what can be known without a start.
+    """Check everything that can be checked without a start.
 
     Raises:
         ConfigError: the folder holds no model.
@@ -151,7 +152,7 @@ def is_cpu_build() -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether a child of ours has ended; it stays to be waited for."""
+    """Whether a child process has ended but was not yet waited for."""
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 

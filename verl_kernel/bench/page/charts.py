@@ -15,7 +15,7 @@ _MOST_MARKS = 9
 
 
 def charts(scores: Scores) -> list[Chart]:
-    """Correct answers and fast@1.2 over turns, and fast@1.2 over tokens where they are known; none of a single turn."""
+    """Return correct answers and fast@1.2 over turns, and fast@1.2 over tokens if known; none for a single turn."""
     if len(scores.by_turn) < 2:
         return []
     turns = [float(number) for number in range(1, len(scores.by_turn) + 1)]
@@ -39,7 +39,7 @@ def _over_tokens(scores: Scores, figure: str, tokens: Sequence[float]) -> Chart:
 
 
 def _curves(scores: Scores, figure: str, xs: Sequence[float]) -> list[Curve]:
-    """The last turn's is dashed, for until the first turn, and often later, both are equal."""
+    """Return the last turn's curve, dashed, and the best turn's: both are equal at the first turn and often later."""
     last, best = ([views.view(view).values[figure] for views in scores.by_turn] for view in _VIEWS)
     return [
         Curve(_VIEWS[0], _points(_VIEWS[0], last, xs), "dashed", tone=1),

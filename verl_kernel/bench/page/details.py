@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page shows of a task when it is opened: every sample's turns, as JSON that a script turns into text."""
+"""The details of a task on the page: every sample's turns, as JSON that a script turns into text."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from verl_kernel.bench.records import BenchTurn
 from verl_kernel.env import EvalResult, Timing
 
 CODE_LIMIT = 40_000
-"""Characters of a source that the page shows."""
+"""Largest number of characters of a source on the page."""
 COMPLETION_LIMIT = 16_000
-"""Characters of an answer's text, in a run of few answers."""
+"""Largest number of characters of an answer's text, in a run with few answers."""
 COMPLETIONS_LIMIT = 32_000_000
 """Characters of all answers' texts together."""
 MESSAGE_LIMIT = 4_000
 _PROFILE = 8
-"""Kernels and ops of a profile that the page names."""
+"""Number of kernels and ops of a profile that the page names."""
 _FAILURES = {
     "no_code": "the answer holds no program",
     "too_long": "the answer was cut at the limit of tokens",
@@ -34,17 +34,17 @@ _FAILURES = {
 
 
 def completion_limit(answers: int) -> int:
-    """Characters that each of so many answers may have in a page."""
+    """Return how many characters of each text a page may hold if it shows this many answers."""
     return max(1_000, min(COMPLETION_LIMIT, COMPLETIONS_LIMIT // max(1, answers)))
 
 
 def task_details(row: TaskRow, limit: int, reference: str | None = None) -> dict[str, Any]:
-    """A task's samples, each with its turns in order.
+    """Return a task's samples, each with its turns in order.
 
     Args:
         row: the task.
-        limit: of a completion, in characters.
-        reference: text of its reference program, where it is known.
+        limit: largest length of a completion, in characters.
+        reference: text of the task's reference program, if it is known.
     """
     samples = groupby(row.answers, key=lambda one: one.sample)
     return {
@@ -78,7 +78,7 @@ def _turn(one: BenchTurn, limit: int) -> dict[str, Any]:
 
 
 def reason(one: BenchTurn) -> str:
-    """Why the answer is what it is, where more is known than its verdict."""
+    """Return why the answer has its verdict, where more is known than the verdict."""
     parts = [_FAILURES[one.failure]] if one.failure else []
     error = one.result.error
     if error is not None and one.failure != "no_code":
@@ -104,7 +104,7 @@ def _completion(one: BenchTurn, limit: int) -> dict[str, Any]:
 
 
 def _times(result: EvalResult) -> list[dict[str, Any]]:
-    """Median and spread of both sides, in milliseconds and as text; only what was timed."""
+    """Return median and spread of both sides, in milliseconds and as text; only of what was timed."""
     sides = (("reference", result.reference_ms), ("kernel", result.kernel_ms))
     simulated = result.timing_source == "simulated"
     return [_spread(name, timing, simulated) for name, timing in sides if timing is not None and _is_finite(timing)]
@@ -127,7 +127,7 @@ def _spread(name: str, timing: Timing, simulated: bool) -> dict[str, Any]:
 
 
 def _profile(result: EvalResult) -> list[dict[str, Any]]:
-    """Longest kernels and ops first, the rest in one; the candidate's own are marked."""
+    """Return the longest kernels and ops and the sum of the rest; the candidate's own kernels are marked."""
     spent = [(name, ms) for name, ms in result.top_kernels or () if known(ms) is not None and ms > 0]
     own = {launch.name for launch in result.launches or ()}
     shown = [(name[:200], ms, name in own) for name, ms in spent[:_PROFILE]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of one judged answer beside its verdict, by name; what is unknown is left out."""
+"""Facts of one judged answer in addition to its verdict, by name; unknown facts are left out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from verl_kernel.bench.records import BenchTurn
 from verl_kernel.env import EvalResult
 
 _MOST = 6
-"""Launches, kernels and ops that are named."""
+"""Number of launches, kernels and ops that are named."""
 Fact = tuple[str, str]
 
 
 def turn_facts(one: BenchTurn) -> list[Fact]:
-    """Name and text of each fact, in the order of display."""
+    """Return name and text of each fact, in the order of display."""
     return [("reward", f"{one.reward:.3g}"), *_verdict(one.result), *_work(one.result), *_cost(one)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data inside a page: compressed JSON in letters that no parser of HTML takes for markup."""
+"""Packs data into a page: compressed JSON in letters that no HTML parser takes for markup."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 
 def packed(data: Any) -> str:
-    """Gzip of the data's JSON, in base64: letters, digits, `+`, `/` and `=` only."""
+    """Return the data as gzipped JSON in base64: only letters, digits, `+`, `/` and `=`."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode("ascii"), mtime=0)).decode("ascii")
 
 
 def cut_middle(text: str, limit: int) -> tuple[str, int]:
-    """A text of at most `limit` characters with its middle left out, and how many characters those are."""
+    """Cut the middle out of a text so that `limit` characters remain; return the text and the number cut."""
     left_out = len(text) - limit
     if left_out <= 0:
         return text, 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bench as one HTML page: figures, curves, and every answer with its verdict.
 
-All that a model or an endpoint said is untrusted. What stands in the markup is escaped; what a script shows later
-travels as base64 and becomes text nodes. The page's policy (CSP) lets nothing load, and no script run but the page's
-own, which it names by hash.
+Everything that a model or an endpoint sent is untrusted. Text in the markup is escaped; text that a script shows later
+is stored as base64 and becomes text nodes. The page's policy (CSP) forbids all loading and all scripts except the
+page's own, which it names by hash.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def write_page(folder: Path) -> Path:
         The page's path.
 
     Raises:
-        DataError: the folder holds no run that can be read.
-        OSError: the page cannot be written; an older one is still there.
+        DataError: the folder holds no readable run.
+        OSError: the page cannot be written; an older one stays.
     """
     header, turns = read_run(folder)
     tasks = read_tasks(folder)
@@ -69,7 +69,7 @@ def write_page(folder: Path) -> Path:
 
 
 def _environment() -> Environment:
-    """The page's templates, with its own style and scripts."""
+    """Return the page's templates, with its style and scripts."""
     environment = page_environment("verl_kernel.bench.page", ["tasks.css"], _SCRIPTS)
     environment.globals |= {"verdicts": texts.VERDICTS}
     environment.filters |= {name: getattr(texts, name) for name in ("factor", "percent", "milliseconds")}
@@ -77,13 +77,13 @@ def _environment() -> Environment:
 
 
 def _known(rows: list[TaskRow], turns: list[BenchTurn]) -> dict[str, bool]:
-    """Which columns say something; on a simulated clock every speedup is sure."""
+    """Return which columns hold information; on a simulated clock every speedup is sure."""
     known = {key: any(getattr(row, key) is not None for row in rows) for key in ("level", "family", "roofline")}
     return known | {"sure": any(one.result.timing_source == "cuda_event" for one in turns)}
 
 
 def _choices(rows: list[TaskRow]) -> dict[str, list[str]]:
-    """What the filters offer: values that occur."""
+    """Return the choices of the filters: the values that occur."""
     statuses = {status for row in rows for status in (*row.counts, row.status)}
     return {
         "statuses": [value for key in texts.VERDICTS if (value := getattr(key, "value", key)) in statuses],

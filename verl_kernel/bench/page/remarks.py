@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which lines of a kernel a verdict speaks about, and what it says there.
+"""Finds the lines of a kernel that a verdict mentions, and its remarks on them.
 
 The gym names lines as numbers in memory findings, as `line 7, in kernel f: ...` at the start of a message, and as
-`line 7, in f: text` for each frame of a traceback. Python writes `(kernel.py, line 7)` behind an error of syntax, and
-Triton's compiler `at 3:8:` before its own, counted from the kernel's `def`. A message may be what the candidate
-raised: a remark is a claim, and plain text.
+`line 7, in f: text` for each frame of a traceback. Python writes `(kernel.py, line 7)` after a syntax error, and
+Triton's compiler writes `at 3:8:` before its errors, counted from the kernel's `def`. The candidate itself may have
+raised the message, so a remark is an unverified claim and is shown as plain text.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _NEWLINE = re.compile(r"\r\n|\r|\n")
 
 @dataclass(frozen=True)
 class Remark:
-    """What a verdict says about a line."""
+    """A verdict's remark on a line."""
 
     line: int
-    """From 1, in the candidate's file."""
+    """Line number in the candidate's file, from 1."""
     kind: Kind
-    """`memory`: a finding of the memory checks; `error`: where it failed; `caller`: on the way there; `note`."""
+    """`memory`: a finding of the memory checks; `error`: the failing line; `caller`: a line that led to it; `note`."""
     text: str
 
 
 def source_lines(code: str) -> list[str]:
-    """The lines of a source as Python counts them, without empty ones at its end."""
+    """Return the lines of a source as Python counts them, without empty lines at its end."""
     return _NEWLINE.split(code.rstrip("\r\n"))
 
 
 def remarks(result: EvalResult, code: str) -> list[Remark]:
-    """What the verdict says about lines of the source, by line; nothing twice. The end of the file is its last line."""
+    """Return a verdict's remarks on lines of the source, sorted and without repetition; never beyond the last line."""
     found = [*_memory(result), *_error(result.error, code), *_true_size(result)]
     last, end = len(source_lines(code)), len(_NEWLINE.split(code)) + 1
     placed = [Remark(min(one.line, last), one.kind, one.text) for one in found if 1 <= one.line <= end]
@@ -71,7 +71,7 @@ def _error(error: EvalError | None, code: str) -> Iterator[Remark]:
 
 
 def _named(message: str, code: str) -> tuple[int | None, str]:
-    """The line that a message names, and the rest of it."""
+    """Return the line that a message names, and the rest of the message."""
     if match := _PLACE.match(message):
         return int(match[1]), message[match.end() :]
     if match := _SYNTAX.search(message):
@@ -82,7 +82,7 @@ def _named(message: str, code: str) -> tuple[int | None, str]:
 
 
 def _in_kernel(offset: int, message: str, code: str) -> int | None:
-    """The line in the file of a line in the kernel that a message quotes; None where two have its name."""
+    """Convert a line within a kernel to a line of the file; None if two kernels have its name."""
     quoted = _DEFINED.search(message)
     if quoted is None:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ran: the header of a bench as a list of facts."""
+"""The header of a bench as a list of facts for the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTEXTS = {
 
 
 def run_facts(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn]) -> dict[str, str]:
-    """Facts by name, in the order of display."""
+    """Return facts by name, in the order of display."""
     facts = {
         "model": f"{header.model}, {_SOURCES[header.source]}",
         "suite": f"{header.suite}, {header.tasks:,} tasks (text hash {header.suite_hash[:12]})",
@@ -41,7 +41,7 @@ def run_facts(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn]) -> 
 
 
 def _device(header: RunHeader, turns: Sequence[BenchTurn]) -> str:
-    """The device asked for, and the GPUs that verdicts name."""
+    """Return the requested device, and the GPUs that verdicts name."""
     words = {"gpu_name": "{}", "gpu_profile": "clock of a simulated {}"}
     named = {words[key].format(one.result.env[key]) for one in turns for key in words if one.result.env.get(key)}
     return ", ".join([header.device, *sorted(named)])

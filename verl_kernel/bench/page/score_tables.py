@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a run as rows of text: a few large ones, all of them by view, and by level and family."""
+"""The figures of a run as rows of text: a few headlines, all figures by view, and figures by level and family."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class ScoreTable:
 
 
 def headlines(scores: Scores) -> list[ScoreRow]:
-    """The figures that people quote; `meaning` names the view."""
+    """Return the figures that people quote; `meaning` names the view."""
     return [ScoreRow(name, view, (_cell(scores.overall.view(view), name),)) for name, view in _HEADLINES]
 
 
 def all_figures(scores: Scores) -> list[ScoreRow]:
-    """Every figure that is known of some view, with a cell for each of `VIEWS`."""
+    """Return every figure that is known in some view, with a cell for each of `VIEWS`."""
     views = [scores.overall.view(view) for view in VIEWS]
     rows = [
         ScoreRow(name, figure.meaning, tuple(_cell(one, name) for one in views)) for name, figure in FIGURES.items()
@@ -56,7 +56,7 @@ def all_figures(scores: Scores) -> list[ScoreRow]:
 
 
 def by_group(scores: Scores) -> list[ScoreTable]:
-    """Best of history by level, by family and by turn, and until each turn, where the run has several."""
+    """Return the best of history by level, family and turn; by turn only where the run has several turns."""
     tables = [_table("level", scores.by_level), _table("family", scores.by_family)]
     if len(scores.by_turn) > 1:
         tables.append(_table("turn", {str(number): views for number, views in enumerate(scores.by_turn, 1)}))
@@ -64,7 +64,7 @@ def by_group(scores: Scores) -> list[ScoreTable]:
 
 
 def pass_at_k(scores: Scores) -> ScoreTable:
-    """pass@k of single samples' best answers, by criterion; no rows where there is one sample."""
+    """Return pass@k of single samples' best answers, by criterion; without rows if there is only one sample."""
     found = [one for one in scores.passes if one.view == "best of history"]
     ks = tuple(sorted({one.k for one in found}))
     cells: dict[str, dict[int, Cell]] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the table of tasks: of each task what its best answer is and how the others ended."""
+"""The rows of the table of tasks: each task's best answer, and how its other answers ended."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from verl_kernel.figures.views import MISSING
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One task."""
+    """One task's row."""
 
     task: str
     level: int | None
     family: str | None
     status: str
-    """Of the best answer."""
+    """Status of the best answer."""
     counts: dict[str, int]
     """Answers by status, most frequent first."""
     right: int
-    """Samples with a correct answer in any turn."""
+    """Number of samples with a correct answer in any turn."""
     samples: int
     speedup: float | None
-    """Of the best answer."""
+    """Speedup of the best answer."""
     sure: float | None
-    """The highest speedup that is beyond noise."""
+    """Highest speedup that is beyond noise."""
     first_right: int | None
-    """Turn at which the first sample had a correct answer."""
+    """Earliest turn at which a sample had a correct answer."""
     kernel_ms: float | None
     reference_ms: float | None
     coverage: float | None
-    """Share of the best answer's device time that its own kernels take."""
+    """Share of the best answer's device time that is spent in its own kernels."""
     roofline: float | None
     answers: tuple[BenchTurn, ...]
-    """By sample and turn."""
+    """The answers, sorted by sample and turn."""
     chosen: tuple[int, int] | None
     """Sample and turn of the best answer."""
 
 
 def task_rows(asked: Asked, turns: Sequence[BenchTurn]) -> list[TaskRow]:
-    """A row for each task that was asked for, in the suite's order."""
+    """Return a row for each task that was asked for, in the suite's order."""
     answers: defaultdict[str, list[BenchTurn]] = defaultdict(list)
     for one in turns:
         answers[one.task_id].append(one)
@@ -75,5 +75,5 @@ def _row(task: AskedTask, samples: int, turns: list[BenchTurn]) -> TaskRow:
 
 
 def _reference_ms(turns: Sequence[BenchTurn]) -> float | None:
-    """The reference's time beside any answer."""
+    """Return the reference's time as any answer reports it."""
     return next((one.result.reference_ms.median for one in turns if one.result.reference_ms is not None), None)

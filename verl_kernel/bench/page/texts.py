@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures as a reader sees them. Unknown is a dash, never 0."""
+"""Formats figures for readers. An unknown value is a dash, never 0."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ VERDICTS = {
     EvalStatus.INFRA_ERROR: ("lost", "not judged: the gym failed"),
     MISSING: ("lost", "no answer"),
 }
-"""By status: the colour it has, and what it means."""
+"""For each status, its colour and its meaning."""
 
 
 def known(value: float | None) -> float | None:
-    """The value where it is a finite number."""
+    """Return the value if it is a finite number, else None."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def factor(value: float | None) -> str:
-    """A speedup."""
+    """Format a speedup."""
     value = known(value)
     return UNKNOWN if value is None else f"{value:.2f}x"
 
 
 def percent(value: float | None) -> str:
-    """A share."""
+    """Format a share."""
     value = known(value)
     return UNKNOWN if value is None else f"{value:.0%}"
 
 
 def milliseconds(value: float | None) -> str:
-    """A time in the unit that suits it."""
+    """Format a time in a suitable unit."""
     value = known(value)
     if value is None:
         return UNKNOWN
@@ -58,7 +58,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def estimate(found: Estimate, is_factor: bool) -> tuple[str, str]:
-    """A figure and its interval, both as text; the interval is empty where there is none."""
+    """Format a figure and its interval; the interval is empty if there is none."""
     text = factor if is_factor else percent
     if found.low is None or found.high is None:
         return text(found.value), ""

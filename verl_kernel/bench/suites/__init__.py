@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The suites that a bench knows, by the word on the command line."""
+"""The suites of a bench, by their names on the command line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Suite", "SuiteItem", "load_suite"]
 
 
 def load_suite(name: str, levels: Collection[int] = ()) -> Suite:
-    """The suite called `cpu`, `kernelbench:PATH`, `FILE.parquet` or `FOLDER`.
+    """Return the suite called `cpu`, `kernelbench:PATH`, `FILE.parquet` or `FOLDER`.
 
     Args:
-        name: which.
-        levels: of KernelBench's problems; all where none is named.
+        name: name of the suite.
+        levels: levels of KernelBench's problems; all if none is named.
 
     Raises:
-        DataError: it is not there, or a task of it is damaged; names the file.
+        DataError: the suite does not exist, or one of its tasks is damaged; the message names the file.
         ConfigError: levels are given for another suite.
     """
     kind, colon, path = name.partition(":")
@@ -45,5 +45,5 @@ def load_suite(name: str, levels: Collection[int] = ()) -> Suite:
 def _is_there(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # a name that is too long, a folder that may not be looked into
+    except OSError:  # the name is too long, or the folder may not be read
         return False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suite `cpu`: the validation tasks of the quickstart with seed 0, with the prompts that its model knows.
+"""Suite `cpu`: the validation tasks of the quickstart with seed 0, with prompts in the form that its model has learnt.
 
-The quickstart's training tasks are drawn first and left out, so a model that was trained on these has seen none of the
-suite, and neither has the cold start, whose conversations avoid both. Drawn here from the generator itself: the
-package that makes the quickstart's files needs torch and transformers, a suite does not.
+The quickstart's training tasks are drawn first and left out, so a model that was trained on these has seen no task of
+the suite, nor has its cold start, whose conversations avoid both. The tasks are drawn here by the generator: the
+package that writes the quickstart's files needs torch and transformers, but a suite does not.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from verl_kernel.quickstart.corpus import FEEDBACK_CHARS, task_messages
 from verl_kernel.quickstart.tasks import Program, draw_distinct
 
 SEED, TRAINING_TASKS, TASKS = 0, 256, 32
-"""Those of `quickstart.options.Quickstart`."""
+"""Defaults of `quickstart.options.Quickstart`."""
 MAX_TOKENS = 200
-"""Enough: the answers of its cold start have some 120 tokens at most."""
+"""Large enough: the answers of its cold start have at most about 120 tokens."""
 
 
 def cpu_suite() -> Suite:
-    """The suite."""
+    """Return the suite."""
     rng = Random(SEED)
     taken: set[str] = set()
     draw_distinct(TRAINING_TASKS, rng, taken)

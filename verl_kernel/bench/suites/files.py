@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suites from files: KernelBench, a data set of ours, a folder of reference programs."""
+"""Suites from files: KernelBench, a data set in this package's form, or a folder of reference programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GENERATED = "kernel_quickstart"
 
 
 def kernelbench_suite(path: Path, levels: Collection[int]) -> Suite:
-    """KernelBench's problems from a checkout or parquet, with a prompt of ours."""
+    """Return KernelBench's problems from a checkout or parquet files, with this package's prompt."""
     problems = read_kernelbench(path, levels)
     tasks = tuple(_stated(problem.task(), problem.level) for problem in problems)
     name = ",".join(map(str, sorted({problem.level for problem in problems})))
@@ -28,20 +28,20 @@ def kernelbench_suite(path: Path, levels: Collection[int]) -> Suite:
 
 
 def parquet_suite(path: Path) -> Suite:
-    """The rows of a data set, with their own prompts.
+    """Return the rows of a data set, with their own prompts.
 
     Raises:
-        DataError: a row lacks a prompt, a reference or a name; says which.
+        DataError: a row lacks a prompt, a reference or a name; the message says which.
     """
     check_rows(path)
     return Suite(path.stem, tuple(map(_row, read_rows(path))))
 
 
 def folder_suite(folder: Path) -> Suite:
-    """Reference programs, one a file, named after their files.
+    """Return the reference programs of a folder, one per file, named after their files.
 
     Raises:
-        DataError: there is none, or one does not parse; names the file.
+        DataError: there is no program, or one does not parse; the message names the file.
     """
     files = sorted(folder.glob("*.py"))
     if not files:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A suite: tasks in an order, each with the prompt that states it."""
+"""A suite: tasks in a fixed order, each with its prompt."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class SuiteItem:
-    """A task as a suite asks it."""
+    """A task with the prompt by which a suite asks it."""
 
     task: Task
     messages: tuple[Message, ...]
-    """What the model is told first: `{role, content}`."""
+    """The first messages to the model: `{role, content}`."""
     level: int | None = None
     family: str | None = None
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Tasks with names that differ.
+    """Tasks with distinct names.
 
     Raises:
-        DataError: there are none, or two have one name.
+        DataError: there are no tasks, or two have the same name.
     """
 
     name: str
     tasks: tuple[SuiteItem, ...]
     max_tokens: int = 8192
-    """Of an answer, where nobody says otherwise."""
+    """Default limit of tokens of an answer."""
     feedback_chars: int = 800
-    """Longest message about an answer, where nobody says otherwise."""
+    """Default length limit of the feedback on an answer."""
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -52,21 +52,21 @@ class Suite:
 
     @property
     def hash(self) -> str:
-        """SHA-256 over the hashes of the tasks' texts, in order."""
+        """Return SHA-256 over the hashes of the tasks' texts, in order."""
         return hashlib.sha256("".join(item.task.text_hash for item in self.tasks).encode()).hexdigest()
 
     @property
     def prompt_hash(self) -> str:
-        """SHA-256 over names and prompts, in order."""
+        """Return SHA-256 over names and prompts, in order."""
         said = [[item.task.task_id, list(item.messages)] for item in self.tasks]
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def first(self, count: int) -> Suite:
-        """The suite of the first `count` tasks."""
+        """Return the suite of the first `count` tasks."""
         if count < 1:
             raise ConfigError(f"--tasks is {count}; it must be at least 1")
         return replace(self, tasks=self.tasks[:count])
 
     def only(self, names: set[str]) -> Suite:
-        """The suite of the tasks with these names."""
+        """Return the suite of the tasks with these names."""
         return replace(self, tasks=tuple(item for item in self.tasks if item.task.task_id in names))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers to a task of the hard world: one kernel around some steps of the chain, and the ways in which models miss it.
+"""Answers to a task of the hard world: one kernel for some steps of the chain, and the typical mistakes of models.
 
-A kernel takes a row a program. All answers share the order of their lines, so a small model learns them once.
+Each program of a kernel takes one row. All answers share the order of their lines, so a small model learns them once.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ class Extent(str, Enum):
     FULL = "full"
     """All steps."""
     PARTIAL = "partial"
-    """More than half of the memory passes that a kernel can save."""
+    """The kernel saves more than half of the memory passes that a kernel can save."""
     LAZY = "lazy"
-    """Less, and torch does the rest."""
+    """The kernel saves less, and torch does the rest."""
     DECOY = "decoy"
-    """A kernel is launched and its result thrown away; torch does everything, by its shortest ops."""
+    """A kernel is launched and its result discarded; torch does everything, by its shortest ops."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each step of a program runs."""
+    """The place of each step of a program: in the kernel, or in torch before or after it."""
 
     before: Steps
     inside: Steps
@@ -45,12 +45,12 @@ class Layout:
 
     @property
     def saved(self) -> float:
-        """Memory passes that the kernel saves."""
+        """Return the memory passes that the kernel saves."""
         return sum(step.op.passes for step in self.inside) - _KERNEL_PASSES
 
     @property
     def extent(self) -> Extent:
-        """What the layout is called."""
+        """Return the extent of the layout."""
         if self.is_decoy:
             return Extent.DECOY
         if not self.before + self.after:
@@ -61,24 +61,24 @@ class Layout:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: a layout, the type that it gives its output, and what is wrong with it."""
+    """An answer: a layout, the type of its output, and its flaw."""
 
     program: Program
     layout: Layout
     dtype: str
     flaw: str = ""
-    """A key of `FLAWS`; empty for none."""
+    """A key of `FLAWS`; empty if the answer has no flaw."""
     flawed: str = ""
     """The source with its flaw."""
 
     @property
     def source(self) -> str:
-        """Source text."""
+        """Return the source text."""
         return self.flawed or render(self.program, self.layout, self.dtype)
 
     @property
     def outcome(self) -> str:
-        """The verdict that it is made for: `ok`, `decoy`, `form` (the type alone is wrong), or its flaw's."""
+        """Return the intended verdict: `ok`, `decoy`, `form` (only the type is wrong), or that of its flaw."""
         if self.flaw:
             return FLAWS[self.flaw][0]
         if self.dtype != self.program.dtype:
@@ -87,7 +87,7 @@ class Answer:
 
 
 def layouts(program: Program) -> list[Layout]:
-    """Every way to give a run of the chain's steps to a kernel that saves a pass; the first is the full one."""
+    """Return every way to give a run of the chain's steps to a kernel that saves a pass; the first is the full one."""
     steps, found = program.steps, [Layout((), program.steps)]
     for start in range(len(steps)):
         for end in range(start + 1, len(steps) + 1):
@@ -110,7 +110,7 @@ def render(program: Program, layout: Layout, dtype: str) -> str:
 
 
 def decoy(program: Program, dtype: str) -> Answer:
-    """Return the answer whose kernel does nothing that counts."""
+    """Return the answer whose kernel has no effect on the result."""
     return Answer(program, Layout((), (), program.steps, is_decoy=True), dtype)
 
 
@@ -170,7 +170,7 @@ def _launch(program: Program, layout: Layout, dtype: str) -> tuple[str, ...]:
     )
 
 
-# Flaws: each takes an answer and returns a source, or None where the flaw would change nothing.
+# Flaws: each function takes an answer and returns a source, or None if the flaw would change nothing.
 
 
 def _step_changed(answer: Answer, index: int, *steps: Step) -> str:
@@ -225,9 +225,9 @@ FLAWS: dict[str, tuple[str, Callable[[Answer, Random], str | None]]] = {
     "unmasked_load": ("outside", _edited("offs, mask=mask, other=0.0)", "offs)")),
     "unmasked_store": ("outside", _edited("offs, x, mask=mask)", "offs, x)")),
 }
-"""Flaw to the kind of verdict that it gets and the edit that makes it."""
+"""Maps a flaw to the kind of its verdict and to the edit that makes it."""
 
 
 def other(dtype: str) -> str:
-    """The other type that an output can have."""
+    """Return the other type that an output can have."""
     return next(name for name in DTYPES if name != dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table that says which answers the hard world's conversations hold (`cpu_hard_mix.yaml`)."""
+"""The table of answers in the hard world's conversations (`cpu_hard_mix.yaml`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOVES = {
     "full": ("same",),
     "decoy": ("honest", "same"),
 }
-"""What may follow which first answer, besides a fresh one."""
+"""Kinds of second answers that may follow each kind of first answer, in addition to a fresh one."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,17 @@ class Mix:
     """
 
     faultless: Mapping[int, float]
-    """Of first answers, by level."""
+    """Shares of first answers, by level."""
     extent: Mapping[str, float]
-    """Of kernels, by how much of the chain they do."""
+    """Shares of kernels, by the extent of the chain they compute."""
     decoy: float
-    """Of faultless first answers."""
+    """Share of first answers without a flaw."""
     after: Mapping[str, Mapping[str, float]]
-    """Of second answers, by what the first was."""
+    """Shares of second answers, by the kind of the first."""
     single_turn: float
-    """Of conversations that end after the first answer."""
+    """Share of conversations that end after the first answer."""
     unsaid: float
-    """Of conversations whose second prompt says nothing of the first answer."""
+    """Share of conversations whose second prompt does not mention the first answer."""
 
     def __post_init__(self) -> None:
         _check_keys("faultless", self.faultless, LEVELS)
@@ -65,7 +65,7 @@ def read_mix(path: Path = DEFAULT) -> Mix:
     """Read a table.
 
     Raises:
-        ConfigError: the file cannot be read, or does not hold what `Mix` asks for; names file, key and remedy.
+        ConfigError: the file cannot be read, or does not fit `Mix`; the message names file, key and remedy.
     """
     node = read_yaml(path, f"write a table of answers like {DEFAULT.name} of verl_kernel/config")
     try:

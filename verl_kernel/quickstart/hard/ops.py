@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations of the hard world's tasks: how its references write them, how a kernel does, and torch's shorter ways.
+"""Operations of the hard world's tasks, as references and as kernels write them, and torch's shorter forms.
 
 References write an operation out in torch's small ops, each of which moves the tensor through memory once more. Torch
 often has one op for the same: an answer that calls it is fast without a kernel. Lines work on `x` and take at most one
@@ -20,17 +20,17 @@ class Op:
     triton: tuple[str, ...]
     """Lines of a kernel."""
     passes: float
-    """How often the reference's lines move the tensor through memory, reads and writes added."""
+    """Memory passes of the reference's lines: reads plus writes of the tensor."""
     builtin: str = ""
-    """One torch op for all of it; empty where the reference's line is one already."""
+    """One torch op that replaces all of it; empty if the reference's line already is one op."""
     invented: str = ""
     """A call of a Triton function that does not exist, as a model might imagine it."""
     mistake: str = ""
-    """Name of an operation easily confused with this one."""
+    """Name of an operation that is easily confused with this one."""
     neutral: str = ""
     """Value of the padding that leaves a row's result alone; empty for operations on single elements."""
     reduces: bool = False
-    """Whether it leaves one value a row."""
+    """Whether it leaves one value per row."""
 
 
 def _map(torch: str, triton: str, passes: float, invented: str, mistake: str, builtin: str = "") -> Op:
@@ -106,22 +106,22 @@ class Step:
 
     @property
     def op(self) -> Op:
-        """The operation."""
+        """Return the operation."""
         return OPS[self.name]
 
     @property
     def torch(self) -> tuple[str, ...]:
-        """The reference's lines."""
+        """Return the reference's lines."""
         return self._filled(self.op.torch)
 
     @property
     def builtin(self) -> tuple[str, ...]:
-        """Torch's shortest lines."""
+        """Return torch's shortest lines."""
         return self._filled((f"x = {self.op.builtin}",)) if self.op.builtin else self.torch
 
     @property
     def triton(self) -> tuple[str, ...]:
-        """A kernel's lines."""
+        """Return a kernel's lines."""
         return self._filled((f"x = {self.op.invented}",) if self.is_invented else self.op.triton)
 
     def _filled(self, lines: tuple[str, ...]) -> tuple[str, ...]:

@@ -30,12 +30,12 @@ def task_messages(program: Program) -> list[Message]:
 
 
 def answer_text(answer: Answer) -> str:
-    """Return an answer: a line that says what it does and gives, and the program in a fenced block."""
+    """Return an answer: a line that describes its program and output, and the program in a fenced block."""
     return f"{_PROSE[answer.layout.extent]} It returns {answer.dtype}.\n```python\n{answer.source}```"
 
 
 def first_answer(program: Program, mix: Mix, rng: Random) -> Answer:
-    """Draw a first answer: a layout, a guess at the type, perhaps a slip."""
+    """Draw a first answer: a layout, a guess of the output's type, perhaps a flaw."""
     faultless = rng.random() < mix.faultless[program.level]
     if faultless and rng.random() < mix.decoy:
         return decoy(program, rng.choice(DTYPES))
@@ -47,7 +47,7 @@ def first_answer(program: Program, mix: Mix, rng: Random) -> Answer:
 
 
 def second_answer(first: Answer, mix: Mix, rng: Random) -> Answer:
-    """Draw the answer that follows another and the feedback on it."""
+    """Draw the answer that follows a first answer and the feedback on it."""
     state = {"ok": first.layout.extent.value, "decoy": "decoy", "form": "wrong_type"}.get(first.outcome, "error")
     moves = mix.after[state]
     fresh = max(0.0, 1 - sum(moves.values()))
@@ -88,7 +88,7 @@ def draw_corpus(count: int, mix: Mix, rng: Random, held_out: set[str]) -> list[l
 
 
 def _honest(program: Program, mix: Mix, dtype: str, rng: Random) -> Answer:
-    """Draw a layout by how much it does, among the kinds that the task has."""
+    """Draw a layout by its extent, among the extents that the task has."""
     found: dict[str, list[Answer]] = {}
     for layout in layouts(program):
         found.setdefault(layout.extent.value, []).append(Answer(program, layout, dtype))

@@ -2,8 +2,8 @@
 """Tasks of the hard world: references at sizes that only a GPU would run whole, in eight families and five levels.
 
 A program is a heavy operation that stays in torch (in four of the families), and a chain of steps around it that one
-kernel can do. What the prompt shows is the class alone: the sizes and the type of the output (`DTYPE`) stand above it,
-so that a first answer has to guess the type, and only the gym's feedback tells it.
+kernel can do. The prompt shows only the class: the sizes and the type of the output (`DTYPE`) are defined above it,
+so that a first answer has to guess the type, and only the gym's feedback reveals it.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ HEADS = {
     "convolution": "x = torch.conv1d(x, w, padding=1)",
     "attention": "x = x @ k.t()",
 }
-"""What comes before the chain and stays in torch."""
+"""Torch lines before the chain."""
 TAILS = {"attention": "x = x @ v", "projection": "x = x @ w"}
-"""What comes after it and stays in torch."""
+"""Torch lines after the chain."""
 INPUTS: dict[str, dict[str, str]] = {
     "matmul": {"x": "ROWS, DEPTH", "w": "DEPTH, COLS"},
     "convolution": {"x": "ROWS // 32, 4, COLS", "w": "32, 4, 3"},
@@ -110,33 +110,33 @@ class Program:
     shape: tuple[int, int, int]
     """Rows, columns and depth."""
     dtype: str
-    """Of the output."""
+    """Type of the output."""
 
     @property
     def head(self) -> tuple[str, ...]:
-        """Lines of torch before the chain."""
+        """Return the torch lines before the chain."""
         return tuple(filter(None, (HEADS.get(self.family),)))
 
     @property
     def tail(self) -> tuple[str, ...]:
-        """Lines of torch after the chain."""
+        """Return the torch lines after the chain."""
         return tuple(filter(None, (TAILS.get(self.family),)))
 
     @property
     def inputs(self) -> dict[str, str]:
-        """Shapes of `forward`'s arguments by their names."""
+        """Return the shapes of `forward`'s arguments by name."""
         return INPUTS.get(self.family, {"x": "ROWS, COLS"})
 
     @property
     def model(self) -> str:
-        """Source text of the reference's class: all that the prompt shows."""
+        """Return the source text of the reference's class, which is all that the prompt shows."""
         lines = (*self.head, *(line for step in self.steps for line in step.torch), *self.tail, "return x.to(DTYPE)")
         body = "".join(f"        {line}\n" for line in lines)
         return f"class Model(nn.Module):\n    def forward(self, {', '.join(self.inputs)}):\n{body}"
 
     @property
     def reference(self) -> str:
-        """Source text of the reference program."""
+        """Return the source text of the reference program."""
         rows, columns, depth = self.shape
         tensors = ", ".join(f"torch.randn({shape})" for shape in self.inputs.values())
         return (
@@ -147,7 +147,7 @@ class Program:
 
     @property
     def task_id(self) -> str:
-        """Family and a hash of the reference."""
+        """Return family and a hash of the reference."""
         return f"{self.family}-{hashlib.sha256(self.reference.encode()).hexdigest()[:10]}"
 
 
@@ -163,7 +163,7 @@ def draw_program(rng: Random, family: str = "", level: int = 0) -> Program:
 def draw_distinct(count: int, rng: Random, taken: set[str] | None = None) -> list[Program]:
     """Draw `count` tasks, families and levels in turn, whose references differ from each other and from `taken`.
 
-    `taken` (references) grows by the ones drawn.
+    The references drawn are added to `taken`.
     """
     taken = set() if taken is None else taken
     programs: list[Program] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts that the gym would return for answers of the hard world, without running them.
 
-They only feed the cold start's feedback messages; no reward is ever computed from them. A test holds them against the
-gym's own verdicts. Times are rough: a memory pass of every op, at one bandwidth.
+They only feed the cold start's feedback messages; no reward is ever computed from them. A test compares them with
+the gym's own verdicts. Times are rough: each op takes its memory passes at one bandwidth.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from verl_kernel.quickstart.hard.answers import Answer
 from verl_kernel.quickstart.hard.ops import Step
 
 _PASS_MS = 0.025
-"""One read or write of a tensor of the tasks' sizes."""
+"""Time of one read or write of a tensor of the tasks' sizes."""
 _HEAVY_PASSES = 3.0
-"""What the op that stays in torch costs."""
+"""Cost of the op that stays in torch, in memory passes."""
 _CAST_PASSES = 1.5
 
 
@@ -105,11 +105,11 @@ def _error(kind: str, message: str, tail: str | None = None) -> EvalError:
 
 
 def _frame(source: str, text: str, function: str) -> str:
-    """A traceback's frame for the first line that holds `text`."""
+    """Return a traceback's frame for the first line that holds `text`."""
     number, line = _find(source, text)
     return f"line {number}, in {function}: {line}"
 
 
 def _find(source: str, text: str) -> tuple[int, str]:
-    """Number and text of the first line that holds `text`."""
+    """Return number and text of the first line that holds `text`."""
     return next((number, line.strip()) for number, line in enumerate(source.splitlines(), 1) if text in line)
