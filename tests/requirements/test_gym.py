@@ -21,7 +21,7 @@ else:
 
 ROOT = Path(__file__).parents[2]
 GYM = ROOT / "verl_kernel" / "env"
-RAY_FILES = {GYM / "pool" / "cluster" / f"{name}.py" for name in ("judge", "metrics", "nodes", "router")}
+RAY_FILES = {GYM / "pool" / "cluster" / f"{name}.py" for name in ("judge", "router")}
 """Of the pool on a Ray cluster; the rest of the package must do without."""
 FOREIGN = ("verl", "ray", "vllm", "hydra", "omegaconf", "transformers", "tokenizers", "pandas", "pyarrow", "rich",
            "typer", "tensordict", "safetensors", "jinja2")  # fmt: skip
