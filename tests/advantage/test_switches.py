@@ -78,7 +78,7 @@ def test_every_combination_bears_rejection_of_all(combination: tuple) -> None:
 
 
 @given(rejected_batches())
-def test_kept_turns_sum_to_zero(drawn: tuple[Batch, list[list[bool]]]) -> None:
+def test_kept_turns_sum_to_zero_without_rejected_ones(drawn: tuple[Batch, list[list[bool]]]) -> None:
     batch, _ = drawn
     values = per_turn(batch, estimate("trloo", batch, count_rejected=False))
     for uid in set(batch.uids):
@@ -129,7 +129,7 @@ def test_padding_changes_nothing_for_equal_lengths(batch: Batch) -> None:
 
 
 @given(batches(min_turns=4, max_turns=4))
-def test_a_constant_on_any_turn_changes_no_advantage(batch: Batch) -> None:
+def test_a_constant_changes_no_advantage_of_equal_lengths(batch: Batch) -> None:
     lifted = build([[r + 0.5 * t for t, r in enumerate(row)] for row in batch.turn_rewards], batch.spans, batch.uids)
     # A group of one has advantage 0 both times.
     for name in NAMES:
@@ -186,7 +186,7 @@ def test_void_turns_leave_groups_and_gradient(
     assert_close(found, [[v * on for v, on in zip(*row, strict=True)] for row in zip(expected, kept, strict=True)])
 
 
-def test_breaking_a_working_kernel_is_punished() -> None:
+def test_breaking_a_working_kernel_is_punished_unless_masked() -> None:
     spans = [[(0, 2), (3, 5)]] * 3
     batch = build([[1.0, 0.0], [1.0, 2.0], [0.0, 0.0]], spans, ["a"] * 3)
     assert [row[1] for row in per_turn(batch, estimate("trloo", batch))] == [-1.0, 2.0, -1.0]

@@ -60,7 +60,7 @@ def test_a_hanging_section_is_stopped_with_its_children(tmp_path):
     assert not run_sections([*sections("hangs", limit_s=3.0), *sections("works")], tmp_path, pretend=True, seconds=60)
     found, _ = read(tmp_path)
     assert found["hangs"]["state"] == "stopped"
-    assert "hangs.py" in found["hangs"]["last_words"]
+    assert "hangs.py" in found["hangs"]["last_words"]  # where it hung
     child = Path(f"/proc/{found['hangs']['facts']['child']}/stat")
     assert not child.exists() or child.read_text().split()[2] == "Z"
     assert found["works"]["state"] == "done"

@@ -54,8 +54,8 @@ def test_telling_kinds_get_the_trials(root):
     assert len(entry["report"]["columns"]) == 2 * len(KINDS)
     assert "large" in entry["inputs"]
     assert entry["expected_rejections"]["own"] == pytest.approx(3)
-    assert "source" not in text
-    assert "import" not in text
+    assert "source" not in text  # no program is in the file
+    assert "import" not in text  # and no input
     task, bare = read_tasks(root / "tasks.parquet")
     choice = TrialChoice.read(GymOptions(trial_choice=str(root / "choice.json")).trial_choice)
     assert choice.of(EvalRequest(task, GOOD)) == entry["kinds"]

@@ -82,7 +82,7 @@ async def test_a_cut_off_answer_earns_nothing(monkeypatch, tokenizer):
 
 
 @pytest.mark.parametrize("judged", [[], [OK], [WRONG, OK]])
-async def test_a_lost_turn_takes_its_trajectory_out(monkeypatch, tokenizer, judged):
+async def test_a_lost_turn_takes_its_trajectory_out_of_the_loss(monkeypatch, tokenizer, judged):
     loop, policy, _ = play(monkeypatch, tokenizer, [ANSWER] * 3, [*judged, LOST], max_turns=3)
     row = (await loop.run({}, **ROW)).as_dict()
     turns = load_turns(row["extra_fields"]["kernel_turns"])

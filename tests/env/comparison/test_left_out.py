@@ -31,7 +31,7 @@ def convolved_by_fourier(x, kernel):
     return torch.fft.irfft(torch.fft.rfft(x, size) * torch.fft.rfft(kernel, size), size)[:, : x.shape[-1]]
 
 
-def test_a_one_pass_variance_misses_at_a_far_offset():
+def test_a_one_pass_variance_is_refused_at_a_far_offset():
     noise = torch.randn(64, 1000, generator=torch.Generator().manual_seed(0))
     near, far = noise + 8, noise + 64
     assert agrees(normed(near), normed_in_one_pass(near))
@@ -40,7 +40,7 @@ def test_a_one_pass_variance_misses_at_a_far_offset():
     assert not agrees(normed(far), normed_in_one_pass(far))
 
 
-def test_a_fourier_transform_misses_beside_huge_elements():
+def test_a_fourier_transform_is_refused_beside_huge_elements():
     generator = torch.Generator().manual_seed(1)
     x, kernel = torch.randn(16, 512, generator=generator), torch.randn(64, generator=generator)
     assert agrees(convolved(x, kernel), convolved_by_fourier(x, kernel))

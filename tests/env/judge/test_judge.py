@@ -55,9 +55,9 @@ def test_an_honest_kernel_is_accepted_and_measured(judge):
     assert result.time_coverage == result.number_coverage == 1.0
     assert result.speedup == pytest.approx(result.reference_ms.median / result.kernel_ms.median)
     assert result.speedup > 2
-    assert result.speedup_low == result.sure_speedup == result.speedup
+    assert result.speedup_low == result.sure_speedup == result.speedup  # times are exact
     assert result.times == {}
-    assert result.kernel_ms.n == 2
+    assert result.kernel_ms.n == 2  # one trial is in another mode
     assert result.decoy_kernel is False
     assert list(result.stage_seconds) == ["static", "load", "correctness", "ablation", "exit", "clock"]
     assert EvalResult.model_validate_json(result.model_dump_json()) == result

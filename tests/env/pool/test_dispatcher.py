@@ -140,7 +140,7 @@ async def test_a_full_queue_makes_callers_wait_and_drops_nothing():
         assert judge.seen == list("0123456789")
 
 
-async def test_validation_goes_before_training():
+async def test_validation_precedes_training_even_in_a_full_queue():
     gate = asyncio.Event()
     judge = Actor(gate=gate)
     async with pool(judge, queue_size=2) as dispatcher:

@@ -160,7 +160,7 @@ async def test_quarantine_never_takes_the_last_judge_of_a_model():
     assert await scheduler.acquire(ticket.again("a")) == "a"
 
 
-async def test_a_model_is_lost_with_its_last_judge():
+async def test_a_model_is_lost_when_its_last_judge_stays_away():
     scheduler, ticket = await two_models(model_wait_s=0.02), Ticket()
     assert await scheduler.acquire(ticket) == "a"
     scheduler.down("a")
@@ -173,7 +173,7 @@ async def test_a_model_is_lost_with_its_last_judge():
     scheduler.drain("a", True)
     await asyncio.sleep(0.05)
     assert not waiting[1].done()
-    assert scheduler.states() == ["draining", "free"]
+    assert scheduler.states() == ["draining", "free"]  # it still serves its last
     scheduler.release("a")
     assert scheduler.states() == ["drained", "free"]
     assert await asyncio.wait_for(waiting[1], 60) == "b"

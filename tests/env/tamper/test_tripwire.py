@@ -173,7 +173,7 @@ def test_a_store_outside_the_tensors_of_a_launch_is_a_crash(judge):
     assert (result.status, result.error.type) == (EvalStatus.CRASH, "CompiledOutOfBounds")
 
 
-def test_a_memory_hog_is_out_of_memory(judge, monkeypatch):
+def test_a_memory_hog_is_out_of_memory_without_a_limit(judge, monkeypatch):
     monkeypatch.setattr("verl_kernel.env.judge.processes.runner._WATCH_S", 0.01)
     body = "import time\nhog = [bytearray(1 << 20) for _ in range(700)]; time.sleep(1); return self.right(x, y)"
     before = "import resource\n"
