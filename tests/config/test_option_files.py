@@ -21,7 +21,7 @@ RECIPES = [path.stem for path in CONFIG.glob("*.yaml") if "kernelgym:" in path.r
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
 def test_a_generated_file_is_current(path: Path):
-    assert path.read_text(encoding="utf-8") == files()[path], "make options writes it anew"
+    assert path.read_text(encoding="utf-8") == files()[path], "make options writes it"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.NODE)

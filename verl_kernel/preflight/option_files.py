@@ -77,7 +77,7 @@ def sentences(kind: type[OptionGroup]) -> dict[str, str]:
     """Return the text below each field of a class of options, including inherited fields."""
     found: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
-        if issubclass(owner, OptionGroup):
+        if issubclass(owner, OptionGroup) and owner is not OptionGroup:
             found |= _own_sentences(owner)
     return found
 
