@@ -18,7 +18,7 @@ REFUSED = {
     "trainer.adv_estimator=x": "trainer.adv_estimator is no key of kernel_trloo; did you mean algorithm.adv_estimator?",
     "algorithm.ada.prior_positive=2": "it is a constant now, 1: remove the key",
     "+kernelgym.compile_for=off": "has the key kernelgym.compile_for already: write kernelgym.",
-    "kernelgym.nothing_like_it=1": "kernelgym holds max_turns, ",
+    "kernelgym.nothing_like_it=1": "kernelgym holds feedback, ",
     "trainer.nothing_like_it=1": "a key that it lacks is added with a plus, as in +trainer.nothing_like_it=1",
     "~trainer.save_frek": "trainer.save_frek is no key of kernel_trloo; did you mean trainer.save_freq?",
     "trainer.save_freq.x=1": "trainer.save_freq.x is no key of kernel_trloo; did you mean trainer.save_freq?",

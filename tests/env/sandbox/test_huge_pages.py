@@ -11,7 +11,7 @@ ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 PROGRAM = """
 import re
 from pathlib import Path
-from verl_kernel.env.sandbox import huge_pages, libc
+from verl_kernel.env.sandbox import libc
 
 def in_huge_pages():
     return int(re.search(r"AnonHugePages:\\s+(\\d+) kB", Path("/proc/self/smaps_rollup").read_text())[1])
@@ -20,7 +20,7 @@ if {refused}:
     libc.LIBC.madvise = lambda *args: -1
 blocks = [bytes([number]) * (1 << 20) for number in range(64)]
 before = in_huge_pages()
-huge_pages.collapse()
+libc.collapse()
 assert all(block.count(number) == len(block) for number, block in enumerate(blocks))
 print(in_huge_pages() > before)
 """
