@@ -115,7 +115,7 @@ def test_the_compiler_is_not_loaded(device):
     import sys
 
     code = (
-        "import sys; from verl_kernel.env.true_size import shape_functions; shape_functions.load(); "
+        "import sys; from verl_kernel.env.true_size import dataless; dataless.load(); "
         "import torch; assert 'torch._dynamo' not in sys.modules; torch.compile; assert hasattr(torch, '_dynamo')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
