@@ -143,7 +143,7 @@ class Variation:
         return [self._changed(tensor, role, (log2(low), log2(high)), generator) for tensor, role in pairs]
 
     def with_a_row_of(self, size: float, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
-        """Copy tensors, with numbers of this size in one slice of each floating one, along its first axis longer than 1."""
+        """Copy tensors; each floating one gets numbers of this size in a slice along its first axis longer than one."""
         generator = torch.Generator().manual_seed(seed)
         pairs = zip(tensors, self.roles, strict=False)
         return [_with_a_row_of(size, tensor, generator) if role.is_floating else tensor for tensor, role in pairs]
