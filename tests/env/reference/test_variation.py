@@ -156,10 +156,36 @@ def test_one_row_is_zero_but_at_the_ends(kind):
     assert (found.apply(draws[0], 1, "negative")[0] != 0).all()
 
 
-def test_several_tensors_have_no_row_of_zeros():
-    draws = drawn(lambda g: [torch.randn(6, 5, generator=g), torch.randn(6, 5, generator=g)])
+def test_several_tensors_share_a_row_of_zeros():
+    draws = drawn(lambda g: [torch.randn(*shape, generator=g) for shape in ((6, 5), (6, 4), (1, 3, 3), (9,))])
+    found, differ = learn(draws, bears_all, agree=lambda one, other: True), 0
+    for seed in range(20):
+        first, second, short, vector = found.apply(draws[0], seed)
+        one, other = (first == 0).all(-1), (second == 0).all(-1)
+        assert (one & other).any()
+        assert max(one.sum(), other.sum()) <= 2
+        assert (short == 0).all(-1).all(-1).sum() == 0
+        assert (short == 0).all(-1).sum() == 1
+        assert (vector != 0).all()
+        differ += not torch.equal(one, other)
+    assert differ > 10
+
+
+def test_several_large_tensors_have_no_row_of_zeros():
+    """Where all scores are negative a key of zeros would be the maximum, as in a kernel whose maximum starts at 0."""
+    draws = drawn(lambda g: [torch.randn(6, 5, generator=g), torch.randn(6, 4, generator=g)])
     found = learn(draws, bears_all, agree=lambda one, other: True)
-    assert not found.zeros
+    for seed in range(20):
+        assert all((tensor != 0).all() for tensor in found.apply(draws[0], seed, "large"))
+
+
+def test_rows_of_next_to_nothing_are_those_of_zeros():
+    """They show whether a reference bears zeros; the second tensor's rows differed once."""
+    tensors = [torch.randn(16, 8), torch.randn(16, 8)]
+    found = learn(drawn(lambda g: [torch.randn(16, 8, generator=g) for _ in tensors]), bears_all)
+    zeros, tiny = (found.with_a_row_of(size, tensors, 0) for size in (0.0, 1e-30))
+    for one, other in zip(zeros, tiny, strict=True):
+        assert torch.equal((one == 0).all(-1), (other.abs() < 1e-20).all(-1))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -103,7 +103,8 @@ class Variation:
         low, high = (self.large / 2, self.large) if is_large and self.large > 1 else (self.low, self.high)
         scaled = self.scaled_between(tensors, seed, low, high)
         if is_large and (mixed := self._mixed(seed)) is not None:
-            yield self._padded(_striped(scaled, self.at_end(tensors, mixed, seed), seed), seed), True
+            # No rows of zeros: where all scores are negative, a key of zeros is the maximum, and hides what it is for.
+            yield _striped(scaled, self.at_end(tensors, mixed, seed), seed), True
         yield self._padded(scaled, seed), False
         if is_large:
             yield scaled, False
@@ -143,10 +144,21 @@ class Variation:
         return [self._changed(tensor, role, (log2(low), log2(high)), generator) for tensor, role in pairs]
 
     def with_a_row_of(self, size: float, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
-        """Copy tensors; each floating one gets numbers of this size in a slice along its first axis longer than one."""
+        """Return copies with numbers of this size in slices of each floating tensor along its first axis longer than 1.
+
+        One slice is at the same place in all tensors, as their sum is zero only there. Where there are several tensors,
+        each has a second slice at a place that differs between them.
+        """
         generator = torch.Generator().manual_seed(seed)
+        is_alone = sum(role.is_floating for role in self.roles) == 1
+        common, *own = torch.rand(1 + len(tensors), generator=generator).tolist()
         pairs = zip(tensors, self.roles, strict=False)
-        return [_with_a_row_of(size, tensor, generator) if role.is_floating else tensor for tensor, role in pairs]
+        return [
+            _with_rows_of(size, tensor, [common] if is_alone else [common, place], generator)
+            if role.is_floating
+            else tensor
+            for (tensor, role), place in zip(pairs, own, strict=False)
+        ]
 
     def _changed(
         self, tensor: torch.Tensor, role: Role, span: tuple[float, float], generator: torch.Generator
@@ -235,9 +247,6 @@ def _with_zeros(
     found: Variation, probe: Tensors, bears: Callable[[Tensors], bool], agree: Callable[[Tensors, Tensors], bool]
 ) -> Variation:
     """Add rows of zeros if the program is continuous there: rows of `_TINY` must give the same outputs."""
-    # With rows of zeros in several inputs, attention's maximum looks as if it had no effect (`terms.ineffective`).
-    if sum(role.is_floating for role in found.roles) > 1:
-        return found
     zeros = found.with_a_row_of(0.0, probe, 0)
     fits = bears(zeros) and agree(zeros, found.with_a_row_of(_TINY, probe, 0))
     return replace(found, zeros=True) if fits else found
@@ -284,15 +293,16 @@ def _chosen(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.randint(tensor.numel(), (count,), generator=generator).to(tensor.device)
 
 
-def _with_a_row_of(size: float, tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _with_rows_of(size: float, tensor: torch.Tensor, places: list[float], generator: torch.Generator) -> torch.Tensor:
+    """Fill slices at these fractions of the axis; only the first where two would be most of the tensor."""
     axis = next((axis for axis, length in enumerate(tensor.shape[:-1]) if length > 1), None)
     if axis is None or not tensor.is_floating_point():
         return tensor
-    row = int(torch.randint(tensor.shape[axis], (1,), generator=generator))
-    changed = tensor.clone()
-    part = changed.select(axis, row)
+    changed, length = tensor.clone(), tensor.shape[axis]
     least = torch.finfo(tensor.dtype).smallest_normal * torch.finfo(tensor.dtype).eps
-    part.copy_(torch.rand(part.shape, generator=generator) * max(size, least) if size else torch.zeros(()))
+    for row in {int(place * length) for place in places[: 1 + (length >= _PART)]}:
+        part = changed.select(axis, row)
+        part.copy_(torch.rand(part.shape, generator=generator) * max(size, least) if size else torch.zeros(()))
     return changed
 
 
