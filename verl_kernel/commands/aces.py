@@ -89,7 +89,7 @@ def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, met
 
 
 def _own(trials: int) -> dict[str, int]:
-    """Return the judge's own plan: one trial of each kind, and the rest drawn at random."""
+    """Return the judge's own plan: one trial of each kind, and the rest as `get_inputs()` draws them."""
     from verl_kernel.env import KINDS
 
     return {kind: 1 if kind != "drawn" else trials + 1 - len(KINDS) for kind in KINDS}
