@@ -66,4 +66,4 @@ def test_the_page_compares_turns_with_first_answers_by_tokens(turn, k):
     (passes,) = (one for one in first.passes if (one.k, one.criterion, one.view) == (k, FAST, "last turn"))
     found = f"{cell(FAST, views.best_of_history.values[FAST])} | {views.tokens:.0f}"
     row = f"| {turn} | {found} | {k} | {cell('pass', passes.estimate)} | {k * tokens:.0f} |"
-    assert row in (DOCS / "test_time_scaling.md").read_text(), row
+    assert row in (DOCS / "notes" / "test_time_scaling.md").read_text(), row
