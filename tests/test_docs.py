@@ -138,7 +138,7 @@ def test_the_data_walk_ends_with_the_recipes_files():
         assert {shlex.split(line)[-1] for line in walk} == {rl.train_files, rl.val_files, sft.train_files}
 
 
-@pytest.mark.parametrize("page", ["docs/train_on_gpus.md", "recipes/drkernel_8b/README.md"])
+@pytest.mark.parametrize("page", ["docs/train_on_gpus.md", "docs/troubleshooting.md", "recipes/drkernel_8b/README.md"])
 def test_the_keys_of_a_gpu_page_compose(page):
     text = FENCE.sub("", (ROOT / page).read_text())
     inline = [word for code in re.findall(r"`([^`]+)`", text) for word in code.split()]
