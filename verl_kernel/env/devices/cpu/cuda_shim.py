@@ -48,6 +48,9 @@ _BULK_READS = tuple(
     getattr(torch.Tensor, name) for name in "numpy __array__ tolist apply_ map_ map2_ __dlpack__ __reduce_ex__".split()
 )
 _STORAGES = (torch.Tensor.untyped_storage, torch.Tensor.storage)
+_SPECIAL = {_GET_DEVICE, _IS_CUDA, torch.device, torch.Tensor.cuda, *_BULK_READS, *_STORAGES, *WHOLE}
+"""Functions that are more than called with translated arguments."""
+_NAMES = (str, torch.device)
 
 
 class Event:
@@ -131,6 +134,10 @@ INTERFACE = SimpleNamespace(**_FUNCTIONS, Event=Event, Stream=Stream)
 """Triton's device interface: the part of `torch.cuda` that benchmarks use."""
 
 
+def _may_name_device(value: Any) -> bool:
+    return isinstance(value, _NAMES)
+
+
 def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device):
         return torch.device("cpu") if value.type == "cuda" else value
@@ -143,18 +150,23 @@ class CudaAsCpu(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if kwargs or func in _SPECIAL or any(map(_may_name_device, args)):
+            return self._translated(func, args, kwargs or {})
+        return func(*args)  # nearly every call: an evaluation makes more than a thousand
+
+    def _translated(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if func in (_GET_DEVICE, _IS_CUDA):
             device = func(*args)
-            if not program_asks():
+            if not program_asks(3):
                 return device
             return True if func == _IS_CUDA else _shown(device)
         if func is torch.device:  # only a name, compared with `tensor.device`
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         if func is torch.Tensor.cuda:
             return args[0]
-        if func in _BULK_READS or (func in _STORAGES and program_asks()):
+        if func in _BULK_READS or (func in _STORAGES and program_asks(3)):
             WIRE.read_in_bulk(args[0], f"Tensor.{func.__name__}")
-        named = {key: _on_cpu(value) for key, value in (kwargs or {}).items() if key != "pin_memory"}
+        named = {key: _on_cpu(value) for key, value in kwargs.items() if key != "pin_memory"}
         return whole(func, args, named) if func in WHOLE else func(*map(_on_cpu, args), **named)
 
 
