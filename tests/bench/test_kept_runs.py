@@ -42,8 +42,8 @@ def test_what_is_kept_gives_the_figures_of_the_run(kept_runs, tmp_path, monkeypa
     assert sizes[1] < sizes[0] / 5
 
 
-def test_the_page_on_evaluation_has_the_rows_of_its_runs():
-    page = (DOCS / "evaluation.md").read_text()
+def test_the_note_on_the_bench_has_the_rows_of_its_runs():
+    page = (DOCS / "notes" / "bench.md").read_text()
     parts = (KEPT / "table.md").read_text().split("\n## ")[1:]
     by_run = {
         part.partition("\n")[0]: [row for row in part.splitlines() if row[:3] in ("| 1", "| 2", "| 3")]
@@ -55,7 +55,7 @@ def test_the_page_on_evaluation_has_the_rows_of_its_runs():
 
 
 PAGES = ("three_turns", "three_turns_trained")
-"""Runs whose rows stand in docs/evaluation.md."""
+"""Runs whose rows stand in docs/notes/bench.md."""
 
 
 @pytest.mark.parametrize(("turn", "k"), [(1, 1), (2, 4), (4, 8), (8, 16)])

@@ -100,12 +100,12 @@ def test_the_result_that_is_kept_is_of_the_committed_constants():
 
 
 def test_the_page_shows_the_result_that_is_kept():
-    page = (ROOT / "docs" / "clock.md").read_text()
+    page = (ROOT / "docs" / "notes" / "clock.md").read_text()
     assert [block for block in tables(json.loads(RESULT.read_text())).strip().split("\n\n") if block not in page] == []
 
 
 def test_the_page_names_the_constants_that_no_program_tests():
-    page = (ROOT / "docs" / "clock.md").read_text()
+    page = (ROOT / "docs" / "notes" / "clock.md").read_text()
     (paragraph,) = [block for block in page.split("\n\n") if block.startswith("No program of levels 1 and 2 sees")]
     assert set(re.findall(r"`(\w+)`", paragraph)) == set(json.loads(RESULT.read_text())["unmoved"])
 

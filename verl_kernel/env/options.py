@@ -55,7 +55,7 @@ class GymOptions(OptionGroup):
     ] = "/tmp"
     """Folder where all judges of a machine lock its GPUs, whoever runs them."""
     static_check: Literal["strict", "coverage", "off"] = "coverage"
-    """How much the gate refuses by a candidate's text alone (docs/environment.md)."""
+    """How much the gate refuses by a candidate's text alone (docs/judging.md)."""
     tolerance: Literal["scaled", "parity"] = "scaled"
     """`scaled` (per dtype, relative to the reference's scale) or `parity` (allclose 1e-2, as published)."""
     strides: Literal["any", "equal"] = "any"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page about the clock shows the constants as they are."""
+"""The note about the clock shows the constants as they are."""
 
 from pathlib import Path
 
 from verl_kernel.env.machine.constants import CONSTANTS
 
-PAGE = Path(__file__).parents[3] / "docs" / "clock.md"
+PAGE = Path(__file__).parents[3] / "docs" / "notes" / "clock.md"
 
 
 def test_the_page_has_all_constants():

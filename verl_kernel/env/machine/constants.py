@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The constants of the machine model: each with its value, its meaning and where the value comes from.
 
-`fitted` means fitted to published eager times of single operators on an H100 (docs/clock.md); `assumed` means that no
-measurement supports the value.
+`fitted` means fitted to published eager times of single operators on an H100 (docs/notes/clock.md); `assumed` means
+that no measurement supports the value.
 """
 
 from __future__ import annotations
