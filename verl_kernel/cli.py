@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer.main import get_command
 
 from verl_kernel import __version__
-from verl_kernel.errors import cannot_load
 
 COMMANDS = {
     "eval": "Judge kernels against a reference program.",
@@ -38,7 +37,7 @@ COMMANDS = {
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train language models to write Triton kernels.")
 
 
-def _load(name: str) -> Any:
+def _run(name: str, args: list[str]) -> None:
     from verl_kernel.commands.sentences import in_sentences
 
     module = importlib.import_module(f"verl_kernel.commands.{name.replace('-', '_')}")
@@ -46,18 +45,14 @@ def _load(name: str) -> Any:
     if sub_app is None:
         sub_app = typer.Typer(add_completion=False)
         sub_app.command()(module.command)
-    return in_sentences(get_command(sub_app))
+    in_sentences(get_command(sub_app)).main(args=args, prog_name=f"verl-kernel {name}")
 
 
 def _forward(name: str) -> Callable[[typer.Context], None]:
     def run(context: typer.Context) -> None:
-        try:
-            _load(name).main(args=context.args, prog_name=f"verl-kernel {name}")
-        except ImportError as exc:
-            if (exc.name or "").startswith("verl_kernel"):
-                raise
-            typer.echo(f"Error: {cannot_load(exc)}", err=True)
-            raise typer.Exit(1) from None
+        from verl_kernel.commands.sentences import guarded
+
+        guarded(_run)(name, context.args)
 
     return run
 
