@@ -27,7 +27,6 @@ COMMANDS = {
     "report": "Show what a run changed, and write its curves and best kernels as a page.",
     "compare": "Compare two bench runs of one suite, task by task.",
     "best": "Write the best verified kernel of each task as a file that can be imported.",
-    "study": "Train the arms of a study over seeds and compare them.",
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
     "serve-drain": "Let judges of a running pool finish and give them nothing new, or take that back.",
     "preflight": "Check a training's configuration, data and machine without starting anything.",

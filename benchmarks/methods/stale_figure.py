@@ -14,10 +14,10 @@ from typing import Any
 from figure_files import publish
 from stale import ARMS, STALENESS
 
+from recipes.cpu_study.comparisons import holm
+from recipes.cpu_study.student import p_value
+from recipes.cpu_study.summary import interval
 from verl_kernel.reporting.plots import draw_line, drawing
-from verl_kernel.study.comparisons import holm
-from verl_kernel.study.student import p_value
-from verl_kernel.study.summary import interval
 
 SMOOTH = 3
 FIRST, END = "rec_one_side", "held_out_reward"

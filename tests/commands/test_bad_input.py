@@ -114,14 +114,14 @@ LINES = {
     "report garbage": "garbage/metrics.jsonl holds no step and no validation: name the folder of a run that",
     "report cutrun": "cutrun/metrics.jsonl holds no step and no validation",
     "report oddbench": "oddbench/run.json",
-    # study
-    "study none.yaml --out o": "none.yaml does not exist: a study has the keys recipe, steps, seeds",
-    "study bad.yaml --out o": "bad.yaml is no valid YAML (line 3: ",
-    "study list.yaml --out o": "list.yaml holds no keys: a study has the keys",
-    "study keys.yaml --out o": "keys.yaml: recipe is missing: give it a value; needed are recipe, steps",
-    "study plan.yaml --out file": "--out file cannot be a folder",
-    "study plan.yaml --out o --arms two": "--arms names 'two'; the study's arms are one",
-    "study plan.yaml --out o --rows none.jsonl": "none.jsonl cannot be read as a study's rows",
+    # recipes.cpu_study
+    "recipes.cpu_study none.yaml --out o": "none.yaml does not exist: a study has the keys recipe, steps, seeds",
+    "recipes.cpu_study bad.yaml --out o": "bad.yaml is no valid YAML (line 3: ",
+    "recipes.cpu_study list.yaml --out o": "list.yaml holds no keys: a study has the keys",
+    "recipes.cpu_study keys.yaml --out o": "keys.yaml: recipe is missing: give it a value; needed are recipe, steps",
+    "recipes.cpu_study plan.yaml --out file": "--out file cannot be a folder",
+    "recipes.cpu_study plan.yaml --out o --arms two": "--arms names 'two'; the study's arms are one",
+    "recipes.cpu_study plan.yaml --out o --rows none.jsonl": "none.jsonl cannot be read as a study's rows",
     # pools
     "serve-drain": "which judges are meant is unclear: name a node, or one judge with --judge",
     "serve-drain node --address 127.0.0.1:1": "no Ray cluster answers at 127.0.0.1:1: start a run first",

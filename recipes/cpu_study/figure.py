@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recipes.cpu_study.comparisons import effect
+from recipes.cpu_study.plan import Comparison
+from recipes.cpu_study.summary import MEASURES, Row, curve
 from verl_kernel.reporting.plots import draw_line, drawing
-from verl_kernel.study.comparisons import effect
-from verl_kernel.study.plan import Comparison
-from verl_kernel.study.summary import MEASURES, Row, curve
 
 _SMOOTH = 3
 _COLOURS = 10
