@@ -38,7 +38,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "aces tasks.parquet --candidates empty --out {}": (FOLDER, BELOW),
     "data quickstart --out {}": WRITTEN,
     "data quickstart --out o --world hard --mix {}": (MISSING, FOLDER, "bad.yaml"),
-    "data smollm2 --out {}": WRITTEN,
+    "recipes.cpu_smollm2 --out {}": WRITTEN,
     "data rows drkernel-rl {} --out o.parquet": (*TASKS, FOLDER, "cut.jsonl"),
     "data rows drkernel-rl tasks.parquet --out {}": (FOLDER, BELOW),
     "data talks drkernel-coldstart {} --out o.parquet": (*TASKS, FOLDER, "cut.jsonl"),
@@ -62,7 +62,7 @@ PATHS: dict[str, tuple[str, ...]] = {
 }
 """Command lines by what stands in their braces, each of which cannot work there."""
 WITHOUT_PATHS = {"doctor", "serve-status", "serve-drain"}
-RECIPES = {"recipes.cpu_study"}
+RECIPES = {"recipes.cpu_smollm2", "recipes.cpu_study"}
 LINES = {line.format(path): path for line, paths in PATHS.items() for path in paths}
 
 

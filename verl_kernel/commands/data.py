@@ -14,11 +14,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from verl_kernel.commands import data_audit, data_coldstart, data_sources, data_split
-from verl_kernel.commands.smollm2 import smollm2
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Build tasks, data sets and the quickstart's model.")
-
-app.command()(smollm2)
 
 
 @app.callback()
