@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Console script `verl-kernel`. A sub-command's module is imported when it is called, so `--help` stays quick.
 
-`verl_kernel/commands/<name>.py` (dashes become underscores) holds either a function `command` (typer reads its
-annotations) or a `typer.Typer` named `app`.
+`verl_kernel.commands.<name>` (dashes become dots) holds either a function `command` (typer reads its annotations) or a
+`typer.Typer` named `app`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train langua
 def _run(name: str, args: list[str]) -> None:
     from verl_kernel.commands.sentences import in_sentences
 
-    module = importlib.import_module(f"verl_kernel.commands.{name.replace('-', '_')}")
+    module = importlib.import_module(f"verl_kernel.commands.{name.replace('-', '.')}")
     sub_app = getattr(module, "app", None)
     if sub_app is None:
         sub_app = typer.Typer(add_completion=False)

@@ -30,7 +30,7 @@ folder, lines, heavy = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sy
 
 
 def module(name):
-    ours = "verl_kernel.commands." + name.replace("-", "_")
+    ours = "verl_kernel.commands." + name.replace("-", ".")
     return importlib.import_module(ours if name in COMMANDS else name + ".command")
 
 

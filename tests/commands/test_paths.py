@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands.bad_files import bad_files
+from tests.commands.bench.test_curves import write_run
 from tests.commands.lines import Done, run_lines
-from tests.commands.test_bench_curves import write_run
 from verl_kernel.cli import COMMANDS
 from verl_kernel.commands import data
 
