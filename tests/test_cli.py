@@ -28,7 +28,7 @@ def test_version():
     assert CliRunner().invoke(app, ["--version"]).output.strip() == f"verl-kernel {verl_kernel.__version__}"
 
 
-DATA = ("quickstart", "smollm2", "rows", "talks", "split", "audit", "coldstart")
+DATA = ("quickstart", "rows", "talks", "split", "audit", "coldstart")
 HELPS = [(name, "--help") for name in COMMANDS] + [("data", name, "--help") for name in DATA]
 
 

@@ -100,6 +100,8 @@ def test_what_a_long_block_names_exists(page, line):
     elif words[:3] == ["python", "-m", "verl.model_merger"]:
         assert find_spec("verl.model_merger.__main__")
         assert {"merge", "--backend", "--local_dir", "--target_dir"} <= {*words}
+    elif words[:2] == ["python", "-m"] and words[2].startswith("recipes."):
+        assert find_spec(f"{words[2]}.__main__")
     elif words[:2] == ["python", "-m"]:
         assert words[2] == "verl.trainer.main_ppo"
         if not any(word.startswith("--config-dir") for word in words):

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from verl_kernel.study.comparisons import effect, holm
-from verl_kernel.study.plan import read_study
-from verl_kernel.study.runs import read_rows
-from verl_kernel.study.summary import interval
+from recipes.cpu_study.comparisons import effect, holm
+from recipes.cpu_study.plan import read_study
+from recipes.cpu_study.runs import read_rows
+from recipes.cpu_study.summary import interval
 
 ROOT = Path(__file__).parents[1]
 NUMBER = re.compile(r"(?<![\w.-])[+-]?\d+(?:\.\d+)*(?:e-?\d+)?(?: ?%)?(?![\d%])")

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Console script `verl-kernel`. A sub-command's module is imported when it is called, so `--help` stays quick.
 
-`verl_kernel/commands/<name>.py` (dashes become underscores) holds either a function `command` (typer reads its
-annotations) or a `typer.Typer` named `app`.
+`verl_kernel.commands.<name>` (dashes become dots) holds either a function `command` (typer reads its annotations) or a
+`typer.Typer` named `app`.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from typer.main import get_command
 
 from verl_kernel import __version__
-from verl_kernel.errors import cannot_load
 
 COMMANDS = {
     "eval": "Judge kernels against a reference program.",
@@ -28,7 +27,6 @@ COMMANDS = {
     "report": "Show what a run changed, and write its curves and best kernels as a page.",
     "compare": "Compare two bench runs of one suite, task by task.",
     "best": "Write the best verified kernel of each task as a file that can be imported.",
-    "study": "Train the arms of a study over seeds and compare them.",
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
     "serve-drain": "Let judges of a running pool finish and give them nothing new, or take that back.",
     "preflight": "Check a training's configuration, data and machine without starting anything.",
@@ -38,26 +36,22 @@ COMMANDS = {
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train language models to write Triton kernels.")
 
 
-def _load(name: str) -> Any:
+def _run(name: str, args: list[str]) -> None:
     from verl_kernel.commands.sentences import in_sentences
 
-    module = importlib.import_module(f"verl_kernel.commands.{name.replace('-', '_')}")
+    module = importlib.import_module(f"verl_kernel.commands.{name.replace('-', '.')}")
     sub_app = getattr(module, "app", None)
     if sub_app is None:
         sub_app = typer.Typer(add_completion=False)
         sub_app.command()(module.command)
-    return in_sentences(get_command(sub_app))
+    in_sentences(get_command(sub_app)).main(args=args, prog_name=f"verl-kernel {name}")
 
 
 def _forward(name: str) -> Callable[[typer.Context], None]:
     def run(context: typer.Context) -> None:
-        try:
-            _load(name).main(args=context.args, prog_name=f"verl-kernel {name}")
-        except ImportError as exc:
-            if (exc.name or "").startswith("verl_kernel"):
-                raise
-            typer.echo(f"Error: {cannot_load(exc)}", err=True)
-            raise typer.Exit(1) from None
+        from verl_kernel.commands.sentences import guarded
+
+        guarded(_run)(name, context.args)
 
     return run
 

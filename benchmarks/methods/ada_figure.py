@@ -13,8 +13,8 @@ from typing import Any
 from ada import ARMS
 from figure_files import publish
 
+from recipes.cpu_study.summary import Interval, interval
 from verl_kernel.reporting.plots import drawing
-from verl_kernel.study.summary import Interval, interval
 
 Row = dict[str, Any]
 

@@ -14,12 +14,12 @@ from typing import Any
 from figure_files import publish
 from stale import ARMS, STALENESS
 
+from recipes.cpu_study.comparisons import holm
+from recipes.cpu_study.figure import smooth
+from recipes.cpu_study.student import p_value
+from recipes.cpu_study.summary import interval
 from verl_kernel.reporting.plots import draw_line, drawing
-from verl_kernel.study.comparisons import holm
-from verl_kernel.study.student import p_value
-from verl_kernel.study.summary import interval
 
-SMOOTH = 3
 FIRST, END = "rec_one_side", "held_out_reward"
 LAST = 5
 """Steps that a run's last figure averages."""
@@ -32,12 +32,6 @@ def curves(rows: Sequence[dict[str, Any]], arm: str, staleness: int, key: str) -
         if (row["arm"], row["staleness"]) == (arm, staleness):
             runs[row["seed"]].append(row[key])
     return list(runs.values())
-
-
-def smooth(run: Sequence[float]) -> list[float]:
-    """Mean of each value and the ones before it, up to `SMOOTH` in all."""
-    windows = [run[max(0, end - SMOOTH) : end] for end in range(1, len(run) + 1)]
-    return [sum(window) / len(window) for window in windows]
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:

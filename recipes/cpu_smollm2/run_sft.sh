@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Cold start: trains the pretrained model on the talks of `verl-kernel data smollm2`. Extra arguments are Hydra overrides.
+# Cold start: trains the pretrained model on the talks of `python -m recipes.cpu_smollm2`. Extra arguments are Hydra overrides.
 # The result is linked as outputs/smollm2/model; SMOLLM2_DIR names another folder than outputs/smollm2.
 set -euo pipefail
 
@@ -12,7 +12,7 @@ export HF_HUB_OFFLINE=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(nproc)}
 export OMP_WAIT_POLICY=PASSIVE
 
-[[ -f $folder/manifest.json ]] || { echo "run_sft.sh: $folder holds no model: verl-kernel data smollm2 --out $folder" >&2; exit 1; }
+[[ -f $folder/manifest.json ]] || { echo "run_sft.sh: $folder holds no model: python -m recipes.cpu_smollm2 --out $folder" >&2; exit 1; }
 python -m torch.distributed.run --standalone --nnodes=1 --nproc_per_node=1 \
     -m verl.trainer.sft_trainer \
     --config-name=cpu_smollm2_sft \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the study, or what is missing of it. Extra arguments go to `verl-kernel study` (see --help).
+# Runs the study, or what is missing of it. Extra arguments go to `python -m recipes.cpu_study` (see --help).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -7,4 +7,4 @@ export VERL_PLATFORM=cpu
 export HF_HUB_OFFLINE=1
 
 verl-kernel data quickstart --world hard --out outputs/hard
-verl-kernel study recipes/cpu_study/study.yaml --out outputs/cpu_study "$@"
+python -m recipes.cpu_study recipes/cpu_study/study.yaml --out outputs/cpu_study "$@"

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines, each in a fresh process: how they end, what they print, and what they import until then."""
+"""Command lines, each in a fresh process: how they end, what they print, and what they import until then.
+
+The first word is a command of `verl-kernel`, or the package of a recipe that is run with `python -m`.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "ray", "triton", "vllm", "verl", "transformers", "matplotlib")
 """Packages whose import takes seconds."""
 
@@ -22,8 +27,15 @@ import omegaconf, pyarrow.parquet, pydantic, rich.table  # light, and shared by 
 from verl_kernel.cli import COMMANDS, app
 
 folder, lines, heavy = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])
-for name in COMMANDS.keys() & {words[0] for words in lines}:  # what forks share is imported once
-    importlib.import_module("verl_kernel.commands." + name.replace("-", "_"))
+
+
+def module(name):
+    ours = "verl_kernel.commands." + name.replace("-", ".")
+    return importlib.import_module(ours if name in COMMANDS else name + ".command")
+
+
+for name in {words[0] for words in lines}:  # what forks share is imported once
+    module(name)
 for number, words in enumerate(lines):
     if pid := os.fork():
         _, _, used = os.wait4(pid, 0)
@@ -32,7 +44,7 @@ for number, words in enumerate(lines):
     for target, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / f"{number}.{name}", os.O_WRONLY | os.O_CREAT), target)
     try:
-        app(words)
+        app(words) if words[0] in COMMANDS else module(words[0]).app(words[1:])
         code = 0
     except SystemExit as end:
         code = end.code or 0
@@ -61,13 +73,14 @@ class Done:
 
 
 def run_lines(lines: Sequence[Sequence[str]], folder: Path) -> list[Done]:
-    """Run command lines in turn in `folder`, each in a fork of a process that has imported the cli alone."""
+    """Run command lines in turn in `folder`, each in a fork of a process that has imported their modules alone."""
     kept = folder / "lines"
     kept.mkdir()
     words = [kept.resolve(), json.dumps([list(line) for line in lines]), json.dumps(HEAVY)]
     done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, *map(str, words)], cwd=folder, capture_output=True, text=True, timeout=300
-    )
+        [sys.executable, "-c", _SCRIPT, *map(str, words)], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return [_done(tuple(line), kept / str(number)) for number, line in enumerate(lines)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.commands.bad_files import bad_files
+from tests.commands.bench.test_curves import write_run
 from tests.commands.lines import Done, run_lines
-from tests.commands.test_bench_curves import write_run
 from verl_kernel.cli import COMMANDS
 from verl_kernel.commands import data
 
@@ -38,7 +38,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "aces tasks.parquet --candidates empty --out {}": (FOLDER, BELOW),
     "data quickstart --out {}": WRITTEN,
     "data quickstart --out o --world hard --mix {}": (MISSING, FOLDER, "bad.yaml"),
-    "data smollm2 --out {}": WRITTEN,
+    "recipes.cpu_smollm2 --out {}": WRITTEN,
     "data rows drkernel-rl {} --out o.parquet": (*TASKS, FOLDER, "cut.jsonl"),
     "data rows drkernel-rl tasks.parquet --out {}": (FOLDER, BELOW),
     "data talks drkernel-coldstart {} --out o.parquet": (*TASKS, FOLDER, "cut.jsonl"),
@@ -55,13 +55,14 @@ PATHS: dict[str, tuple[str, ...]] = {
     "watch {} -- true": WRITTEN,
     "watch o -- ./{}": (MISSING, FILE),
     "report {}": (*READ, FOLDER, UNANSWERED, CUT_BENCH, CUT_RUN),
-    "study {} --out o": (MISSING, FILE, FOLDER, "bad.yaml"),
-    "study plan.yaml --out {}": WRITTEN,
-    "study plan.yaml --out o --rows {}": (MISSING, "cut.jsonl"),
+    "recipes.cpu_study {} --out o": (MISSING, FILE, FOLDER, "bad.yaml"),
+    "recipes.cpu_study plan.yaml --out {}": WRITTEN,
+    "recipes.cpu_study plan.yaml --out o --rows {}": (MISSING, "cut.jsonl"),
     "preflight --config-name=mine --config-dir={}": READ,
 }
 """Command lines by what stands in their braces, each of which cannot work there."""
 WITHOUT_PATHS = {"doctor", "serve-status", "serve-drain"}
+RECIPES = {"recipes.cpu_smollm2", "recipes.cpu_study"}
 LINES = {line.format(path): path for line, paths in PATHS.items() for path in paths}
 
 
@@ -79,7 +80,7 @@ def done(folder: Path) -> dict[str, Done]:
 
 def test_every_command_that_takes_a_path_is_here():
     named = {tuple(line.split()[:2]) for line in PATHS}
-    assert {first for first, _ in named} == COMMANDS.keys() - WITHOUT_PATHS
+    assert {first for first, _ in named} == COMMANDS.keys() - WITHOUT_PATHS | RECIPES
     known = {each.name or each.callback.__name__ for each in data.app.registered_commands if each.callback}
     assert {second for first, second in named if first == "data"} == known
 

@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from verl_kernel.smollm2 import package
+from recipes.cpu_smollm2 import package
 
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<jupyter_code>"]
 SYSTEM = "You help."

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
-from verl_kernel.cli import app
+from recipes.cpu_smollm2 import build as smollm2
+from recipes.cpu_smollm2 import package
+from recipes.cpu_smollm2.build import SmolLM2, build, is_complete
+from recipes.cpu_smollm2.command import app
 from verl_kernel.data.rows import check_rows
-from verl_kernel.errors import ConfigError, EnvironmentNotReady
+from verl_kernel.errors import EnvironmentNotReady
 from verl_kernel.rollout.turn_end import find_turn_end
-from verl_kernel.smollm2 import build as smollm2
-from verl_kernel.smollm2 import package
-from verl_kernel.smollm2.build import SmolLM2, build, is_complete
 
 pytest.importorskip("gguf", reason="the extra smollm2 is not installed")
 from tests.smollm2.small_gguf import SYSTEM, write_wheel
@@ -96,7 +96,7 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path: Path):
 
 
 def test_the_command_makes_it_once(wheel: Path, tmp_path: Path):
-    words = ["data", "smollm2", "--out", str(tmp_path), "--wheel", str(wheel), "--talks", "8"]
+    words = ["--out", str(tmp_path), "--wheel", str(wheel), "--talks", "8"]
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0
     assert "64 training and 8 validation tasks, 8 talks" in first.output
@@ -120,13 +120,8 @@ def test_what_is_in_the_way_is_one_sentence(wheel: Path, tmp_path: Path, monkeyp
         (["--out", "none", "--talks", "1"], "--talks is 1; it must be at least 2"),
     ):
         monkeypatch.chdir(tmp_path)
-        done = CliRunner().invoke(app, ["data", "smollm2", *words])
+        done = CliRunner().invoke(app, words)
         assert done.exit_code == 2
         assert done.output.startswith(f"Error: {said}")
         assert done.output.count("\n") == 1
     assert not (tmp_path / "none" / "manifest.json").exists()
-
-
-def test_too_few_tasks_are_refused():
-    with pytest.raises(ConfigError, match="smollm2.val_tasks is 0"):
-        SmolLM2(val_tasks=0)

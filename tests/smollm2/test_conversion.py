@@ -5,10 +5,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from recipes.cpu_smollm2 import conversion
+from recipes.cpu_smollm2.conversion import convert, read_vocabulary
 from verl_kernel.errors import DataError, EnvironmentNotReady
 from verl_kernel.rollout.turn_end import find_turn_end
-from verl_kernel.smollm2 import conversion
-from verl_kernel.smollm2.conversion import convert, read_vocabulary
 
 pytest.importorskip("gguf", reason="the extra smollm2 is not installed")
 from tests.smollm2.small_gguf import CONTROL, SYSTEM, TEMPLATE, TEXTS, write_gguf

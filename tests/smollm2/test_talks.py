@@ -5,15 +5,16 @@ from random import Random
 import pytest
 import yaml
 
+import verl_kernel
+from recipes.cpu_smollm2 import talks
+from recipes.cpu_smollm2.build import BATCH
+from recipes.cpu_smollm2.talks import draw_talks, draw_tasks, task_messages
 from verl_kernel.env import EvalStatus, GymOptions, Task, check
 from verl_kernel.env.pool.local import LocalPool
 from verl_kernel.quickstart.kernels import layouts, render
 from verl_kernel.reward.extract import extract_code
-from verl_kernel.smollm2 import talks
-from verl_kernel.smollm2.build import BATCH
-from verl_kernel.smollm2.talks import draw_talks, draw_tasks, task_messages
 
-CONFIG = Path(talks.__file__).parents[1] / "config"
+CONFIG = Path(verl_kernel.__file__).parent / "config"
 
 
 def test_prompts_hold_the_task_and_an_example_of_another():

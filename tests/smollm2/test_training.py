@@ -17,14 +17,14 @@ from verl_kernel.reporting.steps import read_steps
 
 ROOT = Path(__file__).parents[2]
 MADE = os.environ.get("SMOLLM2_DIR", "")
-"""What `verl-kernel data smollm2` made."""
+"""What `python -m recipes.cpu_smollm2` made."""
 
 pytestmark = [
     pytest.mark.smollm2,
     pytest.mark.timeout(5400),
     pytest.mark.skipif(
         not (Path(MADE) / "manifest.json").is_file() or not MADE,
-        reason="SMOLLM2_DIR names no folder of `verl-kernel data smollm2`: `make test-smollm2` makes one",
+        reason="SMOLLM2_DIR names no folder of `python -m recipes.cpu_smollm2`: `make test-smollm2` makes one",
     ),
 ]
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.study.comparisons import Effect, corrected, effect, effects_table, holm
-from verl_kernel.study.plan import Comparison
-from verl_kernel.study.summary import Interval
+from recipes.cpu_study.comparisons import Effect, corrected, effect, effects_table, holm
+from recipes.cpu_study.plan import Comparison
+from recipes.cpu_study.summary import Interval
 
 FIGURE = "held_out/correct"
 ONE = Comparison("pair", "a against b", ("a", "b"), "correct", 0.1, ("coverage",))

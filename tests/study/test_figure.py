@@ -3,8 +3,8 @@ from pathlib import Path
 
 from matplotlib import pyplot
 
+from recipes.cpu_study.figure import plot_effects
 from tests.study.test_comparisons import ONE, rows
-from verl_kernel.study.figure import plot_effects
 
 DATA = [*rows("a", {0: 0.4, 1: 0.6, 2: 0.5}), *rows("b", {0: 0.3, 1: 0.3, 2: 0.3})]
 

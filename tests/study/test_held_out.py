@@ -3,10 +3,10 @@ import json
 
 import pytest
 
+from recipes.cpu_study.held_out import FIGURES, held_out
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import DataError
 from verl_kernel.reward.record import TurnRecord, dump_turns
-from verl_kernel.study.held_out import FIGURES, held_out
 
 WRONG = EvalResult(task_id="t", status=EvalStatus.INCORRECT, correctness=False)
 DECOY = EvalResult(task_id="t", status=EvalStatus.DECOY, correctness=True, decoy_kernel=True, speedup=2.5)

@@ -5,12 +5,12 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from recipes.cpu_study.plan import read_study
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.preflight import check_mismatch
 from verl_kernel.reward.options import parse_options
 from verl_kernel.sampler.preflight import check_switches
-from verl_kernel.study.plan import read_study
 
 STUDY = Path(__file__).parents[2] / "recipes" / "cpu_study" / "study.yaml"
 SMALL = {

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from recipes.cpu_study import runs
+from recipes.cpu_study.origin import KEYS, code_origin, origins, run_origin
+from recipes.cpu_study.plan import Arm, Study
+from recipes.cpu_study.runs import collect, execute, finished, minutes_left, read_rows
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import DataError, InfraError
 from verl_kernel.reward.record import TurnRecord, dump_turns
-from verl_kernel.study import runs
-from verl_kernel.study.origin import KEYS, code_origin, origins, run_origin
-from verl_kernel.study.plan import Arm, Study
-from verl_kernel.study.runs import collect, execute, finished, minutes_left, read_rows
 
 STUDY = Study("r", 2, (0, 1), minutes=6, arms=(Arm("one", "One"), Arm("two", "Two", ("b=1",))))
 

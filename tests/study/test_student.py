@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.study.student import both_tails, p_value, quantile
+from recipes.cpu_study.student import both_tails, p_value, quantile
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.study.figure import plot
-from verl_kernel.study.summary import curve, ends, interval, last_turn, table
+from recipes.cpu_study.figure import plot
+from recipes.cpu_study.summary import curve, ends, interval, last_turn, table
 
 
 def rows(arm: str, seed: int, values: list[float]) -> list[dict]:

@@ -92,7 +92,7 @@ def _run(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from verl_kernel.remix.batches import Talks
-    from verl_kernel.remix.linear import FEED_FORWARD, apply_remix
+    from verl_kernel.remix.model import FEED_FORWARD, apply_remix
     from verl_kernel.remix.tuning import measure, tune
 
     torch.manual_seed(tuning.seed)

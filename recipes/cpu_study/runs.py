@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from recipes.cpu_study.comparisons import PREFIX
+from recipes.cpu_study.held_out import held_out
+from recipes.cpu_study.origin import code_origin, of_record, run_origin
+from recipes.cpu_study.plan import Run, Study
 from verl_kernel.errors import DataError, InfraError
 from verl_kernel.reporting.steps import number, read_steps
-from verl_kernel.study.comparisons import PREFIX
-from verl_kernel.study.held_out import held_out
-from verl_kernel.study.origin import code_origin, of_record, run_origin
-from verl_kernel.study.plan import Run, Study
 
 Trainer = Callable[[Path, list[str]], int]
 """Runs a command with its output and metrics in a folder; returns its exit code."""

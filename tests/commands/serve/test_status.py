@@ -5,7 +5,6 @@ import pytest
 from typer.testing import CliRunner
 
 from verl_kernel.cli import app
-from verl_kernel.commands import serve_status
 from verl_kernel.env.pool.stats import JudgeStats, Tally
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import EnvironmentNotReady
@@ -29,7 +28,7 @@ def stats(monkeypatch):
         JudgeStats(number=2, state="down"),
     )
     stats = tally.stats(judges, queue=5, held_back=2, prefilter=None)
-    monkeypatch.setattr(serve_status, "read_stats", lambda address, name: [stats])
+    monkeypatch.setattr("verl_kernel.commands.serve.status.read_stats", lambda address, name: [stats])
     return stats
 
 
@@ -49,7 +48,7 @@ def test_a_pool_that_is_missing_is_named(monkeypatch):
     def missing(address, name):
         raise EnvironmentNotReady(f"the cluster has no pool called {name}")
 
-    monkeypatch.setattr(serve_status, "read_stats", missing)
+    monkeypatch.setattr("verl_kernel.commands.serve.status.read_stats", missing)
     result = CliRunner().invoke(app, ["serve-status", "--name", "other"])
     assert result.exit_code == 2
     assert result.output == "Error: the cluster has no pool called other\n"

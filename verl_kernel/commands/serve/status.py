@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from verl_kernel.commands.running_pools import ADDRESS, NAME, ask, running_pools
+from verl_kernel.commands.serve.running_pools import ADDRESS, NAME, ask, running_pools
 from verl_kernel.env import PoolStats
 from verl_kernel.reporting.screen import screen
 

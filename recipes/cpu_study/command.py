@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel study STUDY.yaml --out DIR`: train every arm with every seed, then compare them."""
+"""`python -m recipes.cpu_study STUDY.yaml --out DIR`: train every arm with every seed, then compare them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from recipes.cpu_study import comparisons, figure, origin, runs, summary
+from recipes.cpu_study.plan import Run, Study, read_study
+from verl_kernel.commands.sentences import guarded
 from verl_kernel.data.files import writing_folder
 from verl_kernel.errors import ConfigError, InfraError
 from verl_kernel.option_group import nearest
 from verl_kernel.reporting.screen import counted
-from verl_kernel.study import comparisons, figure, origin, runs, summary
-from verl_kernel.study.plan import Run, Study, read_study
+
+app = typer.Typer(add_completion=False)
 
 
+@app.command()
+@guarded
 def command(
     plan: Annotated[Path, typer.Argument(help="The study: recipe, arms and seeds (YAML).")],
     out: Annotated[Path, typer.Option(help="Folder for runs, raw data, table and figure.")],

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recipes.cpu_study.comparisons import effect
+from recipes.cpu_study.plan import Comparison
+from recipes.cpu_study.summary import MEASURES, Row, curve
 from verl_kernel.reporting.plots import draw_line, drawing
-from verl_kernel.study.comparisons import effect
-from verl_kernel.study.plan import Comparison
-from verl_kernel.study.summary import MEASURES, Row, curve
 
-_SMOOTH = 3
+SMOOTH = 3
 _COLOURS = 10
 _STYLES = ("-", "--", ":")
 _MARGIN = 0.5
@@ -41,7 +41,7 @@ def plot(rows: Sequence[Row], titles: Mapping[str, str], path: Path, heading: st
         legend = axes.flat[len(MEASURES)]
         legend.axis("off")
         legend.legend(*axes.flat[0].get_legend_handles_labels(), loc="center", frameon=False)
-        figure.suptitle(f"{heading}; mean of {_SMOOTH} steps, band: 95 % interval over seeds")
+        figure.suptitle(f"{heading}; mean of {SMOOTH} steps, band: 95 % interval over seeds")
 
 
 def plot_effects(rows: Sequence[Row], comparisons: Sequence[Comparison], path: Path, heading: str) -> None:
@@ -79,8 +79,8 @@ def _line(axis: Any, rows: Sequence[Row], arm: str, measure: str, title: str, nu
     if not points:
         return
     steps, intervals = list(points), list(points.values())
-    means = _smooth([found.mean for found in intervals])
-    halves = _smooth([found.half or 0.0 for found in intervals])
+    means = smooth([found.mean for found in intervals])
+    halves = smooth([found.half or 0.0 for found in intervals])
     colour, style = f"C{number % _COLOURS}", _STYLES[number // _COLOURS % len(_STYLES)]
     low, high = ([m + sign * h for m, h in zip(means, halves, strict=True)] for sign in (-1, 1))
     draw_line(axis, steps, means, (low, high), colour=colour, style=style, label=title)
@@ -94,7 +94,7 @@ def _look_at_lines(axis: Any) -> None:
         axis.set_ylim(min(means) - margin, max(means) + margin)
 
 
-def _smooth(values: Sequence[float]) -> list[float]:
-    """Return the mean of each value and its predecessors, over at most `_SMOOTH` values."""
-    windows = [values[max(0, end - _SMOOTH) : end] for end in range(1, len(values) + 1)]
+def smooth(values: Sequence[float]) -> list[float]:
+    """Return the mean of each value and its predecessors, over at most `SMOOTH` values."""
+    windows = [values[max(0, end - SMOOTH) : end] for end in range(1, len(values) + 1)]
     return [sum(window) / len(window) for window in windows]

@@ -8,16 +8,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from verl_kernel.errors import DataError
+from verl_kernel.figures import figures
 from verl_kernel.figures.attempts import Attempt, attempt_of
 from verl_kernel.reward.record import TURNS_COLUMN, load_turns
 
 Trajectory = tuple[Attempt, ...]
 Figure = Callable[[Sequence[Trajectory]], float]
-_FAST, _CAP = 1.2, 3.0
+_CAP = 3.0
 
 
-def _share(test: Callable[[Attempt], bool], turn: int) -> Figure:
-    return lambda found: sum(test(attempts[turn]) for attempts in found) / len(found)
+def _share(figure: str, turn: int) -> Figure:
+    """Return the mean of a figure of `verl_kernel.figures` over all trajectories, at a turn."""
+    part = figures.FIGURES[figure].part
+    return lambda found: sum(part(attempts[turn]) or 0.0 for attempts in found) / len(found)
 
 
 def _coverage(found: Sequence[Trajectory]) -> float:
@@ -30,12 +33,12 @@ def _useful(found: Sequence[Trajectory]) -> float:
 
 
 FIGURES: dict[str, Figure] = {
-    "correct": _share(lambda one: one.correct, -1),
-    "correct, first turn": _share(lambda one: one.correct, 0),
-    "fast@1.2": _share(lambda one: one.is_fast(_FAST), -1),
+    "correct": _share("correct", -1),
+    "correct, first turn": _share("correct", 0),
+    "fast@1.2": _share("fast@1.2", -1),
     "coverage": _coverage,
     "useful speedup": _useful,
-    "decoys": _share(lambda one: one.is_hack, -1),
+    "decoys": _share("hacking", -1),
 }
 """Figures, of the last turn by default. `coverage`: mean share of device time in Triton kernels, of right answers, 0
 if there are none. `useful speedup`: mean speedup, at most 3, 0 for a wrong answer. `decoys`: right or not."""

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
+from recipes.cpu_study.held_out import FIGURES
 from verl_kernel.data.yaml_file import read_yaml
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import as_mapping, checked, nearest
-from verl_kernel.study.held_out import FIGURES
 
 _OPTIONAL = ("overrides", "seeded", "comparisons", "also")
 
