@@ -6,7 +6,7 @@ import torch
 
 from tests.remix.modules import fill, language_model, options
 from verl_kernel.remix.batches import Row, collate, row_losses
-from verl_kernel.remix.linear import apply_remix
+from verl_kernel.remix.layers import apply_remix
 from verl_kernel.remix.loss import remix_loss
 
 

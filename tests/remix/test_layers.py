@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.remix.modules import Chain, chain, fill, language_model, options
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.remix.linear import apply_remix
+from verl_kernel.remix.layers import apply_remix
 from verl_kernel.remix.loss import remix_loss
 from verl_kernel.remix.options import ReMixOptions
 
