@@ -9,7 +9,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from tests.rollout.chat_tokenizers import tokenizer as train
 from tests.rollout.scripted_loop import ANSWER, LOST, OK, REFERENCE, ROW, WRONG, play
-from verl_kernel.bench.attempts import attempt
+from verl_kernel.bench.scores import attempt
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError

@@ -5,7 +5,7 @@ import pytest
 
 from tests.bench.recorded import turn as bench_turn
 from tests.reward.results import correct, failed, timed, turn
-from verl_kernel.bench.attempts import attempt
+from verl_kernel.bench.scores import attempt
 from verl_kernel.figures.asked import Asked
 from verl_kernel.figures.attempts import attempt_of
 from verl_kernel.figures.best import best

@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from tests.exploits.tasks import TASKS
-from verl_kernel.bench.attempts import score_run
-from verl_kernel.bench.run_files import read_turns
+from verl_kernel.bench.records import read_turns
+from verl_kernel.bench.scores import score_run
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms

@@ -73,7 +73,7 @@ def _read(run_dir: Path) -> tuple[list[Step], list[Step]]:
 
 def _bench_page(folder: Path) -> Path:
     from verl_kernel.bench.page.page import write_page as write_bench_page
-    from verl_kernel.bench.run_files import read_answers
+    from verl_kernel.bench.records import read_answers
 
     read_answers(folder)  # a page of no answers would show nothing
     return write_bench_page(folder)

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from verl_kernel.bench.attempts import attempt
 from verl_kernel.bench.page.facts_of_turn import turn_facts
 from verl_kernel.bench.page.packing import cut_middle
 from verl_kernel.bench.page.remarks import remarks, source_lines
 from verl_kernel.bench.page.task_rows import TaskRow
 from verl_kernel.bench.page.texts import VERDICTS, factor, known, milliseconds
 from verl_kernel.bench.records import BenchTurn
+from verl_kernel.bench.scores import attempt
 from verl_kernel.env import EvalResult, Timing
 
 CODE_LIMIT = 40_000

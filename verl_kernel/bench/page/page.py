@@ -12,16 +12,14 @@ from pathlib import Path
 
 from jinja2 import Environment
 
-from verl_kernel.bench.attempts import asked_of, attempt
-from verl_kernel.bench.clock import clock
 from verl_kernel.bench.page import charts, score_tables, texts
 from verl_kernel.bench.page.details import completion_limit, task_details
 from verl_kernel.bench.page.packing import packed
 from verl_kernel.bench.page.run_facts import run_facts
 from verl_kernel.bench.page.task_rows import TaskRow, task_rows
-from verl_kernel.bench.records import BenchTurn
-from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.bench.records import BenchTurn, read_run, read_tasks
 from verl_kernel.bench.score_tables import VIEWS
+from verl_kernel.bench.scores import asked_of, attempt, clock
 from verl_kernel.figures.scoring import score
 from verl_kernel.reporting import pages
 from verl_kernel.reporting.pages import page_environment
