@@ -13,7 +13,7 @@ from verl_kernel.bench.scores import attempt
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError
-from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.attempts import Asked
 from verl_kernel.figures.scoring import score
 
 TURNS, WINDOW = 3, 1

@@ -26,8 +26,8 @@ from tests.advantage.batches import Batch, build
 from verl_kernel.advantage import GROUPED
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss import LOSSES
+from verl_kernel.loss.options import ToprOptions
 from verl_kernel.loss.preflight import check_mismatch
-from verl_kernel.loss.topr_options import ToprOptions
 from verl_kernel.plugin.algorithm import KernelAlgoConfig
 from verl_kernel.preflight.checks import check_adaptive, check_options, check_sampler
 from verl_kernel.preflight.combinations import ESTIMATOR, LOSS, TWICE, check_combination

@@ -20,7 +20,7 @@ from verl_kernel.env.trace import dump_events
 from verl_kernel.quickstart.worlds import Name, make_world
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.rollout.trajectory import summarise
-from verl_kernel.sampler.kernel_metrics import kernel_metrics
+from verl_kernel.sampler.metrics import kernel_metrics
 
 RECORDED = Path(__file__).parent / "recorded.json"
 WORLDS: tuple[Name, ...] = ("easy", "hard")

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from verl_kernel.aces.discrimination import discrimination
 from verl_kernel.aces.table import Groups, Table
-from verl_kernel.aces.weighting import weights
+from verl_kernel.aces.weighting import discrimination, weights
 
 
 def report(

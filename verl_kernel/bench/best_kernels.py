@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from verl_kernel.bench.records import HEADER, BenchTurn, RunHeader, read_run
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError, TaskError
-from verl_kernel.figures.best import Rank, rank
+from verl_kernel.figures.attempts import Rank, rank
 from verl_kernel.figures.record import Record
 from verl_kernel.files import replacing
 from verl_kernel.reporting.kernels import Kernel, read_kernels, sure_speedup_of
@@ -157,7 +157,7 @@ def _speedup(one: Provenance) -> str:
 
 
 LOG = "kernels.jsonl"
-"""File in which a training run keeps its best kernels (`sampler.kernel_log`)."""
+"""File in which a training run keeps its best kernels (`sampler.logs`)."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from verl_kernel.figures.asked import Asked
-from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.attempts import Asked, Attempt
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import ratio
 from verl_kernel.figures.record import Estimate, Record

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask, read_answers, read_run, read_tasks
 from verl_kernel.errors import DataError
-from verl_kernel.figures.asked import Asked, AskedTask
-from verl_kernel.figures.attempts import Attempt, attempt_of
+from verl_kernel.figures.attempts import Asked, AskedTask, Attempt, attempt_of
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.comparison import Comparison, Side, compare
 from verl_kernel.figures.record import Record, Scores

@@ -13,8 +13,7 @@ from random import Random
 from typing import Any
 
 from verl_kernel.data.kernelbench import read_kernelbench
-from verl_kernel.data.prompts import task_prompt
-from verl_kernel.data.rows import check_rows, read_rows, task_from_row
+from verl_kernel.data.rows import check_rows, read_rows, task_from_row, task_prompt
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import Task
 from verl_kernel.errors import ConfigError, DataError, TaskError

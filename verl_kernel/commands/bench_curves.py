@@ -17,7 +17,7 @@ from verl_kernel.bench.scores import asked_of, attempt, times
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.data.files import check_file, writing
 from verl_kernel.errors import DataError
-from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.attempts import Asked
 from verl_kernel.figures.figures import FIGURES
 from verl_kernel.figures.record import Estimate
 from verl_kernel.reporting.screen import screen

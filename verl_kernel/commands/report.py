@@ -11,11 +11,10 @@ import typer
 
 from verl_kernel.data.files import writing_folder
 from verl_kernel.errors import DataError
-from verl_kernel.reporting.facts import timing_source
 from verl_kernel.reporting.page import write_page
 from verl_kernel.reporting.screen import counted, screen
 from verl_kernel.reporting.steps import Step, earlier, read_steps, read_validations, steps_table
-from verl_kernel.reporting.summary import before_and_after, changes_table, first_and_last, window
+from verl_kernel.reporting.summary import before_and_after, changes_table, first_and_last, timing_source, window
 
 
 def command(

@@ -65,7 +65,7 @@ def check_adaptive(config: DictConfig) -> None:
 
 def check_sampler(config: DictConfig) -> None:
     """Check that the sampler's node parses and fits verl's settings, which verl checks for its own samplers only."""
-    from verl_kernel.reward.unjudged import has_our_sampler
+    from verl_kernel.reward.judging import has_our_sampler
     from verl_kernel.sampler.preflight import check_switches
 
     if has_our_sampler(config):
@@ -101,7 +101,7 @@ def check_agents(config: DictConfig) -> None:
 
 def check_measured(config: DictConfig) -> None:
     """Check that rejection has rollouts whose coverage is measured."""
-    from verl_kernel.reward.unjudged import has_our_sampler
+    from verl_kernel.reward.judging import has_our_sampler
     from verl_kernel.sampler.preflight import check_coverage
 
     if has_our_sampler(config):

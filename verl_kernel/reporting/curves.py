@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from verl_kernel.reporting.axes import round_marks
-from verl_kernel.reporting.charts import Chart, Curve, Kind, Point, chart
+from verl_kernel.reporting.charts import Chart, Curve, Kind, Point, chart, round_marks
 from verl_kernel.reporting.steps import Step, series
 
 _MOST_TURNS = 16

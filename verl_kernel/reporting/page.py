@@ -11,10 +11,9 @@ from pathlib import Path
 
 from verl_kernel.reporting import pages
 from verl_kernel.reporting.curves import run_charts
-from verl_kernel.reporting.facts import run_facts, timing_source
 from verl_kernel.reporting.kernels import best_kernels, read_kernels
 from verl_kernel.reporting.steps import COLUMNS, Step, cell, step_rows
-from verl_kernel.reporting.summary import before_and_after, first_and_last, headlines, window
+from verl_kernel.reporting.summary import before_and_after, first_and_last, headlines, run_facts, timing_source, window
 
 KERNELS_SHOWN = 10
 

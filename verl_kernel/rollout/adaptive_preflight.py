@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 from verl_kernel.adaptive import AdaOptions
 from verl_kernel.adaptive.options import NODE
 from verl_kernel.errors import ConfigError
-from verl_kernel.reward.unjudged import has_our_sampler
+from verl_kernel.reward.judging import has_our_sampler
 from verl_kernel.verl_keys import find, read
 
 MANAGER = "verl_kernel.rollout.manager.KernelAgentLoopManager"

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from verl_kernel.data.yaml_file import read_yaml
+from verl_kernel.data.files import read_yaml
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import as_mapping, checked, nearest
 from verl_kernel.study.held_out import FIGURES

@@ -55,8 +55,7 @@ def read_tokenizer(folder: Path) -> tuple[Callable[[str], str], dict[str, Any]]:
     """
     from transformers import AutoTokenizer
 
-    from verl_kernel.rollout.special_tokens import neutraliser
-    from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
+    from verl_kernel.rollout.turn_end import find_turn_end, neutraliser, stop_ids
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
