@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from verl_kernel.files import read_objects
+
 
 @dataclass
 class Counts:
@@ -62,13 +64,12 @@ class CountLog:
             return
         self._open = True
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
-        # A run that was killed may have left the start of a line.
-        whole = text[: text.rfind("\n") + 1].splitlines()
-        earlier = [line for line in whole if json.loads(line)["step"] < step]
-        for line in earlier:
-            counts.update(json.loads(line)["found"])
-        self._path.write_text("".join(f"{line}\n" for line in earlier), encoding="utf-8")
+        # A run that was killed may have left the start of a line, which is skipped.
+        batches = read_objects(self._path) if self._path.exists() else ()
+        earlier = [batch for batch in batches if batch["step"] < step]
+        for batch in earlier:
+            counts.update(batch["found"])
+        self._path.write_text("".join(f"{json.dumps(batch)}\n" for batch in earlier), encoding="utf-8")
 
     def append(self, step: int, found: Mapping[str, tuple[int, int]]) -> None:
         """Append the counts of a step's batch."""

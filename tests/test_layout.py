@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the gym's code is cut into files: none is too long, no folder is too full, and imports form no circle."""
+"""How the package is cut into files: none is too long, no folder is too full, and imports form no circle."""
 
 import ast
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import verl_kernel.env
+import verl_kernel
 
-ENV = Path(verl_kernel.env.__file__).parent
+ROOT = Path(verl_kernel.__file__).parent
 FILES = {
-    ".".join(("verl_kernel.env", *path.relative_to(ENV).with_suffix("").parts)).removesuffix(".__init__"): path
-    for path in ENV.rglob("*.py")
+    ".".join(("verl_kernel", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in ROOT.rglob("*.py")
 }
 LAZY = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def imported(node):
-    """Names of the gym's modules that a node of a syntax tree imports, but for what functions import when they run."""
+    """Names of the package's modules that a node of a syntax tree imports, but for imports when a function runs."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ImportFrom):
             names = [f"{child.module}.{item.name}" for item in child.names]
             yield from (name if name in FILES else child.module for name in names)
+        elif isinstance(child, ast.Import):
+            yield from (item.name for item in child.names)
         elif not isinstance(child, LAZY):
             yield from imported(child)
 
@@ -39,5 +41,5 @@ def test_a_file_has_at_most_500_lines():
 
 
 def test_a_folder_has_at_most_15_modules():
-    folders = {path.parent for path in FILES.values()}
+    folders = {path.parent for path in FILES.values()} - {ROOT / "commands"}  # one module for each subcommand
     assert not [folder for folder in folders if len([*folder.glob("*.py")]) > 15]
