@@ -23,6 +23,11 @@ from verl_kernel.errors import DataError
 
 _TIE = 1e-12
 """Scores that differ by less than this, relative to the sum of weights, differ only by rounding."""
+_FIRST_STEP, _LEAST_STEP = 1.0, 1e-6
+_LEAST_GAIN = 1e-9
+_FLOOR = 1e-3
+"""Share of the uniform weights mixed into every start: a softmax cannot leave a weight of 0."""
+_STARTS = ("c", "uniform")
 
 
 @dataclass(frozen=True)
@@ -62,12 +67,6 @@ def _edge(table: Table, gap: Floats, weight: float, test: int, tie: float) -> fl
     without = gap[np.ix_(better, worse)] - weight
     above, below = np.count_nonzero(without > tie), np.count_nonzero(without < -tie)
     return 0.5 * float(above - below) / without.size
-
-
-_FIRST_STEP, _LEAST_STEP = 1.0, 1e-6
-_LEAST_GAIN = 1e-9
-_FLOOR = 1e-3
-"""Share of the uniform weights mixed into every start: a softmax cannot leave a weight of 0."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +131,6 @@ def _softmax(theta: Floats) -> Floats:
 
 def _logistic(values: Floats) -> Floats:
     return np.asarray(0.5 * (1 + np.tanh(values / 2)))
-
-
-_STARTS = ("c", "uniform")
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,14 @@ from verl_kernel.errors import ConfigError
 
 PROMPT_NAME = "ada_prompt"
 """Key of a row that holds its prompt's name."""
+_HALVINGS = 100
+"""Bisection steps: more than a double has bits, so more steps could not change the result."""
 
 
 def prompt_name(messages: Sequence[Any]) -> str:
     """Return the name of a prompt: a hash of its messages, so rows of a dataset that ask the same share a name."""
     text = json.dumps(list(messages), sort_keys=True, default=str, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
-
-
-_HALVINGS = 100
-"""Bisection steps: more than a double has bits, so more steps could not change the result."""
 
 
 def budgets(shares: Sequence[float], total: int, low: int, high: int, epsilon: float) -> list[int]:

@@ -27,6 +27,8 @@ _TITLE = "# A Triton kernel that verl-kernel has verified."
 _ORIGIN = "# Where it comes from:"
 _LINE = re.compile(r"#   \w+: .*")
 Written = Literal["written", "replaced", "kept", "left alone"]
+LOG = "kernels.jsonl"
+"""File in which a training run keeps its best kernels (`sampler.logs`)."""
 
 
 class Provenance(Record):
@@ -154,10 +156,6 @@ def _decide(text: str | None, new: Provenance) -> tuple[Written, str]:
 def _speedup(one: Provenance) -> str:
     known = one.speedup if one.sure_speedup is None else one.sure_speedup
     return "unknown speedup" if known is None else f"{known:.2f}x"
-
-
-LOG = "kernels.jsonl"
-"""File in which a training run keeps its best kernels (`sampler.logs`)."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ from verl_kernel.reporting.plots import draw_line, drawing
 FIGURE = "fast@1.2"
 BUDGETS = 64
 """Token budgets in a curve."""
+Costs = dict[tuple[str, int], list[int]]
+"""Maps task and sample to the tokens that the sample had spent when each of its answers was complete."""
+_LINES = (("last", "-", "last turn"), ("best", "--", "best of history"))
 
 
 class Point(Record):
@@ -85,10 +88,6 @@ def curves(
     )  # fmt: skip
 
 
-Costs = dict[tuple[str, int], list[int]]
-"""Maps task and sample to the tokens that the sample had spent when each of its answers was complete."""
-
-
 class _Points:
     """Computes the points of one figure."""
 
@@ -131,9 +130,6 @@ def _until(samples: Samples, costs: Costs, budget: int) -> Samples:
         place: [one for one, spent in zip(answers, costs[place], strict=True) if spent <= budget]
         for place, answers in samples.items()
     }
-
-
-_LINES = (("last", "-", "last turn"), ("best", "--", "best of history"))
 
 
 def title(runs: Sequence[Curves]) -> str:

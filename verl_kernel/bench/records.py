@@ -19,6 +19,8 @@ FORMAT = 1
 
 Failure = Literal["no_code", "too_long", "context_overflow", "malformed"]
 """Why an answer holds no program: none in the text, cut at the token limit, prompt too long, or no text at all."""
+HEADER, TURNS, TASKS = "run.json", "turns.jsonl", "tasks.jsonl"
+Line = TypeVar("Line", bound=BaseModel)
 
 
 class RunHeader(Record):
@@ -88,10 +90,6 @@ class BenchTurn(Turn):
     judge_s: float = 0.0
     level: int | None = None
     family: str | None = None
-
-
-HEADER, TURNS, TASKS = "run.json", "turns.jsonl", "tasks.jsonl"
-Line = TypeVar("Line", bound=BaseModel)
 
 
 def read_run(folder: Path) -> tuple[RunHeader, list[BenchTurn]]:

@@ -23,6 +23,21 @@ from verl_kernel.option_group import OptionGroup, option_names
 from verl_kernel.reward.options import ConversationOptions
 from verl_kernel.reward.profiling import ProfilingReward
 
+_WITHOUT_EFFECT = (
+    *("device", "reference_mode", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "lock_dir"),
+    *(
+        "queue_size",
+        "reference_cache",
+        "verdict_cache",
+        "quarantine_after",
+        "quarantine_s",
+        "model_wait_s",
+        "prefilter_judges",
+    ),
+)
+"""Options of the gym that are recorded elsewhere in the header, or that change no verdict."""
+_EDGE = 1 << 20
+
 
 @dataclass(frozen=True)
 class BenchOptions(ConversationOptions):
@@ -41,22 +56,6 @@ class BenchOptions(ConversationOptions):
     """Each answer is asked for with a seed made of this one, task, sample and turn; the judges' inputs depend on it."""
     requests: Annotated[int, Interval(ge=1)] = 16
     """In flight at the model at a time."""
-
-
-_WITHOUT_EFFECT = (
-    *("device", "reference_mode", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "lock_dir"),
-    *(
-        "queue_size",
-        "reference_cache",
-        "verdict_cache",
-        "quarantine_after",
-        "quarantine_s",
-        "model_wait_s",
-        "prefilter_judges",
-    ),
-)
-"""Options of the gym that are recorded elsewhere in the header, or that change no verdict."""
-_EDGE = 1 << 20
 
 
 def make_header(

@@ -18,6 +18,8 @@ CLOCKS = {
     "simulated": "simulated: a model of a GPU, no measurement",
     "cuda_event": "measured on a GPU",
 }
+_ALIKE = ("format", "suite", "suite_hash", "tasks", "started")
+"""Fields of a header that are not compared: they must agree anyway, or their difference does not matter."""
 
 
 def timing_sources(turns: Iterable[BenchTurn]) -> list[str]:
@@ -77,10 +79,6 @@ def score_run(folder: Path, bootstrap: Bootstrap | None = None) -> tuple[RunHead
     header, turns = read_run(folder)
     asked = asked_of(header, read_tasks(folder), turns)
     return header, score([attempt(one) for one in turns], asked, bootstrap)
-
-
-_ALIKE = ("format", "suite", "suite_hash", "tasks", "started")
-"""Fields of a header that are not compared: they must agree anyway, or their difference does not matter."""
 
 
 class RunComparison(Record):

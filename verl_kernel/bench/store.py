@@ -36,6 +36,9 @@ from verl_kernel.errors import ConfigError, DataError, StorageError
 from verl_kernel.files import replacing
 
 _OF_THE_SUITE = {"suite", "suite_hash", "prompt_hash", "tasks"}
+_SYNC_S = 5.0
+Place = tuple[str, int]
+"""Task and sample."""
 
 
 def refuse_difference(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask], suite: Suite, folder: Path) -> None:
@@ -82,11 +85,6 @@ def _narrowed(key: str, was: Any, now: Any) -> tuple[str, Any, Any]:
         entry = next(name for name in sorted({*was, *now}) if was.get(name) != now.get(name))
         return f"{key}.{entry}", was.get(entry), now.get(entry)
     return key, was, now
-
-
-_SYNC_S = 5.0
-Place = tuple[str, int]
-"""Task and sample."""
 
 
 class Store:

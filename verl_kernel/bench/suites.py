@@ -21,6 +21,12 @@ from verl_kernel.quickstart.corpus import FEEDBACK_CHARS, task_messages
 from verl_kernel.quickstart.tasks import Program, draw_distinct
 
 Message = dict[str, str]
+_GENERATED = "kernel_quickstart"
+"""Data source of rows whose tasks are named after their families."""
+SEED, TRAINING_TASKS, TASKS = 0, 256, 32
+"""Defaults of `quickstart.options.Quickstart`."""
+MAX_TOKENS = 200
+"""Large enough: the answers of its cold start have at most about 120 tokens."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +87,6 @@ class Suite:
         return replace(self, tasks=tuple(item for item in self.tasks if item.task.task_id in names))
 
 
-_GENERATED = "kernel_quickstart"
-"""Data source of rows whose tasks are named after their families."""
-
-
 def kernelbench_suite(path: Path, levels: Collection[int]) -> Suite:
     """Return KernelBench's problems from a checkout or parquet files, with this package's prompt."""
     problems = read_kernelbench(path, levels)
@@ -133,12 +135,6 @@ def _row(row: Mapping[str, Any]) -> SuiteItem:
         family = task.task_id.rpartition("-")[0]
     messages = tuple({"role": message["role"], "content": message["content"]} for message in row["prompt"])
     return SuiteItem(task, messages, None if level is None else int(level), None if family is None else str(family))
-
-
-SEED, TRAINING_TASKS, TASKS = 0, 256, 32
-"""Defaults of `quickstart.options.Quickstart`."""
-MAX_TOKENS = 200
-"""Large enough: the answers of its cold start have at most about 120 tokens."""
 
 
 def cpu_suite() -> Suite:

@@ -32,6 +32,11 @@ from verl_kernel.rollout.turn_budget import Spent, TurnBudget
 
 _LEAST = 3
 """Number of questions after which an endpoint is given up; each of them is asked three times."""
+History = list[BenchTurn]
+_WAITING = 2
+"""Extra trajectories in progress per judge, beyond those at the model, so that no judge waits for an answer."""
+Job = tuple[SuiteItem, int]
+"""A task and the number of a sample."""
 
 
 class FirstAnswers:
@@ -90,9 +95,6 @@ class FirstAnswers:
         self._is_proven = True
         while self._held:
             self._store.append(self._held.pop(0))
-
-
-History = list[BenchTurn]
 
 
 class Judges(Protocol):
@@ -236,12 +238,6 @@ def _said_before(turn: BenchTurn) -> Answer:
         text=turn.completion, code=None if turn.completion is not None else turn.code,
         prompt_tokens=turn.prompt_tokens, completion_tokens=turn.completion_tokens,
     )  # fmt: skip
-
-
-_WAITING = 2
-"""Extra trajectories in progress per judge, beyond those at the model, so that no judge waits for an answer."""
-Job = tuple[SuiteItem, int]
-"""A task and the number of a sample."""
 
 
 async def play_all(

@@ -27,6 +27,9 @@ from verl_kernel.errors import InfraError
 
 _ALIGNMENT = 16
 """Alignment in bytes: a view in a weight's dtype must start at a multiple of the dtype's size; 16 is the largest."""
+OUTSIDE = -1
+"""Rank of a trainer's worker that sends nothing."""
+Address = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -94,12 +97,6 @@ def unpack(entries: Iterable[Entry], payload: torch.Tensor) -> Iterator[tuple[st
 
 def _bucket(size: int) -> Bucket:
     return Bucket(torch.empty(size, dtype=torch.uint8))
-
-
-OUTSIDE = -1
-"""Rank of a trainer's worker that sends nothing."""
-
-Address = tuple[str, int]
 
 
 @CheckpointEngineRegistry.register(WEIGHT_TRANSFER)

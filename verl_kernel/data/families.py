@@ -29,6 +29,8 @@ Shingles = npt.NDArray[np.uint32]
 _DRAWING = ("get_inputs", "get_init_inputs")
 _BUILTINS = frozenset(dir(builtins))
 _SILENT = (ast.expr_context, ast.arguments, ast.Expr)
+EXACT = 600
+_BANDS, _ROWS = 32, 4
 
 
 def normal_form(reference: str) -> tuple[str, ...]:
@@ -124,10 +126,6 @@ def _imported(tree: ast.Module) -> dict[str, str]:
                 bound = name.asname or (name.name if isinstance(node, ast.ImportFrom) else name.name.partition(".")[0])
                 found[bound] = name.name.rpartition(".")[2] if name.asname else bound
     return found
-
-
-EXACT = 600
-_BANDS, _ROWS = 32, 4
 
 
 class Families:

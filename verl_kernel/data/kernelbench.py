@@ -29,6 +29,13 @@ _WHERE = (
     "give a checkout (a folder with level1/1_name.py, ...) or parquet files with the columns code, level, name, "
     "problem_id"
 )
+REPOSITORY = "ScalingIntelligence/KernelBench"
+WANTED = (
+    "on a machine with a network, clone https://github.com/ScalingIntelligence/KernelBench, or fetch the parquet files "
+    f"of the data set {REPOSITORY} from huggingface.co (`hf download {REPOSITORY} --repo-type dataset --local-dir "
+    "DIR`, pinned by --revision), and name the folder here"
+)
+"""What to fetch and where to put it."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +133,6 @@ def _of_row(row: dict[str, Any], origin: str) -> Problem:
     if not isinstance(code, str) or not isinstance(level, int) or not isinstance(problem_id, int):
         raise DataError(f"{origin}: code must be text, level and problem_id whole numbers: load the data set anew")
     return Problem(level, problem_id, code, origin)
-
-
-REPOSITORY = "ScalingIntelligence/KernelBench"
-WANTED = (
-    "on a machine with a network, clone https://github.com/ScalingIntelligence/KernelBench, or fetch the parquet files "
-    f"of the data set {REPOSITORY} from huggingface.co (`hf download {REPOSITORY} --repo-type dataset --local-dir "
-    "DIR`, pinned by --revision), and name the folder here"
-)
-"""What to fetch and where to put it."""
 
 
 def records(path: Path, levels: Collection[int]) -> Iterator[Record]:

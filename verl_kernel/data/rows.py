@@ -30,6 +30,20 @@ Answer with one ```python block that holds all imports, the kernels and `{answer
 ```python
 {reference}
 ```"""
+Row = dict[str, Any]
+_MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
+_REWARD_MODEL = pa.struct({"style": pa.string(), "ground_truth": pa.string()})
+_INFO = {
+    "split": pa.string(), "index": pa.int64(), "entry_point": pa.string(), "task_id": pa.string(), "level": pa.int64(),
+    "source": pa.string(),
+}  # fmt: skip
+SCHEMA = pa.schema(
+    {
+        "data_source": pa.string(), "prompt": _MESSAGES, "ability": pa.string(), "reward_model": _REWARD_MODEL,
+        "extra_info": pa.struct(_INFO), "agent_name": pa.string(),
+    }
+)  # fmt: skip
+"""Columns of `make_row`. Files of equal columns can be trained on together."""
 
 
 def task_prompt(reference: str, entry_point: str = "Model") -> list[Message]:
@@ -46,22 +60,6 @@ def task_prompt(reference: str, entry_point: str = "Model") -> list[Message]:
 def words_of(messages: Sequence[Mapping[str, str]]) -> set[str]:
     """Return the names and other words in a conversation."""
     return set(re.findall(r"\w+", " ".join(message["content"] for message in messages)))
-
-
-Row = dict[str, Any]
-_MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
-_REWARD_MODEL = pa.struct({"style": pa.string(), "ground_truth": pa.string()})
-_INFO = {
-    "split": pa.string(), "index": pa.int64(), "entry_point": pa.string(), "task_id": pa.string(), "level": pa.int64(),
-    "source": pa.string(),
-}  # fmt: skip
-SCHEMA = pa.schema(
-    {
-        "data_source": pa.string(), "prompt": _MESSAGES, "ability": pa.string(), "reward_model": _REWARD_MODEL,
-        "extra_info": pa.struct(_INFO), "agent_name": pa.string(),
-    }
-)  # fmt: skip
-"""Columns of `make_row`. Files of equal columns can be trained on together."""
 
 
 def make_row(

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import DataError
 
+Rank = tuple[bool, float, float]
+
 
 def roofline_share(kernel_ms: float, roofline_ms: float) -> float:
     """Return roofline time / kernel time, in [0, 1]; 1 for a kernel that needs less work than the roofline counts."""
@@ -126,9 +128,6 @@ def _nearness(result: EvalResult) -> tuple[float | None, float | None]:
 
 def _positive(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) and value > 0 else None
-
-
-Rank = tuple[bool, float, float]
 
 
 def rank(sure_speedup: float | None, speedup: float | None) -> Rank:

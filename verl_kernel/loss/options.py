@@ -16,6 +16,28 @@ from verl_kernel.option_group import OptionGroup, as_mapping, option_names
 _Share = Annotated[float, Interval(ge=0, le=1)]
 _Size = Annotated[float, Interval(ge=0, lt=math.inf)]
 _Positive = Annotated[float, Interval(gt=0, lt=math.inf)]
+MODE = "actor_rollout_ref.actor.policy_loss.loss_mode"
+CUSTOM = "rec_custom"
+EPS: dict[str, Any] = {"low": _Share, "high": _Size}
+"""What `eps_low` and `eps_high` may be, whatever key they come from."""
+PRESETS: dict[str, dict[str, Any]] = {
+    "rec_one_side_is": {"clip": "one_side", "weights": "is"},
+    "rec_one_side_no_is": {"clip": "one_side"},
+    "rec_two_side_is": {"clip": "two_side", "weights": "is"},
+    "rec_two_side_no_is": {"clip": "two_side"},
+    "rec_ring": {"clip": "ring"},
+    "rec_gspo_is": {"clip": "sequence", "weights": "sequence_is", "eps_low": 3e-4, "eps_high": 4e-4},
+    "rec_gspo_no_is": {"clip": "sequence", "eps_low": 3e-4, "eps_high": 4e-4},
+    "rec_red_weight": {"weights": "advantage"},
+    "asymre_kl": {"regulariser": "forward_kl"},
+    "opmd_k2": {"regulariser": "k2"},
+    "opmd_k2_sequence": {"regulariser": "k2_sequence"},
+    "opmd_scaled": {"tau": 1.0},
+    CUSTOM: {},
+}
+"""What each loss fixes, and its own numbers where they are not the defaults; `rec_custom` fixes nothing."""
+_CHOICES = ("clip", "weights", "regulariser")
+TOPR = "topr_taper"
 
 
 @dataclass(frozen=True)
@@ -53,12 +75,6 @@ class TurnCorrectionOptions(OptionGroup):
                 f"{self.NODE}.veto is {self.veto}, not below {self.NODE}.low, {self.low}: a single token would reject "
                 "what the mean may keep; lower veto, or set low to null"
             )
-
-
-MODE = "actor_rollout_ref.actor.policy_loss.loss_mode"
-CUSTOM = "rec_custom"
-EPS: dict[str, Any] = {"low": _Share, "high": _Size}
-"""What `eps_low` and `eps_high` may be, whatever key they come from."""
 
 
 @dataclass(frozen=True)
@@ -119,26 +135,6 @@ class RecOptions(OptionGroup):
                 )
 
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "rec_one_side_is": {"clip": "one_side", "weights": "is"},
-    "rec_one_side_no_is": {"clip": "one_side"},
-    "rec_two_side_is": {"clip": "two_side", "weights": "is"},
-    "rec_two_side_no_is": {"clip": "two_side"},
-    "rec_ring": {"clip": "ring"},
-    "rec_gspo_is": {"clip": "sequence", "weights": "sequence_is", "eps_low": 3e-4, "eps_high": 4e-4},
-    "rec_gspo_no_is": {"clip": "sequence", "eps_low": 3e-4, "eps_high": 4e-4},
-    "rec_red_weight": {"weights": "advantage"},
-    "asymre_kl": {"regulariser": "forward_kl"},
-    "opmd_k2": {"regulariser": "k2"},
-    "opmd_k2_sequence": {"regulariser": "k2_sequence"},
-    "opmd_scaled": {"tau": 1.0},
-    CUSTOM: {},
-}
-"""What each loss fixes, and its own numbers where they are not the defaults; `rec_custom` fixes nothing."""
-
-_CHOICES = ("clip", "weights", "regulariser")
-
-
 def options_of(mode: str, node: Mapping[str, Any] | None) -> RecOptions:
     """Options of a loss by its name; a null in the node is as no key.
 
@@ -185,9 +181,6 @@ def _read_by(options: RecOptions, mode: str) -> set[str]:
     read |= {"eps_low", "eps_high"} if options.clip != "none" else set()
     read |= {"eps_low_prime", "eps_high_prime"} if options.clip == "ring" else set()
     return read | ({"tau"} if "tau" in PRESETS[mode] or mode == CUSTOM else set())
-
-
-TOPR = "topr_taper"
 
 
 @dataclass(frozen=True)

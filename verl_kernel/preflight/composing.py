@@ -33,6 +33,12 @@ _SAID = {
 }
 """Hydra's errors by the key that they name, in our words."""
 _LONG = {"-cn": "--config-name", "-cd": "--config-dir"}
+_OPTIONS = {
+    "kernelgym": (*option_names(RolloutOptions), *option_names(GymOptions)),
+    "kernelgym.reward": option_names(ProfilingReward),
+}
+"""Keys of our nodes that a recipe need not set."""
+_CONSTANTS = {f"{kind.NODE}.{key}": value for kind in (AdaOptions, PRSOptions) for key, value in kind.CONSTANTS.items()}
 
 
 def compose(name: str, overrides: Sequence[str], folder: Path | None = None) -> DictConfig:
@@ -149,14 +155,6 @@ def _one_of(name: str, known: Sequence[str]) -> str:
 
 def _roots(folder: Path | None) -> list[Path]:
     return [*([] if folder is None else [folder]), _verls(), _OURS]
-
-
-_OPTIONS = {
-    "kernelgym": (*option_names(RolloutOptions), *option_names(GymOptions)),
-    "kernelgym.reward": option_names(ProfilingReward),
-}
-"""Keys of our nodes that a recipe need not set."""
-_CONSTANTS = {f"{kind.NODE}.{key}": value for kind in (AdaOptions, PRSOptions) for key, value in kind.CONSTANTS.items()}
 
 
 def remedy(config: DictConfig, key: str, word: str) -> str:

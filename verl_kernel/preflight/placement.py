@@ -25,6 +25,10 @@ SHARDS = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
 TENSORS = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 VERLS_CHOICE = "flash_attention_2"
 """The default of verl's model configuration if `CHOICE` is left out."""
+CONTEXT_MB = 1500
+"""Memory of a GPU for the contexts of a judge and of its runner, with a margin."""
+_CLUSTER = "set RAY_ADDRESS to the Ray cluster that has them (auto: the one that this machine belongs to)"
+_BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
 
 
 def attention(config: DictConfig) -> str:
@@ -71,12 +75,6 @@ def check_attention(config: DictConfig, machine: Machine) -> Iterator[str]:
         yield f"the package flash-attn, which {CHOICE} = {VERLS_CHOICE} needs on nodes with GPUs"
         return
     facts.flash_attention()
-
-
-CONTEXT_MB = 1500
-"""Memory of a GPU for the contexts of a judge and of its runner, with a margin."""
-_CLUSTER = "set RAY_ADDRESS to the Ray cluster that has them (auto: the one that this machine belongs to)"
-_BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
 
 
 def check_platform(config: DictConfig, machine: Machine) -> None:

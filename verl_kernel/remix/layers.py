@@ -16,6 +16,13 @@ from torch.nn.functional import linear
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.remix.options import ReMixOptions
 
+Mode = Literal["sample", "topk", "uniform", "fixed"]
+"""`sample` draws from the router, `topk` takes its largest, `uniform` ignores it, `fixed` uses a given choice."""
+Choice = Mapping[str, Sequence[int]]
+"""Maps the name of every layer to the LoRAs that it uses."""
+FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
+"""The feed-forward layers of Llama, Qwen and similar models: the paper's targets."""
+
 
 def draw(logits: torch.Tensor, size: int, generator: torch.Generator | None = None) -> torch.Tensor:
     """Draw ordered subsets without replacement, each element from the softmax over the remaining ones.
@@ -62,12 +69,6 @@ def log_probability(logits: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
 def membership(order: torch.Tensor, count: int) -> torch.Tensor:
     """Return the subset as (..., count) bool: which of `count` elements it holds."""
     return torch.zeros(*order.shape[:-1], count, dtype=torch.bool, device=order.device).scatter(-1, order, True)
-
-
-Mode = Literal["sample", "topk", "uniform", "fixed"]
-"""`sample` draws from the router, `topk` takes its largest, `uniform` ignores it, `fixed` uses a given choice."""
-Choice = Mapping[str, Sequence[int]]
-"""Maps the name of every layer to the LoRAs that it uses."""
 
 
 @dataclass
@@ -196,10 +197,6 @@ class Routing:
         assert run.prompt is not None
         weights = run.prompt.to(x.dtype) / run.prompt.sum(1, keepdim=True).clamp(min=1)
         return torch.einsum("bt,btd->bd", weights, x.detach())
-
-
-FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
-"""The feed-forward layers of Llama, Qwen and similar models: the paper's targets."""
 
 
 class ReMixLinear(nn.Module):

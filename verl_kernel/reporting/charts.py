@@ -9,6 +9,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 _TOPS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+WIDTH, HEIGHT = 360, 220
+LEFT, RIGHT, TOP, BOTTOM = 46, 18, 12, 34
+_FEW = 12
+"""Largest number of points of a line for which each point gets a large dot and is read aloud."""
+Kind = Literal["line", "dashed", "points"]
+Place = tuple[float, float]
 
 
 def round_marks(low: float, high: float, most: int = 5, *, whole: bool = False) -> list[float]:
@@ -39,14 +45,6 @@ def _round_step(least: float, whole: bool) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
     return next(power * part for part in (1, 2, 5, 10) if power * part >= least * (1 - 1e-9))
-
-
-WIDTH, HEIGHT = 360, 220
-LEFT, RIGHT, TOP, BOTTOM = 46, 18, 12, 34
-_FEW = 12
-"""Largest number of points of a line for which each point gets a large dot and is read aloud."""
-Kind = Literal["line", "dashed", "points"]
-Place = tuple[float, float]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ _MOST_TURNS = 16
 _TONES = (2, 1, 3, 4, 5, 6)
 """Colours of a panel's lines, in order."""
 _VALIDATION = "validation:"
+_Line = tuple[str, str, Kind, list[tuple[int, float]]]
+"""Metric, name, kind and points."""
+KERNELS_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -106,10 +109,6 @@ def _chart(panel: Panel, steps: Sequence[Step], validations: Sequence[Step]) -> 
     return chart(panel.title, "step", curves, marks, shares=panel.shares)
 
 
-_Line = tuple[str, str, Kind, list[tuple[int, float]]]
-"""Metric, name, kind and points."""
-
-
 def _lines(key: str, name: str, steps: Sequence[Step], validations: Sequence[Step]) -> Iterator[_Line]:
     """Yield the lines of a metric that have points."""
     found: Iterator[_Line]
@@ -149,9 +148,6 @@ def _curve(line: _Line, number: int, earlier: Sequence[_Line]) -> Curve:
 
 def _points(name: str, points: Sequence[tuple[int, float]]) -> list[Point]:
     return [Point(step, value, f"{name}, step {step}: {value:.4g}") for step, value in points]
-
-
-KERNELS_SHOWN = 10
 
 
 def write_page(folder: Path, steps: Sequence[Step], validations: Sequence[Step]) -> Path:

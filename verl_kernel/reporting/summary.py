@@ -44,6 +44,28 @@ _WORDS = {
     "speedup in the reward": {"sum": "itself, capped", "weighted": "whether it is one", "milestone": "by milestones"},
     "PRS": {"True": "on", "False": "off"},
 }
+WINDOW = 5
+_TRAINING = {
+    "reward": ("critic/score/mean", True),
+    "correct rate": ("kernel/correct_rate", False),
+    "fast@1.2": ("kernel/fast@1.2", False),
+    "fast@1.2, sure": ("kernel/fast@1.2_sure", False),
+    "time coverage": ("kernel/time_coverage/mean", False),
+    "hack rate": ("kernel/hack_rate", False),
+}
+_VALIDATION = {
+    "reward": "reward",
+    "acc": "correct rate, last turn",
+    "best_turn_acc": "correct rate, best turn",
+    "last_turn_fast@1.2": "fast@1.2, last turn",
+    "best_turn_fast@1.2": "fast@1.2, best turn",
+    "last_turn_fast@1.2_sure": "fast@1.2 sure, last turn",
+    "best_turn_fast@1.2_sure": "fast@1.2 sure, best turn",
+    "last_turn_speedup": "speedup, last turn",
+    "best_turn_speedup": "speedup, best turn",
+    "speedup": "speedup",
+    "time_coverage": "time coverage",
+}
 
 
 def run_facts(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
@@ -100,30 +122,6 @@ def _select(config: DictConfig, key: str) -> str | None:
     except OmegaConfBaseException:  # Only the run itself could resolve this interpolation.
         return None
     return None if value is None else str(value)
-
-
-WINDOW = 5
-_TRAINING = {
-    "reward": ("critic/score/mean", True),
-    "correct rate": ("kernel/correct_rate", False),
-    "fast@1.2": ("kernel/fast@1.2", False),
-    "fast@1.2, sure": ("kernel/fast@1.2_sure", False),
-    "time coverage": ("kernel/time_coverage/mean", False),
-    "hack rate": ("kernel/hack_rate", False),
-}
-_VALIDATION = {
-    "reward": "reward",
-    "acc": "correct rate, last turn",
-    "best_turn_acc": "correct rate, best turn",
-    "last_turn_fast@1.2": "fast@1.2, last turn",
-    "best_turn_fast@1.2": "fast@1.2, best turn",
-    "last_turn_fast@1.2_sure": "fast@1.2 sure, last turn",
-    "best_turn_fast@1.2_sure": "fast@1.2 sure, best turn",
-    "last_turn_speedup": "speedup, last turn",
-    "best_turn_speedup": "speedup, best turn",
-    "speedup": "speedup",
-    "time_coverage": "time coverage",
-}
 
 
 @dataclass(frozen=True)

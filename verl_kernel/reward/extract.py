@@ -25,6 +25,7 @@ _FENCE = re.compile(r"(?P<lead>[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?)(?P<mark>`{3,}
 _NAME = re.compile(r"[{.]*(?P<name>[\w+#-]*)")
 _DEEPER = 4
 """Number of columns from which on a fence is indented too far to end a block: it belongs to a docstring."""
+_THINKING = re.compile(r"^[ \t]*<think>.*?(?:</think>|\Z)", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,6 @@ def _body(lines: list[str]) -> str:
     first = next((line for line in lines if line.strip()), "")
     # No module starts with an indented line, so such a block stands in a list.
     return textwrap.dedent(body) if first[:1].isspace() else body
-
-
-_THINKING = re.compile(r"^[ \t]*<think>.*?(?:</think>|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def extract_code(answer: str, candidate_class: str = "ModelNew") -> str | None:

@@ -29,6 +29,13 @@ from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dum
 from verl_kernel.rollout.context import Message, PastTurn, rebuilt_messages, shown_turns
 from verl_kernel.rollout.turn_end import TurnEnd
 
+_FIGURES = {
+    "acc": "acc",
+    "best_acc": "best_turn_acc",
+    "fast@1.2": "last_turn_fast@1.2",
+    "best_fast@1.2": "best_turn_fast@1.2",
+}
+
 
 @dataclass
 class Trajectory:
@@ -138,14 +145,6 @@ def summarise(turns: list[TurnRecord]) -> dict[str, float]:
         figures |= {f"{name}_fast@1.2": float(one.is_fast(1.2)), f"{name}_speedup": one.speedup or 0.0}
         figures[f"{name}_fast@1.2_sure"] = float(one.is_surely_fast(1.2))
     return figures
-
-
-_FIGURES = {
-    "acc": "acc",
-    "best_acc": "best_turn_acc",
-    "fast@1.2": "last_turn_fast@1.2",
-    "best_fast@1.2": "best_turn_fast@1.2",
-}
 
 
 def texts(task: Task, turns: Sequence[TurnRecord]) -> dict[str, str]:

@@ -20,6 +20,12 @@ from jinja2 import TemplateError
 
 from verl_kernel.errors import ConfigError
 
+_QUESTION, _ANSWER, _NEXT = "questionofthefirstturn", "answerofthefirstturn", "questionofthesecondturn"
+_REMEDY = (
+    "give actor_rollout_ref.model.custom_chat_template a chat template that ends the assistant's messages with a "
+    "special token"
+)
+
 
 @functools.lru_cache(maxsize=2)
 def special_ids(tokenizer: Any) -> frozenset[int]:
@@ -44,13 +50,6 @@ def neutraliser(tokenizer: Any) -> Callable[[str], str]:
         return text
 
     return neutralise
-
-
-_QUESTION, _ANSWER, _NEXT = "questionofthefirstturn", "answerofthefirstturn", "questionofthesecondturn"
-_REMEDY = (
-    "give actor_rollout_ref.model.custom_chat_template a chat template that ends the assistant's messages with a "
-    "special token"
-)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.rejection import Verdict
 from verl_kernel.sampler.rows import Row, fields_of
 
+_TENSORS = ("prompts", "responses", "rm_scores", "rollout_log_probs")
+
 
 class KernelLog:
     """Keeps the file of kernels; the first batch removes lines of an earlier run for later steps, the others stay.
@@ -93,9 +95,6 @@ def _line(step: int, row: Row, number: int, reference: str | None) -> dict[str, 
         "reference": reference,
         "code": turn.code,
     }
-
-
-_TENSORS = ("prompts", "responses", "rm_scores", "rollout_log_probs")
 
 
 class SampleLog:

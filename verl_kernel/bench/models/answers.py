@@ -16,6 +16,9 @@ from verl_kernel.bench.suites import Message, SuiteItem
 from verl_kernel.env import EvalResult
 from verl_kernel.errors import EndpointError
 
+_QUOTED = 60
+"""Characters of a body that a message quotes."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -74,10 +77,6 @@ class Model(Protocol):
     async def close(self) -> None:
         """Close connections."""
         ...
-
-
-_QUOTED = 60
-"""Characters of a body that a message quotes."""
 
 
 def parse_reply(body: bytes) -> Answer:

@@ -24,6 +24,9 @@ from verl_kernel.errors import ConfigError, EndpointError
 
 _HOST = re.compile(r"[\w.-]+|[0-9a-fA-F:.%]+")
 _EXAMPLE = "as in http://127.0.0.1:8000/v1"
+KEY_VARIABLE, LOG = "OPENAI_API_KEY", "vllm.log"
+_NO_KEY = "none"
+"""The key that is sent where none is set: the client requires one, and a user's own server usually ignores it."""
 
 
 def refuse_no_address(url: str) -> None:
@@ -64,11 +67,6 @@ def read_tokenizer(folder: Path) -> tuple[Callable[[str], str], dict[str, Any]]:
     stops = stop_ids(tokenizer, find_turn_end(tokenizer))
     extra = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stop_token_ids": stops}
     return neutraliser(tokenizer), extra
-
-
-KEY_VARIABLE, LOG = "OPENAI_API_KEY", "vllm.log"
-_NO_KEY = "none"
-"""The key that is sent where none is set: the client requires one, and a user's own server usually ignores it."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,30 @@ from verl_kernel.env import EvalError, EvalResult, Timing
 _MOST = 6
 """Number of launches, kernels and ops that are named."""
 Fact = tuple[str, str]
+Kind = Literal["memory", "error", "caller", "note"]
+_PLACE = re.compile(r"line (\d{1,7})(?:, in (?:kernel )?([^:\n]{1,300}))?: ")
+_FRAME = re.compile(r"^line (\d{1,7}), in [^:\n]{1,300}: ", re.M)
+_IN_KERNEL = re.compile(r"at (\d{1,7}):\d{1,7}:")
+_DEFINED = re.compile(r"^def (\w{1,200})\(", re.M)
+_SYNTAX = re.compile(r" \(kernel\.py, line (\d{1,7})\)$")
+_CARET = re.compile(r"\n[ \t]{0,300}\^\n")
+_TRUE_SIZE = re.compile(r"line (\d{1,7}) ")
+_NEWLINE = re.compile(r"\r\n|\r|\n")
+CODE_LIMIT = 40_000
+"""Largest number of characters of a source on the page."""
+COMPLETION_LIMIT = 16_000
+"""Largest number of characters of an answer's text, in a run with few answers."""
+COMPLETIONS_LIMIT = 32_000_000
+"""Characters of all answers' texts together."""
+MESSAGE_LIMIT = 4_000
+_PROFILE = 8
+"""Number of kernels and ops of a profile that the page names."""
+_FAILURES = {
+    "no_code": "the answer holds no program",
+    "too_long": "the answer was cut at the limit of tokens",
+    "context_overflow": "the conversation left no room for an answer",
+    "malformed": "the endpoint sent no text",
+}
 
 
 def turn_facts(one: BenchTurn) -> list[Fact]:
@@ -86,17 +110,6 @@ def _index(numbers: tuple[int, ...]) -> str:
 def _names(names: tuple[str, ...] | list[str]) -> str:
     more = len(names) - _MOST
     return ", ".join(name[:120] for name in names[:_MOST]) + (f" and {more} more" if more > 0 else "")
-
-
-Kind = Literal["memory", "error", "caller", "note"]
-_PLACE = re.compile(r"line (\d{1,7})(?:, in (?:kernel )?([^:\n]{1,300}))?: ")
-_FRAME = re.compile(r"^line (\d{1,7}), in [^:\n]{1,300}: ", re.M)
-_IN_KERNEL = re.compile(r"at (\d{1,7}):\d{1,7}:")
-_DEFINED = re.compile(r"^def (\w{1,200})\(", re.M)
-_SYNTAX = re.compile(r" \(kernel\.py, line (\d{1,7})\)$")
-_CARET = re.compile(r"\n[ \t]{0,300}\^\n")
-_TRUE_SIZE = re.compile(r"line (\d{1,7}) ")
-_NEWLINE = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True)
@@ -166,23 +179,6 @@ def _true_size(result: EvalResult) -> Iterator[Remark]:
     unknown = result.true_size.unknown if result.true_size is not None else None
     if unknown and (match := _TRUE_SIZE.match(unknown)):
         yield Remark(int(match[1]), "note", f"no time: {unknown}")
-
-
-CODE_LIMIT = 40_000
-"""Largest number of characters of a source on the page."""
-COMPLETION_LIMIT = 16_000
-"""Largest number of characters of an answer's text, in a run with few answers."""
-COMPLETIONS_LIMIT = 32_000_000
-"""Characters of all answers' texts together."""
-MESSAGE_LIMIT = 4_000
-_PROFILE = 8
-"""Number of kernels and ops of a profile that the page names."""
-_FAILURES = {
-    "no_code": "the answer holds no program",
-    "too_long": "the answer was cut at the limit of tokens",
-    "context_overflow": "the conversation left no room for an answer",
-    "malformed": "the endpoint sent no text",
-}
 
 
 def completion_limit(answers: int) -> int:

@@ -20,6 +20,18 @@ _CONTEXTS = {
     "best_window": "the best window of turns",
     "top_w": "the best turns",
 }
+Cell = tuple[str, str]
+"""A figure and its interval."""
+_HEADLINES: tuple[tuple[str, View], ...] = (
+    ("correct", "last turn"),
+    ("fast@1.2", "last turn"),
+    ("fast@1.2", "best of history"),
+    ("fast@1.2 (sure)", "best of history"),
+    ("speedup (all)", "best of history"),
+)
+_BY_GROUP = ("correct", "fast@1", "fast@1.2", "fast@1.2 (sure)", "speedup (correct)", "speedup (all)")
+_VIEWS: tuple[View, ...] = ("last turn", "best of history")
+_MOST_MARKS = 9
 
 
 def run_facts(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn]) -> dict[str, str]:
@@ -71,18 +83,6 @@ def _count(number: int, what: str) -> str:
 
 def _pairs(values: Mapping[str, object]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
-
-
-Cell = tuple[str, str]
-"""A figure and its interval."""
-_HEADLINES: tuple[tuple[str, View], ...] = (
-    ("correct", "last turn"),
-    ("fast@1.2", "last turn"),
-    ("fast@1.2", "best of history"),
-    ("fast@1.2 (sure)", "best of history"),
-    ("speedup (all)", "best of history"),
-)
-_BY_GROUP = ("correct", "fast@1", "fast@1.2", "fast@1.2 (sure)", "speedup (correct)", "speedup (all)")
 
 
 @dataclass(frozen=True)
@@ -150,10 +150,6 @@ def _table(title: str, groups: Mapping[str, Views]) -> ScoreTable:
 
 def _cell(figures: Figures, name: str) -> Cell:
     return estimate(figures.values.get(name, Estimate(value=None)), is_factor=name.startswith("speedup"))
-
-
-_VIEWS: tuple[View, ...] = ("last turn", "best of history")
-_MOST_MARKS = 9
 
 
 def charts(scores: Scores) -> list[Chart]:
