@@ -19,10 +19,9 @@ from typing import Any
 
 import torch
 
+from verl_kernel.loss.options import RecOptions, ToprOptions
 from verl_kernel.loss.rec import rec_terms
-from verl_kernel.loss.rec_options import RecOptions
 from verl_kernel.loss.topr import topr_weights
-from verl_kernel.loss.topr_options import ToprOptions
 from verl_kernel.reporting.plots import drawing
 
 OUT = Path(__file__).parents[2] / "docs" / "methods"

@@ -23,10 +23,9 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
+from verl_kernel.remix.layers import Routing, apply_remix
 from verl_kernel.remix.loss import remix_loss
-from verl_kernel.remix.model import apply_remix
 from verl_kernel.remix.options import ReMixOptions
-from verl_kernel.remix.routing import Routing
 from verl_kernel.reporting.plots import drawing
 
 OUT = Path(__file__).parents[2] / "docs" / "methods"

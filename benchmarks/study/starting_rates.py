@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from verl_kernel.bench.records import BenchTurn
-from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.bench.records import BenchTurn, read_run, read_tasks
 from verl_kernel.env import EvalResult, EvalStatus
 
 KINDS = {

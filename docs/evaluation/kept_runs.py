@@ -9,10 +9,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from verl_kernel.bench.attempts import score_run
-from verl_kernel.bench.clock import clock
-from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.bench.records import read_run, read_tasks
 from verl_kernel.bench.score_tables import cell
+from verl_kernel.bench.scores import clock, score_run
 from verl_kernel.figures.record import Scores, View
 
 KEPT = Path(__file__).parent / "quickstart"

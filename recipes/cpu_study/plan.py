@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from annotated_types import Interval
 
 from recipes.cpu_study.held_out import FIGURES
-from verl_kernel.data.yaml_file import read_yaml
+from verl_kernel.data.files import read_yaml
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import as_mapping, checked, nearest
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_kernel.aces import weights
-from verl_kernel.aces.ascent import ascend, objective
 from verl_kernel.aces.table import Table
+from verl_kernel.aces.weighting import ascend, objective
 
 
 def planted(seed, n=24, m=10, masked=False):

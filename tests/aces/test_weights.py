@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from verl_kernel.aces import report, scores, weights
-from verl_kernel.aces.discrimination import discrimination
 from verl_kernel.aces.table import Table
+from verl_kernel.aces.weighting import discrimination
 from verl_kernel.errors import DataError
 
 TABLES = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(

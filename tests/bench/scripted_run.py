@@ -4,11 +4,10 @@
 import asyncio
 from collections import Counter
 
-from verl_kernel.bench.header import make_header
 from verl_kernel.bench.models.answers import Answer
 from verl_kernel.bench.models.endpoint import Sampling
-from verl_kernel.bench.options import BenchOptions
-from verl_kernel.bench.suites.suite import Suite, SuiteItem
+from verl_kernel.bench.request import BenchOptions, make_header
+from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
 
 REFERENCE = "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.bench.models.addresses import refuse_no_address
+from verl_kernel.bench.models.choice import refuse_no_address
 from verl_kernel.bench.models.endpoint import Endpoint, Sampling
 from verl_kernel.errors import ConfigError
 

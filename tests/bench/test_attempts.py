@@ -4,12 +4,10 @@
 import pytest
 
 from tests.bench.recorded import OK, WRONG, timed, turn, write_run
-from verl_kernel.bench.attempts import asked_of, attempt, score_run
-from verl_kernel.bench.records import SuiteTask
-from verl_kernel.bench.run_files import read_run
+from verl_kernel.bench.records import SuiteTask, read_run
+from verl_kernel.bench.scores import asked_of, attempt, score_run
 from verl_kernel.errors import DataError
-from verl_kernel.figures.asked import AskedTask
-from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.attempts import AskedTask, Attempt
 
 
 def test_a_correct_answer():

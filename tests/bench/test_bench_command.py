@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.bench.stub_endpoint import StubEndpoint, answers_by_reference
 from tests.interrupts import hears_interrupts
-from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.bench.records import read_run, read_tasks
 from verl_kernel.cli import app
 
 pytestmark = pytest.mark.processes

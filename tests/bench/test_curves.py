@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.bench.curve_plot import plot_curves
-from verl_kernel.bench.curves import FIGURE, Curves, curves
+from verl_kernel.bench.curves import FIGURE, Curves, curves, plot_curves
 from verl_kernel.errors import DataError
-from verl_kernel.figures.asked import Asked, AskedTask
-from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.scoring import score
 

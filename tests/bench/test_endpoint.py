@@ -8,7 +8,7 @@ import pytest
 from tests.bench.stub_endpoint import KEY, StubEndpoint, completion
 from verl_kernel.bench.models.answers import Question
 from verl_kernel.bench.models.endpoint import Endpoint, Sampling, split_chat_tokens
-from verl_kernel.bench.suites.suite import SuiteItem
+from verl_kernel.bench.suites import SuiteItem
 from verl_kernel.env import Task
 from verl_kernel.errors import ConfigError, EndpointError
 

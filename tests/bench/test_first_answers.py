@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from tests.bench.scripted_run import Counted, Judges, Scripted, header_of, suite_of
 from tests.bench.stub_endpoint import StubEndpoint, completion
-from verl_kernel.bench.models.answers import Answer
+from verl_kernel.bench.models.answers import Answer, parse_reply
 from verl_kernel.bench.models.endpoint import Endpoint, Sampling
-from verl_kernel.bench.models.replies import parse_reply
-from verl_kernel.bench.options import BenchOptions
-from verl_kernel.bench.run import play_all
-from verl_kernel.bench.run_files import HEADER, TURNS, read_run
+from verl_kernel.bench.records import HEADER, TURNS, read_run
+from verl_kernel.bench.request import BenchOptions
 from verl_kernel.bench.store import Store
+from verl_kernel.bench.trajectories import play_all
 from verl_kernel.errors import EndpointError
 
 MALFORMED = Answer(failure="malformed", fault="http://x/v1 sent nothing")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.bench.page.runs import generated, header, write_run
-from verl_kernel.bench.attempts import score_run
 from verl_kernel.bench.score_tables import cell
+from verl_kernel.bench.scores import score_run
 
 DOCS = Path(__file__).parents[2] / "docs"
 KEPT = DOCS / "evaluation" / "quickstart"

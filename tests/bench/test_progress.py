@@ -6,14 +6,14 @@ import io
 import pytest
 from rich.console import Console
 
-from verl_kernel.bench import progress
-from verl_kernel.bench.progress import RunProgress
+from verl_kernel.bench import session
+from verl_kernel.bench.session import RunProgress
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(session.time, "monotonic", lambda: now[0])
     return now
 
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench.stub_endpoint import completion
-from verl_kernel.bench.models.answers import Answer
-from verl_kernel.bench.models.replies import parse_reply
+from verl_kernel.bench.models.answers import Answer, parse_reply
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from tests.bench.recorded import HEADER, OK, WRONG, turn, write_run
-from verl_kernel.bench.records import RunHeader, SuiteTask
-from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.bench.records import RunHeader, SuiteTask, read_run, read_tasks
 from verl_kernel.errors import DataError
 
 TURNS = [turn("a", 0, 1, OK), turn("a", 0, 2, WRONG), turn("b", 1, 1, OK)]

@@ -5,7 +5,7 @@ import pytest
 
 from verl_kernel.bench.models.answers import Question
 from verl_kernel.bench.models.saved_kernels import SavedKernels, find_kernels
-from verl_kernel.bench.suites.suite import Suite, SuiteItem
+from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.env import EvalStatus, Task
 from verl_kernel.errors import DataError
 

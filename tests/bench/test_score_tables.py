@@ -4,8 +4,7 @@
 from rich.console import Console
 
 from verl_kernel.bench.score_tables import MAIN, all_tables, cell, conventions, main_table, notes
-from verl_kernel.figures.asked import Asked
-from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.attempts import Asked, Attempt
 from verl_kernel.figures.figures import FIGURES
 from verl_kernel.figures.record import Estimate
 from verl_kernel.figures.scoring import score

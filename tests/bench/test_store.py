@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.bench.scripted_run import header_of, judged, suite_of
-from verl_kernel.bench.options import BenchOptions
-from verl_kernel.bench.records import BenchTurn
-from verl_kernel.bench.run_files import HEADER, TURNS, read_header, read_run, read_tasks
+from verl_kernel.bench.records import HEADER, TURNS, BenchTurn, read_header, read_run, read_tasks
+from verl_kernel.bench.request import BenchOptions
 from verl_kernel.bench.store import Store
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError, DataError, StorageError
@@ -87,7 +86,7 @@ def test_a_start_without_an_answer_leaves_no_run(tmp_path):
 def test_what_changes_no_verdict_may_change():
     plain, more = (header_of(SUITE, BenchOptions(requests=requests)) for requests in (1, 9))
     assert plain.model_copy(update={"started": ""}) == more.model_copy(update={"started": ""})
-    from verl_kernel.bench.header import _chosen
+    from verl_kernel.bench.request import _chosen
 
     assert _chosen(ProfilingReward(speedup="point")) == {"speedup": "point"}
     assert _chosen(ProfilingReward()) == {}

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from verl_kernel.bench.suites import built_in, load_suite
+from verl_kernel.bench.suites import SEED, TASKS, TRAINING_TASKS, load_suite
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.quickstart.corpus import task_messages
@@ -32,7 +32,7 @@ def problems(tmp_path):
 
 def test_the_built_in_suite_is_the_validation_of_the_quickstart():
     sizes = Quickstart()
-    assert (sizes.seed, sizes.train_tasks, sizes.val_tasks) == (built_in.SEED, built_in.TRAINING_TASKS, built_in.TASKS)
+    assert (sizes.seed, sizes.train_tasks, sizes.val_tasks) == (SEED, TRAINING_TASKS, TASKS)
     suite = load_suite("cpu")
     assert len(suite.tasks) == 32
     assert {item.family for item in suite.tasks} == {

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.bench.recorded import HEADER, WRONG, timed, turn, write_run
-from verl_kernel.bench.suites.suite import Suite, SuiteItem
+from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.bench.talks import talks_of_run
 from verl_kernel.env import EvalResult, Task
 from verl_kernel.errors import DataError

@@ -6,12 +6,12 @@ from random import Random
 import pytest
 
 from tests.bench.scripted_run import Counted, Judges, Scripted, header_of, judged, program, suite_of
-from verl_kernel.bench.attempts import score_run
 from verl_kernel.bench.models.answers import Answer
-from verl_kernel.bench.options import BenchOptions
-from verl_kernel.bench.run import play_all
-from verl_kernel.bench.run_files import TURNS, read_run
+from verl_kernel.bench.records import TURNS, read_run
+from verl_kernel.bench.request import BenchOptions
+from verl_kernel.bench.scores import score_run
 from verl_kernel.bench.store import Store
+from verl_kernel.bench.trajectories import play_all
 from verl_kernel.env import EvalError, EvalStatus
 from verl_kernel.errors import EndpointError, TaskError
 from verl_kernel.reward.profiling import ProfilingReward, profiling_reward

@@ -9,11 +9,11 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from tests.rollout.chat_tokenizers import tokenizer as train
 from tests.rollout.scripted_loop import ANSWER, LOST, OK, REFERENCE, ROW, WRONG, play
-from verl_kernel.bench.attempts import attempt
+from verl_kernel.bench.scores import attempt
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError
-from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.attempts import Asked
 from verl_kernel.figures.scoring import score
 
 TURNS, WINDOW = 3, 1

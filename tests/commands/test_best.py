@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tests.bench.recorded import OK, WRONG, timed, turn, write_run
 from tests.reporting.runs import kernel, write_lines
-from verl_kernel.bench.kernel_files import Provenance, file_name
+from verl_kernel.bench.best_kernels import Provenance, file_name
 from verl_kernel.cli import app
 
 REFERENCE = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"

@@ -16,11 +16,12 @@ from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.workers.engine_workers import TrainingWorkerConfig
 
 from verl_kernel.advantage.options import check_algorithm
-from verl_kernel.preflight.checks import check_mismatch, check_sampler
+from verl_kernel.loss.preflight import check_mismatch
 from verl_kernel.preflight.hardware import described
 from verl_kernel.preflight.placement import check_judges
 from verl_kernel.reward.options import parse_options
 from verl_kernel.sampler.options import PRSOptions
+from verl_kernel.sampler.preflight import check_switches
 
 RL = ["drkernel_8b", "drkernel_14b"]
 SFT = ["drkernel_8b_sft", "drkernel_14b_sft"]
@@ -84,7 +85,7 @@ def test_reinforcement_learning_passes_verls_checks_and_ours(recipe: str, mode: 
     assert check_algorithm(config.algorithm).mask_void_turn
     sampler = PRSOptions.from_node(config.trainer.v1.sampler.sampler_kwargs)
     assert (sampler.group_filter, sampler.group_spread, sampler.group_carry_over) == ("refill", "last_turn", False)
-    check_sampler(config)
+    check_switches(config)
     check_mismatch(config)
 
 

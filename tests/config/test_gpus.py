@@ -11,8 +11,9 @@ from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from verl_kernel import config as folder
-from verl_kernel.preflight.checks import check_mismatch, check_sampler
+from verl_kernel.loss.preflight import check_mismatch
 from verl_kernel.reward.options import parse_options
+from verl_kernel.sampler.preflight import check_switches
 
 SIZES = ("one", "eight", "sixteen")
 MODES = ("sync", "colocate_async", "separate_async")
@@ -38,7 +39,7 @@ def test_verl_accepts_the_sizes(size: str, mode: str):
     validate_config(config, need_reference_policy(config), need_critic(config))
     for node in ("actor", "rollout"):
         omega_conf_to_dataclass(config.actor_rollout_ref[node])
-    check_sampler(config)
+    check_switches(config)
     check_mismatch(config)
 
 

@@ -26,12 +26,20 @@ from tests.advantage.batches import Batch, build
 from verl_kernel.advantage import GROUPED
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss import LOSSES
+from verl_kernel.loss.options import ToprOptions
 from verl_kernel.loss.preflight import check_mismatch
-from verl_kernel.loss.topr_options import ToprOptions
 from verl_kernel.plugin.algorithm import KernelAlgoConfig
-from verl_kernel.preflight.checks import check_adaptive, check_options, check_sampler
-from verl_kernel.preflight.combinations import ESTIMATOR, LOSS, TWICE, check_combination
+from verl_kernel.preflight.checks import (
+    ESTIMATOR,
+    LOSS,
+    TWICE,
+    check_combination,
+    check_options,
+    check_positive,
+)
 from verl_kernel.preflight.names import check_registries
+from verl_kernel.rollout.preflight import check_adaptive
+from verl_kernel.sampler.preflight import check_switches
 
 FOLDER = Path(next(iter(verl_kernel.config.__path__))) / "method"
 METHODS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -49,7 +57,8 @@ def composed(*overrides: str, recipe: str = "cpu_quickstart") -> DictConfig:
 
 
 def check(config: DictConfig) -> None:
-    for question in (check_registries, check_options, check_sampler, check_mismatch, check_combination, check_adaptive):
+    settings = (check_switches, check_mismatch, check_combination, check_adaptive, check_positive)
+    for question in (check_registries, check_options, *settings):
         question(config)
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.cpu.buckets import pack, unpack
+from verl_kernel.cpu.checkpoint_engine import pack, unpack
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.int64, torch.uint8, torch.bool]
 DTYPES += [torch.float64, torch.complex128]

@@ -3,7 +3,7 @@
 
 import pytest
 
-from verl_kernel.data.normal_form import normal_form, shingles, similarity
+from verl_kernel.data.families import normal_form, shingles, similarity
 
 REFERENCE = '''
 """A module."""

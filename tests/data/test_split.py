@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_kernel.data import families
-from verl_kernel.data.families import Families
-from verl_kernel.data.normal_form import normal_form, shingles, similarity
+from verl_kernel.data.families import Families, normal_form, shingles, similarity
 from verl_kernel.data.rows import check_rows, make_row, write_rows
 from verl_kernel.data.split import choose, split
 from verl_kernel.errors import ConfigError, DataError

@@ -19,9 +19,9 @@ from tests.e2e import weights
 from tests.e2e.losses import Killed, checkpoints
 from tests.e2e.runs import Run, command, environment
 from verl_kernel.advantage.turns import ZERO_REWARD
-from verl_kernel.bench.attempts import attempt, score_run
+from verl_kernel.bench.scores import attempt, score_run
 from verl_kernel.bench.validation import read_validation
-from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.attempts import Asked
 from verl_kernel.figures.scoring import score
 from verl_kernel.reporting.kernels import best_kernels, read_kernels
 from verl_kernel.reporting.steps import read_steps, read_validations

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from verl_kernel.figures.asked import Asked, AskedTask
-from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
 
 STATUSES = ("ok", "incorrect", "unsafe", "hacking", "decoy", "compile_error", "infra_error")
 SPEEDUPS = (0.25, 0.5, 1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 3.0)

@@ -5,13 +5,11 @@ import pytest
 
 from tests.bench.recorded import turn as bench_turn
 from tests.reward.results import correct, failed, timed, turn
-from verl_kernel.bench.attempts import attempt
-from verl_kernel.figures.asked import Asked
-from verl_kernel.figures.attempts import attempt_of
-from verl_kernel.figures.best import best
+from verl_kernel.bench.scores import attempt
+from verl_kernel.figures.attempts import Asked, attempt_of, best
 from verl_kernel.figures.scoring import score
 from verl_kernel.rollout.trajectory import summarise
-from verl_kernel.sampler.kernel_metrics import kernel_metrics
+from verl_kernel.sampler.metrics import kernel_metrics
 
 NOISY, SURE = timed(3.0, 1.1), timed(2.0, 1.9)
 

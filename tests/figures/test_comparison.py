@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.figures import naive
 from tests.figures.test_scoring import last
 from verl_kernel.errors import DataError
-from verl_kernel.figures.asked import Asked, AskedTask
-from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.comparison import Side, compare
 

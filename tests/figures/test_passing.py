@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.figures import naive
-from verl_kernel.figures.asked import Asked, AskedTask
-from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
 from verl_kernel.figures.bootstrap import Bootstrap
-from verl_kernel.figures.passing import pass_at_k
-from verl_kernel.figures.scoring import score
+from verl_kernel.figures.scoring import pass_at_k, score
 
 FEW = Bootstrap(resamples=15, confidence=0.9, seed=1)
 

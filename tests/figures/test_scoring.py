@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.figures import naive
 from verl_kernel.errors import DataError
-from verl_kernel.figures.asked import Asked, AskedTask
-from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import FIGURES
 from verl_kernel.figures.record import Scores

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.figures.speed_of_light import roofline_share, sol_score
+from verl_kernel.figures.attempts import roofline_share, sol_score
 
 times = st.floats(1e-4, 1e4)
 

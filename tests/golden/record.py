@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from tests.exploits.tasks import TASKS
-from verl_kernel.bench.attempts import score_run
-from verl_kernel.bench.run_files import read_turns
+from verl_kernel.bench.records import read_turns
+from verl_kernel.bench.scores import score_run
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms
@@ -20,7 +20,7 @@ from verl_kernel.env.trace import dump_events
 from verl_kernel.quickstart.worlds import Name, make_world
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.rollout.trajectory import summarise
-from verl_kernel.sampler.kernel_metrics import kernel_metrics
+from verl_kernel.sampler.metrics import kernel_metrics
 
 RECORDED = Path(__file__).parent / "recorded.json"
 WORLDS: tuple[Name, ...] = ("easy", "hard")

@@ -12,8 +12,7 @@ from verl.workers.config import ActorConfig
 
 import verl_kernel.plugin  # noqa: F401  registers the losses
 from verl_kernel.loss.config import KernelPolicyLossConfig
-from verl_kernel.loss.rec_options import PRESETS
-from verl_kernel.loss.topr_options import TOPR
+from verl_kernel.loss.options import PRESETS, TOPR
 
 OURS = [*PRESETS, TOPR]
 

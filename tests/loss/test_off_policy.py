@@ -15,9 +15,8 @@ from verl.utils.config import omega_conf_to_dataclass
 from tests.loss.cases import OURS
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.config import KernelPolicyLossConfig
+from verl_kernel.loss.options import PRESETS, ToprOptions
 from verl_kernel.loss.preflight import CLASS, check_mismatch, check_off_policy
-from verl_kernel.loss.rec_options import PRESETS
-from verl_kernel.loss.topr_options import ToprOptions
 
 ACTOR = "actor_rollout_ref.actor"
 LOSS = f"{ACTOR}.policy_loss"

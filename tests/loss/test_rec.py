@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.loss.cases import Batch, actor, assert_same, constant_rows, evaluate, random_batch
 from verl_kernel.errors import ConfigError
+from verl_kernel.loss.options import MODE, PRESETS, RecOptions, options_of
 from verl_kernel.loss.rec import rec_terms, with_eps
-from verl_kernel.loss.rec_options import MODE, NODE, PRESETS, RecOptions, options_of
 
 SEEDS = st.integers(0, 10**6)
 RATIOS = [0.3, 0.5, 0.9, 1.0, 1.1, 1.9, 3.5]
@@ -223,7 +223,7 @@ def test_options_that_contradict_or_do_nothing_are_refused(
 ) -> None:
     with pytest.raises(ConfigError) as error:
         options_of(mode, node)
-    assert f"{NODE}.{key}" in str(error.value)
+    assert f"{RecOptions.NODE}.{key}" in str(error.value)
     assert remedy in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.loss.cases import Batch, assert_same, constant_rows, evaluate, random_batch
 from tests.loss.test_turn_ratios import segments
 from verl_kernel.errors import ConfigError
+from verl_kernel.loss.options import ToprOptions
 from verl_kernel.loss.topr import topr_taper, topr_weights
-from verl_kernel.loss.topr_options import NODE, ToprOptions
 
 SEEDS = st.integers(0, 10**6)
 LEVELS = ["geometric", "sequence", "token", "turn"]
@@ -201,6 +201,6 @@ def test_metrics_are_sums_over_tokens() -> None:
 def test_bad_options_are_refused(node: dict[str, object], key: str, remedy: str) -> None:
     with pytest.raises(ConfigError) as error:
         ToprOptions.from_node(node)
-    assert f"{NODE}.{key}" in str(error.value)
+    assert f"{ToprOptions.NODE}.{key}" in str(error.value)
     assert remedy in str(error.value)
     assert "\n" not in str(error.value)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.loss.options import NODE, TurnCorrectionOptions
+from verl_kernel.loss.options import TurnCorrectionOptions
 from verl_kernel.loss.turn_corrected import correction_metrics, judge
 
 MRS = {"low": 0.999, "high": 1.001, "veto": 1e-4}
@@ -147,5 +147,5 @@ def test_no_token_is_no_turn(mask: torch.Tensor) -> None:
     ],
 )
 def test_bad_options_are_refused_by_name(node: dict[str, object], key: str) -> None:
-    with pytest.raises(ConfigError, match=f"{NODE}.{key} "):
+    with pytest.raises(ConfigError, match=f"{TurnCorrectionOptions.NODE}.{key} "):
         TurnCorrectionOptions.from_node(node)

@@ -8,8 +8,8 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
-from verl_kernel.preflight.attention import CHOICE, SHARDS, attention, check_attention, check_shards
 from verl_kernel.preflight.hardware import Machine, described
+from verl_kernel.preflight.placement import CHOICE, SHARDS, attention, check_attention, check_shards
 
 HERE = Machine("cuda", gpus=8)
 

@@ -23,8 +23,7 @@ from verl_kernel.advantage.options import TrlooOptions
 from verl_kernel.data.rows import write_rows
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import VerlKernelError
-from verl_kernel.loss import rec_options, topr_options
-from verl_kernel.loss.options import TurnCorrectionOptions
+from verl_kernel.loss import options as of_losses
 from verl_kernel.option_group import option_names
 from verl_kernel.preflight import preflight
 from verl_kernel.preflight.hardware import described
@@ -35,7 +34,7 @@ from verl_kernel.verl_keys import KEYS
 
 GROUPS = (
     *(GymOptions, RolloutOptions, ProfilingReward, TrlooOptions, RecOptions, ToprOptions, AdaOptions, PRSOptions),
-    *(TurnCorrectionOptions, rec_options.RecOptions, topr_options.ToprOptions),
+    *(of_losses.TurnCorrectionOptions, of_losses.RecOptions, of_losses.ToprOptions),
 )
 OURS = {f"{group.NODE}.{key}": group._hints()[key] for group in GROUPS for key in option_names(group)}
 NODES = sorted({key.rpartition(".")[0] for key in (*OURS, *KEYS)} | {"algorithm", "trainer.v1", "reward", "kernelgym"})

@@ -5,9 +5,8 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from verl_kernel.remix.model import apply_remix
+from verl_kernel.remix.layers import Routing, apply_remix
 from verl_kernel.remix.options import ReMixOptions
-from verl_kernel.remix.routing import Routing
 
 SIZES = {
     "vocab_size": 40,

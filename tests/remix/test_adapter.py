@@ -13,7 +13,7 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngine
 from tests.remix.modules import fill, language_model, options
 from verl_kernel.errors import ConfigError
 from verl_kernel.remix.adapter import common_choice, export, prompt_choice
-from verl_kernel.remix.model import apply_remix
+from verl_kernel.remix.layers import apply_remix
 
 TOKENS = torch.arange(2, 18).view(2, 8)
 KEYS = torch.eye(3)

@@ -6,8 +6,8 @@ import torch
 
 from tests.remix.modules import fill, language_model, options
 from verl_kernel.remix.batches import Row, collate, row_losses
+from verl_kernel.remix.layers import apply_remix
 from verl_kernel.remix.loss import remix_loss
-from verl_kernel.remix.model import apply_remix
 
 
 def gradients(router: str, checkpointing: bool) -> tuple[dict[str, torch.Tensor], int]:

@@ -9,8 +9,8 @@ import torch
 
 from tests.remix.modules import Chain, chain
 from verl_kernel.errors import ConfigError
+from verl_kernel.remix.layers import Routing
 from verl_kernel.remix.loss import leave_one_out, remix_loss
-from verl_kernel.remix.routing import Routing
 
 ORDERS = list(permutations(range(4), 2))
 X = torch.randn(1, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

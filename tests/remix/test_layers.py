@@ -10,8 +10,8 @@ from torch import nn
 
 from tests.remix.modules import Chain, chain, fill, language_model, options
 from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.remix.layers import apply_remix
 from verl_kernel.remix.loss import remix_loss
-from verl_kernel.remix.model import apply_remix
 from verl_kernel.remix.options import ReMixOptions
 
 X = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(7))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.remix.subsets import draw, log_probability, membership, top
+from verl_kernel.remix.layers import draw, log_probability, membership, top
 
 CHI_SQUARE_999_DF_11 = 31.264
 """A right sampler stays below it in 999 of 1000 seeds; the seed is fixed."""

@@ -10,9 +10,8 @@ import torch
 from tests.remix.modules import language_model, options
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.remix.batches import Row, collate
-from verl_kernel.remix.model import apply_remix
+from verl_kernel.remix.layers import Routing, apply_remix
 from verl_kernel.remix.options import TuningOptions
-from verl_kernel.remix.routing import Routing
 from verl_kernel.remix.tuning import measure, tune
 
 

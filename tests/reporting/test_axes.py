@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from verl_kernel.reporting.axes import around, of_shares, round_marks
+from verl_kernel.reporting.charts import around, of_shares, round_marks
 
 
 @pytest.mark.parametrize(

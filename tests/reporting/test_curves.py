@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from verl_kernel.reporting.curves import PANELS, run_charts
+from verl_kernel.reporting.page import PANELS, run_charts
 
 
 def panels(steps, validations=()):

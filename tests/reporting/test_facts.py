@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from verl_kernel.reporting.facts import run_facts, timing_source
+from verl_kernel.reporting.summary import run_facts, timing_source
 
 CONFIG = """
 data: {train_files: "${quickstart_dir}/train.parquet", val_files: "${oc.env:NO_SUCH_VARIABLE}"}

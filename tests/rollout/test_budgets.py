@@ -19,8 +19,8 @@ from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 
 from tests.rollout.test_manager import rows_of
 from verl_kernel.adaptive import run_state
+from verl_kernel.adaptive.budgets import PROMPT_NAME, prompt_name
 from verl_kernel.rollout.manager import KernelAgentLoopManager
-from verl_kernel.rollout.prompt_names import PROMPT_NAME, prompt_name
 
 TASKS = [[{"role": "user", "content": text}] for text in ("hard", "easy", "new")]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.rollout.chat_tokenizers import BASE_END, tokenizer
-from verl_kernel.rollout.special_tokens import neutraliser, special_ids
+from verl_kernel.rollout.turn_end import neutraliser, special_ids
 
 TRAINED = tokenizer(["x = 1"], end=BASE_END)
 NAMES = ["<|im_end|>", "<|pad|>", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>", BASE_END, "<think>"]

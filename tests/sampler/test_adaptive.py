@@ -12,8 +12,8 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from tests.reward.results import correct, failed
 from tests.sampler.trajectories import make_buffer, put, trajectory
 from verl_kernel.adaptive import AdaOptions, PoolStatistics, run_state
-from verl_kernel.adaptive.statistics import TAG
-from verl_kernel.rollout.prompt_names import PROMPT_NAME
+from verl_kernel.adaptive.budgets import PROMPT_NAME
+from verl_kernel.adaptive.pool import TAG
 
 FAST, SLOW, WRONG, LOST = (
     trajectory(result) for result in (correct(2.0), correct(0.5), failed(), failed("infra_error"))

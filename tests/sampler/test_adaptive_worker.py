@@ -13,7 +13,7 @@ import transfer_queue as tq
 from tests.sampler.scripted_worker import FAST, LOST, SLOW, WRONG, ScriptedModel, play, worker
 from tests.sampler.trajectories import advantages_of, make_buffer
 from verl_kernel.adaptive import AdaOptions, PoolStatistics, run_state
-from verl_kernel.adaptive.statistics import TAG
+from verl_kernel.adaptive.pool import TAG
 from verl_kernel.rollout.adaptive_worker import AdaptiveWorker
 
 

@@ -14,8 +14,13 @@ from tests.reward.results import correct, failed, turn
 from verl_kernel.advantage.baselines import trloo
 from verl_kernel.advantage.turns import place_turn_rewards
 from verl_kernel.reward.record import TurnRecord
-from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, unjudged_metrics, waiting_metrics
-from verl_kernel.sampler.kernel_metrics import kernel_metrics
+from verl_kernel.sampler.metrics import (
+    gradient_metrics,
+    kernel_metrics,
+    selection_metrics,
+    unjudged_metrics,
+    waiting_metrics,
+)
 from verl_kernel.sampler.rejection import Verdict, prs_metrics
 from verl_kernel.sampler.rows import Row
 

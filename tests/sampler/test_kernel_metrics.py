@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.reward.results import correct, failed, timed, turn
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.reward.record import TurnRecord
-from verl_kernel.sampler.kernel_metrics import kernel_metrics
+from verl_kernel.sampler.metrics import kernel_metrics
 
 RESULTS = st.builds(correct, st.none() | st.floats(0.1, 4), st.none() | st.floats(0, 1)) | st.sampled_from(
     [failed(status.value, correctness=None) for status in EvalStatus if status is not EvalStatus.OK]

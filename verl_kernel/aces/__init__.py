@@ -7,8 +7,7 @@ candidate a score, `select` chooses the candidates to keep, and `report` lists t
 candidates that a reference has already judged, and does not replace a reference.
 """
 
-from verl_kernel.aces.selection import scores, select
-from verl_kernel.aces.summary import report
+from verl_kernel.aces.selection import report, scores, select
 from verl_kernel.aces.table import outcome_table
 from verl_kernel.aces.weighting import Weights, weights
 

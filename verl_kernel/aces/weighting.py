@@ -1,5 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of tests: ACES-C in closed form, ACES-O by ascent (arXiv 2604.03922)."""
+"""Weights of tests: ACES-C in closed form, ACES-O by ascent (arXiv 2604.03922).
+
+Both rest on the leave-one-out AUC, which says how well a test agrees with all others on which candidates are better.
+Without column j, a candidate i has the score s_i = sum over l != j of w_l B_il. The LOO-AUC of j is the probability
+that a candidate which passes j has a higher score than one which fails it; ties count one half.
+
+ACES-O maximises J(w) = sum_j w_j (A_j(w) - 1/2), where A_j is the LOO-AUC with the step replaced by a logistic function
+of (gap / temperature). Temperature, optimiser and steps are choices of this package: temperature .05,
+w = softmax(theta), and theta moves along dJ/dw only if J rises. The step size doubles after an accepted step and halves
+after a rejected one.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +18,119 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from verl_kernel.aces.ascent import ascend
-from verl_kernel.aces.discrimination import discrimination
 from verl_kernel.aces.table import Floats, Groups, Table
 from verl_kernel.errors import DataError
 
+_TIE = 1e-12
+"""Scores that differ by less than this, relative to the sum of weights, differ only by rounding."""
+_FIRST_STEP, _LEAST_STEP = 1.0, 1e-6
+_LEAST_GAIN = 1e-9
+_FLOOR = 1e-3
+"""Share of the uniform weights mixed into every start: a softmax cannot leave a weight of 0."""
 _STARTS = ("c", "uniform")
+
+
+@dataclass(frozen=True)
+class Discrimination:
+    """Facts of each test, all of shape (m,)."""
+
+    pass_rate: Floats
+    auc: Floats
+    """LOO-AUC; one half where all candidates pass or all fail, which tells nothing."""
+    quality: Floats
+    """p (1 - p) (auc - 1/2): expected above 0 if P(pass | right) > P(pass | wrong), where most tests are good."""
+
+
+def gaps(table: Table, weights: Floats) -> Floats:
+    """Return (n, n): the score of candidate i minus that of k, over the tests that both were run on."""
+    ran = table.ran.astype(float)
+    earned = (table.passed * weights) @ ran.T
+    return np.asarray(earned - earned.T)
+
+
+def discrimination(table: Table, weights: Floats) -> Discrimination:
+    """Return the facts of all tests, identical columns included, for scores with these weights (m,)."""
+    gap, tie = gaps(table, weights), _TIE * max(float(np.abs(weights).sum()), 1e-300)
+    tests = range(table.passed.shape[1])
+    edge = np.array([_edge(table, gap, float(weights[test]), test, tie) for test in tests])
+    total = np.maximum(table.ran.sum(0), 1)
+    rate, missed = table.passed.sum(0) / total, (table.ran & ~table.passed).sum(0) / total
+    return Discrimination(rate, 0.5 + edge, rate * missed * edge)
+
+
+def _edge(table: Table, gap: Floats, weight: float, test: int, tie: float) -> float:
+    """Return the LOO-AUC minus one half."""
+    better = np.flatnonzero(table.passed[:, test])
+    worse = np.flatnonzero(table.ran[:, test] & ~table.passed[:, test])
+    if not (better.size and worse.size):
+        return 0.0
+    without = gap[np.ix_(better, worse)] - weight
+    above, below = np.count_nonzero(without > tie), np.count_nonzero(without < -tie)
+    return 0.5 * float(above - below) / without.size
+
+
+@dataclass(frozen=True)
+class Ascent:
+    """The weights at the end of the climb, and J at the start and after each accepted step."""
+
+    weights: Floats
+    objective: tuple[float, ...]
+
+
+def ascend(table: Table, start: Floats, temperature: float = 0.05, steps: int = 60) -> Ascent:
+    """Climb from `start` (m,), a point of the simplex. A single test keeps its weight.
+
+    Args:
+        table: tests that each tell some candidates apart.
+        start: weights of the tests.
+        temperature: temperature of the logistic function, on scores between 0 and 1.
+        steps: largest number of steps tried, accepted or not.
+    """
+    theta = np.log((1 - _FLOOR) * start / start.sum() + _FLOOR / start.size)
+    weights = _softmax(theta)
+    value, slope = objective(table, weights, temperature)
+    values, length = [value], _FIRST_STEP
+    for _ in range(steps):
+        tried = theta + length * slope
+        tried_value, tried_slope = objective(table, _softmax(tried), temperature)
+        if tried_value <= value:
+            length /= 2
+            if length < _LEAST_STEP:
+                break
+            continue
+        gain = tried_value - value
+        theta, value, slope, length = tried, tried_value, tried_slope, 2 * length
+        values.append(value)
+        if gain < _LEAST_GAIN:
+            break
+    return Ascent(_softmax(theta), tuple(values))
+
+
+def objective(table: Table, weights: Floats, temperature: float) -> tuple[float, Floats]:
+    """Return J and its gradient (m,) with respect to the weights; each test's own weight is left out of its scores."""
+    gap, value, slope = gaps(table, weights), 0.0, np.zeros(weights.size)
+    passed, ran = table.passed.astype(float), table.ran.astype(float)
+    for test in np.flatnonzero(table.is_informative):
+        better = np.flatnonzero(table.passed[:, test])
+        worse = np.flatnonzero(table.ran[:, test] & ~table.passed[:, test])
+        chance = _logistic((gap[np.ix_(better, worse)] - weights[test]) / temperature)
+        excess = float(chance.mean()) - 0.5
+        pull = chance * (1 - chance) / (temperature * chance.size)
+        by_weight = ((pull @ ran[worse]) * passed[better]).sum(0) - ((pull.T @ ran[better]) * passed[worse]).sum(0)
+        by_weight[test] = 0.0
+        value += float(weights[test]) * excess
+        slope += weights[test] * by_weight
+        slope[test] += excess
+    return value, slope
+
+
+def _softmax(theta: Floats) -> Floats:
+    raised = np.exp(theta - theta.max())
+    return np.asarray(raised / raised.sum())
+
+
+def _logistic(values: Floats) -> Floats:
+    return np.asarray(0.5 * (1 + np.tanh(values / 2)))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@
 from verl_kernel.adaptive.budgets import budgets
 from verl_kernel.adaptive.counts import Counts
 from verl_kernel.adaptive.options import AdaOptions
-from verl_kernel.adaptive.pool import ExitRule, Pool
-from verl_kernel.adaptive.statistics import PoolStatistics
+from verl_kernel.adaptive.pool import ExitRule, Pool, PoolStatistics
 
 __all__ = ["AdaOptions", "Counts", "ExitRule", "Pool", "PoolStatistics", "budgets"]

@@ -1,15 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Budgets of Reinforce-Ada-Est: how many rollouts each prompt of a batch gets (arXiv 2510.04996, Algorithm 1)."""
+"""Budgets of Reinforce-Ada-Est: how many rollouts each prompt of a batch gets (arXiv 2510.04996, Algorithm 1).
+
+verl's uid of a prompt is random; the names here repeat from step to step and from run to run.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from verl_kernel.errors import ConfigError
 
+PROMPT_NAME = "ada_prompt"
+"""Key of a row that holds its prompt's name."""
 _HALVINGS = 100
 """Bisection steps: more than a double has bits, so more steps could not change the result."""
+
+
+def prompt_name(messages: Sequence[Any]) -> str:
+    """Return the name of a prompt: a hash of its messages, so rows of a dataset that ask the same share a name."""
+    text = json.dumps(list(messages), sort_keys=True, default=str, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def budgets(shares: Sequence[float], total: int, low: int, high: int, epsilon: float) -> list[int]:

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from verl_kernel.adaptive.count_log import CountLog
-from verl_kernel.adaptive.counts import Counts
+from verl_kernel.adaptive.counts import CountLog, Counts
 from verl_kernel.adaptive.options import PRIOR, AdaOptions
-from verl_kernel.adaptive.statistics import PoolStatistics
+from verl_kernel.adaptive.pool import PoolStatistics
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from verl_kernel.adaptive import AdaOptions
 from verl_kernel.advantage import ada, baselines, red_drop  # noqa: F401
-from verl_kernel.advantage.rec_options import RecOptions
+from verl_kernel.advantage.options import RecOptions
 from verl_kernel.advantage.registry import ESTIMATORS, GROUPED, estimator
 from verl_kernel.advantage.topr import ToprOptions
 from verl_kernel.option_group import OptionGroup

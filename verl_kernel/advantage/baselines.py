@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from verl_kernel.advantage.groups import Groups, TurnBatch, sum_groups, turn_advantages
-from verl_kernel.advantage.rec_options import RecOptions
+from verl_kernel.advantage.options import RecOptions
 from verl_kernel.advantage.registry import estimator
 
 

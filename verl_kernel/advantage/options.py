@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of the turn-level estimators, read from verl's `algorithm` node and its child `trloo`."""
+"""Options of the turn-level estimators, read from verl's `algorithm` node and its children `trloo` and `rec`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -73,3 +74,24 @@ def check_algorithm(config: Mapping[str, Any] | None) -> TrlooOptions:
     if own.get("gamma") is None:
         own["gamma"] = checked("algorithm.gamma", config.get("gamma", 1.0), _Gamma)
     return TrlooOptions.from_node(own)
+
+
+@dataclass(frozen=True)
+class RecOptions(OptionGroup):
+    """What `asymre_shift`, `opmd_baseline` and `red_drop_balance` have beyond `algorithm.trloo`.
+
+    Raises:
+        ConfigError: a value is out of its range; the message names the full key.
+    """
+
+    NODE = "algorithm.rec"
+
+    asymre_shift: Annotated[float, Interval(gt=-math.inf, lt=math.inf), "a finite number"] = -0.1
+    """Added to the mean that `asymre_shift` takes off; below 0, answers are learned from a little more than avoided.
+    Above 0 bad answers count more than good ones, with which policies collapse on old data."""
+    opmd_baseline: Literal["mean", "logavgexp"] = "mean"
+    """Baseline of `opmd_baseline`: the group's `mean`, or `logavgexp`, between the mean and the largest return."""
+    opmd_tau: Annotated[float, Interval(gt=0, lt=math.inf)] = 1.0
+    """Temperature of `logavgexp`: large gives the mean, small the largest return."""
+    red_drop_seed: Annotated[int, Interval(ge=0)] = 0
+    """Seed of the draws of `red_drop_balance`."""

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from verl_kernel.advantage.groups import Groups, TurnBatch, group_turns
-from verl_kernel.advantage.rec_options import RecOptions
+from verl_kernel.advantage.options import RecOptions
 from verl_kernel.advantage.registry import estimator
 
 _ROUNDING = 1e-9

@@ -10,17 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from pathlib import Path
+from typing import Any
 
-from verl_kernel.figures.asked import Asked
-from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.attempts import Asked, Attempt
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import ratio
 from verl_kernel.figures.record import Estimate, Record
 from verl_kernel.figures.views import Samples, best_of_history, last_turn, samples_of
+from verl_kernel.reporting.plots import draw_line, drawing
 
 FIGURE = "fast@1.2"
 BUDGETS = 64
 """Token budgets in a curve."""
+Costs = dict[tuple[str, int], list[int]]
+"""Maps task and sample to the tokens that the sample had spent when each of its answers was complete."""
+_LINES = (("last", "-", "last turn"), ("best", "--", "best of history"))
 
 
 class Point(Record):
@@ -83,10 +88,6 @@ def curves(
     )  # fmt: skip
 
 
-Costs = dict[tuple[str, int], list[int]]
-"""Maps task and sample to the tokens that the sample had spent when each of its answers was complete."""
-
-
 class _Points:
     """Computes the points of one figure."""
 
@@ -129,3 +130,40 @@ def _until(samples: Samples, costs: Costs, budget: int) -> Samples:
         place: [one for one, spent in zip(answers, costs[place], strict=True) if spent <= budget]
         for place, answers in samples.items()
     }
+
+
+def title(runs: Sequence[Curves]) -> str:
+    """Return the title: the figure that is drawn, and the source of its times."""
+    if not runs:
+        return ""
+    return ", ".join([runs[0].figure, *dict.fromkeys(run.times for run in runs if run.times)])
+
+
+def plot_curves(runs: Sequence[Curves], path: Path) -> None:
+    """Save the figure in the format of the path's suffix; equal curves give identical SVG files.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed (extra `plot`).
+        ValueError: matplotlib cannot write files of that suffix.
+    """
+    with drawing(path, 1, 2, figsize=(11, 4.2), sharey=True) as (figure, (turns, tokens)):
+        for number, run in enumerate(runs):
+            _draw(turns, run.by_turn, f"C{number}", run.name, is_step=False)
+            _draw(tokens, run.by_tokens, f"C{number}", run.name, is_step=True)
+        turns.set(xlabel="turn", ylabel=title(runs))
+        turns.xaxis.get_major_locator().set_params(integer=True)
+        tokens.set(xlabel="tokens of a sample, prompts and answers of all turns")
+        handles, labels = turns.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=max(len(runs), 1), fontsize=8)
+
+
+def _draw(axis: Any, points: Sequence[Point], colour: str, name: str, *, is_step: bool) -> None:
+    """Draw both lines of a run with their intervals."""
+    for key, style, words in _LINES:
+        known = [(point.at, one) for point in points if (one := getattr(point, key)).value is not None]
+        if not known:
+            continue
+        has_band = all(one.low is not None for _, one in known)
+        band = ([one.low for _, one in known], [one.high for _, one in known]) if has_band else None
+        at, values = [x for x, _ in known], [one.value for _, one in known]
+        draw_line(axis, at, values, band, colour=colour, style=style, label=f"{name}, {words}", is_step=is_step)

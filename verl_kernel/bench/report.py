@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from verl_kernel.bench.attempts import score_run
-from verl_kernel.bench.clock import clock, times, timing_sources
 from verl_kernel.bench.page.page import write_page
-from verl_kernel.bench.records import BenchTurn, RunHeader
-from verl_kernel.bench.run_files import read_turns
+from verl_kernel.bench.records import BenchTurn, RunHeader, read_turns
 from verl_kernel.bench.score_tables import all_tables, conventions, main_table, notes
+from verl_kernel.bench.scores import clock, score_run, times, timing_sources
 from verl_kernel.errors import StorageError
 from verl_kernel.figures.record import Scores
 from verl_kernel.reporting.screen import screen

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from verl_kernel.bench.comparison import RunComparison
+from verl_kernel.bench.scores import RunComparison
 from verl_kernel.figures.comparison import Difference, SideChange
 from verl_kernel.figures.figures import FIGURES
 from verl_kernel.figures.record import Estimate, Scores, View, Views

@@ -2,7 +2,7 @@
 """A run's folder while it is written: created or reopened, locked, with one line for each judged answer.
 
 A line is written by one call, and kept as a whole or not at all: the part of a line that a killed run or a full disk
-left is cut off when the run continues. `run_files` reads the folder.
+left is cut off when the run continues. `records` reads the folder.
 """
 
 from __future__ import annotations
@@ -11,24 +11,80 @@ import fcntl
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from pydantic import BaseModel
 
-from verl_kernel.bench.differences import refuse_difference
-from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
-from verl_kernel.bench.run_files import HEADER, TASKS, TURNS, read_header, read_tasks, read_turns
+from verl_kernel.bench.records import (
+    HEADER,
+    TASKS,
+    TURNS,
+    BenchTurn,
+    RunHeader,
+    SuiteTask,
+    read_header,
+    read_tasks,
+    read_turns,
+)
 from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.env import EvalStatus
 from verl_kernel.errors import ConfigError, DataError, StorageError
 from verl_kernel.files import replacing
 
+_OF_THE_SUITE = {"suite", "suite_hash", "prompt_hash", "tasks"}
 _SYNC_S = 5.0
 Place = tuple[str, int]
 """Task and sample."""
+
+
+def refuse_difference(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask], suite: Suite, folder: Path) -> None:
+    """Refuse to continue a different run; the start time may differ.
+
+    Args:
+        old: header of the run that the folder holds.
+        new: header of the run that is asked for.
+        tasks: tasks of the run in the folder.
+        suite: suite of the run that is asked for.
+        folder: folder of the run.
+
+    Raises:
+        ConfigError: the runs differ; the message names the first difference.
+    """
+    was, now = (header.model_dump(mode="json", exclude={"started"}) for header in (old, new))
+    key = next((key for key in now if was[key] != now[key]), None)
+    if key is None:
+        return
+    if key in _OF_THE_SUITE:
+        what = _other_suite(old, new, tasks, suite)
+    else:
+        name, before, after = _narrowed(key, was[key], now[key])
+        what = f"a run whose {name} is {before!r}, and this one's is {after!r}"
+    raise ConfigError(f"{folder} holds {what}: repeat the command of that run, or name another folder with --out")
+
+
+def _other_suite(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask], suite: Suite) -> str:
+    if (old.suite, old.tasks) != (new.suite, new.tasks):
+        return f"a run on {old.tasks} tasks of suite {old.suite}, and this one is on {new.tasks} of suite {new.suite}"
+    known = {one.task_id: one.task_hash for one in tasks}
+    asked = {item.task.task_id: item.task.text_hash for item in suite.tasks}
+    if missing := next((name for name in asked if known and name not in known), None):
+        return f"a run on suite {old.suite} without task {missing}, which this one asks"
+    if other := next((name for name in asked if known.get(name, asked[name]) != asked[name]), None):
+        return f"a run on suite {old.suite} in which task {other} has another reference than now"
+    what = "prompts" if old.suite_hash == new.suite_hash else "tasks"
+    return f"a run on suite {old.suite} whose {what} are others than now"
+
+
+def _narrowed(key: str, was: Any, now: Any) -> tuple[str, Any, Any]:
+    """Return key and values; for two mappings, those of the first entry that differs."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        entry = next(name for name in sorted({*was, *now}) if was.get(name) != now.get(name))
+        return f"{key}.{entry}", was.get(entry), now.get(entry)
+    return key, was, now
 
 
 class Store:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from verl_kernel.bench.models.endpoint import split_chat_tokens
-from verl_kernel.bench.records import BenchTurn, RunHeader
-from verl_kernel.bench.run_files import read_run
+from verl_kernel.bench.records import BenchTurn, RunHeader, read_run
 from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.data.talks import Talk, checked_talk, make_talk
 from verl_kernel.errors import DataError

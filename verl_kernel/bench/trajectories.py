@@ -4,7 +4,7 @@
 Prompts, extraction, judging, feedback and rewards are those of the agent loop (`rollout`, `reward`), so a bench and a
 trainer's validation report the same on the same answers if their options of the gym (a bench uses `gym=strict`) and of
 the reward agree. A trajectory ends when its turns or its budget are used up, when a prompt is too long, or at a turn
-that the gym could not judge.
+that the gym could not judge. Generation and judging overlap, and both are bounded.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from verl_kernel.bench.first_answers import FirstAnswers
-from verl_kernel.bench.models.answers import Answer, Model, Question
-from verl_kernel.bench.options import BenchOptions
+from verl_kernel.bench.models.answers import Answer, Model, Question, no_endpoint
 from verl_kernel.bench.records import BenchTurn, Failure
-from verl_kernel.bench.store import Store
+from verl_kernel.bench.request import BenchOptions
+from verl_kernel.bench.store import Store, as_written
 from verl_kernel.bench.suites import SuiteItem
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, Task
 from verl_kernel.errors import TaskError
@@ -31,7 +30,71 @@ from verl_kernel.rollout.context import PastTurn, rebuilt_messages, shown_turns
 from verl_kernel.rollout.feedback import feedback_on
 from verl_kernel.rollout.turn_budget import Spent, TurnBudget
 
+_LEAST = 3
+"""Number of questions after which an endpoint is given up; each of them is asked three times."""
 History = list[BenchTurn]
+_WAITING = 2
+"""Extra trajectories in progress per judge, beyond those at the model, so that no judge waits for an answer."""
+Job = tuple[SuiteItem, int]
+"""A task and the number of a sample."""
+
+
+class FirstAnswers:
+    """Stores turns; malformed ones only after the endpoint has given a well-formed answer.
+
+    A malformed answer among others is data: the model had its turn. If a session has brought malformed answers only,
+    the endpoint does not speak the chat protocol (a wrong path, a login page), and a run full of failures would hide
+    that.
+
+    Args:
+        store: the run's folder.
+        requests: requests in flight at a time; the endpoint gets at least as many questions before it is given up.
+    """
+
+    def __init__(self, store: Store, requests: int) -> None:
+        self._store, self._enough = store, max(_LEAST, requests)
+        self._held: list[BenchTurn] = []
+        self._malformed: list[Answer] = []
+        self._is_proven = False
+
+    def heard(self, answer: Answer) -> None:
+        """Note the answer to a question.
+
+        Raises:
+            EndpointError: enough answers arrived, and all of them are malformed.
+        """
+        if answer.failure != "malformed":
+            self._prove()
+        elif not self._is_proven:
+            self._malformed.append(answer)
+            if len(self._malformed) >= self._enough:
+                raise no_endpoint(answer, len(self._malformed))
+
+    def append(self, turn: BenchTurn) -> BenchTurn:
+        """Store a turn, or hold it back; return it as a reader of the file will see it.
+
+        Raises:
+            StorageError: the disk is full.
+        """
+        if turn.failure == "malformed" and not self._is_proven:
+            self._held.append(turn)
+            return as_written(turn)
+        return self._store.append(turn)
+
+    def settle(self) -> None:
+        """End the session: if it brought malformed answers only, an earlier session decides whether they are data.
+
+        Raises:
+            EndpointError: no session has brought a well-formed answer.
+        """
+        if self._malformed and not self._is_proven and not self._store.has_answers:
+            raise no_endpoint(self._malformed[-1], len(self._malformed))
+        self._prove()
+
+    def _prove(self) -> None:
+        self._is_proven = True
+        while self._held:
+            self._store.append(self._held.pop(0))
 
 
 class Judges(Protocol):
@@ -175,3 +238,33 @@ def _said_before(turn: BenchTurn) -> Answer:
         text=turn.completion, code=None if turn.completion is not None else turn.code,
         prompt_tokens=turn.prompt_tokens, completion_tokens=turn.completion_tokens,
     )  # fmt: skip
+
+
+async def play_all(
+    jobs: Sequence[Job], model: Model, judges: Judges, store: Store, options: BenchOptions, num_judges: int,
+    progress: Progress, reward: ProfilingReward | None = None,
+) -> None:  # fmt: skip
+    """Play all trajectories to their ends; the first error ends the run, and the stored answers stay.
+
+    Raises:
+        VerlKernelError: any of its subclasses, e.g. EndpointError if every answer is malformed.
+    """
+    slots = asyncio.Semaphore(options.requests + _WAITING * num_judges)
+    requests, judging = asyncio.Semaphore(options.requests), asyncio.Semaphore(num_judges)
+    first_answers = FirstAnswers(store, options.requests)
+    trajectories = Trajectories(model, judges, store, options, requests, judging, progress, first_answers, reward)
+
+    async def play(job: Job) -> None:
+        async with slots:
+            await trajectories.play(*job)
+
+    tasks = [asyncio.create_task(play(job)) for job in jobs]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+        first_answers.settle()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

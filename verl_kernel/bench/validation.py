@@ -2,7 +2,7 @@
 """Reads the turns of a validation from the files that verl wrote into `trainer.validation_data_dir`.
 
 verl writes one line per row: one for a trajectory, or one for each of its turns. Every line of a trajectory carries all
-of its turns (`rollout.validation`). Its `uid` is `<prompt>_<sample>_<row>`.
+of its turns (`rollout.trajectory`). Its `uid` is `<prompt>_<sample>_<row>`.
 """
 
 from __future__ import annotations

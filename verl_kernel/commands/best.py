@@ -10,8 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from verl_kernel.bench.best_kernels import BestKernel, best_of_run
-from verl_kernel.bench.kernel_files import KernelFile, write_kernel
+from verl_kernel.bench.best_kernels import BestKernel, KernelFile, best_of_run, write_kernel
 from verl_kernel.data.files import writing_folder
 from verl_kernel.errors import DataError
 from verl_kernel.reporting.screen import screen

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from verl_kernel.bench.comparison import RunComparison, compare_runs
 from verl_kernel.bench.score_tables import VIEWS, changes_table, differences_table
+from verl_kernel.bench.scores import RunComparison, compare_runs
 from verl_kernel.figures.bootstrap import RESAMPLES, SEED, Bootstrap
 from verl_kernel.reporting.screen import screen
 

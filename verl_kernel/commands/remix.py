@@ -14,7 +14,7 @@ from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.remix.options import ReMixOptions, TuningOptions
 
 if TYPE_CHECKING:
-    from verl_kernel.remix.routing import Routing, Run
+    from verl_kernel.remix.layers import Routing, Run
 
 _SHAPE, _TUNING = ReMixOptions(), TuningOptions()
 
@@ -92,7 +92,7 @@ def _run(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from verl_kernel.remix.batches import Talks
-    from verl_kernel.remix.model import FEED_FORWARD, apply_remix
+    from verl_kernel.remix.layers import FEED_FORWARD, apply_remix
     from verl_kernel.remix.tuning import measure, tune
 
     torch.manual_seed(tuning.seed)

@@ -11,11 +11,10 @@ import typer
 
 from verl_kernel.data.files import writing_folder
 from verl_kernel.errors import DataError
-from verl_kernel.reporting.facts import timing_source
 from verl_kernel.reporting.page import write_page
 from verl_kernel.reporting.screen import counted, screen
 from verl_kernel.reporting.steps import Step, earlier, read_steps, read_validations, steps_table
-from verl_kernel.reporting.summary import before_and_after, changes_table, first_and_last, window
+from verl_kernel.reporting.summary import before_and_after, changes_table, first_and_last, timing_source, window
 
 
 def command(
@@ -73,7 +72,7 @@ def _read(run_dir: Path) -> tuple[list[Step], list[Step]]:
 
 def _bench_page(folder: Path) -> Path:
     from verl_kernel.bench.page.page import write_page as write_bench_page
-    from verl_kernel.bench.run_files import read_answers
+    from verl_kernel.bench.records import read_answers
 
     read_answers(folder)  # a page of no answers would show nothing
     return write_bench_page(folder)

@@ -42,5 +42,5 @@ def install() -> None:
         os.environ.setdefault(key, value)
     from verl_kernel.cpu import patches, platform
 
-    platform.register()
+    platform.register(PLATFORM)
     patches.apply()

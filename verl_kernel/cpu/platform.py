@@ -11,7 +11,7 @@ import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
-from verl_kernel.cpu import PLATFORM, device
+from verl_kernel.cpu import device
 from verl_kernel.errors import RegistrationError
 
 
@@ -101,17 +101,17 @@ class PlatformCPU(PlatformBase):  # type: ignore[misc]
         """Return None: there is no CUDA runtime."""
 
 
-def register() -> None:
+def register(name: str) -> None:
     """Enter the platform in verl's registry.
 
     Raises:
-        RegistrationError: verl or another plugin already holds a platform named `cpu`.
+        RegistrationError: verl or another plugin already holds a platform of this name.
     """
-    holder = PlatformRegistry.get(PLATFORM)
+    holder = PlatformRegistry.get(name)
     if holder is None:
-        PlatformRegistry.register(platform=PLATFORM)(PlatformCPU)
+        PlatformRegistry.register(platform=name)(PlatformCPU)
     elif holder is not PlatformCPU:
         raise RegistrationError(
-            f"verl platform {PLATFORM!r} is already {holder.__module__}.{holder.__qualname__}, so verl_kernel does not "
+            f"verl platform {name!r} is already {holder.__module__}.{holder.__qualname__}, so verl_kernel does not "
             f"register its own; unset VERL_PLATFORM or remove the other plugin"
         )

@@ -14,8 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from verl_kernel.data.prompts import Message, words_of
-from verl_kernel.data.rows import Row, make_row
+from verl_kernel.data.rows import Message, Row, make_row, words_of
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError, TaskError
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads KernelBench's problems, from a checkout (`level<L>/<id>_<name>.py`) or from parquet files of its hub data set.
+"""Reads KernelBench's problems (MIT), and converts them to rows, with one `data_source` for each level.
 
-A problem's number is the one before the first `_` of its file; names are spelled differently in the two forms and
-are not used. This package contains nothing of KernelBench.
+Problems are read from a checkout (`level<L>/<id>_<name>.py`) or from parquet files of the hub data set. A problem's
+number is the one before the first `_` of its file; names are spelled differently in the two forms and are not used.
+This package contains nothing of KernelBench.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from verl_kernel.data.files import reading
+from verl_kernel.data.foreign_rows import Record, as_level, asked_row
+from verl_kernel.data.rows import Row, task_prompt
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError, TaskError
@@ -26,6 +29,13 @@ _WHERE = (
     "give a checkout (a folder with level1/1_name.py, ...) or parquet files with the columns code, level, name, "
     "problem_id"
 )
+REPOSITORY = "ScalingIntelligence/KernelBench"
+WANTED = (
+    "on a machine with a network, clone https://github.com/ScalingIntelligence/KernelBench, or fetch the parquet files "
+    f"of the data set {REPOSITORY} from huggingface.co (`hf download {REPOSITORY} --repo-type dataset --local-dir "
+    "DIR`, pinned by --revision), and name the folder here"
+)
+"""What to fetch and where to put it."""
 
 
 @dataclass(frozen=True)
@@ -123,3 +133,22 @@ def _of_row(row: dict[str, Any], origin: str) -> Problem:
     if not isinstance(code, str) or not isinstance(level, int) or not isinstance(problem_id, int):
         raise DataError(f"{origin}: code must be text, level and problem_id whole numbers: load the data set anew")
     return Problem(level, problem_id, code, origin)
+
+
+def records(path: Path, levels: Collection[int]) -> Iterator[Record]:
+    """Yield the problems as mappings (raises DataError)."""
+    if not path.exists():
+        raise DataError(f"{path} does not exist: {WANTED}")
+    if path.is_dir() and not any(any(path.rglob(f"*{ending}")) for ending in (".py", ".parquet")):
+        raise DataError(f"{path} holds no tasks: {WANTED}")
+    for problem in read_kernelbench(path, levels):
+        yield {"level": problem.level, "problem_id": problem.problem_id, "code": problem.code, "id": problem.task_id}
+
+
+def task_row(record: Record, number: int) -> Row:
+    """Return a row for a problem (raises DataError)."""
+    code, level = record["code"], as_level(record["level"])
+    return asked_row(
+        task_prompt(code), code, "Model", number, source="kernelbench", task_id=record["id"],
+        data_source=f"kernelbench_level{level}", level=level, left={"problem_id": record["problem_id"]},
+    )  # fmt: skip

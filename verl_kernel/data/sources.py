@@ -21,10 +21,10 @@ from typing import Literal
 
 import pyarrow as pa
 
-from verl_kernel.data import kernelbench_rows, rows, talks
+from verl_kernel.data import kernelbench, rows, talks
 from verl_kernel.data.foreign_rows import asked_row, row_of_verl
-from verl_kernel.data.prompts import task_prompt
 from verl_kernel.data.published import Convert, Record, Written, convert, files_of, records_of
+from verl_kernel.data.rows import task_prompt
 from verl_kernel.errors import ConfigError, DataError
 
 
@@ -83,7 +83,7 @@ def _kernelbook_row(record: Record, number: int) -> rows.Row:
 
 
 SOURCES = {
-    "kernelbench": Source("rows", kernelbench_rows.REPOSITORY, kernelbench_rows.task_row),
+    "kernelbench": Source("rows", kernelbench.REPOSITORY, kernelbench.task_row),
     "drkernel-rl": Source(
         "rows",
         "hkust-nlp/drkernel-rl-data",
@@ -132,7 +132,7 @@ def convert_source(name: str, kind: str, path: Path, out: Path, levels: Collecti
     if levels and name != "kernelbench":
         raise ConfigError(f"{name} names no levels: leave out --levels, which chooses from kernelbench")
     source = SOURCES[name]
-    read = kernelbench_rows.records(path, levels) if name == "kernelbench" else _records(source, path)
+    read = kernelbench.records(path, levels) if name == "kernelbench" else _records(source, path)
     return convert(read, source.make, source.schema, out)
 
 

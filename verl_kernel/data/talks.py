@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from verl_kernel.data.files import writing
 from verl_kernel.data.foreign_rows import as_json
-from verl_kernel.data.prompts import Message
+from verl_kernel.data.rows import Message
 from verl_kernel.errors import DataError
 
 Talk = dict[str, Any]

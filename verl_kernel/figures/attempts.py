@@ -1,13 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts of one judged answer that figures need, and the rules for correct, fast, lost, decoy and hack."""
+"""One judged answer: what figures need of it, what is correct, fast, lost, a decoy or a hack, and which answer is best.
+
+The order of kernels is the only one: logs, reports, scores and metrics share it. `Asked` holds the tasks, samples and
+turns a run was asked for, so that an answer that never came can count as a failure. The share of the roofline and
+NVIDIA's SOL score say how close a kernel is to the fastest possible time; unlike a speedup, neither grows with a slower
+reference. Times are in milliseconds, from the same clock.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verl_kernel.env import EvalResult, EvalStatus
-from verl_kernel.figures.speed_of_light import roofline_share, sol_score
+from verl_kernel.errors import DataError
+
+Rank = tuple[bool, float, float]
+
+
+def roofline_share(kernel_ms: float, roofline_ms: float) -> float:
+    """Return roofline time / kernel time, in [0, 1]; 1 for a kernel that needs less work than the roofline counts."""
+    return min(1.0, roofline_ms / kernel_ms)
+
+
+def sol_score(kernel_ms: float, reference_ms: float, roofline_ms: float) -> float | None:
+    """Return 1 / (1 + (T - T_sol) / (T_base - T_sol)): 0.5 at T = T_base, 1 at T = T_sol (arXiv 2603.19173).
+
+    None if the reference itself is at its roofline, so that nothing can be gained. The paper's T_base is a tuned
+    baseline; here it is the reference in the mode in which it was timed.
+    """
+    room = reference_ms - roofline_ms
+    if room <= 0:
+        return None
+    return 1.0 / (1.0 + max(0.0, kernel_ms - roofline_ms) / room)
 
 
 @dataclass(frozen=True)
@@ -102,3 +128,63 @@ def _nearness(result: EvalResult) -> tuple[float | None, float | None]:
 
 def _positive(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def rank(sure_speedup: float | None, speedup: float | None) -> Rank:
+    """Return a key that grows with how good a kernel is: by its sure speedup if that is known, then by its speedup."""
+    return sure_speedup is not None, sure_speedup or 0.0, speedup or 0.0
+
+
+def best(history: Sequence[Attempt]) -> Attempt:
+    """Return the correct answer of the highest `rank`, else one that compiled, else the first.
+
+    Among equal answers, return the earliest. Lost answers are chosen only if there are no others.
+    """
+    judged = [one for one in history if not one.lost] or list(history)
+    return max(judged, key=lambda one: (one.correct, one.correct and rank(one.sure_speedup, one.speedup), one.compiled))
+
+
+@dataclass(frozen=True)
+class AskedTask:
+    """A task with its level and family, under which it is reported."""
+
+    task: str
+    level: int | None = None
+    family: str | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Tasks, samples of each and turns of each sample."""
+
+    tasks: tuple[AskedTask, ...]
+    samples: int
+    turns: int = 1
+
+    @classmethod
+    def of(cls, attempts: Sequence[Attempt]) -> Asked:
+        """Infer the request from the attempts: every task that occurs, with the largest sample and turn numbers."""
+        tasks = {one.task: AskedTask(one.task, one.level, one.family) for one in attempts}
+        samples, turns = (max((getattr(one, key) for one in attempts), default=0) for key in ("sample", "turn"))
+        return cls(tuple(tasks.values()), samples + bool(attempts), turns)
+
+    def refuse_others(self, attempts: Sequence[Attempt]) -> None:
+        """Check that the attempts are answers to what was asked, each given once.
+
+        Raises:
+            DataError: an attempt was not asked for, or occurs twice.
+        """
+        tasks, seen = {one.task for one in self.tasks}, set()
+        if len(tasks) < len(self.tasks):
+            raise DataError("two tasks of the suite have the same name: give each task a name of its own")
+        for one in attempts:
+            place = (one.task, one.sample, one.turn)
+            if one.task not in tasks or not 0 <= one.sample < self.samples or not 1 <= one.turn <= self.turns:
+                raise DataError(f"{_name(one)} was not asked for: take the results of one run of this suite only")
+            if place in seen:
+                raise DataError(f"{_name(one)} is there twice: take the results of one run only")
+            seen.add(place)
+
+
+def _name(one: Attempt) -> str:
+    return f"the answer to task {one.task}, sample {one.sample}, turn {one.turn}"

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from verl_kernel.errors import DataError
-from verl_kernel.figures.asked import Asked
-from verl_kernel.figures.attempts import Attempt
+from verl_kernel.figures.attempts import Asked, Attempt
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import CRITERIA, FIGURES, Ratio, ratio
 from verl_kernel.figures.record import Estimate, Record, View

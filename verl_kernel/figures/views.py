@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from verl_kernel.figures.asked import Asked
-from verl_kernel.figures.attempts import Attempt
-from verl_kernel.figures.best import best
+from verl_kernel.figures.attempts import Asked, Attempt, best
 
 MISSING = "missing"
 """Status of the attempt that replaces a sample without any answer."""

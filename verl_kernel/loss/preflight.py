@@ -18,16 +18,23 @@ from types import SimpleNamespace
 from omegaconf import DictConfig
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.loss.options import NODE, TurnCorrectionOptions
+from verl_kernel.loss.options import (
+    CUSTOM,
+    MODE,
+    PRESETS,
+    TOPR,
+    RecOptions,
+    ToprOptions,
+    TurnCorrectionOptions,
+    compares,
+    options_of,
+)
 from verl_kernel.loss.rec import with_eps
-from verl_kernel.loss.rec_options import CUSTOM, MODE, PRESETS, RecOptions, compares, options_of
-from verl_kernel.loss.rec_options import NODE as REC
-from verl_kernel.loss.topr_options import NODE as NODE_OF_TOPR
-from verl_kernel.loss.topr_options import TOPR, ToprOptions
 from verl_kernel.option_group import OptionGroup, in_words
 from verl_kernel.verl_keys import find, read
 
 logger = logging.getLogger(__name__)
+NODE = TurnCorrectionOptions.NODE
 _ACTOR = "actor_rollout_ref.actor"
 TARGET = "actor_rollout_ref.actor.policy_loss._target_"
 CLASS = "verl_kernel.loss.config.KernelPolicyLossConfig"
@@ -140,7 +147,7 @@ def check_off_policy(config: DictConfig) -> None:
     if mode == TOPR:
         _check_topr(config)
     if mode in PRESETS:
-        options = with_eps(options_of(mode, find(config, REC)), SimpleNamespace(**_clip_range(config)))
+        options = with_eps(options_of(mode, find(config, RecOptions.NODE)), SimpleNamespace(**_clip_range(config)))
         if compares(options):
             _check_rec(config, mode)
         if options.regulariser in ("k2", "k2_sequence"):
@@ -166,7 +173,7 @@ def _check_node(config: DictConfig, kind: type[OptionGroup], mode: str, readers:
 
 
 def _check_topr(config: DictConfig) -> None:
-    ToprOptions.from_node(find(config, NODE_OF_TOPR))
+    ToprOptions.from_node(find(config, ToprOptions.NODE))
     if not _bypassed(config):
         raise ConfigError(
             f"{CORRECTION}.bypass_mode is not true and {MODE} is {TOPR}, which weighs answers by the policy that "

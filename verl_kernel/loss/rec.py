@@ -30,9 +30,8 @@ from typing import Any
 
 import torch
 
-from verl_kernel.loss.policy_loss import LossBatch, counted, policy_loss
-from verl_kernel.loss.ratios import log_ratio_at, segment_sum, within
-from verl_kernel.loss.rec_options import EPS, PRESETS, RecOptions, options_of
+from verl_kernel.loss.options import EPS, PRESETS, RecOptions, options_of
+from verl_kernel.loss.policy_loss import LossBatch, counted, log_ratio_at, policy_loss, segment_sum, within
 from verl_kernel.option_group import checked
 
 _LEVELS = {"sequence": "geometric", "sequence_is": "geometric"}

@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 
-from verl_kernel.loss.policy_loss import LossBatch, counted, policy_loss
-from verl_kernel.loss.ratios import log_ratio_at, segment_sum
-from verl_kernel.loss.topr_options import TOPR, ToprOptions
+from verl_kernel.loss.options import TOPR, ToprOptions
+from verl_kernel.loss.policy_loss import LossBatch, counted, log_ratio_at, policy_loss, segment_sum
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ import torch
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import TurnCorrectionOptions
-from verl_kernel.loss.policy_loss import LossBatch, counted, policy_loss
-from verl_kernel.loss.ratios import number_segments
+from verl_kernel.loss.policy_loss import LossBatch, counted, number_segments, policy_loss
 
 
 @dataclass(frozen=True)

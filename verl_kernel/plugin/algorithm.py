@@ -16,7 +16,7 @@ class KernelAlgoConfig(AlgoConfig):  # type: ignore[misc]
     trloo: dict[str, Any] = field(default_factory=dict)
     """Keys of `advantage.options.TrlooOptions`, read by every turn-level estimator."""
     rec: dict[str, Any] = field(default_factory=dict)
-    """Keys of `advantage.rec_options.RecOptions`, read by `asymre_shift`, `opmd_baseline` and `red_drop_balance`."""
+    """Keys of `advantage.options.RecOptions`, read by `asymre_shift`, `opmd_baseline` and `red_drop_balance`."""
     topr: dict[str, Any] = field(default_factory=dict)
     """Keys of `advantage.topr.ToprOptions`, read by `topr_signed`."""
     ada: dict[str, Any] = field(default_factory=dict)

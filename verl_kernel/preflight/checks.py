@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a composed configuration, its data and its model, before Ray, a model or a server starts."""
+"""All checks before a run starts, in a table, and the Hydra callback that makes them.
+
+They look at a composed configuration, its data and its model, before Ray, a model or a server starts. Hydra only warns
+of an exception in a callback, so a failed check ends the process with SystemExit, whose text is one sentence naming the
+key and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +13,67 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from verl_kernel.adaptive import AdaOptions
 from verl_kernel.adaptive.options import NODE as ADA
+from verl_kernel.data.rows import check_rows
 from verl_kernel.env import EvalResult, EvalStatus
-from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.preflight.attention import check_shards
-from verl_kernel.preflight.combinations import check_combination
+from verl_kernel.errors import ConfigError, DataError, VerlKernelError
+from verl_kernel.preflight.hardware import Machine, this_machine
 from verl_kernel.preflight.names import LOOP, NAMES, agent_loops, check_names, check_registries, unknown
+from verl_kernel.preflight.placement import (
+    check_attention,
+    check_gpus,
+    check_hub,
+    check_judges,
+    check_machine,
+    check_platform,
+    check_shards,
+)
 from verl_kernel.preflight.trainer_mode import check_asynchronous
+from verl_kernel.reward.judging import has_our_sampler
+from verl_kernel.rollout.preflight import check_adaptive, check_context, check_turn_end
+from verl_kernel.sampler.preflight import AGENT, agents, check_coverage, check_switches
 from verl_kernel.verl_keys import check_keys, find, read
 
 logger = logging.getLogger(__name__)
+ESTIMATOR = "algorithm.adv_estimator"
+LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
+ROLLOUTS = "actor_rollout_ref.rollout.n"
+SINGLETON = "algorithm.trloo.singleton"
+
+TWICE = {
+    ("asymre_shift", "asymre_kl"): "the lowered baseline and the pull towards the sampler are one term, counted twice",
+}
+"""Refused pairs of estimator and loss, and the reasons. `rec_group_mean` is the estimator's plain form."""
+
+
+def check_combination(config: DictConfig) -> None:
+    """Check that estimator and policy loss do not apply a term twice, and that the estimator has rollouts to compare.
+
+    Raises:
+        ConfigError: one of these does not hold; the message names the keys and the remedy.
+    """
+    from verl_kernel.advantage import GROUPED
+
+    estimator, loss = (read(config, key) for key in (ESTIMATOR, LOSS))
+    if (estimator, loss) in TWICE:
+        raise ConfigError(
+            f"{ESTIMATOR} is {estimator} and {LOSS} is {loss}: {TWICE[estimator, loss]}; set {ESTIMATOR} to "
+            f"rec_group_mean, or {LOSS} to gpg"
+        )
+    alone = read(config, ROLLOUTS) == 1 and find(config, SINGLETON) == "zero"
+    if estimator in GROUPED and alone:
+        raise ConfigError(
+            f"{ROLLOUTS} is 1 and {ESTIMATOR} is {estimator}, which compares the rollouts of a prompt, so that every "
+            f"advantage would be 0: raise {ROLLOUTS}, or set {SINGLETON} to raw"
+        )
 
 
 def check_trainer(config: DictConfig) -> None:
@@ -48,34 +99,15 @@ def check_options(config: DictConfig) -> None:
             options_of_node.from_node(find(config, options_of_node.NODE))
 
 
-def check_mismatch(config: DictConfig) -> None:
-    """Check that the settings of the mismatch correction fit each other."""
-    from verl_kernel.loss import preflight as loss
+def check_losses(config: DictConfig) -> None:
+    """Check that the settings of mismatch correction and policy loss fit each other."""
+    from verl_kernel.loss.preflight import check_mismatch  # imports torch
 
-    loss.check_mismatch(config)
-
-
-def check_adaptive(config: DictConfig) -> None:
-    """Check that the settings of Reinforce-Ada fit each other."""
-    from verl_kernel.rollout import adaptive_preflight
-
-    adaptive_preflight.check_adaptive(config)
-    check_positive(config)
-
-
-def check_sampler(config: DictConfig) -> None:
-    """Check that the sampler's node parses and fits verl's settings, which verl checks for its own samplers only."""
-    from verl_kernel.reward.unjudged import has_our_sampler
-    from verl_kernel.sampler.preflight import check_switches
-
-    if has_our_sampler(config):
-        check_switches(config)
+    check_mismatch(config)
 
 
 def check_data(config: DictConfig) -> None:
     """Check that every dataset file is named and exists, and that its rows have prompts and can be judged."""
-    from verl_kernel.data.rows import check_rows
-
     for split, what in (
         ("train", "tasks to train on"),
         ("val", "tasks to validate on, which verl reads at every start"),
@@ -91,21 +123,10 @@ def check_data(config: DictConfig) -> None:
 
 def check_agents(config: DictConfig) -> None:
     """Check that verl will find the agent loop of every row: a row's `agent_name` overrides the default."""
-    from verl_kernel.sampler.preflight import agents
-
     known = agent_loops(config)
     for key, path in _dataset_files(config):
         for name in sorted(agents(path, read(config, LOOP)) - known):
             raise DataError(f"{key}: {unknown(f'the agent_name of a row in {path}', name, known)}")
-
-
-def check_measured(config: DictConfig) -> None:
-    """Check that rejection has rollouts whose coverage is measured."""
-    from verl_kernel.reward.unjudged import has_our_sampler
-    from verl_kernel.sampler.preflight import check_coverage
-
-    if has_our_sampler(config):
-        check_coverage(config, [path for _, path in _dataset_files(config, "train")])
 
 
 def check_model(config: DictConfig) -> None:
@@ -119,20 +140,9 @@ def check_model(config: DictConfig) -> None:
         )
 
 
-def check_chat_template(config: DictConfig) -> None:
-    """Check that the model's chat template ends turns in a way that the multi-turn agent loop can follow."""
-    from verl_kernel.rollout.preflight import check_turn_end
-
-    if _plays_ours(config):
-        check_turn_end(config)
-
-
-def check_context(config: DictConfig) -> None:
-    """Check that prompts that show a few earlier turns are for validation only, and have space for them."""
-    from verl_kernel.rollout import preflight as rollout
-
-    if _plays_ours(config):
-        rollout.check_context(config)
+def check_measured(config: DictConfig) -> None:
+    """Check that rejection has rollouts whose coverage is measured."""
+    check_coverage(config, [path for _, path in _dataset_files(config, "train")])
 
 
 def check_positive(config: DictConfig) -> None:
@@ -141,15 +151,15 @@ def check_positive(config: DictConfig) -> None:
     Raises:
         ConfigError: it is not; a run would notice only when its first rollouts are judged.
     """
+    options = AdaOptions.from_node(find(config, ADA))
+    if options.sampling == "none":
+        return
     from verl_kernel.plugin import AGENT_LOOP, REWARD_MANAGER
     from verl_kernel.reward.manager import extra_info
     from verl_kernel.reward.record import TurnRecord
     from verl_kernel.rollout.trajectory import summarise
 
     lost = EvalResult(task_id="", status=EvalStatus.INFRA_ERROR)
-    options = AdaOptions.from_node(find(config, ADA))
-    if options.sampling == "none":
-        return
     if read(config, LOOP) == AGENT_LOOP:
         options.is_positive(summarise([TurnRecord(start=0, stop=0, reward=0.0, result=lost)]))
     elif read(config, NAMES["reward manager"]) == REWARD_MANAGER:
@@ -178,29 +188,6 @@ def check_verls_own(config: DictConfig) -> None:
         raise ConfigError(f"verl refuses this configuration: {text}") from exc
 
 
-CHECKS: tuple[Callable[[DictConfig], None], ...] = (
-    check_keys,
-    check_trainer,
-    check_registries,
-    check_names,
-    check_asynchronous,
-    check_options,
-    check_sampler,
-    check_mismatch,
-    check_combination,
-    check_adaptive,
-    check_model,
-    check_data,
-    check_agents,
-    check_context,
-    check_chat_template,
-    check_measured,
-    check_shards,
-    check_verls_own,
-)
-"""In this order: cheap checks first, and those whose failures explain later ones."""
-
-
 def _may_be_on_the_hub(path: str) -> bool:
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
@@ -214,10 +201,7 @@ def _may_be_on_the_hub(path: str) -> bool:
 
 def _plays_ours(config: DictConfig) -> bool:
     """Whether any row is played by our agent loop; the dataset files exist."""
-    from verl_kernel.plugin import AGENT_LOOP
-    from verl_kernel.sampler.preflight import agents
-
-    return any(AGENT_LOOP in agents(path, read(config, LOOP)) for _, path in _dataset_files(config))
+    return any(AGENT in agents(path, read(config, LOOP)) for _, path in _dataset_files(config))
 
 
 def _dataset_files(config: DictConfig, *splits: str) -> Iterator[tuple[str, str]]:
@@ -226,3 +210,85 @@ def _dataset_files(config: DictConfig, *splits: str) -> Iterator[tuple[str, str]
         for path in [files] if isinstance(files, str) else files:
             if "://" not in path:
                 yield key, str(Path(path).expanduser())
+
+
+class PreflightCallback(Callback):  # type: ignore[misc]
+    """Hydra callback that runs `preflight` before verl's main function."""
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Run all checks.
+
+        Raises:
+            SystemExit: one of them failed.
+        """
+        try:
+            for note in preflight(config):
+                logger.info("not checked before the start: %s", note)
+        except VerlKernelError as exc:
+            raise SystemExit(f"verl-kernel: {exc}") from None
+        except Exception as exc:
+            # Hydra would turn the exception into a warning and continue.
+            logger.exception("a check before the start failed by itself")
+            raise SystemExit(1) from exc
+
+
+def preflight(config: DictConfig, machine: Machine | None = None) -> tuple[str, ...]:
+    """Run all checks on a composed configuration.
+
+    Args:
+        config: configuration of a training.
+        machine: machine of the training; this one if None.
+
+    Returns:
+        What could not be checked from here, and why.
+
+    Raises:
+        VerlKernelError: the first check that failed.
+    """
+    machine = machine or this_machine(config)
+    check_platform(config, machine)
+    for rule in RULES:
+        if rule.applies(config):
+            rule.check(config)
+    return tuple(note for placed in ON_A_MACHINE for note in placed(config, machine))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A check of the configuration, and the configurations for which it is made."""
+
+    check: Callable[[DictConfig], None]
+    applies: Callable[[DictConfig], bool] = lambda config: True
+
+
+RULES = (
+    Rule(check_keys),
+    Rule(check_trainer),
+    Rule(check_registries),
+    Rule(check_names),
+    Rule(check_asynchronous),
+    Rule(check_options),
+    Rule(check_switches, has_our_sampler),
+    Rule(check_losses),
+    Rule(check_combination),
+    Rule(check_adaptive),
+    Rule(check_positive),
+    Rule(check_model),
+    Rule(check_data),
+    Rule(check_agents),
+    Rule(check_context, _plays_ours),
+    Rule(check_turn_end, _plays_ours),
+    Rule(check_measured, has_our_sampler),
+    Rule(check_shards),
+    Rule(check_verls_own),
+)
+"""In this order: cheap checks first, and those whose failures explain later ones."""
+
+ON_A_MACHINE: tuple[Callable[[DictConfig, Machine], Iterator[str]], ...] = (
+    check_judges,
+    check_gpus,
+    check_attention,
+    check_machine,
+    check_hub,
+)
+"""Run after `RULES`: problems of a machine take the longest to fix."""

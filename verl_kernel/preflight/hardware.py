@@ -50,6 +50,11 @@ def this_machine(config: DictConfig) -> Machine:
     )
 
 
+def devices(config: DictConfig, node: str) -> int:
+    """Return how many GPUs (on a CPU, logical ones) a node of the configuration asks for."""
+    return int(read(config, f"{node}.nnodes")) * int(read(config, f"{node}.n_gpus_per_node"))
+
+
 def described(text: str) -> Machine:
     """Return the machine of a description.
 

@@ -18,13 +18,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 
 from verl_kernel.adaptive import AdaOptions
+from verl_kernel.advantage.options import RecOptions as RecBaselines
 from verl_kernel.advantage.options import TrlooOptions
-from verl_kernel.advantage.rec_options import RecOptions as RecBaselines
 from verl_kernel.advantage.topr import ToprOptions as ToprSigns
 from verl_kernel.env.options import STRICT, GymOptions
-from verl_kernel.loss.options import TurnCorrectionOptions
-from verl_kernel.loss.rec_options import RecOptions
-from verl_kernel.loss.topr_options import ToprOptions
+from verl_kernel.loss.options import RecOptions, ToprOptions, TurnCorrectionOptions
 from verl_kernel.option_group import OptionGroup, wanted
 from verl_kernel.reward.options import RolloutOptions
 from verl_kernel.reward.profiling import ProfilingReward

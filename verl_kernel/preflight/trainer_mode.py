@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 
 from verl_kernel import cpu
 from verl_kernel.errors import ConfigError
+from verl_kernel.preflight.hardware import devices
 from verl_kernel.verl_keys import KEYS, read
 
 TRANSFER = "actor_rollout_ref.rollout.checkpoint_engine"
@@ -86,13 +87,9 @@ def _check_transfer(config: DictConfig) -> None:
 def _check_devices(config: DictConfig) -> None:
     key = "ray_kwargs.ray_init.num_gpus"
     logical = read(config, key)
-    trainer, rollout = (_devices(config, node) for node in ("trainer", "actor_rollout_ref.rollout"))
+    trainer, rollout = (devices(config, node) for node in ("trainer", "actor_rollout_ref.rollout"))
     if logical is not None and logical < trainer + rollout:
         raise ConfigError(
             f"{key} is {logical}, and with trainer_mode=separate_async the trainer holds {trainer} and the rollout "
             f"{rollout} (on a CPU logical ones): set it to {trainer + rollout}"
         )
-
-
-def _devices(config: DictConfig, node: str) -> int:
-    return math.prod(int(read(config, f"{node}.{key}")) for key in ("nnodes", "n_gpus_per_node"))

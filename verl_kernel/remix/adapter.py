@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.remix.routing import Choice, Routing, Run
-from verl_kernel.remix.subsets import top
+from verl_kernel.remix.layers import Choice, Routing, Run, top
 
 
 def prompt_choice(routing: Routing, key: torch.Tensor) -> dict[str, list[int]]:

@@ -13,7 +13,7 @@ import torch
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.files import replacing
-from verl_kernel.remix.routing import Routing
+from verl_kernel.remix.layers import Routing
 
 LOSSES = "losses.jsonl"
 STATE = "state.pt"

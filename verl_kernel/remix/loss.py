@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.remix.routing import Routing
+from verl_kernel.remix.layers import Routing
 
 
 class ReMixLoss(NamedTuple):

@@ -14,9 +14,9 @@ from torch import nn
 from verl_kernel.errors import DataError
 from verl_kernel.remix.batches import Row, collate, row_losses
 from verl_kernel.remix.checkpoint import loss_log, resume, save
+from verl_kernel.remix.layers import Routing, Run
 from verl_kernel.remix.loss import remix_loss
 from verl_kernel.remix.options import TuningOptions
-from verl_kernel.remix.routing import Routing, Run
 
 
 class Rows(Protocol):

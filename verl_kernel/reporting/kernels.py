@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the best kernels of a run from the log that `sampler.kernel_log` wrote."""
+"""Reads the best kernels of a run from the log that `sampler.logs` wrote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from verl_kernel.figures.best import Rank, rank
+from verl_kernel.figures.attempts import Rank, rank
 from verl_kernel.files import read_objects
 
 Kernel = dict[str, Any]
@@ -32,7 +32,7 @@ def read_kernels(path: Path) -> list[Kernel]:
 
 
 def rank_of(kernel: Kernel) -> Rank:
-    """Return `figures.best.rank` of a logged kernel."""
+    """Return `figures.attempts.rank` of a logged kernel."""
     return rank(sure_speedup_of(kernel), kernel["speedup"])
 
 

@@ -1,22 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges one answer, in training and in a bench alike: extracts its program, gets a verdict, computes the reward."""
+"""Judges one answer, in training and in a bench alike: extracts its program, gets a verdict, computes the reward.
+
+A turn that still has no verdict after its second attempt makes its whole trajectory `unjudged`: it teaches nothing and
+is no member of any group. An estimator cannot tell it from others, so our sampler removes it from the batch and counts
+it. The loop that finds such a turn passes the trajectory on, marked in verl's `reward_extra_info`, if that sampler is
+selected or if a validation only counts; otherwise it raises an error, and verl handles a failed rollout.
+"""
 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from verl_kernel.env import EvalResult, EvalStatus, Task
+from verl_kernel.errors import InfraError
 from verl_kernel.reward.extract import extract_code, no_program
 from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
-from verl_kernel.reward.unjudged import is_validation, note_loss, step_of
 
 if TYPE_CHECKING:
     from verl_kernel.env import KernelGym  # Ray, which a bench does without
+
+logger = logging.getLogger(__name__)
+UNJUDGED = "unjudged"
+"""Key in `reward_extra_info`: 1 if a turn could not be judged, else 0."""
+VALIDATION = "kernel_validation"
+"""Key of a row that is played for validation."""
+SAMPLER = "verl_kernel.sampler.prs"
+
+
+def has_our_sampler(config: DictConfig) -> bool:
+    """Whether the configuration selects the sampler that removes unjudged trajectories."""
+    return str(OmegaConf.select(config, "trainer.v1.sampler.custom_sampler.path")).endswith(SAMPLER)
+
+
+def is_validation(row: Mapping[str, Any]) -> bool:
+    """Whether a row is played for validation, which `rollout.manager` marks."""
+    return bool(row.get(VALIDATION, False))
+
+
+def note_loss(result: EvalResult, row: Mapping[str, Any], config: DictConfig) -> None:
+    """Log that a turn could not be judged.
+
+    Raises:
+        InfraError: the trajectory is one of training, and no sampler would remove it.
+    """
+    sentence = f"task {result.task_id} was not judged: {result.error and result.error.message}"
+    if not is_validation(row) and not has_our_sampler(config):
+        raise InfraError(sentence)
+    logger.error(sentence)
+
+
+def step_of(row: Mapping[str, Any]) -> int | None:
+    """Return the trainer's step in which a row was drawn; within one step the gym remembers verdicts."""
+    return None if row.get("global_steps") is None else int(row["global_steps"])
+
 
 Evaluate = Callable[[Task, str], Awaitable[EvalResult]]
 """Judges one candidate."""

@@ -16,9 +16,8 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl_kernel.data.rows import task_from_row
 from verl_kernel.env import EvalResult, KernelGym
 from verl_kernel.figures.attempts import attempt_of
-from verl_kernel.reward.judging import judge_row
+from verl_kernel.reward.judging import UNJUDGED, judge_row
 from verl_kernel.reward.options import parse_options
-from verl_kernel.reward.unjudged import UNJUDGED
 
 
 @register("kernelgym")

@@ -21,9 +21,9 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 
 from verl_kernel.adaptive import AdaOptions, Pool, PoolStatistics
-from verl_kernel.adaptive.statistics import TAG
+from verl_kernel.adaptive.pool import TAG
+from verl_kernel.reward.judging import UNJUDGED
 from verl_kernel.reward.record import TurnRecord, judging_cost
-from verl_kernel.reward.unjudged import UNJUDGED
 from verl_kernel.rollout.trajectory import KernelAgentOutput
 
 logger = logging.getLogger(__name__)

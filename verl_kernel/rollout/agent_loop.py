@@ -3,7 +3,7 @@
 
 Turn t: generate -> extract code -> evaluate -> reward r_t and feedback_t -> turn t + 1, for a fixed number of
 turns (a policy that chose when to stop would bias per-turn baselines). An infra error never becomes a reward: the
-trajectory ends at the turn that could not be judged, and is removed from training as a whole (`reward.unjudged`).
+trajectory ends at the turn that could not be judged, and is removed from training as a whole (`reward.judging`).
 
 With `kernelgym.context` other than `concat`, which only a validation may use, every turn gets a separate prompt that
 shows a few of the earlier turns (`rollout.context`), of at most `data.max_prompt_length` tokens, and its answer is a
@@ -25,17 +25,13 @@ from verl.utils.rollout_trace import rollout_trace_op
 from verl_kernel.data.rows import task_from_row
 from verl_kernel.env import EvalResult, GymOptions, KernelGym, Task
 from verl_kernel.errors import ConfigError
-from verl_kernel.reward.judging import Judged, judge_row
+from verl_kernel.reward.judging import Judged, is_validation, judge_row
 from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.record import TurnRecord
-from verl_kernel.reward.unjudged import is_validation
 from verl_kernel.rollout.feedback import feedback_on
-from verl_kernel.rollout.rebuilt_trajectory import RebuiltTrajectory
-from verl_kernel.rollout.special_tokens import neutraliser
-from verl_kernel.rollout.trajectory import KernelAgentOutput, Trajectory
+from verl_kernel.rollout.trajectory import KernelAgentOutput, RebuiltTrajectory, Trajectory, texts, turn_figures
 from verl_kernel.rollout.turn_budget import Spent, TurnBudget
-from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
-from verl_kernel.rollout.validation import texts, turn_figures
+from verl_kernel.rollout.turn_end import find_turn_end, neutraliser, stop_ids
 from verl_kernel.verl_names import append_messages
 
 

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The growing token record of one trajectory, and the row that it becomes (one row per trajectory).
+"""The growing token record of one trajectory, and the rows that it becomes.
 
-The row holds every turn: `response_mask` is 1 on model tokens, 0 on feedback, and each turn's reward sits on
-the turn's last model token (`advantage.turns` owns that rule). A trajectory with a turn that could not be judged has no
-token in the mask at all.
+In training one row holds every turn: `response_mask` is 1 on model tokens, 0 on feedback, and each turn's reward sits
+on the turn's last model token (`advantage.turns` owns that rule). A trajectory with a turn that could not be judged has
+no token in the mask at all.
+
+In a validation each turn may have a prompt and a row of its own. Every row carries the figures of the whole trajectory:
+its score is the sum over all turns, as for a trajectory in one row. verl takes its figures from the last row, averages
+the numbers, and writes numbers and texts into the files of `trainer.validation_data_dir`, from which `bench.validation`
+reads every turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -15,12 +21,20 @@ from pydantic import Field
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 
 from verl_kernel.advantage.turns import place_turn_rewards
-from verl_kernel.figures.attempts import attempt_of
-from verl_kernel.figures.best import best
-from verl_kernel.reward.judging import Judged
-from verl_kernel.reward.record import TURNS_COLUMN, TurnRecord, dump_turns
-from verl_kernel.reward.unjudged import UNJUDGED
+from verl_kernel.env import Task
+from verl_kernel.figures.attempts import attempt_of, best
+from verl_kernel.reward.judging import UNJUDGED, Judged
+from verl_kernel.reward.options import Context
+from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dump_turns
+from verl_kernel.rollout.context import Message, PastTurn, rebuilt_messages, shown_turns
 from verl_kernel.rollout.turn_end import TurnEnd
+
+_FIGURES = {
+    "acc": "acc",
+    "best_acc": "best_turn_acc",
+    "fast@1.2": "last_turn_fast@1.2",
+    "best_fast@1.2": "best_turn_fast@1.2",
+}
 
 
 @dataclass
@@ -131,3 +145,77 @@ def summarise(turns: list[TurnRecord]) -> dict[str, float]:
         figures |= {f"{name}_fast@1.2": float(one.is_fast(1.2)), f"{name}_speedup": one.speedup or 0.0}
         figures[f"{name}_fast@1.2_sure"] = float(one.is_surely_fast(1.2))
     return figures
+
+
+def texts(task: Task, turns: Sequence[TurnRecord]) -> dict[str, str]:
+    """Return the texts that only the files hold."""
+    return {TURNS_COLUMN: dump_turns(list(turns)), HASH_COLUMN: task.text_hash}
+
+
+def turn_figures(turns: Sequence[TurnRecord], max_turns: int, window: int | None = None) -> dict[str, float]:
+    """Return `turn_k_*`, the figures of the last and of the best answer until turn k, and the cost of the turns.
+
+    Only validation-only runs report them, because verl needs seconds to bootstrap each figure.
+
+    Args:
+        turns: turns of a trajectory; after an early end its last and its best answer stay.
+        max_turns: number of turns that were asked for; the figures of the last one are those of `summarise`.
+        window: how many earlier turns a prompt shows if they fit; None for all.
+    """
+    figures = {"tokens": float(sum(turn.tokens for turn in turns))}
+    for number in range(1, max_turns):
+        until = summarise(list(turns[:number]))
+        figures |= {f"turn_{number}_{name}": until[key] for name, key in _FIGURES.items()}
+    if window is not None:
+        narrowed = [len(turn.shown) < min(window, earlier) for earlier, turn in enumerate(turns)]
+        figures["narrowed"] = sum(narrowed) / len(turns)
+    return figures
+
+
+@dataclass
+class RebuiltTrajectory:
+    """The task, its messages and the turns played so far, kept outside of any prompt."""
+
+    task: Task
+    messages: Sequence[Message]
+    context: Context
+    window: int
+    turns: list[TurnRecord] = field(default_factory=list)
+    _past: list[PastTurn] = field(default_factory=list)
+    _rows: list[Trajectory] = field(default_factory=list)
+
+    def shown(self, window: int) -> tuple[int, ...]:
+        """Return the earlier turns that the next prompt shows if at most `window` of them fit."""
+        return shown_turns([turn.reward for turn in self._past], self.context, window)
+
+    def prompt(self, shown: Sequence[int]) -> list[Message]:
+        """Return the messages of a prompt that shows these turns."""
+        return rebuilt_messages(self.messages, self._past, shown)
+
+    def record(self, row: Trajectory, shown: tuple[int, ...], judged: Judged) -> None:
+        """Add a judged turn with the row of its prompt and answer."""
+        row.record_turn(0, len(row.mask), judged)
+        self.turns.append(row.turns[0].model_copy(update={"shown": shown}))
+        self._rows.append(row)
+
+    def remember(self, answer: str, feedback: str) -> None:
+        """Keep the last turn's answer and feedback for later prompts."""
+        self._past.append(PastTurn(answer, feedback, self.turns[-1].reward))
+
+    def outputs(self, metrics: dict[str, Any], max_turns: int) -> list[AgentLoopOutput]:
+        """Return one row per turn."""
+        figures = summarise(self.turns) | turn_figures(self.turns, max_turns, self.window)
+        info = {**figures, **texts(self.task, self.turns)}
+        return [
+            AgentLoopOutput(
+                prompt_ids=row.ids[: row.prompt_length],
+                response_ids=row.ids[row.prompt_length :],
+                response_mask=row.mask,
+                response_logprobs=row.logprobs,
+                reward_score=sum(turn.reward for turn in self.turns),
+                num_turns=2 * len(self.turns),
+                metrics=metrics,
+                extra_fields={**row.extra, "reward_extra_info": info},
+            )
+            for row in self._rows
+        ]

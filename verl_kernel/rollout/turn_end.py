@@ -1,26 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds how a chat template ends the assistant's turn.
+"""Finds how a chat template ends the assistant's turn, and removes special tokens from texts that must not hold them.
 
 The end of a turn may differ from the tokenizer's end of sequence: base models end a text with `<|endoftext|>` and a
 turn with `<|im_end|>`, and GLM's turns end only by the next message's `<|user|>`.
+
+Feedback quotes a candidate: names of its kernels, messages of its exceptions. A chat template does not distinguish its
+own tokens from those in a message, so a candidate that raises `<|im_end|>` could end the message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import TemplateError
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.rollout.special_tokens import special_ids
 
 _QUESTION, _ANSWER, _NEXT = "questionofthefirstturn", "answerofthefirstturn", "questionofthesecondturn"
 _REMEDY = (
     "give actor_rollout_ref.model.custom_chat_template a chat template that ends the assistant's messages with a "
     "special token"
 )
+
+
+@functools.lru_cache(maxsize=2)
+def special_ids(tokenizer: Any) -> frozenset[int]:
+    """Return the ids of a Hugging Face tokenizer's special tokens: those that no ordinary text is made of."""
+    return frozenset(index for index, token in tokenizer.added_tokens_decoder.items() if token.special)
+
+
+@functools.lru_cache(maxsize=2)
+def neutraliser(tokenizer: Any) -> Callable[[str], str]:
+    """Return a function that writes a space behind the first character of every special token in a text.
+
+    Tokens like `<think>`, which were added without being special, are broken up too.
+    """
+    added = (token.content for token in tokenizer.added_tokens_decoder.values())
+    names = {name for name in added if len(name.strip()) > 1}
+    pattern = re.compile("|".join(re.escape(name) for name in sorted(names, key=len, reverse=True)) or r"(?!)")
+
+    def neutralise(text: str) -> str:
+        while pattern.search(text):
+            # A token's name may contain another one, which the space did not break up.
+            text = pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+        return text
+
+    return neutralise
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import Any
 import transfer_queue as tq
 
 from verl_kernel.adaptive import PoolStatistics
+from verl_kernel.adaptive.budgets import PROMPT_NAME
+from verl_kernel.adaptive.pool import TAG
 from verl_kernel.adaptive.run_state import RunState, current
-from verl_kernel.adaptive.statistics import TAG
 from verl_kernel.reward.record import TurnRecord, judging_cost
-from verl_kernel.rollout.prompt_names import PROMPT_NAME
 from verl_kernel.sampler.groups import has_zero_variance, prompt_of
-from verl_kernel.sampler.kernel_metrics import maximum, mean
+from verl_kernel.sampler.metrics import maximum, mean
 from verl_kernel.sampler.options import GROUP_STD
 from verl_kernel.sampler.refill import RefillingReplayBuffer
 from verl_kernel.sampler.rows import Row, fields_of

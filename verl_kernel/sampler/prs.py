@@ -29,14 +29,18 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from verl_kernel.errors import InfraError
 from verl_kernel.sampler.adaptive import AdaptiveReplayBuffer
-from verl_kernel.sampler.batch_metrics import gradient_metrics, selection_metrics, unjudged_metrics, waiting_metrics
 from verl_kernel.sampler.groups import prompt_of, zero_variance_prompts
-from verl_kernel.sampler.kernel_log import KernelLog
-from verl_kernel.sampler.kernel_metrics import kernel_metrics
+from verl_kernel.sampler.logs import KernelLog, SampleLog
+from verl_kernel.sampler.metrics import (
+    gradient_metrics,
+    kernel_metrics,
+    selection_metrics,
+    unjudged_metrics,
+    waiting_metrics,
+)
 from verl_kernel.sampler.options import GROUP_STD, PRSOptions
 from verl_kernel.sampler.rejection import Verdict, judge_turns, prs_metrics
 from verl_kernel.sampler.rows import Row, check_markers, keep_rows, punched_mask, read_rows, write_masks, write_neutral
-from verl_kernel.sampler.sample_log import SampleLog
 
 logger = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 import pytest
 
 from tests.bench.page.runs import answer, right
-from verl_kernel.bench.attempts import attempt
-from verl_kernel.bench.page.charts import charts
-from verl_kernel.figures.asked import Asked
+from verl_kernel.bench.page.overview import charts
+from verl_kernel.bench.scores import attempt
+from verl_kernel.figures.attempts import Asked
 from verl_kernel.figures.scoring import score
 from verl_kernel.reporting.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 

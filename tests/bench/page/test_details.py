@@ -8,7 +8,7 @@ from verl_kernel.bench.page.details import CODE_LIMIT, completion_limit, reason,
 from verl_kernel.bench.page.task_rows import task_rows
 from verl_kernel.env import EvalError, EvalStatus, MemoryFinding
 from verl_kernel.env.result import Launch
-from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Asked, AskedTask
 
 
 def details(*turns, limit=1000):

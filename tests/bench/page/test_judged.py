@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tests.bench.page.judged import OPTIONS, source
-from verl_kernel.bench.page.remarks import remarks, source_lines
+from verl_kernel.bench.page.details import remarks, source_lines
 from verl_kernel.env import EvalStatus, LocalPool, Task
 from verl_kernel.quickstart.tasks import draw_distinct
 from verl_kernel.quickstart.variants import variants

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.bench.page.packing import cut_middle, packed
+from verl_kernel.bench.page.texts import cut_middle, packed
 
 
 @given(st.text(st.characters()))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from verl_kernel.bench.page.remarks import Remark, remarks, source_lines
+from verl_kernel.bench.page.details import Remark, remarks, source_lines
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, MemoryFinding
 from verl_kernel.env.result import TrueSize
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from tests.bench.page.runs import answer, header, right
-from verl_kernel.bench.attempts import asked_of, attempt
-from verl_kernel.bench.clock import clock
-from verl_kernel.bench.page.run_facts import run_facts
+from verl_kernel.bench.page.overview import run_facts
+from verl_kernel.bench.scores import asked_of, attempt, clock
 from verl_kernel.env import EvalStatus
 from verl_kernel.figures.scoring import score
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from tests.bench.page.runs import answer, right
-from verl_kernel.bench.attempts import attempt
-from verl_kernel.bench.page.score_tables import all_figures, by_group, headlines, pass_at_k
-from verl_kernel.figures.asked import Asked
+from verl_kernel.bench.page.overview import all_figures, by_group, headlines, pass_at_k
+from verl_kernel.bench.scores import attempt
+from verl_kernel.figures.attempts import Asked
 from verl_kernel.figures.scoring import score
 
 TURNS = [

@@ -2,7 +2,7 @@
 from tests.bench.page.runs import answer, right
 from verl_kernel.bench.page.task_rows import task_rows
 from verl_kernel.env import EvalStatus
-from verl_kernel.figures.asked import Asked, AskedTask
+from verl_kernel.figures.attempts import Asked, AskedTask
 
 ASKED = Asked((AskedTask("t1", 2, "softmax"), AskedTask("t2")), samples=2, turns=2)
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
-from verl_kernel.bench.models.answers import Answer, Question
-from verl_kernel.bench.models.replies import no_endpoint, parse_reply
-from verl_kernel.bench.suites.suite import Message
+from verl_kernel.bench.models.answers import Answer, Question, no_endpoint, parse_reply
+from verl_kernel.bench.suites import Message
 from verl_kernel.errors import ConfigError, EndpointError, EnvironmentNotReady
 
 _CHECK_S, _REASKED = 10.0, 2

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from verl_kernel.bench.models.answers import Answer, Question
-from verl_kernel.bench.suites.suite import Suite
+from verl_kernel.bench.suites import Suite
 from verl_kernel.data.source_files import NotText, read_source
 from verl_kernel.env import EvalError, EvalResult, EvalStatus
 from verl_kernel.errors import DataError

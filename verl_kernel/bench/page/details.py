@@ -1,21 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The details of a task on the page: every sample's turns, as JSON that a script turns into text."""
+"""The details of a task on the page: every sample's turns, as JSON that a script turns into text.
+
+The page remarks on the lines of a kernel that a verdict mentions. The gym names lines as numbers in memory findings, as
+`line 7, in kernel f: ...` at the start of a message, and as `line 7, in f: text` for each frame of a traceback. Python
+writes `(kernel.py, line 7)` after a syntax error, and Triton's compiler writes `at 3:8:` before its errors, counted
+from the kernel's `def`. The candidate itself may have raised the message, so a remark is an unverified claim and is
+shown as plain text.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
-from verl_kernel.bench.attempts import attempt
-from verl_kernel.bench.page.facts_of_turn import turn_facts
-from verl_kernel.bench.page.packing import cut_middle
-from verl_kernel.bench.page.remarks import remarks, source_lines
 from verl_kernel.bench.page.task_rows import TaskRow
-from verl_kernel.bench.page.texts import VERDICTS, factor, known, milliseconds
+from verl_kernel.bench.page.texts import VERDICTS, cut_middle, factor, known, milliseconds, percent
 from verl_kernel.bench.records import BenchTurn
-from verl_kernel.env import EvalResult, Timing
+from verl_kernel.bench.scores import attempt
+from verl_kernel.env import EvalError, EvalResult, Timing
 
+_MOST = 6
+"""Number of launches, kernels and ops that are named."""
+Fact = tuple[str, str]
+Kind = Literal["memory", "error", "caller", "note"]
+_PLACE = re.compile(r"line (\d{1,7})(?:, in (?:kernel )?([^:\n]{1,300}))?: ")
+_FRAME = re.compile(r"^line (\d{1,7}), in [^:\n]{1,300}: ", re.M)
+_IN_KERNEL = re.compile(r"at (\d{1,7}):\d{1,7}:")
+_DEFINED = re.compile(r"^def (\w{1,200})\(", re.M)
+_SYNTAX = re.compile(r" \(kernel\.py, line (\d{1,7})\)$")
+_CARET = re.compile(r"\n[ \t]{0,300}\^\n")
+_TRUE_SIZE = re.compile(r"line (\d{1,7}) ")
+_NEWLINE = re.compile(r"\r\n|\r|\n")
 CODE_LIMIT = 40_000
 """Largest number of characters of a source on the page."""
 COMPLETION_LIMIT = 16_000
@@ -31,6 +49,136 @@ _FAILURES = {
     "context_overflow": "the conversation left no room for an answer",
     "malformed": "the endpoint sent no text",
 }
+
+
+def turn_facts(one: BenchTurn) -> list[Fact]:
+    """Return name and text of each fact, in the order of display."""
+    return [("reward", f"{one.reward:.3g}"), *_verdict(one.result), *_work(one.result), *_cost(one)]
+
+
+def _verdict(result: EvalResult) -> Iterator[Fact]:
+    trials = result.trials
+    if trials is not None:
+        worst = "" if trials.max_abs is None else f", largest difference {trials.max_abs:.3g}"
+        where = "" if trials.first_bad_index is None else f", first at {_index(trials.first_bad_index)}"
+        yield "trials", f"{trials.passed} of {trials.total} agree{worst}{where}"
+    if result.rewarded and result.speedup is not None:
+        low = result.sure_speedup
+        measured = low is not None and result.timing_source != "simulated"
+        yield "speedup", factor(result.speedup) + (f", surely {factor(low)}" if measured else "")
+    for protocol, found in result.times.items():
+        yield f"speedup, {protocol}", f"{factor(found.speedup)} ({milliseconds(found.kernel_ms.median)})"
+    if result.true_size is not None:
+        yield "sizes", result.true_size.unknown or "judged at reduced sizes, timed at the task's own"
+    if result.unpriced_ops:
+        yield "no price for", _names(result.unpriced_ops)
+    if result.task_flags:
+        yield "task", _names(result.task_flags)
+
+
+def _work(result: EvalResult) -> Iterator[Fact]:
+    if result.time_coverage is not None:
+        yield "coverage", f"{percent(result.time_coverage)} of device time in its own kernels"
+    if result.num_total_kernels is not None:
+        yield "own kernels", f"{result.num_custom_kernels or 0} of {result.num_total_kernels}"
+    if result.launches:
+        yield "launches", _names([f"{one.name} {_index(one.grid)} x{one.count}" for one in result.launches])
+    if result.fallback_ops:
+        yield "torch ops", _names([f"{name} x{count}" for name, count in result.fallback_ops.items()])
+    for kernel in (result.compiled_kernels or ())[:_MOST]:
+        parts = (("registers", kernel.registers), ("bytes spilled", kernel.spills), ("bytes shared", kernel.shared),
+                 ("warps", kernel.warps), ("blocks an SM", kernel.blocks_per_sm))  # fmt: skip
+        known = ", ".join(f"{count} {what}" for what, count in parts if count is not None)
+        yield f"compiled for {result.compiled_for}", f"{kernel.name}: {known}"
+
+
+def _cost(one: BenchTurn) -> Iterator[Fact]:
+    if one.shown:
+        yield "prompt shows", ("turn " if len(one.shown) == 1 else "turns ") + ", ".join(map(str, one.shown))
+    tokens = [(one.prompt_tokens, "in"), (one.completion_tokens, "out")]
+    if known := [f"{count:,} {side}" for count, side in tokens if count is not None]:
+        yield "tokens", ", ".join(known)
+    yield "seconds", f"{one.generate_s:.1f} to generate, {one.judge_s:.1f} to judge"
+    if one.result.attempts > 1:
+        yield "judged", f"{one.result.attempts} times, until a judge served"
+
+
+def _index(numbers: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, numbers))})"
+
+
+def _names(names: tuple[str, ...] | list[str]) -> str:
+    more = len(names) - _MOST
+    return ", ".join(name[:120] for name in names[:_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A verdict's remark on a line."""
+
+    line: int
+    """Line number in the candidate's file, from 1."""
+    kind: Kind
+    """`memory`: a finding of the memory checks; `error`: the failing line; `caller`: a line that led to it; `note`."""
+    text: str
+
+
+def source_lines(code: str) -> list[str]:
+    """Return the lines of a source as Python counts them, without empty lines at its end."""
+    return _NEWLINE.split(code.rstrip("\r\n"))
+
+
+def remarks(result: EvalResult, code: str) -> list[Remark]:
+    """Return a verdict's remarks on lines of the source, sorted and without repetition; never beyond the last line."""
+    found = [*_memory(result), *_error(result.error, code), *_true_size(result)]
+    last, end = len(source_lines(code)), len(_NEWLINE.split(code)) + 1
+    placed = [Remark(min(one.line, last), one.kind, one.text) for one in found if 1 <= one.line <= end]
+    unique = {(one.line, one.text): one for one in reversed(placed)}
+    return sorted(reversed(unique.values()), key=lambda one: one.line)
+
+
+def _memory(result: EvalResult) -> Iterator[Remark]:
+    for finding in result.memory_findings or ():
+        if finding.line is not None:
+            yield Remark(finding.line, "memory", f"{finding.kind}: {finding.message}")
+
+
+def _error(error: EvalError | None, code: str) -> Iterator[Remark]:
+    if error is None:
+        return
+    frames = [int(match[1]) for match in _FRAME.finditer(error.traceback_tail or "")]
+    line, text = _named(error.message, code)
+    if line is None and frames:
+        line = frames.pop()
+    if line is not None:
+        yield Remark(line, "error", f"{error.type}: {text}")
+    yield from (Remark(frame, "caller", "on the way to the error") for frame in frames if frame != line)
+
+
+def _named(message: str, code: str) -> tuple[int | None, str]:
+    """Return the line that a message names, and the rest of the message."""
+    if match := _PLACE.match(message):
+        return int(match[1]), message[match.end() :]
+    if match := _SYNTAX.search(message):
+        return int(match[1]), message[: match.start()]
+    if match := _IN_KERNEL.match(message):
+        return _in_kernel(int(match[1]), message, code), _CARET.split(message)[-1]
+    return None, message
+
+
+def _in_kernel(offset: int, message: str, code: str) -> int | None:
+    """Convert a line within a kernel to a line of the file; None if two kernels have its name."""
+    quoted = _DEFINED.search(message)
+    if quoted is None:
+        return None
+    starts = [number for number, line in enumerate(source_lines(code), 1) if line.startswith(quoted[0])]
+    return starts[0] + offset - 1 if len(starts) == 1 else None
+
+
+def _true_size(result: EvalResult) -> Iterator[Remark]:
+    unknown = result.true_size.unknown if result.true_size is not None else None
+    if unknown and (match := _TRUE_SIZE.match(unknown)):
+        yield Remark(int(match[1]), "note", f"no time: {unknown}")
 
 
 def completion_limit(answers: int) -> int:

@@ -12,16 +12,14 @@ from pathlib import Path
 
 from jinja2 import Environment
 
-from verl_kernel.bench.attempts import asked_of, attempt
-from verl_kernel.bench.clock import clock
-from verl_kernel.bench.page import charts, score_tables, texts
+from verl_kernel.bench.page import texts
 from verl_kernel.bench.page.details import completion_limit, task_details
-from verl_kernel.bench.page.packing import packed
-from verl_kernel.bench.page.run_facts import run_facts
+from verl_kernel.bench.page.overview import all_figures, by_group, charts, headlines, pass_at_k, run_facts
 from verl_kernel.bench.page.task_rows import TaskRow, task_rows
-from verl_kernel.bench.records import BenchTurn
-from verl_kernel.bench.run_files import read_run, read_tasks
+from verl_kernel.bench.page.texts import packed
+from verl_kernel.bench.records import BenchTurn, read_run, read_tasks
 from verl_kernel.bench.score_tables import VIEWS
+from verl_kernel.bench.scores import asked_of, attempt, clock
 from verl_kernel.figures.scoring import score
 from verl_kernel.reporting import pages
 from verl_kernel.reporting.pages import page_environment
@@ -53,12 +51,12 @@ def write_page(folder: Path) -> Path:
             facts=run_facts(header, scores, turns),
             clock=clock(turns),
             scores=scores,
-            headlines=score_tables.headlines(scores),
+            headlines=headlines(scores),
             views=VIEWS,
-            figures=score_tables.all_figures(scores),
-            groups=score_tables.by_group(scores),
-            passes=score_tables.pass_at_k(scores),
-            charts=charts.charts(scores),
+            figures=all_figures(scores),
+            groups=by_group(scores),
+            passes=pass_at_k(scores),
+            charts=charts(scores),
             rows=rows,
             known=_known(rows, turns),
             packs=(packed(task_details(row, limit, references.get(row.task))) for row in rows),

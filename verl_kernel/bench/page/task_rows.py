@@ -7,11 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verl_kernel.bench.attempts import attempt
 from verl_kernel.bench.records import BenchTurn
-from verl_kernel.figures.asked import Asked, AskedTask
-from verl_kernel.figures.attempts import Attempt
-from verl_kernel.figures.best import best
+from verl_kernel.bench.scores import attempt
+from verl_kernel.figures.attempts import Asked, AskedTask, Attempt, best
 from verl_kernel.figures.views import MISSING
 
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats figures for readers. An unknown value is a dash, never 0."""
+"""Formats figures and data for a page. An unknown value is a dash, never 0."""
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import math
+from typing import Any
 
 from verl_kernel.env import EvalStatus
 from verl_kernel.figures.record import Estimate
@@ -65,3 +69,18 @@ def estimate(found: Estimate, is_factor: bool) -> tuple[str, str]:
     digits = ".2f" if is_factor else ".0f"
     low, high = (value if is_factor else 100 * value for value in (found.low, found.high))
     return text(found.value), f"{low:{digits}} to {high:{digits}}"
+
+
+def packed(data: Any) -> str:
+    """Return the data as gzipped JSON in base64: only letters, digits, `+`, `/` and `=`."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode("ascii"), mtime=0)).decode("ascii")
+
+
+def cut_middle(text: str, limit: int) -> tuple[str, int]:
+    """Cut the middle out of a text so that `limit` characters remain; return the text and the number cut."""
+    left_out = len(text) - limit
+    if left_out <= 0:
+        return text, 0
+    head = limit - limit // 3
+    return f"{text[:head]}\n[... {left_out:,} characters left out ...]\n{text[head + left_out :]}", left_out

@@ -11,15 +11,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from verl_kernel.bench.attempts import asked_of, attempt
-from verl_kernel.bench.clock import times
-from verl_kernel.bench.curve_plot import plot_curves, title
-from verl_kernel.bench.curves import FIGURE, Curves, curves
-from verl_kernel.bench.run_files import read_answers, read_tasks
+from verl_kernel.bench.curves import FIGURE, Curves, curves, plot_curves, title
+from verl_kernel.bench.records import read_answers, read_tasks
+from verl_kernel.bench.scores import asked_of, attempt, times
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.data.files import check_file, writing
 from verl_kernel.errors import DataError
-from verl_kernel.figures.asked import Asked
+from verl_kernel.figures.attempts import Asked
 from verl_kernel.figures.figures import FIGURES
 from verl_kernel.figures.record import Estimate
 from verl_kernel.reporting.screen import screen

@@ -23,7 +23,7 @@ from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError
 
 if TYPE_CHECKING:
-    from verl_kernel.bench.model_choice import ModelChoice
+    from verl_kernel.bench.models.choice import ModelChoice
     from verl_kernel.bench.session import Request
     from verl_kernel.bench.suites import Suite
     from verl_kernel.reward.profiling import ProfilingReward
@@ -135,7 +135,7 @@ def _self_check(given: dict[str, Any]) -> int:
 def _request(given: dict[str, Any]) -> Request:
     """Return the request; cheap checks run before torch is imported, and the suite's tasks are read last."""
     from verl_kernel.bench.models.endpoint import Sampling
-    from verl_kernel.bench.options import BenchOptions
+    from verl_kernel.bench.request import BenchOptions
     from verl_kernel.bench.session import Request
     from verl_kernel.bench.store import make_folder
     from verl_kernel.option_group import option_names
@@ -157,7 +157,7 @@ def _request(given: dict[str, Any]) -> Request:
 
 
 def _model(given: dict[str, Any]) -> ModelChoice:
-    from verl_kernel.bench.model_choice import ModelChoice
+    from verl_kernel.bench.models.choice import ModelChoice
 
     model = ModelChoice(
         given["base_url"], given["model"], given["key_variable"], given["vllm"], given["vllm_args"], given["kernels"],

@@ -87,9 +87,9 @@ def _coldstart(given: dict[str, Any]) -> Kept:
 
 
 def _run(suite: Suite, given: dict[str, Any]) -> None:
-    from verl_kernel.bench.model_choice import ModelChoice
+    from verl_kernel.bench.models.choice import ModelChoice
     from verl_kernel.bench.models.endpoint import Sampling
-    from verl_kernel.bench.options import BenchOptions
+    from verl_kernel.bench.request import BenchOptions
     from verl_kernel.bench.session import Request, run_bench
 
     chosen = {key: given[key] for key in ("samples", "turns", "seed", "requests")}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from verl_kernel.data.yaml_file import read_yaml
+from verl_kernel.data.files import read_yaml
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart.hard.answers import Extent
 from verl_kernel.quickstart.hard.tasks import LEVELS

@@ -4,27 +4,69 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from verl_kernel.bench.header import folder_digest, versions_here
-from verl_kernel.bench.models.addresses import refuse_no_address
 from verl_kernel.bench.models.answers import Model
 from verl_kernel.bench.models.endpoint import Endpoint, Sampling, require_client
 from verl_kernel.bench.models.saved_kernels import Found, SavedKernels, find_kernels, refuse_no_folder
 from verl_kernel.bench.models.vllm_server import VllmServer, refuse_no_model
-from verl_kernel.bench.options import BenchOptions
-from verl_kernel.bench.run import Job
+from verl_kernel.bench.request import BenchOptions, folder_digest, versions_here
 from verl_kernel.bench.suites import Suite
+from verl_kernel.bench.trajectories import Job
 from verl_kernel.errors import ConfigError, EndpointError
 
+_HOST = re.compile(r"[\w.-]+|[0-9a-fA-F:.%]+")
+_EXAMPLE = "as in http://127.0.0.1:8000/v1"
 KEY_VARIABLE, LOG = "OPENAI_API_KEY", "vllm.log"
 _NO_KEY = "none"
 """The key that is sent where none is set: the client requires one, and a user's own server usually ignores it."""
+
+
+def refuse_no_address(url: str) -> None:
+    """Raise a ConfigError if a text is not the address of an HTTP server."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        raise ConfigError(f"--base-url is {url!r}, without a scheme: begin it with http:// or https://, {_EXAMPLE}")
+    if scheme.lower() not in ("http", "https"):
+        raise ConfigError(f"--base-url is {url!r}: its scheme must be http or https, {_EXAMPLE}")
+    if not (rest.isprintable() and " " not in rest and _has_host(url)):
+        raise ConfigError(f"--base-url is {url!r}, which names no host or no port that could be: give both, {_EXAMPLE}")
+
+
+def _has_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname and _HOST.fullmatch(parts.hostname)) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def read_tokenizer(folder: Path) -> tuple[Callable[[str], str], dict[str, Any]]:
+    """Return a function that removes special tokens from feedback, and further keys for each request to vLLM.
+
+    The keys end a turn where the chat template does, and turn off the sampling defaults of the model's files.
+
+    Raises:
+        ConfigError: the folder holds no tokenizer with a chat template that ends turns.
+    """
+    from transformers import AutoTokenizer
+
+    from verl_kernel.rollout.turn_end import find_turn_end, neutraliser, stop_ids
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError, KeyError) as exc:
+        raise ConfigError(f"{folder} holds no tokenizer that can be read ({exc}): save one beside the model") from exc
+    stops = stop_ids(tokenizer, find_turn_end(tokenizer))
+    extra = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "stop_token_ids": stops}
+    return neutraliser(tokenizer), extra
 
 
 @dataclass(frozen=True)
@@ -141,8 +183,6 @@ class CheckedModel:
         elif choice.vllm is None:
             yield OpenedModel(Endpoint(str(choice.base_url), self.name, choice.key(), sampling))
         else:
-            from verl_kernel.bench.models.tokenizers import read_tokenizer
-
             arguments = ["--max-num-seqs", str(options.requests), *shlex.split(choice.vllm_arguments)]
             server = VllmServer(choice.vllm, out / LOG, arguments)
             clean, extra = read_tokenizer(choice.vllm)

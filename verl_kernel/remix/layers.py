@@ -1,24 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which LoRAs each row uses during a forward pass, once per layer, and keeps the choice until the pass ends."""
+"""Linear layers with several parallel LoRAs: which of them each row uses in a pass, and how a model gets them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch import nn
+from torch.nn.functional import linear
 
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.remix.linear import ReMixLinear
 from verl_kernel.remix.options import ReMixOptions
-from verl_kernel.remix.subsets import draw, log_probability, membership, top
 
 Mode = Literal["sample", "topk", "uniform", "fixed"]
 """`sample` draws from the router, `topk` takes its largest, `uniform` ignores it, `fixed` uses a given choice."""
 Choice = Mapping[str, Sequence[int]]
 """Maps the name of every layer to the LoRAs that it uses."""
+FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
+"""The feed-forward layers of Llama, Qwen and similar models: the paper's targets."""
+
+
+def draw(logits: torch.Tensor, size: int, generator: torch.Generator | None = None) -> torch.Tensor:
+    """Draw ordered subsets without replacement, each element from the softmax over the remaining ones.
+
+    The `size` largest of logits plus Gumbel noise, in order, have that distribution (Plackett-Luce).
+
+    Args:
+        logits: (..., n) float.
+        size: elements of a subset.
+        generator: source of the noise, which is made on its device; torch's default if None.
+
+    Returns:
+        (..., size) long, indices in the order drawn.
+    """
+    device = logits.device if generator is None else generator.device
+    noise = torch.empty(logits.shape, dtype=torch.float64, device=device).exponential_(generator=generator)
+    return top(logits - noise.to(logits.device).log(), size)
+
+
+def top(logits: torch.Tensor, size: int) -> torch.Tensor:
+    """Return the indices of the `size` largest logits, (..., size) long; the largest first, equal ones by index."""
+    return logits.sort(dim=-1, descending=True, stable=True).indices[..., :size]
+
+
+def log_probability(logits: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """Return log P(`draw` returns `order`): the sum over j of log q_j - log(1 - q of those drawn before j).
+
+    Args:
+        logits: (..., n) float; gradients flow into them.
+        order: (..., size) long, without repetition.
+
+    Returns:
+        (...) float.
+    """
+    total = torch.zeros_like(logits[..., 0])
+    left = logits
+    for place in range(order.shape[-1]):
+        index = order[..., place : place + 1]
+        total = total + (left.gather(-1, index).squeeze(-1) - left.logsumexp(-1))
+        left = left.scatter(-1, index, -torch.inf)
+    return total
+
+
+def membership(order: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the subset as (..., count) bool: which of `count` elements it holds."""
+    return torch.zeros(*order.shape[:-1], count, dtype=torch.bool, device=order.device).scatter(-1, order, True)
 
 
 @dataclass
@@ -147,3 +197,69 @@ class Routing:
         assert run.prompt is not None
         weights = run.prompt.to(x.dtype) / run.prompt.sum(1, keepdim=True).clamp(min=1)
         return torch.einsum("bt,btd->bd", weights, x.detach())
+
+
+class ReMixLinear(nn.Module):
+    """y = W x + omega * the sum of B_i A_i x over the chosen LoRAs (arXiv 2603.10160).
+
+    `lora_a` (n r, in) and `lora_b` (out, n r) hold all LoRAs, `router` (n, D) is the paper's P. B starts at zero,
+    so that the layer first acts like its base; P starts at zero, so that all subsets are first equally likely.
+    """
+
+    def __init__(self, name: str, base: nn.Linear, routing: Routing, key_width: int) -> None:
+        super().__init__()
+        options = routing.options
+        self.name, self.base, self._routing = name, base, routing
+        width, read = options.loras * options.rank, key_width if options.router == "prompt" else base.in_features
+        # float32 or more, as in PEFT: half precision would lose small updates, and blur sums over all layers.
+        kind: dict[str, Any] = {
+            "dtype": torch.promote_types(base.weight.dtype, torch.float32),
+            "device": base.weight.device,
+        }
+        self.lora_a = nn.Parameter(torch.empty(width, base.in_features, **kind))
+        self.lora_b = nn.Parameter(torch.zeros(base.out_features, width, **kind))
+        self.router = nn.Parameter(torch.zeros(options.loras, read, **kind))
+        nn.init.kaiming_uniform_(self.lora_a, a=math.sqrt(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the output for x, (B, ..., in); row b uses the LoRAs that it chose in this pass."""
+        options = self._routing.options
+        gates = self._routing.gates(self, x).repeat_interleave(options.rank, dim=1)
+        gates = gates.view(len(x), *[1] * (x.dim() - 2), -1)
+        out: torch.Tensor = self.base(x)
+        update = linear(linear(x.to(self.lora_a.dtype), self.lora_a) * gates, self.lora_b)
+        return out + (options.omega * update).to(out.dtype)
+
+
+def apply_remix(
+    model: nn.Module, options: ReMixOptions, targets: Sequence[str] = FEED_FORWARD, key_width: int = 1
+) -> Routing:
+    """Freeze a model and add LoRAs, in place, to every linear layer with a name in `targets`.
+
+    Args:
+        model: model whose linear layers are replaced.
+        options: number, rank and scale of the LoRAs, and what the routers read.
+        targets: last parts of the names of the layers.
+        key_width: width of a prompt's key, if routers read it.
+
+    Returns:
+        The routing that the layers share; the model can be called inside its `run`.
+
+    Raises:
+        ConfigError: a target names no linear layer.
+    """
+    found = {name: module for name, module in model.named_modules() if name.rpartition(".")[2] in targets}
+    for target in targets:
+        of_target = [module for name, module in found.items() if name.rpartition(".")[2] == target]
+        if not of_target or not all(isinstance(module, nn.Linear) for module in of_target):
+            raise ConfigError(
+                f"remix.targets names {target!r}, which is no linear layer of this model: name those that are"
+            )
+    model.requires_grad_(False)
+    routing = Routing(options)
+    for name, module in found.items():
+        assert isinstance(module, nn.Linear)
+        layer = routing.layers[name] = ReMixLinear(name, module, routing, key_width)
+        parent, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(parent), leaf, layer)
+    return routing

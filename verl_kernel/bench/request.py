@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the header of a run from the request."""
+"""What a bench is asked: its options, and the header that records them."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Interval
 
 import verl_kernel
 from verl_kernel.bench.models.endpoint import Sampling
-from verl_kernel.bench.options import BenchOptions
 from verl_kernel.bench.records import RunHeader
 from verl_kernel.bench.suites import Suite
 from verl_kernel.env import GymOptions
 from verl_kernel.option_group import OptionGroup, option_names
+from verl_kernel.reward.options import ConversationOptions
 from verl_kernel.reward.profiling import ProfilingReward
 
 _WITHOUT_EFFECT = (
@@ -34,6 +37,25 @@ _WITHOUT_EFFECT = (
 )
 """Options of the gym that are recorded elsewhere in the header, or that change no verdict."""
 _EDGE = 1 << 20
+
+
+@dataclass(frozen=True)
+class BenchOptions(ConversationOptions):
+    """Options of a bench besides those of the gym, of the reward and of the endpoint.
+
+    Raises:
+        ConfigError: a value is out of its range; the message names `bench.<key>`.
+    """
+
+    NODE = "bench"
+
+    samples: Annotated[int, Interval(ge=1)] = 1
+    """Independent trajectories of each task."""
+    turns: Annotated[int, Interval(ge=1)] = 1
+    seed: Annotated[int, Interval(ge=0)] = 0
+    """Each answer is asked for with a seed made of this one, task, sample and turn; the judges' inputs depend on it."""
+    requests: Annotated[int, Interval(ge=1)] = 16
+    """In flight at the model at a time."""
 
 
 def make_header(
