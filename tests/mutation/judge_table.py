@@ -192,8 +192,8 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "rejected_static/import",
         program(REFERENCE, f"{HONEST}\nimport sys\n", static_check="coverage"),
     ),
-    "judge.evaluation:Evaluation._judge": ("crash/Crash", attack("crash_at_exit")),
-    "judge.evaluation:Evaluation._trial": ("incorrect/WrongValues", attack("half_the_rows")),
+    "judge.evaluation:Evaluation._time": ("crash/Crash", attack("crash_at_exit")),
+    "judge.trials.correctness:_trial": ("incorrect/WrongValues", attack("half_the_rows")),
     "judge.evaluation:Evaluation._take": ("hacking/ImpossibleTime ['impossible_time']", charged()),
     "judge.evaluation:Evaluation._refuse_hidden": ("hacking/HiddenWork", attack("hidden_python")),
     "judge.evaluation:Evaluation._refuse_hidden 2": ("hacking/ImpossibleTrace", attack("kept_constant")),
@@ -231,11 +231,11 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "raised NotFollowed: it ended",
         value(killed_by_its_kernel),
     ),
-    "judge.sizes.reduced_evaluation:ReducedEvaluation._verified": (
+    "judge.sizes.reduced_times:ReducedTimes._verified": (
         "crash/Crash",
         at_second_size(BOMB, "self.bomb = getattr(self, 'bomb', None) or (Bomb() if n > {} else None)"),
     ),
-    "judge.sizes.reduced_evaluation:ReducedEvaluation._further_trials": (
+    "judge.sizes.reduced_times:_further_trials": (
         "incorrect/WrongValues",
         at_second_size("", "n = n if n <= {} else 0"),
     ),
@@ -255,7 +255,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "ok, not paid",
         program(ROWS, rows("[] if n < 1 << 24 else [].pop()"), **REDUCED),
     ),
-    "judge.sizes.reduced_evaluation:ReducedEvaluation._take": (
+    "judge.sizes.reduced_times:ReducedTimes.after_exit": (
         "size_dependent",
         program(ROWS, rows("n = n if n < 1 << 24 else n // 2"), **REDUCED),
     ),

@@ -65,6 +65,8 @@ class Findings:
     compiled: bool | None = None
     correctness: bool | None = None
     decoy_kernel: bool | None = None
+    ablated_where: str = ""
+    """In which mode the latest ablation was made, for a sentence; in no result."""
     hack_flags: tuple[HackFlag, ...] = ()
     memory_findings: tuple[MemoryFinding, ...] | None = None
     isolation: tuple[str, ...] | None = None

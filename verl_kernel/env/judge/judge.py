@@ -19,14 +19,16 @@ import torch
 from verl_kernel.env.backends import refuse_simulating, resolve_backend
 from verl_kernel.env.clocks.simulated import unpriced, with_noise
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler, make_compiler
-from verl_kernel.env.judge.evaluation import Evaluation, EvaluationContext
+from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.executing import LaunchExecutor, make_executor
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import CompileZygote, ForkedZygote, Zygote
-from verl_kernel.env.judge.sizes.reduced_evaluation import ReducedEvaluation
+from verl_kernel.env.judge.sizes.reduced_times import ReducedTimes
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
+from verl_kernel.env.judge.steps import ClockTimes, EvaluationContext, Steps
+from verl_kernel.env.judge.trials.correctness import CorrectnessTrials
 from verl_kernel.env.judge.trials.plan import Counts, TrialChoice
-from verl_kernel.env.judge.trials.survey import Outcome, Survey
+from verl_kernel.env.judge.trials.survey import Outcome, survey
 from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.machine.machine import Machine
@@ -135,10 +137,11 @@ class Judge:
         shrunk = self._sizes.of(request.task)
         references = [self._reference(task) for task in _tasks(request.task, shrunk)]
         context = self._context(self._secret(request), self._choice.of(request), compiler)
-        return Evaluation(context, references[0]) if shrunk is None else ReducedEvaluation(context, references, shrunk)
+        times = ClockTimes(self._clock) if shrunk is None else ReducedTimes(context, references, shrunk, request)
+        return Evaluation(context, references[0], Steps(CorrectnessTrials(context), times))
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
-        """How each of many trials ends, whatever became of the others; not a verdict (`Survey`).
+        """How each of many trials ends, whatever became of the others; not a verdict (`trials.survey`).
 
         Args:
             task: what the candidate must compute.
@@ -153,7 +156,7 @@ class Judge:
         with self._served(request):
             shrunk = self._sizes.of(task)
             reference = self._reference(task if shrunk is None else shrunk.copies[0].task)
-            return Survey(self._context(lambda: secret), reference).outcomes(request, kinds)
+            return survey(self._context(lambda: secret), reference, request, kinds)
 
     def audit(self, task: Task) -> Audit:
         """What makes a task a poor one, with evidence; a large one is run at reduced sizes, as in `judge`.

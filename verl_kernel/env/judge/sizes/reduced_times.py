@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The evaluation of a task that is too large: values at reduced sizes, time at the true size.
+"""The times of a task that is too large: values are compared at reduced sizes, times are of the true size.
 
 The stages are those of any evaluation, on the first reduced copy of the task. Then the candidate is verified at a
 second size and followed without data, each in a runner of its own, its launches sampled: at the larger reduced size,
@@ -15,18 +15,18 @@ from functools import partial
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
-from verl_kernel.env.judge.evaluation import Evaluation, EvaluationContext
 from verl_kernel.env.judge.executing import CandidateExecutor
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import NativeTrials
 from verl_kernel.env.judge.output_check import difference as wrong_values
 from verl_kernel.env.judge.sizes.dry_session import DrySession, NotFollowed
+from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate
 from verl_kernel.env.judge.trials.plan import worst
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.result import EvalResult, EvalStatus, TrueSize
+from verl_kernel.env.result import EvalStatus, TrueSize
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE, Scratch
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
@@ -39,57 +39,63 @@ Charged = tuple[Measurement, str | None, bool]
 """The times, why there are none, and whether the candidate does something else at the true size."""
 
 
-class ReducedEvaluation(Evaluation):
-    """One candidate's way through the stages, on reduced copies of its task; used once.
+class ReducedTimes:
+    """Times at the true size, of a candidate whose trials were done on the first of its task's reduced copies.
 
     Args:
-        context: as of `Evaluation`.
+        context: what the judge gives to the evaluation.
         references: the reference at each of the task's copies, in order.
         shrunk: these copies.
+        request: asks for the verdict.
     """
 
-    def __init__(self, context: EvaluationContext, references: list[Reference], shrunk: Shrunk) -> None:
-        super().__init__(context, references[0])
-        self._shrunk, self._others = shrunk, references[1:]
+    def __init__(
+        self, context: EvaluationContext, references: list[Reference], shrunk: Shrunk, request: EvalRequest
+    ) -> None:
+        self._context, self._options, self._device = context, context.options, context.device
+        self._others, self._shrunk, self._request = references[1:], shrunk, request
         self._copied = tuple(dict(copy.sizes) for copy in shrunk.copies)
-        self._found.true_size = TrueSize(sizes=self._copied, unknown="the evaluation ended at a reduced size")
 
-    def run(self, request: EvalRequest) -> EvalResult:
-        """Go through the stages until one of them ends it."""
-        self._request = request
-        return super().run(request)
+    @property
+    def true_size(self) -> TrueSize:
+        """What a result says of the true size if the evaluation ends early."""
+        return TrueSize(sizes=self._copied, unknown="the evaluation ended at a reduced size")
 
-    def _measure(self, session: CandidateSession) -> Measurement:
+    def while_running(self, candidate: LoadedCandidate) -> Measurement:
         """Nothing yet: a zygote has one runner at a time, and further sizes take runners of their own."""
         return _NONE
 
-    def _take(self, session: CandidateSession, measured: Measurement) -> None:
-        verified = [_counted(session, self._native, self._shrunk.copies[0])]
-        with self._stages.stage("correctness"):
+    def after_exit(self, candidate: LoadedCandidate, measured: Measurement) -> Measurement:
+        """Verify the candidate at the other sizes and follow it at the true one (raises Verdict)."""
+        session, found = candidate.session, candidate.found
+        verified = [_counted(session, candidate.native, self._shrunk.copies[0])]
+        with candidate.stages.stage("correctness"):
             for reference, copy in zip(self._others, self._shrunk.copies[1:], strict=True):
-                verified.append(self._verified(reference, copy, session.secret))
-        with self._stages.stage("true_size"):
-            measured, unknown, is_other = self._at_true_size(session, verified)
-        self._found.true_size = TrueSize(sizes=self._copied, unknown=unknown)
+                verified.append(self._verified(candidate, reference, copy))
+        with candidate.stages.stage("true_size"):
+            measured, unknown, is_other = self._at_true_size(candidate, verified)
+        found.true_size = TrueSize(sizes=self._copied, unknown=unknown)
         if unknown is not None and is_other:
             raise session.client.verdict(EvalStatus.SIZE_DEPENDENT, "SizeDependent", unknown)
-        super()._take(session, measured)
+        return measured
 
-    def _verified(self, reference: Reference, copy: Copy, secret: bytes) -> Counted:
+    def _verified(self, candidate: LoadedCandidate, reference: Reference, copy: Copy) -> Counted:
         """The candidate at another size (raises Verdict)."""
         layout, found = MemoryLayout(reference), Findings(self._device.timing_source, {})
         with closing(Scratch(self._request.source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
             begin = partial(self._sampler.begin, self._request.source)
             loading = Loading(
-                options=self._options, zygote=self._zygote, scratch=scratch, memory=memory, findings=found,
+                options=self._options, zygote=self._context.zygote, scratch=scratch, memory=memory, findings=found,
                 describe=[], execution=begin,
             )  # fmt: skip
-            session = loading.start(reference, layout=layout, stages=self._stages, guard=self._guard, is_sealed=True)
-            trials = NativeTrials(loading, self._found.env)
+            session = loading.start(
+                reference, layout=layout, stages=candidate.stages, guard=self._context.guard, is_sealed=True
+            )
+            trials = NativeTrials(loading, candidate.found.env)
             try:
                 loading.load(session)
-                session.secret = secret
-                self._further_trials(session, trials)
+                session.secret = candidate.session.secret
+                _further_trials(candidate.found, session, trials)
                 if code := session.client.runner.finish():
                     raise session.client.crash(code)
             finally:
@@ -97,25 +103,16 @@ class ReducedEvaluation(Evaluation):
                 loading.end()
         return _counted(session, trials, copy)
 
-    def _further_trials(self, session: CandidateSession, native: NativeTrials) -> None:
-        for number in range(_FURTHER_TRIALS):
-            kind: Kind = "varied" if number else "drawn"
-            agreement = native.watched(session, number, kind, partial(session.forward, number, kind=kind))
-            trials = self._found.trials
-            assert trials is not None  # those at the first size have ended
-            self._found.trials = worst(trials.model_copy(update={"total": trials.total + 1}), agreement)
-            if not agreement.ok:
-                raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", wrong_values(agreement))
-
-    def _at_true_size(self, session: CandidateSession, verified: list[Counted]) -> Charged:
+    def _at_true_size(self, candidate: LoadedCandidate, verified: list[Counted]) -> Charged:
         """Times of both sides at the true size; else why there are none.
 
         Args:
-            session: at the first reduced size.
+            candidate: at the first reduced size.
             verified: forwards at the reduced sizes.
         """
+        session = candidate.session
         dry = DrySession(
-            options=self._options, zygote=self._zygote, stages=self._stages,
+            options=self._options, zygote=self._context.zygote, stages=candidate.stages,
             timing_source=self._device.timing_source, executor=self._sampler,
         )  # fmt: skip
         sizes = [self._shrunk.copies[len(verified) - 1].dry, self._shrunk.true]
@@ -135,12 +132,12 @@ class ReducedEvaluation(Evaluation):
         """Times of both sides at the true size."""
         events = [replace(e, source=session.source) if e.source == CANDIDATE_FILE else e for e in true.events]
         session.charged, session.demand = (self._shrunk.true.events, [events]), self._shrunk.true.demand
-        return self._clock.measure(session)
+        return self._context.clock.measure(session)
 
     @property
     def _sampler(self) -> CandidateExecutor:
-        assert self._executor is not None  # a device that runs kernels itself runs every task whole
-        return self._executor
+        assert self._context.executor is not None  # a device that runs kernels itself runs every task whole
+        return self._context.executor
 
 
 def _counted(session: CandidateSession, trials: NativeTrials | None, copy: Copy) -> Counted:
@@ -148,3 +145,14 @@ def _counted(session: CandidateSession, trials: NativeTrials | None, copy: Copy)
     assert trials is not None  # there were some
     tallies = [work["tally"] for work in trials.works[0]]
     return Counted(session.traces[0], tallies, copy.dry.flops, copy.dry.share_read)
+
+
+def _further_trials(found: Findings, session: CandidateSession, native: NativeTrials) -> None:
+    for number in range(_FURTHER_TRIALS):
+        kind: Kind = "varied" if number else "drawn"
+        agreement = native.watched(session, number, kind, partial(session.forward, number, kind=kind))
+        trials = found.trials
+        assert trials is not None  # those at the first size have ended
+        found.trials = worst(trials.model_copy(update={"total": trials.total + 1}), agreement)
+        if not agreement.ok:
+            raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", wrong_values(agreement))
