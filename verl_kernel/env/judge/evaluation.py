@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stages of one evaluation, in order; each can end it.
 
-static: the gate reads the source. load: a fresh runner imports it and builds the model. correctness: trials on
-secret inputs drawn after that, every output compared, every forward traced; among them, at a secret place, the
-ablation: one without what its kernels compute, which must not come out right. compile: what the trials launched, by
-Triton's own compiler for a GPU, begun beside the trials (where `kernelgym.compile_for` asks for it). exit: the runner
-ends by itself, cleanly. clock: time and coverage, on a simulated clock from the traces, so that every timed call is a
-verified one; a clock that measures asks the runner, so it comes before the exit and its verdict after. From load to
-exit the judge holds a lock on the device, shared with other judges, or exclusive while a clock measures; `wait` is the
-time it took to get it.
+static: the gate reads the source.
+load: a fresh runner imports the source and builds the model.
+correctness: the candidate runs trials on secret inputs, which are drawn after the load. The judge compares every output
+and keeps a trace of every forward. At a secret place among the trials comes the ablation: a forward without what the
+kernels compute. Its output must not be right.
+compile: Triton's compiler compiles for a GPU what the trials launched (where `kernelgym.compile_for` asks for it). It
+begins while the trials run.
+exit: the runner ends by itself, without an error.
+clock: time and coverage. A simulated clock reads the traces of the trials, so every timed call has been verified. A
+clock that measures needs the runner, so it measures before the exit; its findings are judged after the exit.
+
+From load to exit the judge holds a lock on the device. Other judges share it, except while a clock measures. `wait` is
+the time that the judge waited for the lock.
 """
 
 from __future__ import annotations
@@ -44,12 +49,12 @@ from verl_kernel.env.tamper.trace_checks import lazy_flags, moves_too_little, ow
 
 
 class Evaluation:
-    """One candidate's way through the stages; used once.
+    """The stages of one candidate; used once.
 
     Args:
-        context: what it takes from the judge.
+        context: what the judge gives to the evaluation.
         reference: the prepared reference of the task.
-        steps: how trials are done and time is measured.
+        steps: how trials are done and how time is measured.
     """
 
     def __init__(self, context: EvaluationContext, reference: Reference, steps: Steps) -> None:
@@ -84,7 +89,7 @@ class Evaluation:
             raise _refused(first.rule, f"{where}{first.reason}")
 
     def _dynamic(self, source: str) -> None:
-        """Load and judge, again where an autotuner chose what does not fit the target and has other choices."""
+        """Load and judge; repeat if an autotuner chose a configuration that does not fit the target and has others."""
         ruled_out: list[str] = []
         while True:
             try:
@@ -125,7 +130,7 @@ class Evaluation:
 
     @contextmanager
     def _beside(self, candidate: LoadedCandidate, may_choose_again: bool) -> Iterator[None]:
-        """What compiles beside the trials; it ends with them."""
+        """Compile beside the trials, where that is asked for; stop when they end."""
         if self._context.compiler is None:
             yield
             return
@@ -152,7 +157,7 @@ class Evaluation:
         self._found.correctness = True
 
     def _time(self, candidate: LoadedCandidate, times: TimeStep) -> None:
-        """Clock, exit, and what both show (raises Verdict)."""
+        """Measure time, let the runner exit, and judge what both show (raises Verdict)."""
         session = candidate.session
         with self._stages.stage("clock"):
             measured = times.while_running(candidate)
@@ -166,7 +171,7 @@ class Evaluation:
             self._find_decoys(session)
 
     def _take(self, session: CandidateSession, measured: Measurement) -> None:
-        """Keep what the clock found, unless it shows that the candidate hides work."""
+        """Keep the measurement (raises Verdict if it shows that the candidate hides work)."""
         measured = bounded(measured, session.comparable[0], self._reference.task_flags, self._options.gpu_profile)
         self._found.env.update(measured.facts)
         self._found.measured, self._found.reference_mode = measured, self._options.reference_mode
@@ -177,7 +182,7 @@ class Evaluation:
             self._refuse_hidden(session)
 
     def _refuse_hidden(self, session: CandidateSession) -> None:
-        """Refuse work that the simulated clock cannot see; a clock that measures sees it by itself."""
+        """Refuse work that the simulated clock cannot see; a clock that measures includes such work."""
         if entry := hidden_work(session.entries):
             raise session.client.hacking(HackFlag.HIDDEN_WORK, _hidden(entry))
         pairs = [*zip(session.traces, session.works, strict=True)]

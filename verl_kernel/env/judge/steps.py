@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a judge gives to an evaluation, and the steps in which kinds of evaluations differ."""
+"""What a judge gives to an evaluation, and the steps that differ between kinds of evaluations."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class EvaluationContext:
     executor: CandidateExecutor | None
     """Runs kernels for the runners; None where the device runs them itself."""
     guard: Callable[[], AbstractContextManager[object]]
-    """Around everything that a reference does."""
+    """Is entered around every call of a reference."""
     draw_secret: Callable[[], bytes]
     """Draws the evaluation's secret, once the candidate is loaded."""
     clock: Clock
     counts: Counts | None = None
-    """How many trials of each kind there are; None for the usual ones."""
+    """How many trials of each kind there are; None for the usual numbers."""
     compiler: LaunchCompiler | None = None
-    """Compiles the launches beside the trials; None where that is not asked for."""
+    """Compiles the launches while the trials run; None where that is not asked for."""
 
 
 @dataclass(kw_only=True)
@@ -56,12 +56,12 @@ class LoadedCandidate:
     found: Findings
     stages: Stages
     compiling: CompileStage | None = None
-    """Compiles beside the trials; None where that is not asked for."""
+    """Compiles the launches while the trials run; None where that is not asked for."""
     native: NativeTrials | None = None
-    """Its trials, where an executing process runs kernels; None before they begin."""
+    """Trials whose kernels an executing process runs; None before they begin, and where the device runs kernels."""
 
     def begin_trials(self, checks: str, checked_in: int = -1) -> None:
-        """Begin the forwards of trials.
+        """Begin the trials; call it before the first one.
 
         Args:
             checks: `kernelgym.memory_checks`.
@@ -71,7 +71,7 @@ class LoadedCandidate:
             self.native = NativeTrials(self.loading, self.found.env, checked_in, checks)
 
     def watched(self, number: int, kind: Kind, forward: Callable[[], Done]) -> Done:
-        """Do the forward of a trial (raises Verdict, also by what an executing process says of it)."""
+        """Do the forward of a trial (raises Verdict, also for what an executing process reports of it)."""
         return forward() if self.native is None else self.native.watched(self.session, number, kind, forward)
 
 
@@ -87,26 +87,26 @@ class TimeStep(Protocol):
 
     @property
     def true_size(self) -> TrueSize | None:
-        """What a result says of the true size if the evaluation ends early; None for a task that is judged as it is."""
+        """What a result says of the true size if the evaluation ends early; None for a task judged at its own size."""
 
     def while_running(self, candidate: LoadedCandidate) -> Measurement:
-        """Measure what needs the candidate's runner (raises Verdict)."""
+        """Measure what needs the candidate's runner, which is still alive (raises Verdict)."""
 
     def after_exit(self, candidate: LoadedCandidate, measured: Measurement) -> Measurement:
-        """Complete what was measured, once the runner has ended (raises Verdict)."""
+        """Complete the measurement after the runner has ended (raises Verdict)."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps that kinds of evaluations do in ways of their own."""
+    """The steps that differ between kinds of evaluations."""
 
     trials: TrialStep
     times: TimeStep | None
-    """None: the evaluation ends after its trials, without a verdict on the time."""
+    """None: the evaluation ends after its trials, without clock and exit."""
 
 
 class ClockTimes:
-    """Times of the trials' own size, which need the runner only.
+    """Times at the size of the trials, all measured while the runner is alive.
 
     Args:
         clock: the judge's.
@@ -118,9 +118,9 @@ class ClockTimes:
         self._clock = clock
 
     def while_running(self, candidate: LoadedCandidate) -> Measurement:
-        """Times and profile (raises Verdict)."""
+        """Measure times and profile (raises Verdict)."""
         return self._clock.measure(candidate.session)
 
     def after_exit(self, candidate: LoadedCandidate, measured: Measurement) -> Measurement:
-        """The same ones."""
+        """Return the measurement unchanged."""
         return measured

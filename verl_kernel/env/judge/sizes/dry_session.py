@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A candidate followed without data, in a jailed runner of its own: what it would run at other sizes."""
+"""Forwards without data, in a jailed runner: what a candidate would run at other sizes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from verl_kernel.env.true_size.dry_pass import DryForward
 
 
 class NotFollowed(Exception):
-    """The candidate cannot be followed without data; the sentence says why.
+    """A candidate cannot run without data; the sentence says why.
 
     Args:
         reason: the sentence.
-        is_unlike: whether it can, and returns something else than at reduced sizes.
+        is_unlike: whether it ran, but returned something else than at reduced sizes.
         was_killed: whether its runner ended before it answered.
     """
 
@@ -48,7 +48,7 @@ class NotFollowed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class DrySession:
-    """Follows candidates; one runner for each."""
+    """Runs candidates without data, each in a runner of its own."""
 
     options: GymOptions
     zygote: Zygote
@@ -60,17 +60,17 @@ class DrySession:
     def follow(
         self, task: Task, source: str, sizes: Sequence[DryForward], seed: int, weight_seed: int
     ) -> list[Counted]:
-        """What the candidate runs at each of some sizes.
+        """Return what the candidate runs at each of the sizes.
 
         Args:
-            task: what it computes.
-            source: its text.
+            task: what the candidate computes.
+            source: the candidate's text.
             sizes: the reference's forwards without data.
-            seed: what programs of grids and places of tensors are drawn from.
-            weight_seed: what the model is built with.
+            seed: draws the sampled programs of a grid and the places of tensors.
+            weight_seed: the model is built with it.
 
         Raises:
-            NotFollowed: it cannot be followed, or its outputs have another form than the reference's.
+            NotFollowed: the candidate cannot run without data, or its outputs have another form than the reference's.
             InfraError: the runner did not start.
         """
         self.zygote.prepare()
@@ -87,14 +87,14 @@ class DrySession:
         self, execution: Execution, request: DryRequest, scratch: Scratch, memory: SharedMemory,
         sizes: Sequence[DryForward],
     ) -> list[Counted]:  # fmt: skip
-        """Ask the runner, and the executing process what it says of the launches."""
+        """Ask the runner for the forwards, and the executing process for its account of the launches."""
         try:
             execution.started()
             execution.begin(request["seed"], watch=False, shows="all", refuses=True, backwards=False, sampled=True)
             try:
                 found = self._ask(request, scratch, memory, sizes, execution)
             except NotFollowed as exc:
-                if not exc.was_killed:  # else its launch may still run
+                if not exc.was_killed:  # a killed runner's launch may still run
                     _refuse(execution.report())
                 raise
             reported = execution.report()
@@ -164,12 +164,12 @@ def _read(reply: Claims, client: RunnerClient, sizes: Sequence[DryForward]) -> l
 
 
 def _named_alike(event: TraceEvent, file: str) -> TraceEvent:
-    """The event with the candidate's file under one name, whichever runner it was in."""
+    """Return the event with a name of the candidate's file that is the same for all runners."""
     return replace(event, source=CANDIDATE_FILE) if event.source == file else event
 
 
 def _refuse(reported: Reported) -> None:
-    """Raise why a launch could not be counted."""
+    """Raise NotFollowed if a launch was stopped."""
     if (stopped := reported["stopped"]) is not None:
         line = "" if stopped["line"] is None else f"line {stopped['line']}, "
         message = ADDRESS.sub("0x...", stopped["message"])
@@ -177,7 +177,7 @@ def _refuse(reported: Reported) -> None:
 
 
 def _counted_dry(found: list[Counted], works: Sequence[Work]) -> list[Counted]:
-    """Forwards with the executing process's account of their launches, which their records must equal."""
+    """Add the executing process's account of the launches to the forwards (raises NotFollowed if they differ)."""
     left = list(works)
     counted = []
     for one in found:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The times of a task that is too large: values are compared at reduced sizes, times are of the true size.
+"""Times of a task that is too large to run: values are compared at reduced sizes, time is that of the true size.
 
-The stages are those of any evaluation, on the first reduced copy of the task. Then the candidate is verified at a
-second size and followed without data, each in a runner of its own, its launches sampled: at the larger reduced size,
-which must show what was verified there, and at the true one, which is charged.
+The evaluation goes through its usual stages on the first reduced copy of the task. After the exit the candidate is
+verified at a second size, in another runner. Then it runs without data in a third runner, and its launches are sampled:
+at the larger reduced size, where it must do what it did when verified, and at the true size, of which time is charged.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from verl_kernel.env.true_size.consistency import Counted, difference, not_repea
 from verl_kernel.env.true_size.shrinking import Copy, Shrunk
 
 _FURTHER_TRIALS = 2
-"""At each size but the first: one as drawn, one varied."""
+"""Trials at each size but the first: one drawn, one varied."""
 _NONE = Measurement(None, None, None)
 Charged = tuple[Measurement, str | None, bool]
-"""The times, why there are none, and whether the candidate does something else at the true size."""
+"""The times; the reason if there are none; whether the candidate does something else at the true size."""
 
 
 class ReducedTimes:
-    """Times at the true size, of a candidate whose trials were done on the first of its task's reduced copies.
+    """Times at the true size, after trials on the first reduced copy of the task.
 
     Args:
         context: what the judge gives to the evaluation.
-        references: the reference at each of the task's copies, in order.
-        shrunk: these copies.
-        request: asks for the verdict.
+        references: of each of the task's copies, in order.
+        shrunk: the copies.
+        request: of the evaluation.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class ReducedTimes:
         return TrueSize(sizes=self._copied, unknown="the evaluation ended at a reduced size")
 
     def while_running(self, candidate: LoadedCandidate) -> Measurement:
-        """Nothing yet: a zygote has one runner at a time, and further sizes take runners of their own."""
+        """Measure nothing: a zygote has one runner at a time, and other sizes need other runners."""
         return _NONE
 
     def after_exit(self, candidate: LoadedCandidate, measured: Measurement) -> Measurement:
-        """Verify the candidate at the other sizes and follow it at the true one (raises Verdict)."""
+        """Verify the candidate at the other sizes, then time it at the true size (raises Verdict)."""
         session, found = candidate.session, candidate.found
         verified = [_counted(session, candidate.native, self._shrunk.copies[0])]
         with candidate.stages.stage("correctness"):
@@ -80,7 +80,7 @@ class ReducedTimes:
         return measured
 
     def _verified(self, candidate: LoadedCandidate, reference: Reference, copy: Copy) -> Counted:
-        """The candidate at another size (raises Verdict)."""
+        """Verify the candidate at another size (raises Verdict)."""
         layout, found = MemoryLayout(reference), Findings(self._device.timing_source, {})
         with closing(Scratch(self._request.source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
             begin = partial(self._sampler.begin, self._request.source)
@@ -104,7 +104,7 @@ class ReducedTimes:
         return _counted(session, trials, copy)
 
     def _at_true_size(self, candidate: LoadedCandidate, verified: list[Counted]) -> Charged:
-        """Times of both sides at the true size; else why there are none.
+        """Return the times of candidate and reference at the true size, or why there are none.
 
         Args:
             candidate: at the first reduced size.
@@ -129,20 +129,20 @@ class ReducedTimes:
         return self._charged(session, true), None, False
 
     def _charged(self, session: CandidateSession, true: Counted) -> Measurement:
-        """Times of both sides at the true size."""
+        """Measure candidate and reference at the true size."""
         events = [replace(e, source=session.source) if e.source == CANDIDATE_FILE else e for e in true.events]
         session.charged, session.demand = (self._shrunk.true.events, [events]), self._shrunk.true.demand
         return self._context.clock.measure(session)
 
     @property
     def _sampler(self) -> CandidateExecutor:
-        assert self._context.executor is not None  # a device that runs kernels itself runs every task whole
+        assert self._context.executor is not None  # a device that runs kernels itself runs every task at its own size
         return self._context.executor
 
 
 def _counted(session: CandidateSession, trials: NativeTrials | None, copy: Copy) -> Counted:
-    """Its first forward: one without data is the first of its model, too."""
-    assert trials is not None  # there were some
+    """Return the first forward of a candidate, as the forward without data is its model's first, too."""
+    assert trials is not None  # an executing process ran the kernels
     tallies = [work["tally"] for work in trials.works[0]]
     return Counted(session.traces[0], tallies, copy.dry.flops, copy.dry.share_read)
 
@@ -152,7 +152,7 @@ def _further_trials(found: Findings, session: CandidateSession, native: NativeTr
         kind: Kind = "varied" if number else "drawn"
         agreement = native.watched(session, number, kind, partial(session.forward, number, kind=kind))
         trials = found.trials
-        assert trials is not None  # those at the first size have ended
+        assert trials is not None  # the trials at the first size have ended
         found.trials = worst(trials.model_copy(update={"total": trials.total + 1}), agreement)
         if not agreement.ok:
             raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", wrong_values(agreement))

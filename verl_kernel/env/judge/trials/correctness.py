@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The correctness stage: trials at secret places of a plan, one of them in the other mode, and the ablation."""
+"""The correctness stage: the trials of a plan, of which one runs in the other mode, and the ablation."""
 
 from __future__ import annotations
 
@@ -22,30 +22,29 @@ from verl_kernel.env.trace import TraceEvent
 
 # The trial in the other mode: with gradients recorded, and switched between train and eval where the task allows it.
 #
-# Trials and clocks run without gradients, in train mode, and a program can read both. So one trial, at a secret
-# place, runs as the program's users may run it, and must be right and launch kernels there too. Where it runs
-# anything else than it does in the usual mode, one more ablation asks whether its output comes from its kernels
-# there.
+# Trials and clocks run without gradients, in train mode. A program can read both, and could behave well only then. So
+# one trial, at a secret place, runs in the other mode; there too the program must be right and launch kernels. If it
+# runs something else in that mode, one more ablation checks that its output comes from its kernels there.
 
 
 _FAILED = (EvalStatus.RUNTIME_ERROR, EvalStatus.OOM)
-"""What an exception in a forward is."""
+"""Statuses of an exception in a forward."""
 WHERE = ", where gradients are recorded and modules are in their other mode (train or eval)"
-"""Part of a sentence on what happened in the other mode."""
+"""Part of a sentence about the other mode."""
 
 
 def other_mode(session: CandidateSession, gradients: bool = True) -> Mode:
-    """The mode; its modules are switched where the reference's output is the same in train and eval mode."""
+    """Return the other mode; modules are switched if the reference's output is the same in train and eval mode."""
     return {"gradients": gradients, "switched": session.reference.is_switchable}
 
 
 def forward_in_other_mode(
     session: CandidateSession, number: int, kind: Kind, inspect: bool
 ) -> tuple[Agreement, Mode | None]:
-    """Do one trial in the other mode, and say in which it was done in the end.
+    """Do one trial in the other mode; return the agreement and the mode that was used in the end.
 
-    Autograd refuses what is right without it (results written into given tensors, changes of parameters), so a program
-    that fails with gradients is tried again without them.
+    Autograd refuses some operations that are right without it (results written into given tensors, changes of
+    parameters). So a program that fails with gradients runs again without them.
     """
     mode: Mode | None = other_mode(session)
     try:
@@ -58,7 +57,7 @@ def forward_in_other_mode(
 
 
 def differs(session: CandidateSession) -> bool:
-    """Whether the latest forward in the other mode launched or computed anything else than that in the usual one."""
+    """Whether the latest forward in the other mode launched or computed something else than the latest usual one."""
     if not (session.other_traces and session.traces):
         return False
     usual, other = (_done(traces[-1], session.source) for traces in (session.traces, session.other_traces))
@@ -66,18 +65,18 @@ def differs(session: CandidateSession) -> bool:
 
 
 def _done(trace: Sequence[TraceEvent], file: str) -> list[str]:
-    """Names of its own launches and of what torch computed, in order."""
+    """Names of the candidate's launches and of the ops that torch computed, in order."""
     computed = [event.kind == "op" and not is_moving(event.name) for event in trace]
     pairs = zip(trace, computed, strict=True)
     return [event.name for event, is_computed in pairs if is_computed or own_launches([event], file)]
 
 
 _APART = 1000
-"""Trials of the ablation in the other mode come so far behind the others, where no other ablation gets to."""
+"""Distance of the trial numbers of the ablation in the other mode, which no other ablation reaches."""
 
 
 class CorrectnessTrials:
-    """The trials of a verdict: each must be right, or the evaluation ends.
+    """The trials of an evaluation, which ends at the first wrong one.
 
     Args:
         context: what the judge gives to the evaluation.
@@ -87,7 +86,7 @@ class CorrectnessTrials:
         self._options, self._counts = context.options, context.counts
 
     def take(self, candidate: LoadedCandidate) -> None:
-        """Trials; some of them varied, one in the other mode, and the ablation and an inspection, at secret places."""
+        """Do all trials, and the ablation among them, at the secret places of the plan (raises Verdict)."""
         plan, found, mode = self._plan(candidate), candidate.found, None
         candidate.begin_trials(self._options.memory_checks, plan.inspected)
         found.trials = Trials(passed=0, total=plan.total)
@@ -115,7 +114,7 @@ class CorrectnessTrials:
 
 
 def _trial(candidate: LoadedCandidate, plan: TrialPlan, number: int) -> Mode | None:
-    """Do one trial; the mode that it was done in, None for the usual one (raises Verdict)."""
+    """Do one trial; return its mode, None for the usual one (raises Verdict)."""
     forward = partial(_forward, candidate.session, plan, number)
     agreement, mode = candidate.watched(number, plan.kinds[number], forward)
     candidate.found.trials = worst(cast(Trials, candidate.found.trials), agreement)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One candidate on many inputs, none left out because another one failed: a row of the table that ACES reads.
+"""The outcomes of one candidate on many inputs: a row of the table that ACES reads.
 
-A survey gives no verdict: it knows neither ablation nor clock. It loads a candidate and compares its outputs with the
-reference's as the trials of an evaluation do, on inputs that are the same for every candidate of a task.
+A survey goes on after a failed trial. It gives no verdict, and has neither ablation nor clock. It loads a candidate and
+compares its outputs with the reference's, as an evaluation does. All candidates of a task get the same inputs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Outcome = EvalStatus | None
 def survey(
     context: EvaluationContext, reference: Reference, request: EvalRequest, kinds: Sequence[Kind]
 ) -> list[Outcome]:
-    """How each trial ended: `ok`, `incorrect`, or what the candidate did instead.
+    """Return how each trial ended: `ok`, `incorrect`, or the status of another failure.
 
-    A candidate that the gate or the load refuses, or that games the evaluation, has that status in all trials left.
-    One that runs out of time is not run any further: it has as much as an evaluation of so many trials gives it.
+    If the gate or the load refuses the candidate, or if it games the evaluation, all remaining trials have that status.
+    If its time runs out, the remaining trials are None; the time grows with the number of trials.
     """
     trials = SurveyTrials(context.options, kinds)
     result = Evaluation(context, reference, Steps(trials, times=None)).run(request)
@@ -39,20 +39,20 @@ def survey(
 
 
 class SurveyTrials:
-    """Trials of given kinds, each done whatever became of the others.
+    """Trials of given kinds; a failed one does not stop the next.
 
     Args:
-        options: as of an evaluation.
+        options: how to judge.
         kinds: of the trials, in order.
     """
 
     def __init__(self, options: GymOptions, kinds: Sequence[Kind]) -> None:
         self._options, self._kinds = options, tuple(kinds)
         self.outcomes: list[Outcome] = []
-        """Of the trials so far."""
+        """Outcomes of the trials so far."""
 
     def take(self, candidate: LoadedCandidate) -> None:
-        """Do them until the time is up (raises Verdict on a candidate that games the evaluation)."""
+        """Do the trials until the time runs out (raises Verdict if the candidate games the evaluation)."""
         candidate.session.seconds_left *= max(1.0, len(self._kinds) / self._options.correctness_trials)
         candidate.begin_trials(self._options.memory_checks)
         for number, kind in enumerate(self._kinds):
@@ -69,7 +69,7 @@ def _outcome(candidate: LoadedCandidate, number: int, kind: Kind) -> EvalStatus:
         if verdict.status is EvalStatus.HACKING:
             raise
         if verdict.status is not EvalStatus.TIMEOUT:
-            session.client.runner.end()  # one that lives holds half a record, with which the next would not agree
+            session.client.runner.end()  # its unfinished record would not agree with the next trial
             candidate.loading.again(session)
         return verdict.status
     return EvalStatus.OK if right else EvalStatus.INCORRECT
