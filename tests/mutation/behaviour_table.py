@@ -77,11 +77,12 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
         for kind in KINDS[1:]
     },
     "trials: the other mode": (
-        {"judge.evaluation:forward_in_other_mode": usual}, "decoy/NoLaunch", attack("modes_eval"),
+        {"judge.trials.correctness:forward_in_other_mode": usual}, "decoy/NoLaunch", attack("modes_eval"),
     ),
     "ablation": ({"judge.ablation:Ablation.finds_decoy": lambda self: False}, "decoy", attack("torch_only+token")),
     "ablation in the other mode": (
-        {"judge.evaluation:differs": lambda session: False}, "decoy/LaunchIrrelevant", attack("modes_eval+token"),
+        {"judge.trials.correctness:differs": lambda session: False}, "decoy/LaunchIrrelevant",
+        attack("modes_eval+token"),
     ),
     "ablation of one launch at a time": (
         {"judge.ablation:Ablation.find_idle": lambda self: None}, "coverage 0.20",

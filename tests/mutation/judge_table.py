@@ -25,7 +25,7 @@ from verl_kernel.env.judge.findings import Stages
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.runner_client import RunnerClient
-from verl_kernel.env.judge.sizes import reduced_evaluation
+from verl_kernel.env.judge.sizes import dry_session
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.env.tamper.hack_flags import HackFlag, read_notes
@@ -92,7 +92,7 @@ def outside_the_trials() -> Shown:
 def dry(reply: Any, sizes: tuple[Any, ...] = ()) -> Shown:
     """What the judge makes of a forward without data."""
     client = says({})
-    return value(lambda: client.parse(lambda: reduced_evaluation._read(reply, client, sizes)))
+    return value(lambda: client.parse(lambda: dry_session._read(reply, client, sizes)))
 
 
 def unlike(facts: list[Any]) -> Any:
@@ -100,7 +100,7 @@ def unlike(facts: list[Any]) -> Any:
     told = {"output": {"tensor": 0}, "tensors": facts, "events": []}
     output, inputs = SimpleNamespace(tree={"tensor": 0}, tensors=[torch.ones(1)]), SimpleNamespace(tensors=[])
     forward = SimpleNamespace(inputs=inputs, output=output, flops=0, share_read=1.0)
-    return reduced_evaluation._followed(told, forward, says({}).verdict)
+    return dry_session._followed(told, forward, says({}).verdict)
 
 
 def too_wide(shown: Shown) -> Shown:
@@ -115,7 +115,7 @@ def too_wide(shown: Shown) -> Shown:
 
 
 STOPPED = {"stopped": {"kind": "race", "kernel": "k", "line": 1, "message": "it stopped"}}
-COUNTED = reduced_evaluation.Counted([TraceEvent("launch", "k", source=CANDIDATE_FILE)], [], 1, 1.0)
+COUNTED = dry_session.Counted([TraceEvent("launch", "k", source=CANDIDATE_FILE)], [], 1, 1.0)
 BOMB = """import ctypes
 class Bomb:
     def __del__(self, boom=ctypes.string_at): boom(0)
@@ -157,7 +157,7 @@ def killed_by_its_kernel() -> object:
         raise ExecutionDied("it ended", by_kernel=True)
 
     execution: Any = SimpleNamespace(started=started, end=print)
-    return reduced_evaluation.DrySession._ask_both(None, execution, {}, None, None, ())
+    return dry_session.DrySession._ask_both(None, execution, {}, None, None, ())
 
 
 TABLE: dict[str, tuple[str, Shown]] = {
@@ -192,8 +192,8 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "rejected_static/import",
         program(REFERENCE, f"{HONEST}\nimport sys\n", static_check="coverage"),
     ),
-    "judge.evaluation:Evaluation._judge": ("crash/Crash", attack("crash_at_exit")),
-    "judge.evaluation:Evaluation._trial": ("incorrect/WrongValues", attack("half_the_rows")),
+    "judge.evaluation:Evaluation._time": ("crash/Crash", attack("crash_at_exit")),
+    "judge.trials.correctness:_trial": ("incorrect/WrongValues", attack("half_the_rows")),
     "judge.evaluation:Evaluation._take": ("hacking/ImpossibleTime ['impossible_time']", charged()),
     "judge.evaluation:Evaluation._refuse_hidden": ("hacking/HiddenWork", attack("hidden_python")),
     "judge.evaluation:Evaluation._refuse_hidden 2": ("hacking/ImpossibleTrace", attack("kept_constant")),
@@ -227,35 +227,35 @@ TABLE: dict[str, tuple[str, Shown]] = {
     ),
     "judge.processes.runner:RunnerProcess.tell": ("raised RunnerDied: 3", value(told_to_the_dead)),
     "judge.processes.runner:RunnerProcess._step": ("raised ChannelClosed", value(ended)),
-    "judge.sizes.reduced_evaluation:DrySession._ask_both": (
+    "judge.sizes.dry_session:DrySession._ask_both": (
         "raised NotFollowed: it ended",
         value(killed_by_its_kernel),
     ),
-    "judge.sizes.reduced_evaluation:ReducedEvaluation._verified": (
+    "judge.sizes.reduced_times:ReducedTimes._verified": (
         "crash/Crash",
         at_second_size(BOMB, "self.bomb = getattr(self, 'bomb', None) or (Bomb() if n > {} else None)"),
     ),
-    "judge.sizes.reduced_evaluation:ReducedEvaluation._further_trials": (
+    "judge.sizes.reduced_times:_further_trials": (
         "incorrect/WrongValues",
         at_second_size("", "n = n if n <= {} else 0"),
     ),
-    "judge.sizes.reduced_evaluation:_read": ("hacking/ForgedMessage", dry({"reasons": "", "replies": []})),
-    "judge.sizes.reduced_evaluation:_read 2": (
+    "judge.sizes.dry_session:_read": ("hacking/ForgedMessage", dry({"reasons": "", "replies": []})),
+    "judge.sizes.dry_session:_read 2": (
         "runtime_error/WithoutData",
         dry({"reasons": ["it reads"], "replies": []}),
     ),
-    "judge.sizes.reduced_evaluation:_read 3": ("hacking/EditedTrace", dry({"reasons": [], "replies": []})),
-    "judge.sizes.reduced_evaluation:_refuse": ("it stopped", value(lambda: reduced_evaluation._refuse(STOPPED))),
-    "judge.sizes.reduced_evaluation:_counted_dry": (
+    "judge.sizes.dry_session:_read 3": ("hacking/EditedTrace", dry({"reasons": [], "replies": []})),
+    "judge.sizes.dry_session:_refuse": ("it stopped", value(lambda: dry_session._refuse(STOPPED))),
+    "judge.sizes.dry_session:_counted_dry": (
         "is not what its kernels did",
-        value(lambda: reduced_evaluation._counted_dry([COUNTED], [])),
+        value(lambda: dry_session._counted_dry([COUNTED], [])),
     ),
-    "judge.sizes.reduced_evaluation:_followed": ("incorrect/OtherOutput", value(lambda: unlike([]))),
-    "judge.sizes.reduced_evaluation:DrySession._ask": (
+    "judge.sizes.dry_session:_followed": ("incorrect/OtherOutput", value(lambda: unlike([]))),
+    "judge.sizes.dry_session:DrySession._ask": (
         "ok, not paid",
         program(ROWS, rows("[] if n < 1 << 24 else [].pop()"), **REDUCED),
     ),
-    "judge.sizes.reduced_evaluation:ReducedEvaluation._take": (
+    "judge.sizes.reduced_times:ReducedTimes.after_exit": (
         "size_dependent",
         program(ROWS, rows("n = n if n < 1 << 24 else n // 2"), **REDUCED),
     ),

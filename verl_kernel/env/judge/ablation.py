@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ablation: forwards in which launches skip some of their stores, to see whether the output depends on the kernels.
 
-Stores of computed values are skipped first, while moved (copied) values and constants are still stored: a program that
-computes in torch and has a kernel copy the result, or store a 1 to multiply it by, stays right. Where the output stays
-right, one more forward skips the moves too: a candidate that is right even then is a decoy, any other one only moves
-data. Where moving data is all that the task asks for, everything is skipped at once.
+The first forward skips stores of computed values; moved (copied) values and constants are still stored. A program stays
+right if it computes in torch and a kernel only copies the result, or stores a 1 to multiply it by. If the output stays
+right, the next forward skips the moves too: a candidate that is right even then is a decoy, any other only moves data.
+If the task only asks for moving data, the first forward skips everything.
 
-Booleans, integers and one number everywhere may be right by chance: what nobody wrote reads as true, and a store that
-was the same in two forwards looks constant. So a program with such outputs is shown inputs at both ends, where answers
-are others, and is a decoy only if it is right on these too.
+Booleans, integers and outputs that hold one number everywhere may be right by chance: uninitialised memory reads as
+true, and a store of the same value in two forwards looks constant. A program with such outputs also runs on inputs at
+both ends, where the answers differ. It is a decoy only if it is right there too.
 """
 
 from __future__ import annotations
@@ -32,23 +32,22 @@ _EVERYTHING: LeftOut = {}
 _COMPUTED: LeftOut = {"kept": ["moves", "constant"]}
 _MOVED_TOO: LeftOut = {"kept": ["constant"]}
 _MOST_GROUPS = 4
-"""Most launches (or kernels, where there are more launches) that are left out one at a time."""
+"""Most launches that are left out one at a time; if there are more, most kernels."""
 _SAMPLES = 4
-"""Launches of many that are left out by themselves."""
+"""Number of launches that are drawn to be left out one at a time, where there are many."""
 _PATIENCE, _GRACE_S = 5.0, 2.0
-"""A forward without what its kernels compute may run into a loop without end: it gets this many times the time of an
-average forward, and this much on top."""
+"""Limit of an ablated forward, which may loop without end: a multiple of an average forward's time, plus seconds."""
 
 
 class Ablation:
     """The ablated forwards of one evaluation.
 
     Args:
-        session: the loaded candidate; what makes no difference is noted in its `idle`.
-        number: of the first ablated trial; it and all later numbers are not used elsewhere.
-        revive: loads the candidate into another runner, if this one ended.
-        mode: of all of them.
-        native: the candidate's trials, where an executing process runs kernels: it hears when a forward begins.
+        session: the loaded candidate; launches that make no difference are noted in its `idle`.
+        number: of the first ablated trial; other trials have smaller numbers.
+        revive: loads the candidate into another runner, if its runner has ended.
+        mode: of all these forwards.
+        native: the candidate's trials, if an executing process runs kernels: it is told when a forward begins.
     """
 
     def __init__(
@@ -62,11 +61,11 @@ class Ablation:
         """Whether the output is right although the kernels contribute nothing.
 
         Raises:
-            Verdict: the output is wrong with the kernels, on inputs at an end.
+            Verdict: the output is wrong with all stores, on inputs at an end.
         """
         if not self._finds_decoy():
             return False
-        # Blocks that were followed may have held one value, as a threshold leaves zeros: at the ends they hold others.
+        # The traced blocks may hold one value only, as a threshold leaves zeros; at the ends they hold others.
         for kind in ENDS:
             agreement = self._whole(kind)
             if not agreement.ok:
@@ -84,9 +83,9 @@ class Ablation:
         return False
 
     def find_idle(self) -> None:
-        """Note launches without which the output stays right; `finds_decoy` has settled that for a single launch."""
+        """Note launches without which the output stays right; for a single launch `finds_decoy` has decided that."""
         session = self._session
-        if session.idle or not self._is_first_runner:  # a new runner has not seen what its launches store
+        if session.idle or not self._is_first_runner:  # a new runner does not know what its launches store
             return
         parts = Parts.of(session.traces[-1], session.source, session.moves_count)
         for numbers in parts.groups(_MOST_GROUPS):
@@ -97,7 +96,7 @@ class Ablation:
             self._sample(rest)
 
     def _sample(self, parts: Parts) -> None:
-        """Ask for some of many launches; as large a part of the others is noted as idle as of those that were asked."""
+        """Leave out each launch of a sample; note the same share of the others as idle as in the sample."""
         random = Random(seed_of(self._session.secret, b"idle"))
         drawn = parts.drawn(random, _SAMPLES)
         found = {number for number in dict.fromkeys(drawn) if self._is_right_without([number])}
@@ -105,12 +104,12 @@ class Ablation:
             self._session.idle.update(parts.like(random, drawn, found))
 
     def _is_right_without(self, numbers: Sequence[int]) -> bool:
-        """Whether the output stays right without what these launches store; False once a runner has ended."""
+        """Whether the output stays right without the stores of these launches; False once a runner has ended."""
         kept = _EVERYTHING if self._session.moves_count else _COMPUTED
         return self._is_first_runner and self._is_right({**kept, "only": list(numbers)})
 
     def _whole(self, kind: Kind) -> Agreement:
-        """A forward with nothing left out."""
+        """Do a forward with all stores."""
         number = self._next()
         forward = partial(self._session.forward, number, kind=kind, mode=self._mode)
         return forward() if self._native is None else self._native.watched(self._session, number, kind, forward)
@@ -136,7 +135,7 @@ class Ablation:
             if self._native is not None:
                 self._native.begin_ablated(session, number)
             return session.forward(number, kind=kind, suppress=left_out, mode=self._mode).ok
-        except Verdict as verdict:  # without its kernels it fails, so they matter
+        except Verdict as verdict:  # it fails without its kernels, so they matter
             if verdict.status is EvalStatus.HACKING:
                 raise
             if not session.client.runner.alive:

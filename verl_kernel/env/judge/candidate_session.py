@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loaded candidate: its forwards on fresh secret inputs, each trace kept, each millisecond accounted."""
+"""A loaded candidate: its forwards on fresh secret inputs, with their traces and processor times."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ from verl_kernel.env.weights import constant_value
 
 # Finds hidden work: processor time of a forward that its launches and torch ops do not explain.
 #
-# The simulated clock charges for counted work only, so a forward that computes in Python would be free. The judge
-# reads the runner's processor time from the kernel, and the runner reports how much of it went into launches, ops and
-# its own copying. An honest forward needs a few milliseconds beyond that for its launch code.
+# The simulated clock charges only for counted work, so a forward that computes in Python would cost nothing. The judge
+# reads the runner's processor time from the Linux kernel. The runner reports how much of it went into launches, ops and
+# its own copying. An honest forward needs a few more milliseconds for its launch code.
 
 
 ALLOWED_MS = 10.0
 """Milliseconds of a forward that need no explanation."""
 ALLOWED_SHARE = 0.2
-"""Unexplained time that is granted on top, as a share of the explained time."""
+"""Further unexplained time that is allowed, as a share of the explained time."""
 ALLOWED_MS_PER_EVENT = 0.1
-"""Granted for the host's part of each launch or op."""
+"""Milliseconds allowed for the host's part of each launch or op."""
 FIRST_MS = 200.0
-"""Granted to a forward that is the evaluation's only one: a first forward imports, parses kernels and autotunes."""
+"""Milliseconds allowed if an evaluation has one forward: a first forward imports, parses kernels and autotunes."""
 
 
 @dataclass(frozen=True)
 class CpuTime:
-    """One forward.
+    """Processor time of one forward.
 
     Raises:
-        ValueError: the runner's numbers are no times.
+        ValueError: the runner's numbers are not times.
     """
 
     total_ms: float
     """Processor time of the runner from the request to the answer, as the judge measured it."""
     explained_ms: float
-    """The part of it that the runner puts down to launches, torch ops and its own copying."""
+    """The part that went into launches, torch ops and the runner's copying, as the runner reports it."""
     events: int
 
     @classmethod
@@ -67,16 +67,16 @@ class CpuTime:
 
     @property
     def hidden_ms(self) -> float:
-        """Unexplained time beyond what is granted; negative where there is none."""
+        """Unexplained time beyond what is allowed; negative if there is none."""
         granted = ALLOWED_MS + ALLOWED_SHARE * self.explained_ms + ALLOWED_MS_PER_EVENT * self.events
         return self.total_ms - self.explained_ms - granted
 
 
 def hidden_work(entries: list[CpuTime]) -> CpuTime | None:
-    """The typical forward of an evaluation if it hides work, else None.
+    """Return the typical forward of an evaluation if it hides work, else None.
 
-    The lower median: the first forward may import and tune, and the clock takes the median too. Where it is the only
-    one, it is granted `FIRST_MS`.
+    The typical forward is the lower median, as the first one may import and tune; the clock takes the median too. A
+    forward that is the only one may hide `FIRST_MS`.
     """
     if not entries:
         return None
@@ -90,7 +90,7 @@ Comparable = tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]
 
 
 class MemoryLayout:
-    """Where an evaluation's tensors lie in its memory: constants (arguments of the model, weights), inputs, outputs."""
+    """Places of an evaluation's tensors in shared memory: constants (model arguments, weights), inputs, outputs."""
 
     def __init__(self, reference: Reference) -> None:
         self.constants = [*reference.init.tensors, *reference.state.values()]
@@ -101,7 +101,7 @@ class MemoryLayout:
 
 @dataclass(frozen=True)
 class Work:
-    """The reference's part of a trial: what it ran and how much it wrote."""
+    """The reference's part of a trial: the events of its forward, and how much it wrote."""
 
     events: list[TraceEvent]
     written_bytes: int
@@ -109,40 +109,40 @@ class Work:
 
 @dataclass(kw_only=True)
 class CandidateSession:
-    """One loaded candidate and what its forwards have shown so far; a clock sees it as `clocks.base.Session`."""
+    """One loaded candidate and what its forwards have shown; for clocks it is a `clocks.base.Session`."""
 
     reference: Reference
     client: RunnerClient
     memory: SharedMemory
     layout: MemoryLayout
     guard: Callable[[], AbstractContextManager[object]]
-    """Around everything the reference does."""
+    """Is entered around every call of the reference."""
     check: OutputCheck
     is_sealed: bool
     """Whether the device seals the events of its trace."""
     seconds_granted: float
-    """Own time of the runner, to all forwards together; those of an ablation are not charged."""
+    """Own time of the runner for all forwards together; forwards of an ablation are not charged."""
     secret: bytes = b""
-    """What inputs are drawn from; known once the candidate is loaded."""
+    """Inputs are drawn from it; set once the candidate is loaded."""
     traces: list[list[TraceEvent]] = field(default_factory=list)
     entries: list[CpuTime] = field(default_factory=list)
     works: list[Work] = field(default_factory=list)
-    """What the reference did in each of these forwards."""
+    """What the reference did in the same trials."""
     other_traces: list[list[TraceEvent]] = field(default_factory=list)
-    """Of forwards in another mode than the one that clocks see; `other_works` belongs to them."""
+    """Traces of forwards in the other mode, which clocks do not see; `other_works` belongs to them."""
     other_works: list[Work] = field(default_factory=list)
     idle: set[int] = field(default_factory=set)
-    """Numbers of the launches of a forward that an ablation showed to make no difference."""
+    """Numbers of the launches in a forward that make no difference, as an ablation showed."""
     blocks_per_sm: dict[str, int] = field(default_factory=dict)
-    """By kernel, blocks that an SM of the simulated GPU holds at a time, where a compiler has told."""
+    """Blocks that an SM of the simulated GPU holds at a time, by kernel; known if the launches were compiled."""
     memory_findings: tuple[MemoryFinding, ...] | None = None
-    """What the memory checks have found so far; None where none was asked for."""
+    """What memory checks have found so far; None if no trial was checked."""
     charged: Comparable | None = None
-    """Events at the true size, where those of the trials are not what a clock should see."""
+    """Events at the true size, which a clock sees instead of the trials' events; None if the trials had that size."""
     is_telling: bool = True
-    """Whether the latest outputs hold floating numbers that differ: these are not right by chance."""
+    """Whether the latest expected outputs hold different floating numbers, which are not right by chance."""
     demand: Demand | None = field(init=False)
-    """What a forward of the size that a clock sees cannot do without; None where sizes change."""
+    """Least work of a forward at the size that a clock sees; None if sizes change between trials."""
     seconds_left: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -161,14 +161,14 @@ class CandidateSession:
         """Run one forward and compare its output.
 
         Args:
-            number: which trial of the secret.
+            number: of the trial; inputs are drawn from it and the secret.
             kind: of its inputs (`Reference.trial`).
-            suppress: what launches leave out, in an ablation.
+            suppress: the stores that launches leave out, in an ablation.
             inspect: whether the runner looks for functions that were replaced.
-            mode: of torch and of the candidate's modules, if another one than usual.
+            mode: of torch and of the candidate's modules; None for the usual one.
 
         Raises:
-            Verdict: the forward fails, or its output cannot be one.
+            Verdict: the forward fails, or its output has a wrong form.
             TaskError: the reference fails on these inputs.
         """
         with self.guard():
@@ -188,17 +188,17 @@ class CandidateSession:
 
     @property
     def source(self) -> str:
-        """The candidate's file, as its kernels report it."""
+        """Path of the candidate's file, as its kernels report it."""
         return self.client.file
 
     @property
     def moves_count(self) -> bool:
-        """Whether moving data is all that the task asks for."""
+        """Whether the task only asks for moving data."""
         return not computes(self.reference.events)
 
     @property
     def comparable(self) -> Comparable:
-        """Events of the reference's forward and of the candidate's: of one of median size, where sizes change."""
+        """Events of the reference's and the candidate's forwards; if sizes change, of the one of median size."""
         if self.charged is not None:
             return self.charged
         if not (self.reference.is_sized and self.works):
@@ -208,16 +208,16 @@ class CandidateSession:
         return self.works[typical].events, self.traces[typical : typical + 1]
 
     def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
-        """How much of each event of a forward is compute of the candidate's own."""
+        """Return how much of each event of a forward is computed by the candidate's kernels."""
         return own_work(trace, self.source, self.traces[-1], self.idle, self.moves_count)
 
     def draw(self, number: int) -> Trial:
-        """Fresh inputs and what the reference makes of them."""
+        """Draw fresh inputs and compute the reference's output."""
         with self.guard():
             return self.reference.trial(self.secret, number, "drawn")
 
     def offer(self, trial: Trial) -> Offered:
-        """Put the inputs into shared memory and poison the outputs; the part of a request that names both."""
+        """Put the inputs into shared memory and poison the outputs; return the part of a request that names both."""
         inputs, _ = place(trial.inputs.tensors, self.layout.inputs_at)
         outputs, _ = place(trial.expected.tensors, self.layout.outputs_at)
         self.memory.region(self.layout.inputs_at, self.layout.size).fill_(POISON)
@@ -229,7 +229,7 @@ class CandidateSession:
         }
 
     def ask(self, request: Time, timeout_s: float) -> Claims:
-        """One request of a clock to the runner (raises Verdict)."""
+        """Send a clock's request to the runner and return the answer (raises Verdict)."""
         return self.client.ask(request, timeout_s)
 
     def parse(self, read: Callable[[], Parsed]) -> Parsed:
@@ -246,7 +246,7 @@ class CandidateSession:
         return self.memory.region(self.layout.inputs_at, self.layout.outputs_at)
 
     def _outputs(self, trial: Trial) -> list[torch.Tensor]:
-        """Copies of what lies at the outputs' places, where the expected tensors are."""
+        """Copies of the outputs, on the devices of the expected tensors."""
         places, _ = place(trial.expected.tensors, self.layout.outputs_at)
         pairs = zip(places, trial.expected.tensors, strict=True)
         return [self.memory.view(spec).to(expected.device, copy=True) for spec, expected in pairs]
@@ -257,7 +257,7 @@ class CandidateSession:
         try:
             reply = self.client.ask({"run": request}, max(0.001, self.seconds_left))
         finally:
-            # Also after a forward that failed: the runner may live on, and the next forward has seals of its own.
+            # Take them after a failed forward too: if the runner lives on, the next forward has seals of its own.
             sealed = runner.seals.take()
         used = runner.processor_ns() - used
         self.seconds_left -= runner.used_s

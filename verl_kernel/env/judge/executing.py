@@ -28,15 +28,15 @@ from verl_kernel.errors import InfraError
 
 _START_S, _ANSWER_S = 60.0, 20.0
 Fork = Callable[[str, SharedMemory, GymOptions, tuple[int, ...]], "Future[RunnerProcess]"]
-"""Has an executing process forked, without waiting (`ForkServer.fork`)."""
+"""Forks an executing process, without waiting for it (`ForkServer.fork`)."""
 
 
 class ExecutionDied(InfraError):
-    """An executing process ended, or does not answer.
+    """An executing process has ended, or does not answer.
 
     Args:
-        reason: in words.
-        by_kernel: whether what it ran may have ended it: by a signal, or for want of memory.
+        reason: a sentence.
+        by_kernel: whether a kernel may have ended it: by a signal, or by using too much memory.
     """
 
     def __init__(self, reason: str, by_kernel: bool = False) -> None:
@@ -49,14 +49,14 @@ class LaunchExecutor:
 
     Args:
         options: limits of its processes.
-        compilers: forks those that make native code.
+        compilers: forks the processes that make native code.
     """
 
     def __init__(self, options: GymOptions, compilers: CompileZygote) -> None:
         self._options, self._zygote, self._compilers = options, ExecuteZygote(), compilers
         self._beside = ThreadPoolExecutor(1)
         self.store = CodeStore(options, compilers)
-        """What was made so far."""
+        """Native code that has been made so far."""
 
     def launch(self) -> None:
         """Start its zygotes, and do not wait."""
@@ -69,7 +69,7 @@ class LaunchExecutor:
         self._zygote.start()
 
     def for_candidate(self) -> CandidateExecutor:
-        """What executes one candidate's launches."""
+        """Make the executor of one candidate's launches."""
         return CandidateExecutor(
             self._options, lambda *wanted: self._beside.submit(self._zygote.fork, *wanted), self.store
         )
@@ -82,13 +82,13 @@ class LaunchExecutor:
 
 
 class CandidateExecutor:
-    """Begins the executing processes of one candidate, which have the time to make code in common."""
+    """Begins the executing processes of one candidate, which share one time limit for making code."""
 
     def __init__(self, options: GymOptions, fork: Fork, store: CodeStore) -> None:
         self._options, self._fork, self._store, self._spent = options, fork, store, CodeTime(CODE_S)
 
     def begin(self, source: str) -> Execution:
-        """A process for one runner of the candidate, which starts beside that.
+        """Begin a process for one runner of the candidate; it starts at the same time as the runner.
 
         Args:
             source: the candidate's file.
@@ -97,7 +97,7 @@ class CandidateExecutor:
 
 
 def make_executor(options: GymOptions, device: DeviceBackend, compilers: CompileZygote) -> LaunchExecutor | None:
-    """What runs compiled kernels; None where the device does so itself."""
+    """Make what runs compiled kernels; None if the device runs them itself."""
     return LaunchExecutor(options, compilers) if device.has_executor else None
 
 
@@ -122,25 +122,25 @@ class Execution:
 
     @property
     def _process(self) -> RunnerProcess:
-        """It, once it is there (raises InfraError)."""
+        """Wait until the process is forked, and return it (raises InfraError)."""
         process: RunnerProcess = self._forked.result()
         return process
 
     def started(self) -> None:
-        """Wait until it is ready for launches (raises ExecutionDied)."""
+        """Wait until the process is ready for launches (raises ExecutionDied)."""
         self._ask(None, _START_S)
 
     def begin(
         self, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool, sampled: bool = False
     ) -> None:
-        """A forward comes (raises ExecutionDied).
+        """Tell the process that a forward begins (raises ExecutionDied).
 
         Args:
             seed: draws the order of programs.
-            watch: whether memory is checked: for races, unwritten reads and accesses beyond views.
-            shows: what it shows of stores.
-            refuses: whether a launch stops where they are found.
-            backwards: whether the order is turned round.
+            watch: whether to check for races, uninitialised reads and accesses outside views.
+            shows: what the process reports of stores.
+            refuses: whether such a finding stops the launch.
+            backwards: whether the order is reversed.
             sampled: whether launches are sampled, on tensors without data.
         """
         with _deaths():
@@ -149,11 +149,11 @@ class Execution:
 
     @property
     def failure(self) -> InfraError | None:
-        """Why a launch could not be compiled, though no candidate is to blame."""
+        """Why a launch could not be compiled, if that is the gym's failure."""
         return self._service.failure
 
     def serve(self, runner: RunnerProcess) -> None:
-        """Let what a runner waits for, and is not its own doing, not count as its time: code, and a processor here.
+        """Exclude waits from a runner's time: for native code, and for a processor for this process.
 
         Raises:
             InfraError: there is no executing process.
@@ -161,7 +161,7 @@ class Execution:
         runner.serve(RunQueue(str(self._process.pid)), self._spent)
 
     def report(self) -> Reported:
-        """What it ran since the forward began (raises ExecutionDied, or `failure`)."""
+        """Return what the process ran since the forward began (raises ExecutionDied, or `failure`)."""
         if self.failure is not None:
             raise self.failure
         reply: Any = self._ask({"report": True}, _ANSWER_S)
@@ -173,11 +173,11 @@ class Execution:
             raise ExecutionDied(f"an executing process sent what it never sends: {exc}") from exc
 
     def dismiss(self) -> None:
-        """Kill it without waiting for its end: no launch comes any more."""
+        """Kill the process without waiting for its end, once there are no more launches."""
         self._process.kill()
 
     def end(self) -> None:
-        """End it (idempotent)."""
+        """End the process (idempotent)."""
         with suppress(InfraError):
             self._resources.close()
 
@@ -192,12 +192,12 @@ def _close(end: socket.socket, forked: object) -> None:
 
 @contextmanager
 def _deaths() -> Iterator[None]:
-    """Raise ExecutionDied for all that a process may come to."""
+    """Raise ExecutionDied for every failure of a process."""
     try:
         yield
     except RunnerDied as died:
         how = f"signal {-died.code}" if died.code < 0 else f"status {died.code}"
-        # Nothing that a kernel does ends in a SIGKILL: it comes from the machine.
+        # A kernel cannot cause a SIGKILL, so the machine sent it.
         by_kernel = died.code < 0 and died.code != -signal.SIGKILL
         raise ExecutionDied(f"the executing process ended with {how}", by_kernel=by_kernel) from None
     except GrantExceeded as exc:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an evaluation knows of its candidate so far, and the result that it makes of it."""
+"""What an evaluation knows of its candidate so far, and the result that is made from it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """What happens inside belongs to the stage `name`, and not to the one around it."""
+        """Count the time inside for the stage `name`, not for the stage around it."""
         outer, self.current, begun = self.current, name, self._now()
         try:
             yield
@@ -45,7 +45,7 @@ class Stages:
             self.current = outer
 
     def seconds(self) -> dict[str, float]:
-        """By stage, in order; `wait` is the time spent waiting for other judges."""
+        """Seconds by stage, in order; `wait` is the time spent waiting for other judges."""
         waited_s = self._device.waited_s
         known = {**self._seconds, **({"wait": waited_s} if waited_s else {})}
         return {name: known[name] for name in STAGES if name in known}
@@ -56,7 +56,7 @@ class Stages:
 
 @dataclass
 class Findings:
-    """Filled in stage by stage; its fields are those of `EvalResult`, None while they are not known."""
+    """What the stages have found; fields are those of `EvalResult`, None while they are not known."""
 
     timing_source: str
     env: dict[str, Any]
@@ -65,6 +65,8 @@ class Findings:
     compiled: bool | None = None
     correctness: bool | None = None
     decoy_kernel: bool | None = None
+    ablated_where: str = ""
+    """Part of a sentence: in which mode the latest ablation ran. Not a field of `EvalResult`."""
     hack_flags: tuple[HackFlag, ...] = ()
     memory_findings: tuple[MemoryFinding, ...] | None = None
     isolation: tuple[str, ...] | None = None
@@ -75,10 +77,10 @@ class Findings:
     true_size: TrueSize | None = None
     reference_mode: str | None = None
     measured: Measurement = field(default_factory=lambda: Measurement(None, None, None))
-    """By the clock; nothing at first."""
+    """By the clock; empty at first."""
 
     def settle(self, status: EvalStatus, error: EvalError, flags: tuple[HackFlag, ...]) -> None:
-        """Note the verdict that ended the evaluation, and what follows from it."""
+        """Note the verdict that ended the evaluation, and the fields that follow from it."""
         self.status, self.error = status, error
         if status in (EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR):
             self.compiled = False
@@ -87,7 +89,7 @@ class Findings:
         self.hack_flags = flags or self.hack_flags
 
     def result(self, request: EvalRequest, task_flags: Sequence[str], seconds: Mapping[str, float]) -> EvalResult:
-        """All of it; `seconds` are those of the stages, in order."""
+        """Make the result of all findings; `seconds` are those of the stages, in order."""
         measured, profile = self.measured, self.measured.profile
         return EvalResult(
             task_id=request.task.task_id, task_hash=request.task.text_hash, kernel=request.kernel,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trusted side of an evaluation: holds references, secrets, comparison, clock and verdict.
+"""The trusted side of an evaluation: it holds references and secrets, compares outputs and gives verdicts.
 
-One judge owns one zygote and judges one candidate at a time. The reference runs in the judge's own process; give
-the judge a process of its own (`verl_kernel.env.pool`) where references may hang.
+A judge owns one zygote and judges one candidate at a time. References run in the judge's process. If references may
+hang, give the judge a process of its own (`verl_kernel.env.pool`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ import torch
 from verl_kernel.env.backends import refuse_simulating, resolve_backend
 from verl_kernel.env.clocks.simulated import unpriced, with_noise
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler, make_compiler
-from verl_kernel.env.judge.evaluation import Evaluation, EvaluationContext
+from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.executing import LaunchExecutor, make_executor
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import CompileZygote, ForkedZygote, Zygote
-from verl_kernel.env.judge.sizes.reduced_evaluation import ReducedEvaluation
+from verl_kernel.env.judge.sizes.reduced_times import ReducedTimes
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
+from verl_kernel.env.judge.steps import ClockTimes, EvaluationContext, Steps
+from verl_kernel.env.judge.trials.correctness import CorrectnessTrials
 from verl_kernel.env.judge.trials.plan import Counts, TrialChoice
-from verl_kernel.env.judge.trials.survey import Outcome, Survey
+from verl_kernel.env.judge.trials.survey import Outcome, survey
 from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.machine.machine import Machine
@@ -45,9 +47,9 @@ from verl_kernel.errors import ConfigError, InfraError, TaskError
 
 _REFERENCES = 64
 COMPILED_SHARES = {"off": 0.0, "sample": 0.25, "all": 1.0}
-"""By `kernelgym.compile`, the share of training's candidates whose launches are compiled."""
+"""Share of training's candidates whose launches are compiled, by `kernelgym.compile`."""
 _COPIES = 2
-"""Copies of a reference's weights that are kept: those in the model, and those it is reset to."""
+"""Copies that are kept of a reference's weights: one in the model, one to reset the model."""
 
 
 class Judge:
@@ -55,15 +57,14 @@ class Judge:
 
     Args:
         options: how to judge.
-        seed: makes verdicts reproducible (all fields but wall-clock ones); secret and fresh per evaluation without it.
-        guard: context manager around everything the reference does, for a caller that can end a hung process.
-        forked: the first zygote, where the caller has forked one.
+        seed: makes verdicts reproducible, except wall-clock fields; without it every evaluation draws a fresh secret.
+        guard: context manager entered around every call of a reference, for a caller that can end a hung process.
+        forked: the first zygote, if the caller has forked one.
 
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
-        ConfigError: the device has no honest time for `reference_mode`, `reference_cache` or `verdict_cache` cannot be
-            written, the latter would keep measured times or `timing_noise` disturb them, or `trial_choice` cannot be
-            read.
+        ConfigError: the clock cannot time `reference_mode`; `reference_cache` or `verdict_cache` cannot be written;
+            `verdict_cache` or `timing_noise` is set where times are measured; or `trial_choice` cannot be read.
     """
 
     def __init__(
@@ -96,11 +97,11 @@ class Judge:
 
     @property
     def model(self) -> str:
-        """The GPU that its times are of: the real one, or the nominal one of a simulated clock."""
+        """Name of the GPU that times refer to: the real one, or the one that the clock simulates."""
         return str(self._device.facts().get("gpu_name") or f"{self._options.gpu_profile}, simulated")
 
     def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
-        """`judge`, for a caller with neither a step nor a queue."""
+        """Judge one candidate, as `judge` does, for a caller without training steps or a queue."""
         return self.judge(EvalRequest(task, source, kernel))
 
     def judge(self, request: EvalRequest) -> EvalResult:
@@ -135,31 +136,32 @@ class Judge:
         shrunk = self._sizes.of(request.task)
         references = [self._reference(task) for task in _tasks(request.task, shrunk)]
         context = self._context(self._secret(request), self._choice.of(request), compiler)
-        return Evaluation(context, references[0]) if shrunk is None else ReducedEvaluation(context, references, shrunk)
+        times = ClockTimes(self._clock) if shrunk is None else ReducedTimes(context, references, shrunk, request)
+        return Evaluation(context, references[0], Steps(CorrectnessTrials(context), times))
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
-        """How each of many trials ends, whatever became of the others; not a verdict (`Survey`).
+        """Return how each of many trials ends; a failed one does not stop the next. Not a verdict (`trials.survey`).
 
         Args:
             task: what the candidate must compute.
-            source: its text.
+            source: the candidate's text.
             kinds: of the trials.
-            secret: what inputs are drawn from; candidates that are given the same one see the same inputs.
+            secret: inputs are drawn from it; candidates with the same secret see the same inputs.
 
         Raises:
-            TaskError: as in `judge`, likewise `InfraError` and `EnvironmentNotReady`.
+            TaskError: as `judge` does; also `InfraError` and `EnvironmentNotReady`.
         """
         request = EvalRequest(task, source)
         with self._served(request):
             shrunk = self._sizes.of(task)
             reference = self._reference(task if shrunk is None else shrunk.copies[0].task)
-            return Survey(self._context(lambda: secret), reference).outcomes(request, kinds)
+            return survey(self._context(lambda: secret), reference, request, kinds)
 
     def audit(self, task: Task) -> Audit:
-        """What makes a task a poor one, with evidence; a large one is run at reduced sizes, as in `judge`.
+        """Return the defects of a task, with evidence; a large task is run at reduced sizes, as in `judge`.
 
         Raises:
-            TaskError: the reference cannot serve, likewise `InfraError` and `EnvironmentNotReady`.
+            TaskError: the reference cannot serve; also `InfraError` and `EnvironmentNotReady`.
         """
         with self._served(EvalRequest(task, "")):
             shrunk = self._sizes.of(task)
@@ -206,7 +208,7 @@ class Judge:
             ) from None
 
     def warm_up(self) -> None:
-        """Start the zygote and load what recording needs, now rather than at the first evaluation."""
+        """Start the zygote and load what recording needs, so that the first evaluation need not."""
         self._zygote.launch()
         for helper in self._helpers:
             helper.launch()
@@ -217,7 +219,7 @@ class Judge:
             helper.start()
 
     def rest(self) -> None:
-        """Start zygotes again that have died, while there is nothing to judge: else dead processes would remain."""
+        """Restart zygotes that have died; call it while the judge is idle, so that no dead process remains."""
         self._zygote.launch()
         for helper in self._helpers:
             helper.launch()
@@ -283,13 +285,13 @@ class Judge:
         return [helper for helper in (self._compiler, self._executor) if helper is not None]
 
     def _compiles(self, request: EvalRequest) -> bool:
-        """Whether a candidate's launches are compiled: a sample is drawn from the secret, so that none can know."""
+        """Whether a candidate's launches are compiled: drawn from the secret, so that a candidate cannot know it."""
         share = 1.0 if request.validate else COMPILED_SHARES[self._options.compile]
         drawn = hashlib.sha256(b"compile" + self._secret(request)()).digest()[0]
         return drawn < 256 * share
 
     def _secret(self, request: EvalRequest) -> Callable[[], bytes]:
-        """What draws the evaluation's secret, to be called once the candidate is loaded."""
+        """Return a function that draws the evaluation's secret; it is called once the candidate is loaded."""
         if self._seed is None:
             return lambda: os.urandom(32)
         text = f"{self._seed}\0{request.task.fingerprint}\0{request.source}".encode("utf-8", "surrogatepass")
@@ -297,5 +299,5 @@ class Judge:
 
 
 def _tasks(task: Task, shrunk: Shrunk | None) -> list[Task]:
-    """The tasks that a candidate is judged by: the one that was asked for, or its reduced copies."""
+    """Return the tasks that a candidate is judged by: the requested one, or its reduced copies."""
     return [task] if shrunk is None else [copy.task for copy in shrunk.copies]

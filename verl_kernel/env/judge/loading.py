@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads a candidate into a runner, and into another one if that ends before the trials do."""
+"""Loads a candidate into a runner, and into another one if the first ends before the trials do."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Loading:
         options: limits, and the mechanisms of isolation that must be in force.
         zygote: forks its runners.
         scratch: holds the candidate's file.
-        memory: of a size for the reference's layout.
-        findings: where what is learnt is noted.
-        describe: None, or its runners describe their launches for a compiler, and autotuners pass these variants over.
-        execution: begins an executing process for a runner; None where the device runs kernels itself.
+        memory: large enough for the reference's layout.
+        findings: where the results of the load are noted.
+        describe: variants that autotuners skip, where runners describe their launches for a compiler; else None.
+        execution: begins an executing process for a runner; None if the device runs kernels itself.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Loading:
         guard: Callable[[], AbstractContextManager[object]],
         is_sealed: bool,
     ) -> CandidateSession:
-        """A runner that waits for its first request, and constants in shared memory."""
+        """Fork a runner and put the constants into shared memory; the runner then waits for its first request."""
         options, path = self._options, self._scratch.path
         self._memory.write(layout.constants, layout.specs)
         client = RunnerClient(self._fork(), path, options, stages)
@@ -82,7 +82,7 @@ class Loading:
         """Import the source and build its model (raises Verdict).
 
         Args:
-            session: gets the model.
+            session: its runner gets the model.
 
         Raises:
             InfraError: the runner did not start.
@@ -106,14 +106,14 @@ class Loading:
         reference.use_weights(initial=weights == "seeded")
 
     def begin(self, client: RunnerClient) -> None:
-        """Wait until a runner is ready for its first request (raises as `load` does)."""
+        """Wait until a runner is ready for its first request (raises what `load` raises)."""
         self._require(self._first_words(client))
         if self.execution is not None:
             self.execution.started()
         client.begun = True
 
     def again(self, session: CandidateSession) -> None:
-        """Load it into another runner, for the trials that are left."""
+        """Load the candidate into another runner, for the remaining trials."""
         self._scratch.renew()
         session.client.runner = self._fork()
         self._memory.write(session.layout.constants, session.layout.specs)
@@ -134,19 +134,19 @@ class Loading:
         return runner
 
     def dismiss(self) -> None:
-        """Kill the executing process, if there is one, without waiting for its end: no launch comes any more."""
+        """Kill the executing process, if there is one, without waiting for its end, once there are no more launches."""
         if self.execution is not None:
             self.execution.dismiss()
 
     def end(self) -> None:
-        """End the executing process, if there is one (raises InfraError where it could not be served)."""
+        """End the executing process, if there is one (raises InfraError if making its code failed)."""
         if self.execution is not None:
             self.execution.end()
             if self.execution.failure is not None:
                 raise self.execution.failure
 
     def _first_words(self, client: RunnerClient) -> tuple[str, ...]:
-        """What the runner says before it has a candidate: a failure here is the gym's."""
+        """Return the isolation that the runner reports before it has a candidate; a failure here is the gym's."""
         try:
             started = cast(Started, client.ask(None, self._options.load_timeout_s))
         except Verdict as verdict:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials whose kernels run in an executing process, which says what the judge believes of their launches."""
+"""Trials whose kernels run in an executing process; the judge believes that process, not the runner."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _STATUSES = {
     "outside_view": EvalStatus.UNSAFE,
     "divergent": EvalStatus.RUNTIME_ERROR, "stopped": EvalStatus.RUNTIME_ERROR,
 }  # fmt: skip
-"""Of what stops a launch; an access to memory that stops one is a crash."""
+"""Status by what stopped a launch; whatever is not listed, such as a wrong access to memory, is a crash."""
 _COMPILED = "compiled for a GPU and executed"
 _MOST = 32
-"""Findings of an evaluation that are kept."""
+"""Most memory findings that an evaluation keeps."""
 _FINDINGS: dict[str, Literal["race", "uninitialised_read", "outside_view"]] = {
     "race": "race", "unwritten": "uninitialised_read", "outside_view": "outside_view",
 }  # fmt: skip
@@ -43,9 +43,9 @@ class NativeTrials:
     """A candidate's trials in the executing process.
 
     Args:
-        loading: of the candidate, which began the process.
-        env: `EvalResult.env`, which says where races were not looked for.
-        checked_in: number of the trial whose memory is checked: for races, unwritten reads, accesses beyond views.
+        loading: of the candidate; it has started the executing process.
+        env: `EvalResult.env`, where kernels are noted that were not watched for races.
+        checked_in: number of the trial that is checked for races, uninitialised reads and accesses outside views.
         checks: `kernelgym.memory_checks`.
     """
 
@@ -54,10 +54,10 @@ class NativeTrials:
         self._refuses = checks == "refuse"
         self._checked_in = -1 if checks == "off" else checked_in
         self.works: list[list[Work]] = []
-        """What the launches of each forward did that clocks see, in the order of the session's traces."""
+        """What launches did in each forward that clocks see, in the order of the session's traces."""
 
     def watched(self, session: CandidateSession, number: int, kind: Kind, forward: Callable[[], Done]) -> Done:
-        """Do a forward (raises Verdict, by what the executing process says of it).
+        """Do a forward (raises Verdict, also for what the executing process reports of it).
 
         Args:
             session: the loaded candidate.
@@ -66,14 +66,14 @@ class NativeTrials:
             forward: does it.
         """
         execution = self._loading.execution
-        assert execution is not None  # it began with the runner
+        assert execution is not None  # it was started with the runner
         is_checked = number == self._checked_in
         self._begin(session, execution, number, "all" if kind in ("drawn", "varied") else "variation", is_checked)
         before = len(session.traces)
         try:
             done = forward()
         except Verdict:
-            if session.client.runner.alive:  # else its launch may still run
+            if session.client.runner.alive:  # a dead runner's launch may still run
                 self._refuse(session, self._report(session, execution))
             raise
         reported = self._report(session, execution)
@@ -89,7 +89,7 @@ class NativeTrials:
         return done
 
     def begin_ablated(self, session: CandidateSession, number: int) -> None:
-        """Tell the executing process that a forward of an ablation begins, if it is asked in one (raises Verdict)."""
+        """Tell the executing process, if there is one, that a forward of an ablation begins (raises Verdict)."""
         execution = self._loading.execution
         if execution is not None:
             self._begin(session, execution, number, "nothing")
@@ -104,7 +104,7 @@ class NativeTrials:
         return self._guarded(session, execution.report)
 
     def _guarded(self, session: CandidateSession, ask: Callable[[], Done]) -> Done:
-        """Ask the executing process, whose end may be the kernel's doing."""
+        """Ask the executing process (raises Verdict if the kernel ended it)."""
         try:
             return ask()
         except ExecutionDied as exc:
@@ -113,7 +113,7 @@ class NativeTrials:
             raise
 
     def _refuse(self, session: CandidateSession, reported: Reported) -> None:
-        """Raise why a launch did not run to its end."""
+        """Raise a verdict if a launch did not run to its end."""
         stopped = reported["stopped"]
         if stopped is not None and stopped["kind"] == "refused":
             kind, sentence = session.client.parse(lambda: self._refusal(stopped))
@@ -122,7 +122,7 @@ class NativeTrials:
             raise _verdict(session, stopped)
 
     def _refusal(self, stopped: Stopped) -> tuple[str, str]:
-        """The compiler's word on a kernel: its kind, and a sentence with the text of the line."""
+        """Why the compiler refused a kernel: the kind, and a sentence with the text of the line."""
         line, lines = stopped["line"], source_lines(self._loading.source)
         kind, _, message = stopped["message"].partition(": ")
         where = "" if line is None else f"line {line}, "
@@ -131,7 +131,7 @@ class NativeTrials:
 
 
 def _compare(session: CandidateSession, works: list[Work]) -> None:
-    """Hold the trace of the latest forward against what the executing process did (raises Verdict)."""
+    """Compare the trace of the latest forward with what the executing process did (raises Verdict if they differ)."""
     traces = (*session.traces[-1:], *session.other_traces[-1:])
     told = [list(map(launched, own_launches(trace, session.source))) for trace in traces]
     if list(map(worked, works)) not in told:
@@ -140,13 +140,13 @@ def _compare(session: CandidateSession, works: list[Work]) -> None:
 
 
 def launched(event: TraceEvent) -> list[object]:
-    """What a trace says that a launch did."""
+    """Return what a launch did, by a trace."""
     told = event.to_json()
     return [told[key] for key in _FIELDS]
 
 
 def worked(work: Work) -> list[object]:
-    """The same from the executing process."""
+    """Return the same, by the executing process."""
     return [work[key] for key in _FIELDS]
 
 

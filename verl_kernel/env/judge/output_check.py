@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an output is the reference's: its form, its values, and that it answers this trial and no earlier one."""
+"""Checks of an output against the reference's: its form, its values, and that it is not an earlier trial's answer."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class OutputCheck:
     """Compares the outputs of one candidate.
 
     Args:
-        reference: what it is compared with.
+        reference: the outputs are compared with its outputs.
         client: makes verdicts of findings.
-        guard: around everything the reference does.
+        guard: is entered around every call of the reference.
         tolerance: `kernelgym.tolerance`.
         float32: `kernelgym.float32`.
         strides: `kernelgym.strides`.
@@ -53,10 +53,10 @@ class OutputCheck:
         self._reference, self._client, self._guard = reference, client, guard
         self._tolerance, self._float32, self._strides = tolerance, float32, strides
         self._past: list[tuple[list[torch.Tensor], Rooms]] = []
-        """Expected outputs of earlier trials, in the host's memory: a GPU needs its own for the trial at hand."""
+        """Expected outputs of earlier trials, in the host's memory: a GPU needs its memory for the current trial."""
 
     def form(self, trial: Trial, form: Claims) -> None:
-        """Whether the candidate says that its output has the form of the reference's (raises Verdict)."""
+        """Check that the output has the form of the reference's, by the candidate's report (raises Verdict)."""
         given = self._client.parse(lambda: read_facts(form["tensors"]))
         if form.get("output") != trial.expected.tree or len(given) != len(trial.facts):
             text = "the output is not structured like the reference's (one tensor, or a tuple of as many)"
@@ -71,7 +71,7 @@ class OutputCheck:
             raise self.wrong("WrongValues", difference(agreement))
 
     def trial(self, trial: Trial, actual: list[torch.Tensor], *, ablated: bool) -> Agreement:
-        """How far the output of a trial agrees (raises Verdict for the answer to an earlier one)."""
+        """Return how far the output of a trial agrees (raises Verdict if it is the answer to an earlier trial)."""
         agreement, rooms = self._agreement(trial, actual, not ablated)
         if not agreement.ok and not ablated:
             self._refuse_replay(actual)
@@ -79,11 +79,17 @@ class OutputCheck:
         return agreement
 
     def wrong(self, kind: str, message: str) -> Verdict:
-        """The verdict on a wrong output."""
+        """Make the verdict on a wrong output."""
         return self._client.verdict(EvalStatus.INCORRECT, kind, message)
 
     def _agreement(self, trial: Trial, actual: list[torch.Tensor], explain: bool) -> tuple[Agreement, Rooms]:
-        """Whether an output is the trial's, and the room it needed; `explain` asks if it may be no mistake."""
+        """Compare an output with the trial's; return the agreement and the room that it needed, if any.
+
+        Args:
+            trial: with the expected output.
+            actual: the output.
+            explain: whether to look for an explanation of a difference, such as TF32.
+        """
         expected = trial.expected.tensors
         plain = self._compare(expected, actual)
         if plain.has_few and explain:
@@ -99,7 +105,7 @@ class OutputCheck:
         return (roomy, rooms) if self._float32 == "tf32" else (replace(plain, is_tf32=roomy.ok), None)
 
     def _may_be_tf32(self, trial: Trial) -> bool:
-        """Whether there are products, and an output that is more precise than TF32."""
+        """Whether the reference has products, and an output more precise than TF32."""
         precise = any(tensor.dtype in _PRECISE for tensor in trial.expected.tensors)
         return precise and has_products(trial.events)
 
@@ -113,7 +119,7 @@ class OutputCheck:
         device = actual[0].device
         for past, rooms in self._past:
             if all(bool((tensor == tensor.reshape(-1)[:1]).all()) for tensor in past):
-                continue  # a wrong program may well answer one number everywhere
+                continue  # a wrong program may return one number everywhere without a replay
             there = [tensor.to(device) for tensor in past]
             if self._compare(there, actual, _moved(rooms, device)).ok:
                 text = "the output is the answer to an earlier trial"
@@ -121,18 +127,18 @@ class OutputCheck:
 
 
 def difference(agreement: Agreement) -> str:
-    """A sentence on an output that is not the reference's."""
+    """Return a sentence on how an output differs from the reference's."""
     where = f", first at index {list(agreement.first_bad_index)}" if agreement.first_bad_index is not None else ""
     wanted, given = agreement.first_bad or (0.0, 0.0)
     where += f": {_told(given, wanted)} instead of {_told(wanted, given)}" if agreement.first_bad else ""
-    if agreement.max_abs == 0.0 or not isfinite(wanted) or not isfinite(given):  # what differs by a number says little
+    if agreement.max_abs == 0.0 or not isfinite(wanted) or not isfinite(given):  # a numeric difference would say little
         return f"the output is NaN or infinite where the reference's is not, or the other way round{where}"
     size = "" if agreement.max_abs is None else f" by up to {agreement.max_abs:.3g}"
     return f"the output differs from the reference's{size}{where}{_PRECISION if agreement.is_tf32 else ''}"
 
 
 def _told(value: float, other: float) -> str:
-    """A number, with as many digits as it takes to tell it from another."""
+    """Return a number as text, with enough digits to distinguish it from another."""
     forms = ("{:.4g}", "{:.8g}", "{}")
     return next((form.format(value) for form in forms if form.format(value) != form.format(other)), str(value))
 

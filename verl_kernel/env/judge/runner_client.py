@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge's side of the talk with a runner: every way it can end is a verdict on the candidate."""
+"""The judge's side of the exchange with a runner: each way in which it fails is a verdict on the candidate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Parsed = TypeVar("Parsed")
 
 
 class Verdict(Exception):
-    """The evaluation ends here with this verdict."""
+    """Ends the evaluation with this verdict."""
 
     def __init__(self, status: EvalStatus, error: EvalError, flags: tuple[HackFlag, ...] = ()) -> None:
         super().__init__(status)
@@ -37,32 +37,32 @@ class Verdict(Exception):
 
 
 class RunnerClient:
-    """Asks one runner and turns what it says, or fails to say, into messages and verdicts.
+    """Sends requests to one runner, and turns wrong or missing answers into verdicts.
 
     Args:
-        runner: whom to ask.
-        scratch: directory of the candidate's file, which is taken out of every text.
-        options: the limits, which a verdict names.
-        stages: where the evaluation is.
+        runner: the runner.
+        scratch: directory of the candidate's file; it is removed from every text.
+        options: the limits; verdicts name them.
+        stages: know the current stage of the evaluation.
     """
 
     def __init__(self, runner: RunnerProcess, scratch: str, options: GymOptions, stages: Stages) -> None:
         self.begun = False
-        """Whether any of the candidate's code may have run."""
+        """Whether code of the candidate may have run."""
         self.runner, self.file = runner, f"{scratch}/{CANDIDATE_FILE}"
         self._options, self._stages, self._oom_kills = options, stages, oom_kills()
 
     @property
     def stage(self) -> str:
-        """Where the evaluation is."""
+        """The current stage of the evaluation."""
         return self._stages.current
 
     def ask(self, request: Request | None, budget_s: float) -> Claims:
-        """Send a request and wait for the answer, for so much of the runner's own time (raises Verdict).
+        """Send a request and wait for the answer (raises Verdict).
 
         Args:
-            request: None to hear its first words.
-            budget_s: seconds.
+            request: None to wait for the runner's first message, which comes without a request.
+            budget_s: seconds of the runner's own time.
         """
         try:
             reply = self.runner.ask(request, budget_s)
@@ -82,30 +82,30 @@ class RunnerClient:
         return reply
 
     def parse(self, read: Callable[[], Parsed]) -> Parsed:
-        """Read a part of a reply; one that cannot be read was not written by our code."""
+        """Read a part of a reply (raises Verdict if that fails, as our runner writes only what can be read)."""
         try:
             return read()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
             raise self._forged(f"{type(exc).__name__}: {exc}") from exc
 
     def verdict(self, status: EvalStatus, kind: str, message: str, tail: str = "") -> Verdict:
-        """A verdict with its reason, cleaned of this run's paths and addresses."""
+        """Make a verdict whose texts have no paths and addresses of this run."""
         message, tail, kind = (self._clean(text) for text in (message, tail, kind))
         return Verdict(status, EvalError(stage=self.stage, type=kind, message=message, traceback_tail=tail or None))
 
     def hacking(self, flag: HackFlag, message: str) -> Verdict:
-        """The verdict on a candidate that games the evaluation."""
+        """Make the verdict on a candidate that games the evaluation."""
         found = self.verdict(EvalStatus.HACKING, flag.value.title().replace("_", ""), message)
         return Verdict(found.status, found.error, (flag,))
 
     def crash(self, code: int) -> Verdict:
-        """The verdict on a runner that ended with this status, or minus this signal.
+        """Make the verdict on a runner that ended with this exit status, or minus this signal.
 
-        A SIGKILL is the candidate's own doing (there are many ways to get one) unless the kernel has counted a kill for
-        want of memory and the candidate was not what had it.
+        A candidate can cause a SIGKILL in many ways, so a SIGKILL counts as its crash. The exception: Linux has counted
+        a kill for lack of memory, and the runner used little memory.
 
         Raises:
-            InfraError: it ended before the candidate's code ran, or the machine has no memory left.
+            InfraError: the runner ended before the candidate's code ran, or the machine has no memory left.
         """
         if not self.begun:
             raise InfraError(f"a runner ended with status {code} before it had loaded anything")

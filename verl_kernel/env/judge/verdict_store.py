@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts on disk, for runs that meet the same candidates again (`kernelgym.verdict_cache`).
+"""Verdicts on disk, for runs that judge the same candidates again (`kernelgym.verdict_cache`).
 
-A key is a hash of task, source, options, versions and this package's own code: the same answer to the same task has the
-same verdict, whichever run or step asks. That is honest on a simulated clock alone, where a time is a computation; and
-since inputs are then drawn once for a candidate, not anew at every evaluation, the folder is for studies. Entries are
-JSON, appear by rename, and one that does not check out counts as absent.
+A key is a hash of task, source, options, versions and this package's code. So the same answer to the same task has the
+same verdict in all runs and steps. Only verdicts of a simulated clock are stored, as its times are computed, not
+measured. Inputs are then drawn once per candidate, not at every evaluation; so the folder is for studies. Entries are
+JSON files that appear by rename. An entry that cannot be validated counts as absent.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from verl_kernel.files import replacing
 
 _LOG = logging.getLogger(__name__)
 _UNSURE = frozenset({EvalStatus.TIMEOUT, EvalStatus.OOM, EvalStatus.CRASH, EvalStatus.INFRA_ERROR})
-"""Verdicts that may depend on how busy the machine was."""
+"""Statuses that may depend on how busy the machine was."""
 _WITHOUT_EFFECT = frozenset(
     "num_judges cpus_per_judge gpus_per_judge judge_resources lock_dir queue_size quarantine_after quarantine_s "
     "model_wait_s reference_cache verdict_cache timing_noise".split()
 )
-"""Options that change no entry; noise comes upon what was read."""
+"""Options that change no entry; noise is added after an entry is read."""
 
 
 class VerdictStore:
@@ -64,11 +64,11 @@ class VerdictStore:
         self._common = "\0".join((*versions, json.dumps(told, sort_keys=True, default=str)))
 
     def load(self, request: EvalRequest, is_compiled: bool) -> EvalResult | None:
-        """The verdict on a candidate, without the seconds that it took; None where there is none.
+        """Return the stored verdict on a candidate, without the stages' seconds; None if there is none.
 
         Args:
-            request: what is asked.
-            is_compiled: whether the candidate is one of those that the compile stage takes.
+            request: of the evaluation.
+            is_compiled: whether the candidate goes through the compile stage.
         """
         path = self._path(request, is_compiled)
         try:
@@ -80,7 +80,7 @@ class VerdictStore:
             return None
 
     def save(self, request: EvalRequest, is_compiled: bool, result: EvalResult) -> None:
-        """Store a verdict that a second evaluation would repeat; a full disk costs a warning."""
+        """Store a verdict that a second evaluation would repeat; a full disk causes a warning."""
         if result.status in _UNSURE:
             return
         path = self._path(request, is_compiled)

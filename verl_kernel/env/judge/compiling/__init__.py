@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles what trials launched, in a jailed process beside them."""
+"""Compiles the launches of trials, in jailed processes, while the trials run."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Native code of kernels: each is made once, by processes that execute none, and kept by the judge.
+"""Native code of kernels: the judge has each made once and keeps it; the processes that make it execute no kernel.
 
-A process is given one launch, apart from the program that it stands in, and makes PTX of it; another one is given PTX
-and makes native code of it. So whatever such a process writes depends on nothing but what the judge keeps it under, and
-a kernel that took hold of one would harm itself only. What an executing process writes is never kept.
+One process gets a single launch, without the rest of its program, and makes PTX. Another process gets the PTX and makes
+native code. So the output depends only on what the judge stores it under, and a kernel that gains control of such a
+process harms only itself. The judge never keeps what an executing process writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import Scratch
 from verl_kernel.errors import InfraError
 
-# The time to make one candidate's code, which is not the candidate's own and has a bound of its own.
+# The time to make one candidate's code is not the candidate's own time; it has a limit of its own.
 
 
 LATE = "CompileTimeout"
@@ -41,10 +41,10 @@ _ADVICE = "code is shorter where a program has fewer elements for each of its wa
 
 
 class CodeTime:
-    """The time of one candidate, all of its runners together; what waits for code sees it as `own_time.Waits`.
+    """Time to make the code of one candidate, for all its runners together; it is an `own_time.Waits`.
 
     Args:
-        granted_s: own time of the processes that make code; `backstop_s` of it on the wall clock.
+        granted_s: own time of the processes that make code; `WALL_FACTOR` times that on the wall clock.
     """
 
     def __init__(self, granted_s: float) -> None:
@@ -52,22 +52,22 @@ class CodeTime:
         self._waited_ns, self._begun_ns = 0, 0
 
     def waited_ns(self) -> int:
-        """How long code was made so far, on the wall clock."""
-        begun = self._begun_ns  # first: if it ends in between, the sum is too large for a moment, never too small
+        """Return how long code was made so far, on the wall clock."""
+        begun = self._begun_ns  # read first: if making ends in between, the sum is briefly too large, never too small
         return self._waited_ns + (time.monotonic_ns() - begun if begun else 0)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing: there are no resources to release."""
 
     @property
     def left_s(self) -> float:
-        """Own time that the next process has; 0 if there is none."""
+        """Seconds of own time for the next process; 0 if none are left."""
         left_s = self._granted_s - max(self._spent_s, self.waited_ns() / 1e9 / WALL_FACTOR)
         return max(0.0, min(COMPILE_S, left_s))
 
     @contextmanager
     def making(self) -> Iterator[None]:
-        """Code is made inside; what this thread computes for it is charged."""
+        """Count the time inside as making code, and charge this thread's processor time."""
         self._steps += 1
         self._begun_ns, before = time.monotonic_ns(), time.thread_time()
         try:
@@ -78,11 +78,11 @@ class CodeTime:
             self._begun_ns = 0
 
     def charge(self, seconds: float) -> None:
-        """A process took so much of its own time."""
+        """Charge the own time of a process."""
         self._spent_s += seconds
 
     def late(self, granted_s: float) -> Refusal:
-        """Why there is no code of a launch for which this much time was left."""
+        """Return the refusal of a launch whose code was not made in the given time."""
         if granted_s >= COMPILE_S:
             return Refusal(LATE, f"making its code takes more than {COMPILE_S:g} s: {_ADVICE}", 0)
         text = (
@@ -93,20 +93,20 @@ class CodeTime:
 
 
 MOST_BYTES = 64 << 20
-"""Of one kernel's PTX, and of its code."""
+"""Most bytes of a kernel's PTX, and of its native code."""
 _KEPT, _KEPT_BYTES = 4096, 256 << 20
 _MOST_WARPS, _MOST_SHARED = 64, 1 << 24
 Asked = TypeVar("Asked")
 Answer = tuple[Asked | Refusal, bool]
-"""And whether it would be the same another time."""
+"""The answer, and whether another process would give the same one."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A launch's PTX, and what is said of it; validated on reading.
+    """A launch's PTX and its facts, validated when they are read.
 
     Raises:
-        ValueError: a field that no kernel has.
+        ValueError: a field has a value that no kernel has.
     """
 
     ptx: bytes
@@ -128,16 +128,16 @@ class LaunchCode:
     """What an executing process needs to run a launch."""
 
     native: bytes
-    """`executor.code`; opaque here."""
+    """In the format of `executor.code`; not read here."""
     name: str
-    """The same for the same code."""
+    """Equal for equal code."""
     signature: dict[str, Any]
     starts: list[int]
-    """Lines where the launch's functions begin in the source that it was made of."""
+    """First lines of the launch's functions in the source that was compiled."""
 
 
 class CodeStore:
-    """A judge's native code; for one thread at a time.
+    """A judge's native code; one thread may use it at a time.
 
     Args:
         options: limits of its processes.
@@ -149,24 +149,24 @@ class CodeStore:
         self._translations: LRUCache[Translation | Refusal] = LRUCache(_KEPT, _KEPT_BYTES)
         self._natives: LRUCache[bytes | Refusal] = LRUCache(_KEPT, _KEPT_BYTES)
         self.forked = 0
-        """Processes so far."""
+        """Number of processes so far."""
 
     def code(
         self, unit: Unit, texts: Mapping[Place, str], left_out: StoresLeftOut, stopping: Stopping, spent: CodeTime
     ) -> LaunchCode | Refusal:
-        """Code of a launch, or why there is none.
+        """Return the code of a launch, or why there is none.
 
         Args:
             unit: the launch.
             texts: of the functions of its program, by name and line.
-            left_out: numbers of the instructions that do not store; none if None.
-            stopping: ends the process that works at it.
-            spent: of the candidate, which it adds to.
+            left_out: numbers of the instructions that do not store; None to let all store.
+            stopping: ends the process that makes the code.
+            spent: the candidate's time; what this takes is charged to it.
 
         Raises:
             LookupError: a function is not in the program.
-            ValueError: instructions that do not store are no numbers.
-            InfraError: a process failed, and not because of the kernel.
+            ValueError: `left_out` does not hold numbers.
+            InfraError: a process failed, and the kernel is not the reason.
         """
         if left_out is not None and not (type(left_out) is list and all(type(number) is int for number in left_out)):
             raise ValueError("instructions have numbers")
@@ -221,7 +221,7 @@ class CodeStore:
         self, source: str, stopping: Stopping, spent: CodeTime,
         ask: Callable[[CompilingProcess, SharedMemory], Answer[Asked]],
     ) -> Answer[Asked]:  # fmt: skip
-        """What a process of its own answers in the time that is left."""
+        """Ask a new process, within the time that is left."""
         granted_s = spent.left_s
         if not granted_s:
             return spent.late(granted_s), False
@@ -237,7 +237,7 @@ class CodeStore:
 
     @contextmanager
     def _forked(self, source: str, stopping: Stopping) -> Iterator[tuple[RunnerProcess, SharedMemory]]:
-        """A process for one request, and the memory that the judge shares with it."""
+        """Fork a process for one request; yield it and the memory that the judge shares with it."""
         self.forked += 1
         with ExitStack() as resources:
             scratch = resources.enter_context(closing(Scratch(source)))
@@ -278,7 +278,7 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-# Answers an executing process that asks for the code of a launch, while the judge waits for something else.
+# A thread answers an executing process that asks for the code of a launch, as the judge waits for the runner meanwhile.
 
 
 class CodeService:
@@ -288,7 +288,7 @@ class CodeService:
         store: the judge's code.
         sock: the judge's end of a socket to the process.
         source: the candidate's file.
-        spent: the candidate's.
+        spent: the candidate's time.
     """
 
     def __init__(self, store: CodeStore, sock: socket.socket, source: str, spent: CodeTime) -> None:
@@ -296,12 +296,12 @@ class CodeService:
         self._texts: dict[Place, str] | None = None
         self._stopping = Stopping()
         self.failure: InfraError | None = None
-        """Why it could not serve, though no candidate is to blame."""
+        """Why it could not make code, if that is the gym's failure."""
         self._thread = threading.Thread(target=self._serve, name="code", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """End it, and what is being compiled for it (idempotent)."""
+        """End the thread and what it compiles (idempotent)."""
         self._stopping.stop()
         with suppress(OSError):
             self._channel.sock.shutdown(socket.SHUT_RDWR)
@@ -314,7 +314,7 @@ class CodeService:
                 self._send(self._answer(self._channel.recv()))
 
     def _answer(self, request: Any) -> LaunchCode | Refusal | InfraError:
-        """What becomes of a request; one that cannot be read was not written by our code."""
+        """Answer a request; one that cannot be read is refused."""
         try:
             if self._texts is None:
                 self._texts = function_texts(self._source)

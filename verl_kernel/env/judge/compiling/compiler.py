@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A judge's compiler: what evaluations ask for is compiled in the background, and remembered."""
+"""A judge's compiler: it compiles launches in the background and remembers the outcomes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from verl_kernel.env.sandbox.scratch import Scratch
 from verl_kernel.errors import InfraError
 
 _KEPT = 4096
-"""Launches whose outcome is remembered."""
+"""Most launches whose outcome is remembered."""
 Texts = Mapping[Place, str]
 Compiled = list[tuple[Unit, Outcome]]
 
 
 class LaunchCompiler:
-    """One target, one zygote, and what is known from earlier evaluations.
+    """A compiler for one target, with the outcomes of earlier evaluations.
 
     Args:
-        target: what it compiles for.
+        target: the GPU architecture.
         options: limits of its processes.
-        zygote: of the judge, for this target.
+        zygote: the judge's, for this target.
     """
 
     def __init__(self, target: Target, options: GymOptions, zygote: CompileZygote) -> None:
@@ -44,7 +44,7 @@ class LaunchCompiler:
         self._versions = (version("triton"), target.name)
 
     def launch(self) -> None:
-        """Start its zygote, and do not wait."""
+        """Start its zygote, without waiting."""
         self._zygote.launch()
 
     def start(self) -> None:
@@ -56,7 +56,7 @@ class LaunchCompiler:
         self._zygote.start()
 
     def job(self, source: str, texts: Texts) -> CompileJob:
-        """Compile launches of a candidate, from now on and in the background.
+        """Begin to compile launches of a candidate in the background.
 
         Args:
             source: the candidate's file.
@@ -67,31 +67,31 @@ class LaunchCompiler:
         return job
 
     def key(self, unit: Unit, texts: Texts) -> str:
-        """Name of a launch across evaluations (raises LookupError where a function is not in the source)."""
+        """Return a launch's name, equal in all evaluations (raises LookupError if a function is not in the source)."""
         return unit.key(texts, *self._versions)
 
     def known(self, key: str) -> Outcome | None:
-        """What a launch has come to before."""
+        """Return the outcome of a launch in an earlier evaluation; None if it is not known."""
         return self._known.get(key)
 
     def judged(self, key: str, outcome: Outcome, is_certain: bool) -> Outcome:
-        """The outcome, or the refusal of a kernel that no GPU could launch; remembered if it is certain."""
+        """Return the outcome, or a refusal if no GPU can launch the kernel; remember it if it is certain."""
         if not isinstance(outcome.result, Refusal) and (reason := misfit(outcome.result, self.target)) is not None:
             outcome = Outcome(Refusal("OutOfResources", reason, 0), outcome.seconds)
         return self._known.put(key, outcome) if is_certain else outcome
 
     def fork(self, scratch: Scratch, memory: SharedMemory) -> RunnerProcess:
-        """A compiling process (raises InfraError)."""
+        """Fork a compiling process (raises InfraError)."""
         return self._zygote.fork(scratch.path, memory, self._options)
 
     def close(self) -> None:
-        """End the zygote, and wait for what it worked at."""
+        """End the zygote and wait for the current job."""
         self._zygote.close()
         self._threads.shutdown()
 
 
 def make_compiler(options: GymOptions, device: DeviceBackend, zygote: CompileZygote) -> LaunchCompiler | None:
-    """A compiler for the target of the options; none where the device compiles kernels itself."""
+    """Make a compiler for the target of the options; None if there is no target, or the device compiles itself."""
     target = TARGETS.get(options.compile_for)
     if target is None or device.compiles_itself:
         return None
@@ -99,10 +99,10 @@ def make_compiler(options: GymOptions, device: DeviceBackend, zygote: CompileZyg
 
 
 class CompileJob:
-    """The launches of one evaluation, compiled in order, up to the first that is refused.
+    """The launches of one evaluation, compiled in order until one is refused.
 
     Args:
-        compiler: whose they are.
+        compiler: compiles them.
         source: the candidate's file.
         texts: of its functions, by name and line.
     """
@@ -115,28 +115,28 @@ class CompileJob:
         self.future: Future[Compiled]
 
     def add(self, unit: Unit) -> None:
-        """Another launch (raises LookupError where a function is not in the source)."""
+        """Add a launch (raises LookupError if a function is not in the source)."""
         self._compiler.key(unit, self._texts)
         self._units.put(unit)
 
     def result(self) -> Compiled:
-        """Wait for all launches with their outcomes; after a refused one the others are left out.
+        """Wait for the outcomes of all launches; those after a refused one are left out.
 
         Raises:
-            InfraError: the compiler failed, and not because of the candidate.
+            InfraError: the compiler failed, and the candidate is not the reason.
         """
         self._units.put(None)
         return self.future.result()
 
     def stop(self) -> None:
-        """Let it be: nobody wants the result any more (repeated calls are free)."""
+        """Stop the job without a result (idempotent)."""
         self._stopping.stop()
         self._units.put(None)
         with suppress(InfraError):
             self.future.result()
 
     def run(self) -> Compiled:
-        """Compile what comes, until nothing more does."""
+        """Compile launches as they are added, until the job ends."""
         found: Compiled = []
         with ExitStack() as resources:
             while (unit := self._units.get()) is not None and not self._stopping.is_stopped:

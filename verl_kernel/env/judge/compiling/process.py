@@ -24,34 +24,34 @@ from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, Ru
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.errors import InfraError
 
-# A process that works for an evaluation in another thread, and can be ended from the evaluation's own.
+# A process works for an evaluation in another thread; the evaluation's thread can end it.
 
 
 class Stopping:
-    """The process that works now, if there is one."""
+    """The current process of another thread, which can be stopped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: RunnerProcess | None = None
         self.is_stopped = False
-        """Whether nobody wants results any more."""
+        """Whether results are no longer needed."""
 
     def begin(self, process: RunnerProcess) -> None:
-        """It works from now on; once stopped, it is killed at once."""
+        """Note the process that works from now on; kill it if `stop` was called."""
         with self._lock:
             self._process = process
             if self.is_stopped:
                 _kill(process)
 
     def end(self) -> None:
-        """Collect it."""
+        """Collect the process."""
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
             process.end()
 
     def stop(self) -> None:
-        """Kill it, and what comes after it; its own thread collects it."""
+        """Kill the process and all later ones; their thread collects them."""
         with self._lock:
             self.is_stopped = True
             if self._process is not None:
@@ -67,7 +67,7 @@ _START_S = 60.0
 _INNOCENT_SHARE = 0.5
 """Share of its memory grant: a process that used less is not why the machine ran out of memory."""
 _REMARK = re.compile(rf'{re.escape(CANDIDATE_FILE)}"?:(\d+):\d+\)?: error: (.+)')
-"""How a pass of the compiler complains; its exception says only that a pass failed."""
+"""The error that a pass of the compiler prints; the exception says only that a pass failed."""
 _PASS_FAILED = "PassManager::run failed"
 Read = TypeVar("Read")
 
@@ -76,9 +76,9 @@ class CompilingProcess:
     """One evaluation's compiling process.
 
     Args:
-        process: just forked.
-        granted_s: seconds of its own time, for all that it is asked.
-        may_be_killed: whether to be killed from outside is taken for a crash of the compiler.
+        process: newly forked.
+        granted_s: seconds of own time for all requests together.
+        may_be_killed: whether a kill from outside counts as a crash of the compiler.
 
     Raises:
         InfraError: it does not start.
@@ -95,11 +95,11 @@ class CompilingProcess:
 
     @property
     def used_s(self) -> float:
-        """Seconds of its own time that its answers took."""
+        """Seconds of own time that the requests took."""
         return self._granted_s - self._left_s
 
     def outcome(self, unit: Unit) -> tuple[Outcome, bool]:
-        """What becomes of a launch, and whether it would be the same another time (raises as `asked`)."""
+        """Return a launch's outcome, and whether another process would give the same (raises what `asked` raises)."""
         begun, printed = time.perf_counter(), len(self._process.output)
         request = Compile(compile=unit.to_json())
         found, is_certain = self.asked(request, lambda reply: Outcome.from_json(reply["compiled"]), unit)
@@ -112,16 +112,16 @@ class CompilingProcess:
     def asked(
         self, request: Compile | Translate | Native, read: Callable[[Any], Read], unit: Unit
     ) -> tuple[Read | Refusal, bool]:
-        """What becomes of a request about a launch, and whether it would be the same another time.
+        """Send a request about a launch; return the answer, and whether another process would give the same.
 
         Args:
-            request: what is asked.
-            read: reads the answer to it, which may be a refusal.
+            request: the request.
+            read: reads the answer, which may be a refusal.
             unit: the launch.
 
         Raises:
-            InfraError: the process was ended from outside, or the machine is out of memory, and this process is not
-                why.
+            InfraError: the process was killed from outside, or the machine is out of memory and this process is not
+                the reason.
         """
         printed = len(self._process.output)
         try:
@@ -145,14 +145,14 @@ class CompilingProcess:
             self._left_s -= self._process.used_s
 
     def _explained(self, found: Refusal, unit: Unit, printed: int) -> Refusal:
-        """With the complaint of a pass, and without this run's paths."""
+        """Return the refusal with the error of a pass, and without this run's paths."""
         if found.message == _PASS_FAILED:
             found = self._remark(unit, printed) or found
         message = found.message.replace(f"{self._process.scratch}/", "")
         return Refusal(found.kind, message, found.function, found.offset)
 
     def _remark(self, unit: Unit, printed: int) -> Refusal | None:
-        """What a pass printed since, with its line."""
+        """Return the error that a pass has printed since, with its line; None if there is none."""
         if (match := _REMARK.search(self._since(printed))) is None:
             return None
         line = int(match[1])
@@ -163,10 +163,10 @@ class CompilingProcess:
         return Refusal("CompilationError", match[2], number, line - unit.functions[number].line)
 
     def _died(self, code: int, unit: Unit, printed: int) -> Refusal:
-        """The compiler gave up on this kernel, unless the machine had no memory left (raises InfraError)."""
+        """Return why a dead process has no answer (raises InfraError if the kernel is not the reason)."""
         process = self._process
         is_innocent = process.grown_mb < _INNOCENT_SHARE * process.options.memory_mb
-        if code == -signal.SIGKILL and not process.was_killed and is_innocent:  # it cannot have done so itself
+        if code == -signal.SIGKILL and not process.was_killed and is_innocent:  # the process cannot have killed itself
             if oom_kills() > self._oom_kills:
                 raise InfraError("the machine is out of memory and killed a compiling process; run fewer judges")
             if not self._may_be_killed:

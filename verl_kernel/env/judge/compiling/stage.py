@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stage `compile` of an evaluation: begun while trials run, its verdict taken after the last of them."""
+"""The stage `compile` of an evaluation: it begins while trials run, and gives its verdict after the last trial."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from verl_kernel.env.trace import TraceEvent
 
 _ANSWER_S = 20.0
 SENTENCE, LINE, _NAME = 210, 80, 40
-"""Most characters of the compiler's sentence, of the source line and of a name, so that feedback has room for both."""
+"""Most characters of the compiler's sentence, of the source line and of a name; feedback has room for all."""
 
 
 class Unfit(Exception):
-    """A configuration that an autotuner chose does not fit the target; on a GPU it would choose another one."""
+    """An autotuner chose a configuration that does not fit the target; on a GPU it would choose another."""
 
     def __init__(self, variant: str) -> None:
         super().__init__(variant)
@@ -30,13 +30,13 @@ class Unfit(Exception):
 
 
 class CompileStage:
-    """What one candidate's launches become.
+    """Compilation of one candidate's launches.
 
     Args:
         compiler: the judge's.
         source: the candidate's text.
-        findings: where what is learnt is noted.
-        may_choose_again: whether an autotuner can be asked for another configuration.
+        findings: where compiled kernels are noted.
+        may_choose_again: whether an autotuner may choose another configuration.
     """
 
     def __init__(self, compiler: LaunchCompiler, source: str, findings: Findings, may_choose_again: bool) -> None:
@@ -47,7 +47,7 @@ class CompileStage:
         self._units: dict[str, Unit] = {}
 
     def look(self, session: CandidateSession) -> None:
-        """Begin to compile what the last forward launched for the first time (raises Verdict)."""
+        """Begin to compile the launches that are new in the latest forward (raises Verdict)."""
         variants = {event.variant: None for event in self._own(session, session.traces[-1])}
         if not variants.keys() <= self._units.keys():
             reply = session.client.ask({"describe": True}, _ANSWER_S)
@@ -57,9 +57,9 @@ class CompileStage:
         """Wait for the compiler.
 
         Raises:
-            Verdict: it refuses a launch, or no GPU could launch what it made of it.
-            Unfit: likewise, and an autotuner has other configurations.
-            InfraError: it failed, and not because of the candidate.
+            Verdict: the compiler refuses a launch, or no GPU can launch the compiled kernel.
+            Unfit: the same, but an autotuner has other configurations.
+            InfraError: the compiler failed, and the candidate is not the reason.
         """
         compiled = self._job.result()
         self._findings.compiled_for = self._compiler.target.name
@@ -74,21 +74,21 @@ class CompileStage:
         self._findings.compiled_kernels, session.blocks_per_sm = kernels, _occupancy(kernels)
 
     def stop(self) -> None:
-        """Let the compiler be."""
+        """Stop compiling."""
         self._job.stop()
 
     def _refuse_configuration(self, unit: Unit, refusal: Refusal) -> None:
-        """Raise Unfit for what makes an autotuner pass a configuration over."""
+        """Raise Unfit if an autotuner would skip the configuration for this refusal."""
         if self._may_choose_again and refusal.kind in PASSED_OVER and unit.digest() in self._tuned:
             raise Unfit(unit.digest())
 
     def _own(self, session: CandidateSession, trace: Sequence[TraceEvent]) -> list[TraceEvent]:
-        """The launches of a forward for which a kernel of the candidate's had to be compiled."""
+        """Return the launches of a forward that needed a compiled kernel of the candidate."""
         launches = (event for event in trace if event.kind == "launch" and not event.failed)
         return [event for event in launches if event.source == session.source]
 
     def _add(self, description: Description, variants: list[str]) -> None:
-        """Take up launches that are new; raises where one of the trace is not described."""
+        """Add launches that are new (raises LookupError if a launch of the trace is not described)."""
         units = {unit.digest(): unit for unit in map(description.unit, description.launches)}
         self._tuned |= set(description.tuned)
         for variant in variants:
@@ -114,7 +114,7 @@ class CompileStage:
 
 
 def _occupancy(kernels: Iterable[CompiledKernel]) -> dict[str, int]:
-    """By kernel the fewest blocks that it was compiled to; they only ever add to a time (`machine.price`)."""
+    """Return the fewest blocks per SM by kernel; fewer blocks never shorten a time (`machine.price`)."""
     known: dict[str, int] = {}
     for kernel in kernels:
         if kernel.blocks_per_sm:
@@ -123,5 +123,5 @@ def _occupancy(kernels: Iterable[CompiledKernel]) -> dict[str, int]:
 
 
 def cut(text: str, most: int) -> str:
-    """The beginning of a text that is longer than so many characters."""
+    """Return a text of at most this many characters, cut at its end if it is longer."""
     return text if len(text) <= most else f"{text[: most - 4]} ..."

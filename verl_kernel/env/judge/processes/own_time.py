@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time that a process uses: on a processor or asleep, not in the queue for a processor.
 
-A wall-clock deadline makes a verdict depend on what else the machine does. Linux counts how long each thread has stood
-in a run queue (the second number of /proc/<pid>/schedstat); what that leaves of the wall clock is the process's own
-doing. Where the kernel does not count it, all of the wall clock is.
+With a wall-clock deadline a verdict would depend on what else the machine does. Linux counts how long each thread has
+waited in a run queue (the second number of /proc/<pid>/schedstat). Own time is wall-clock time without these waits. If
+Linux does not count them, own time is wall-clock time.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ _PROCESS_CLOCK = 2
 """Low bits of the clock of a process (CPUCLOCK_SCHED in linux/posix-timers.h)."""
 WALL_FACTOR, _WALL_EXTRA_S = 10.0, 30.0
 _PAUSE_S = 2.0
-"""Between two looks that should follow each other at once: more is the machine's doing, such as a virtual one's that
-stands still, which no run queue counts."""
+"""Longest time between two looks that follow each other directly. A longer one is a pause of the machine, such as a
+virtual machine that stands still, which no run queue counts."""
 
 
 def backstop_s(budget_s: float) -> float:
-    """Wall-clock limit, in seconds, of what has `budget_s` of own time, for the case of a very busy machine."""
+    """Return the wall-clock limit for `budget_s` of own time, both in seconds; a very busy machine may reach it."""
     return WALL_FACTOR * budget_s + _WALL_EXTRA_S
 
 
 def processor_ns(pid: int) -> int:
-    """Processor time of all threads of a process so far, as the kernel counts it; 0 once it has ended."""
+    """Return the processor time of all threads of a process, as Linux counts it; 0 once it has ended."""
     with suppress(OSError):
         return time.clock_gettime_ns(~pid << 3 | _PROCESS_CLOCK)
     return 0
 
 
 class Waits(Protocol):
-    """What somebody has waited for a processor, or for what others do."""
+    """Waits that are not own time: for a processor, or for another process."""
 
     def waited_ns(self) -> int:
         """Nanoseconds so far."""
         ...
 
     def close(self) -> None:
-        """Give back what that takes."""
+        """Release resources."""
         ...
 
 
 class RunQueue:
-    """How long a thread has waited for a processor, to be read again and again."""
+    """How long a thread has waited for a processor; can be read repeatedly."""
 
     def __init__(self, thread: str) -> None:
         self._fd, self._last = -1, 0
@@ -55,7 +55,7 @@ class RunQueue:
             self._fd = os.open(f"/proc/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     def waited_ns(self) -> int:
-        """Nanoseconds of all finished waits; one that still goes on is not included."""
+        """Nanoseconds of all finished waits, without a current one."""
         if self._fd >= 0:
             with suppress(OSError, IndexError, ValueError):  # it has ended
                 self._last = int(os.pread(self._fd, 128, 0).split()[1])
@@ -82,7 +82,7 @@ class OwnTime:
         self.start()
 
     def serve(self, *waits: Waits) -> None:
-        """Others that this process waits for: what they say that they waited is nobody's own doing either."""
+        """Exclude further waits, of other processes for which this process waits; begin again at zero."""
         self._queues += waits
         self.start()
 
@@ -93,14 +93,14 @@ class OwnTime:
         self._looked, self._paused = self._wall, 0
 
     def used_s(self) -> float:
-        """Processor time of all threads, or wall time less the waits for a processor, whichever is more, in seconds."""
+        """Return seconds: the larger of the processor time of all threads and wall-clock time without waits."""
         elapsed = time.monotonic_ns() - self._wall - self._paused
         return max(self._ran(), elapsed - (self._waits() - self._waited)) / 1e9
 
     def is_over(self, budget_s: float) -> bool:
-        """Whether it has used more than `budget_s`; to be asked every now and then.
+        """Whether the process has used more than `budget_s`; call it repeatedly.
 
-        Never while it waits for a processor: how long it has waited is known only once it has run again.
+        False while the process waits for a processor, as the length of a wait is known only after it.
         """
         ran = self._ran()
         self._notice_pause()

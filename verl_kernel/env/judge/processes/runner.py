@@ -23,10 +23,10 @@ from verl_kernel.env.sandbox.scratch import used_bytes
 from verl_kernel.env.tamper.seals import SealReader
 from verl_kernel.errors import InfraError
 
-# How many processes the kernel has killed for want of memory: the evidence that a kill came from outside.
+# Linux counts the processes that it has killed for lack of memory. A larger count shows that a kill came from outside.
 #
-# The counter of this process's control group counts no other group's processes, whichever limit was hit; where there
-# is none, the machine's counter is used.
+# The counter of this process's control group does not count processes of other groups. If the group has none, the
+# machine's counter is used.
 
 
 _COUNT = re.compile(rb"^oom_kill (\d+)$", re.MULTILINE)
@@ -34,7 +34,7 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 def oom_kills() -> int:
-    """The counter of this process's control group, or of the machine; only its growth means anything."""
+    """Return the counter of this process's control group, or of the machine; only its growth has a meaning."""
     place = _counter()
     return 0 if place is None else _read(place) or 0
 
@@ -64,7 +64,7 @@ def _read(place: Path) -> int | None:
 
 _WATCH_S = 0.1
 _KEPT_OUTPUT = 64 << 10
-"""Bytes of what a runner prints that are kept."""
+"""Most bytes that are kept of a runner's printed output."""
 _MEMORY = re.compile(rb"^RssAnon:\s+(\d+) kB$.*^RssShmem:\s+(\d+) kB$", re.MULTILINE | re.DOTALL)
 
 
@@ -77,7 +77,7 @@ class RunnerDied(Exception):
 
 
 class GrantExceeded(Exception):
-    """The runner used more than it was granted of what `kind` names and has been killed."""
+    """The runner used more memory or disk than its grant and was killed; `kind` says which."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -86,13 +86,13 @@ class GrantExceeded(Exception):
 
 @dataclass(kw_only=True)
 class RunnerProcess:
-    """One runner: ask it, then end it. Nothing here trusts what it says."""
+    """One runner: ask it, then end it. Nothing here trusts its answers."""
 
     reap: Callable[[int], tuple[int, int]]
-    """Collects the dead process with this id: exit status (or minus its signal), and its largest memory in MB beyond
-    what it began with; raises InfraError."""
+    """Collects the dead process with this id (raises InfraError). Returns its exit status, or minus its signal, and its
+    largest memory in MB beyond what it began with."""
     exit_s: float
-    """Seconds of its own time that it may take for its end."""
+    """Seconds of own time that its exit may take."""
     pid: int
     pidfd: int
     channel: Channel
@@ -102,17 +102,17 @@ class RunnerProcess:
     scratch: str
     memory_bytes: int
     arena_fd: int = -1
-    """Of memory in which tensors are handed to an executing process: what is in use of it is not the candidate's."""
+    """Descriptor of memory that passes tensors to an executing process; it does not count as the candidate's memory."""
     output: bytearray = field(default_factory=bytearray)
-    """What it printed, up to `_KEPT_OUTPUT`; the rest is dropped."""
+    """What it printed, up to `_KEPT_OUTPUT` bytes."""
     was_killed: bool = False
     """Whether `end` had to kill it."""
     grown_mb: int = 0
-    """Its largest memory, beyond what it shared with the zygote at first; known once it has been collected."""
+    """Its largest memory in MB, without what it shared with the zygote at first; known once it is collected."""
     _code: int = 0
     _printed: int = 0
     _inherited_kb: int = 0
-    """Memory shared with the zygote, as first seen; more is the candidate's."""
+    """Memory shared with the zygote, at the first look; what is added later is the candidate's."""
     _next_look: float = 0.0
 
     def __post_init__(self) -> None:
@@ -120,11 +120,11 @@ class RunnerProcess:
         self._making: Waits | None = None
 
     def serve(self, executing: Waits, making: Waits) -> None:
-        """Let another process run this one's kernels.
+        """Exclude waits for a process that runs this one's kernels.
 
         Args:
-            executing: that process's waits for a processor, which do not count as this one's sleep.
-            making: how long code of its kernels was made, which counts by neither clock.
+            executing: that process's waits for a processor; they do not count as sleep of the runner.
+            making: how long code of its kernels was made; neither own time nor the wall clock counts it.
         """
         self._own_time.serve(executing, making)
         self._making = making
@@ -133,10 +133,10 @@ class RunnerProcess:
         """Send a request and wait for the answer, for `budget_s` seconds of the runner's own time.
 
         Raises:
-            RunnerDied: it ended first, or its channel did.
-            TimeoutError: the budget is used up, or ten times as much on the wall clock; it says which.
-            GrantExceeded: it used more memory or disk than its grant and was killed.
-            ProtocolError: it answered with something that is no message.
+            RunnerDied: the runner or its channel ended before the answer.
+            TimeoutError: the budget or its wall-clock limit is used up; the message says which.
+            GrantExceeded: the runner used more memory or disk than its grant and was killed.
+            ProtocolError: the answer is not a message.
         """
         self._own_time.start()
         deadline = self._clock() + backstop_s(budget_s)
@@ -154,7 +154,7 @@ class RunnerProcess:
         return answer
 
     def tell(self, message: Begin) -> None:
-        """Send what has no answer (raises RunnerDied)."""
+        """Send a message that has no answer (raises RunnerDied)."""
         try:
             self.channel.send(message)
         except ChannelClosed:
@@ -166,13 +166,13 @@ class RunnerProcess:
         return self._own_time.used_s()
 
     def finish(self) -> int:
-        """Let it exit by itself and collect it: 0, another status, or minus a signal."""
+        """Let the runner exit by itself and collect it; return its exit status, or minus its signal."""
         with suppress(ChannelClosed):
             self.channel.send(Exit(exit=True))
         return self.end(self.exit_s)
 
     def end(self, grace_s: float = 0.0) -> int:
-        """Wait `grace_s` of its own time for its end, kill its process group, collect it (idempotent)."""
+        """Wait `grace_s` of own time for its exit, kill its process group and collect it (idempotent)."""
         if self.pidfd < 0:
             return self._code
         self._own_time.start()
@@ -187,7 +187,7 @@ class RunnerProcess:
         return self._code
 
     def kill(self) -> None:
-        """Kill its process group, unless it has been collected, and do not wait."""
+        """Kill its process group without waiting, unless it has been collected."""
         if not self.alive:
             return
         with suppress(ProcessLookupError):
@@ -196,7 +196,7 @@ class RunnerProcess:
             os.killpg(self.pid, signal.SIGKILL)
 
     def processor_ns(self) -> int:
-        """Processor time of all its threads so far, as the kernel counts it."""
+        """Return the processor time of all its threads, as Linux counts it."""
         return processor_ns(self.pid)
 
     @property
@@ -211,7 +211,7 @@ class RunnerProcess:
                 return answer
         elif self.pidfd in ready:
             raise ChannelClosed("the runner has ended")
-        if time.monotonic() >= self._next_look:  # also while an answer comes byte by byte
+        if time.monotonic() >= self._next_look:  # even while an answer comes byte by byte
             self._next_look = time.monotonic() + _WATCH_S
             self._look_at_memory()
             self._look_at_disk()
@@ -225,7 +225,7 @@ class RunnerProcess:
             raise TimeoutError("processor time, by ten times that and 30 s on the wall clock")
 
     def _clock(self) -> float:
-        """The wall clock, which stands still while code is made."""
+        """Return the wall clock in seconds; it stands still while code is made."""
         return time.monotonic() - (0 if self._making is None else self._making.waited_ns() / 1e9)
 
     def _look_at_memory(self) -> None:
@@ -243,7 +243,7 @@ class RunnerProcess:
         raise GrantExceeded(kind, f"the process {text}")
 
     def _grown_kb(self) -> int:
-        """Memory of its own: private pages, and shared ones beyond what the judge shares."""
+        """Return its own memory: private pages, and shared pages that the judge does not share with it."""
         found = None
         with suppress(OSError):  # it has ended
             found = _MEMORY.search(Path(f"/proc/{self.pid}/status").read_bytes())
@@ -277,7 +277,7 @@ class RunnerProcess:
         except InfraError:
             if not self.was_killed:
                 raise
-            self._code = -signal.SIGKILL  # the verdict is why it was killed, whatever status it ended with
+            self._code = -signal.SIGKILL  # the verdict is the reason of the kill, not its exit status
 
     def _close(self) -> None:
         self.channel.close()

@@ -32,15 +32,15 @@ from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.tamper.seals import SealReader
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
-# A judge's first zygote, forked from the judge's own process before that holds any secret.
+# A judge's first zygote is forked from the judge's process, before the judge holds any secret.
 #
-# Both need torch, and a copy of it costs 150 MB of private memory and a second of processor time; a fork shares them.
-# It happens before options, seed and tasks arrive, so the zygote knows what any zygote knows. One that dies later is
-# replaced by a process of its own (`verl_kernel.env.judge.processes.zygote`): by then the judge has secrets.
+# Both need torch. A second import costs 150 MB of private memory and a second of processor time; after a fork both
+# share it. The fork comes before options, seed and tasks arrive, so the zygote knows no secret. A zygote that dies
+# later is replaced by a newly started process (`ForkServer`), as the judge then has secrets.
 
 
 class ForkedZygote:
-    """A forked child with the part of `subprocess.Popen` that its owner uses."""
+    """A forked child, with the methods of `subprocess.Popen` that its owner uses."""
 
     def __init__(self, pid: int, sock: socket.socket, errors: IO[bytes]) -> None:
         self.pid, self.sock, self.errors = pid, sock, errors
@@ -51,7 +51,7 @@ class ForkedZygote:
         return self._collect(os.WNOHANG)
 
     def wait(self) -> int:
-        """Wait for its end."""
+        """Wait for its end; return its exit status."""
         code = self._collect(0)
         return 0 if code is None else code
 
@@ -63,13 +63,13 @@ class ForkedZygote:
 
 
 def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | None:
-    """Fork a zygote for the device `name`; None where that is a GPU, whose driver does not survive a fork.
+    """Fork a zygote for the device `name`; None for a GPU, whose driver does not survive a fork.
 
     Call it before anything imports triton.
 
     Args:
         name: of the device.
-        serve: what a zygote does with its end of a socket and the name of its device
+        serve: is called in the zygote with its end of a socket and the name of its device
             (`verl_kernel.env.runner.zygote.serve`).
     """
     if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
@@ -80,7 +80,7 @@ def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | 
         del os.environ[variable]
     gc.collect()
     gc.freeze()
-    libc.collapse()  # not in the zygote, which would copy what both share
+    libc.collapse()  # in the judge: the zygote would make copies of shared pages
     ours, theirs = channels.pair()
     errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
     pid = os.fork()
@@ -113,18 +113,18 @@ def _become_zygote(sock: socket.socket, errors: IO[bytes], serve: Callable[[int]
 
 _START_S, _ANSWER_S, _EXIT_S = 300.0, 120.0, 5.0
 _COMPILER_VARIABLES = {"TRITON_DEFAULT_FP_FUSION": "1"}
-"""Triton's own default, for which it prints a warning where it is not set."""
+"""Triton's default; without the variable Triton prints a warning."""
 
 
 class ForkServer:
-    """A process that forks jailed ones: started at the first fork, started again after a death.
+    """A process that forks jailed processes; it is started at the first fork, and again after its death.
 
     Args:
         program: its module.
-        argument: what it is told besides its end of a socket.
-        variables: gives those of its environment, besides the usual, when it is started.
-        exit_s: seconds of its own time that a forked process may take for its end.
-        forked: a process that serves already.
+        argument: of its command line, besides its end of a socket.
+        variables: returns further environment variables for its start.
+        exit_s: seconds of own time that the exit of a forked process may take.
+        forked: a running process, if there is one.
 
     Raises:
         InfraError: it does not start or does not answer.
@@ -147,15 +147,15 @@ class ForkServer:
         self._is_ready = self._is_prepared = False
         self._owed = 0
         self._lock = threading.RLock()
-        """Several threads may have processes forked."""
+        """Several threads may fork processes."""
 
     @property
     def pid(self) -> int | None:
-        """Process id, None while it is not running."""
+        """Process id; None while it is not running."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Wait until it is ready, having launched it if need be (a few seconds)."""
+        """Launch it if it is not running, and wait until it is ready (a few seconds)."""
         with self._lock:
             self.launch()
             if not self._is_ready:
@@ -166,7 +166,7 @@ class ForkServer:
                 self._is_ready = True
 
     def launch(self) -> None:
-        """Launch it unless it is running, and do not wait."""
+        """Launch it unless it is running, without waiting."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._relaunch()
@@ -184,7 +184,7 @@ class ForkServer:
         self._channel, self._is_ready, self._is_prepared, self._owed = Channel(ours), False, False, 0
 
     def prepare(self) -> None:
-        """Let it load what dry passes need, and do not wait."""
+        """Let it load what forwards without data need, without waiting."""
         if not self._is_prepared:
             self.start()
             self._send({"prepare": True})
@@ -194,15 +194,15 @@ class ForkServer:
         self, scratch: str, memory: SharedMemory, options: GymOptions, further: tuple[int, ...] = (),
         arena_bytes: int = 0,
     ) -> RunnerProcess:  # fmt: skip
-        """A new runner, jailed, that waits for its first request.
+        """Fork a jailed process, which then waits for its first request.
 
         Args:
             scratch: its directory.
-            memory: that it shares with the judge.
+            memory: shared with the judge.
             options: its limits.
-            further: descriptors: of a link between a runner and its executing process, and of their arena, or of a
-                socket on which the latter asks for code.
-            arena_bytes: of the arena.
+            further: descriptors. A runner gets its link to the executing process and their arena; an executing
+                process gets that link and a socket to ask for code.
+            arena_bytes: size of the arena; 0 without one.
         """
         self.start()
         ours, theirs = channels.pair()
@@ -244,7 +244,7 @@ class ForkServer:
             os.close(seals_write)
 
     def reap(self, pid: int) -> tuple[int, int]:
-        """Exit status of a dead runner, or minus its signal, and its largest memory in MB beyond what it began with."""
+        """Return a dead runner's exit status, or minus its signal, and its memory growth in MB."""
         with self._lock:
             self._send({"reap": pid})
             reaped = cast(Reaped, self._answer())
@@ -294,8 +294,8 @@ class Zygote(ForkServer):
     """The judge's zygote, which forks runners.
 
     Args:
-        device: where its runners run.
-        forked: a process that serves already.
+        device: of its runners.
+        forked: a running process, if there is one.
 
     Raises:
         InfraError: it does not start or does not answer.
@@ -307,7 +307,7 @@ class Zygote(ForkServer):
 
 
 class CompileZygote(ForkServer):
-    """The process that forks compiling processes, for a target or `off` (`verl_kernel.env.compilation.zygote`)."""
+    """The process that forks compiling processes (`verl_kernel.env.compilation.zygote`); its target may be `off`."""
 
     def __init__(self, target: str) -> None:
         super().__init__("verl_kernel.env.compilation.zygote", target, lambda: _COMPILER_VARIABLES, _EXIT_S)
@@ -321,5 +321,5 @@ class ExecuteZygote(ForkServer):
 
 
 def _cache_folder() -> Path:
-    """The user's, for native code of the executor's library."""
+    """Return the user's folder for native code of the executor's library."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "verl_kernel" / "executor"

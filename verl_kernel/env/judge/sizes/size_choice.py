@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tasks a judge judges at reduced sizes, and at which: chosen once per task, from a secret of the judge's."""
+"""Which tasks a judge judges at reduced sizes, and at which sizes; drawn once per task, from the judge's secret."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class SizeChoice:
 
     Args:
         options: `kernelgym.true_size`.
-        device: where tasks run; one that measures runs them as they are.
-        seed: of the judge; sizes are other ones in every judge without it.
-        guard: around everything that a reference does.
-        on_large: called for each task that is too large, before it is followed without data.
+        device: where tasks run; a device that measures runs every task at its own size.
+        seed: of the judge; without it every judge draws other sizes.
+        guard: is entered around every call of a reference.
+        on_large: is called for each task that is too large, before its forward runs without data.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class SizeChoice:
         self._known: LRUCache[tuple[Shrunk | TaskError | None]] = LRUCache(_TASKS)
 
     def of(self, task: Task) -> Shrunk | None:
-        """The reduced copies that a task is judged by; None for one that is judged as it is.
+        """Return the reduced copies that a task is judged by; None for a task that is judged at its own size.
 
         Raises:
-            TaskError: it is too large, and has no reduced copies.
+            TaskError: the task is too large and has no reduced copies.
         """
         if not self._is_on:
             return None
@@ -68,7 +68,7 @@ class SizeChoice:
                 return None if keeps_to(task, self._device, POSSIBLE) else exc
 
     def _is_run_whole(self, task: Task) -> bool:
-        """Beyond what a CPU does in a moment, without data: one product of matrices could take hours."""
+        """Whether a task runs at its own size; a large one first runs without data, as it could take hours."""
         if keeps_to(task, self._device, ALLOWED):
             return True
         try:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trials: which inputs they take, where the special ones lie, and a survey of a candidate over many of them."""
+"""Trials: the plan of their inputs and places, the correctness stage, and a survey of a candidate over many trials."""

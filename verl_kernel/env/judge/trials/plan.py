@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of an evaluation's trials, and which is ablated or inspected: drawn from the secret, so no program can know."""
+"""The plan of an evaluation's trials, drawn from the secret: a candidate cannot know which trial is a special one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from verl_kernel.errors import ConfigError
 
 # `kernelgym.trial_choice`: how many trials of each kind a task gets in training, chosen offline (`verl-kernel aces`).
 #
-# The file names kinds only. Inputs are drawn from the secret of each evaluation as ever, and so are the places of the
-# trials; every kind keeps at least one. A program that has read the file knows no input and no place.
+# The file names kinds only, and every kind keeps at least one trial. Inputs and places are still drawn from the secret
+# of each evaluation, so a program that has read the file knows neither.
 
 
 FORMAT = 1
@@ -33,14 +33,14 @@ class TrialChoice:
     """Numbers of trials by kind, for the tasks of a file."""
 
     counts: Mapping[str, Counts] = field(default_factory=dict)
-    """By fingerprint of the task."""
+    """By the task's fingerprint."""
 
     @classmethod
     def read(cls, path: str | None) -> TrialChoice:
-        """Read a file; None is the choice for no task.
+        """Read a file; None makes a choice without tasks.
 
         Raises:
-            ConfigError: it cannot be read, or leaves out a kind.
+            ConfigError: the file cannot be read, or leaves out a kind.
         """
         if path is None:
             return cls()
@@ -81,9 +81,9 @@ class TrialPlan:
     ablated: int
     """The ablation comes after this trial at the earliest."""
     inspected: int
-    """In it the runner looks for functions that were replaced."""
+    """In this trial the runner looks for functions that were replaced."""
     switched: int | None
-    """It is done in the other mode (`judge.evaluation`), never the first one; None where there is no other."""
+    """This trial runs in the other mode (`trials.correctness`). It is never the first; None if there is only one."""
 
     @property
     def total(self) -> int:
@@ -92,10 +92,10 @@ class TrialPlan:
 
     @classmethod
     def draw(cls, secret: bytes, total: int) -> TrialPlan:
-        """The plan of an evaluation: one drawn, varied and large trial and both ends, as far as `total` goes.
+        """Draw the plan of an evaluation: a drawn, a varied and a large trial and both ends, as many as `total` allows.
 
-        The ablation needs the varied trial, by which it shows what moves and what computes, and another trial behind
-        it, so that a program which guesses its place has to be right about it.
+        The ablation comes after the varied trial, which shows which stores move data and which compute. Another trial
+        follows the ablation, so that a program cannot take the last forward for the ablation.
         """
         kinds: list[Kind] = ["drawn"] * total
         if total == 1:
@@ -109,7 +109,7 @@ class TrialPlan:
 
     @classmethod
     def chosen(cls, secret: bytes, counts: Mapping[Kind, int]) -> TrialPlan:
-        """A plan with so many trials of each kind, at least one of each; their places are drawn as in `draw`."""
+        """Draw a plan with given numbers of trials, at least one of each kind; places are drawn as in `draw`."""
         rest = [kind for kind in KINDS for _ in range(counts[kind] - (kind in ("drawn", "varied")))]
         Random(seed_of(secret, b"kinds")).shuffle(rest)
         total = len(rest) + 2
@@ -120,7 +120,7 @@ class TrialPlan:
 
 
 def _add_ends(kinds: list[Kind], secret: bytes) -> None:
-    """Both ends where two later trials are left, one by chance where one is."""
+    """Place both ends if two later trials are free; if one is free, draw one of the ends."""
     random = Random(seed_of(secret, b"ends"))
     left = [number for number in range(1, len(kinds)) if kinds[number] == "drawn"]
     places = random.sample(left, min(len(ENDS), len(left)))
@@ -142,7 +142,7 @@ def _ablated(secret: bytes, varied: int, total: int) -> int:
 
 
 def worst(so_far: Trials, agreement: Agreement) -> Trials:
-    """The summary with one trial more."""
+    """Return the summary with one more trial."""
 
     def larger(one: float | None, other: float | None) -> float | None:
         return max((value for value in (one, other) if value is not None), default=None)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One candidate on many inputs, none left out because another one failed: a row of the table that ACES reads.
+"""The outcomes of one candidate on many inputs: a row of the table that ACES reads.
 
-A survey gives no verdict: it knows neither ablation nor clock. It loads a candidate and compares its outputs with the
-reference's as the trials of an evaluation do, on inputs that are the same for every candidate of a task.
+A survey goes on after a failed trial. It gives no verdict, and has neither ablation nor clock. It loads a candidate and
+compares its outputs with the reference's, as an evaluation does. All candidates of a task get the same inputs.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.runner_client import Verdict
+from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate, Steps
+from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.kinds import Kind
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 
@@ -21,38 +23,53 @@ Outcome = EvalStatus | None
 """How one trial ended; None if it was not run."""
 
 
-class Survey(Evaluation):
-    """A candidate's way through gate, load and trials of given kinds; used once."""
+def survey(
+    context: EvaluationContext, reference: Reference, request: EvalRequest, kinds: Sequence[Kind]
+) -> list[Outcome]:
+    """Return how each trial ended: `ok`, `incorrect`, or the status of another failure.
 
-    def outcomes(self, request: EvalRequest, kinds: Sequence[Kind]) -> list[Outcome]:
-        """How each trial ended: `ok`, `incorrect`, or what the candidate did instead.
+    If the gate or the load refuses the candidate, or if it games the evaluation, all remaining trials have that status.
+    If its time runs out, the remaining trials are None; the time grows with the number of trials.
+    """
+    trials = SurveyTrials(context.options, kinds)
+    result = Evaluation(context, reference, Steps(trials, times=None)).run(request)
+    outcomes = trials.outcomes
+    left = None if result.status in (EvalStatus.OK, EvalStatus.TIMEOUT) and outcomes else result.status
+    return outcomes + [left] * (len(kinds) - len(outcomes))
 
-        A candidate that the gate or the load refuses, or that games the evaluation, has that status in all trials left.
-        One that runs out of time is not run any further: it has as much as an evaluation of so many trials gives it.
-        """
-        self._kinds, self._outcomes = tuple(kinds), list[Outcome]()
-        result = self.run(request)
-        left = None if result.status in (EvalStatus.OK, EvalStatus.TIMEOUT) and self._outcomes else result.status
-        return self._outcomes + [left] * (len(kinds) - len(self._outcomes))
 
-    def _judge(self, session: CandidateSession) -> None:
-        session.secret = self._draw_secret()
-        session.seconds_left *= max(1.0, len(self._kinds) / self._options.correctness_trials)
-        self._begin_trials(checked_in=-1)
-        with self._stages.stage("correctness"):
-            for number, kind in enumerate(self._kinds):
-                self._outcomes.append(self._outcome(session, number, kind))
-                if self._outcomes[-1] is EvalStatus.TIMEOUT:
-                    return
+class SurveyTrials:
+    """Trials of given kinds; a failed one does not stop the next.
 
-    def _outcome(self, session: CandidateSession, number: int, kind: Kind) -> EvalStatus:
-        try:
-            right = self._watched(session, number, kind, partial(session.forward, number, kind=kind)).ok
-        except Verdict as verdict:
-            if verdict.status is EvalStatus.HACKING:
-                raise
-            if verdict.status is not EvalStatus.TIMEOUT:
-                session.client.runner.end()  # one that lives holds half a record, with which the next would not agree
-                self._loading.again(session)
-            return verdict.status
-        return EvalStatus.OK if right else EvalStatus.INCORRECT
+    Args:
+        options: how to judge.
+        kinds: of the trials, in order.
+    """
+
+    def __init__(self, options: GymOptions, kinds: Sequence[Kind]) -> None:
+        self._options, self._kinds = options, tuple(kinds)
+        self.outcomes: list[Outcome] = []
+        """Outcomes of the trials so far."""
+
+    def take(self, candidate: LoadedCandidate) -> None:
+        """Do the trials until the time runs out (raises Verdict if the candidate games the evaluation)."""
+        candidate.session.seconds_left *= max(1.0, len(self._kinds) / self._options.correctness_trials)
+        candidate.begin_trials(self._options.memory_checks)
+        for number, kind in enumerate(self._kinds):
+            self.outcomes.append(_outcome(candidate, number, kind))
+            if self.outcomes[-1] is EvalStatus.TIMEOUT:
+                return
+
+
+def _outcome(candidate: LoadedCandidate, number: int, kind: Kind) -> EvalStatus:
+    session = candidate.session
+    try:
+        right = candidate.watched(number, kind, partial(session.forward, number, kind=kind)).ok
+    except Verdict as verdict:
+        if verdict.status is EvalStatus.HACKING:
+            raise
+        if verdict.status is not EvalStatus.TIMEOUT:
+            session.client.runner.end()  # its unfinished record would not agree with the next trial
+            candidate.loading.again(session)
+        return verdict.status
+    return EvalStatus.OK if right else EvalStatus.INCORRECT

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The correctness stage: the trials of a plan, of which one runs in the other mode, and the ablation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+
+from verl_kernel.env.comparison.compare import Agreement
+from verl_kernel.env.ipc.messages import Mode
+from verl_kernel.env.judge.ablation import Ablation
+from verl_kernel.env.judge.candidate_session import CandidateSession
+from verl_kernel.env.judge.output_check import difference
+from verl_kernel.env.judge.runner_client import Verdict
+from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate
+from verl_kernel.env.judge.trials.plan import TrialPlan, worst
+from verl_kernel.env.reference.kinds import Kind
+from verl_kernel.env.result import EvalStatus, Trials
+from verl_kernel.env.tamper.trace_checks import is_moving, own_launches
+from verl_kernel.env.trace import TraceEvent
+
+# The trial in the other mode: with gradients recorded, and switched between train and eval where the task allows it.
+#
+# Trials and clocks run without gradients, in train mode. A program can read both, and could behave well only then. So
+# one trial, at a secret place, runs in the other mode; there too the program must be right and launch kernels. If it
+# runs something else in that mode, one more ablation checks that its output comes from its kernels there.
+
+
+_FAILED = (EvalStatus.RUNTIME_ERROR, EvalStatus.OOM)
+"""Statuses of an exception in a forward."""
+WHERE = ", where gradients are recorded and modules are in their other mode (train or eval)"
+"""Part of a sentence about the other mode."""
+
+
+def other_mode(session: CandidateSession, gradients: bool = True) -> Mode:
+    """Return the other mode; modules are switched if the reference's output is the same in train and eval mode."""
+    return {"gradients": gradients, "switched": session.reference.is_switchable}
+
+
+def forward_in_other_mode(
+    session: CandidateSession, number: int, kind: Kind, inspect: bool
+) -> tuple[Agreement, Mode | None]:
+    """Do one trial in the other mode; return the agreement and the mode that was used in the end.
+
+    Autograd refuses some operations that are right without it (results written into given tensors, changes of
+    parameters). So a program that fails with gradients runs again without them.
+    """
+    mode: Mode | None = other_mode(session)
+    try:
+        return session.forward(number, kind=kind, inspect=inspect, mode=mode), mode
+    except Verdict as verdict:
+        if verdict.status not in _FAILED or not session.client.runner.alive:
+            raise
+    mode = other_mode(session, gradients=False) if session.reference.is_switchable else None
+    return session.forward(number, kind=kind, inspect=inspect, mode=mode), mode
+
+
+def differs(session: CandidateSession) -> bool:
+    """Whether the latest forward in the other mode launched or computed something else than the latest usual one."""
+    if not (session.other_traces and session.traces):
+        return False
+    usual, other = (_done(traces[-1], session.source) for traces in (session.traces, session.other_traces))
+    return usual != other
+
+
+def _done(trace: Sequence[TraceEvent], file: str) -> list[str]:
+    """Names of the candidate's launches and of the ops that torch computed, in order."""
+    computed = [event.kind == "op" and not is_moving(event.name) for event in trace]
+    pairs = zip(trace, computed, strict=True)
+    return [event.name for event, is_computed in pairs if is_computed or own_launches([event], file)]
+
+
+_APART = 1000
+"""Distance of the trial numbers of the ablation in the other mode, which no other ablation reaches."""
+
+
+class CorrectnessTrials:
+    """The trials of an evaluation, which ends at the first wrong one.
+
+    Args:
+        context: what the judge gives to the evaluation.
+    """
+
+    def __init__(self, context: EvaluationContext) -> None:
+        self._options, self._counts = context.options, context.counts
+
+    def take(self, candidate: LoadedCandidate) -> None:
+        """Do all trials, and the ablation among them, at the secret places of the plan (raises Verdict)."""
+        plan, found, mode = self._plan(candidate), candidate.found, None
+        candidate.begin_trials(self._options.memory_checks, plan.inspected)
+        found.trials = Trials(passed=0, total=plan.total)
+        for number in range(plan.total):
+            mode = _trial(candidate, plan, number) or mode
+            if candidate.compiling is not None:
+                candidate.compiling.look(candidate.session)
+            if number >= plan.ablated and self._may_be_decoy(candidate):
+                with candidate.stages.stage("ablation"):
+                    _ablation(candidate, plan.total)
+        if found.decoy_kernel is False and mode is not None and differs(candidate.session):
+            with candidate.stages.stage("ablation"):
+                found.decoy_kernel = _ablated(candidate, plan.total + _APART, mode).finds_decoy()
+                found.ablated_where = WHERE
+
+    def _plan(self, candidate: LoadedCandidate) -> TrialPlan:
+        if self._counts is None:
+            return TrialPlan.draw(candidate.session.secret, self._options.correctness_trials)
+        candidate.found.env["trial_kinds"] = dict(self._counts)
+        return TrialPlan.chosen(candidate.session.secret, self._counts)
+
+    def _may_be_decoy(self, candidate: LoadedCandidate) -> bool:
+        undecided = self._options.ablation and candidate.found.decoy_kernel is None
+        return undecided and bool(own_launches(candidate.session.traces[-1], candidate.session.source))
+
+
+def _trial(candidate: LoadedCandidate, plan: TrialPlan, number: int) -> Mode | None:
+    """Do one trial; return its mode, None for the usual one (raises Verdict)."""
+    forward = partial(_forward, candidate.session, plan, number)
+    agreement, mode = candidate.watched(number, plan.kinds[number], forward)
+    candidate.found.trials = worst(cast(Trials, candidate.found.trials), agreement)
+    if not agreement.ok:
+        text = difference(agreement) + (WHERE if mode else "")
+        raise candidate.session.client.verdict(EvalStatus.INCORRECT, "WrongValues", text)
+    return mode
+
+
+def _forward(session: CandidateSession, plan: TrialPlan, number: int) -> tuple[Agreement, Mode | None]:
+    kind, inspect = plan.kinds[number], number == plan.inspected
+    if number == plan.switched:
+        return forward_in_other_mode(session, number, kind, inspect)
+    return session.forward(number, kind=kind, inspect=inspect), None
+
+
+def _ablation(candidate: LoadedCandidate, total: int) -> None:
+    ablation = _ablated(candidate, total)
+    candidate.found.decoy_kernel = ablation.finds_decoy()
+    if not candidate.found.decoy_kernel:
+        ablation.find_idle()
+
+
+def _ablated(candidate: LoadedCandidate, number: int, mode: Mode | None = None) -> Ablation:
+    session = candidate.session
+    return Ablation(session, number, lambda: candidate.loading.again(session), mode, candidate.native)
