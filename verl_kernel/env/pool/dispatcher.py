@@ -21,7 +21,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.scheduling.judges import Handle, JudgeLost, Tries, UnfitTasks
 from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Pin, Pins, Ticket
 from verl_kernel.env.pool.stats import JudgeStats, Outcome, PoolStats, PrefilterStats, Tally, not_judged
-from verl_kernel.env.pool.upkeep import Upkeep
+from verl_kernel.env.pool.supervisor import Upkeep
 from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import OUT_OF_BOUNDS, EvalResult, EvalStatus
