@@ -83,7 +83,7 @@ def _verdict(source: str, *statuses: EvalStatus) -> Callable[[Evaluator], None]:
     return case
 
 
-def _unfit(reference: str, reason: str) -> Callable[[Evaluator], None]:
+def _unusable(reference: str, reason: str) -> Callable[[Evaluator], None]:
     """A case: a reference that cannot serve is the caller's error, every time, and costs the evaluator nothing."""
 
     def case(evaluator: Evaluator) -> None:
@@ -286,10 +286,10 @@ CASES: dict[str, Callable[[Evaluator], None]] = {
     "result_survives_json": _json,
     "burst_is_served": _burst,
     "cancelled_requests_leave_the_queue": _cancellation,
-    "raising_reference_is_a_task_error": _unfit(programs.RAISING_REFERENCE, "no data"),
-    "empty_reference_is_a_task_error": _unfit(programs.EMPTY_REFERENCE, "get_inputs() returns nothing"),
-    "random_reference_is_a_task_error": _unfit(programs.RANDOM_REFERENCE, "two calls"),
-    "hanging_reference_is_a_task_error": _unfit(programs.HANGING_REFERENCE, "reference_timeout_s = 6 s"),
+    "raising_reference_is_a_task_error": _unusable(programs.RAISING_REFERENCE, "no data"),
+    "empty_reference_is_a_task_error": _unusable(programs.EMPTY_REFERENCE, "get_inputs() returns nothing"),
+    "random_reference_is_a_task_error": _unusable(programs.RANDOM_REFERENCE, "two calls"),
+    "hanging_reference_is_a_task_error": _unusable(programs.HANGING_REFERENCE, "reference_timeout_s = 6 s"),
     "evaluator_failure_is_no_verdict": _infra,
     "pool_is_idle_in_the_end": _idle,
 }

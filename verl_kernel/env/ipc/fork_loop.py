@@ -52,7 +52,7 @@ def serve(channel: Channel, become: Become, load: Callable[[], object] = lambda:
                 channel.send(_reap(request["reap"], inherited_kb, alive))
 
 
-def settle_descriptors(output: int, *kept: int) -> None:
+def replace_descriptors(output: int, *kept: int) -> None:
     """Read nothing, print to `output`, and close everything but these descriptors."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)

@@ -18,10 +18,10 @@ from dataclasses import replace
 from typing import Generic
 
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.scheduling.judges import Handle, JudgeLost, Tries, UnfitTasks
+from verl_kernel.env.pool.scheduling.judges import Handle, JudgeLost, Tries, UnusableTasks
 from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Pin, Pins, Ticket
 from verl_kernel.env.pool.stats import JudgeStats, Outcome, PoolStats, PrefilterStats, Tally, not_judged
-from verl_kernel.env.pool.supervisor import Upkeep
+from verl_kernel.env.pool.supervisor import JudgeSupervisor
 from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import OUT_OF_BOUNDS, EvalResult, EvalStatus
@@ -62,16 +62,16 @@ class Dispatcher(Generic[Handle]):
         self._scheduler: JudgeScheduler[Handle] = JudgeScheduler(
             self._judges, options.quarantine_after, options.quarantine_s, down=True, model_wait_s=options.model_wait_s
         )
-        self._upkeep = Upkeep(self._judges, self._scheduler)
-        self._doors = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
+        self._supervisor = JudgeSupervisor(self._judges, self._scheduler)
+        self._admission = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
         self._held_back = 0
-        self._cache, self._unfit, self._tally = VerdictCache(_MEMORY), UnfitTasks(), Tally()
+        self._cache, self._unusable, self._tally = VerdictCache(_MEMORY), UnusableTasks(), Tally()
         self._pins, self._is_apart = Pins(), options.judges_validation_apart
         self._observer, self._prefilter = observer or Observer(), prefilter
 
     async def start(self) -> None:
         """Start the judges, once, without waiting for them."""
-        self._upkeep.start()
+        self._supervisor.start()
         if self._prefilter is not None:
             await self._prefilter.start()
 
@@ -86,7 +86,7 @@ class Dispatcher(Generic[Handle]):
             TaskError: the reference cannot serve.
             EnvironmentNotReady: no judge can work here.
         """
-        self._upkeep.start()
+        self._supervisor.start()
         pin = self._pins.of(request.task, request.step)
         pending = self._known(request, pin)
         if pending is not None:
@@ -103,7 +103,7 @@ class Dispatcher(Generic[Handle]):
         """
         if self._prefilter is not None:
             await self._prefilter.ready()
-        await self._upkeep.ready()
+        await self._supervisor.ready()
 
     async def stats(self) -> PoolStats:
         """The pool at this moment."""
@@ -128,13 +128,13 @@ class Dispatcher(Generic[Handle]):
         """
         if self._prefilter is not None:
             await self._prefilter.drain(nodes, on)
-        return self._upkeep.drain(nodes, numbers, on)
+        return self._supervisor.drain(nodes, numbers, on)
 
     async def close(self) -> None:
         """Stop looking after judges, and refuse requests."""
         if self._prefilter is not None:
             await self._prefilter.close()
-        self._upkeep.close()
+        self._supervisor.close()
         self._scheduler.refuse(InfraError("the pool has been closed"))
 
     def snapshot(self) -> PoolStats:
@@ -167,17 +167,17 @@ class Dispatcher(Generic[Handle]):
     async def _admitted(self, urgent: bool) -> AsyncIterator[None]:
         self._held_back += 1
         try:
-            await self._doors[urgent].acquire()
+            await self._admission[urgent].acquire()
         finally:
             self._held_back -= 1
         try:
             yield
         finally:
-            self._doors[urgent].release()
+            self._admission[urgent].release()
 
     async def _attempt(self, request: EvalRequest, pending: SharedEvaluation) -> Outcome:
         """Ask one judge after another until one of them answers, if the prefilter lets the candidate pass."""
-        self._unfit.check(request.task)
+        self._unusable.check(request.task)
         tries: Tries[Handle] = Tries()
         if self._prefilter is not None and (refusal := await self._prefilter.refusal(request)) is not None:
             tries.begin()
@@ -195,7 +195,7 @@ class Dispatcher(Generic[Handle]):
                 pending.ticket = pending.ticket.again(judge)
                 continue
             except TaskError as exc:
-                raise self._unfit.remember(request.task, exc) from None
+                raise self._unusable.remember(request.task, exc) from None
             finally:
                 self._scheduler.release(judge)
             self._served(judge, tries.suspect)
@@ -218,18 +218,18 @@ class Dispatcher(Generic[Handle]):
         number, name, made = self._judges.index(judge), request.task.task_id, tries.made
         _LOG.warning("judge %d failed on task %s (attempt %d, %s): %s", number, name, made, then, tries.failure)
         self._tally.retries += tries.left
-        self._upkeep.repair(judge)
+        self._supervisor.repair(judge)
         if isinstance(tries.failure, JudgeLost):
-            self._upkeep.ask_neighbours(judge)
+            self._supervisor.ask_neighbours(judge)
 
     def _served(self, judge: Handle, suspect: Handle | None) -> None:
         """A failure is held against a judge only where another one served: else it may be the job's."""
-        self._scheduler.well(judge)
+        self._scheduler.note_success(judge)
         if suspect is not None and suspect is not judge:
-            self._punish(suspect)
+            self._count_failure(suspect)
 
-    def _punish(self, judge: Handle) -> None:
-        seconds = self._scheduler.blame(judge)
+    def _count_failure(self, judge: Handle) -> None:
+        seconds = self._scheduler.note_failure(judge)
         if seconds:
             self._tally.quarantines += 1
             number = self._judges.index(judge)

@@ -48,13 +48,13 @@ class LoopThread:
 
     def close(self) -> None:
         """Wait a little for what is left, cancel the rest and end the thread."""
-        self.submit(_settle()).result()
+        self.submit(_finish_tasks()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def _settle() -> None:
+async def _finish_tasks() -> None:
     own = {asyncio.current_task()}
     if under_way := asyncio.all_tasks() - own:  # it fails by itself, with a reason
         await asyncio.wait(under_way, timeout=_GRACE_S)

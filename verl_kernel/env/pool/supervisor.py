@@ -20,7 +20,7 @@ _RESTART_S = 16.0
 _WATCH_S = 5.0
 
 
-class Upkeep(Generic[Handle]):
+class JudgeSupervisor(Generic[Handle]):
     """Announces judges to the scheduler; all of it in one event loop.
 
     Args:
@@ -70,7 +70,7 @@ class Upkeep(Generic[Handle]):
         """Give all judges on these nodes, and these judges, nothing new; or take that back. Numbers of the judges."""
         self._drains.change(nodes, numbers, on)
         for judge in self._judges:
-            self._settle(judge)
+            self._apply_drain(judge)
         places = enumerate(judge.describe().node for judge in self._judges)
         return [number for number, node in places if number in numbers or node in nodes]
 
@@ -99,16 +99,16 @@ class Upkeep(Generic[Handle]):
                 self._scheduler.down(judge)
                 if pause >= _RESTART_S or not isinstance(exc, JudgeLost):
                     self._failing.add(number)
-            if self._nobody_left():  # requests must learn what is wrong rather than wait for ever
+            if self._none_left():  # requests must learn what is wrong rather than wait for ever
                 break
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_REVIVAL_S)
         self._refusals.pop(number, None)
         self._failing.discard(number)
-        self._settle(judge)
+        self._apply_drain(judge)
         self._scheduler.up(judge, judge.describe().model)
 
-    def _nobody_left(self) -> bool:
+    def _none_left(self) -> bool:
         """Whether no judge is up or may still come up by itself."""
         return len(self._failing | self._refusals.keys()) == len(self._judges)
 
@@ -121,7 +121,7 @@ class Upkeep(Generic[Handle]):
         if len(self._refusals) == len(self._judges):
             self._scheduler.refuse(reason)
 
-    def _settle(self, judge: Handle) -> None:
+    def _apply_drain(self, judge: Handle) -> None:
         """A judge is drained as long as it is on a drained node: one that Ray moves elsewhere serves again."""
         number = self._judges.index(judge)
         drained = self._drains.cover(number, judge.describe().node)

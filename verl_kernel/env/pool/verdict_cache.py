@@ -46,7 +46,7 @@ class SharedEvaluation:
         self._waiters = 0
         self._abandoned = False
         self._task = asyncio.ensure_future(judge(self))
-        self._task.add_done_callback(_look)
+        self._task.add_done_callback(_retrieve_exception)
 
     @property
     def useful(self) -> bool:
@@ -95,7 +95,7 @@ class VerdictCache:
         self._items = LRUCache(self._capacity)
 
 
-def _look(task: asyncio.Task[Outcome] | asyncio.Future[Outcome]) -> None:
+def _retrieve_exception(task: asyncio.Task[Outcome] | asyncio.Future[Outcome]) -> None:
     """Retrieve an error whose waiters were cancelled, or asyncio logs that it was never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -36,11 +36,17 @@ def main() -> None:
     serve(int(sys.argv[1]), sys.argv[2], libc.collapse)
 
 
-def serve(fd: int, name: str, settle: Callable[[], None] = lambda: None) -> None:
-    """Serve the judge behind the descriptor `fd` with runners for the device `name`; `settle` is called before."""
+def serve(fd: int, name: str, before_ready: Callable[[], None] = lambda: None) -> None:
+    """Serve the judge behind the descriptor `fd` with runners for the device `name`.
+
+    Args:
+        fd: the socket to the judge.
+        name: the device, as in `resolve_backend`.
+        before_ready: called once the device is loaded, before the judge is told that runners can be forked.
+    """
     channel = Channel(socket.socket(fileno=fd))
     backend, snapshot = _prepare(name)
-    settle()
+    before_ready()
     channel.send(Ready(ready={"torch": torch.__version__}))
     fork_loop.serve(channel, lambda request, fds: _become_runner(request, fds, backend, snapshot), dataless.load)
 
@@ -69,7 +75,7 @@ def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snaps
     if further:
         link, arena = further
         device.connect(Channel(socket.socket(fileno=link)), SharedMemory(arena, request["arena_bytes"]))
-    fork_loop.settle_descriptors(output, sock, SEALER.fd, *further[:1])
+    fork_loop.replace_descriptors(output, sock, SEALER.fd, *further[:1])
     limits = jail.Limits(request["scratch"], request["memory_mb"], device.isolation())
     landlock.settle(device.zygote_env(), limits.scratch)
     channel = Channel(socket.socket(fileno=sock))

@@ -41,7 +41,7 @@ class KernelGym:
             ConfigError: the pool was made from other options, or with another seed than a `seed` that is given.
         """
         gym = cls(options, name, seed)
-        gym._agree()
+        gym._check_options()
         return gym
 
     def __reduce__(self) -> tuple[Callable[..., KernelGym], tuple[Any, ...]]:
@@ -72,11 +72,11 @@ class KernelGym:
         for attempt in range(ATTEMPTS):
             try:
                 group = VALIDATION if validate else TRAINING
-                return await _answered(self._router.judge.options(concurrency_group=group).remote(request, attempt))
+                return await _await_answer(self._router.judge.options(concurrency_group=group).remote(request, attempt))
             except (RayActorError, ActorUnschedulableError) as exc:  # the second: its node is gone
                 failure = exc
                 _LOG.warning("the pool %s is gone (attempt %d of %d): %s", self._name, attempt + 1, ATTEMPTS, exc)
-                await self._come_back()
+                await self._reconnect()
         return not_judged(request, failure, ATTEMPTS)
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
@@ -150,14 +150,14 @@ class KernelGym:
         except ray.exceptions.RayTaskError as exc:
             raise cause_of(exc) from None
 
-    def _agree(self) -> None:
+    def _check_options(self) -> None:
         """Ask the pool whether it was made from these options; one that is gone is made from them by the first call."""
         from ray.exceptions import ActorUnschedulableError, RayActorError, RayTaskError
 
         from verl_kernel.env.pool.cluster.judge import cause_of
         from verl_kernel.env.pool.cluster.router import CONTROL
 
-        asked = self._router.agree.options(concurrency_group=CONTROL).remote(self._options, self._seed)
+        asked = self._router.check_options.options(concurrency_group=CONTROL).remote(self._options, self._seed)
         try:
             asked.future().result()  # ray.get warns in the actors in which verl makes its agent loops
         except RayTaskError as exc:
@@ -165,7 +165,7 @@ class KernelGym:
         except (RayActorError, ActorUnschedulableError):
             pass
 
-    async def _come_back(self) -> None:
+    async def _reconnect(self) -> None:
         """Wait until Ray has restarted the router, or make a new one."""
         from ray.exceptions import ActorDiedError, ActorUnschedulableError, RayActorError
 
@@ -190,7 +190,7 @@ class KernelGym:
         return find_or_make_router(self._options, self._seed, self._name)
 
 
-async def _answered(answer: Any) -> EvalResult:
+async def _await_answer(answer: Any) -> EvalResult:
     """The router's answer; who waits for it no more takes the request back."""
     import ray
 

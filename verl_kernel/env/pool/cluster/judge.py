@@ -87,23 +87,23 @@ class RemoteJudge:
         try:
             return await asyncio.wait_for(answer, limit_s)
         except (asyncio.TimeoutError, GetTimeoutError):
-            raise self._silent(limit_s) from None
+            raise self._no_answer(limit_s) from None
         except RayTaskError as exc:
             raise cause_of(exc) from None
         except RayActorError as exc:
             self._place = self._place._replace(pid=None)
             raise JudgeLost(f"a judge's actor is gone: {_first_line(exc)}") from None
 
-    def _silent(self, limit_s: float) -> InfraError:
+    def _no_answer(self, limit_s: float) -> InfraError:
         if self.pid is None:
             return InfraError(
-                f"a judge has no place after {limit_s:g} s: it asks for {self._wishes()}; ask for less or for fewer "
-                "judges"
+                f"a judge has no place after {limit_s:g} s: it asks for {self._requested_resources()}; "
+                "ask for less or for fewer judges"
             )
         ray.kill(self._actor, no_restart=False)
         return InfraError(f"a judge's actor did not answer within {limit_s:g} s and was started again")
 
-    def _wishes(self) -> str:
+    def _requested_resources(self) -> str:
         cpus, gpus = self._options.cpus_per_judge, self._options.gpus_per_judge
         named = "".join(f", {amount:g} {name} (kernelgym.judge_resources)" for name, amount in self._resources.items())
         return f"{cpus:g} CPUs (kernelgym.cpus_per_judge), {gpus:g} GPUs (kernelgym.gpus_per_judge){named}"

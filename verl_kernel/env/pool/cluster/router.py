@@ -140,7 +140,7 @@ class Router:
         """Let the judges start."""
         await self._loop.run(self._dispatcher.start())
 
-    async def agree(self, options: GymOptions, seed: int | None) -> None:
+    async def check_options(self, options: GymOptions, seed: int | None) -> None:
         """Refuse a caller whose options are not those that the pool was made from.
 
         Raises:

@@ -119,7 +119,7 @@ class Drains:
 # References that cannot serve, so that each is tried once and not once per candidate.
 
 
-class UnfitTasks:
+class UnusableTasks:
     """Their reasons, by task."""
 
     def __init__(self) -> None:

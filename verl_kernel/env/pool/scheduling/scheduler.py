@@ -34,9 +34,9 @@ class JudgeSlot(Generic[Judge]):
     busy: bool = False
     down: bool = False
     drained: bool = False
-    benched: asyncio.TimerHandle | None = None
-    strikes: int = 0
-    bans: int = 0
+    quarantine_timer: asyncio.TimerHandle | None = None
+    failures_in_a_row: int = 0
+    quarantines: int = 0
 
     @property
     def available(self) -> bool:
@@ -46,7 +46,7 @@ class JudgeSlot(Generic[Judge]):
     @property
     def in_rotation(self) -> bool:
         """Whether it is handed out."""
-        return self.available and self.benched is None
+        return self.available and self.quarantine_timer is None
 
     @property
     def state(self) -> str:
@@ -55,7 +55,7 @@ class JudgeSlot(Generic[Judge]):
             return "down"
         if self.drained:
             return "draining" if self.busy else "drained"
-        return "busy" if self.busy else "free" if self.benched is None else "quarantined"
+        return "busy" if self.busy else "free" if self.quarantine_timer is None else "quarantined"
 
 
 def rotation(slots: Sequence[JudgeSlot[Judge]]) -> list[JudgeSlot[Judge]]:
@@ -184,8 +184,8 @@ class JudgeScheduler(Generic[Judge]):
 
     Args:
         judges: all of them, free or down.
-        strikes: failures in a row after which a judge is quarantined.
-        back_off_s: length of the first quarantine; each further one is twice as long, up to 64 times.
+        quarantine_after: failures in a row after which a judge is quarantined.
+        quarantine_s: length of the first quarantine; each further one is twice as long, up to 64 times.
         down: whether the judges have yet to be announced by `up`.
         model_wait_s: how long requests wait for a model without judges before another model takes them.
     """
@@ -193,14 +193,14 @@ class JudgeScheduler(Generic[Judge]):
     def __init__(
         self,
         judges: Sequence[Judge],
-        strikes: int = 3,
-        back_off_s: float = 30.0,
+        quarantine_after: int = 3,
+        quarantine_s: float = 30.0,
         *,
         down: bool = False,
         model_wait_s: float = 60.0,
     ) -> None:
         self._slots = [JudgeSlot(judge, down=down) for judge in judges]
-        self._strikes, self._back_off_s = strikes, back_off_s
+        self._quarantine_after, self._quarantine_s = quarantine_after, quarantine_s
         self._absences = Absences(model_wait_s, self._match)
         self._queue: list[Ticket] = []
         self._refusal: Exception | None = None
@@ -271,22 +271,22 @@ class JudgeScheduler(Generic[Judge]):
         """The state of one judge."""
         return self._slot(judge).state
 
-    def well(self, judge: Judge) -> None:
+    def note_success(self, judge: Judge) -> None:
         """Note that a judge has served."""
         slot = self._slot(judge)
-        slot.strikes = slot.bans = 0
+        slot.failures_in_a_row = slot.quarantines = 0
 
-    def blame(self, judge: Judge) -> float:
+    def note_failure(self, judge: Judge) -> float:
         """Note that a judge failed where another served; seconds of the quarantine that follows, mostly 0."""
         slot = self._slot(judge)
-        slot.strikes += 1
+        slot.failures_in_a_row += 1
         others = sum(other.in_rotation for other in self._slots if other is not slot and other.model == slot.model)
-        if slot.strikes < self._strikes or slot.benched is not None or not others:
+        if slot.failures_in_a_row < self._quarantine_after or slot.quarantine_timer is not None or not others:
             return 0.0
-        seconds = self._back_off_s * min(2**slot.bans, _LONGEST_FACTOR)
-        slot.bans += 1
-        slot.strikes = self._strikes - 1  # so that the next failure quarantines it again
-        slot.benched = asyncio.get_running_loop().call_later(seconds, self._unbench, slot)
+        seconds = self._quarantine_s * min(2**slot.quarantines, _LONGEST_FACTOR)
+        slot.quarantines += 1
+        slot.failures_in_a_row = self._quarantine_after - 1  # so that the next failure quarantines it again
+        slot.quarantine_timer = asyncio.get_running_loop().call_later(seconds, self._end_quarantine, slot)
         return float(seconds)
 
     def refuse(self, reason: Exception) -> None:
@@ -296,8 +296,8 @@ class JudgeScheduler(Generic[Judge]):
             if not ticket.future.done():
                 ticket.future.set_exception(reason)
 
-    def _unbench(self, slot: JudgeSlot[Judge]) -> None:
-        slot.benched = None
+    def _end_quarantine(self, slot: JudgeSlot[Judge]) -> None:
+        slot.quarantine_timer = None
         self._match()
 
     def _slot(self, judge: Judge) -> JudgeSlot[Judge]:
