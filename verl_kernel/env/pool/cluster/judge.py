@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One judge on a Ray cluster: the actor, and the router's handle on it."""
+"""A judge on a Ray cluster: the actor, and the router's handle on the actor."""
 
 from __future__ import annotations
 
@@ -22,26 +22,30 @@ _START_S = 180.0
 
 
 class JudgeActor:
-    """A judge process and its owner on some node; Ray starts the actor again after its death."""
+    """The Ray actor that owns a judge process on its node; Ray restarts the actor if it dies."""
 
     def __init__(self, options: GymOptions, seed: int | None) -> None:
         self._judge = JudgeProcess(options, seed)
         self._node = ray.get_runtime_context().get_node_id()
 
     def start(self) -> Placement:
-        """Start the judge unless it is running; where it is.
+        """Start the judge unless it is running, and return its placement.
 
         Raises:
-            EnvironmentNotReady: this node cannot serve the options.
+            EnvironmentNotReady: this node lacks something that the options require.
         """
         self._judge.start()
         return Placement(self._node, self._judge.pid, self._judge.model)
 
     def judge(self, request: EvalRequest, place: Placement) -> tuple[EvalResult, int | None]:
-        """Judge one candidate where the caller believes this judge to be; the result and the judge's process id.
+        """Judge one candidate; return the result and the judge's process id.
+
+        Args:
+            request: the candidate and its task.
+            place: where the caller expects this judge to run.
 
         Raises:
-            JudgeLost: Ray has started this actor anew, on another node or GPU.
+            JudgeLost: Ray has restarted this actor on another node or GPU model than `place`.
         """
         self._judge.start()
         if (self._node, self._judge.model) != (place.node, place.model):
@@ -64,7 +68,7 @@ class RemoteJudge:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the judge; None where it has none."""
+        """Process id of the judge; None while no process runs."""
         return self._place.pid
 
     async def judge(self, request: EvalRequest) -> EvalResult:
@@ -75,11 +79,11 @@ class RemoteJudge:
         return result
 
     async def revive(self) -> None:
-        """Wait for the actor, and start its judge unless it is running."""
+        """Wait until the actor is placed, and start its judge unless it is running."""
         self._place = await self._ask(self._actor.start.remote(), _PLACEMENT_S + _START_S)
 
     def describe(self) -> Placement:
-        """Where it is; the model is that of its GPU, with its group where the pool has several."""
+        """Return node, process and GPU model; the model names the group too if the pool has several groups."""
         model = f"{self._place.model} ({self._label})" if self._label else self._place.model
         return self._place._replace(model=model, group=self._label)
 
@@ -110,7 +114,7 @@ class RemoteJudge:
 
 
 def cause_of(exc: RayTaskError) -> Exception:
-    """The exception that a remote method raised, without the trace of how it travelled."""
+    """Return the exception that a remote method raised, without Ray's traceback around it."""
     cause = exc.cause
     return cause if isinstance(cause, VerlKernelError) else InfraError(str(cause or exc)[:2000])
 
