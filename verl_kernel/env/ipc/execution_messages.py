@@ -125,9 +125,9 @@ class Launched(TypedDict):
 
 
 Shows = Literal["nothing", "variation", "all"]
-"""What the stores of a forward can prove about the candidate. In an ablation: nothing. On inputs at the ends of their
-range: only that some stores are not constant, since a maximum, or a state that decays at once, may equal a loaded
-value there."""
+"""What a forward can show about its stores (computed, moved or constant). An ablation shows nothing. Inputs at the ends
+of their range only show that a store is not constant: a computed maximum, for example, may equal a loaded value there.
+"""
 
 
 class Begin(TypedDict):
