@@ -33,7 +33,7 @@ class OptionGroup:
     NODE: ClassVar[str]
     """Full name of the node, as in `algorithm.trloo`."""
     LEFT_OPEN: ClassVar[tuple[str, ...]] = ()
-    """Keys that our recipes hold as null: what they are then is decided where the node is read."""
+    """Keys that our recipes set to null: the code that reads the node decides their values."""
     CONSTANTS: ClassVar[Mapping[str, float]] = {}
     """Keys of earlier releases that are now constants, with their values."""
 
