@@ -79,7 +79,6 @@ __all__ = [
     "TrueSize",
     "check",
     "check_evaluator",
-    "described",
     "granted_isolation",
     "is_parity",
     "refuse_simulating",
