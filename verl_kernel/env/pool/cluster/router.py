@@ -39,7 +39,7 @@ GAUGES = {
     "busy": "Judges at work.",
     "alive": "Judges whose process is up.",
     "quarantined": "Judges taken out of rotation for failing.",
-    "drained": "Judges that get nothing new, before maintenance.",
+    "drained": "Judges that get no new work, before maintenance.",
 }
 PREFILTER = {
     "passed": "Candidates that the prefilter let pass.",
