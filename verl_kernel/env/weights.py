@@ -18,7 +18,9 @@ from verl_kernel.env.eight_bits import widened
 Constants = dict[str, tuple[float, bool]]
 """By name: the value that all elements of a tensor start with, and whether it is a parameter (else a buffer)."""
 _DIGITS = "{:.3g}"
+"""A value that this format reproduces counts as written by hand."""
 _MODEST = (1e-2, 1e2)
+"""Range of absolute constants whose size is kept; beyond it the new values are of size one."""
 
 
 def state_of(model: Any) -> dict[str, torch.Tensor]:

@@ -29,6 +29,7 @@ from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
 _LOG = logging.getLogger(__name__)
 _MEMORY = 4096
+"""Verdicts in the cache."""
 
 
 class Observer:

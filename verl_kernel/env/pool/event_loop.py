@@ -16,6 +16,7 @@ from verl_kernel.errors import InfraError
 
 Answer = TypeVar("Answer")
 _GRACE_S = 5.0
+"""Time for running tasks to end before they are cancelled."""
 
 
 class LoopThread:

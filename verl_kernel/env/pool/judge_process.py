@@ -76,6 +76,7 @@ def sweep() -> None:
 
 
 _START_S, _SLACK_S = 180.0, 60.0
+"""Longest start of a judge process, and the margin of an evaluation's limit beyond the limits of its parts."""
 REFERENCE_HUNG = 77
 """Exit status of a judge process whose reference exceeded `reference_timeout_s`."""
 

@@ -52,6 +52,7 @@ from verl_kernel.env.weights import hand_over
 
 _MODULE = "kernel"
 _MESSAGE_CHARS, _FRAMES = 4000, 8
+"""Longest error message, and most stack frames of the candidate that a failure reports."""
 
 
 class Runner:

@@ -20,6 +20,7 @@ from verl_kernel.errors import InfraError
 
 _LOG = logging.getLogger(__name__)
 _RETURN_S, _PAUSE_S = 120.0, 0.5
+"""Longest wait for a restarted router, and the pause between two tries."""
 
 
 class KernelGym:

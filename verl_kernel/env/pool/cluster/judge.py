@@ -18,7 +18,9 @@ from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import InfraError, VerlKernelError
 
 _PLACEMENT_S = 120.0
+"""Longest wait until Ray places an actor on a node."""
 _START_S = 180.0
+"""Longest start of a judge process."""
 
 
 class JudgeActor:
@@ -58,7 +60,8 @@ class RemoteJudge:
 
     def __init__(self, options: GymOptions, seed: int | None, group: JudgeGroup, label: str = "") -> None:
         self._options, self._resources, self._label = options, dict(group.resources), label
-        self._deadline_s = evaluation_limit_s(options) + _START_S + 120.0  # after the judge's own
+        # Later than the actor's own limit for its judge process, whose error says more than a timeout here.
+        self._deadline_s = evaluation_limit_s(options) + _START_S + 120.0
         make = ray.remote(JudgeActor).options(
             num_cpus=options.cpus_per_judge, num_gpus=options.gpus_per_judge,
             resources=self._resources or None, max_restarts=-1, max_task_retries=0, scheduling_strategy="SPREAD",

@@ -123,6 +123,7 @@ TRAINING, VALIDATION, CONTROL = "training", "validation", "control"
 _MOST_WAITING = 256
 """Requests beyond the queue's size that the actor accepts; they wait inside it for a place in the queue."""
 _CONTROL_CALLS = 16
+"""Control calls that the actor serves at once."""
 
 
 class Router:
