@@ -129,7 +129,7 @@ class CompileJob:
         return self.future.result()
 
     def stop(self) -> None:
-        """Let it be: nobody wants the result any more (repeated calls are free)."""
+        """Cancel the compilation (idempotent)."""
         self._stopping.stop()
         self._units.put(None)
         with suppress(InfraError):

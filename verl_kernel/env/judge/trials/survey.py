@@ -52,7 +52,8 @@ class Survey(Evaluation):
             if verdict.status is EvalStatus.HACKING:
                 raise
             if verdict.status is not EvalStatus.TIMEOUT:
-                session.client.runner.end()  # one that lives holds half a record, with which the next would not agree
+                # A surviving runner has a partial trace, which would not match the seals of the next forward.
+                session.client.runner.end()
                 self._loading.again(session)
             return verdict.status
         return EvalStatus.OK if right else EvalStatus.INCORRECT
