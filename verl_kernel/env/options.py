@@ -49,7 +49,7 @@ class GymOptions(OptionGroup):
     model_wait_s: Annotated[float, Interval(ge=0)] = 60.0
     """Seconds that a prompt waits while all judges of its GPU model are down; then another model takes it over."""
     require_idle_gpu: bool = False
-    """Refuse to measure times while another process than a judge's uses the GPU, or if that cannot be found out."""
+    """Refuse to measure times while a process other than a judge's uses the GPU, or if that cannot be found out."""
     lock_dir: Annotated[
         str, Predicate(os.path.isabs), "the full path of a folder, the same for all judges of a machine"
     ] = "/tmp"
@@ -135,7 +135,7 @@ class GymOptions(OptionGroup):
                 f"kernelgym.prefilter is {self.prefilter!r} and kernelgym.device is {self.device!r}: a prefilter "
                 "spares GPUs; set the device to cuda, or the prefilter to off"
             )
-        for key in FILES:  # relative paths are the caller's: a judge's process runs in another folder
+        for key in FILES:  # resolve relative paths here: judges run in a different folder
             if (path := getattr(self, key)) is not None:
                 object.__setattr__(self, key, str(Path(path).absolute()))
         object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))
@@ -149,7 +149,7 @@ class GymOptions(OptionGroup):
 
     @property
     def judges_validation_apart(self) -> bool:
-        """Whether validation is judged by other rules than training."""
+        """Whether validation and training are judged by different rules."""
         fewer_compiled = self.compile_for != "off" and self.compile != "all"
         return self.trial_choice is not None or fewer_compiled or self.timing_noise > 0
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 KINDS = ("launch", "op")
 ACCESSES = ("contiguous", "mixed", "reduction", "scan", "norm", "unaligned")
-"""Kinds of memory access of a step; each reaches another share of a GPU's bandwidth (`machine.constants`)."""
+"""Kinds of memory access of a step; each reaches a different share of a GPU's bandwidth (`machine.constants`)."""
 UNITS = ("fma", "matmul", "convolution", "direct", "transposed", "half", "tf32")
-"""Units that do a step's products; each reaches another share of a peak (`machine.machine`)."""
+"""Units that do a step's products; each reaches a different share of a peak (`machine.machine`)."""
 
 
 def _are_counts(*values: object) -> bool:

@@ -60,7 +60,7 @@ class TensorSpec:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorSpec:
-        """Return the spec of a tensor, with its own stride if that is dense, else with a contiguous one.
+        """Return the spec of a tensor, with its own stride if that is dense, else with another that is dense.
 
         Raises:
             TypeError: the tensor is sparse or quantised, or its dtype is not in `DTYPES`.

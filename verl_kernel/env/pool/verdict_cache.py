@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verdict cache: equal requests, repeated or concurrent, share one evaluation.
 
-The key is a hash of the reference, the source, the step and the GPU model. Within a step a source has one verdict. In
-another step it is judged again with other random inputs, so that a candidate that passed by luck is found out. Without
-a step the verdict stays until the cache is full.
+The key is a hash of the reference, the source, the step and the GPU model. Within a step a source has one verdict. In a
+later step it is judged again with different random inputs, so that a candidate that passed by luck is found out.
+Without a step the verdict stays until the cache is full.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def verdict_key(request: EvalRequest, pin: Pin, is_apart: bool = False) -> str:
     Args:
         request: the candidate and its task.
         pin: the pin of the request's task and step.
-        is_apart: whether validation is judged by other rules than training, so that they must not share verdicts.
+        is_apart: whether validation and training are judged by different rules, so that they must not share verdicts.
     """
     text = f"{request.task.fingerprint}\0{request.step}\0{pin.serial}\0{request.source}"
     if is_apart and request.validate:

@@ -81,7 +81,7 @@ class Snapshot:
 
 
 def _differing(names: tuple[Any, ...], now: Iterable[Any], before: tuple[Any, ...]) -> list[Any]:
-    """Return the names whose values are other objects now than before.
+    """Return the names whose values are no longer the same objects.
 
     The comparison runs in C (`map`, `compress`), since each inspected forward compares thousands of objects.
     """

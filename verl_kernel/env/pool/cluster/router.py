@@ -191,7 +191,7 @@ class Router:
 def _compared(options: GymOptions) -> dict[str, Any]:
     """Return the option values that all callers must share, by key.
 
-    Files are compared by name only: each process may keep them in another folder.
+    Files are compared by name only: each process may keep them in a different folder.
     """
     values = {key: getattr(options, key) for key in option_names(GymOptions)}
     files = {key: Path(values[key]).name for key in FILES if values[key] is not None}
