@@ -27,7 +27,7 @@ class RegistrationError(VerlKernelError, RuntimeError):
 
 
 class TrainingError(VerlKernelError, RuntimeError):
-    """A trainer started by us failed; the message ends with its last lines."""
+    """A trainer that this package started has failed; the message ends with its last lines."""
 
 
 class EnvironmentNotReady(VerlKernelError, RuntimeError):

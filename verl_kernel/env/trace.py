@@ -92,7 +92,7 @@ class Step:
         return cls(**{**value, "rereads": tuple(map(tuple, again))})
 
     def to_json(self) -> dict[str, object]:
-        """Fields as JSON values."""
+        """Return the fields as JSON values."""
         return {**vars(self), "rereads": list(map(list, self.rereads))}
 
 
@@ -160,7 +160,7 @@ class TraceEvent:
             raise ValueError("the recent reads of a trace event must be pairs of integers of at least 0")
 
     def to_json(self) -> dict[str, object]:
-        """Fields as JSON values."""
+        """Return the fields as JSON values."""
         steps, recent = [step.to_json() for step in self.steps], list(map(list, self.recent))
         return {**vars(self), "grid": list(self.grid), "steps": steps, "recent": recent}
 
@@ -188,7 +188,7 @@ def dump_events(events: Sequence[TraceEvent]) -> list[dict[str, object]]:
 
 
 def load_events(value: object) -> list[TraceEvent]:
-    """Read what `dump_events` wrote.
+    """Rebuild the events that `dump_events` returned.
 
     Raises:
         ValueError: `value` is not a list of events.

@@ -55,7 +55,7 @@ class TensorSpec:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TensorSpec:
-        """Read what `to_json` wrote."""
+        """Rebuild a spec from the object that `to_json` returns."""
         return cls(data["dtype"], tuple(data["shape"]), tuple(data["stride"]), data["offset"])
 
     @classmethod
