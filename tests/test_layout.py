@@ -6,6 +6,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import verl_kernel
+import verl_kernel.env
 
 ROOT = Path(verl_kernel.__file__).parent
 FILES = {
@@ -40,3 +41,7 @@ def test_a_file_has_at_most_500_lines():
 def test_a_folder_has_at_most_15_modules():
     folders = {path.parent for path in FILES.values()}
     assert not [folder for folder in folders if len([*folder.glob("*.py")]) > 15]
+
+
+def test_the_gym_has_each_name_that_it_exports():
+    assert [name for name in verl_kernel.env.__all__ if not hasattr(verl_kernel.env, name)] == []

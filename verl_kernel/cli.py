@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Console script `verl-kernel`. A sub-command's module is imported when it is called, so `--help` stays quick.
+"""The console script `verl-kernel`; it imports a subcommand's module only when that is called, so `--help` is quick.
 
 `verl_kernel.commands.<name>` (dashes become dots) holds either a function `command` (typer reads its annotations) or a
 `typer.Typer` named `app`.
@@ -28,7 +28,7 @@ COMMANDS = {
     "compare": "Compare two bench runs of one suite, task by task.",
     "best": "Write the best verified kernel of each task as a file that can be imported.",
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
-    "serve-drain": "Let judges of a running pool finish and give them nothing new, or take that back.",
+    "serve-drain": "Stop giving work to judges of a running pool before maintenance, or resume.",
     "preflight": "Check a training's configuration, data and machine without starting anything.",
     "doctor": "Check that this machine can run the recipes, and say what is missing.",
 }
@@ -56,7 +56,7 @@ def _forward(name: str) -> Callable[[typer.Context], None]:
     return run
 
 
-# The real command parses everything behind its name, `--help` included.
+# The subcommand itself parses all arguments after its name, `--help` too.
 _REST = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 for _name, _help in COMMANDS.items():
     app.command(_name, help=_help, context_settings=_REST, add_help_option=False)(_forward(_name))

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exception tree of this package.
+"""The exceptions of this package.
 
-Every class can be pickled (Ray ships exceptions between processes) and takes one sentence that names
-the faulty key or file and the remedy. A candidate's failure is never an exception: it is an
-`EvalResult` with a status.
+Each class can be pickled, since Ray sends exceptions between processes. Its message is one sentence that names the
+faulty key or file and the remedy. A candidate's failure is never an exception: it is an `EvalResult` with a status.
 """
 
 
@@ -28,7 +27,7 @@ class RegistrationError(VerlKernelError, RuntimeError):
 
 
 class TrainingError(VerlKernelError, RuntimeError):
-    """A trainer started by us failed; the message ends with its last lines."""
+    """A trainer that this package started has failed; the message ends with its last lines."""
 
 
 class EnvironmentNotReady(VerlKernelError, RuntimeError):
@@ -44,7 +43,7 @@ class EndpointError(VerlKernelError, RuntimeError):
 
 
 class StorageError(VerlKernelError, RuntimeError):
-    """A result could not be written; what was written before stays."""
+    """A result could not be written; results written before are kept."""
 
 
 def cannot_load(exc: ImportError) -> str:

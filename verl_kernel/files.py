@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that other processes read while one is written: replaced as a whole, or grown line by line."""
+"""Files that other processes may read during a write: replaced as a whole, or extended line by line."""
 
 from __future__ import annotations
 

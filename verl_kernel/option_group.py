@@ -33,7 +33,7 @@ class OptionGroup:
     NODE: ClassVar[str]
     """Full name of the node, as in `algorithm.trloo`."""
     LEFT_OPEN: ClassVar[tuple[str, ...]] = ()
-    """Keys that our recipes hold as null: what they are then is decided where the node is read."""
+    """Keys that our recipes set to null: the code that reads the node decides their values."""
     CONSTANTS: ClassVar[Mapping[str, float]] = {}
     """Keys of earlier releases that are now constants, with their values."""
 
@@ -46,7 +46,7 @@ class OptionGroup:
 
     @classmethod
     def from_node(cls, node: Mapping[str, Any] | None) -> Self:
-        """Read the node of a composed configuration, refusing keys it does not know; None means the defaults."""
+        """Read the node of a composed configuration, and refuse unknown keys; None means the defaults."""
         given = as_mapping(cls.NODE, node, option_names(cls))
         for key in cls.CONSTANTS.keys() & given:
             raise ConfigError(f"{cls.NODE}.{key} {is_constant(cls.CONSTANTS[key])}")
@@ -55,7 +55,7 @@ class OptionGroup:
 
     @classmethod
     def in_recipes(cls) -> dict[str, Any]:
-        """Return the value that every key has in our recipes unless one of them sets it."""
+        """Return the default value of each key in our recipes."""
         values = {
             each.name: each.default if each.default_factory is MISSING else each.default_factory()
             for each in fields(cls)
@@ -64,7 +64,7 @@ class OptionGroup:
 
     @classmethod
     def is_set(cls, node: Mapping[str, Any] | None) -> bool:
-        """Say whether a node holds anything that our recipes do not hold unless one of them sets it."""
+        """Tell whether a node holds anything other than what our recipes hold by default."""
         usual = cls.in_recipes()
         return any(key not in usual or value != usual[key] for key, value in as_mapping(cls.NODE, node, usual).items())
 
@@ -78,7 +78,7 @@ def checked(key: str, value: Any, hint: Any) -> Any:
     """Check a value by its annotation; lists become tuples.
 
     Raises:
-        ConfigError: the value does not match the annotation, or not finite; the message names the key.
+        ConfigError: the value does not match the annotation, or is not finite; the message names the key.
     """
     from pydantic import ValidationError
 
@@ -147,7 +147,7 @@ def refuse_unknown(node: str, given: Iterable[Any], known: Iterable[str]) -> Non
 
 
 def wanted(hint: Any) -> str:
-    """Return in words what a value with this annotation must be."""
+    """Describe in words the values that an annotation allows."""
     if type(None) in get_args(hint):
         (hint,) = (arm for arm in get_args(hint) if arm is not type(None))
         return f"{wanted(hint)}, or null"

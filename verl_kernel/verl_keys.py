@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys of verl that recipes set or checks read, with their types, and the reader that all checks use.
+"""The types of verl's keys that recipes set or checks read, and the function that reads a key.
 
-verl itself reads most of them only when it needs them, after Ray, vLLM and a batch of rollouts. Names that verl looks
-up in a registry are plain text here; `preflight.names` compares them with the registries.
+verl reads most of them late, after it has started Ray and vLLM and sampled a batch. Names that verl looks up in a
+registry are plain text here; `preflight.names` compares them with the registries.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ KEYS: dict[str, Any] = {
         include_dashboard=bool | None,
     ),
 }
-"""Types of the values, as in `OptionGroup`. A key that a configuration leaves out has verl's default."""
+"""Types of the values by key, as in `OptionGroup`; a key that a configuration omits has verl's default."""
 
 _EMPTY_IF_NULL = (
     "kernelgym",

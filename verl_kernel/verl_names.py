@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of verl that differ between the supported release and its other versions; no other module looks them up."""
+"""Names of verl that differ between releases; no other module looks them up."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def append_messages(loop: Any) -> Callable[..., Any]:
         loop: an `AgentLoopBase` of verl, or the class.
 
     Raises:
-        RegistrationError: verl has it under none of the names it is known to have had.
+        RegistrationError: verl has a method under none of the known names.
     """
     for name in _APPEND_MESSAGES:
         if hasattr(loop, name):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the recipes of `verl_kernel.config` findable by `--config-name` from any directory.
+"""A Hydra plugin by which `--config-name` finds the recipes of `verl_kernel.config` from any directory.
 
-Hydra scans the namespace package `hydra_plugins`, which therefore must have no `__init__.py` of its own.
+Hydra scans the namespace package `hydra_plugins`, which therefore must not have an `__init__.py`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 
 class VerlKernelSearchPath(SearchPathPlugin):
-    """Appends `pkg://verl_kernel.config`: verl's own files come first and are never shadowed."""
+    """The plugin that appends `pkg://verl_kernel.config`; verl's own files come first, so none of them is hidden."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Append our config package."""
+        """Append this package's configuration to the search path."""
         search_path.append(provider="verl-kernel", path="pkg://verl_kernel.config")

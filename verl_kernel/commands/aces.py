@@ -32,7 +32,7 @@ Known = dict[str, dict[str, Any]]
 def command(
     tasks: Annotated[Path, typer.Argument(metavar="TASKS.parquet", help="Tasks, as a recipe trains on.")],
     candidates: Annotated[Path, typer.Option(help="Folder with <task_id>/*.py: two candidates or more of a task.")],
-    out: Annotated[Path, typer.Option(help="File to write; tasks that it holds for the same candidates are kept.")],
+    out: Annotated[Path, typer.Option(help="File to write; tasks in it with the same candidates are skipped.")],
     trials: Annotated[int, typer.Option(min=5, max=64, help="Trials of one evaluation.")] = 5,
     inputs: Annotated[int, typer.Option(min=1, max=64, help="Inputs of each kind that candidates are run on.")] = 8,
     method: Annotated[str, typer.Option(help="c (closed form) or o (optimised).")] = "c",

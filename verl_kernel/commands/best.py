@@ -20,7 +20,7 @@ def command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a bench run or of a training run.")],
     out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("best_kernels"),
 ) -> None:
-    """Write the best verified kernel of each task; a better file of the same task stays."""
+    """Write the best verified kernel of each task; never replace a better file."""
     kernels = best_of_run(run)
     if not kernels:
         raise DataError(f"{run} has no verified kernel: nothing is written")

@@ -19,9 +19,9 @@ def command(
     b: Annotated[Path, typer.Argument(metavar="B", help="Folder of another run of the same suite.")],
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
     resamples: Annotated[int, typer.Option(min=100, max=100_000, help="Bootstrap resamples.")] = RESAMPLES,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bootstrap.")] = SEED,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = SEED,
 ) -> None:
-    """Say what differs between two runs and which tasks changed sides."""
+    """Compare two runs, and list the tasks that only one of them solves."""
     found = compare_runs(a, b, Bootstrap(resamples=resamples, seed=seed))
     if json:
         typer.echo(found.model_dump_json())

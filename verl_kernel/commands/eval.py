@@ -43,7 +43,7 @@ def command(
     num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
     true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
     timeout: gym_options.Timeout = None,
-    choose: Annotated[int, typer.Option(min=0, max=64, help="Name the kernel to keep, by so many further inputs.")] = 0,
+    choose: Annotated[int, typer.Option(min=0, max=64, help="Name the kernel to keep, by this many more inputs.")] = 0,
 ) -> None:
     """Judge kernels against a reference program."""
     options = gym_options.chosen(locals())

@@ -34,7 +34,7 @@ GpuProfile = Annotated[str, _words("gpu_profile", "Nominal GPU of the simulated 
 CompileFor = Annotated[str, _words("compile_for", "On a CPU, compile launches for this GPU too: {}.")]
 MemoryChecks = Annotated[str, _words("memory_checks", "Faults in memory: {}.")]
 NumJudges = Annotated[int, typer.Option(help="Kernels judged at a time.")]
-TrueSize = Annotated[str, typer.Option(help="auto: judge what is too large at reduced sizes; or off.")]
+TrueSize = Annotated[str, typer.Option(help="auto: judge large tasks at reduced sizes; or off.")]
 Timeout = Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")]
 
 

@@ -11,8 +11,8 @@ import typer
 from verl_kernel.errors import VerlKernelError
 
 OVERRIDES = typer.Argument(metavar="[OVERRIDES]...", help="Hydra overrides, as the training gets them.")
-NAME = typer.Option("--config-name", "-cn", help="The recipe; verl's own configuration without it.")
-FOLDER = typer.Option("--config-dir", "-cd", help="Folder of recipes of yours.")
+NAME = typer.Option("--config-name", "-cn", help="The recipe; default is verl's own configuration.")
+FOLDER = typer.Option("--config-dir", "-cd", help="Folder with your own recipes.")
 MACHINE = typer.Option(
     metavar="GPUS", help="Check for a machine that is only described, as in 8xH100-80GB (two nodes: 2x8xH100-80GB)."
 )

@@ -22,7 +22,7 @@ _SHAPE, _TUNING = ReMixOptions(), TuningOptions()
 def command(
     data: Annotated[Path, typer.Option(help="Conversations: parquet with a column `messages`.")],
     model: Annotated[Path, typer.Option(help="Folder of the model, in the form of Hugging Face.")],
-    out: Annotated[Path, typer.Option(help="Folder for adapters, losses and state; a stopped run goes on.")],
+    out: Annotated[Path, typer.Option(help="Folder for adapters, losses and state; a stopped run continues.")],
     loras: Annotated[int, typer.Option(help="LoRAs beside every target layer (n).")] = _SHAPE.loras,
     chosen: Annotated[int, typer.Option(help="LoRAs that a row uses (k).")] = _SHAPE.chosen,
     rank: Annotated[int, typer.Option(help="Rank of one LoRA (r); adapters have rank k r.")] = _SHAPE.rank,
@@ -34,12 +34,12 @@ def command(
     steps: Annotated[int, typer.Option(help="Optimizer steps in all.")] = _TUNING.steps,
     batch_size: Annotated[int, typer.Option(help="Rows of an optimizer step.")] = _TUNING.batch_size,
     micro_batch_size: Annotated[int | None, typer.Option(help="Rows of a forward pass; all if not given.")] = None,
-    learning_rate: Annotated[float, typer.Option(help="Of the LoRAs.")] = _TUNING.learning_rate,
-    router_learning_rate: Annotated[float, typer.Option(help="Of the routers.")] = _TUNING.router_learning_rate,
-    max_length: Annotated[int, typer.Option(min=2, help="Tokens of a row; what is longer is cut.")] = 2048,
-    held_out: Annotated[int, typer.Option(help="Rows at the end, only to measure on.")] = _TUNING.held_out,
+    learning_rate: Annotated[float, typer.Option(help="Learning rate of the LoRAs.")] = _TUNING.learning_rate,
+    router_learning_rate: Annotated[float, typer.Option(help="That of the routers.")] = _TUNING.router_learning_rate,
+    max_length: Annotated[int, typer.Option(min=2, help="Longest row in tokens; longer rows are cut.")] = 2048,
+    held_out: Annotated[int, typer.Option(help="Rows at the end that only measure the loss.")] = _TUNING.held_out,
     save_every: Annotated[int, typer.Option(help="Steps between two saved states.")] = _TUNING.save_every,
-    seed: Annotated[int, typer.Option(help="Of first values, order and selections.")] = _TUNING.seed,
+    seed: Annotated[int, typer.Option(help="Seed of initial values, order and selections.")] = _TUNING.seed,
     gradient_checkpointing: Annotated[bool, typer.Option(help="Recompute activations to save memory.")] = False,
 ) -> None:
     """Train LoRAs and their router on conversations, then write PEFT adapters that verl can train on."""

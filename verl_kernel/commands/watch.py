@@ -38,9 +38,9 @@ _HYDRAS = "HYDRA_FULL_ERROR"
 def command(
     run_dir: Annotated[Path, typer.Argument(help="Folder for train.log and metrics.jsonl.")],
     argv: Annotated[list[str], typer.Argument(help="The command, after `--`.")],
-    resume: Annotated[bool, typer.Option("--resume", help="Keep log and metrics of the run that goes on.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run: keep its log and metrics.")] = False,
 ) -> None:
-    """Run a training command; its exit code is ours, and its last lines are shown when it fails."""
+    """Run a training command and return its exit code; show its last lines if it fails."""
     if shutil.which(argv[0]) is None:
         raise ConfigError(f"{argv[0]} is no command that can be run here: name the trainer's command after `--`")
     with writing_folder(run_dir, "RUN_DIR"):

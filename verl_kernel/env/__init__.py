@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gym: judges candidate kernels. Imports torch and triton, never verl; ray only in `pool.cluster`.
+"""The gym: judges a candidate's source against a `Task` and returns an `EvalResult`.
 
-A `Task` and a candidate's source go in, an `EvalResult` comes out. Whatever lies outside of this package imports the
-names below, from here. Each is loaded when it is first asked for: options and results must not cost an import of torch.
+It imports torch and triton, never verl, and ray only in `pool.cluster`. Code outside this package imports only the
+names below, from here. Each name is loaded at its first use, so that options and results do not import torch.
 """
 
 from __future__ import annotations
@@ -79,7 +79,6 @@ __all__ = [
     "TrueSize",
     "check",
     "check_evaluator",
-    "described",
     "granted_isolation",
     "is_parity",
     "refuse_simulating",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of back ends: a device, the clock that times programs on it, and the runner's part of that clock."""
+"""The table of backends: a device, the clock that times programs on it, and the runner's part of that clock."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Backend:
 
     device: DeviceBackend
     clock: Callable[[GymOptions], Clock]
-    """Makes the judge's clock, once the device has adopted the options."""
+    """Makes the judge's clock; call it after the device has adopted the options."""
     timed_calls: Callable[[SharedMemory, Put], TimedCalls] | None = None
-    """Makes the part of a runner that answers the clock's requests; None for a clock that sends none."""
+    """Makes the runner's part that answers the clock's requests; None if the clock sends no requests."""
 
 
 def _cpu() -> Backend:
@@ -47,19 +47,19 @@ def _cuda() -> Backend:
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {"cpu": _cpu, "cuda": _cuda}
-"""By the name of their device, `kernelgym.device`."""
+"""Backends by the name of their device (`kernelgym.device`)."""
 
 
 def resolve_backend(name: str, probe: bool = True) -> Backend:
-    """The backend for `auto` (CUDA where there is a GPU), `cpu` or `cuda`.
+    """Return the backend for `auto` (CUDA if there is a GPU, else CPU), `cpu` or `cuda`.
 
     Args:
-        name: which.
-        probe: refuse `cuda` where there is none; a zygote must not ask, for the question may make a CUDA context.
+        name: one of these words.
+        probe: check that there is a GPU for `cuda`; a zygote must not, since the check may create a CUDA context.
 
     Raises:
         ConfigError: another name.
-        EnvironmentNotReady: `cuda` was asked for and there is no GPU.
+        EnvironmentNotReady: `name` is `cuda` and there is no GPU.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -71,15 +71,15 @@ def resolve_backend(name: str, probe: bool = True) -> Backend:
 
 
 def resolve_device(name: str, probe: bool = True) -> DeviceBackend:
-    """The device of `resolve_backend`."""
+    """Return the device of `resolve_backend`, with the same errors."""
     return resolve_backend(name, probe).device
 
 
 def refuse_simulating(options: GymOptions, device: DeviceBackend) -> None:
-    """Where judges ask for GPUs, `auto` never means a CPU.
+    """Refuse to simulate times on a CPU if judges ask for GPUs and `auto` has found none.
 
     Raises:
-        EnvironmentNotReady: it would.
+        EnvironmentNotReady: that is the case.
     """
     if options.device == "auto" and options.gpus_per_judge > 0 and device.is_counted:
         raise EnvironmentNotReady(

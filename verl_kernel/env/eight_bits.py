@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit floats, which are compared and varied in float32: torch can store and convert them, and little else."""
+"""Conversions of 8-bit floats, which are compared and varied in float32: torch can only store and convert them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ import torch
 
 EIGHT = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 _FEW = 12
-"""One number in so many may be rounded to the other side: where bfloat16 has rounded before, it is one in 30."""
+"""At most one number in `_FEW` may be rounded the other way; if it was rounded to bfloat16 before, one in 30 is."""
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """The same numbers in float32 where they are 8-bit floats; else the tensor itself."""
+    """Convert a tensor of 8-bit floats to float32; return any other tensor itself."""
     return tensor.float() if tensor.dtype in EIGHT else tensor
 
 
 def narrowed(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """The nearest numbers in the dtype of an 8-bit tensor that was widened, the largest for what is beyond them."""
+    """Convert a widened tensor back to the 8-bit dtype of `like`, to the nearest value and within its finite range.
+
+    If `like` is not of 8-bit floats, return `tensor` itself.
+    """
     if like.dtype not in EIGHT:
         return tensor
     most = torch.finfo(like.dtype).max
@@ -26,7 +29,10 @@ def narrowed(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def differ_by_rounding(expected: torch.Tensor, actual: torch.Tensor) -> bool:
-    """Whether few numbers differ, each by one step: a number that was rounded before may be rounded to either side."""
+    """Tell whether 8-bit floats differ only by rounding: at most one in `_FEW`, each by one step.
+
+    A number that was rounded before may then be rounded to either neighbour.
+    """
     one, other = expected.float(), actual.float()
     steps = (_rank(expected) - _rank(actual)).abs_().masked_fill_(one.isnan() & other.isnan(), 0)
     is_near = (steps == 0) | ((steps == 1) & one.isfinite() & other.isfinite())
@@ -34,19 +40,25 @@ def differ_by_rounding(expected: torch.Tensor, actual: torch.Tensor) -> bool:
 
 
 def _rank(tensor: torch.Tensor) -> torch.Tensor:
-    """Places of numbers in their order; both zeros have place 0."""
+    """Return each number's rank in the order of all values of its dtype; both zeros have rank 0."""
     bits = tensor.view(torch.uint8).to(torch.int16)
     return torch.where(bits < 0x80, bits, 0x80 - bits)
 
 
 def widened_all(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Each of them widened."""
+    """Return each tensor widened."""
     return [widened(tensor) for tensor in tensors]
 
 
 def narrowed_all(
     changed: Sequence[torch.Tensor], wide: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
 ) -> list[torch.Tensor]:
-    """Each of the changed ones narrowed; what was left alone since it was widened is the tensor that it was."""
+    """Narrow the changed tensors.
+
+    Args:
+        changed: the tensors after a change.
+        wide: the widened tensors before it.
+        tensors: the original tensors; one that was not changed is returned as it is.
+    """
     each = zip(changed, wide, tensors, strict=True)
     return [like if one is other else narrowed(one, like) for one, other, like in each]

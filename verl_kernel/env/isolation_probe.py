@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which mechanisms of the jail this machine grants, found by entering the jail in a process of its own."""
+"""The probe of the jail: enters it in a separate process, to find the mechanisms that this machine grants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verl_kernel.errors import EnvironmentNotReady
 
 
 def granted_isolation(device: str) -> list[str]:
-    """Mechanisms that hold for runners of this machine; `device` is cpu or cuda.
+    """Return the mechanisms of isolation that runners have on this machine; `device` is cpu or cuda.
 
     Raises:
         EnvironmentNotReady: the process that entered the jail failed.
@@ -29,7 +29,7 @@ def granted_isolation(device: str) -> list[str]:
 
 
 def _enter(scratch: str, device: str) -> list[str]:
-    from verl_kernel.env.backends import resolve_device  # torch, which only the process of its own needs
+    from verl_kernel.env.backends import resolve_device  # imports torch, which only the separate process needs
 
     profile = resolve_device(device, probe=False).isolation()
     return jail.enter(jail.Limits(scratch=scratch, memory_mb=1024, profile=profile))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kernelgym.judge_resources`: where in a Ray cluster judges may live, by the names of Ray's resources.
+"""The option `kernelgym.judge_resources`: Ray resources that judges need, which decide on which nodes they run.
 
-A mapping holds for all judges; a list of groups makes a pool of several kinds of judges, each with resources and a
-number of judges of its own.
+A mapping of resources applies to all judges. A list of groups makes a pool with several kinds of judges; each group has
+its own resources and number of judges.
 """
 
 from __future__ import annotations
@@ -20,24 +20,28 @@ _FORMS = "{rack_a: 1}, or a list of groups, as in [{resources: {rack_a: 1}, num_
 
 @dataclass(frozen=True)
 class JudgeGroup:
-    """Judges that ask Ray for the same resources."""
+    """A group of judges that ask Ray for the same resources."""
 
     resources: tuple[tuple[str, float], ...] = ()
-    """Name and amount of each, for one judge."""
+    """Name and amount of each resource, for one judge."""
     num_judges: int | None = None
-    """None: all judges of the pool."""
+    """Number of judges; None for all judges of the pool."""
 
     @property
     def name(self) -> str:
-        """The names of its resources; groups of the same name are one kind of judges."""
+        """The names of its resources; groups with the same name are the same kind of judges."""
         return "+".join(sorted(name for name, _ in self.resources))
 
 
 def parse_groups(given: Any, num_judges: int) -> tuple[JudgeGroup, ...]:
-    """The groups that a value of the option stands for; groups pass as they are.
+    """Convert a value of the option to groups; values that are groups already stay as they are.
+
+    Args:
+        given: a mapping, a list of groups, or None.
+        num_judges: `kernelgym.num_judges`, which the groups' numbers must add up to.
 
     Raises:
-        ConfigError: it is neither a mapping nor a list of groups, or an amount or a number of judges cannot be.
+        ConfigError: the value has another form, or an amount or a number of judges is invalid.
     """
     if given is None or isinstance(given, Mapping):
         return (JudgeGroup(_resources(given)),) if given else ()
@@ -79,7 +83,7 @@ def _check_name(name: Any) -> None:
 
 
 def _check_amount(name: str, amount: Any) -> None:
-    """Ray takes parts of a resource, or several whole ones, in units of 1/10,000."""
+    """Refuse amounts that Ray would refuse: it takes fractions in units of 1/10,000, and whole numbers above 1."""
     number = isinstance(amount, int | float) and not isinstance(amount, bool)
     if not number or not (0.0001 <= amount <= 1 or (amount > 1 and float(amount).is_integer())):
         raise ConfigError(

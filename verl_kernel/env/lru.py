@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A least-recently-used cache, bounded in items and bytes."""
+"""A least-recently-used cache with limits on items and bytes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ Item = TypeVar("Item")
 
 
 class LRUCache(Generic[Item]):
-    """The most recently used items by key; not for use by several threads.
+    """A cache of the most recently used items; not thread-safe.
 
     Args:
-        capacity: most items.
-        most_bytes: most bytes of all of them together, but for the latest item, which stays whatever its size.
+        capacity: largest number of items.
+        most_bytes: largest sum of the items' sizes; the latest item stays even if it alone is larger.
     """
 
     def __init__(self, capacity: int, most_bytes: int | None = None) -> None:
@@ -25,14 +25,14 @@ class LRUCache(Generic[Item]):
         return len(self._items)
 
     def get(self, key: str) -> Item | None:
-        """The item, now the most recent one, or None."""
+        """Return an item, and make it the most recent one; None if there is none."""
         if key not in self._items:
             return None
         self._items.move_to_end(key)
         return self._items[key][0]
 
     def put(self, key: str, item: Item, size: int = 0) -> Item:
-        """Remember and return `item`, which holds `size` bytes."""
+        """Store and return `item`, which takes `size` bytes."""
         self._items[key] = item, size
         self._items.move_to_end(key)
         while len(self._items) > 1 and self._is_full():
@@ -40,7 +40,7 @@ class LRUCache(Generic[Item]):
         return item
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all items."""
         self._items.clear()
 
     def _is_full(self) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modes of torch in which a program must do what it does in its usual one: gradients recorded, modules switched."""
+"""Modes of torch for the trial in the other mode: gradients are recorded, or modules switched to train or eval mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @contextlib.contextmanager
 def switched(model: Any) -> Iterator[None]:
-    """Where a module is in eval mode, or in train mode if it was in eval mode; its modules are as before afterwards."""
+    """Switch a module from train to eval mode, or from eval to train mode; afterwards restore all its submodules."""
     modules = list(model.modules()) if isinstance(model, torch.nn.Module) else []
     before = [(module, module.training) for module in modules]
     if before:
@@ -26,7 +26,7 @@ def switched(model: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def recording_gradients() -> Iterator[None]:
-    """Where torch records a graph for gradients, as it does by default; it keeps no values, so it costs no memory."""
+    """Record a graph for gradients, as torch does by default, but save no tensors in it, so that it takes no memory."""
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda value: None, _not_kept):
         yield
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads untrusted text as Python without giving the parser a chance to fail hard.
+"""The parser of untrusted Python text, which no text can crash.
 
-CPython's parser recurses, and its limits differ between versions. So tokens are counted first: text that nests deeper
-than any kernel does is refused before a tree is made of it.
+CPython's parser recurses, and its limits differ between versions. Therefore tokens are counted first: text that nests
+deeper than any kernel needs is refused before it is parsed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import tokenize
 import warnings
 
 MAX_DEPTH = 400
-"""Operators, keywords and brackets that may be open at once in one expression."""
+"""Largest number of operators, keywords and brackets that are open at once in an expression."""
 MAX_INDENT = 40
+"""Largest number of indentation levels."""
 MAX_BRANCHES = 150
-"""`elif` branches in a row: each is one level of the tree."""
+"""Largest number of `elif` branches in a row: each adds a level to the tree."""
 MAX_NAME = 200
-"""Characters of a name: dotted paths repeat them."""
+"""Largest number of characters in a name: the gate's dotted paths repeat names."""
 
 _NESTING_KEYWORDS = frozenset("and or not in is if else lambda await for from".split())
 _NESTING_CHARS = re.compile(r"[-+~*/%@.<>=!&|^(\[{]|\b(?:not|lambda|if|and|or|in|is|await)\b")
@@ -30,16 +31,16 @@ _UNFINISHED = ("'", '"', "\\")
 
 
 def parse(source: str) -> ast.Module:
-    """The syntax tree of a text, without the body of `if __name__ == "__main__":`, which never runs.
+    """Return the syntax tree of a text, without the body of `if __name__ == "__main__":`, which never runs.
 
     Raises:
-        SyntaxError: not Python, or not a form of it that a reader could follow.
-        ValueError: not even text (null bytes, lone surrogates, endless numbers).
+        SyntaxError: the text is not Python, or beyond the limits above.
+        ValueError: the text has null bytes, lone surrogates or numbers of too many digits.
     """
     _check_encoding(source)
     _check_depth(source.replace("\r\n", "\n").replace("\r", "\n"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a candidate's odd escapes are not our output
+        warnings.simplefilter("ignore")  # else Python would print warnings about the candidate's escape sequences
         tree = ast.parse(source)
     for node in tree.body:
         if isinstance(node, ast.If) and _asks_for_main(node.test):
@@ -49,7 +50,7 @@ def parse(source: str) -> ast.Module:
 
 @functools.lru_cache(maxsize=2)
 def parse_once(source: str) -> ast.Module:
-    """The same, for those that change nothing in it and ask for the same text one after the other."""
+    """Do the same as `parse`, and remember the latest two trees; callers must not change a tree."""
     return parse(source)
 
 
@@ -62,7 +63,7 @@ def _asks_for_main(test: ast.expr) -> bool:
 
 
 def _in_place_of(body: list[ast.stmt]) -> ast.Pass:
-    """A `pass` that covers the statements it stands for, so that the text can be read without them too."""
+    """Return a `pass` with the position of the statements it replaces, by which their text can be removed too."""
     first, last = body[0], body[-1]
     line = min([first.lineno, *(item.lineno for item in getattr(first, "decorator_list", []))])
     return ast.Pass(
@@ -71,7 +72,10 @@ def _in_place_of(body: list[ast.stmt]) -> ast.Pass:
 
 
 def _check_encoding(source: str) -> None:
-    """The importing process honours an encoding cookie, this parser does not: they must read the same text."""
+    """Refuse a declared encoding other than UTF-8.
+
+    The process that imports the text obeys the declaration and `ast.parse` does not, so they would read different text.
+    """
     lines = io.BytesIO(source[:2000].encode())
     encoding, _ = tokenize.detect_encoding(lines.readline)
     if encoding not in ("utf-8", "utf-8-sig"):
@@ -89,8 +93,9 @@ def _check_depth(source: str) -> None:
                 raise _too_deep(token.start[0])
             if len(token.string) > MAX_NAME and token.type == tokenize.NAME:
                 raise _refused(token.start[0], "a name is too long to read: write shorter names")
+            # For each of these tokens the tokenizer scans the rest of the line again.
             if token.type == tokenize.ERRORTOKEN and token.string[:1] in _UNFINISHED:
-                raise _refused(token.start[0], "a string or a line is not finished")  # each costs the rest of its line
+                raise _refused(token.start[0], "a string or a line is not finished")
     except tokenize.TokenError as exc:
         error = SyntaxError(str(exc.args[0]))
         error.lineno = max(1, exc.args[1][0])
@@ -98,14 +103,14 @@ def _check_depth(source: str) -> None:
 
 
 def _branches(token: tokenize.TokenInfo, so_far: int) -> int:
-    """`elif` keywords since the last statement that could have ended their chain."""
+    """Return the number of `elif` keywords since the latest `def` or `class`, which ends a chain of branches."""
     if token.type != tokenize.NAME:
         return so_far
     return so_far + 1 if token.string == "elif" else 0 if token.string in ("def", "class") else so_far
 
 
 def _count(token: tokenize.TokenInfo, open_counts: list[int], total: int) -> int:
-    """Add a token to what is open at each bracket's level; the sum over the levels."""
+    """Add a token to `open_counts`, the numbers of open items by bracket level; return their new sum."""
     text, before = token.string, open_counts[-1]
     if token.type == tokenize.NEWLINE:
         open_counts[:] = [0]

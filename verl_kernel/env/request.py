@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of the gym: one candidate, judged against one task."""
+"""Requests to the gym: to judge a candidate against a task, or to search a task for defects."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from verl_kernel.env.task import Task
 
 Job = tuple[Task, str, str]
-"""Task, source, and the caller's name for the source: the arguments of a request that `evaluate_many` takes."""
+"""Task, source, and the caller's name for the source: the first arguments of `EvalRequest`."""
 
 
 @dataclass(frozen=True)
 class EvalRequest:
-    """One candidate to judge; made once, where it is asked for, and handed on as it is to the judge's process."""
+    """A candidate to judge; the pool passes the same object on to the judge's process."""
 
     task: Task
-    """What it must compute."""
+    """The task that the candidate must solve."""
     source: str
-    """Its text, whatever that is."""
+    """The candidate's text; it need not be valid Python."""
     kernel: str = ""
-    """The caller's name for it."""
+    """The caller's name for the candidate."""
     validate: bool = False
-    """Whether it goes before training."""
+    """Whether the request is served before training requests."""
     step: int | None = None
-    """Training step: within it a source has one verdict, which is remembered."""
+    """Training step; within a step, equal sources share one verdict."""
 
 
 @dataclass(frozen=True)

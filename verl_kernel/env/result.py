@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict on one candidate. Unknown is `None`, never 0."""
+"""The verdict on one candidate. An unknown value is `None`, never 0."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validat
 
 
 class EvalStatus(str, Enum):
-    """How an evaluation ended; everything but `infra_error` is a statement about the candidate."""
+    """The end of an evaluation; every status but `infra_error` is a verdict on the candidate."""
 
     OK = "ok"
     REJECTED_STATIC = "rejected_static"
@@ -26,18 +26,19 @@ class EvalStatus(str, Enum):
     OOM = "oom"
     INCORRECT = "incorrect"
     SIZE_DEPENDENT = "size_dependent"
-    """Right at reduced sizes, and something else at the task's own."""
+    """The candidate is right at reduced sizes, but at the task's own sizes its kernels do something else."""
     DECOY = "decoy"
     """The output does not depend on the candidate's kernels."""
     UNSAFE = "unsafe"
-    """A kernel touches memory that is not its own, reads what nobody wrote, races, or cannot be watched for races."""
+    """A kernel accesses memory outside its tensors, reads uninitialised memory, has a race, or cannot be checked for
+    races."""
     HACKING = "hacking"
     INFRA_ERROR = "infra_error"
     """The evaluator failed; the candidate was not judged."""
 
 
 OUT_OF_BOUNDS = "CompiledOutOfBounds"
-"""Type of the error of an access outside of a launch's tensors."""
+"""`EvalError.type` of an access outside a launch's tensors."""
 LONGEST_NAME, LONGEST_SENTENCE = 100, 2000
 _Name = Annotated[str, Field(max_length=LONGEST_NAME)]
 _Line = Annotated[int, Field(ge=1, lt=2**31)] | None
@@ -45,13 +46,13 @@ _Sentence = Annotated[str, Field(max_length=LONGEST_SENTENCE)]
 
 
 class Record(BaseModel):
-    """What cannot be changed and has no fields but its own."""
+    """Base of immutable records; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Timing(Record):
-    """Distribution of one program's time over `n` timed calls, in milliseconds."""
+    """The distribution of a program's time over `n` timed calls, in milliseconds."""
 
     median: float
     p20: float
@@ -61,18 +62,18 @@ class Timing(Record):
 
 
 class Comparison(Record):
-    """Candidate and reference by one protocol of a measuring clock."""
+    """The times of candidate and reference by one protocol of a measuring clock."""
 
     kernel_ms: Timing
     reference_ms: Timing
     speedup: float
     """reference_ms.median / kernel_ms.median."""
     speedup_low: float | None
-    """Lower end of the speedup's confidence interval (`clock.statistics.compared`); null for too few calls."""
+    """Lower end of the speedup's confidence interval (`clocks.statistics.compared`); null if calls are too few."""
 
 
 class Launch(Record):
-    """Launches of one kernel with one grid during a single forward."""
+    """The launches of a kernel with the same grid during one forward."""
 
     name: str
     grid: tuple[int, ...]
@@ -80,7 +81,7 @@ class Launch(Record):
 
 
 class Trials(Record):
-    """Correctness trials: how many agreed with the reference, and the worst disagreement seen."""
+    """The correctness trials: how many agreed with the reference, and the largest error."""
 
     passed: int
     total: int
@@ -90,44 +91,45 @@ class Trials(Record):
 
 
 class CompiledKernel(Record):
-    """What Triton's compiler made of a kernel for one combination of types, constants and options."""
+    """The resources of a kernel that Triton compiled for one combination of types, constants and options."""
 
     name: str
     registers: int | None
-    """Of a thread; null where the assembler does not tell."""
+    """Registers per thread; null if the assembler does not report them."""
     spills: int | None
-    """Bytes that a thread stores for want of registers."""
+    """Bytes per thread that are spilled to memory for lack of registers."""
     shared: int
-    """Bytes of shared memory of a block."""
+    """Shared memory per block, in bytes."""
     warps: int
+    """Warps per block."""
     blocks_per_sm: int | None
-    """Blocks that a multiprocessor of the target holds at a time."""
+    """Blocks that a multiprocessor of the target can hold at once."""
     compile_s: float
-    """Wall-clock seconds, those of the first evaluation that needed it."""
+    """Wall-clock seconds of the compilation; later evaluations that reuse it repeat the value."""
 
 
 class MemoryFinding(Record):
-    """One fault that the memory checks found."""
+    """A fault that the memory checks found."""
 
     kind: Literal["uninitialised_read", "race", "outside_view"]
     kernel: _Name
     line: _Line = None
-    """In the candidate's file; of a race between a load and a store, the load's. Null where it is not known."""
+    """Line of the candidate's file; for a race between a load and a store, the line of the load. Null if unknown."""
     message: _Sentence
-    """The access, its address, block, warp and lane, and what is wrong with it."""
+    """The access with its address, block, warp and lane, and what is wrong with it."""
 
 
 class TrueSize(Record):
-    """How a task was judged that is too large to be run whole."""
+    """How a task was judged that is too large to run at its own sizes."""
 
     sizes: tuple[dict[int, int], ...]
     """For each reduced copy of the task, the new value of each size that was changed."""
     unknown: str | None = None
-    """Why no time is charged at the true size; null where times are those of the true size."""
+    """Why times at the true sizes are unknown; null if the times are those of the true sizes."""
 
 
 class EvalError(Record):
-    """What went wrong, cut to the part a reader needs."""
+    """An error, shortened to what its reader needs."""
 
     stage: str
     type: str
@@ -137,43 +139,44 @@ class EvalError(Record):
 
 
 class EvalResult(Record):
-    """One candidate's verdict, measurements and provenance (design contract; JSON round-trips)."""
+    """The verdict on a candidate with its measurements and provenance; JSON keeps every field."""
 
     task_id: str
     task_hash: str | None = None
-    """Names the version of the task's text (`Task.text_hash`); null in records older than the field."""
+    """Version of the task's text (`Task.text_hash`); null in records older than the field."""
     kernel: str = ""
-    """Caller's name for the candidate (a file name in the CLI)."""
+    """The caller's name for the candidate (a file name on the command line)."""
     status: EvalStatus
     compiled: bool | None = None
     correctness: bool | None = None
     decoy_kernel: bool | None = None
     hack_flags: tuple[str, ...] = ()
     memory_findings: tuple[MemoryFinding, ...] | None = None
-    """What `kernelgym.memory_checks` found, each once; null where nothing was checked."""
+    """Findings of `kernelgym.memory_checks`, without duplicates; null if memory was not checked."""
     speedup: float | None = None
-    """reference_ms.median / kernel_ms.median, times `env.reference_needed` where the reference does what its output
-    does not need; null for a correct candidate where an op has no price."""
+    """reference_ms.median / kernel_ms.median, times `env.reference_needed` if the reference does work that its output
+    does not need; null for a correct candidate if an op has no price."""
     speedup_low: float | None = None
     """Lower end of the speedup's confidence interval, 1 within the A/A band; `speedup` itself on a simulated clock."""
     times: dict[str, Comparison] = {}
     """By protocol (`device`, `latency`, `kernelgym`) on a GPU; one of them is also `kernel_ms`, `reference_ms`,
     `speedup` and `speedup_low`. Empty on a simulated clock."""
     unpriced_ops: tuple[str, ...] = ()
-    """Torch ops whose time the simulated clock does not know: why `speedup` is null although the candidate is right."""
+    """Torch ops whose time the simulated clock does not know; with such ops `speedup` is null though the candidate is
+    right."""
     kernel_ms: Timing | None = None
     reference_ms: Timing | None = None
     roofline_ms: float | None = None
-    """What the reference's work takes at the GPU's peaks of memory and products; null where that is not known. No
-    verdict and no reward reads it."""
+    """Time of the reference's work at the GPU's peaks of memory and products; null if unknown. No verdict and no reward
+    uses it."""
     reference_mode: str | None = None
     """`eager` or `compile`."""
     timing_source: str | None = None
-    """`cuda_event` or `simulated`; the two are never mixed."""
+    """`cuda_event` or `simulated`; times of the two are never compared."""
     compiled_for: str | None = None
-    """Target (`sm_90`) that what the trials launched was compiled for without a GPU; null where it was not."""
+    """Target, such as `sm_90`, for which the launches were compiled without a GPU; null if they were not."""
     compiled_kernels: tuple[CompiledKernel, ...] | None = None
-    """What became of each distinct launch; null where the stage was not passed."""
+    """The compiled kernel of each distinct launch; null if that stage was not passed."""
     time_coverage: float | None = None
     """Share of the candidate's device time spent in its own kernels, in [0, 1]."""
     number_coverage: float | None = None
@@ -182,41 +185,44 @@ class EvalResult(Record):
     num_total_kernels: int | None = None
     launches: tuple[Launch, ...] | None = None
     fallback_ops: dict[str, int] | None = None
-    """Torch ops that ran outside the candidate's kernels, with counts per forward."""
+    """Torch ops of one forward, with their counts."""
     top_kernels: tuple[tuple[str, float], ...] | None = None
-    """Longest kernels and ops of one forward with their milliseconds, longest first."""
+    """The longest kernels and ops of one forward with their milliseconds, longest first."""
     trials: Trials | None = None
     true_size: TrueSize | None = None
-    """Of a task that was judged at reduced sizes; times and coverage are then those of its true size."""
+    """Set if the task was judged at reduced sizes; times and coverage are then those of its true sizes."""
     error: EvalError | None = None
     isolation: tuple[str, ...] | None = None
-    """Mechanisms that were in force around the runner, e.g. `("rlimits", "seccomp")`."""
+    """Mechanisms of isolation in force for the runner, e.g. `("rlimits", "seccomp")`."""
     env: dict[str, Any] = {}
     stage_seconds: dict[str, float] = {}
     queue_seconds: float | None = None
     attempts: int = 1
     task_flags: tuple[str, ...] = ()
-    """What makes it a poor task, whoever answers it: `constant_inputs`, `constant_output` (the same in every trial,
-    however varied; then nothing is rewarded, since a replay or a constant would be right too), `fixed_input:<number>`
-    (that tensor is the same in every trial) and `insensitive:<op>`."""
+    """Defects of the task, for all its candidates: `constant_inputs`; `constant_output` (the output is the same in
+    every trial; nothing is rewarded, since a replay or a constant would be right too); `fixed_input:<number>` (that
+    tensor is the same in every trial); `insensitive:<op>`."""
     seed_commit: str | None = None
-    """SHA-256 of the judge's secret seed: proves afterwards which inputs were used."""
+    """SHA-256 of the judge's secret seed, which proves afterwards which inputs were used."""
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def rewarded(self) -> bool:
-        """Whether this result may earn more than zero."""
+        """Whether this result may earn a reward above zero."""
         return self.solves and not self.decoy_kernel
 
     @property
     def solves(self) -> bool:
-        """Whether a task that tells right from wrong was answered rightly, by whatever: a recorded decoy too."""
+        """Whether the output is right, on a task that can tell right from wrong; a recorded decoy solves it too."""
         fit = "constant_output" not in self.task_flags
         return self.status is EvalStatus.OK and bool(self.correctness) and fit
 
     @property
     def sure_speedup(self) -> float | None:
-        """What the measurement supports: `speedup_low`; in records without one the speedup, if no noise is in it."""
+        """The speedup that the measurement supports.
+
+        This is `speedup_low`; in older records without it, `speedup` if the clock was simulated and thus has no noise.
+        """
         if self.speedup_low is None and self.timing_source == "simulated":
             return self.speedup
         return self.speedup_low
@@ -224,7 +230,7 @@ class EvalResult(Record):
     @model_validator(mode="before")
     @classmethod
     def _derive(cls, fields: Any) -> Any:
-        """Drop computed fields when a record is read: they follow from the others."""
+        """Drop `rewarded` when a record is read: it is computed from the other fields."""
         return (
             {key: value for key, value in fields.items() if key != "rewarded"} if isinstance(fields, dict) else fields
         )

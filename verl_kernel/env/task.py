@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is evaluated: a reference program (the task) and candidate programs for it."""
+"""A task: the reference program against which candidates are judged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Task:
     reference: str
     """Source text of the reference program."""
     task_id: str = ""
-    """Name used in results; a content hash when left empty."""
+    """Name used in results; if left empty, the first 12 characters of the fingerprint."""
     entry_point: str = "Model"
     """Class of the reference; a candidate defines `<entry_point>New`."""
     fingerprint: str = field(init=False, repr=False)
@@ -45,12 +45,12 @@ class Task:
 
     @property
     def candidate_class(self) -> str:
-        """Name of the class a candidate must define."""
+        """Name of the class that a candidate must define."""
         return f"{self.entry_point}New"
 
     @cached_property
     def text_hash(self) -> str:
-        """SHA-256 of the reference's text without comments and white space: names the version of a published task."""
+        """SHA-256 of the reference's text without comments and white space; identifies a published task's version."""
         return hashlib.sha256(_essence(self.reference).encode()).hexdigest()
 
     def _missing_names(self) -> list[str]:
@@ -67,7 +67,7 @@ class Task:
 
 
 def _essence(source: str) -> str:
-    """The text without comments and white space; with its comments where only the tokenizer finds fault with it."""
+    """Return the text without white space and comments; if the tokenizer refuses it, later comments stay."""
     lines = list(io.StringIO(source))
     with suppress(tokenize.TokenError, SyntaxError):
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -78,7 +78,7 @@ def _essence(source: str) -> str:
 
 
 def slow_reference(task: Task, limit_s: float) -> TaskError:
-    """The error for a reference that does not end in time."""
+    """Return the error for a reference that exceeds its time limit of `limit_s` seconds."""
     return TaskError(
         f"reference {task.task_id} cannot serve as a task: it takes longer than "
         f"kernelgym.reference_timeout_s = {limit_s:g} s; make it smaller or raise the limit"

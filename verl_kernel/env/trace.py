@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one forward did on its device: a list of events, one per device kernel.
+"""The trace of a forward: a list of events, one per Triton launch and per torch op that needs a device kernel.
 
-Both devices write this form and both clocks read it. Events cross the process border as JSON and are
-validated on reading, because the runner's word is not trusted.
+Both devices write this form and both clocks read it. Events travel from the runner to the judge as JSON and are
+validated when they are read, because the runner is not trusted.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 KINDS = ("launch", "op")
 ACCESSES = ("contiguous", "mixed", "reduction", "scan", "norm", "unaligned")
-"""How a step moves its bytes; each has its share of a GPU's bandwidth (`machine.constants`)."""
+"""Kinds of memory access of a step; each reaches a different share of a GPU's bandwidth (`machine.constants`)."""
 UNITS = ("fma", "matmul", "convolution", "direct", "transposed", "half", "tf32")
-"""What does a step's products; each has its share of a peak (`machine.machine`)."""
+"""Units that do a step's products; each reaches a different share of a peak (`machine.machine`)."""
 
 
 def _are_counts(*values: object) -> bool:
@@ -29,44 +29,44 @@ def _are_pairs(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Step:
-    """A part of an event: within it memory and arithmetic overlap, and the next one begins when it has ended.
+    """A phase of an event: within a step memory traffic and arithmetic overlap; steps run one after another.
 
     Raises:
         ValueError: a field has the wrong type, an unknown value or is negative.
     """
 
     bytes: int = 0
-    """Device-memory traffic, every pass over the data counted."""
+    """Device-memory traffic in bytes; each pass over the data counts."""
     access: str = "contiguous"
     """One of `ACCESSES`."""
     instructions: int = 0
     """Instructions of single threads."""
     flops: int = 0
-    """Operations of products, those on padding included."""
+    """Floating-point operations of products, including those on padding."""
     unit: str = "matmul"
     """One of `UNITS`."""
     intensity: int = 0
-    """Products for each operand that a tile reads; 0 for enough."""
+    """Products per operand that a tile reads; 0 if there are enough to reach the peak."""
     blocks: int = 0
     """Thread blocks that share the work evenly; 0 for as many as the GPU can use."""
     warps: int = 4
-    """Warps of a block."""
+    """Warps per block."""
     in_flight: int = 0
-    """Bytes that a block moves for each time that it waits; 0 for enough."""
+    """Bytes that a block requests before it waits for them; 0 if there are enough to reach the bandwidth."""
     block_ns: int = 0
     """Shortest time of a block, in nanoseconds."""
     l2_bytes: int = 0
-    """What blocks read and write, those of others and repetitions counted each time; at least `bytes` count."""
+    """Bytes that all blocks read and write, each repetition counted; if smaller than `bytes`, `bytes` count."""
     repeated_bytes: int = 0
-    """Further device-memory traffic where blocks read again what L2 could not keep for them."""
+    """Further device-memory traffic in bytes, because blocks read again what L2 could not keep."""
     private_bytes: int = 0
-    """What L2 would have to keep for each block."""
+    """Bytes that L2 would have to keep for each block."""
     shared_bytes: int = 0
-    """What L2 would have to keep for all of them."""
+    """Bytes that L2 would have to keep for all blocks together."""
     rereads: tuple[tuple[int, int], ...] = ()
-    """Bytes that blocks read again, by how many others they have moved since: (others, bytes)."""
+    """Pairs: bytes that blocks moved between two reads of the same data, and bytes of that data."""
     kernels: int = 1
-    """Device kernels that begin in this step; 0 for a later phase of the kernel before."""
+    """Device kernels that begin in this step; 0 if the step continues the kernel of the previous one."""
 
     def __post_init__(self) -> None:
         counts = {name: value for name, value in vars(self).items() if name not in ("access", "unit", "rereads")}
@@ -82,7 +82,7 @@ class Step:
         """Rebuild a step from untrusted JSON.
 
         Raises:
-            ValueError: `value` is no such object.
+            ValueError: `value` is not what `to_json` returns.
         """
         if not isinstance(value, dict) or value.keys() != cls.__dataclass_fields__.keys():
             raise ValueError(f"a step must be an object with the keys {', '.join(cls.__dataclass_fields__)}")
@@ -92,13 +92,13 @@ class Step:
         return cls(**{**value, "rereads": tuple(map(tuple, again))})
 
     def to_json(self) -> dict[str, object]:
-        """Fields as JSON values."""
+        """Return the fields as JSON values."""
         return {**vars(self), "rereads": list(map(list, self.rereads))}
 
 
 @dataclass(frozen=True)
 class TraceEvent:
-    """One Triton launch or one torch op that needs a device kernel.
+    """A Triton launch, or a torch op that needs a device kernel.
 
     Raises:
         ValueError: a field has the wrong type or is negative.
@@ -111,29 +111,29 @@ class TraceEvent:
     grid: tuple[int, ...] = ()
     """Programs along each axis of a launch; () for ops."""
     bytes: int = 0
-    """Counted device-memory traffic."""
+    """Counted device-memory traffic in bytes."""
     flops: int = 0
-    """Counted floating-point operations, those of `half_flops` included."""
+    """Counted floating-point operations, including `half_flops`."""
     half_flops: int = 0
-    """Those of matrix products on 16-bit operands, which run on tensor cores."""
+    """Operations of matrix products on 16-bit operands, which run on tensor cores."""
     source: str = ""
     """File that defines the kernel; "" for ops."""
     failed: bool = False
-    """The launch raised."""
+    """Whether the launch raised an exception."""
     stored: int | None = None
-    """Bytes that the launch stored; None where that cannot be seen, and for ops."""
+    """Bytes that the launch stored; None for ops, and if the device does not see stores."""
     computed: int | None = None
-    """Those of them that are neither moved from where the launch loaded them nor constant."""
+    """Bytes among `stored` that were computed: neither constant nor copied from what the launch loaded."""
     priced: bool = True
     """Whether the op's cost is known (it has a price); a forward with an op of unknown cost has no simulated time."""
     steps: tuple[Step, ...] = ()
-    """What a GPU does for it, one after the other; () where bytes and operations say all."""
+    """The GPU's steps for this event, in order; () if bytes and operations suffice."""
     host_us: int = 10
-    """Microseconds that the host takes to issue it."""
+    """Microseconds that the host needs to issue the event."""
     recent: tuple[tuple[int, int], ...] = ()
-    """Pairs: bytes read of what earlier events of the forward have used, and how many bytes have moved since."""
+    """Pairs: bytes read again of data that earlier events of the forward used, and the bytes moved since then."""
     variant: str = ""
-    """Launches with the same one need the same compiled kernel; "" for ops, and where nobody compiles."""
+    """Identifies the compiled kernel that a launch needs; "" for ops, and if nothing is compiled."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS or not all(type(text) is str for text in (self.name, self.source, self.variant)):
@@ -160,7 +160,7 @@ class TraceEvent:
             raise ValueError("the recent reads of a trace event must be pairs of integers of at least 0")
 
     def to_json(self) -> dict[str, object]:
-        """Fields as JSON values."""
+        """Return the fields as JSON values."""
         steps, recent = [step.to_json() for step in self.steps], list(map(list, self.recent))
         return {**vars(self), "grid": list(self.grid), "steps": steps, "recent": recent}
 
@@ -178,20 +178,20 @@ class TraceEvent:
             raise ValueError("grid, steps and recent reads of a trace event must be lists, the last one of lists")
         steps, recent = tuple(map(Step.from_json, value["steps"])), tuple(map(tuple, value["recent"]))
         event = cls(**{**value, "grid": tuple(value["grid"]), "steps": steps, "recent": recent})
-        f"{event.name}{event.source}{event.variant}".encode()  # raises for a lone surrogate, which no file could hold
+        f"{event.name}{event.source}{event.variant}".encode()  # raises ValueError for lone surrogates
         return event
 
 
 def dump_events(events: Sequence[TraceEvent]) -> list[dict[str, object]]:
-    """The events of one forward as JSON values."""
+    """Return the events of one forward as JSON values."""
     return [event.to_json() for event in events]
 
 
 def load_events(value: object) -> list[TraceEvent]:
-    """Read what `dump_events` wrote.
+    """Rebuild the events that `dump_events` returned.
 
     Raises:
-        ValueError: `value` is no list of events.
+        ValueError: `value` is not a list of events.
     """
     if not isinstance(value, list):
         raise ValueError("a trace must be a list of events")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights away from their initial values, and how a candidate gets them.
+"""New values for constant weights, and their transfer to a candidate.
 
-Parameters and buffers that start as one constant (biases 0, norm weights 1, running statistics) say nothing about
-a program that leaves them out, so both sides get other values before the first forward. What starts random stays as
-it is: a candidate may have computed with it in its constructor.
+Some parameters and buffers start as one constant (biases 0, norm weights 1, running statistics), so that a program
+without them gives the same output. Before the first forward they get other values in the reference and in the
+candidate. Weights that start random keep their values: a candidate may have used them in its constructor.
 """
 
 from __future__ import annotations
@@ -16,19 +16,24 @@ import torch
 from verl_kernel.env.eight_bits import widened
 
 Constants = dict[str, tuple[float, bool]]
-"""By name: the one value that a tensor starts with, and whether it is a parameter (else a buffer)."""
+"""By name: the value that all elements of a tensor start with, and whether it is a parameter (else a buffer)."""
 _DIGITS = "{:.3g}"
+"""A value that this format reproduces counts as written by hand."""
 _MODEST = (1e-2, 1e2)
+"""Range of absolute constants whose size is kept; beyond it the new values are of size one."""
 
 
 def state_of(model: Any) -> dict[str, torch.Tensor]:
-    """Parameters and buffers by name; shares their memory."""
+    """Return the parameters and buffers of a model by name, without copying them."""
     state = model.state_dict() if isinstance(model, torch.nn.Module) else {}
     return {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
 
 
 def find_constants(model: Any) -> Constants:
-    """The floating tensors of a model that hold one value; those of one element only if it was written by hand."""
+    """Return the floating tensors of a model whose elements are all equal.
+
+    A tensor of one element only counts if it is a parameter with a value of few digits, as a person writes it.
+    """
     if not isinstance(model, torch.nn.Module):
         return {}
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -42,7 +47,7 @@ def find_constants(model: Any) -> Constants:
 
 
 def constant_value(tensor: torch.Tensor) -> float | None:
-    """The finite value that every element of a floating tensor has, or None."""
+    """Return the finite value that all elements of a floating tensor have, or None."""
     if not tensor.is_floating_point() or not tensor.numel() or tensor.device.type == "meta":
         return None
     tensor = widened(tensor)
@@ -51,12 +56,12 @@ def constant_value(tensor: torch.Tensor) -> float | None:
 
 
 def renewed(tensor: torch.Tensor, value: float, generator: torch.Generator) -> torch.Tensor:
-    """Random values in place of a constant, of its sign and size if that is modest, else of size one.
+    """Return random values that replace a constant: 0.5 to 1.5 times the constant, or 0.5 to 1.5 if it is extreme.
 
     Args:
         tensor: gives shape, dtype and device.
-        value: the constant; a positive one stays positive, as a variance must, 0 becomes either sign.
-        generator: on the CPU.
+        value: the constant; the values keep its sign (a variance must stay positive), and get random signs if it is 0.
+        generator: a generator on the CPU.
     """
     size = 0.5 + torch.rand(tensor.shape, generator=generator)
     if value == 0:
@@ -69,7 +74,7 @@ def renewed(tensor: torch.Tensor, value: float, generator: torch.Generator) -> t
 
 
 def copy_state(model: Any, state: Mapping[str, torch.Tensor]) -> bool:
-    """Give `model` the reference's parameters and buffers if all names, shapes and dtypes agree; whether they did."""
+    """Copy the reference's state to `model` if all names, shapes and dtypes agree; return whether they do."""
     own = state_of(model)
     same = own.keys() == state.keys() and all(_alike(own[name], value) for name, value in state.items())
     if same:
@@ -81,14 +86,14 @@ def hand_over(model: Any, state: Mapping[str, torch.Tensor], constants: Constant
     """Give a candidate the changed weights, before its first forward.
 
     Args:
-        model: the candidate's.
-        state: the reference's parameters and buffers, changed.
-        constants: which of them were changed, and from what.
+        model: the candidate's model.
+        state: the reference's parameters and buffers, already changed.
+        constants: the tensors that were changed, with their initial values.
 
     Returns:
-        `copied`: all by name. `matched`: the changed ones, by order, by name or by their initial value; a parameter
-        that the candidate does not have counts as left out. `seeded`: it could not be told which of its tensors they
-        are; they keep their initial values, and the reference must too.
+        `copied`: all tensors were copied by name. `matched`: the changed tensors were matched by order, by name or by
+        their initial value; a parameter without a match counts as left out by the candidate. `seeded`: the candidate's
+        tensors could not be identified; they keep their initial values, and the reference must use those too.
     """
     if copy_state(model, state):
         return "copied"
@@ -106,7 +111,7 @@ def hand_over(model: Any, state: Mapping[str, torch.Tensor], constants: Constant
 def _by_order(
     own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor], constants: Constants
 ) -> dict[str, torch.Tensor]:
-    """The candidate's tensor for each changed one if shapes, dtypes and constants agree one after another."""
+    """Return the candidate's tensors for changed ones if all shapes, dtypes and constants agree in order, else {}."""
     if len(own) != len(state) or not all(map(_alike, own.values(), state.values())):
         return {}
     pairs = {name: tensor for name, tensor in zip(state, own.values(), strict=True) if name in constants}
@@ -117,7 +122,7 @@ def _by_order(
 def _by_name_or_value(
     own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor], constants: Constants
 ) -> dict[str, torch.Tensor]:
-    """The candidate's tensor for each changed one, by name, else where one alone starts with the same constant."""
+    """Return the candidate's tensors for changed ones, by name, or as the only ones that start with the constant."""
     pairs = {name: own[name] for name in constants if name in own and _alike(own[name], state[name])}
     lost = [(kind, name) for kind, name in _kinds(state, constants) if name not in pairs]
     free = [(_kind(tensor, constant_value(tensor)), tensor) for name, tensor in own.items() if name not in pairs]
@@ -139,7 +144,7 @@ def _kind(tensor: torch.Tensor, value: float | None) -> tuple[Any, ...]:
 def _spare(
     own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor], pairs: Mapping[str, torch.Tensor]
 ) -> bool:
-    """Whether the candidate has floating tensors like none of the reference's: they may hold what seems missing."""
+    """Tell whether the candidate has floating tensors unlike all of the reference's: they may hold missing weights."""
     taken = [id(tensor) for tensor in pairs.values()]
     kept = {_start(value) for name, value in state.items() if name not in pairs}
     rest = [tensor for tensor in own.values() if tensor.is_floating_point() and id(tensor) not in taken]
@@ -161,5 +166,5 @@ def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _is_short(value: float, dtype: torch.dtype) -> bool:
-    """Whether a value was written by hand (0, 1, 0.25, 1e-6) and not drawn."""
+    """Tell whether a value has at most three digits, like 0, 1, 0.25 or 1e-6, and was therefore not drawn."""
     return torch.tensor(float(_DIGITS.format(value)), dtype=dtype).item() == value

@@ -180,7 +180,7 @@ async def test_a_pool_that_is_drained_waits():
 
 
 async def test_a_judge_that_leaves_its_drained_node_serves_again(monkeypatch):
-    monkeypatch.setattr("verl_kernel.env.pool.upkeep._WATCH_S", 0.01)
+    monkeypatch.setattr("verl_kernel.env.pool.supervisor._WATCH_S", 0.01)
     judge = Actor(node="n1")
     async with pool(judge) as dispatcher:
         await dispatcher.ready()
@@ -236,7 +236,7 @@ def test_no_prompt_meets_two_models(makers, requests, drains):
 
 
 async def test_a_pool_that_loses_all_judges_loses_nothing(monkeypatch):
-    monkeypatch.setattr("verl_kernel.env.pool.upkeep._REVIVAL_S", 0.01)
+    monkeypatch.setattr("verl_kernel.env.pool.supervisor._REVIVAL_S", 0.01)
     judges = [Actor(*[JudgeLost("gone")] * 2) for _ in range(2)]
     async with pool(*judges) as dispatcher:
         await dispatcher.ready()

@@ -101,21 +101,21 @@ async def test_a_judge_that_is_down_serves_nobody_until_it_is_up():
 
 
 async def test_quarantines_begin_at_three_failures_and_double():
-    scheduler = JudgeScheduler(["a", "b"], strikes=3, back_off_s=0.02)
-    assert [scheduler.blame("a") for _ in range(3)] == [0.0, 0.0, 0.02]
+    scheduler = JudgeScheduler(["a", "b"], quarantine_after=3, quarantine_s=0.02)
+    assert [scheduler.note_failure("a") for _ in range(3)] == [0.0, 0.0, 0.02]
     assert scheduler.states() == ["quarantined", "free"]
     await soon(lambda: scheduler.states() == ["free", "free"])
-    assert scheduler.blame("a") == 0.04  # on probation
+    assert scheduler.note_failure("a") == 0.04  # on probation
     assert scheduler.states() == ["quarantined", "free"]
     await soon(lambda: scheduler.states() == ["free", "free"])
-    scheduler.well("a")
-    assert [scheduler.blame("a") for _ in range(3)] == [0.0, 0.0, 0.02]
+    scheduler.note_success("a")
+    assert [scheduler.note_failure("a") for _ in range(3)] == [0.0, 0.0, 0.02]
 
 
 async def test_quarantine_never_takes_the_last_judge():
-    scheduler = JudgeScheduler(["a", "b"], strikes=1, back_off_s=60)
-    assert scheduler.blame("a") == 60
-    assert scheduler.blame("b") == 0
+    scheduler = JudgeScheduler(["a", "b"], quarantine_after=1, quarantine_s=60)
+    assert scheduler.note_failure("a") == 60
+    assert scheduler.note_failure("b") == 0
     scheduler.down("b")
     assert await scheduler.acquire(Ticket()) == "a"  # better than nobody
 
@@ -152,8 +152,8 @@ async def test_requests_of_one_pin_get_judges_of_one_model():
 
 
 async def test_quarantine_never_takes_the_last_judge_of_a_model():
-    scheduler, ticket = await two_models(strikes=1, back_off_s=60), Ticket()
-    assert scheduler.blame("a") == 0.0
+    scheduler, ticket = await two_models(quarantine_after=1, quarantine_s=60), Ticket()
+    assert scheduler.note_failure("a") == 0.0
     assert scheduler.states() == ["free", "free"]
     assert await scheduler.acquire(ticket) == "a"
     scheduler.release("a")

@@ -36,9 +36,9 @@ def command(
         str, typer.Option(help="cpu, kernelbench:PATH, a parquet file of tasks, or a folder of references.")
     ],
     base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint, as http://host:8000/v1.")] = None,
-    model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name at the endpoint.")] = None,
     key_variable: Annotated[
-        str | None, typer.Option(help="Variable with its key; OPENAI_API_KEY unless given.")
+        str | None, typer.Option(help="Environment variable with the key; default OPENAI_API_KEY.")
     ] = None,
     vllm: Annotated[Path | None, typer.Option(help="Folder of a model to serve with vLLM for the run.")] = None,
     vllm_args: Annotated[str, typer.Option(help="Further arguments of `vllm serve`, as one text.")] = "",
@@ -46,25 +46,23 @@ def command(
     only_present: Annotated[
         bool, typer.Option("--only-present", help="Leave out tasks without a saved kernel.")
     ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run; outputs/bench/<suite>-<model> unless given.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; default outputs/bench/<suite>-<model>.")] = None,
     levels: Annotated[str, typer.Option(help="Levels of KernelBench, as 1,2.")] = "",
-    tasks: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Take only this many tasks, the first ones.")] = None,
     samples: Annotated[int, typer.Option("-n", "--samples", help="Trajectories of each task.")] = 1,
     turns: Annotated[int, typer.Option(help="Turns of each trajectory.")] = 1,
     context: Annotated[
         str, typer.Option(help="Earlier turns in a prompt: concat, last, best_window, top_w.")
     ] = "concat",
-    window: Annotated[int, typer.Option(help="How many of them; concat shows all.")] = 4,
+    window: Annotated[int, typer.Option(help="How many earlier turns; concat shows all.")] = 4,
     total_tokens: Annotated[int | None, typer.Option(help="Tokens after which a trajectory begins no turn.")] = None,
-    total_seconds: Annotated[float | None, typer.Option(help="Seconds after which it begins none.")] = None,
+    total_seconds: Annotated[float | None, typer.Option(help="Seconds after which it begins no turn.")] = None,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 1.0,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0)] = 1.0,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Of one answer; the suite's own unless given.")] = None,
-    seed: Annotated[int, typer.Option(help="Of answers and of judges' inputs.")] = 0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer; default is the suite's.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of answers and of judges' inputs.")] = 0,
     feedback: Annotated[str, typer.Option(help="Message after a turn: short, full or none.")] = "short",
-    feedback_chars: Annotated[int | None, typer.Option(help="Its length; the suite's own unless given.")] = None,
+    feedback_chars: Annotated[int | None, typer.Option(help="Its limit in characters; default is the suite's.")] = None,
     requests: Annotated[int, typer.Option(help="Requests in flight at a time.")] = 16,
     retries: Annotated[int, typer.Option(min=0, help="Further attempts at a request, with growing pauses.")] = 6,
     request_timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one answer.")] = 600.0,
@@ -89,7 +87,7 @@ def command(
     everything: Annotated[bool, typer.Option("--all", help="Print all figures, by turn and group too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Scores as one JSON object instead of tables.")] = False,
 ) -> None:
-    """Measure a model on a suite; the same command goes on where a run has ended."""
+    """Measure a model on a suite; the same command continues an unfinished run."""
     given = dict(locals())
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the folder or the error holds the messages
     # Idle OpenMP threads that spin would take the core a judge needs; read when torch is first imported.

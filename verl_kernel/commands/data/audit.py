@@ -26,7 +26,7 @@ def command(
         Path | None, typer.Option(help="JSON lines file; finished tasks in it are skipped on a rerun.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One audit per line instead of a table.")] = False,
-    levels: Annotated[str, typer.Option(help="Levels to take, as in 1,2; all without it.")] = "",
+    levels: Annotated[str, typer.Option(help="Levels of KernelBench, as in 1,2; default all.")] = "",
     num_judges: Annotated[int, typer.Option(min=1, help="Tasks audited at a time.")] = 1,
     true_size: Annotated[str, typer.Option(help="auto: run large tasks at reduced sizes; or off.")] = "auto",
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for each part of a task's audit.")] = 60.0,

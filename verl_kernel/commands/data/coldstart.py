@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 
 def command(
     suite: Annotated[str, typer.Option(help="Tasks: kernelbench:PATH, a parquet file, a folder of references, cpu.")],
-    run: Annotated[Path, typer.Option(help="Folder of the run, made or gone on with.")],
+    run: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run continues.")],
     out: Annotated[Path, typer.Option(help="Parquet file of conversations to write.")],
     base_url: Annotated[str | None, typer.Option(help="An OpenAI-compatible endpoint, as http://host:8000/v1.")] = None,
-    model: Annotated[str | None, typer.Option(help="The model's name there.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model's name at the endpoint.")] = None,
     key_variable: Annotated[
-        str | None, typer.Option(help="Variable with its key; OPENAI_API_KEY unless given.")
+        str | None, typer.Option(help="Environment variable with the key; default OPENAI_API_KEY.")
     ] = None,
     vllm: Annotated[Path | None, typer.Option(help="Folder of a model to serve with vLLM for the run.")] = None,
     levels: Annotated[str, typer.Option(help="Levels of KernelBench, as 1,2.")] = "",
-    tasks: Annotated[int | None, typer.Option(help="Only the first so many tasks.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Take only this many tasks, the first ones.")] = None,
     samples: Annotated[int, typer.Option("-n", "--samples", help="Trajectories of each task.")] = 4,
     turns: Annotated[int, typer.Option(help="Turns of each trajectory.")] = 3,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 1.0,
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0)] = 1.0,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Of one answer; the suite's own unless given.")] = None,
-    seed: Annotated[int, typer.Option(help="Of answers and of judges' inputs.")] = 0,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer; default is the suite's.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of answers and of judges' inputs.")] = 0,
     requests: Annotated[int, typer.Option(help="Requests in flight at a time.")] = 16,
     device: gym_options.Device = gym_options.USUAL["device"],
     num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
     compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
     memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
-    keep: Annotated[str, typer.Option(help="End with the best turn (the rest is cut), or with the last.")] = "best",
-    min_speedup: Annotated[float, typer.Option(min=0.0, help="Of the turn that a conversation ends with.")] = 0.0,
-    per_task: Annotated[int | None, typer.Option(min=1, help="Conversations of a task at most, fastest first.")] = None,
+    keep: Annotated[str, typer.Option(help="best: cut a talk after its best turn; last: keep all of it.")] = "best",
+    min_speedup: Annotated[float, typer.Option(min=0.0, help="Least speedup of the last turn that is kept.")] = 0.0,
+    per_task: Annotated[int | None, typer.Option(min=1, help="Most conversations per task; keeps the fastest.")] = None,
 ) -> None:
     """Make conversations for a cold start: a strong model, several turns, judged by the gym."""
     given = dict(locals())

@@ -12,7 +12,7 @@ import typer
 
 
 def command(
-    out: Annotated[Path, typer.Option(help="Folder to write; made if need be.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; created if missing.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of tasks, corpus, tokenizer and model.")] = 0,
     conversations: Annotated[
         int | None, typer.Option(min=1, help="Length of the cold start; fewer than 6000 make a weaker model sooner.")

@@ -11,8 +11,8 @@ import typer
 from verl_kernel.errors import ConfigError
 
 _SOURCE = "Which data set: {}."
-_PATH = typer.Argument(metavar="PATH", help="Its parquet or JSON lines file, or a folder of them; nothing is fetched.")
-_OUT = typer.Option(help="Parquet file to write; what is left out is listed beside it.")
+_PATH = typer.Argument(metavar="PATH", help="A parquet or JSON lines file of it, or a folder of them; no downloads.")
+_OUT = typer.Option(help="Parquet file to write; a file beside it lists the rows left out.")
 ROWS = "kernelbench (a checkout, too), drkernel-rl, drkernel-validation, kernelbook or kernelsmith-rl"
 TALKS = "drkernel-coldstart or kernelsmith-sft"
 
@@ -21,9 +21,9 @@ def rows(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE.format(ROWS))],
     path: Annotated[Path, _PATH],
     out: Annotated[Path, _OUT],
-    levels: Annotated[str, typer.Option(help="Of kernelbench, the levels to take, as in 1,2; all without it.")] = "",
+    levels: Annotated[str, typer.Option(help="Levels of kernelbench, as in 1,2; default all.")] = "",
 ) -> None:
-    """Make tasks for reinforcement learning of a published data set."""
+    """Convert a published data set to tasks for reinforcement learning."""
     _convert(source, "rows", path, out, levels)
 
 
@@ -32,7 +32,7 @@ def talks(
     path: Annotated[Path, _PATH],
     out: Annotated[Path, _OUT],
 ) -> None:
-    """Make conversations for a cold start of a published data set."""
+    """Convert a published data set to conversations for a cold start."""
     _convert(source, "talks", path, out, "")
 
 

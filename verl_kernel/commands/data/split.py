@@ -13,8 +13,8 @@ def command(
     file: Annotated[Path, typer.Argument(metavar="TASKS.parquet", help="Tasks, as a recipe trains on.")],
     out: Annotated[Path, typer.Option(help="Folder for train.parquet, val.parquet and split.json.")],
     val: Annotated[float, typer.Option(help="Share of the tasks to hold out.")] = 0.1,
-    threshold: Annotated[float, typer.Option(help="Similarity from which on two tasks are of one family.")] = 0.7,
-    seed: Annotated[int, typer.Option(min=0, help="Of the choice of families.")] = 0,
+    threshold: Annotated[float, typer.Option(help="Similarity at which two tasks count as one family.")] = 0.7,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the choice of families.")] = 0,
 ) -> None:
     """Split tasks into training and validation by families of near duplicates."""
     from verl_kernel.data.split import split

@@ -20,15 +20,15 @@ _PAUSE_S = 1.0
 
 def command(
     node: Annotated[
-        str | None, typer.Argument(help="Node whose judges are meant: host name, address, or beginning of its id.")
+        str | None, typer.Argument(help="Node whose judges to drain: host name, address, or beginning of its id.")
     ] = None,
     judge: Annotated[int | None, typer.Option(help="One judge, by its number in serve-status.")] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Let them serve again.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when they have finished what they had.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Let the judges serve again.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the judges have finished.")] = False,
     address: Annotated[str, typer.Option(help=ADDRESS)] = "auto",
     name: Annotated[str, typer.Option(help=NAME)] = "kernelgym",
 ) -> None:
-    """Let judges finish what they have and give them nothing new."""
+    """Stop giving work to judges; they finish what they have begun."""
     if (node is None) == (judge is None):
         raise ConfigError("which judges are meant is unclear: name a node, or one judge with --judge, and not both")
     with running_pools(address, name) as routers:

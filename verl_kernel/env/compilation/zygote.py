@@ -74,7 +74,7 @@ def _unfit(name: str, exc: Exception) -> str:
 def _become_compiler(request: ForkRequest, fds: list[int]) -> None:
     sock, memory, output, _ = fds
     shared = mmap.mmap(memory, request["memory_bytes"])
-    fork_loop.settle_descriptors(output, sock)
+    fork_loop.replace_descriptors(output, sock)
     limits = jail.Limits(request["scratch"], request["memory_mb"], _PROFILE)
     landlock.settle(gpu_isolation.kept(os.environ), limits.scratch)
     channel = Channel(socket.socket(fileno=sock))

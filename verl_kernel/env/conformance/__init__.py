@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A suite of programs that every device and every pool must judge alike."""
+"""A suite of programs that must get the same verdicts on every device and in every pool."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The A/A test: a reference judged against itself, through both processes, as a candidate is.
+"""The A/A test: a reference is judged as its own candidate, in a runner process like any candidate.
 
-What differs from 1 is the clock's own error. On a GPU that is fit to judge it lies within `statistics.AA_BAND`, for
-every protocol of `EvalResult.times`; no speedup within that band is taken for one.
+Its speedup differs from 1 only by the clock's error. On a GPU that is fit for judging, the error lies within
+`statistics.AA_BAND` for every protocol of `EvalResult.times`; a speedup within that band does not count as one.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from verl_kernel.errors import ConfigError, InfraError
 
 
 def aa_options(options: GymOptions) -> GymOptions:
-    """The same gym, for a judge that times a program without kernels of its own: no gate, decoys recorded, eager."""
+    """Return options for a judge that times a reference as a candidate: no static gate, decoys recorded, eager mode."""
     return replace(options, static_check="off", decoys="record", reference_mode="eager")
 
 
 def same_program(judge: Judge, task: Task) -> float:
-    """Speedup of a task's reference over itself.
+    """Return the speedup of a task's reference over itself.
 
     Args:
         judge: made with `aa_options`.
-        task: whose reference is timed on both sides.
+        task: its reference is timed as reference and as candidate.
 
     Raises:
-        TaskError: the reference cannot serve.
-        ConfigError: the judge refuses the program, as one with a gate does.
-        InfraError: it fails beside itself, or has no speedup.
+        TaskError: the reference is unusable.
+        ConfigError: the judge was not made with `aa_options` and refuses the program.
+        InfraError: the reference fails as a candidate, or its speedup is unknown.
     """
     speedup = judged_against_itself(judge, task).speedup
     if speedup is None:
@@ -40,7 +40,7 @@ def same_program(judge: Judge, task: Task) -> float:
 
 
 def judged_against_itself(judge: Judge, task: Task) -> EvalResult:
-    """The whole verdict on a task's reference as its own candidate; errors are those of `same_program`."""
+    """Return the verdict on a task's reference as its own candidate; raises the errors of `same_program`."""
     result = judge.evaluate(task, as_candidate(task), kernel="reference")
     if result.status is EvalStatus.OK:
         return result
@@ -51,5 +51,5 @@ def judged_against_itself(judge: Judge, task: Task) -> EvalResult:
 
 
 def as_candidate(task: Task) -> str:
-    """A task's reference as a candidate's source."""
+    """Return a task's reference as a candidate's source text."""
     return f"{task.reference}\n\nclass {task.candidate_class}({task.entry_point}):\n    pass\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of the conformance suite: what every evaluator must do."""
+"""The cases of the conformance suite; every evaluator must pass each of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import TaskError
 
-# The interface that a conformance suite tests, the options it asks for, and how a case puts a question.
+# The interface under test, the options that the suite needs, and how a case submits a candidate.
 
 
 OPTIONS = GymOptions(
     static_check="off", correctness_trials=2, run_timeout_s=4.0, load_timeout_s=6.0, reference_timeout_s=6.0,
     num_judges=2, cpus_per_judge=0.5, memory_mb=1024,
 )  # fmt: skip
-"""What the suite asks for: no gate, so that the other layers are seen, and limits that keep it short."""
+"""Options of the evaluator: no static gate, so that the other layers are tested, and limits that keep the suite short.
+"""
 SEED = 11
 TASK = Task(programs.REFERENCE, task_id="conformance")
 
@@ -39,39 +40,39 @@ class Evaluator(Protocol):
         ...
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
-        """Judge candidates; results in order."""
+        """Judge candidates and return results in the order of `jobs`."""
         ...
 
     def stats(self) -> PoolStats:
-        """Queue and judges."""
+        """Return the current judges, queue and counts."""
         ...
 
     def close(self) -> None:
-        """End it."""
+        """End the evaluator and its judges."""
         ...
 
 
 class Unexpected(Exception):
-    """A case's expectation does not hold."""
+    """An expectation of a case does not hold."""
 
 
 def expect(condition: bool, what: str, got: object) -> None:
-    """Raise Unexpected unless a case's condition holds."""
+    """Raise Unexpected unless `condition` holds; the message says what was expected and what came."""
     if not condition:
         raise Unexpected(f"expected {what}, got {got!r:.500}")
 
 
 def judged(evaluator: Evaluator, source: str, task: Task = TASK) -> EvalResult:
-    """The verdict on one source."""
+    """Return the verdict on one source."""
     return evaluator.evaluate_many([(task, source, "kernel.py")])[0]
 
 
 WALL_CLOCK: dict[str, Any] = {"stage_seconds": {}, "queue_seconds": None}
-"""Fields that a seed does not determine."""
+"""Fields that vary between equal evaluations, with neutral values for a comparison."""
 
 
 def _verdict(source: str, *statuses: EvalStatus) -> Callable[[Evaluator], None]:
-    """A case: `source` gets one of `statuses`, at the first attempt, and no reward."""
+    """Return a case: `source` gets one of `statuses` at the first attempt, an error message and no reward."""
 
     def case(evaluator: Evaluator) -> None:
         result = judged(evaluator, source)
@@ -83,8 +84,8 @@ def _verdict(source: str, *statuses: EvalStatus) -> Callable[[Evaluator], None]:
     return case
 
 
-def _unfit(reference: str, reason: str) -> Callable[[Evaluator], None]:
-    """A case: a reference that cannot serve is the caller's error, every time, and costs the evaluator nothing."""
+def _unusable(reference: str, reason: str) -> Callable[[Evaluator], None]:
+    """Return a case: an unusable reference raises TaskError every time, and the evaluator goes on serving."""
 
     def case(evaluator: Evaluator) -> None:
         task = Task(reference, task_id="unfit")
@@ -191,7 +192,10 @@ def _no_paths(evaluator: Evaluator) -> None:
 
 
 def _timeout_is_kept(evaluator: Evaluator) -> None:
-    """By the clock for a sleeper only: what a spinner is granted is processor time, and the machine may be busy."""
+    """Check the seconds only for a sleeping candidate.
+
+    The limit of a candidate that computes counts processor time, which may take longer on a busy machine.
+    """
     _verdict(programs.HANGS + "# again\n", EvalStatus.TIMEOUT)(evaluator)
     start = time.monotonic()
     _verdict(programs.SLEEPS, EvalStatus.TIMEOUT)(evaluator)
@@ -211,7 +215,7 @@ def _infra(evaluator: Evaluator) -> None:
 
 
 def _cancellation(evaluator: Evaluator) -> None:
-    """Behind candidates that keep every judge at work, for a cancellation takes time to arrive."""
+    """Cancel requests while hanging candidates keep all judges busy: otherwise the requests might start first."""
     hanging = [f"{programs.HANGS}# in front {number}\n" for number in range(OPTIONS.num_judges)]
     sources = [f"{programs.HONEST}# cancelled {number}\n" for number in range(12)]
     before = evaluator.stats().evaluations
@@ -236,7 +240,7 @@ def _cancellation(evaluator: Evaluator) -> None:
 async def _until(
     evaluator: Evaluator, front: Sequence[asyncio.Future[EvalResult]], condition: Callable[[PoolStats], bool], what: str
 ) -> None:
-    """Wait for a condition, as long as nothing of `front` is done."""
+    """Wait until the pool fulfils a condition; fail if a request of `front` ends before."""
     while not condition(stats := await asyncio.to_thread(evaluator.stats)):
         expect(not any(request.done() for request in front), what, stats)
         await asyncio.sleep(0.02)
@@ -249,7 +253,7 @@ def _burst(evaluator: Evaluator) -> None:
 
 
 def _idle(evaluator: Evaluator) -> None:
-    """Nothing is left in the queue; a judge may need a moment to be free."""
+    """Wait up to 10 s until the queue is empty and no judge is busy."""
     end = time.monotonic() + 10
     while (stats := evaluator.stats()).queue or stats.held_back or stats.busy:
         if time.monotonic() > end:
@@ -286,11 +290,11 @@ CASES: dict[str, Callable[[Evaluator], None]] = {
     "result_survives_json": _json,
     "burst_is_served": _burst,
     "cancelled_requests_leave_the_queue": _cancellation,
-    "raising_reference_is_a_task_error": _unfit(programs.RAISING_REFERENCE, "no data"),
-    "empty_reference_is_a_task_error": _unfit(programs.EMPTY_REFERENCE, "get_inputs() returns nothing"),
-    "random_reference_is_a_task_error": _unfit(programs.RANDOM_REFERENCE, "two calls"),
-    "hanging_reference_is_a_task_error": _unfit(programs.HANGING_REFERENCE, "reference_timeout_s = 6 s"),
+    "raising_reference_is_a_task_error": _unusable(programs.RAISING_REFERENCE, "no data"),
+    "empty_reference_is_a_task_error": _unusable(programs.EMPTY_REFERENCE, "get_inputs() returns nothing"),
+    "random_reference_is_a_task_error": _unusable(programs.RANDOM_REFERENCE, "two calls"),
+    "hanging_reference_is_a_task_error": _unusable(programs.HANGING_REFERENCE, "reference_timeout_s = 6 s"),
     "evaluator_failure_is_no_verdict": _infra,
     "pool_is_idle_in_the_end": _idle,
 }
-"""Name and body of each case; independent of each other, cheap ones first."""
+"""Cases by name; they are independent of each other, and quick ones come first."""

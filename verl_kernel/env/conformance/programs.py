@@ -50,7 +50,7 @@ class ModelNew(nn.Module):
 
 
 def candidate(body: str, imports: str = "") -> str:
-    """A source whose forward is one line."""
+    """Return a candidate's source whose forward consists of the line `body`."""
     return _CANDIDATE.format(body=body, imports=imports)
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every evaluator must do, as named cases: run them against another device or pool before trusting it.
+"""The conformance suite: named cases to run against a new device or pool before its verdicts are trusted.
 
     results = check_evaluator(lambda options, seed: LocalPool(options, seed))
     assert all(result.passed for result in results), [result for result in results if not result.passed]
 
-An evaluator is what both pools of this package are: `evaluate`, `evaluate_many`, `stats`, `close`. Its judges must
-follow the options they are given; a case that fails says what was expected and what came.
+An evaluator has the methods `evaluate`, `evaluate_many`, `stats` and `close`, like both pools of this package. Its
+judges must follow the given options. The detail of a failed case says what was expected and what came.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from verl_kernel.env.options import GymOptions
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case's outcome."""
+    """The result of one case."""
 
     name: str
     passed: bool
     detail: str
-    """Why it failed; empty where it passed."""
+    """Why it failed; empty if it passed."""
     seconds: float
 
 
@@ -33,10 +33,10 @@ def check_evaluator(make: Callable[[GymOptions, int], Evaluator]) -> list[CaseRe
     """Run all cases against one evaluator.
 
     Args:
-        make: builds it from options and a seed; it is closed at the end.
+        make: builds the evaluator from options and a seed; it is closed at the end.
 
     Returns:
-        One result per case, in order.
+        One result per case, in the order of `CASES`.
     """
     evaluator = make(OPTIONS, SEED)
     try:
@@ -46,11 +46,11 @@ def check_evaluator(make: Callable[[GymOptions, int], Evaluator]) -> list[CaseRe
 
 
 def check_case(evaluator: Evaluator, name: str) -> CaseResult:
-    """Run the case `name` of `CASES`; an evaluator made from `OPTIONS` and `SEED` may serve many."""
+    """Run the case `name` of `CASES` against an evaluator made from `OPTIONS` and `SEED`; it can serve many cases."""
     start, detail = time.monotonic(), ""
     try:
         CASES[name](evaluator)
-    except Exception as exc:  # noqa: BLE001  whatever an evaluator raises where it should not is the case's finding
+    except Exception as exc:  # noqa: BLE001  any exception of the evaluator under test fails the case
         detail = str(exc) if isinstance(exc, Unexpected) else f"{type(exc).__name__}: {exc}"
     return CaseResult(name, not detail, detail, time.monotonic() - start)
 

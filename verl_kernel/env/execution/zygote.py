@@ -127,7 +127,7 @@ def _become_executor(small: bytes, request: ForkRequest, fds: list[int]) -> None
     sock, memory, output, _, *links = fds
     # Addresses are reserved here, before the jail limits them.
     arena, sparse = Arena(memory, request["memory_bytes"]), SparseMemory(memory, request["memory_bytes"])
-    fork_loop.settle_descriptors(output, sock, *links, sparse.fd)
+    fork_loop.replace_descriptors(output, sock, *links, sparse.fd)
     limits = jail.Limits(request["scratch"], request["memory_mb"], IsolationProfile())
     landlock.settle(gpu_isolation.kept(os.environ), limits.scratch)
     judge, runner, codes = (Channel(socket.socket(fileno=fd)) for fd in (sock, *links))

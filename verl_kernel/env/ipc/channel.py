@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between the processes of the gym: length-prefixed JSON over a stream socket, never pickle.
+"""Messages between the gym's processes: length-prefixed JSON over a stream socket, never pickle.
 
-A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON (one object). Both sides refuse frames
-above `MAX_FRAME`, so a hostile peer costs bounded memory; file descriptors ride on the length prefix (SCM_RIGHTS).
+A frame is a 4-byte big-endian length and as many bytes of UTF-8 JSON (one object). Both sides refuse frames longer
+than `MAX_FRAME`, so a hostile peer cannot exhaust memory. File descriptors travel with the length prefix (SCM_RIGHTS).
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class ChannelClosed(VerlKernelError):
 
 
 class ProtocolError(VerlKernelError):
-    """The peer sent something that is not a frame of this protocol, or one that is too long."""
+    """A frame is malformed or longer than `MAX_FRAME`."""
 
 
 class Channel:
-    """One end of a conversation; not for use by several threads."""
+    """One end of a connection; not thread-safe."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self._buffer = bytearray()
 
     def fileno(self) -> int:
-        """Descriptor for `select`."""
+        """Return the socket's descriptor, for `select`."""
         return self.sock.fileno()
 
     def send(self, message: Mapping[str, object], fds: Sequence[int] = ()) -> None:
-        """Send one message, with copies of `fds`.
+        """Send one message, with duplicates of the descriptors `fds`.
 
         Raises:
             ProtocolError: the message is longer than `MAX_FRAME`.
-            ChannelClosed: nobody reads the other end.
+            ChannelClosed: the peer has closed its end.
         """
         body = json.dumps(message).encode()
         if len(body) > MAX_FRAME:
@@ -63,18 +63,20 @@ class Channel:
             raise ChannelClosed(f"the peer does not take messages: {exc}") from exc
 
     def feed(self) -> Message | None:
-        """Read once (call when the socket is readable); the next complete message, or None if it is still short.
+        """Read once from a readable socket; return the message if it is complete, else None.
 
-        Nothing beyond it is read: what follows keeps the socket readable, and its descriptors.
+        This never reads beyond the end of a message: later messages stay in the socket, which remains readable, and
+        keep their descriptors.
         """
         self._extend(_receive(self.sock, self._missing()))
         return self._next()
 
     def recv(self, timeout_s: float | None = None) -> Message:
-        """Wait for one message.
+        """Wait for one message; a `timeout_s` of None waits without limit.
 
         Raises:
-            TimeoutError: no complete message within `timeout_s` seconds.
+            TimeoutError: no complete message came within `timeout_s` seconds.
+            ChannelClosed: the peer has closed its end.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         message = self._next()
@@ -86,7 +88,7 @@ class Channel:
         return message
 
     def recv_with_fds(self, max_fds: int) -> tuple[Message, list[int]]:
-        """Wait for one message and the descriptors that came with it (the caller owns them)."""
+        """Wait for one message and its descriptors, which the caller then owns (raises ChannelClosed)."""
         try:
             data, fds, _, _ = socket.recv_fds(self.sock, _PREFIX.size, max_fds)
         except OSError as exc:
@@ -95,14 +97,14 @@ class Channel:
         return self.recv(), fds
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bare bytes, whose number an earlier message has told (raises ChannelClosed)."""
+        """Send raw bytes; an earlier message must have announced their number (raises ChannelClosed)."""
         try:
             self.sock.sendall(data)
         except (OSError, TimeoutError) as exc:
             raise ChannelClosed(f"the peer does not take bytes: {exc}") from exc
 
     def recv_bytes(self, count: int) -> bytes:
-        """Wait for so many bytes (raises ChannelClosed)."""
+        """Wait for `count` raw bytes (raises ChannelClosed)."""
         while len(self._buffer) < count:
             self._extend(_receive(self.sock, count - len(self._buffer)))
         data = bytes(self._buffer[:count])
@@ -119,7 +121,7 @@ class Channel:
         self._buffer += data
 
     def _missing(self) -> int:
-        """Bytes that the prefix lacks; those that the message lacks, once the prefix is there."""
+        """Return how many bytes the prefix still lacks or, once it is complete, the message."""
         end = _PREFIX.size
         if len(self._buffer) >= end:
             (length,) = _PREFIX.unpack_from(self._buffer)
@@ -137,7 +139,7 @@ class Channel:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """A connected pair of sockets, neither inherited by programs that are started later."""
+    """Return two connected stream sockets; programs that are started later inherit neither."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a runner and its judge say to the process that executes the candidate's compiled kernels.
+"""Messages to and from the executing process, which runs the candidate's compiled kernels on the CPU.
 
 The runner sends `Launch` for each launch of a forward and waits for `Launched`. The judge sends `Begin` before a
-forward and `Report` after it, which the process answers with `Reported`: what the judge believes of a launch comes from
-there.
-The process asks the judge for the code of each launch that it meets for the first time (`messages`).
+forward and `Report` after it; the executing process answers `Report` with `Reported`. The judge believes this report
+about launches, and not the runner. The executing process asks the judge for the code of each new launch (`messages`).
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from typing import Any, Literal, TypedDict
 
 from verl_kernel.env.executor.work import PRODUCTS
 
-# Compares accounts of a launch: of two samples of it, of two runs, of two sizes.
+# Comparison of two tallies of a launch: from two samples, two runs or two sizes.
 #
-# Judges of GPUs import this too, where nothing executes kernels and llvmlite may be missing.
+# Judges with GPUs import this module too; they execute no kernels on the CPU, and llvmlite may be missing there.
 
 
 _NEGLIGIBLE = 0.01
-"""Part of the bytes, or of the instructions, below which what moves or computes so little is not compared."""
+"""Share of all bytes, or of all instructions, below which an entry is not compared."""
 
 
 def furthest(one: Tally, other: Tally) -> tuple[str, float]:
-    """In what two accounts of a launch are furthest apart, and how far: the difference over the larger number."""
+    """Return the entry in which two tallies of a launch differ most, and the difference over the larger number."""
     apart = {"nothing": 0.0}
     issued = _NEGLIGIBLE * max(one["operations"]["issue"], other["operations"]["issue"])
     for unit, done in one["operations"].items():
@@ -42,30 +41,31 @@ def _apart(one: float, other: float, least: float) -> float:
 
 
 class Tally(TypedDict):
-    """A launch in numbers that are compared between runs and sizes (`execution.tally`)."""
+    """Counts of one launch, for comparisons between runs and sizes (`execution.tally`)."""
 
     kernel: str
     grid: list[int]
     operations: dict[str, int]
-    """By unit (`executor.work.units`)."""
+    """Operations by unit (`executor.work.units`)."""
     useful: int
     """Bytes that lanes accessed in global memory."""
     offered: int
-    """The same with lanes whose mask was off."""
+    """Like `useful`, plus the bytes of lanes whose mask was off."""
     stores: list[int]
-    """Both, of stores alone."""
+    """`useful` and `offered` of stores alone."""
     voids: dict[str, int]
-    """Of products, operations on rows, columns and places along k that hold zeros only, by unit."""
+    """By unit: operations of products on rows, columns and positions along k that contain only zeros."""
     types: dict[str, str]
-    """Of its arguments, as Triton names them."""
+    """Types of the arguments, as Triton names them."""
     areas: dict[str, list[int]]
-    """By argument: bytes of its tensor's memory; of these, read once, read in all, written once, written in all."""
+    """By argument, in bytes: size of its tensor's memory, distinct bytes read, all reads, distinct bytes written, all
+    writes."""
     guessed: list[str]
-    """Arguments whose whole numbers were read though nobody knew them."""
+    """Arguments that hold integers of unknown value which the launch has read."""
 
 
 class Work(TypedDict):
-    """What a launch did, as fields of a `trace.TraceEvent`, and its tally."""
+    """The work of a launch as fields of a `trace.TraceEvent`, and its tally."""
 
     bytes: int
     flops: int
@@ -73,99 +73,101 @@ class Work(TypedDict):
     stored: int
     computed: int
     steps: list[dict[str, Any]]
-    """`trace.Step`."""
+    """Fields of `trace.Step`."""
     reads: list[tuple[int, int]]
-    """Number of a piece of the arena, and bytes of it; likewise the next."""
+    """Pairs: the number of a piece of the arena, and the bytes of it that were read."""
     writes: list[tuple[int, int]]
+    """Pairs: the number of a piece of the arena, and the bytes of it that were written."""
     tally: Tally
 
 
 Fresh = tuple[int, int, list[tuple[int, int]]]
-"""Number of an area that was allocated without values in this forward, number of the allocation, and pieces of it that
-torch has written since the process was told last."""
+"""An area that was allocated uninitialised in this forward: the number of the area, the number of the allocation, and
+the pieces of it that torch has written since the previous message."""
 
 
 class LaunchRequest(TypedDict):
-    """One launch. Tensors lie in memory that both processes share (`arena`)."""
+    """One launch; its tensors lie in the arena, memory that runner and executing process share."""
 
     unit: dict[str, Any]
-    """`compilation.description.Unit`."""
+    """Fields of `compilation.description.Unit`."""
     grid: list[int]
     arguments: dict[str, Any]
     """By parameter: numbers, null, nested lists, `{"float": text}`, `{"tensor": offset}`, `{"descriptor": ...}`."""
     areas: list[Any]
-    """Offset and length of each piece of the arena that the launch may touch. Where launches are sampled, also its
-    type of element, if it is a tensor without data; then its place is an address, and a tensor among the arguments is
-    told by the number of its area and the offset in it."""
+    """Offset and length, in bytes, of each piece of the arena that the launch may touch. If launches are sampled, a
+    tensor without data also has its element type, and its offset is an address; a tensor argument is then given by the
+    number of its area and the offset in the area."""
     is_tried: bool
-    """Whether it is no part of the forward: an autotuner tries a configuration."""
+    """Whether an autotuner tries a configuration: such a launch does not belong to the forward."""
     kept: list[Literal["computes", "moves", "constant"]] | None
-    """Kinds of stores that happen in an ablation (`executor.flow.origins`); null for all."""
+    """Kinds of stores that an ablation keeps (`executor.flow.origins`); null for all."""
     pointers: list[tuple[int, int]]
-    """Offsets of words in tables of addresses, and of what these lead to."""
+    """Pairs of offsets: a word in a table of addresses, and the place that it points to."""
     fresh: list[Fresh]
     views: list[tuple[int, int]]
-    """Offset and length of what the tensors given to the launch cover of each area."""
+    """For each area, offset and length of the part that the launch's tensors cover."""
 
 
 class Launch(TypedDict):
-    """Run a launch."""
+    """Run a launch; answered by `Launched`."""
 
     launch: LaunchRequest
 
 
 class Launched(TypedDict):
-    """What it did, or why it did not run to its end."""
+    """The work of a launch, or why it did not finish."""
 
     failure: str | None
     work: Work | None
     base: int
-    """Where the arena lies in the executing process, whose addresses may be left in tables."""
+    """Address of the arena in the executing process: tables of addresses may still contain such addresses."""
 
 
 Shows = Literal["nothing", "variation", "all"]
-"""What a forward shows of stores: nothing in an ablation; on inputs at their ends no more than that some are not
-constant, since a maximum, or a state that decays at once, may be what was loaded there."""
+"""What a forward can show about its stores (computed, moved or constant). An ablation shows nothing. Inputs at the ends
+of their range only show that a store is not constant: a computed maximum, for example, may equal a loaded value there.
+"""
 
 
 class Begin(TypedDict):
-    """Forget what was launched so far; the order of programs is drawn from this number from now on. Has no answer."""
+    """Begin a forward: forget earlier launches, and draw the order of programs from the number `begin`. No answer."""
 
     begin: int
     watch: bool
-    """Whether memory is checked: for races, unwritten reads and accesses beyond views."""
+    """Whether memory is checked for races, uninitialised reads and accesses outside of views."""
     refuses: bool
-    """Whether a launch stops where they are found."""
+    """Whether a launch stops at such a finding."""
     backwards: bool
-    """Whether that order is turned round."""
+    """Whether the drawn order of programs is reversed."""
     shows: Shows
     sampled: bool
     """Whether launches are sampled, on tensors without data."""
 
 
 class Report(TypedDict):
-    """Say what was launched since the forward began."""
+    """Ask for the launches since the forward began; answered by `Reported`."""
 
     report: Literal[True]
 
 
 class Stopped(TypedDict):
-    """Why a launch did not run to its end."""
+    """The reason why a launch did not finish."""
 
     kind: str
     """`refused` (by the compiler), `unknown` (the executor has no definition), `unreadable`, or a kind of `Fault`."""
     kernel: str
     message: str
     line: int | None
-    """Of the candidate's file."""
+    """Line of the candidate's file."""
 
 
 class Reported(TypedDict):
-    """What the launches of the forward did, in order, and the first that did not run to its end."""
+    """The work of the forward's launches, in order, and the first launch that did not finish."""
 
     works: list[Work]
     stopped: Stopped | None
     not_watched: list[str]
-    """Where races were not looked for though they should have been, in sentences."""
+    """Sentences: which launches were not checked for races although they should have been."""
     found: list[Stopped]
-    """Races and reads of unwritten memory, where no launch stops there."""
+    """Races and uninitialised reads, if launches do not stop at them."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every zygote does for its judge: fork a process on request, and collect it when it has ended.
+"""The request loop of every zygote: forks a process for its judge, and collects the process after its end.
 
-The zygote adopts and kills whatever such a process leaves behind.
+Child processes that a forked process leaves behind become children of the zygote, which kills them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from verl_kernel.env.ipc.messages import Forked, ForkRequest, Prepared, Reaped
 from verl_kernel.env.sandbox import libc
 
 Become = Callable[[ForkRequest, list[int]], None]
-"""What a forked process does with its request and its ends of socket, shared memory and pipes."""
+"""The code of a forked process; its arguments are the request, and descriptors of socket, shared memory and pipes."""
 
 
 def adopt_orphans() -> None:
-    """Let what forked processes leave behind become children of this one."""
+    """Make this process the parent of all orphaned descendants (PR_SET_CHILD_SUBREAPER)."""
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
 
 
 def serve(channel: Channel, become: Become, load: Callable[[], object] = lambda: None) -> None:
-    """Answer the judge until it closes its end.
+    """Answer the judge's requests until it closes its end.
 
     Args:
-        channel: to the judge.
-        become: what a forked process does.
-        load: what `prepare` loads, for all processes forked later.
+        channel: the connection to the judge.
+        become: runs in each forked process, which exits when it returns.
+        load: called for `prepare`; all processes forked later inherit what it loads.
     """
     inherited_kb, alive = _private_kb(), set[int]()
     with suppress(ChannelClosed):
@@ -52,8 +52,8 @@ def serve(channel: Channel, become: Become, load: Callable[[], object] = lambda:
                 channel.send(_reap(request["reap"], inherited_kb, alive))
 
 
-def settle_descriptors(output: int, *kept: int) -> None:
-    """Read nothing, print to `output`, and close everything but these descriptors."""
+def replace_descriptors(output: int, *kept: int) -> None:
+    """Connect stdin to /dev/null and stdout and stderr to `output`; close all other descriptors but `kept`."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -71,7 +71,7 @@ def _fork(request: ForkRequest, fds: list[int], channel: Channel, become: Become
             channel.close()
             become(request, fds)
             status = 0
-        finally:  # whatever happened, this copy of the zygote must not return to its loop
+        finally:  # after any exception too: the forked copy must never return to the zygote's loop
             os._exit(status)
     for fd in fds:
         os.close(fd)
@@ -79,12 +79,12 @@ def _fork(request: ForkRequest, fds: list[int], channel: Channel, become: Become
 
 
 def _reap(pid: int, inherited_kb: int, alive: Set[int]) -> Reaped:
-    """Collect a dead process and kill what it left behind: exit status (or minus the signal), its largest memory.
+    """Collect a dead process and kill its orphans; return exit status (or minus the signal) and grown memory.
 
     Args:
-        pid: its number.
-        inherited_kb: memory that it began with.
-        alive: other processes, which go on.
+        pid: the process id.
+        inherited_kb: memory that it had after the fork, in KiB; subtracted from its peak.
+        alive: other forked processes, which must not be killed.
     """
     try:
         _, status, used = os.wait4(pid, 0)
@@ -101,7 +101,10 @@ def _reap(pid: int, inherited_kb: int, alive: Set[int]) -> Reaped:
 
 
 def _private_kb() -> int:
-    """Private memory, which a fork inherits; pages of files are not in it, a fork maps those again one by one."""
+    """Return this process's private memory in KiB, which a fork inherits.
+
+    Pages of mapped files do not count: a forked process maps each of them again only when it touches it.
+    """
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("RssAnon:")).split()[1])
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that judge and runner say to each other, on one page; `channel` carries it as JSON.
+"""The messages between a judge and its zygote, runner and compiling process; `channel` carries them as JSON.
 
-A runner, which the zygote has forked, says `Started`, then answers one request after another: `Load` with `LoadReply`,
-`Run` with `RunReply`, `Time` with `TimeReply`, `Dry` with `DryReplies`, `Describe` with `Described`, each of them with
-`Remarks` as well, or with `Remarks` alone where it failed. `Exit` has no answer: the runner ends. A compiling process,
-which is forked in the same way, answers `Compile` with `Compiled`.
+A runner is forked by the zygote, sends `Started` and then answers requests one by one: `Load` with `LoadReply`, `Run`
+with `RunReply`, `Time` with `TimeReply`, `Dry` with `DryReplies`, `Describe` with `Described`. Each answer also has the
+fields of `Remarks`; the answer to a failed request has only these. `Exit` has no answer: the runner ends. A compiling
+process, forked in the same way, answers `Compile` with `Compiled`.
 
-Judge and zygote trust each other. From `Load` on, a candidate runs in the runner's process, so what that says are
-claims: the judge holds them as `Claims`, and mypy rejects the use of a value in them that was not read and checked. A
-reply that cannot be read counts as forged.
+Judge and zygote trust each other. From `Load` on, the runner's process executes the candidate, so its answers are only
+claims: the judge types them as `Claims`, and mypy rejects any use of a value in them that has not been checked. An
+answer that the judge cannot read counts as forged.
 """
 
 from __future__ import annotations
@@ -22,95 +22,98 @@ if TYPE_CHECKING:
     from verl_kernel.env.ipc.tensor_facts import Facts
 
 
-# How native code of kernels is asked for: by an executing process of its judge, by the judge of a compiling process.
+# Requests for native code of kernels: from an executing process to its judge, from the judge to a compiling process.
 #
-# PTX and code themselves lie in memory that judge and compiling process share, and follow the answer to an executing
-# process as bare bytes. A compiling process that was asked once is asked for nothing else.
+# PTX and native code themselves do not travel in messages. Between judge and compiling process they lie in shared
+# memory; to an executing process the code follows the answer as raw bytes. A compiling process serves one request.
 
 
 StoresLeftOut = list[int] | None
-"""Numbers of the instructions that do not store, in an ablation (`executor.flow.origins`); null where all do."""
+"""Numbers of the store instructions that an ablation leaves out (`executor.flow.origins`); null for none."""
 
 
 class Translate(TypedDict):
-    """Compile a launch (`compilation.description.Unit`) to PTX; asked of a compiling process."""
+    """Compile a launch (`compilation.description.Unit`) to PTX; sent to a compiling process."""
 
     translate: dict[str, Any]
 
 
 class Translated(TypedDict):
-    """PTX was made."""
+    """The PTX in shared memory, in answer to `Translate`."""
 
     ptx: int
-    """Its bytes."""
+    """Length of the PTX in bytes."""
     warps: int
-    """Of a block."""
+    """Warps per block."""
     shared: int
-    """Bytes of a block's shared memory."""
+    """Shared memory per block, in bytes."""
     signature: dict[str, Any]
     """Types of the kernel's parameters, by name, as Triton names them; nested lists for tuples."""
 
 
 class NativeRequest(TypedDict):
-    """What native code is made of, besides the PTX."""
+    """The parameters of native code, besides the PTX."""
 
     ptx: int
-    """Its bytes."""
+    """Length of the PTX in bytes."""
     warps: int
+    """Warps per block."""
     shared: int
+    """Shared memory per block, in bytes."""
     left_out: StoresLeftOut
 
 
 class Native(TypedDict):
-    """Make native code; asked of a compiling process."""
+    """Compile PTX to native code; sent to a compiling process."""
 
     native: NativeRequest
 
 
 class Made(TypedDict):
-    """Native code was made (`executor.code`)."""
+    """The native code in shared memory (`executor.code`), in answer to `Native`."""
 
     made: int
-    """Its bytes."""
+    """Length of the code in bytes."""
 
 
 class Refused(TypedDict):
-    """There is none, and why (`compilation.outcome.Refusal`)."""
+    """The compiler's refusal (`compilation.outcome.Refusal`)."""
 
     refused: dict[str, Any]
 
 
 class CodeRequest(TypedDict):
-    """Code of a launch; asked of the judge."""
+    """Send the native code of a launch; sent to the judge by an executing process."""
 
     unit: dict[str, Any]
-    """`compilation.description.Unit`."""
+    """Fields of `compilation.description.Unit`."""
     left_out: StoresLeftOut
 
 
 class Code(TypedDict):
-    """The judge has it; so many bytes follow."""
+    """The judge's answer to `CodeRequest`; `code` raw bytes follow it."""
 
     code: int
+    """Length of the code in bytes."""
     name: str
-    """The same for the same code."""
+    """Identifies the code: equal code has the same name."""
     signature: dict[str, Any]
-    """As of `Translated`."""
+    """As in `Translated`."""
     starts: list[int]
-    """Lines where the launch's functions begin, in the source that the code was made of (`compilation.description`)."""
+    """Lines at which the launch's functions begin, in the source that was compiled (`compilation.description`)."""
 
 
 class Failed(TypedDict):
-    """The judge could not have it made, and not because of the kernel."""
+    """The compilation failed for a reason that is not the kernel's fault."""
 
     failed: str
 
 
-# What a judge asks of a runner that follows its candidate without data, and the answer (`messages` has all others).
+# Request and answers of a dry pass, in which a runner executes its candidate on tensors without data.
 
 
 class DrySize(TypedDict):
-    """The sizes of one forward without data: what the model is made from, and its inputs.
+    """Constructor arguments and inputs of one forward without data.
 
     A tensor whose offset is -1 has no data.
     """
@@ -127,18 +130,18 @@ class DryRequest(TypedDict):
 
     entry: str
     seed: int
-    """What the places of tensors are drawn from."""
+    """Seed from which the addresses of tensors are drawn."""
     sizes: list[DrySize]
 
 
 class Dry(TypedDict):
-    """Import the candidate's file and follow it without data; the only request of such a runner."""
+    """Import the candidate's file and do its dry passes; such a runner gets no other request."""
 
     dry: DryRequest
 
 
 class DryReply(TypedDict):
-    """What a forward without data ran; output and tensors are those of `messages.Form`."""
+    """The events of one dry pass; output and tensors are those of `Form`."""
 
     output: Any
     tensors: list[Facts]
@@ -146,16 +149,16 @@ class DryReply(TypedDict):
 
 
 class DryReplies(TypedDict):
-    """One answer for each size, and why the candidate could not be followed, if so."""
+    """One answer for each size; `reasons` say why a dry pass was not possible."""
 
     replies: list[DryReply]
     reasons: list[str]
 
 
-# What judge and zygote say to each other, and the first words of a process that a zygote has forked.
+# Messages between judge and zygote, and the first message of a process that a zygote has forked.
 #
-# A zygote says `Ready`, then answers `Fork` with `Forked`, `Reap` with `Reaped`, `Prepare` with `Prepared`. The
-# forked process says `Started`; what follows is in `messages`.
+# A zygote sends `Ready`, then answers `Fork` with `Forked`, `Reap` with `Reaped` and `Prepare` with `Prepared`. The
+# forked process first sends `Started`.
 
 
 class _Ready(TypedDict):
@@ -163,24 +166,28 @@ class _Ready(TypedDict):
 
 
 class Ready(_Ready, total=False):
-    """A zygote's first words: versions by package, and why it cannot serve."""
+    """A zygote's first message: versions by package, and in `unfit` the reason why it cannot serve, if any."""
 
     unfit: str
 
 
 class ForkRequest(TypedDict):
-    """What a runner has to know of itself; its ends of socket, shared memory and pipes travel along."""
+    """The settings of a runner; its ends of socket, shared memory and pipes travel with the message."""
 
     scratch: str
+    """Path of its scratch directory."""
     memory_bytes: int
+    """Size of the memory that it shares with the judge."""
     arena_bytes: int
-    """Of the memory shared with the process that executes its kernels; 0 where there is none."""
+    """Size of the memory that it shares with the process that executes its kernels; 0 if there is no such process."""
     memory_mb: int
+    """Its memory limit."""
     float32: str
+    """Precision of float32 products (`tf32.use`)."""
 
 
 class Fork(TypedDict):
-    """Make a runner."""
+    """Fork a runner."""
 
     fork: ForkRequest
 
@@ -192,13 +199,13 @@ class Forked(TypedDict):
 
 
 class Prepare(TypedDict):
-    """Load what dry passes need (`true_size.dataless`), so that runners find it loaded."""
+    """Load what dry passes need (`true_size.dataless`), so that runners forked later inherit it."""
 
     prepare: Literal[True]
 
 
 class Prepared(TypedDict):
-    """It is loaded."""
+    """The answer to `Prepare`, once everything is loaded."""
 
     prepared: Literal[True]
 
@@ -210,7 +217,7 @@ class Reap(TypedDict):
 
 
 class Reaped(TypedDict):
-    """Its exit status, or minus its signal, and its largest memory beyond what it began with."""
+    """The runner's exit status, or minus its signal, and how far its memory grew beyond that at the fork."""
 
     status: int
     grown_mb: int
@@ -221,21 +228,24 @@ class _Started(TypedDict):
 
 
 class Started(_Started, total=False):
-    """A runner's first words, before there is a candidate: what confines it, and why it cannot serve."""
+    """A runner's first message, sent before it loads a candidate.
+
+    It holds the mechanisms of isolation in force, and in `unfit` the reason why the runner cannot serve, if any.
+    """
 
     unfit: str
 
 
 Claims = Mapping[str, object]
-"""A reply of a runner, unread."""
+"""A runner's answer that has not been checked yet."""
 Tree = Any
 """Nested lists and tuples whose leaves are scalars or numbers of tensors (`shared_memory.flatten`)."""
 Place = dict[str, Any]
-"""Where a tensor lies in shared memory (`TensorSpec.to_json`)."""
+"""A tensor's place in shared memory (`TensorSpec.to_json`)."""
 
 
 class LoadRequest(TypedDict):
-    """The candidate's class, and what its model is made from."""
+    """The candidate's class, the arguments of its constructor, and the reference's weights."""
 
     entry: str
     seed: int
@@ -244,9 +254,9 @@ class LoadRequest(TypedDict):
     state: dict[str, int]
     """Number, in `specs`, of each tensor of the reference's state."""
     constants: dict[str, tuple[float, bool]]
-    """`weights.Constants`."""
+    """The state's constants (`weights.Constants`)."""
     describe: list[str] | None
-    """Null, or launches are described for a compiler, and an autotuner passes these variants over."""
+    """Variants that an autotuner must skip while launches are described for a compiler; null: describe nothing."""
 
 
 class Load(TypedDict):
@@ -256,7 +266,7 @@ class Load(TypedDict):
 
 
 class LoadReply(TypedDict):
-    """How the model got the reference's weights (`weights.hand_over`)."""
+    """The way in which the model got the reference's weights (`weights.hand_over`)."""
 
     weights: str
 
@@ -270,18 +280,19 @@ class Offered(TypedDict):
 
 
 class LeftOut(TypedDict, total=False):
-    """What launches leave out: arguments of `DeviceBackend.suppress_launches`."""
+    """What an ablation suppresses: the arguments of `DeviceBackend.suppress_launches`."""
 
     kept: list[str]
     only: list[int]
 
 
 class Mode(TypedDict):
-    """How torch stands in a forward; otherwise it records no gradients, and modules are as the candidate left them."""
+    """The mode of torch in a forward; by default no gradients are recorded and modules keep their mode."""
 
     gradients: bool
+    """Whether gradients are recorded."""
     switched: bool
-    """Whether modules are in eval mode instead of train mode, or the other way round."""
+    """Whether modules are switched from train mode to eval mode, or from eval mode to train mode."""
 
 
 class RunRequest(Offered):
@@ -289,7 +300,7 @@ class RunRequest(Offered):
 
     suppress: LeftOut | None
     inspect: bool
-    """Whether the runner looks for functions that were replaced."""
+    """Whether the runner looks for functions that the candidate has replaced."""
     mode: Mode | None
 
 
@@ -300,35 +311,35 @@ class Run(TypedDict):
 
 
 class Form(TypedDict):
-    """What an output is: its structure (null where it is no output) and facts of its tensors."""
+    """An output's structure (null if it is no valid output) and the facts of its tensors."""
 
     output: Tree | None
     tensors: list[Facts]
 
 
 class Spent(TypedDict):
-    """Nanoseconds of processor time that launches and torch ops took, and the runner's own copying."""
+    """Processor time in nanoseconds: of launches and torch ops (`device`), and of the runner's copying (`own`)."""
 
     device: int
     own: int
 
 
 class RunReply(Form):
-    """What happened in a forward."""
+    """The output and the events of a forward."""
 
     events: list[dict[str, object]]
-    """`trace.dump_events`."""
+    """The trace (`trace.dump_events`)."""
     spent: Spent
 
 
 class OfferStep(Offered):
-    """Put inputs on the device, where they wait for their call."""
+    """Copy inputs to the device, for a later call."""
 
     step: Literal["offer"]
 
 
 class CallStep(TypedDict):
-    """Do forwards on the inputs offered, timed by a protocol of the stopwatch."""
+    """Run `count` forwards on the offered inputs, timed by a protocol of the stopwatch."""
 
     step: Literal["call"]
     protocol: str
@@ -336,7 +347,7 @@ class CallStep(TypedDict):
 
 
 class NullStep(TypedDict):
-    """The same without the forwards."""
+    """Do the same as `CallStep` without any forward: measures the overhead."""
 
     step: Literal["null"]
     protocol: str
@@ -344,14 +355,14 @@ class NullStep(TypedDict):
 
 
 class OutputStep(TypedDict):
-    """Show an output of the last call in shared memory."""
+    """Copy one output of the latest call to shared memory."""
 
     step: Literal["output"]
     number: int
 
 
 class ProfileStep(TypedDict):
-    """Do one forward under the profiler."""
+    """Run one forward under the profiler."""
 
     step: Literal["profile"]
 
@@ -366,48 +377,52 @@ class Time(TypedDict):
 
 
 class TimeReply(TypedDict, total=False):
-    """The first two answer a call and a null step, the other two a profile; to an offer and an output it is empty."""
+    """The answer to a step of a measurement.
+
+    A call and a null step give `inner_ms` and `forms`, a profile gives `kernels` and `events`; the answer to an offer
+    and to an output is empty.
+    """
 
     inner_ms: float
     forms: list[Form]
     kernels: dict[str, list[float]]
-    """Count and milliseconds by name."""
+    """Count and milliseconds by kernel name."""
     events: list[dict[str, object]]
 
 
 class Describe(TypedDict):
-    """Say what was launched."""
+    """Describe the candidate's launches."""
 
     describe: Literal[True]
 
 
 class Described(TypedDict):
-    """Every launch so far that needs a compiled kernel of its own."""
+    """The launches so far, one for each compiled kernel that they need."""
 
     description: dict[str, Any]
-    """`compilation.description.Description`."""
+    """Fields of `compilation.description.Description`."""
 
 
 class Compile(TypedDict):
-    """Compile one launch (`compilation.description.Unit`); asked of a compiling process."""
+    """Compile one launch (`compilation.description.Unit`); sent to a compiling process."""
 
     compile: dict[str, Any]
 
 
 class Compiled(TypedDict):
-    """What became of it (`compilation.outcome.Outcome`)."""
+    """The outcome of a compilation (`compilation.outcome.Outcome`)."""
 
     compiled: dict[str, Any]
 
 
 class Exit(TypedDict):
-    """End."""
+    """End the runner."""
 
     exit: Literal[True]
 
 
 class Failure(TypedDict):
-    """How a request failed: one of the statuses in `EvalStatus` that are a runner's to report, and an exception."""
+    """The failure of a request: a status that a runner may report (of `EvalStatus`), and the exception."""
 
     status: str
     type: str
@@ -416,10 +431,11 @@ class Failure(TypedDict):
 
 
 class Remarks(TypedDict, total=False):
-    """Part of any answer."""
+    """The fields that any answer may have."""
 
     failure: Failure
-    notes: dict[str, str]  # of tripwire and snapshot against its candidate, by `HackFlag`
+    notes: dict[str, str]
+    """Findings of tripwire and snapshot against the candidate, by `HackFlag`."""
 
 
 Request = Load | Run | Time | Dry | Describe | Compile | Translate | Native | Report | Exit

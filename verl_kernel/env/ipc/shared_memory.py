@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared memory: one anonymous file (memfd) per candidate, owned by the judge, mapped by the runner."""
+"""Shared memory: an anonymous file (memfd) per candidate that the judge owns and both judge and runner map."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 
 from verl_kernel.errors import InfraError
 
-# Tensors described by JSON, so that both ends of a channel find them in shared memory.
+# Descriptions of tensors in JSON, by which both ends of a channel find them in shared memory.
 #
-# A value (nested lists, tuples and dicts of tensors and plain scalars) is described by a `tree` whose leaves are
-# scalars or numbers of tensors, and one `TensorSpec` (dtype, shape, stride, byte offset) per tensor. Bytes outside
-# the described tensors are padding; the judge compares them too, so a store past a tensor's end shows.
+# A value (nested lists, tuples and dicts of tensors and plain scalars) is described by a `tree`, whose leaves are
+# scalars or numbers of tensors, and by one `TensorSpec` (dtype, shape, stride, byte offset) per tensor. All other bytes
+# are padding; the judge checks the padding too, which reveals a store past the end of a tensor.
 
 
 ALIGNMENT = 256
@@ -34,7 +34,7 @@ _SCALARS = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Where a tensor lies in shared memory and how to read it."""
+    """A tensor's dtype, shape, stride (in elements) and offset in shared memory (in bytes)."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -43,27 +43,27 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes from the first to the last element."""
+        """Bytes from the beginning of the first to the end of the last element."""
         if 0 in self.shape:
             return 0
         last = sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
         return (last + 1) * DTYPES[self.dtype].itemsize
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
+        """Return the fields as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TensorSpec:
-        """Read what `to_json` wrote."""
+        """Rebuild a spec from the object that `to_json` returns."""
         return cls(data["dtype"], tuple(data["shape"]), tuple(data["stride"]), data["offset"])
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorSpec:
-        """Dtype, shape and a dense stride (the tensor's own where it is dense).
+        """Return the spec of a tensor, with its own stride if that is dense, else with another that is dense.
 
         Raises:
-            TypeError: a tensor that shared memory cannot hold (sparse, quantised, exotic dtype).
+            TypeError: the tensor is sparse or quantised, or its dtype is not in `DTYPES`.
         """
         name = _known_dtype(tensor)
         dense = torch.empty_like(tensor, device="meta")
@@ -81,7 +81,7 @@ def _known_dtype(tensor: torch.Tensor) -> str:
 
 
 def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """The JSON tree of `value`; its tensors are appended to `tensors`.
+    """Return the JSON tree of `value`, and append its tensors to `tensors`.
 
     Raises:
         TypeError: a leaf is neither a tensor that shared memory can hold nor a plain scalar.
@@ -100,7 +100,7 @@ def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def unflatten(tree: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """Rebuild the value of a tree made by `flatten`."""
+    """Return the value whose tree `flatten` has made."""
     ((kind, body),) = tree.items()
     if kind == "tensor":
         return tensors[body]
@@ -113,7 +113,7 @@ def unflatten(tree: Any, tensors: Sequence[torch.Tensor]) -> Any:
 
 
 def place(tensors: Sequence[torch.Tensor], start: int = 0) -> tuple[list[TensorSpec], int]:
-    """Specs of `tensors` laid out one after another from byte `start`, and the first byte behind them."""
+    """Lay out tensors one after another from byte `start`; return their specs and the next free aligned offset."""
     specs = []
     for tensor in tensors:
         spec = TensorSpec.of(tensor)
@@ -123,19 +123,20 @@ def place(tensors: Sequence[torch.Tensor], start: int = 0) -> tuple[list[TensorS
 
 
 def aligned(offset: int) -> int:
-    """The next offset at which a tensor may begin."""
+    """Round an offset up to a multiple of `ALIGNMENT`, where a tensor may begin."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 POISON = 0xFF
-"""Byte of an output nobody wrote: NaN in every floating type, -1 in signed integers."""
+"""Byte that fills outputs before a forward; unwritten elements are then NaN in floating types, -1 in signed integers.
+"""
 
 
 class SharedMemory:
     """A mapping of shared memory.
 
     Raises:
-        InfraError: the memory cannot be had.
+        InfraError: the system does not provide the memory.
     """
 
     def __init__(self, fd: int, size: int) -> None:
@@ -144,7 +145,7 @@ class SharedMemory:
 
     @classmethod
     def create(cls, size: int) -> SharedMemory:
-        """New memory of at least `size` bytes; `close` gives it back."""
+        """Allocate at least `size` bytes; `close` gives them back (raises InfraError)."""
         size = max(aligned(size), mmap.PAGESIZE)
         try:
             fd = os.memfd_create("verl_kernel", os.MFD_CLOEXEC)
@@ -159,7 +160,7 @@ class SharedMemory:
 
     @classmethod
     def sparse(cls, size: int) -> SharedMemory:
-        """New memory of `size` bytes whose pages are had when they are touched (raises InfraError)."""
+        """Reserve `size` bytes, whose pages are allocated when they are first touched (raises InfraError)."""
         try:
             fd = os.memfd_create("verl_kernel", os.MFD_CLOEXEC)
             os.ftruncate(fd, size)
@@ -168,21 +169,21 @@ class SharedMemory:
         return cls(fd, size)
 
     def view(self, spec: TensorSpec) -> torch.Tensor:
-        """The tensor at `spec`, in this memory."""
+        """Return the tensor that `spec` describes, as a view of this memory."""
         flat = self._bytes[spec.offset : spec.offset + spec.nbytes].view(DTYPES[spec.dtype])
         return torch.as_strided(flat, spec.shape, spec.stride)
 
     def write(self, tensors: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> None:
-        """Copy tensors to their places."""
+        """Copy tensors to the places that `specs` describe."""
         for tensor, spec in zip(tensors, specs, strict=True):
             self.view(spec).copy_(tensor.detach())
 
     def region(self, start: int, stop: int) -> torch.Tensor:
-        """Bytes [start, stop), shared."""
+        """Return a view of the bytes [start, stop)."""
         return self._bytes[start:stop]
 
     def close(self) -> None:
-        """Close the descriptor; the memory goes when the last view of it does."""
+        """Close the descriptor; the memory is freed with its last view."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an output must look like besides its values: type, dtype, shape, stride, device, layout, memory of its own."""
+"""The facts of an output besides its values: type, dtype, shape, stride, device, layout, and memory not shared."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _FACTS = ("type", "dtype", "shape", "device", "layout", "stride", "aliased")
 
 
 def tensor_facts(tensor: torch.Tensor, inputs: frozenset[int] = frozenset()) -> Facts:
-    """Facts about one output, as JSON values.
+    """Return the facts of one output as JSON values.
 
     Args:
         tensor: the output.
-        inputs: what `storages` returns for the inputs.
+        inputs: the result of `storages` for the inputs.
     """
     kind = "torch.Tensor" if type(tensor) is torch.Tensor else type(tensor).__qualname__
     dtype, device, layout = str(tensor.dtype).removeprefix("torch."), str(tensor.device), str(tensor.layout)
@@ -34,11 +34,11 @@ def tensor_facts(tensor: torch.Tensor, inputs: frozenset[int] = frozenset()) -> 
 
 
 def read_facts(value: object) -> list[Facts]:
-    """Read what a runner says of its outputs: a list of `tensor_facts`.
+    """Check and return a runner's list of `tensor_facts`, without other keys.
 
     Raises:
-        ValueError: it is no list of objects.
-        KeyError: one of them lacks a fact.
+        ValueError: the value is not a list of objects.
+        KeyError: an object lacks a fact.
     """
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise ValueError("the facts of outputs must be a list of objects")
@@ -46,24 +46,25 @@ def read_facts(value: object) -> list[Facts]:
 
 
 def storages(tensors: Iterable[torch.Tensor]) -> frozenset[int]:
-    """Addresses of the memory behind tensors."""
+    """Return the addresses of the storages of all non-empty strided tensors."""
     strided = (tensor for tensor in tensors if tensor.layout is torch.strided and tensor.numel())
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in strided)
 
 
 def same_place(one: Facts, other: Facts) -> bool:
-    """Whether a value of the one form can be copied to a tensor of the other, element by element."""
+    """Tell whether tensors with these facts can be copied to each other element by element."""
     has_data = one["device"] != "meta"
     return has_data and all(one[key] == other[key] for key in ("type", "dtype", "shape", "layout"))
 
 
 def disagreement(wanted: Sequence[Facts], given: Sequence[Facts], strides: str) -> tuple[str, str] | None:
-    """The first difference between two lists of as many outputs: an error type and a sentence; None without one.
+    """Return the first difference between two equally long lists of outputs: error type and sentence; None if none.
 
     Args:
-        wanted: facts of the reference's.
-        given: of the candidate's.
-        strides: `equal` (or contiguous), or `any` in which elements have places of their own and leave no gaps.
+        wanted: facts of the reference's outputs.
+        given: facts of the candidate's outputs.
+        strides: `equal` accepts the reference's strides and contiguous ones; `any` accepts all strides that neither
+            overlap nor leave gaps.
     """
     for number, (want, got) in enumerate(zip(wanted, given, strict=True)):
         for key in ("type", "dtype", "shape", "device", "layout"):
@@ -80,7 +81,10 @@ def disagreement(wanted: Sequence[Facts], given: Sequence[Facts], strides: str) 
 
 
 def _is_dense(shape: Sequence[int], stride: object) -> bool:
-    """Whether elements lie as those of a contiguous tensor do, dimensions in any order; a runner may say anything."""
+    """Tell whether a stride is that of a contiguous tensor with its dimensions in any order.
+
+    `stride` is a runner's claim and may be any JSON value.
+    """
     sizes, step = [size for size in shape if size > 1], 1
     if not isinstance(stride, list) or len(stride) != len(sizes) or not all(type(each) is int for each in stride):
         return False
@@ -92,7 +96,7 @@ def _is_dense(shape: Sequence[int], stride: object) -> bool:
 
 
 def _stride(tensor: torch.Tensor) -> list[int]:
-    """Strides of the dimensions that have a second element; the others say nothing."""
+    """Return the strides of dimensions with more than one element; those of the others are arbitrary."""
     if tensor.numel() == 0:
         return []
     return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]

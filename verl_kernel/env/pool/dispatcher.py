@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both pools have in common: a bounded queue, a memory of verdicts, a second try elsewhere, judges brought back.
+"""The dispatcher of both pools: a bounded queue, a verdict cache, retries on other judges, and restarts of judges.
 
-All of it runs in one event loop. An evaluation that fails for reasons of ours is done once more, on another judge if
-there is one, and is `infra_error` after that; what went down with its judge is done again up to three times. A failed
-judge is out of rotation until it answers again; one that fails again and again where others serve is quarantined.
-All rollouts of a prompt are judged on one GPU model. Where the queue is full, callers wait.
+It runs in one event loop. If an evaluation fails through no fault of the candidate, it is repeated once, if possible
+on another judge, and then ends as `infra_error`; an evaluation whose judge was lost is repeated up to three times more.
+A failed judge gets no work until it answers again; a judge that keeps failing while others succeed is quarantined.
+All rollouts of a prompt are judged on one GPU model. Callers wait while the queue is full.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import replace
 from typing import Generic
 
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.scheduling.judges import Handle, JudgeLost, Tries, UnfitTasks
+from verl_kernel.env.pool.scheduling.judges import Handle, JudgeLost, Tries, UnusableTasks
 from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Pin, Pins, Ticket
 from verl_kernel.env.pool.stats import JudgeStats, Outcome, PoolStats, PrefilterStats, Tally, not_judged
-from verl_kernel.env.pool.upkeep import Upkeep
+from verl_kernel.env.pool.supervisor import JudgeSupervisor
 from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import OUT_OF_BOUNDS, EvalResult, EvalStatus
@@ -29,26 +29,27 @@ from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
 _LOG = logging.getLogger(__name__)
 _MEMORY = 4096
+"""Verdicts in the cache."""
 
 
 class Observer:
-    """Is told what happens; this one does not listen."""
+    """A receiver of a dispatcher's events; this base class ignores them."""
 
     def result(self, outcome: Outcome, seconds: float) -> None:
-        """An evaluation has ended after `seconds`, its time in the queue included."""
+        """Receive an evaluation that has ended; `seconds` include its time in the queue."""
 
     def state(self, stats: PoolStats) -> None:
-        """The pool after that."""
+        """Receive the pool's state after each evaluation."""
 
 
 class Dispatcher(Generic[Handle]):
-    """Judges candidates with the given judges.
+    """The queue in front of a fixed set of judges.
 
     Args:
-        judges: handles, none of them started.
+        judges: handles of judges that have not been started.
         options: limits of the queue and rules of quarantine.
-        observer: is told of every evaluation.
-        prefilter: is asked before a judge is.
+        observer: receives every evaluation.
+        prefilter: judges each candidate first, and may refuse it.
     """
 
     def __init__(
@@ -62,51 +63,52 @@ class Dispatcher(Generic[Handle]):
         self._scheduler: JudgeScheduler[Handle] = JudgeScheduler(
             self._judges, options.quarantine_after, options.quarantine_s, down=True, model_wait_s=options.model_wait_s
         )
-        self._upkeep = Upkeep(self._judges, self._scheduler)
-        self._doors = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
+        self._supervisor = JudgeSupervisor(self._judges, self._scheduler)
+        self._admission = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
         self._held_back = 0
-        self._cache, self._unfit, self._tally = VerdictCache(_MEMORY), UnfitTasks(), Tally()
+        self._cache, self._unusable, self._tally = VerdictCache(_MEMORY), UnusableTasks(), Tally()
         self._pins, self._is_apart = Pins(), options.judges_validation_apart
         self._observer, self._prefilter = observer or Observer(), prefilter
 
     async def start(self) -> None:
-        """Start the judges, once, without waiting for them."""
-        self._upkeep.start()
+        """Start the judges without waiting for them; later calls do nothing."""
+        self._supervisor.start()
         if self._prefilter is not None:
             await self._prefilter.start()
 
     async def judge(self, request: EvalRequest, lost: int = 0) -> EvalResult:
-        """Judge one candidate, or answer with the verdict on the same source for the same task in the same step.
+        """Judge one candidate, or return the verdict on the same source for the same task in the same step.
 
         Args:
-            request: the candidate.
-            lost: attempts at it that went down with another dispatcher.
+            request: the candidate and its task.
+            lost: earlier attempts that ended when another dispatcher died.
 
         Raises:
-            TaskError: the reference cannot serve.
-            EnvironmentNotReady: no judge can work here.
+            TaskError: the reference is unusable.
+            EnvironmentNotReady: no judge can start.
         """
-        self._upkeep.start()
+        self._supervisor.start()
         pin = self._pins.of(request.task, request.step)
         pending = self._known(request, pin)
         if pending is not None:
             return (await pending.wait()).answer(request, lost)
-        async with self._admitted(request.validate):  # somebody may have asked while this request waited
+        async with self._admitted(request.validate):
+            # Look again: another caller may have asked for the same source while this request waited.
             pending = self._known(request, pin) or self._begin(request, pin)
             return (await pending.wait()).answer(request, lost)
 
     async def ready(self) -> None:
-        """Return when all judges have started.
+        """Wait until all judges have started.
 
         Raises:
-            EnvironmentNotReady: one of them cannot work.
+            EnvironmentNotReady: one of them cannot start.
         """
         if self._prefilter is not None:
             await self._prefilter.ready()
-        await self._upkeep.ready()
+        await self._supervisor.ready()
 
     async def stats(self) -> PoolStats:
-        """The pool at this moment."""
+        """Return the pool's current state."""
         return self.snapshot()
 
     async def forget(self) -> None:
@@ -116,29 +118,29 @@ class Dispatcher(Generic[Handle]):
             await self._prefilter.forget()
 
     async def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
-        """Let judges finish and give them nothing new, or take that back.
+        """Stop giving work to judges, or resume; they finish what they have begun.
 
         Args:
-            nodes: ids of nodes whose judges are meant.
-            numbers: judges meant.
-            on: whether to drain.
+            nodes: ids of nodes; affects all judges on them.
+            numbers: numbers of single judges.
+            on: True to drain, False to resume.
 
         Returns:
-            Numbers of the judges that this concerns now.
+            Numbers of the judges affected now.
         """
         if self._prefilter is not None:
             await self._prefilter.drain(nodes, on)
-        return self._upkeep.drain(nodes, numbers, on)
+        return self._supervisor.drain(nodes, numbers, on)
 
     async def close(self) -> None:
-        """Stop looking after judges, and refuse requests."""
+        """Stop supervising the judges, and refuse all requests."""
         if self._prefilter is not None:
             await self._prefilter.close()
-        self._upkeep.close()
+        self._supervisor.close()
         self._scheduler.refuse(InfraError("the pool has been closed"))
 
     def snapshot(self) -> PoolStats:
-        """`stats`, for callers in the event loop."""
+        """Return the same as `stats`, for callers inside the event loop."""
         places = zip(self._judges, self._scheduler.states(), strict=True)
         judges = []
         for number, (judge, state) in enumerate(places):
@@ -167,17 +169,17 @@ class Dispatcher(Generic[Handle]):
     async def _admitted(self, urgent: bool) -> AsyncIterator[None]:
         self._held_back += 1
         try:
-            await self._doors[urgent].acquire()
+            await self._admission[urgent].acquire()
         finally:
             self._held_back -= 1
         try:
             yield
         finally:
-            self._doors[urgent].release()
+            self._admission[urgent].release()
 
     async def _attempt(self, request: EvalRequest, pending: SharedEvaluation) -> Outcome:
-        """Ask one judge after another until one of them answers, if the prefilter lets the candidate pass."""
-        self._unfit.check(request.task)
+        """Ask the prefilter, then one judge after another until one of them answers or no attempt is left."""
+        self._unusable.check(request.task)
         tries: Tries[Handle] = Tries()
         if self._prefilter is not None and (refusal := await self._prefilter.refusal(request)) is not None:
             tries.begin()
@@ -195,7 +197,7 @@ class Dispatcher(Generic[Handle]):
                 pending.ticket = pending.ticket.again(judge)
                 continue
             except TaskError as exc:
-                raise self._unfit.remember(request.task, exc) from None
+                raise self._unusable.remember(request.task, exc) from None
             finally:
                 self._scheduler.release(judge)
             self._served(judge, tries.suspect)
@@ -218,43 +220,46 @@ class Dispatcher(Generic[Handle]):
         number, name, made = self._judges.index(judge), request.task.task_id, tries.made
         _LOG.warning("judge %d failed on task %s (attempt %d, %s): %s", number, name, made, then, tries.failure)
         self._tally.retries += tries.left
-        self._upkeep.repair(judge)
+        self._supervisor.repair(judge)
         if isinstance(tries.failure, JudgeLost):
-            self._upkeep.ask_neighbours(judge)
+            self._supervisor.ask_neighbours(judge)
 
     def _served(self, judge: Handle, suspect: Handle | None) -> None:
-        """A failure is held against a judge only where another one served: else it may be the job's."""
-        self._scheduler.well(judge)
-        if suspect is not None and suspect is not judge:
-            self._punish(suspect)
+        """Count an earlier failure against its judge only now that another judge succeeded.
 
-    def _punish(self, judge: Handle) -> None:
-        seconds = self._scheduler.blame(judge)
+        If no judge succeeds, the job itself may cause the failures.
+        """
+        self._scheduler.note_success(judge)
+        if suspect is not None and suspect is not judge:
+            self._count_failure(suspect)
+
+    def _count_failure(self, judge: Handle) -> None:
+        seconds = self._scheduler.note_failure(judge)
         if seconds:
             self._tally.quarantines += 1
             number = self._judges.index(judge)
             _LOG.warning("judge %d keeps failing: out of rotation for %g s", number, seconds)
 
 
-# Workers without a GPU in front of a pool of GPUs (`kernelgym.prefilter: cpu`): what fails there costs no GPU time.
+# The prefilter (`kernelgym.prefilter: cpu`): CPU workers in front of a pool of GPUs, which saves GPU time.
 #
-# They judge a candidate by one trial on a CPU, behind the same gate and with the checks that only a CPU makes. A
-# refusal is final only where it holds on a GPU too (`is_final`). All else goes on to a GPU, which decides by itself:
-# also what a CPU cannot judge, such as a kernel of which the executor knows no definition, or for which it is too
-# slow. Nothing that these workers made (compiled kernels, times) is handed on: a process that ran the candidate made
-# it.
+# A worker judges a candidate by one trial on a CPU, with the same static gate and with the checks that only exist on
+# a CPU. Its refusal is final only if it holds on a GPU too (`is_final`). All other candidates go on to a GPU, which
+# judges them from scratch; among them are those that a CPU cannot judge, because the executor has no definition of an
+# operation or is too slow. Compiled kernels and times of a worker are not reused: they come from a process that ran
+# the untrusted candidate.
 
 
 _FINAL = tuple(map(EvalStatus, ("rejected_static", "unsafe", "incorrect", "hacking", "decoy")))
 _WITHOUT_GPU = ("static", "wait")
-"""Stages of an evaluation in which it does not use its GPU."""
+"""Stages of an evaluation that do not use the judge's GPU."""
 
 
 def prefilter_options(options: GymOptions) -> GymOptions:
-    """How the workers judge: by the pool's rules, with one trial and without what only a clock needs.
+    """Return the options of the prefilter's workers: the pool's, with one trial and without what only a clock needs.
 
     Args:
-        options: of the pool.
+        options: those of the pool.
     """
     return replace(
         options, device="cpu", prefilter="off", num_judges=options.prefilter_judges, gpus_per_judge=0.0,
@@ -264,10 +269,10 @@ def prefilter_options(options: GymOptions) -> GymOptions:
 
 
 def is_final(result: EvalResult) -> bool:
-    """Whether a GPU need not be asked.
+    """Tell whether a worker's verdict ends the evaluation without a GPU.
 
-    The gate, the compiler of the pool's target, wrong values or a fault in memory refused it. Other errors on a CPU,
-    its time and its memory say little of a GPU.
+    It does if the static gate, the compiler for the pool's target, the comparison of values or a memory check refused
+    the candidate. Other errors on a CPU, and its time and memory limits, say little about a GPU.
     """
     stage, kind = ("", "") if result.error is None else (result.error.stage, result.error.type)
     is_refused = result.status is EvalStatus.COMPILE_ERROR and stage == "compile"
@@ -275,11 +280,11 @@ def is_final(result: EvalResult) -> bool:
 
 
 class Prefilter(Generic[Handle]):
-    """The workers of a pool, and what they have saved it.
+    """The CPU workers in front of a pool, with counts of what they refused and how much GPU time that saved.
 
     Args:
-        workers: their handles, none of them started.
-        options: of the pool.
+        workers: handles of workers that have not been started.
+        options: those of the pool.
     """
 
     def __init__(self, workers: Sequence[Handle], options: GymOptions) -> None:
@@ -292,18 +297,19 @@ class Prefilter(Generic[Handle]):
         await self._pool.start()
 
     async def ready(self) -> None:
-        """Return when all workers have started.
+        """Wait until all workers have started.
 
         Raises:
-            EnvironmentNotReady: one of them cannot work.
+            EnvironmentNotReady: one of them cannot start.
         """
         await self._pool.ready()
 
     async def refusal(self, request: EvalRequest) -> EvalResult | None:
-        """The verdict that ends an evaluation before it needs a GPU; None where a GPU has to decide."""
+        """Judge on a CPU; return the verdict if it is final, and None if a GPU has to decide."""
         try:
             result = await self._pool.judge(request)
-        except (TaskError, EnvironmentNotReady):  # the pool's own judges say it in their words, or can do without
+        # The pool's own judges report an unusable task themselves, and can work if the workers cannot.
+        except (TaskError, EnvironmentNotReady):
             self._undecided += 1
             return None
         if is_final(result):
@@ -314,7 +320,7 @@ class Prefilter(Generic[Handle]):
         return None
 
     def note(self, result: EvalResult) -> None:
-        """Count the seconds for which a judge of the pool had its GPU."""
+        """Add the seconds for which this evaluation used a GPU of the pool to the mean."""
         if result.status is not EvalStatus.INFRA_ERROR:
             self._timed += 1
             self._gpu_seconds += sum(s for stage, s in result.stage_seconds.items() if stage not in _WITHOUT_GPU)
@@ -324,7 +330,7 @@ class Prefilter(Generic[Handle]):
         await self._pool.forget()
 
     async def drain(self, nodes: Collection[str], on: bool) -> None:
-        """Let the workers of these nodes finish and give them nothing new, or take that back."""
+        """Stop giving work to the workers on these nodes, or resume."""
         await self._pool.drain(nodes, (), on)
 
     async def close(self) -> None:
@@ -332,7 +338,7 @@ class Prefilter(Generic[Handle]):
         await self._pool.close()
 
     def snapshot(self) -> PrefilterStats:
-        """The workers and the counts at this moment."""
+        """Return the current workers and counts."""
         once = self._gpu_seconds / self._timed if self._timed else 0.0
         return PrefilterStats(
             judges=self._pool.snapshot().judges, passed=self._passed, refused=self._refused,

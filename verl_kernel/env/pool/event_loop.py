@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An event loop on a thread of its own, for a dispatcher whose callers live in other loops or in none.
+"""An event loop in its own thread, for a dispatcher whose callers run in other event loops or in none.
 
-Ray gives every concurrency group of an actor its own loop, so a router needs this as much as a local pool does.
+A local pool needs it, and so does a router: Ray runs each concurrency group of an actor in a separate event loop.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from verl_kernel.errors import InfraError
 
 Answer = TypeVar("Answer")
 _GRACE_S = 5.0
+"""Time for running tasks to end before they are cancelled."""
 
 
 class LoopThread:
-    """Runs coroutines until it is closed."""
+    """A thread with an event loop that runs coroutines until it is closed."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -28,11 +29,11 @@ class LoopThread:
 
     @property
     def closed(self) -> bool:
-        """Whether it runs no more."""
+        """Whether the loop has stopped."""
         return self._loop.is_closed()
 
     def submit(self, work: Coroutine[Any, Any, Answer]) -> Future[Answer]:
-        """Start `work` there; cancelling the future cancels it.
+        """Start `work` in the loop; cancelling the returned future cancels `work`.
 
         Raises:
             InfraError: the loop has been closed.
@@ -43,20 +44,20 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
-        """Wait in the caller's loop for what happens in this one; a cancelled caller cancels `work`."""
+        """Run `work` in this loop and await it in the caller's; cancelling the caller cancels `work`."""
         return await asyncio.wrap_future(self.submit(work))
 
     def close(self) -> None:
-        """Wait a little for what is left, cancel the rest and end the thread."""
-        self.submit(_settle()).result()
+        """Wait up to `_GRACE_S` seconds for running tasks, cancel the rest and end the thread."""
+        self.submit(_finish_tasks()).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-async def _settle() -> None:
+async def _finish_tasks() -> None:
     own = {asyncio.current_task()}
-    if under_way := asyncio.all_tasks() - own:  # it fails by itself, with a reason
+    if under_way := asyncio.all_tasks() - own:  # closed judges make most of these fail with a better message
         await asyncio.wait(under_way, timeout=_GRACE_S)
     left = asyncio.all_tasks() - own
     for task in left:

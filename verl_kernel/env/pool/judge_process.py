@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The owner's handle on a judge in a process of its own (`verl_kernel.env.pool.judge_worker`)."""
+"""The owner's handle on a judge process (`verl_kernel.env.pool.judge_worker` runs in that process)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.task import Task, slow_reference
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
-# A judge's directory for temporary files, which goes with it even where nobody is left to remove it.
+# The directory for a judge's temporary files, which is removed even if its owner is killed.
 #
-# Its owner holds a lock on it. A lock that can be had belongs to an owner that was killed: whoever starts the next
-# judge on the machine removes such directories.
+# The owner holds a lock on the directory. If the lock is free, the owner was killed: the start of the next judge on
+# this machine removes the directory (`sweep`).
 
 
 _PREFIX = "verl_kernel_judge_"
@@ -45,18 +45,18 @@ class LockedTempDir:
         sweep()
         try:
             new = tempfile.mkdtemp(prefix="verl_kernel_new_")
-            Path(new).chmod(0o711)  # runners may have another user and must reach the directory of their own in it
+            Path(new).chmod(0o711)  # runners may have another user id and must reach their scratch directory in it
             self._lock = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             self.path = new.replace("verl_kernel_new_", _PREFIX)
-            Path(new).rename(self.path)  # under this name other judges look for directories without a lock
+            Path(new).rename(self.path)  # only after locking: `sweep` removes unlocked directories with this prefix
         except OSError as exc:
             raise EnvironmentNotReady(
                 f"{tempfile.gettempdir()} takes no temporary files ({exc.strerror}): make room, or set TMPDIR"
             ) from exc
 
     def close(self) -> None:
-        """Remove it (idempotent)."""
+        """Remove the directory (idempotent)."""
         if self._lock >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -64,9 +64,9 @@ class LockedTempDir:
 
 
 def sweep() -> None:
-    """Remove the directories of owners that are gone."""
+    """Remove the directories whose owners have died."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # still in use, somebody else's, or removed by another sweep
+        with suppress(OSError):  # locked by its owner, another user's, or removed by another process
             lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,15 +76,17 @@ def sweep() -> None:
 
 
 _START_S, _SLACK_S = 180.0, 60.0
+"""Longest start of a judge process, and the margin of an evaluation's limit beyond the limits of its parts."""
 REFERENCE_HUNG = 77
-"""Exit status of a judge that gave up on its reference."""
+"""Exit status of a judge process whose reference exceeded `reference_timeout_s`."""
 
 
 def evaluation_limit_s(options: GymOptions) -> float:
-    """Wall-clock seconds after which a judge hangs: later than every limit within an evaluation, on a busy machine too.
+    """Return the wall-clock seconds after which a judge counts as hung.
 
-    The reference is prepared and asked, a candidate that fails without its kernels is loaded twice, and where there is
-    a GPU others may have it first.
+    This exceeds the sum of all limits within an evaluation, on a busy machine too. The reference has two phases
+    (preparation and forwards), a candidate that fails without its kernels is loaded again, and a judge with a GPU may
+    have to wait until others release it.
     """
     budgets = [*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s, CODE_S]
     if options.compile_for != "off":
@@ -94,7 +96,7 @@ def evaluation_limit_s(options: GymOptions) -> float:
 
 
 class JudgeProcess:
-    """One judge; started when first needed and again after a death. One caller at a time."""
+    """A judge process, started when first needed and restarted after it dies; not for concurrent callers."""
 
     def __init__(self, options: GymOptions, seed: int | None = None) -> None:
         self._options, self._seed = options, seed
@@ -103,18 +105,18 @@ class JudgeProcess:
         self._temp_dir: LockedTempDir | None = None
         self._closed = False
         self.model = ""
-        """GPU model that its times are of; known once it has started."""
+        """GPU model that its times refer to; known once the judge has started."""
 
     @property
     def pid(self) -> int | None:
-        """Process id, None while it is not running."""
+        """Process id; None while the process does not run."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start it unless it is running (about four seconds).
+        """Start the process unless it is running; takes about four seconds.
 
         Raises:
-            EnvironmentNotReady: this machine cannot serve the options.
+            EnvironmentNotReady: this machine lacks something that the options require.
             InfraError: the process does not start.
         """
         if self._connection is not None:
@@ -137,17 +139,18 @@ class JudgeProcess:
         """Judge one candidate.
 
         Raises:
-            TaskError: the reference cannot serve, or does not end in time.
+            TaskError: the reference is unusable, or exceeds its time limit.
             InfraError: the judge died or does not answer.
         """
         result: EvalResult = self._served(request)
         return result
 
     def audit(self, task: Task) -> Audit:
-        """Look for what makes a task a poor one.
+        """Search a task for defects.
 
         Raises:
-            TaskError: as in `judge`, likewise `InfraError`.
+            TaskError: as in `judge`.
+            InfraError: as in `judge`.
         """
         found: Audit = self._served(AuditRequest(task))
         return found
@@ -160,10 +163,10 @@ class JudgeProcess:
         except _JudgeDied as died:
             if died.code == REFERENCE_HUNG:
                 raise slow_reference(request.task, options.reference_timeout_s) from None
-            raise InfraError(str(died)) from None  # plain, so that it travels between processes
+            raise InfraError(str(died)) from None  # the base class: `_JudgeDied` does not survive pickling
 
     def close(self) -> None:
-        """End the process for good; its zygote and runner end with it."""
+        """End the process, its zygote and its runner; the judge cannot be started again."""
         self._closed = True
         self._end()
 
@@ -202,7 +205,7 @@ class JudgeProcess:
 
 
 class _JudgeDied(InfraError):
-    """The process ended; `code` is its exit status or minus its signal."""
+    """The judge process has ended; `code` is its exit status, or minus the signal that ended it."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"a judge process ended with status {code}")

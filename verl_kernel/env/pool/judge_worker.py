@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A judge in a process of its own, where a reference may hang or crash without taking its caller along.
+"""The judge's process: a reference that hangs or crashes ends this process and not the caller.
 
-Run by the pool as `python -m verl_kernel.env.pool.judge_worker <fd> <device>`. Both ends are trusted, so requests,
-results and exceptions are pickled. A thread reads requests all the time: end of file means that the owner is gone, and
-the process ends at once; its zygote and the runner see that in their turn.
+A pool runs it as `python -m verl_kernel.env.pool.judge_worker <fd> <device>`. Both ends are trusted, so requests,
+results and exceptions are pickled. A thread reads requests all the time: end of file means that the owner has died, and
+the process exits at once. The zygote then reads end of file and exits, and so does the runner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Request = EvalRequest | AuditRequest
 _IDLE_S = 5.0
-"""Between two looks at the zygote, where nothing is asked."""
+"""Seconds between two calls of `Judge.rest` while no request arrives."""
 
 
 def main() -> None:
@@ -82,7 +82,7 @@ def _answer(judge: Judge, request: Request) -> object:
     except VerlKernelError as exc:
         bare = exc.with_traceback(None)
         bare.__cause__ = bare.__context__ = None
-    gc.collect()  # an exception and its frames refer to each other, and the frames hold shared memory
+    gc.collect()  # exception and frames form a cycle, and the frames would keep shared memory alive
     return bare
 
 

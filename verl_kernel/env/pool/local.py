@@ -20,7 +20,7 @@ from verl_kernel.env.task import Task
 
 
 class LocalJudge:
-    """A judge process whose blocking calls are made on a thread of `executor`."""
+    """A handle that makes a judge process's blocking calls in a thread of `executor`."""
 
     def __init__(self, process: JudgeProcess, executor: ThreadPoolExecutor) -> None:
         self._process, self._executor = process, executor
@@ -34,12 +34,12 @@ class LocalJudge:
         await asyncio.get_running_loop().run_in_executor(self._executor, self._process.start)
 
     def describe(self) -> Placement:
-        """No node; the process and its GPU."""
+        """Return process and GPU model; the node stays empty."""
         return Placement(pid=self._process.pid, model=self._process.model)
 
 
 class LocalPool:
-    """`options.num_judges` judges in processes of this machine, started here and now.
+    """A pool of `options.num_judges` judge processes on this machine; the constructor waits until all have started.
 
     Args:
         options: how to judge, and with how many judges.
@@ -47,7 +47,7 @@ class LocalPool:
 
     Raises:
         EnvironmentNotReady: the device or a mechanism of isolation is missing.
-        ConfigError: the device does not serve the options.
+        ConfigError: the device does not support the options.
     """
 
     def __init__(self, options: GymOptions, seed: int | None = None) -> None:
@@ -73,24 +73,24 @@ class LocalPool:
     async def evaluate(
         self, task: Task, source: str, *, kernel: str = "", validate: bool = False, step: int | None = None
     ) -> EvalResult:
-        """Judge one candidate; `validate` goes before others, `step` bounds how long a verdict is remembered.
+        """Judge one candidate; arguments as in `KernelGym.evaluate`.
 
         Raises:
-            TaskError: the reference cannot serve.
+            TaskError: the reference is unusable.
         """
         return await self._loop.run(self._dispatcher.judge(EvalRequest(task, source, kernel, validate, step)))
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
-        """Judge candidates, as many at a time as there are judges; results in the order of `jobs`."""
+        """Judge candidates on all judges in parallel; return results in the order of `jobs`."""
         futures = [self._loop.submit(self._dispatcher.judge(EvalRequest(*job))) for job in jobs]
         return [future.result() for future in futures]
 
     def stats(self) -> PoolStats:
-        """Judges, queue and counts at this moment."""
+        """Return the current judges, queue and counts."""
         return self._loop.submit(self._dispatcher.stats()).result()
 
     def pids(self) -> list[int]:
-        """Process ids of the judges that are running."""
+        """Return the process ids of the running judges."""
         return [process.pid for process in self._processes if process.pid is not None]
 
     def forget(self) -> None:
@@ -98,7 +98,7 @@ class LocalPool:
         self._loop.submit(self._dispatcher.forget()).result()
 
     def close(self) -> None:
-        """End all judges; evaluations under way fail."""
+        """End all judges; unfinished evaluations raise InfraError."""
         if self._loop.closed:
             return
         self._loop.submit(self._dispatcher.close())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pool knows about itself: its judges, its queue, its counts, its pace."""
+"""The statistics of a pool: judges, queue, counts and results per second."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import ClassVar
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Record
 
-# A verdict as a pool holds it: beside the judge's result, how the pool came by it.
+# A verdict as a pool stores it: the judge's result, with the attempts and the queue time that it took.
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What all who asked for one evaluation get, before it carries their name for the candidate."""
+    """The outcome of one evaluation, which all its callers share; `answer` adds each caller's own names."""
 
     result: EvalResult
-    """As the judge made it."""
+    """The judge's result, unchanged."""
     attempts: int
     queue_seconds: float
-    """From the request to its first judge."""
+    """Seconds from the request until the first judge took it."""
     env: dict[str, str] = field(default_factory=dict)
-    """What the pool adds to the result's `env`."""
+    """Entries that the pool adds to the result's `env`."""
 
     def answer(self, request: EvalRequest, lost: int) -> EvalResult:
-        """The answer to one request; `lost` attempts at it went down with another pool."""
+        """Return the result for one request; `lost` earlier attempts ended when another router died."""
         return self.result.model_copy(
             update={
                 "task_id": request.task.task_id,
@@ -41,7 +41,7 @@ class Outcome:
 
 
 def not_judged(request: EvalRequest, failure: Exception, attempts: int) -> EvalResult:
-    """The result of an evaluation whose every attempt failed for reasons of ours."""
+    """Return the `infra_error` of a request whose attempts have all failed; `failure` is the latest."""
     error = EvalError(stage="pool", type=type(failure).__name__, message=str(failure)[:2000])
     return EvalResult(
         task_id=request.task.task_id, task_hash=request.task.text_hash, kernel=request.kernel,
@@ -50,37 +50,38 @@ def not_judged(request: EvalRequest, failure: Exception, attempts: int) -> EvalR
 
 
 class JudgeStats(Record):
-    """One judge."""
+    """The state of one judge."""
 
     number: int
     state: str
-    """`free`, `busy`, `down` (being started again), `quarantined`, `draining` (finishing its last) or `drained`."""
+    """`free`, `busy`, `down` (being restarted), `quarantined`, `draining` (drained, still busy) or `drained`."""
     node: str = ""
     pid: int | None = None
-    """Process of the judge; None before its first start and when its node is lost."""
+    """Process id of the judge; None before its first start and after its node was lost."""
     model: str = ""
-    """GPU model, and the group of `kernelgym.judge_resources` where there are several."""
+    """GPU model, followed by the group of `kernelgym.judge_resources` if the pool has several."""
 
 
 class PrefilterStats(Record):
-    """The workers without a GPU in front of a pool; counts are since its start."""
+    """The state of a pool's prefilter; counts begin at its start."""
 
     judges: tuple[JudgeStats, ...]
+    """Its CPU workers."""
     passed: int
-    """Candidates that went on to a GPU because nothing was found."""
+    """Candidates that were correct on a CPU and went on to a GPU."""
     refused: int
-    """Candidates that no GPU saw."""
+    """Candidates that the prefilter refused, so that no GPU ran them."""
     undecided: int
     """Candidates that went on to a GPU because a CPU could not judge them."""
     gpu_seconds_saved: float
-    """Estimate: `refused` times the mean seconds for which an evaluation of this pool had its GPU."""
+    """Estimate: `refused` times the mean GPU seconds of an evaluation in this pool."""
 
 
 class PoolStats(Record):
-    """A pool at one moment; counts are since its start."""
+    """The state of a pool; counts begin at its start."""
 
     RECENT_S: ClassVar[float] = 60.0
-    """Window of `recent_per_second`."""
+    """Window of `recent_per_second`, in seconds."""
 
     judges: tuple[JudgeStats, ...]
     queue: int
@@ -88,9 +89,9 @@ class PoolStats(Record):
     held_back: int
     """Requests that wait for a place in the queue."""
     evaluations: int
-    """Runs of a judge, second tries included."""
+    """Evaluations by a judge, repeated attempts included."""
     remembered: int
-    """Requests answered by an evaluation that another request had asked for."""
+    """Requests answered by the evaluation of an equal request."""
     retries: int
     infra_errors: int
     quarantines: int
@@ -102,31 +103,31 @@ class PoolStats(Record):
     """Results per second over the last minute."""
     uptime_s: float
     prefilter: PrefilterStats | None = None
-    """None where there is none (`kernelgym.prefilter`)."""
+    """None if the pool has no prefilter (`kernelgym.prefilter`)."""
 
     @property
     def busy(self) -> int:
-        """Judges at work."""
+        """Judges that evaluate a candidate."""
         return sum(judge.state in ("busy", "draining") for judge in self.judges)
 
     @property
     def alive(self) -> int:
-        """Judges whose process is up."""
+        """Judges whose process runs."""
         return sum(judge.state != "down" for judge in self.judges)
 
     @property
     def drained(self) -> int:
-        """Judges that get nothing new, whether they are still at work or not."""
+        """Judges that get no new work, whether they are still busy or not."""
         return sum(judge.state in ("draining", "drained") for judge in self.judges)
 
     @property
     def quarantined(self) -> int:
-        """Judges taken out of rotation for failing."""
+        """Judges in quarantine because they kept failing."""
         return sum(judge.state == "quarantined" for judge in self.judges)
 
 
 class Tally:
-    """Counts of a pool."""
+    """The counters of a pool."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -143,7 +144,7 @@ class Tally:
     def stats(
         self, judges: tuple[JudgeStats, ...], queue: int, held_back: int, prefilter: PrefilterStats | None
     ) -> PoolStats:
-        """Everything at this moment."""
+        """Return the counts together with the given judges, queue and prefilter."""
         self._forget_old()
         uptime = max(time.monotonic() - self._started, 1e-9)
         return PoolStats(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts remembered by content: who asks again, or at the same time, gets the same evaluation.
+"""The verdict cache: equal requests, repeated or concurrent, share one evaluation.
 
-The key is a hash of the reference, the source, the step and the GPU model. Within a step a source has one verdict;
-another step draws other secrets, so that a lucky pass does not last. Without a step it is kept until the cache is full.
+The key is a hash of the reference, the source, the step and the GPU model. Within a step a source has one verdict. In a
+later step it is judged again with different random inputs, so that a candidate that passed by luck is found out.
+Without a step the verdict stays until the cache is full.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from verl_kernel.env.result import EvalStatus
 
 
 def verdict_key(request: EvalRequest, pin: Pin, is_apart: bool = False) -> str:
-    """The key that equal requests share; the pin's serial stands for the GPU model, which may not be chosen yet.
+    """Return the key that equal requests share.
+
+    The pin's serial represents the GPU model, which may not be chosen yet.
 
     Args:
-        request: the candidate.
-        pin: of its task and step.
-        is_apart: whether validation is judged otherwise than training, so that neither may have the other's verdict.
+        request: the candidate and its task.
+        pin: the pin of the request's task and step.
+        is_apart: whether validation and training are judged by different rules, so that they must not share verdicts.
     """
     text = f"{request.task.fingerprint}\0{request.step}\0{pin.serial}\0{request.source}"
     if is_apart and request.validate:
@@ -33,11 +36,11 @@ def verdict_key(request: EvalRequest, pin: Pin, is_apart: bool = False) -> str:
 
 
 class SharedEvaluation:
-    """One evaluation, queued, under way or done, and everybody who waits for it.
+    """An evaluation (queued, running or done) together with the number of callers that wait for it.
 
     Args:
-        judge: does the work, given this object.
-        ticket: its place in the queue.
+        judge: makes the verdict; it is called with this object.
+        ticket: the evaluation's place in the queue.
     """
 
     def __init__(self, judge: Callable[[SharedEvaluation], Awaitable[Outcome]], ticket: Ticket) -> None:
@@ -46,11 +49,11 @@ class SharedEvaluation:
         self._waiters = 0
         self._abandoned = False
         self._task = asyncio.ensure_future(judge(self))
-        self._task.add_done_callback(_look)
+        self._task.add_done_callback(_retrieve_exception)
 
     @property
     def useful(self) -> bool:
-        """Whether it has a verdict or may still get one."""
+        """Whether it has a verdict other than `infra_error`, or may still get one."""
         if self._abandoned or self._task.cancelled():
             return False
         if not self._task.done():
@@ -59,11 +62,11 @@ class SharedEvaluation:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, one way or another."""
+        """Whether it has ended, by a verdict, an exception or a cancellation."""
         return self._task.done()
 
     async def wait(self) -> Outcome:
-        """Wait for the verdict; an evaluation that has not started is cancelled with its last waiter."""
+        """Wait for the verdict; when the last caller is cancelled, an evaluation that has not started is too."""
         self._waiters += 1
         try:
             return await asyncio.shield(self._task)
@@ -82,20 +85,20 @@ class VerdictCache:
         self._items: LRUCache[SharedEvaluation] = LRUCache(capacity)
 
     def get(self, key: str) -> SharedEvaluation | None:
-        """An evaluation worth waiting for, if there is one."""
+        """Return the evaluation with this key if it is useful, else None."""
         known = self._items.get(key)
         return known if known is not None and known.useful else None
 
     def put(self, key: str, pending: SharedEvaluation) -> SharedEvaluation:
-        """Remember an evaluation."""
+        """Store and return an evaluation."""
         return self._items.put(key, pending)
 
     def forget(self) -> None:
-        """Let go of everything; who waits already still gets an answer."""
+        """Empty the cache; callers that already wait still get their answer."""
         self._items = LRUCache(self._capacity)
 
 
-def _look(task: asyncio.Task[Outcome] | asyncio.Future[Outcome]) -> None:
-    """Retrieve an error whose waiters were cancelled, or asyncio logs that it was never retrieved."""
+def _retrieve_exception(task: asyncio.Task[Outcome] | asyncio.Future[Outcome]) -> None:
+    """Retrieve the task's exception: if all callers were cancelled, asyncio would log that it was never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that runs in the zygote and in the untrusted runner, and nothing else."""
+"""The code of the zygote and of the untrusted runner; no other process executes it."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The untrusted side of an evaluation: one process, one candidate.
+"""The runner: an untrusted process that executes one candidate at the judge's request.
 
-It answers two requests, in the order the judge likes. `load`: import the candidate's file, build its model with the
-reference's arguments and weights. `run`: one forward on the inputs in shared memory, its output copied to the place
-the judge poisoned, its trace reported. Everything it says is a claim; the judge believes bytes only, and whatever the
-runner's own watch (tripwire, integrity) notes against the candidate.
+The main requests are `load` and `run`. `load` imports the candidate's file and builds its model with the reference's
+arguments and weights. `run` does one forward on the inputs in shared memory, copies the output to the place that the
+judge has filled with poison, and reports the trace. The candidate could forge every answer, so the judge compares the
+bytes of outputs itself; it believes the runner only in what tripwire and snapshot note against the candidate.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ from verl_kernel.env.weights import hand_over
 
 _MODULE = "kernel"
 _MESSAGE_CHARS, _FRAMES = 4000, 8
+"""Longest error message, and most stack frames of the candidate that a failure reports."""
 
 
 class Runner:
-    """Serves one judge over one channel; ends when told to, or when the judge is gone."""
+    """The runner's loop: answers one judge over one channel until `exit`, or until the judge closes the channel."""
 
     def __init__(
         self, channel: Channel, memory: SharedMemory, backend: Backend, scratch: str, snapshot: Snapshot
@@ -68,14 +69,14 @@ class Runner:
         self._timed = backend.timed_calls(memory, self._put) if backend.timed_calls else None
 
     def serve(self) -> None:
-        """Answer requests until `exit` or the end of the channel."""
+        """Answer requests until `exit` or until the channel closes."""
         with contextlib.suppress(ChannelClosed):
             while "exit" not in (request := self._channel.recv()):
                 self._reply(self._answer(request))
         self._forget()
 
     def _forget(self) -> None:
-        """Free the candidate's objects, so that memory it has corrupted crashes this process now and not unseen."""
+        """Free the candidate's objects, so that corrupted memory crashes this process now, while the judge watches."""
         self._model = None
         if (module := sys.modules.pop(_MODULE, None)) is not None:
             vars(module).clear()
@@ -94,7 +95,7 @@ class Runner:
                 answer = self._dry(request["dry"])
             else:
                 answer = self._load(request["load"]) if stage == "load" else self._watched(request["run"])
-        except BaseException as exc:  # noqa: BLE001  a candidate may raise anything, SystemExit included
+        except BaseException as exc:  # noqa: BLE001  a candidate may raise any exception, even SystemExit
             answer = {"failure": self._describe(exc, stage)}
         return {**answer, "notes": WIRE.take()}
 
@@ -132,7 +133,7 @@ class Runner:
         return model
 
     def _imported(self, entry: str) -> Any:
-        """The candidate's class."""
+        """Import the candidate's file and return its class."""
         module = candidate_code.load(_MODULE, self._path)
         cls = getattr(module, entry, None)
         if cls is None:
@@ -140,8 +141,11 @@ class Runner:
         return cls
 
     def _dry(self, request: DryRequest) -> DryReplies:
-        """Follow the candidate without data; this changes what launches do, so it serves no other request."""
-        from verl_kernel.env.true_size.dry_candidate import DryCandidate  # no other runner needs it
+        """Do dry passes of the candidate.
+
+        They replace what launches do, so the runner cannot serve other requests afterwards.
+        """
+        from verl_kernel.env.true_size.dry_candidate import DryCandidate  # most runners never need it
 
         candidate = DryCandidate(self._device, request["seed"], self._view)
         self._snapshot = Snapshot()
@@ -156,13 +160,14 @@ class Runner:
         return {"replies": replies, "reasons": candidate.reasons}
 
     def _run(self, request: RunRequest) -> RunReply:
-        inputs = [tensor.detach() for tensor in self._tensors(request["specs"])]  # may be changed with gradients on
+        # Without `detach`, an in-place change of an input would fail while gradients are recorded.
+        inputs = [tensor.detach() for tensor in self._tensors(request["specs"])]
         args, kwargs = unflatten(request["inputs"], inputs)
         self._device.confine(self._memory.region(0, self._memory.size), [*self._constants, *inputs])
         self._device.poison([self._device.to_device(self._view(spec)) for spec in request["outputs"]])
         left_out = request["suppress"]
         explained, ready = self._device.spent_ns, time.thread_time_ns()
-        # The recorder comes last: it sees what the program does, and not how its memory is filled.
+        # The recorder starts last: it must record the program's ops, but not those that fill memory with poison.
         with self._in_mode(request["mode"]), self._launches(left_out), self._device.record() as events:
             output = self._model(*args, **kwargs)
             self._device.synchronize()
@@ -181,13 +186,13 @@ class Runner:
             yield
 
     def _launches(self, left_out: LeftOut | None) -> contextlib.AbstractContextManager[Any]:
-        """Memory that is allocated without values holds poison, that of an ablation another one."""
+        """Return the context of a forward: uninitialised memory holds poison, and an ablation suppresses launches."""
         return self._device.watch_allocations() if left_out is None else self._device.suppress_launches(**left_out)
 
     def _put(self, output: Any, inputs: list[torch.Tensor], specs: list[Place]) -> Form:
-        """Copy an output to the places the judge has poisoned for it, where its form allows that."""
+        """Copy an output's tensors to the poisoned places for it, as far as their facts match; return its form."""
         tensors: list[torch.Tensor] = []
-        with contextlib.suppress(TypeError):  # the judge sees from the missing tree that it is no output
+        with contextlib.suppress(TypeError):  # the tree stays None, which tells the judge that this is no valid output
             tree = None
             tree = flatten(output, tensors)
         given = storages(inputs)
@@ -209,7 +214,7 @@ class Runner:
         return self._memory.view(TensorSpec.from_json(spec))
 
     def _give_back(self, inputs: list[torch.Tensor], specs: list[Place]) -> None:
-        """Copy inputs back to shared memory where the forward had copies: the judge checks whether it wrote to them."""
+        """Copy inputs on a device back to shared memory, where the judge checks whether the candidate changed them."""
         for tensor, view in zip(inputs, map(self._view, specs), strict=True):
             if tensor.data_ptr() != view.data_ptr():
                 view.copy_(tensor.detach())

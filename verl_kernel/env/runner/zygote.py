@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that has torch and Triton loaded and forks a runner per candidate: milliseconds, not seconds.
+"""The zygote: has torch and Triton loaded and forks a runner per candidate, in milliseconds instead of seconds.
 
-Run by the judge as `python -m verl_kernel.env.runner.zygote <fd> <device>`; it says `ready`, then answers `fork` (with
-the runner's ends of a socket, the shared memory and an output pipe), `reap` and `prepare`. It ends with its judge: end
-of file on the socket. It never runs a candidate itself, and adopts and kills whatever a runner leaves behind.
+The judge runs it as `python -m verl_kernel.env.runner.zygote <fd> <device>`. It sends `ready`, then answers `fork`
+(which comes with the runner's ends of a socket, the shared memory and an output pipe), `reap` and `prepare`. It ends
+when the judge closes the socket. It never runs a candidate itself, and kills the processes that a runner leaves behind.
 """
 
 from __future__ import annotations
@@ -32,15 +32,21 @@ from verl_kernel.errors import EnvironmentNotReady
 
 
 def main() -> None:
-    """Serve the judge behind the descriptor named on the command line."""
+    """Serve the judge whose socket and device are given on the command line."""
     serve(int(sys.argv[1]), sys.argv[2], libc.collapse)
 
 
-def serve(fd: int, name: str, settle: Callable[[], None] = lambda: None) -> None:
-    """Serve the judge behind the descriptor `fd` with runners for the device `name`; `settle` is called before."""
+def serve(fd: int, name: str, before_ready: Callable[[], None] = lambda: None) -> None:
+    """Serve the judge behind the descriptor `fd` with runners for the device `name`.
+
+    Args:
+        fd: the socket to the judge.
+        name: the device, as in `resolve_backend`.
+        before_ready: called once the device is loaded, before the judge is told that runners can be forked.
+    """
     channel = Channel(socket.socket(fileno=fd))
     backend, snapshot = _prepare(name)
-    settle()
+    before_ready()
     channel.send(Ready(ready={"torch": torch.__version__}))
     fork_loop.serve(channel, lambda request, fds: _become_runner(request, fds, backend, snapshot), dataless.load)
 
@@ -69,7 +75,7 @@ def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snaps
     if further:
         link, arena = further
         device.connect(Channel(socket.socket(fileno=link)), SharedMemory(arena, request["arena_bytes"]))
-    fork_loop.settle_descriptors(output, sock, SEALER.fd, *further[:1])
+    fork_loop.replace_descriptors(output, sock, SEALER.fd, *further[:1])
     limits = jail.Limits(request["scratch"], request["memory_mb"], device.isolation())
     landlock.settle(device.zygote_env(), limits.scratch)
     channel = Channel(socket.socket(fileno=sock))
@@ -81,7 +87,8 @@ def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snaps
         started["unfit"] = str(exc)
     channel.send(started)
     Runner(channel, memory, backend, limits.scratch, snapshot).serve()
-    libc.LIBC.malloc_trim(0)  # walks the heap: a candidate that wrote past its memory ends here with SIGABRT
+    # This walks the heap: if the candidate wrote beyond an allocation, the runner ends here with SIGABRT.
+    libc.LIBC.malloc_trim(0)
 
 
 def _start() -> NoReturn:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the untrusted process watches in itself, and what of its trace cannot be true."""
+"""Checks against tampering: the runner's watch on its own process, and the judge's checks of the runner's trace."""

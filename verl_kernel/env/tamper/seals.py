@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events are sealed when they happen: a digest of each goes at once into a pipe that the judge reads.
+"""Seals of events: when an event happens, its digest is written at once into a pipe that the judge reads.
 
-The record of a forward lies in the candidate's process until the forward has ended. What has gone through the pipe
-cannot be taken back, so a record that was edited does not fit its seals.
+The trace of a forward lies in the candidate's process until the forward has ended, so the candidate could edit it. A
+digest in the pipe cannot be taken back: an edited trace does not match its seals.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from verl_kernel.env.trace import TraceEvent
 
 
 class Sealer:
-    """A runner's end of the pipe; before it is opened, in a judge or a zygote, nothing is sealed."""
+    """A runner's end of the pipe; in a judge or a zygote it has no descriptor, and nothing is sealed."""
 
     def __init__(self) -> None:
         self.fd = -1
 
     def seal(self, event: TraceEvent) -> None:
-        """Send an event's digest."""
+        """Write an event's digest to the pipe."""
         if self.fd >= 0:
             os.write(self.fd, seals([event]))
 
@@ -32,10 +32,10 @@ SEALER = Sealer()
 
 
 class SealedEvents(list[TraceEvent]):
-    """Events in order, each sealed when it is added."""
+    """A list of events that seals each event when it is added."""
 
     def append(self, event: TraceEvent) -> None:
-        """Add an event."""
+        """Add and seal an event."""
         super().append(event)
         SEALER.seal(event)
 
@@ -49,14 +49,14 @@ class SealReader:
         os.set_blocking(fd, False)
 
     def drain(self) -> None:
-        """Read what is there, so that the runner never waits; closes a pipe that has ended."""
+        """Read all available seals, so that the runner never waits for a full pipe; close a pipe that has ended."""
         with suppress(BlockingIOError):
             while data := os.read(self.fd, 1 << 16):
                 self._seals += data
             self.close()
 
     def take(self) -> bytes:
-        """The seals since the last call."""
+        """Return the seals since the previous call."""
         if self.fd >= 0:
             self.drain()
         seals = bytes(self._seals)
@@ -71,5 +71,5 @@ class SealReader:
 
 
 def seals(events: Iterable[TraceEvent]) -> bytes:
-    """The seals of events, four bytes each."""
+    """Return the seals of events: four bytes (CRC-32) for each."""
     return b"".join(zlib.crc32(repr(event).encode("utf-8", "replace")).to_bytes(4, "little") for event in events)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot of the functions a candidate must not replace, and of the hooks it must not set.
+"""A snapshot of the functions that a candidate must not replace, and of the hooks that it must not set.
 
-Taken in the zygote before any candidate exists; compared by identity, so that no `__eq__` of a candidate runs.
+It is taken in the zygote, before any candidate is loaded. Objects are compared by identity, so that no `__eq__` of a
+candidate is called.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ _LIBRARIES: tuple[Any, ...] = (
     *(torch.utils._python_dispatch, torch.utils._python_dispatch.TorchDispatchMode, torch._ops.OpOverload),
 )
 _PACKAGES = ("verl_kernel.env", "triton.language.core", "triton.language.standard", "triton.runtime")
-"""The code that counts and the code that is counted. Functions of torch may be replaced: ops are seen below them."""
+"""The watched packages: the code that counts and the code that is counted. Functions of torch are not watched, since
+the recorder sees ops on a level below them."""
 _MAP, _VARS, _IS_NOT = map, vars, operator.is_not
-"""By names of this module, since a candidate may replace builtins."""
+"""References of this module to builtins, which a candidate may replace."""
 _CODE, _DEFAULTS = operator.attrgetter("__code__"), operator.attrgetter("__defaults__")
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _SIGNALS = [number for number in signal.valid_signals() if number not in (signal.SIGKILL, signal.SIGSTOP)]
 
 
 class Snapshot:
-    """Everything watched, as it is now."""
+    """The watched functions and hooks at the time of construction."""
 
     def __init__(self) -> None:
         owners = [(owner, _callables(owner)) for owner in _owners()]
@@ -51,7 +53,7 @@ class Snapshot:
         self._modes = _modes()
 
     def changes(self) -> Iterator[str]:
-        """What is not as it was, in words."""
+        """Yield a sentence for each function that was replaced and each hook that was set since then."""
         for owner, names, values in self._owners:
             now = _MAP(_VARS(owner).get, names)
             for name in _differing(names, now, values):
@@ -79,7 +81,10 @@ class Snapshot:
 
 
 def _differing(names: tuple[Any, ...], now: Iterable[Any], before: tuple[Any, ...]) -> list[Any]:
-    """The names whose values are other objects now; all of it in C, since thousands are compared at every forward."""
+    """Return the names whose values are no longer the same objects.
+
+    The comparison runs in C (`map`, `compress`), since each inspected forward compares thousands of objects.
+    """
     return [*compress(names, _MAP(_IS_NOT, now, before))]
 
 

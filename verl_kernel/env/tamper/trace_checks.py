@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the traces of verified forwards show about a candidate: its own launches, its share of the work, hidden work."""
+"""Checks of the traces of verified forwards: the candidate's own launches, its share of the work, hidden work."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from verl_kernel.env.trace import TraceEvent
 
 Trace = Sequence[TraceEvent]
 _OPERATIONS_PER_BYTE = 20
-"""Arithmetic intensity at which a nominal GPU is as long at arithmetic as at memory (67 TFLOP/s, 3.35 TB/s)."""
+"""Operations per byte at which arithmetic and memory traffic take equally long on a GPU of 67 TFLOP/s and 3.35 TB/s."""
 
 
 def is_moving(op: str) -> bool:
-    """Whether an op of torch only moves or fills."""
+    """Tell whether a torch op only moves data or fills tensors."""
     return Trait.MOVES in _traits(op)
 
 
 def own_launches(trace: Trace, file: str) -> list[TraceEvent]:
-    """Launches of the candidate's own kernels that did not raise."""
+    """Return the successful launches of kernels that the candidate's file defines."""
     return [event for event in trace if event.kind == "launch" and event.source == file and not event.failed]
 
 
 def lazy_flags(traces: Sequence[Trace], work: OwnWork, file: str) -> tuple[HackFlag, ...]:
-    """Remarks on a correct candidate: `launch_raised`, `only_moves` (torch computes, its kernels copy)."""
+    """Return the remarks on a correct candidate: `launch_raised` and `only_moves`."""
     raised = any(event.failed for trace in traces for event in trace)
     own = own_launches(traces[-1], file)
     found = {HackFlag.LAUNCH_RAISED: raised, HackFlag.ONLY_MOVES: bool(own) and not any(work.covered)}
@@ -36,22 +36,23 @@ def lazy_flags(traces: Sequence[Trace], work: OwnWork, file: str) -> tuple[HackF
 
 @dataclass(frozen=True)
 class OwnWork:
-    """How much of each event of a forward is compute of the candidate's own, between 0 and 1."""
+    """The shares, between 0 and 1, of each event of a forward that count as the candidate's own work."""
 
     covered: tuple[float, ...]
+    """Share of the event that is computation of the candidate's own kernels."""
     neutral: tuple[float, ...]
-    """What is neither its compute nor anybody else's: its own kernels' moves and constants."""
+    """Share that counts neither for nor against the candidate: moves and constants of its own kernels."""
 
 
 def own_work(trace: Trace, file: str, known: Trace, idle: Collection[int], moves_count: bool) -> OwnWork:
-    """Weigh the events of a forward.
+    """Compute the candidate's share of each event of a forward.
 
     Args:
-        trace: its events.
+        trace: the forward's events.
         file: the candidate's file.
-        known: the latest trace, in which most is known about what launches compute.
-        idle: numbers of the launches that an ablation showed to make no difference.
-        moves_count: whether moving is all that the task asks for.
+        known: the latest trace, which knows most about what launches compute.
+        idle: numbers of the launches that made no difference in an ablation.
+        moves_count: whether the task only moves data, so that moves count as the candidate's work.
     """
     known_launches = [event for event in known if event.kind == "launch"]
     number, covered, neutral = -1, [], []
@@ -69,22 +70,27 @@ def own_work(trace: Trace, file: str, known: Trace, idle: Collection[int], moves
 
 @dataclass(frozen=True)
 class Parts:
-    """Own launches whose part in the output is worth asking for, by number."""
+    """The candidate's own launches whose effect on the output an ablation should test, by number."""
 
     weights: dict[int, int]
-    """Of each, by bytes and operations."""
+    """Work of each launch, as bytes plus operations converted to bytes."""
     names: dict[int, str]
+    """Kernel of each launch."""
 
     @classmethod
     def of(cls, trace: Trace, file: str, moves_count: bool) -> Parts:
-        """Those of a forward; of moves too, if moving is all that the task asks for."""
+        """Return the launches of a forward to test; those that only move data count if `moves_count`."""
         launches = [event for event in trace if event.kind == "launch"]
         asked = {number: event for number, event in enumerate(launches) if _may_be_idle(event, file, moves_count)}
         weights = {number: _weight(event) for number, event in asked.items()}
         return cls(weights, {number: event.name for number, event in asked.items()})
 
     def groups(self, most: int) -> list[list[int]]:
-        """At most so many groups, heavy ones first: each launch by itself if there are no more, else by kernels."""
+        """Divide the launches into groups, heaviest first, and return at most `most` of them.
+
+        If there are at most `most` launches, each is a group; otherwise the launches of a kernel are one group. A
+        single group is not returned: it is the whole candidate.
+        """
         groups: dict[object, list[int]] = {}
         for number, name in self.names.items():
             groups.setdefault(number if len(self.names) <= most else name, []).append(number)
@@ -92,16 +98,19 @@ class Parts:
         return ordered[:most] if len(groups) > 1 else []
 
     def without(self, numbers: Collection[int]) -> Parts:
-        """All but these."""
+        """Return all launches but these."""
         left = {number: weight for number, weight in self.weights.items() if number not in numbers}
         return Parts(left, {number: self.names[number] for number in left})
 
     def drawn(self, random: Random, count: int) -> list[int]:
-        """So many, some perhaps several times, each as likely as it is heavy."""
+        """Draw `count` launches with replacement, with probabilities proportional to their weights."""
         return random.choices([*self.weights], [1 + weight for weight in self.weights.values()], k=count)
 
     def like(self, random: Random, drawn: Sequence[int], found: Collection[int]) -> set[int]:
-        """The found launches, and others at random, until their part of the weight is that of `found` in `drawn`."""
+        """Return the `found` launches and random others that were not drawn.
+
+        Others are added until the result's share of the total weight reaches the share of `found` among `drawn`.
+        """
         wanted = sum(self.weights.values()) * sum(number in found for number in drawn) / len(drawn)
         chosen, rest = set(found), sorted(self.weights.keys() - set(drawn))
         left = wanted - sum(self.weights[number] for number in chosen)
@@ -122,24 +131,24 @@ def _weight(event: TraceEvent) -> int:
 
 
 def _computed(event: TraceEvent) -> float:
-    if event.stored is None or event.computed is None:  # a device that does not see stores
+    if event.stored is None or event.computed is None:  # the device cannot see stores
         return 1.0
     return event.computed / event.stored if event.stored else 0.0
 
 
 def moves_too_little(trace: Trace, reference: Trace, output_bytes: int) -> bool:
-    """Whether the counted traffic is below what writing the output takes: then something was not counted."""
+    """Tell whether a trace counts fewer bytes than it takes to write the output: then some work was not counted."""
     return _traffic(trace) < min(output_bytes, _traffic(reference))
 
 
 def computes(trace: Trace) -> bool:
-    """Whether a forward of torch ops does more than move data to places of their own or of others."""
+    """Tell whether a forward contains torch ops that neither move nor gather data."""
     names = [event.name for event in trace if event.kind == "op"]
     return any(not _traits(name) & (Trait.MOVES | Trait.GATHERS) for name in names)
 
 
 def _traits(op: str) -> Trait:
-    """What is special about an op by its name, with or without its overload (`aten::add.Tensor`)."""
+    """Return the traits of an op from its name, with or without the overload (`aten::add.Tensor`)."""
     return row_of(op.partition(".")[0]).traits
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes what no honest program does: leaving the recorder, reading tensors on the host, running foreign ops.
+"""The tripwire: notes what no honest program does, such as escaping the recorder or reading tensors on the host.
 
-Work that the clock does not see must not be free. A tripwire stops nothing: what it noted is reported with the next
-answer, and the judge refuses the candidate. It is one layer; who replaces its hooks is found by `integrity`.
+Such work would take no time on the clock. The tripwire stops nothing: its notes travel with the runner's next answer,
+and the judge refuses the candidate. A candidate that replaces the tripwire's hooks is found by `snapshot`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import verl_kernel
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
 
-# Tells the programs that are judged (references, candidates) from the libraries they call.
+# Distinguish judged programs (references, candidates) from the libraries that they call.
 
 
 _LIBRARIES = [Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib", "purelib", "platlib")]
@@ -29,17 +29,17 @@ _ROOTS = tuple(f"{path}/" for path in (*_LIBRARIES, Path(torch.__file__).parents
 
 @lru_cache(maxsize=4096)
 def is_library(filename: str) -> bool:
-    """Whether code of this file belongs to Python, an installed package or this package."""
+    """Tell whether a file belongs to Python, to an installed package or to this package."""
     return filename.startswith(("<frozen", *_ROOTS))
 
 
 def program_asks(depth: int = 2) -> bool:
-    """Whether the function `depth` calls up from here belongs to a program."""
+    """Tell whether the function `depth` calls up the stack belongs to a judged program."""
     return not is_library(sys._getframe(depth).f_code.co_filename)
 
 
 HOST_ELEMENTS = 64
-"""Tensor elements one forward may read on the host: sizes and flags, not data."""
+"""Tensor elements that one forward may read on the host: enough for sizes and flags, too few for data."""
 
 _ESCAPES: dict[Any, str] = {
     torch._C: (
@@ -66,30 +66,30 @@ _WIRES = {HackFlag.ESCAPED_RECORDER: _ESCAPES, HackFlag.FOREIGN_OP: _FOREIGN, Ha
 
 
 class Tripwire:
-    """What has been noted since the last `take`."""
+    """The notes against a candidate since the previous `take`."""
 
     def __init__(self) -> None:
         self.watching = False
         """Whether a forward is running."""
         self.events: list[TraceEvent] | None = None
-        """Trace of the forward, where bulk reads are charged."""
+        """Trace of the forward, to which bulk reads are added."""
         self._notes: dict[str, str] = {}
         self._read = 0
 
     def start(self) -> None:
-        """A forward begins."""
+        """Begin a forward."""
         self.watching, self._read = True, 0
 
     def stop(self) -> None:
-        """The forward has ended."""
+        """End the forward."""
         self.watching = False
 
     def note(self, flag: HackFlag, detail: str) -> None:
-        """Remember a violation; the first detail of each kind is kept."""
+        """Note a violation; only the first detail of each flag is kept."""
         self._notes.setdefault(flag.value, detail)
 
     def read(self, elements: int, how: str) -> None:
-        """Count tensor elements that the host looks at."""
+        """Count tensor elements that the host reads; note a violation above `HOST_ELEMENTS`."""
         self._read += elements
         if self.watching and self._read > HOST_ELEMENTS:
             self.note(
@@ -98,13 +98,13 @@ class Tripwire:
             )
 
     def read_in_bulk(self, tensor: torch.Tensor, how: str) -> None:
-        """Count the elements of a tensor and charge their way to the host."""
+        """Count all elements of a tensor, and add the traffic of the copy to the trace."""
         self.read(tensor.numel(), how)
         if self.watching and self.events is not None:
             self.events.append(TraceEvent("op", "host::read", (), 2 * tensor.nbytes))
 
     def take(self) -> dict[str, str]:
-        """The notes by flag; they are forgotten here."""
+        """Return the notes by flag, and clear them."""
         notes, self._notes = self._notes, {}
         return notes
 
@@ -114,7 +114,7 @@ WIRE = Tripwire()
 
 
 def install() -> None:
-    """Install the hooks (once per process)."""
+    """Install the hooks; call this once per process."""
     for flag, group in _WIRES.items():
         for owner, names in group.items():
             for name in names.split():
@@ -127,7 +127,10 @@ def install() -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    """Audit hook, which cannot be removed: Python reports access to raw memory and walks over all objects to it."""
+    """Receive Python's audit events and note access to raw memory (ctypes) and searches of all objects (gc).
+
+    An audit hook cannot be removed.
+    """
     if WIRE.watching and event.startswith("ctypes."):
         WIRE.note(HackFlag.HOST_ACCESS, f"{event}: raw memory is used")
     elif WIRE.watching and event in ("gc.get_objects", "gc.get_referrers"):
@@ -135,7 +138,10 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _watch_read(name: str) -> None:
-    """See bulk reads where no function mode is on: in callbacks of torch functions, in hooks of autograd."""
+    """Wrap a method that reads a tensor in bulk; it counts reads while no function mode is active.
+
+    That is the case in callbacks of torch functions and in hooks of autograd; elsewhere the recorder's mode counts.
+    """
     original = getattr(torch.Tensor, name)
     if hasattr(original, "wired"):
         return
@@ -151,7 +157,7 @@ def _watch_read(name: str) -> None:
 
 
 def _watch_pickling() -> None:
-    """`torch.save` and pickle read a tensor by this method, whoever calls them."""
+    """Wrap the method by which `torch.save` and pickle read a tensor, for all callers."""
     original = getattr(torch.Tensor, "_reduce_ex_internal", None)
     if original is None or hasattr(original, "wired"):
         return

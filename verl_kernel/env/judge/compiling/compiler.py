@@ -129,7 +129,7 @@ class CompileJob:
         return self.future.result()
 
     def stop(self) -> None:
-        """Stop the job without a result (idempotent)."""
+        """Cancel the compilation (idempotent)."""
         self._stopping.stop()
         self._units.put(None)
         with suppress(InfraError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Ray cluster's shared pool, as agent loops and reward workers see it."""
+"""The client of a Ray cluster's shared pool, for agent loops and reward workers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from verl_kernel.errors import InfraError
 
 _LOG = logging.getLogger(__name__)
 _RETURN_S, _PAUSE_S = 120.0, 0.5
+"""Longest wait for a restarted router, and the pause between two tries."""
 
 
 class KernelGym:
-    """A light handle on the pool that can be pickled and sent anywhere in the job.
+    """A small handle on the pool that can be pickled and sent to any process of the Ray job.
 
-    The pool belongs to the process that made it and ends with it; every other handle then makes or finds a new one.
-    A pool whose processes die is brought back by Ray, and what was under way is done again once.
+    The process that made the pool owns it, and the pool ends with that process; other handles then find or make a
+    new one. If the pool's processes die, Ray restarts them, and unfinished evaluations are repeated once.
     """
 
     def __init__(self, options: GymOptions, name: str, seed: int | None = None) -> None:
@@ -35,13 +36,13 @@ class KernelGym:
 
     @classmethod
     def connect(cls, options: GymOptions, name: str = "kernelgym", seed: int | None = None) -> KernelGym:
-        """Return a handle on the pool called `name`, made from `options` if there is none yet.
+        """Return a handle on the pool called `name`; make the pool from `options` if it does not exist.
 
         Raises:
-            ConfigError: the pool was made from other options, or with another seed than a `seed` that is given.
+            ConfigError: the pool exists and has other options, or `seed` is given and differs from the pool's seed.
         """
         gym = cls(options, name, seed)
-        gym._agree()
+        gym._check_options()
         return gym
 
     def __reduce__(self) -> tuple[Callable[..., KernelGym], tuple[Any, ...]]:
@@ -50,18 +51,18 @@ class KernelGym:
     async def evaluate(
         self, task: Task, source: str, *, kernel: str = "", validate: bool = False, step: int | None = None
     ) -> EvalResult:
-        """Judge one candidate; waits where the queue is full.
+        """Judge one candidate; wait while the queue is full.
 
         Args:
-            task: what it must compute.
-            source: its text.
-            kernel: the caller's name for it.
-            validate: go before training.
-            step: a verdict is remembered for the same source in the same step.
+            task: what the candidate must compute.
+            source: the candidate's source text.
+            kernel: the caller's name for the candidate.
+            validate: serve this request before training requests.
+            step: training step; within a step, the same source gets the remembered verdict.
 
         Raises:
-            TaskError: the reference cannot serve.
-            EnvironmentNotReady: no judge of the pool can work.
+            TaskError: the reference is unusable.
+            EnvironmentNotReady: no judge of the pool can start.
         """
         from ray.exceptions import ActorUnschedulableError, RayActorError
 
@@ -72,15 +73,15 @@ class KernelGym:
         for attempt in range(ATTEMPTS):
             try:
                 group = VALIDATION if validate else TRAINING
-                return await _answered(self._router.judge.options(concurrency_group=group).remote(request, attempt))
-            except (RayActorError, ActorUnschedulableError) as exc:  # the second: its node is gone
+                return await _await_answer(self._router.judge.options(concurrency_group=group).remote(request, attempt))
+            except (RayActorError, ActorUnschedulableError) as exc:  # the latter: the router's node is gone
                 failure = exc
                 _LOG.warning("the pool %s is gone (attempt %d of %d): %s", self._name, attempt + 1, ATTEMPTS, exc)
-                await self._come_back()
+                await self._reconnect()
         return not_judged(request, failure, ATTEMPTS)
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
-        """Judge candidates; results in the order of `jobs`. Not for use inside a running event loop."""
+        """Judge candidates and return results in the order of `jobs`. Do not call it inside a running event loop."""
 
         async def all_of_them() -> list[EvalResult]:
             calls = (self.evaluate(task, source, kernel=kernel) for task, source, kernel in jobs)
@@ -89,15 +90,15 @@ class KernelGym:
         return asyncio.run(all_of_them())
 
     def stats(self) -> PoolStats:
-        """Judges, queue and counts at this moment."""
+        """Return the current judges, queue and counts."""
         stats: PoolStats = self._control("stats")
         return stats
 
     def ready(self) -> list[int]:
-        """Wait until all judges have started; their process ids.
+        """Wait until all judges have started and return their process ids.
 
         Raises:
-            EnvironmentNotReady: a judge cannot work on its node.
+            EnvironmentNotReady: a judge cannot run on its node.
         """
         pids: list[int] = self._control("ready")
         return pids
@@ -107,14 +108,14 @@ class KernelGym:
         self._control("forget")
 
     def drain(self, node: str | None = None, *, judge: int | None = None) -> list[int]:
-        """Let judges finish what they have and give them nothing new, before maintenance.
+        """Stop giving work to judges, before maintenance; they finish what they have begun.
 
         Args:
-            node: id (or its beginning), address or host name of a node whose judges are meant.
-            judge: number of one judge.
+            node: id (or its beginning), address or host name of a node; drains all judges on it.
+            judge: number of a single judge.
 
         Returns:
-            Numbers of the judges that this concerns now; `stats` tells when they are `drained`.
+            Numbers of the judges affected now; they have finished once `stats` reports them as `drained`.
 
         Raises:
             ConfigError: there is no such node or judge.
@@ -123,12 +124,12 @@ class KernelGym:
         return numbers
 
     def undrain(self, node: str | None = None, *, judge: int | None = None) -> list[int]:
-        """Take `drain` back."""
+        """Undo `drain`."""
         numbers: list[int] = self._control("drain", node, judge, False)
         return numbers
 
     def close(self) -> None:
-        """End the pool for everybody."""
+        """End the pool for all its callers."""
         import ray
 
         ray.kill(self._router)
@@ -150,14 +151,17 @@ class KernelGym:
         except ray.exceptions.RayTaskError as exc:
             raise cause_of(exc) from None
 
-    def _agree(self) -> None:
-        """Ask the pool whether it was made from these options; one that is gone is made from them by the first call."""
+    def _check_options(self) -> None:
+        """Raise ConfigError if the pool was made from other options.
+
+        A pool that is gone passes: the next evaluation makes a new one from these options.
+        """
         from ray.exceptions import ActorUnschedulableError, RayActorError, RayTaskError
 
         from verl_kernel.env.pool.cluster.judge import cause_of
         from verl_kernel.env.pool.cluster.router import CONTROL
 
-        asked = self._router.agree.options(concurrency_group=CONTROL).remote(self._options, self._seed)
+        asked = self._router.check_options.options(concurrency_group=CONTROL).remote(self._options, self._seed)
         try:
             asked.future().result()  # ray.get warns in the actors in which verl makes its agent loops
         except RayTaskError as exc:
@@ -165,8 +169,8 @@ class KernelGym:
         except (RayActorError, ActorUnschedulableError):
             pass
 
-    async def _come_back(self) -> None:
-        """Wait until Ray has restarted the router, or make a new one."""
+    async def _reconnect(self) -> None:
+        """Wait until Ray has restarted the router, or make a new router; give up after `_RETURN_S` seconds."""
         from ray.exceptions import ActorDiedError, ActorUnschedulableError, RayActorError
 
         from verl_kernel.env.pool.cluster.router import CONTROL
@@ -178,7 +182,9 @@ class KernelGym:
                 await router.start.options(concurrency_group=CONTROL).remote()
                 return
             except (ActorDiedError, ActorUnschedulableError):
-                if self._router is router:  # a second caller would drop the handle that keeps it alive
+                # Another caller may have replaced the router already: replacing it again would drop the only handle
+                # that keeps the new one alive.
+                if self._router is router:
                     self._router = self._find()
             except RayActorError:
                 pass
@@ -190,8 +196,8 @@ class KernelGym:
         return find_or_make_router(self._options, self._seed, self._name)
 
 
-async def _answered(answer: Any) -> EvalResult:
-    """The router's answer; who waits for it no more takes the request back."""
+async def _await_answer(answer: Any) -> EvalResult:
+    """Await the router's answer; cancelling the wait cancels the request."""
     import ray
 
     from verl_kernel.env.pool.cluster.judge import cause_of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One judge on a Ray cluster: the actor, and the router's handle on it."""
+"""A judge on a Ray cluster: the actor, and the router's handle on the actor."""
 
 from __future__ import annotations
 
@@ -18,30 +18,36 @@ from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import InfraError, VerlKernelError
 
 _PLACEMENT_S = 120.0
+"""Longest wait until Ray places an actor on a node."""
 _START_S = 180.0
+"""Longest start of a judge process."""
 
 
 class JudgeActor:
-    """A judge process and its owner on some node; Ray starts the actor again after its death."""
+    """The Ray actor that owns a judge process on its node; Ray restarts the actor if it dies."""
 
     def __init__(self, options: GymOptions, seed: int | None) -> None:
         self._judge = JudgeProcess(options, seed)
         self._node = ray.get_runtime_context().get_node_id()
 
     def start(self) -> Placement:
-        """Start the judge unless it is running; where it is.
+        """Start the judge unless it is running, and return its placement.
 
         Raises:
-            EnvironmentNotReady: this node cannot serve the options.
+            EnvironmentNotReady: this node lacks something that the options require.
         """
         self._judge.start()
         return Placement(self._node, self._judge.pid, self._judge.model)
 
     def judge(self, request: EvalRequest, place: Placement) -> tuple[EvalResult, int | None]:
-        """Judge one candidate where the caller believes this judge to be; the result and the judge's process id.
+        """Judge one candidate; return the result and the judge's process id.
+
+        Args:
+            request: the candidate and its task.
+            place: where the caller expects this judge to run.
 
         Raises:
-            JudgeLost: Ray has started this actor anew, on another node or GPU.
+            JudgeLost: Ray has restarted this actor on another node or GPU model than `place`.
         """
         self._judge.start()
         if (self._node, self._judge.model) != (place.node, place.model):
@@ -54,7 +60,8 @@ class RemoteJudge:
 
     def __init__(self, options: GymOptions, seed: int | None, group: JudgeGroup, label: str = "") -> None:
         self._options, self._resources, self._label = options, dict(group.resources), label
-        self._deadline_s = evaluation_limit_s(options) + _START_S + 120.0  # after the judge's own
+        # Later than the actor's own limit for its judge process, whose error says more than a timeout here.
+        self._deadline_s = evaluation_limit_s(options) + _START_S + 120.0
         make = ray.remote(JudgeActor).options(
             num_cpus=options.cpus_per_judge, num_gpus=options.gpus_per_judge,
             resources=self._resources or None, max_restarts=-1, max_task_retries=0, scheduling_strategy="SPREAD",
@@ -64,7 +71,7 @@ class RemoteJudge:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the judge; None where it has none."""
+        """Process id of the judge; None while no process runs."""
         return self._place.pid
 
     async def judge(self, request: EvalRequest) -> EvalResult:
@@ -75,11 +82,11 @@ class RemoteJudge:
         return result
 
     async def revive(self) -> None:
-        """Wait for the actor, and start its judge unless it is running."""
+        """Wait until the actor is placed, and start its judge unless it is running."""
         self._place = await self._ask(self._actor.start.remote(), _PLACEMENT_S + _START_S)
 
     def describe(self) -> Placement:
-        """Where it is; the model is that of its GPU, with its group where the pool has several."""
+        """Return node, process and GPU model; the model names the group too if the pool has several groups."""
         model = f"{self._place.model} ({self._label})" if self._label else self._place.model
         return self._place._replace(model=model, group=self._label)
 
@@ -87,30 +94,30 @@ class RemoteJudge:
         try:
             return await asyncio.wait_for(answer, limit_s)
         except (asyncio.TimeoutError, GetTimeoutError):
-            raise self._silent(limit_s) from None
+            raise self._no_answer(limit_s) from None
         except RayTaskError as exc:
             raise cause_of(exc) from None
         except RayActorError as exc:
             self._place = self._place._replace(pid=None)
             raise JudgeLost(f"a judge's actor is gone: {_first_line(exc)}") from None
 
-    def _silent(self, limit_s: float) -> InfraError:
+    def _no_answer(self, limit_s: float) -> InfraError:
         if self.pid is None:
             return InfraError(
-                f"a judge has no place after {limit_s:g} s: it asks for {self._wishes()}; ask for less or for fewer "
-                "judges"
+                f"a judge has no place after {limit_s:g} s: it asks for {self._requested_resources()}; "
+                "ask for less or for fewer judges"
             )
         ray.kill(self._actor, no_restart=False)
         return InfraError(f"a judge's actor did not answer within {limit_s:g} s and was started again")
 
-    def _wishes(self) -> str:
+    def _requested_resources(self) -> str:
         cpus, gpus = self._options.cpus_per_judge, self._options.gpus_per_judge
         named = "".join(f", {amount:g} {name} (kernelgym.judge_resources)" for name, amount in self._resources.items())
         return f"{cpus:g} CPUs (kernelgym.cpus_per_judge), {gpus:g} GPUs (kernelgym.gpus_per_judge){named}"
 
 
 def cause_of(exc: RayTaskError) -> Exception:
-    """The exception that a remote method raised, without the trace of how it travelled."""
+    """Return the exception that a remote method raised, without Ray's traceback around it."""
     cause = exc.cause
     return cause if isinstance(cause, VerlKernelError) else InfraError(str(cause or exc)[:2000])
 

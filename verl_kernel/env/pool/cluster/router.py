@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Ray pool's one entrance: a dispatcher over judge actors, itself an actor that Ray starts again after its death.
+"""The router of a Ray pool: the actor that receives all requests and dispatches them to judge actors.
 
-Its judges belong to it and end with it; once restarted, it has new ones and remembers no verdict. Requests, validation
-and control are concurrency groups of their own, so that a full queue blocks neither of the other two.
+Ray restarts the router if it dies. The judges belong to the router and end with it; a restarted router has new judges
+and an empty verdict cache. Training, validation and control calls use three separate concurrency groups: a full queue
+of training requests blocks neither validation nor control.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import option_names
 
-# A pool's figures for Ray's metrics endpoint (Prometheus), tagged with the pool's name.
+# Metrics of a pool for Ray's Prometheus endpoint, tagged with the pool's name.
 
 
 _PREFIX = "verl_kernel_gym"
@@ -38,7 +39,7 @@ GAUGES = {
     "busy": "Judges at work.",
     "alive": "Judges whose process is up.",
     "quarantined": "Judges taken out of rotation for failing.",
-    "drained": "Judges that get nothing new, before maintenance.",
+    "drained": "Judges that get no new work, before maintenance.",
 }
 PREFILTER = {
     "passed": "Candidates that the prefilter let pass.",
@@ -49,7 +50,7 @@ PREFILTER = {
 
 
 class RayMetrics(Observer):
-    """Gauges of the queue and the judges, counters of results, and histograms of seconds."""
+    """An observer that exports the queue and judges as gauges, results as counters and seconds as histograms."""
 
     def __init__(self, name: str) -> None:
         tags = {"pool": name}
@@ -63,7 +64,7 @@ class RayMetrics(Observer):
             metric.set_default_tags(tags)
 
     def result(self, outcome: Outcome, seconds: float) -> None:
-        """Count a result and its seconds."""
+        """Count one result, its retries and its seconds."""
         self._results.inc(1, tags={"status": outcome.result.status.value})
         if outcome.attempts > 1:
             self._retries.inc(outcome.attempts - 1)
@@ -71,7 +72,7 @@ class RayMetrics(Observer):
         self._queued.observe(outcome.queue_seconds)
 
     def state(self, stats: PoolStats) -> None:
-        """Set the gauges."""
+        """Set the gauges from the pool's statistics."""
         for key, gauge in self._gauges.items():
             gauge.set(getattr(stats, key))
         if stats.prefilter is not None:
@@ -83,17 +84,19 @@ def _gauges(group: str, texts: Mapping[str, str]) -> dict[str, Gauge]:
     return {key: Gauge(f"{_PREFIX}_{group}{key}", text, tag_keys=("pool",)) for key, text in texts.items()}
 
 
-# Nodes and judges of a Ray cluster by the names that people have for them.
+# Look up nodes and judges by what a user types: an id or its beginning, an address, a host name, a number.
 
 
 _SEE = "`verl-kernel serve-status` lists the judges and their nodes"
 
 
 def find_nodes(name: str) -> list[str]:
-    """Ids of the nodes of this address or host name, or of the one whose id begins so; lost ones count.
+    """Return the ids of the nodes with this address or host name, or else of the node whose id begins with `name`.
+
+    Nodes that Ray has lost count too: their judges may come back.
 
     Raises:
-        ConfigError: there is none, or the beginning fits several ids.
+        ConfigError: no node matches, or several ids begin with `name`.
     """
     nodes = ray.nodes()
     named = [node for node in nodes if name in (node["NodeManagerAddress"], node["NodeManagerHostname"])]
@@ -105,10 +108,10 @@ def find_nodes(name: str) -> list[str]:
 
 
 def find_judge(number: int, count: int) -> list[int]:
-    """The judge of this number.
+    """Return `[number]` after checking that the pool of `count` judges has it.
 
     Raises:
-        ConfigError: the pool has no such judge.
+        ConfigError: the pool has no judge of this number.
     """
     if not 0 <= number < count:
         raise ConfigError(f"the pool has no judge {number}: {_SEE}")
@@ -118,12 +121,13 @@ def find_judge(number: int, count: int) -> list[int]:
 _LOG = logging.getLogger(__name__)
 TRAINING, VALIDATION, CONTROL = "training", "validation", "control"
 _MOST_WAITING = 256
-"""Requests beyond the queue's size that the actor accepts: they wait with it for a place in the queue."""
+"""Requests beyond the queue's size that the actor accepts; they wait inside it for a place in the queue."""
 _CONTROL_CALLS = 16
+"""Control calls that the actor serves at once."""
 
 
 class Router:
-    """Judges candidates for everybody in the cluster."""
+    """The Ray actor that judges candidates for all processes of the cluster."""
 
     def __init__(self, options: GymOptions, seed: int | None, name: str) -> None:
         if ray.get_runtime_context().was_current_actor_reconstructed:
@@ -137,14 +141,14 @@ class Router:
         self._loop = LoopThread("pool")
 
     async def start(self) -> None:
-        """Let the judges start."""
+        """Start the judges without waiting for them."""
         await self._loop.run(self._dispatcher.start())
 
-    async def agree(self, options: GymOptions, seed: int | None) -> None:
-        """Refuse a caller whose options are not those that the pool was made from.
+    async def check_options(self, options: GymOptions, seed: int | None) -> None:
+        """Compare a caller's options with those that the pool was made from; a `seed` of None is not compared.
 
         Raises:
-            ConfigError: they are not; names the keys.
+            ConfigError: they differ; the message names the keys and both values.
         """
         there, here = _compared(self._options), _compared(options)
         if seed is not None:
@@ -157,16 +161,16 @@ class Router:
             )
 
     async def judge(self, request: EvalRequest, lost: int) -> EvalResult:
-        """Judge one candidate; `lost` attempts at it went down with a router before."""
+        """Judge one candidate; `lost` earlier attempts ended when a previous router died."""
         return await self._loop.run(self._dispatcher.judge(request, lost))
 
     async def ready(self) -> list[int]:
-        """Process ids of the judges, once all of them have started."""
+        """Wait until all judges have started and return their process ids."""
         await self._loop.run(self._dispatcher.ready())
         return [judge.pid for judge in self._judges if judge.pid is not None]
 
     async def stats(self) -> PoolStats:
-        """Judges, queue and counts at this moment."""
+        """Return the current judges, queue and counts."""
         return await self._loop.run(self._dispatcher.stats())
 
     async def forget(self) -> None:
@@ -174,10 +178,10 @@ class Router:
         await self._loop.run(self._dispatcher.forget())
 
     async def drain(self, node: str | None, judge: int | None, on: bool) -> list[int]:
-        """Let the judges of a node, or one judge, finish and give them nothing new; or take that back.
+        """Stop giving work to the judges of a node or to one judge (`on`), or resume; return the judges' numbers.
 
         Raises:
-            ConfigError: there is no such node or judge.
+            ConfigError: the node or judge does not exist.
         """
         nodes = () if node is None else find_nodes(node)
         judges = () if judge is None else find_judge(judge, len(self._judges))
@@ -185,7 +189,10 @@ class Router:
 
 
 def _compared(options: GymOptions) -> dict[str, Any]:
-    """What callers must agree on, by key: files by their names alone, as every process has a folder of its own."""
+    """Return the option values that all callers must share, by key.
+
+    Files are compared by name only: each process may keep them in a different folder.
+    """
     values = {key: getattr(options, key) for key in option_names(GymOptions)}
     files = {key: Path(values[key]).name for key in FILES if values[key] is not None}
     return {f"{options.NODE}.{key}": value for key, value in {**values, **files}.items()}
@@ -201,9 +208,10 @@ def _make_judges(options: GymOptions, seed: int | None) -> list[RemoteJudge]:
 
 
 def find_or_make_router(options: GymOptions, seed: int | None, name: str) -> Any:
-    """The router called `name`, made now if there is none, on the node that asks: judges' nodes can be lost.
+    """Return the router called `name`; make it on the caller's node if it does not exist.
 
-    A soft wish for that node is not enough: Ray may place the actor elsewhere while its nodes learn of each other.
+    The router is pinned to the caller's node, because nodes that only run judges may be lost. A soft affinity is not
+    enough: while the nodes still register with each other, Ray may place the actor on another node.
     """
     at_once = options.queue_size + options.num_judges + _MOST_WAITING
     groups = {TRAINING: at_once, VALIDATION: at_once, CONTROL: _CONTROL_CALLS}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which judge serves which request next, and how often it is tried."""
+"""The choice of the judge for each request, and the number of attempts."""

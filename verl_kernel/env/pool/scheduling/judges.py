@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judges of a pool as the scheduler sees them: handles, tries, how they leave, and what they cannot judge."""
+"""What the scheduler knows of a pool's judges: handles, attempts, drained judges and tasks that no judge can use."""
 
 from __future__ import annotations
 
@@ -13,52 +13,57 @@ from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError, TaskError
 
-# A judge as a pool sees it, wherever its process lives.
+# The interface between a pool and a judge, for local processes and Ray actors alike.
 
 
 class Placement(NamedTuple):
-    """Where a judge is and what its times are of."""
+    """A judge's node, process and GPU model."""
 
     node: str = ""
-    """Id of the node; empty on this machine."""
+    """Id of the Ray node; empty in a local pool."""
     pid: int | None = None
-    """Process of the judge; None where it has none."""
+    """Process id of the judge; None while no process runs."""
     model: str = ""
-    """GPU model, and the group of `kernelgym.judge_resources` where there are several; known once it has started."""
+    """GPU model that its times refer to, followed by the group if the pool has several; known once it has started."""
     group: str = ""
-    """That group's name; empty where there is one group."""
+    """Name of its group in `kernelgym.judge_resources`; empty if there is only one group."""
 
 
 class JudgeLost(InfraError):
-    """A judge is gone together with whoever could start it again, and its node perhaps with it."""
+    """The Ray actor that owns a judge, and perhaps its whole node, is gone."""
 
 
 class JudgeHandle(Protocol):
-    """A judge as the dispatcher sees it."""
+    """The dispatcher's handle on a judge."""
 
     async def judge(self, request: EvalRequest) -> EvalResult:
-        """Judge one candidate; raises InfraError where that failed for reasons of ours."""
+        """Judge one candidate; raises InfraError if the judge failed, TaskError if the reference is unusable."""
         ...
 
     async def revive(self) -> None:
-        """Return once it can serve (again); raises InfraError if it cannot now, EnvironmentNotReady if never."""
+        """Start or restart the judge and wait for it.
+
+        Raises:
+            InfraError: it does not start; a later try may succeed.
+            EnvironmentNotReady: it can never start on this machine.
+        """
         ...
 
     def describe(self) -> Placement:
-        """Where it is, as far as is known."""
+        """Return what is known of its placement."""
         ...
 
 
 Handle = TypeVar("Handle", bound=JudgeHandle)
 
 
-# How often an evaluation that failed for reasons of ours is done again.
+# How often an evaluation is attempted if judges fail.
 
 
 ATTEMPTS = 2
-"""Attempts that may fail while the judge, or an owner who restarts it, is still there."""
+"""Attempts while the failed judge, or its owner, still exists and can restart."""
 _LOSSES = 3
-"""Further attempts after the judge was lost with its node: the node's other judges are lost one after another."""
+"""Further attempts if judges were lost with their node: its other judges may be chosen next and be lost as well."""
 
 
 @dataclass
@@ -66,44 +71,45 @@ class Tries(Generic[Handle]):
     """The attempts at one evaluation."""
 
     made: int = 0
+    """Attempts begun so far."""
     lost: int = 0
-    """Those that ended with the judge's actor or node."""
+    """Attempts that ended because the judge's actor or node was lost."""
     suspect: Handle | None = None
-    """The judge that failed last."""
+    """The judge of the latest failed attempt."""
     failure: Exception = field(default_factory=lambda: InfraError("no attempt was made"))
-    """How it failed."""
+    """The exception of the latest failed attempt."""
     queue_seconds: float = 0.0
-    """From the beginning to the first judge."""
+    """Seconds from the request until the first judge took it."""
     begun: float = field(default_factory=time.monotonic)
 
     def begin(self) -> None:
-        """Note that a judge is there for another attempt."""
+        """Count a new attempt; a judge has been assigned."""
         self.queue_seconds = self.queue_seconds if self.made else time.monotonic() - self.begun
         self.made += 1
 
     def failed(self, judge: Handle, failure: InfraError) -> None:
-        """Note that it failed."""
+        """Record that the attempt failed."""
         self.suspect, self.failure = judge, failure
         self.lost += isinstance(failure, JudgeLost)
 
     @property
     def left(self) -> bool:
-        """Whether there is another one."""
+        """Whether another attempt is allowed."""
         return self.made - self.lost < ATTEMPTS and self.lost <= _LOSSES
 
 
-# Which judges are to get nothing new: all on certain nodes, wherever those judges came from, and certain judges.
+# Drained judges get no new work: all judges on certain nodes, and single judges.
 
 
 class Drains:
-    """What was asked for and not taken back."""
+    """The nodes and judges that are drained."""
 
     def __init__(self) -> None:
         self._nodes: set[str] = set()
         self._judges: set[int] = set()
 
     def change(self, nodes: Iterable[str], judges: Iterable[int], on: bool) -> None:
-        """Drain nodes (by id) and judges (by number), or take that back."""
+        """Drain nodes (by id) and judges (by number) if `on`, else undo that."""
         if on:
             self._nodes.update(nodes)
             self._judges.update(judges)
@@ -112,25 +118,25 @@ class Drains:
             self._judges.difference_update(judges)
 
     def cover(self, number: int, node: str) -> bool:
-        """Whether a judge of this number on this node is drained."""
+        """Tell whether the judge with this number, on this node, is drained."""
         return number in self._judges or node in self._nodes
 
 
-# References that cannot serve, so that each is tried once and not once per candidate.
+# Unusable references, so that each is tried once and not once per candidate.
 
 
-class UnfitTasks:
-    """Their reasons, by task."""
+class UnusableTasks:
+    """A record of tasks whose reference is unusable, with the reasons."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}
 
     def check(self, task: Task) -> None:
-        """Raise TaskError for a task that failed before."""
+        """Raise TaskError if the task was unusable before."""
         if task.fingerprint in self._reasons:
             raise TaskError(self._reasons[task.fingerprint])
 
     def remember(self, task: Task, failure: TaskError) -> TaskError:
-        """Note that a task cannot serve."""
+        """Record that a task is unusable; return an error that carries the message only."""
         self._reasons[task.fingerprint] = str(failure)
         return TaskError(str(failure))

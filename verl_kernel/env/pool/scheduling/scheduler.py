@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets which judge: urgent requests first, then in the order of arrival, and never a judge that is off duty.
+"""The scheduler of a pool: assigns judges to urgent requests first, then to the others in order of arrival.
 
-A judge is busy, free, down (its process is being started again), drained, or quarantined until a point in time. As
-long as any judge of a GPU model can serve, one of them is handed out: quarantine never empties the rotation. Requests
-for one prompt share a pin, which keeps them with one model. Used within one event loop.
+A judge is busy, free, down (its process is being restarted), drained, or quarantined for some seconds. Quarantined
+judges still serve if they are the only ones of their GPU model, so quarantine never leaves a model without judges.
+Requests for one prompt share a pin, which keeps them on one GPU model. Everything here runs in one event loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.task import Task
 
-# The judges behind a scheduler, and which of them may be handed out.
+# The judges of a scheduler, and which of them may be assigned.
 
 
 Judge = TypeVar("Judge")
@@ -27,60 +27,60 @@ Judge = TypeVar("Judge")
 
 @dataclass(eq=False)
 class JudgeSlot(Generic[Judge]):
-    """One judge and what keeps it from work."""
+    """A judge with the conditions that keep it from work."""
 
     judge: Judge
     model: str = ""
     busy: bool = False
     down: bool = False
     drained: bool = False
-    benched: asyncio.TimerHandle | None = None
-    strikes: int = 0
-    bans: int = 0
+    quarantine_timer: asyncio.TimerHandle | None = None
+    failures_in_a_row: int = 0
+    quarantines: int = 0
 
     @property
     def available(self) -> bool:
-        """Whether it can serve, in quarantine or not."""
+        """Whether it can serve, quarantine aside."""
         return not self.down and not self.drained
 
     @property
     def in_rotation(self) -> bool:
-        """Whether it is handed out."""
-        return self.available and self.benched is None
+        """Whether it can serve and is not quarantined."""
+        return self.available and self.quarantine_timer is None
 
     @property
     def state(self) -> str:
-        """One word for a table."""
+        """The judge's state in one word (`JudgeScheduler.states`)."""
         if self.down:
             return "down"
         if self.drained:
             return "draining" if self.busy else "drained"
-        return "busy" if self.busy else "free" if self.benched is None else "quarantined"
+        return "busy" if self.busy else "free" if self.quarantine_timer is None else "quarantined"
 
 
 def rotation(slots: Sequence[JudgeSlot[Judge]]) -> list[JudgeSlot[Judge]]:
-    """The slots in rotation; those in quarantine too where their model has nobody else."""
+    """Return the slots in rotation, plus quarantined ones whose model has no other judge."""
     served = {slot.model for slot in slots if slot.in_rotation}
     return [slot for slot in slots if slot.in_rotation or (slot.available and slot.model not in served)]
 
 
 def present_models(slots: Sequence[JudgeSlot[Judge]]) -> set[str]:
-    """Models with a judge that can serve or still does."""
+    """Return the GPU models of judges that can serve, or are drained and still finish a request."""
     return {slot.model for slot in slots if slot.available or (slot.drained and slot.busy and not slot.down)}
 
 
-# Which GPU models of a pool have been without a judge for too long.
+# GPU models of a pool that have been without a judge for too long.
 
 
 _LOG = logging.getLogger(__name__)
 
 
 class Absences:
-    """Used within one event loop.
+    """A watch on the GPU models of a pool, within one event loop.
 
     Args:
-        limit_s: seconds without a judge after which a model is lost.
-        on_loss: called when one is.
+        limit_s: seconds without a judge after which a model counts as lost.
+        on_loss: called each time that a model becomes lost.
     """
 
     def __init__(self, limit_s: float, on_loss: Callable[[], None]) -> None:
@@ -88,10 +88,10 @@ class Absences:
         self._known: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.lost: set[str] = set()
-        """Models that have had judges, and have none now and for longer than the limit."""
+        """Models that once had a judge and have had none for longer than the limit."""
 
     def note(self, present: set[str]) -> None:
-        """Take down which models have a judge now."""
+        """Record which models have a judge now; starts and stops their timers."""
         for model in present & self._timers.keys():
             self._timers.pop(model).cancel()
         for model in self._known - present - self._timers.keys() - self.lost:
@@ -111,56 +111,58 @@ class Absences:
         self._on_loss()
 
 
-# Which GPU model judges a prompt: that of the first judge it meets, and then no other.
+# Pins: all rollouts of a prompt are judged on the GPU model of the judge that takes the first of them.
 #
-# Rollouts of one prompt are compared with each other, and times of two models cannot be. What they have in common is
-# the task and the step. The first judge to spare decides, so a faster model takes more prompts. Only where a model
-# has been without judges for `kernelgym.model_wait_s` does another take its prompts over; their later results say so.
+# Training compares the rollouts of a prompt with each other, and times on two GPU models cannot be compared. Requests
+# belong to the same prompt if they share the task and the step. The first free judge decides, so a faster model takes
+# more prompts. If a model has had no judge for `kernelgym.model_wait_s`, another model takes over its prompts, and
+# their later results say so (`CHANGED`).
 
 
 CHANGED = "gpu_model_changed"
-"""Key in `EvalResult.env`: the model that judged earlier rollouts of the same prompt."""
+"""Key in `EvalResult.env`; its value is the other GPU model that judged earlier rollouts of the same prompt."""
 _CAPACITY = 16384
 _next_serial: Callable[[], int] = itertools.count().__next__
 
 
 @dataclass(eq=False)
 class Pin:
-    """The model of one prompt in one step."""
+    """The GPU model of one prompt in one step."""
 
     model: str | None = None
-    """None until its first evaluation gets a judge."""
+    """None until the prompt's first evaluation gets a judge."""
     serial: int = field(default_factory=_next_serial)
-    """Changes with the model, so that a verdict cached under it was measured on this model."""
+    """Changes with the model; as part of the cache key it separates verdicts of different models."""
     judged: list[str] = field(default_factory=list)
-    """The models that have answered, the latest last: one may do so after the prompt has gone to another."""
+    """The models that have answered, latest last; one may still answer after another has taken over the prompt."""
 
     def take(self, model: str) -> None:
-        """Note which model judges from now on."""
+        """Record the model that judges this prompt from now on."""
         if self.model not in (None, model):
             self.serial = _next_serial()
         self.model = model
 
     def note(self, model: str) -> dict[str, str]:
-        """Note that a model has judged; what its result says in `env` where another one has judged the prompt."""
+        """Record that a model has judged; return the entry for its result's `env` if another has judged before."""
         others = [other for other in self.judged if other != model]
         self.judged = [*others, model]
         return {CHANGED: others[-1]} if others else {}
 
 
 class Pins:
-    """The pins of the prompts asked for most recently."""
+    """The pins of the `capacity` most recently requested prompts."""
 
     def __init__(self, capacity: int = _CAPACITY) -> None:
         self._pins: LRUCache[Pin] = LRUCache(capacity)
 
     def of(self, task: Task, step: int | None) -> Pin:
-        """The pin of a task in a step; without a step, of the task."""
+        """Return the pin of a task in a step; if `step` is None, that of the task."""
         key = f"{task.fingerprint} {step}"
         return self._pins.get(key) or self._pins.put(key, Pin())
 
 
 _LONGEST_FACTOR = 64
+"""The longest quarantine, as a multiple of the first."""
 
 
 @dataclass(eq=False)
@@ -168,57 +170,58 @@ class Ticket:
     """One request's place in the queue."""
 
     urgent: bool = False
+    """Whether it goes before requests that are not urgent."""
     avoid: object = None
-    """A judge that has failed this request; taken again only where it is the only one of its model in rotation."""
+    """A judge that failed this request; it gets the request again only as its model's only judge in rotation."""
     pin: Pin = field(default_factory=Pin)
-    """What keeps this request and those like it with one model."""
+    """The pin of the request's prompt."""
     future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def again(self, judge: object) -> Ticket:
-        """The place of a second try: before others, and not with the judge that failed."""
+        """Return the ticket of the next attempt: urgent, and avoiding the judge that failed."""
         return Ticket(urgent=True, avoid=judge, pin=self.pin)
 
 
 class JudgeScheduler(Generic[Judge]):
-    """Hands judges to requests.
+    """The queue of requests and the judges that serve it.
 
     Args:
-        judges: all of them, free or down.
-        strikes: failures in a row after which a judge is quarantined.
-        back_off_s: length of the first quarantine; each further one is twice as long, up to 64 times.
-        down: whether the judges have yet to be announced by `up`.
-        model_wait_s: how long requests wait for a model without judges before another model takes them.
+        judges: all judges of the pool.
+        quarantine_after: failures in a row after which a judge is quarantined.
+        quarantine_s: length of the first quarantine; each further one is twice as long, up to 64 times.
+        down: whether judges get no work until `up` announces them.
+        model_wait_s: seconds that requests wait for a model without judges before another model takes them.
     """
 
     def __init__(
         self,
         judges: Sequence[Judge],
-        strikes: int = 3,
-        back_off_s: float = 30.0,
+        quarantine_after: int = 3,
+        quarantine_s: float = 30.0,
         *,
         down: bool = False,
         model_wait_s: float = 60.0,
     ) -> None:
         self._slots = [JudgeSlot(judge, down=down) for judge in judges]
-        self._strikes, self._back_off_s = strikes, back_off_s
+        self._quarantine_after, self._quarantine_s = quarantine_after, quarantine_s
         self._absences = Absences(model_wait_s, self._match)
         self._queue: list[Ticket] = []
         self._refusal: Exception | None = None
 
     @property
     def waiting(self) -> int:
-        """Requests without a judge."""
+        """Number of requests that wait for a judge."""
         return sum(not ticket.future.done() for ticket in self._queue)
 
     def states(self) -> list[str]:
-        """`free`, `busy`, `down`, `quarantined`, `draining` (finishing its last) or `drained`, for each judge."""
+        """Return each judge's state: `free`, `busy`, `down`, `quarantined`, `draining` (still busy) or `drained`."""
         return [slot.state for slot in self._slots]
 
     async def acquire(self, ticket: Ticket) -> Judge:
-        """Wait for a judge; the caller gives it back with `release`.
+        """Wait for a judge; the caller must give it back with `release`.
 
         Raises:
-            VerlKernelError: no judge can work, now or later (`refuse`).
+            VerlKernelError: no judge can ever start (`refuse`).
         """
         if self._refusal is not None:
             raise self._refusal
@@ -229,7 +232,7 @@ class JudgeScheduler(Generic[Judge]):
             return judge
         except asyncio.CancelledError:
             if not ticket.future.cancelled() and ticket.future.exception() is None:
-                self.release(ticket.future.result())  # it was handed out in the same moment
+                self.release(ticket.future.result())  # a judge was assigned just before the cancellation
             raise
         finally:
             if ticket in self._queue:
@@ -244,13 +247,13 @@ class JudgeScheduler(Generic[Judge]):
         self._match()
 
     def down(self, judge: Judge) -> None:
-        """Take a judge whose process ended out of rotation until it is `up`."""
+        """Take a judge whose process has ended out of rotation until `up` is called."""
         self._slot(judge).down = True
         self._note_models()
         self._match()
 
     def up(self, judge: Judge, model: str = "") -> None:
-        """Put a judge, whose times are of `model`, into rotation again."""
+        """Put a judge (back) into rotation; `model` is its GPU model."""
         slot = self._slot(judge)
         slot.down, slot.model = False, model
         self._refusal = None
@@ -258,46 +261,46 @@ class JudgeScheduler(Generic[Judge]):
         self._match()
 
     def drain(self, judge: Judge, on: bool) -> None:
-        """Give a judge nothing new; or take that back."""
+        """Stop giving work to a judge (`on`), or resume."""
         self._slot(judge).drained = on
         self._note_models()
         self._match()
 
     def is_drained(self, judge: Judge) -> bool:
-        """Whether a judge gets nothing new."""
+        """Tell whether a judge is drained or draining."""
         return self._slot(judge).drained
 
     def state(self, judge: Judge) -> str:
-        """The state of one judge."""
+        """Return the state of one judge (as in `states`)."""
         return self._slot(judge).state
 
-    def well(self, judge: Judge) -> None:
-        """Note that a judge has served."""
+    def note_success(self, judge: Judge) -> None:
+        """Record a success: resets the judge's failures and the length of its next quarantine."""
         slot = self._slot(judge)
-        slot.strikes = slot.bans = 0
+        slot.failures_in_a_row = slot.quarantines = 0
 
-    def blame(self, judge: Judge) -> float:
-        """Note that a judge failed where another served; seconds of the quarantine that follows, mostly 0."""
+    def note_failure(self, judge: Judge) -> float:
+        """Record a failure on a request that another judge served; return the quarantine in seconds (0: none)."""
         slot = self._slot(judge)
-        slot.strikes += 1
+        slot.failures_in_a_row += 1
         others = sum(other.in_rotation for other in self._slots if other is not slot and other.model == slot.model)
-        if slot.strikes < self._strikes or slot.benched is not None or not others:
+        if slot.failures_in_a_row < self._quarantine_after or slot.quarantine_timer is not None or not others:
             return 0.0
-        seconds = self._back_off_s * min(2**slot.bans, _LONGEST_FACTOR)
-        slot.bans += 1
-        slot.strikes = self._strikes - 1  # so that the next failure quarantines it again
-        slot.benched = asyncio.get_running_loop().call_later(seconds, self._unbench, slot)
+        seconds = self._quarantine_s * min(2**slot.quarantines, _LONGEST_FACTOR)
+        slot.quarantines += 1
+        slot.failures_in_a_row = self._quarantine_after - 1  # so that the next failure quarantines it again
+        slot.quarantine_timer = asyncio.get_running_loop().call_later(seconds, self._end_quarantine, slot)
         return float(seconds)
 
     def refuse(self, reason: Exception) -> None:
-        """Fail all requests, now and later: no judge can work on this machine."""
+        """Fail all waiting and future requests with `reason`, until a judge comes `up`."""
         self._refusal = reason
         for ticket in self._queue:
             if not ticket.future.done():
                 ticket.future.set_exception(reason)
 
-    def _unbench(self, slot: JudgeSlot[Judge]) -> None:
-        slot.benched = None
+    def _end_quarantine(self, slot: JudgeSlot[Judge]) -> None:
+        slot.quarantine_timer = None
         self._match()
 
     def _slot(self, judge: Judge) -> JudgeSlot[Judge]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps a pool's judges in rotation: starts them, brings failed ones back, keeps drained ones out."""
+"""The supervisor of a pool's judges: starts them, restarts failed ones, and keeps drained ones out of rotation."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
 
 _LOG = logging.getLogger(__name__)
 _REVIVAL_S = 1.0
+"""Pause after the first failed start; each further pause is twice as long, up to `_LONGEST_REVIVAL_S`."""
 _LONGEST_REVIVAL_S = 60.0
 _RESTART_S = 16.0
-"""Until pauses between tries are this long, a lost judge may only be restarting and does not count as failing."""
+"""While pauses are shorter than this, a lost judge may still be restarting and does not count as failing."""
 _WATCH_S = 5.0
+"""Seconds between two checks of a drained judge."""
 
 
-class Upkeep(Generic[Handle]):
-    """Announces judges to the scheduler; all of it in one event loop.
+class JudgeSupervisor(Generic[Handle]):
+    """The supervisor that starts judges and announces them to the scheduler, within one event loop.
 
     Args:
-        judges: handles, none of them started.
-        scheduler: hands them out.
+        judges: handles of judges that have not been started.
+        scheduler: assigns them to requests.
     """
 
     def __init__(self, judges: Sequence[Handle], scheduler: JudgeScheduler[Handle]) -> None:
@@ -38,15 +40,15 @@ class Upkeep(Generic[Handle]):
         self._failing: set[int] = set()
 
     def start(self) -> None:
-        """Start the judges, once, without waiting for them."""
+        """Start the judges without waiting for them; later calls do nothing."""
         if not self._starts:
             self._starts = [asyncio.ensure_future(self._bring_up(judge)) for judge in self._judges]
 
     async def ready(self) -> None:
-        """Return when all judges have started.
+        """Wait until all judges have started.
 
         Raises:
-            EnvironmentNotReady: one of them cannot work.
+            EnvironmentNotReady: one of them cannot start.
         """
         self.start()
         await asyncio.shield(asyncio.gather(*self._starts))
@@ -59,7 +61,7 @@ class Upkeep(Generic[Handle]):
         self._in_background(self._bring_up(judge))
 
     def ask_neighbours(self, judge: Handle) -> None:
-        """Ask the idle judges on a lost judge's node whether they are still there before they get anything."""
+        """Check the idle judges on a lost judge's node before they get work: the whole node may be lost."""
         node = judge.describe().node
         neighbours = [other for other in self._judges if other is not judge and other.describe().node == node]
         for other in neighbours if node else ():
@@ -67,15 +69,15 @@ class Upkeep(Generic[Handle]):
                 self.repair(other)
 
     def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
-        """Give all judges on these nodes, and these judges, nothing new; or take that back. Numbers of the judges."""
+        """Drain all judges on these nodes, and these judges, or undo that; return the numbers of the judges."""
         self._drains.change(nodes, numbers, on)
         for judge in self._judges:
-            self._settle(judge)
+            self._apply_drain(judge)
         places = enumerate(judge.describe().node for judge in self._judges)
         return [number for number, node in places if number in numbers or node in nodes]
 
     def close(self) -> None:
-        """Look after the judges no more."""
+        """Stop supervising the judges."""
         for task in [*self._starts, *self._background]:
             task.cancel()
 
@@ -85,7 +87,7 @@ class Upkeep(Generic[Handle]):
         task.add_done_callback(self._background.discard)
 
     async def _bring_up(self, judge: Handle) -> None:
-        """Put a judge into rotation as soon as it answers."""
+        """Start a judge, with growing pauses between tries, and put it into rotation once it answers."""
         number, pause = self._judges.index(judge), _REVIVAL_S
         while True:
             try:
@@ -99,17 +101,19 @@ class Upkeep(Generic[Handle]):
                 self._scheduler.down(judge)
                 if pause >= _RESTART_S or not isinstance(exc, JudgeLost):
                     self._failing.add(number)
-            if self._nobody_left():  # requests must learn what is wrong rather than wait for ever
+            # If no judge works, put this one into rotation anyway: requests then fail with the reason and do not wait
+            # for ever.
+            if self._none_left():
                 break
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_REVIVAL_S)
         self._refusals.pop(number, None)
         self._failing.discard(number)
-        self._settle(judge)
+        self._apply_drain(judge)
         self._scheduler.up(judge, judge.describe().model)
 
-    def _nobody_left(self) -> bool:
-        """Whether no judge is up or may still come up by itself."""
+    def _none_left(self) -> bool:
+        """Tell whether every judge keeps failing or has been refused."""
         return len(self._failing | self._refusals.keys()) == len(self._judges)
 
     def _refuse(self, judge: Handle, reason: Exception) -> None:
@@ -121,8 +125,11 @@ class Upkeep(Generic[Handle]):
         if len(self._refusals) == len(self._judges):
             self._scheduler.refuse(reason)
 
-    def _settle(self, judge: Handle) -> None:
-        """A judge is drained as long as it is on a drained node: one that Ray moves elsewhere serves again."""
+    def _apply_drain(self, judge: Handle) -> None:
+        """Drain or resume a judge according to its number and its present node.
+
+        A judge of a drained node that Ray restarts on another node serves again.
+        """
         number = self._judges.index(judge)
         drained = self._drains.cover(number, judge.describe().node)
         if drained != self._scheduler.is_drained(judge):
@@ -132,7 +139,7 @@ class Upkeep(Generic[Handle]):
             self._in_background(self._watch(judge))
 
     async def _watch(self, judge: Handle) -> None:
-        """Notice when a drained judge, which nobody asks for anything, goes down with its node and comes back."""
+        """Check a drained judge from time to time, since no request would show that it was lost or restarted."""
         number = self._judges.index(judge)
         while self._scheduler.is_drained(judge) and number not in self._refusals:
             await asyncio.sleep(_WATCH_S)
