@@ -62,6 +62,8 @@ class Step:
 
     name: str
     a: str = ""
+    is_imagined: bool = False
+    """Whether a kernel calls a function for it that Triton does not have."""
 
     @property
     def op(self) -> Op:
@@ -72,6 +74,11 @@ class Step:
     def torch(self) -> str:
         """Return the line that torch runs."""
         return f"x = {self.op.torch.format(a=self.a)}"
+
+    @property
+    def triton(self) -> str:
+        """Return the expression that a kernel computes."""
+        return f"tl.{self.name}(x)" if self.is_imagined else self.op.triton.replace("{a}", self.a)
 
     @property
     def is_plain(self) -> bool:
