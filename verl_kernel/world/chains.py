@@ -8,7 +8,7 @@ normal form of `verl_kernel.data`: two tasks that differ in them alone are near 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from verl_kernel.world.ops import OPERANDS, OPS, Op, Shape
 
@@ -87,6 +88,7 @@ class Step:
 
 
 Steps = tuple[Step, ...]
+_MOVES = (Shape.MOVE, Shape.TRANSPOSE, Shape.GATHER)
 
 
 def states(names: Sequence[str]) -> list[State] | None:
@@ -248,18 +250,22 @@ def _constant(op: Op, rng: Random) -> str:
 
 @lru_cache(maxsize=65536)
 def is_sound(steps: Steps) -> bool:
-    """Whether a chain's result is finite and varied, and would be another one without any one of its steps."""
+    """Whether a chain computes something finite and varied, which changes if any one of its steps is left out."""
     whole = evaluate(steps)
-    if whole is None or not whole.isfinite().all():
+    if whole is None or not whole.isfinite().all() or all(step.op.shape in _MOVES for step in steps):
         return False
-    scale = whole.abs().max()
-    if whole.max() - whole.min() <= _CHANGE * scale:
+    if whole.max() - whole.min() <= _CHANGE * whole.abs().max():
         return False
-    for place in range(len(steps)):
-        part = evaluate((*steps[:place], *steps[place + 1 :]))
-        if part is not None and part.shape == whole.shape and not (part - whole).abs().max() > _CHANGE * scale:
-            return False
-    return True
+    return all(is_other(steps, (*steps[:place], *steps[place + 1 :])) for place in range(len(steps)))
+
+
+@lru_cache(maxsize=65536)
+def is_other(steps: Steps, changed: Steps) -> bool:
+    """Whether changed steps give a clearly different result, or none."""
+    whole, other = evaluate(steps), evaluate(changed)
+    if whole is None or other is None or whole.shape != other.shape:
+        return True
+    return bool((other - whole).abs().max() > _CHANGE * whole.abs().max())
 
 
 def evaluate(steps: Steps, rows: int = 6, cols: int = 20, width: int = 12) -> torch.Tensor | None:
@@ -277,26 +283,48 @@ def evaluate(steps: Steps, rows: int = 6, cols: int = 20, width: int = 12) -> to
     found = states([step.name for step in steps])
     if found is None:
         return None
-    sizes = {"ROWS": rows, "COLS": cols, "WIDTH": width}
-    space = {"x": _noise(rows, cols, "x"), **sizes}
+    sizes = {"ROWS": rows, "COLS": cols, "WIDTH": width, "1": 1}
+    x = _noise(rows, cols, "x")
     for step, state in zip(steps, found, strict=False):
-        if name := step.op.operand:
-            space[name] = _operand(name, sizes[state.rows], sizes[state.cols], width)
-            space["self"] = SimpleNamespace(**{name: space[name]})
-        space["x"] = eval(_compiled(step.torch.removeprefix("x = ")), {"torch": torch, "F": F}, space)
-    result = space["x"]
+        x = _done(step, x, _operand(step.op.operand, sizes[state.rows], sizes[state.cols], width))
+    return x
+
+
+@lru_cache(maxsize=256)
+def launched(step: Step) -> tuple[str, ...]:
+    """Return the ops that torch executes for a step, views left out, by the names that the gym gives them."""
+    x, operand = _noise(6, 20, "x"), _operand(step.op.operand, 6, 20, 12)
+    with _Launched() as seen:
+        _done(step, x, operand)
+    return tuple(seen.names)
+
+
+class _Launched(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not func.is_view:
+            self.names.append(str(func).removeprefix("aten.").removesuffix(".default"))
+        return func(*args, **(kwargs or {}))
+
+
+def _done(step: Step, x: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
+    name = step.op.operand or "unused"
+    space = {"torch": torch, "F": F, "x": x, name: operand, "self": SimpleNamespace(**{name: operand})}
+    result = eval(_compiled(step.torch.removeprefix("x = ")), space)
     assert isinstance(result, torch.Tensor)
     return result
 
 
+@lru_cache(maxsize=256)
 def _operand(name: str, rows: int, cols: int, width: int) -> torch.Tensor:
-    drawn: Mapping[str, Callable[[], Any]] = {
-        "w": lambda: _noise(cols, width, name),
-        "index": lambda: (torch.arange(rows) * 5 + 2) % rows,
-    }
-    if name in drawn:
-        return drawn[name]()
-    return _noise(cols, 1, name)[:, 0] if OPERANDS[name].is_parameter else _noise(rows, cols, name)
+    if name == "index":
+        return (torch.arange(rows) * 5 + 2) % rows
+    is_vector = bool(name) and OPERANDS[name].is_parameter
+    drawn = _noise(cols, width, name) if name == "w" else _noise(1 if is_vector else rows, cols, name)
+    return drawn[0] if is_vector else drawn
 
 
 @lru_cache(maxsize=256)

@@ -104,7 +104,7 @@ def render(program: Program, parts: Sequence[Part], dtype: str) -> str:
             lines += [step.torch for step in part.steps]
             continue
         is_last = part is parts[-1]
-        lines += _launch(part, named[id(part)], dtype if is_last else "float32")
+        lines += launch(part, named[id(part)], dtype if is_last else "float32")
         lines.append("return out" if is_last else "x = out")
     if not parts[-1].style:
         lines.append(f"return x.to(torch.{dtype})")
@@ -117,12 +117,8 @@ def module(program: Program, kernels: Sequence[str], forward: Sequence[str]) -> 
     if any("F." in line for line in forward):
         imports.insert(2, "import torch.nn.functional as F")
     body = "".join(f"        {line}\n" for line in forward)
-    return (
-        "\n".join(imports)
-        + "\n\n"
-        + "\n".join(kernels)
-        + f"\nclass ModelNew(nn.Module):\n{program.constructor}    def forward(self, {', '.join(program.tensors)}):\n{body}"
-    )
+    head = f"class ModelNew(nn.Module):\n{program.constructor}    def forward(self, {', '.join(program.tensors)}):\n"
+    return "\n".join([*imports, "", *kernels, head + body])
 
 
 def kernel(part: Part, name: str) -> str:
@@ -131,7 +127,7 @@ def kernel(part: Part, name: str) -> str:
     return f"@triton.jit\ndef {name}({', '.join(text.parameters)}):\n" + "".join(f"    {line}\n" for line in text.lines)
 
 
-def _launch(part: Part, name: str, dtype: str) -> list[str]:
+def launch(part: Part, name: str, dtype: str) -> list[str]:
     """Return the lines of `forward` that allocate a part's output and start its kernel."""
     text = _Kernel(part)
     cols = "1" if part.has(Shape.REDUCE) else "width" if part.has(Shape.MATMUL) else "cols"
@@ -281,7 +277,7 @@ class _Kernel:
         ]
 
     def _loops(self) -> Iterator[str]:
-        """Yield a loop for each statistic, and one that stores; after a reduction, what is left to do with its value."""
+        """Yield a loop for each statistic and one that stores, or, after a reduction, what is done with its value."""
         inside: list[str] = []
         is_reduced = False
         for step in self._part.steps:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of operations: for each, what torch writes in a reference and what a Triton kernel writes for the same.
 
-Every expression works on `x`, a matrix of rows and columns, and takes at most one constant `{a}`. An operation over a row
-is a list of statistics and an expression that uses them by name: a kernel that holds a whole row and a kernel that loops
-over its columns are both made from that list. In a kernel, `mask` tells the columns of `x` from the padding.
+Every expression works on `x`, a matrix of rows and columns, and takes at most one constant `{a}`. An operation over a
+row is a list of statistics and an expression that uses them by name: a kernel that holds a whole row and a kernel that
+loops over its columns are both made from that list. In a kernel, `mask` tells the columns of `x` from the padding.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ OPS: Mapping[str, Op] = {
         Stat("power", "sum", "x * x", "{} / cols"),
     ),
     "l2_norm": _row(
-        "normalisation", "F.normalize(x, dim=-1)", "x / tl.maximum(norm, 1e-12)", Stat("norm", "sum", "x * x", "tl.sqrt({})"),
+        "normalisation", "F.normalize(x, dim=-1)", "x / tl.maximum(norm, 1e-12)",
+        Stat("norm", "sum", "x * x", "tl.sqrt({})"),
     ),
     "l1_norm": _row(
         "normalisation", f"x / (x.abs().mean({_DIM}) + 1e-5)", "x / (size + 1e-5)",
