@@ -13,7 +13,18 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
-from verl_kernel.world.chains import CONSTANTS, DTYPES, SHIFTS, Program, Step, Steps, evaluate, is_other, launched
+from verl_kernel.world.chains import (
+    CONSTANTS,
+    DTYPES,
+    SHIFTS,
+    Program,
+    Step,
+    Steps,
+    draw_constant,
+    evaluate,
+    is_other,
+    launched,
+)
 from verl_kernel.world.kernels import Part, Style, fused, kernel, launch, module, render, styles
 from verl_kernel.world.ops import EXISTING, OPS, Shape
 
@@ -171,7 +182,7 @@ def _first(sources: Iterator[str | None]) -> str | None:
 
 def _mistaken(answer: Answer, rng: Random) -> str | None:
     changes = [
-        (place, replace(step, name=name, a=step.a or rng.choice(CONSTANTS)))
+        (place, replace(step, name=name, a=step.a or draw_constant(op, rng)))
         for place, step in _places(answer)
         for name, op in OPS.items()
         if name != step.name and (op.family, op.shape, op.operand) == (step.op.family, step.op.shape, step.op.operand)
@@ -273,7 +284,7 @@ FLAWS: dict[str, tuple[Kind, Flaw]] = {
     "unmasked_store": (Kind.OUTSIDE, _unmasked(r"(tl\.store\(.*), mask=mask\)", r"\1)")),
     "imagined_function": (Kind.BROKEN, _imagined),
     "missing_argument": (Kind.BROKEN, _edited(r"(?m), BLOCK=.*\)$", ")")),
-    "undefined_name": (Kind.BROKEN, _edited(r"mask = ", "masks = ")),
+    "undefined_name": (Kind.BROKEN, lambda answer, rng: answer.source.replace("mask = ", "masks = ")),
     "missing_import": (Kind.BROKEN, _edited(r"import triton\.language as tl\n", "")),
     "syntax": (Kind.BROKEN, _edited(r"class ModelNew\(nn\.Module\):", "class ModelNew(nn.Module)")),
 }

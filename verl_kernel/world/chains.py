@@ -29,6 +29,8 @@ DTYPES = ("float32", "float16", "bfloat16")
 HIDEABLE = ("sizes", "dtype")
 _CHANGE = 0.05
 """How much dropping a step must change the result, relative to its largest element."""
+_SMALLEST = 1e-3
+"""Smallest range of a result: what is smaller may be rounding alone, as the mean of a centred row is."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,7 @@ def draw_steps(count: int, families: Mapping[str, float], rng: Random) -> Steps:
         drawn = rng.choices(list(by_weight), list(by_weight.values()), k=count)
         names = tuple(rng.choice(names_of[family]) for family in drawn)
         if states(names) is not None:
-            steps = tuple(Step(name, _constant(OPS[name], rng)) for name in names)
+            steps = tuple(Step(name, draw_constant(OPS[name], rng)) for name in names)
             if is_sound(steps):
                 return steps
 
@@ -242,7 +244,8 @@ def draw_shape(steps: Steps, sizes: Sizes, rng: Random) -> tuple[int, int, int]:
     return rng.choice(sizes.rows), rng.choice(sizes.depths if multiplies else sizes.cols), rng.choice(sizes.depths)
 
 
-def _constant(op: Op, rng: Random) -> str:
+def draw_constant(op: Op, rng: Random) -> str:
+    """Draw the constant of an operation; empty where it takes none."""
     if "{a}" not in op.torch:
         return ""
     return rng.choice(SHIFTS if op.shape is Shape.MOVE else CONSTANTS)
@@ -254,7 +257,7 @@ def is_sound(steps: Steps) -> bool:
     whole = evaluate(steps)
     if whole is None or not whole.isfinite().all() or all(step.op.shape in _MOVES for step in steps):
         return False
-    if whole.max() - whole.min() <= _CHANGE * whole.abs().max():
+    if whole.max() - whole.min() <= max(_SMALLEST, _CHANGE * float(whole.abs().max())):
         return False
     return all(is_other(steps, (*steps[:place], *steps[place + 1 :])) for place in range(len(steps)))
 
@@ -268,6 +271,7 @@ def is_other(steps: Steps, changed: Steps) -> bool:
     return bool((other - whole).abs().max() > _CHANGE * whole.abs().max())
 
 
+@lru_cache(maxsize=16384)
 def evaluate(steps: Steps, rows: int = 6, cols: int = 20, width: int = 12) -> torch.Tensor | None:
     """Return what torch makes of fixed random inputs; None where the steps do not fit each other.
 
