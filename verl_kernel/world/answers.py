@@ -254,7 +254,7 @@ def _overhangs(answer: Answer, part: Part) -> bool:
     rows, cols, _ = answer.program.shape
     if part.style is Style.FLAT:
         return bool(rows * cols % 256)
-    return not part.has(Shape.MATMUL, Shape.TRANSPOSE) and len(answer.parts) == 1 and bool(cols % 64)
+    return not part.has(Shape.MATMUL, Shape.TRANSPOSE, Shape.MOVE) and len(answer.parts) == 1 and bool(cols % 64)
 
 
 def _padding(answer: Answer) -> float:

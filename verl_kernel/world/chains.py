@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from types import CodeType, SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,10 +27,14 @@ SHIFTS = ("1", "3", "5", "8")
 """By how many columns `roll` moves."""
 DTYPES = ("float32", "float16", "bfloat16")
 HIDEABLE = ("sizes", "dtype")
-_CHANGE = 0.05
+_CHANGE = 0.04
 """How much dropping a step must change the result, relative to its largest element."""
 _SMALLEST = 1e-3
 """Smallest range of a result: what is smaller may be rounding alone, as the mean of a centred row is."""
+_EPSILON, _ROUNDING = 1e-7, 2e-5
+"""Relative error of a step in float32, and the largest that the result may have of it."""
+EXAMPLE = {"ROWS": 6, "COLS": 40, "WIDTH": 12, "1": 1}
+"""Sizes at which chains are tried."""
 
 
 @dataclass(frozen=True)
@@ -253,9 +257,11 @@ def draw_constant(op: Op, rng: Random) -> str:
 
 @lru_cache(maxsize=65536)
 def is_sound(steps: Steps) -> bool:
-    """Whether a chain computes something finite and varied, which changes if any one of its steps is left out."""
-    whole = evaluate(steps)
-    if whole is None or not whole.isfinite().all() or all(step.op.shape in _MOVES for step in steps):
+    """Whether a chain computes something finite, varied and well conditioned, to which each of its steps matters."""
+    whole, exact, rough = evaluate(steps), evaluate(steps, "uneven"), evaluate(steps, "rough")
+    if whole is None or rough is None or exact is None or all(step.op.shape in _MOVES for step in steps):
+        return False
+    if not rough.isfinite().all() or (rough - exact).abs().max() > _ROUNDING * exact.abs().max():
         return False
     if whole.max() - whole.min() <= max(_SMALLEST, _CHANGE * float(whole.abs().max())):
         return False
@@ -272,32 +278,34 @@ def is_other(steps: Steps, changed: Steps) -> bool:
 
 
 @lru_cache(maxsize=16384)
-def evaluate(steps: Steps, rows: int = 6, cols: int = 20, width: int = 12) -> torch.Tensor | None:
-    """Return what torch makes of fixed random inputs; None where the steps do not fit each other.
+def evaluate(steps: Steps, trial: Literal["plain", "uneven", "rough"] = "plain") -> torch.Tensor | None:
+    """Return what torch makes of fixed random inputs.
 
     Args:
         steps: the chain.
-        rows: rows of `x`.
-        cols: columns of `x`.
-        width: columns of a product.
+        trial: `uneven` makes some rows of `x` zero, small or large; `rough` also errs in each step as float32 does.
 
     Returns:
-        (rows, columns) as the chain's last `State` has them, float32.
+        (rows, columns) as the chain's last `State` has them in `EXAMPLE`, float64; None where the steps do not fit
+        each other.
     """
     found = states([step.name for step in steps])
     if found is None:
         return None
-    sizes = {"ROWS": rows, "COLS": cols, "WIDTH": width, "1": 1}
-    x = _noise(rows, cols, "x")
+    x = _noise(EXAMPLE["ROWS"], EXAMPLE["COLS"], "x")
+    if trial != "plain":
+        x = x * torch.tensor([0.0, 0.05, 8.0, *[1.0] * (len(x) - 3)])[:, None]
     for step, state in zip(steps, found, strict=False):
-        x = _done(step, x, _operand(step.op.operand, sizes[state.rows], sizes[state.cols], width))
+        x = _done(step, x, _operand(step.op.operand, EXAMPLE[state.rows], EXAMPLE[state.cols]))
+        if trial == "rough":
+            x = x * (1 + _EPSILON * _noise(*x.shape, "error"))
     return x
 
 
 @lru_cache(maxsize=256)
 def launched(step: Step) -> tuple[str, ...]:
     """Return the ops that torch executes for a step, views left out, by the names that the gym gives them."""
-    x, operand = _noise(6, 20, "x"), _operand(step.op.operand, 6, 20, 12)
+    x, operand = _noise(6, 20, "x"), _operand(step.op.operand, 6, 20)
     with _Launched() as seen:
         _done(step, x, operand)
     return tuple(seen.names)
@@ -323,17 +331,18 @@ def _done(step: Step, x: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
 
 
 @lru_cache(maxsize=256)
-def _operand(name: str, rows: int, cols: int, width: int) -> torch.Tensor:
+def _operand(name: str, rows: int, cols: int) -> torch.Tensor:
     if name == "index":
         return (torch.arange(rows) * 5 + 2) % rows
     is_vector = bool(name) and OPERANDS[name].is_parameter
-    drawn = _noise(cols, width, name) if name == "w" else _noise(1 if is_vector else rows, cols, name)
+    drawn = _noise(cols, EXAMPLE["WIDTH"], name) if name == "w" else _noise(1 if is_vector else rows, cols, name)
     return drawn[0] if is_vector else drawn
 
 
 @lru_cache(maxsize=256)
 def _noise(rows: int, cols: int, name: str) -> torch.Tensor:
-    return torch.randn(rows, cols, generator=torch.Generator().manual_seed(sum(name.encode())))
+    random = torch.Generator().manual_seed(sum(name.encode()))
+    return torch.randn(rows, cols, generator=random, dtype=torch.float64)
 
 
 @lru_cache(maxsize=256)
