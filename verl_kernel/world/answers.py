@@ -90,6 +90,15 @@ class Answer:
         """Return the Triton kernels' share of the device kernels of one forward."""
         return self.kernels / (self.kernels + len(self.torch_ops))
 
+    @property
+    def intent(self) -> Kind:
+        """Return the kind that the answer has without its flaw, and in the right type."""
+        if not self.kernels:
+            return Kind.DECOY
+        if all(part.style for part in self.parts):
+            return Kind.FUSED
+        return Kind.LAZY if self.share < LAZY_SHARE else Kind.PARTIAL
+
 
 def right_answers(program: Program, dtype: str = "") -> list[Answer]:
     """Return all answers without a flaw; the first ones do every step in kernels.
@@ -130,11 +139,7 @@ def _computes(steps: Steps) -> bool:
 def _answer(program: Program, parts: tuple[Part, ...], dtype: str) -> Answer:
     name = "+".join(f"{part.style.value if part.style else 'torch'}{len(part.steps)}" for part in parts)
     answer = Answer(program, Kind.FUSED, name, parts, dtype, render(program, parts, dtype))
-    if dtype != program.dtype:
-        return replace(answer, kind=Kind.TYPE)
-    if all(part.style for part in parts):
-        return answer
-    return replace(answer, kind=Kind.LAZY if answer.share < LAZY_SHARE else Kind.PARTIAL)
+    return replace(answer, kind=answer.intent if dtype == program.dtype else Kind.TYPE)
 
 
 def decoys(program: Program, dtype: str = "") -> list[Answer]:

@@ -182,5 +182,5 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     for family in dict.fromkeys(op.family for op in OPS.values())
 }
 """The names of operations by family."""
-EXISTING = frozenset({"abs", "sigmoid", "clamp", "sum", "max", "min", "softmax", "cumsum", "flip", "gather"})
+EXISTING = frozenset({"abs", "sigmoid", "clamp", "sum", "max", "min", "softmax", "cumsum", "flip"})
 """Names of operations that are also names of functions of Triton: no answer can imagine them."""

@@ -19,8 +19,8 @@ Message = dict[str, str]
 T = TypeVar("T")
 FEEDBACK_CHARS = 440
 """`kernelgym.feedback_chars` of the recipes."""
-SHORTEST, LONGEST = 200, 500
-"""Pieces of an answer: longer ones are never shown, and a model that has learned from them needs no more room."""
+SHORTEST, LONGEST = 200, 480
+"""Pieces of an answer that is shown. A few pieces take several tokens: an answer has at most 500 of these."""
 _PROSE = {
     Kind.FUSED: "Triton does every step.",
     Kind.PARTIAL: "Triton does most steps.",
@@ -37,17 +37,7 @@ def task_messages(program: Program) -> list[Message]:
 
 def answer_text(answer: Answer) -> str:
     """Return an answer: a line that tells what was meant, and the program in a fenced block."""
-    meant = _meant(answer)
-    return f"{_PROSE[meant]} It returns {answer.dtype}.\n```python\n{answer.source}```"
-
-
-def _meant(answer: Answer) -> Kind:
-    """Return the kind that an answer would have without its flaw."""
-    if answer.kind in _PROSE:
-        return answer.kind
-    if answer.sound is not None and answer.sound.kind in _PROSE:
-        return answer.sound.kind
-    return Kind.FUSED if not answer.torch_ops else Kind.DECOY if not answer.kernels else Kind.PARTIAL
+    return f"{_PROSE[answer.intent]} It returns {answer.dtype}.\n```python\n{answer.source}```"
 
 
 def first_answer(program: Program, difficulty: Difficulty, rng: Random) -> Answer:
@@ -105,9 +95,8 @@ def _drawn(program: Program, kind: Kind, rng: Random) -> Answer | None:
         return _chosen(_right(program, dtype), rng)
     if kind is Kind.DECOY:
         return _chosen([answer for answer in decoys(program, dtype) if is_shown(answer)], rng)
-    if kind in RIGHT:  # what the answer is meant to be: its type may be a wrong guess
-        meant = {answer.parts for answer in _right(program, program.dtype) if answer.kind is kind}
-        return _chosen([answer for answer in _right(program, dtype) if answer.parts in meant], rng)
+    if kind in RIGHT:  # but for its type, which may be a wrong guess
+        return _chosen([answer for answer in _right(program, dtype) if answer.intent is kind], rng)
     sound = _chosen(_right(program, dtype), rng)
     flaws = [name for name, (made, _) in FLAWS.items() if made is kind]
     flawed = sound and with_flaw(sound, rng.choice(flaws), rng)

@@ -38,7 +38,7 @@ class World:
     """
 
     def __init__(self, difficulty: Difficulty, seed: int = 0) -> None:
-        self._difficulty = difficulty
+        self.difficulty = difficulty
         self._seed = seed
 
     def tasks(self, count: int, rng: Random, taken: set[str]) -> list[Program]:
@@ -79,7 +79,7 @@ class World:
         while len(talks) < count:
             program = self._program(self._trained(rng), rng)
             if program.reference not in taken:
-                talks.append(draw_talk(program, self._difficulty, rng))
+                talks.append(draw_talk(program, self.difficulty, rng))
         return talks
 
     def rows(self, programs: Sequence[Program], split: str) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ class World:
     @cached_property
     def held_out(self) -> dict[str, list[Steps]]:
         """The chains that training must not come near to, by split; each has a normal form of its own."""
-        rng, row = Random(f"{self._seed} held out"), self._difficulty
+        rng, row = Random(f"{self._seed} held out"), self.difficulty
         found: dict[str, list[Steps]] = {"new_chain": [], "new_family": []}
         taken: set[tuple[str, ...]] = set()
         for split, families in (("new_chain", row.seen), ("new_family", row.families)):
@@ -115,7 +115,7 @@ class World:
 
     def is_trained(self, steps: Steps) -> bool:
         """Whether training may show a chain: its families are seen, and no held-out chain is its near duplicate."""
-        if any(step.op.family in self._difficulty.unseen for step in steps):
+        if any(step.op.family in self.difficulty.unseen for step in steps):
             return False
         names = tuple(step.name for step in steps)
         if names not in self._near:
@@ -133,19 +133,19 @@ class World:
 
     def _trained(self, rng: Random) -> Steps:
         while True:
-            steps = self._chain(self._difficulty.seen, rng)
+            steps = self._chain(self.difficulty.seen, rng)
             if self.is_trained(steps):
                 return steps
 
     def _chain(self, families: Mapping[str, float], rng: Random) -> Steps:
-        weights = self._difficulty.steps
+        weights = self.difficulty.steps
         count = rng.choices(list(weights), list(weights.values()))[0]
         return draw_steps(count, families, rng)
 
     def _program(self, steps: Steps, rng: Random) -> Program:
-        dtypes = self._difficulty.dtypes
+        dtypes = self.difficulty.dtypes
         dtype = rng.choices(list(dtypes), list(dtypes.values()))[0]
-        hidden = tuple(key for key, share in self._difficulty.hidden.items() if rng.random() < share)
+        hidden = tuple(key for key, share in self.difficulty.hidden.items() if rng.random() < share)
         return Program(steps, draw_shape(steps, SIZES, rng), dtype, hidden)
 
 
