@@ -94,6 +94,8 @@ class Step:
 
 
 Steps = tuple[Step, ...]
+_CANCELLING = ("log_softmax", "gelu")
+"""Torch's gelu of values that are all far below zero is little but rounding."""
 _MOVES = (Shape.MOVE, Shape.TRANSPOSE, Shape.GATHER)
 
 
@@ -102,6 +104,8 @@ def states(names: Sequence[str]) -> list[State] | None:
     operands = [OPS[name].operand for name in names if OPS[name].operand]
     parameters = [name for name in operands if OPERANDS[name].is_parameter]
     if len({*names}) < len(names) or len({*operands}) < len(operands) or len(parameters) > 1:
+        return None
+    if tuple(name for name in names if name in _CANCELLING) == _CANCELLING:
         return None
     found = [State()]
     for place, name in enumerate(names):

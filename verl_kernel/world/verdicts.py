@@ -121,7 +121,8 @@ def _kernel_names(answer: Answer) -> list[str]:
 
 def _definitions(source: str) -> list[tuple[int, str]]:
     """Return the kernels of a source, with their lines."""
-    return [(number, found[1]) for number, line in _lines(source) if (found := re.match(r"def (\w+)\(", line))]
+    lines = enumerate(source.splitlines(), 1)
+    return [(number, found[1]) for number, line in lines if (found := re.match(r"def (\w+)\(", line))]
 
 
 def _find(source: str, text: str) -> tuple[int, str]:
