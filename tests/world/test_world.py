@@ -133,11 +133,12 @@ def test_second_answers_repair_and_enlarge(world, trained):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("single_turn: 0.4", "single_turn: 1.2", "single_turn is 1.2; a share is a number from 0 to 1"),
-        ("unsaid: 0.1", "unsaids: 0.1", "unsaids is unknown"),
-        ("{1: 0.10, 2: 0.45", "{6: 0.10, 2: 0.45", "steps: 6 is unknown"),
+        ("single_turn: 0.4", "single_turn: 1.2", "easy.single_turn: Input should be less than or equal to 1"),
+        ("unsaid: 0.1", "unsaids: 0.1", "easy.unsaid: Field required"),
+        ("{1: 0.10, 2: 0.45", "{6: 0.10, 2: 0.45", "easy.steps.6"),
         ("unseen: [softmax, scan]", "unseen: [softmax, scan, elementwise]", "elementwise"),
-        ("{error: {repaired: 0.7}", "{error: {mended: 0.7}", "after.error: mended is unknown"),
+        ("{error: {repaired: 0.7}", "{error: {mended: 0.7}", "easy.after.error.mended"),
+        ("{elementwise: 0.42", "{elementary: 0.42", "there is no family elementary"),
         ("easy:", "simple:", "has no row 'easy'"),
     ],
 )

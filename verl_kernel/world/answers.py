@@ -8,7 +8,7 @@ must change the result, a missing mask must have something to hide.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
@@ -157,141 +157,98 @@ def decoys(program: Program, dtype: str = "") -> list[Answer]:
     return [Answer(program, kind, name, parts, dtype, source) for name, source in sources.items()]
 
 
-# Flaws: each function takes an answer without one and returns a source, or None where the flaw would not be noticed.
+# Flaws: each takes an answer without one and returns a source, or None where the flaw would not be noticed.
+Flaw = Callable[[Answer, Random], "str | None"]
 
 
-def _changed(answer: Answer, place: tuple[int, int], *steps: Step) -> str | None:
-    """Return the source with other steps in a kernel, at part and step `place`; None if the result were the same."""
-    number, index = place
+def _changed(answer: Answer, number: int, index: int, new: Steps) -> str | None:
+    """Return the source with other steps in place of one in a kernel; None if the result were the same."""
     part = answer.parts[number]
-    inside = (*part.steps[:index], *steps, *part.steps[index + 1 :])
+    inside = (*part.steps[:index], *new, *part.steps[index + 1 :])
     parts = (*answer.parts[:number], replace(part, steps=inside), *answer.parts[number + 1 :])
     whole = tuple(step for part in parts for step in part.steps)
-    if not inside or part.style not in styles(inside) or len(fused(inside)) > 1:
+    if not inside or part.style not in styles(inside) or len(fused(inside)) > 1 or evaluate(whole) is None:
         return None
-    if evaluate(whole) is None or not is_other(answer.program.steps, whole):
-        return None
-    return render(answer.program, parts, answer.dtype)
+    is_seen = any(step.is_imagined for step in new) or is_other(answer.program.steps, whole)
+    return render(answer.program, parts, answer.dtype) if is_seen else None
 
 
-def _places(answer: Answer) -> Iterator[tuple[tuple[int, int], Step]]:
-    """Yield the steps in kernels, each with its part and its index there."""
-    for number, part in enumerate(answer.parts):
-        if part.style:
-            yield from (((number, index), step) for index, step in enumerate(part.steps))
+def _step(variants: Callable[[Step, Random], Iterable[Steps]]) -> Flaw:
+    """Return the flaw that puts other steps in place of one that a kernel does."""
 
-
-def _first(sources: Iterator[str | None]) -> str | None:
-    return next((source for source in sources if source), None)
-
-
-def _mistaken(answer: Answer, rng: Random) -> str | None:
-    changes = [
-        (place, replace(step, name=name, a=step.a or draw_constant(op, rng)))
-        for place, step in _places(answer)
-        for name, op in OPS.items()
-        if name != step.name and (op.family, op.shape, op.operand) == (step.op.family, step.op.shape, step.op.operand)
-    ]
-    rng.shuffle(changes)
-    return _first(_changed(answer, place, step) for place, step in changes)
-
-
-def _constant(answer: Answer, rng: Random) -> str | None:
-    changes = [
-        (place, replace(step, a=a))
-        for place, step in _places(answer)
-        for a in (SHIFTS if step.op.shape is Shape.MOVE else CONSTANTS)
-        if step.a not in ("", a)
-    ]
-    rng.shuffle(changes)
-    return _first(_changed(answer, place, step) for place, step in changes)
-
-
-def _dropped(answer: Answer, rng: Random) -> str | None:
-    places = [place for place, step in _places(answer) if step.op.shape in (Shape.MAP, Shape.ROW)]
-    rng.shuffle(places)
-    return _first(_changed(answer, place) for place in places)
-
-
-def _imagined(answer: Answer, rng: Random) -> str | None:
-    places = [
-        (number, index)
-        for (number, index), step in _places(answer)
-        if step.op.shape in (Shape.MAP, Shape.ROW, Shape.REDUCE) and not step.op.operand and step.name not in EXISTING
-    ]
-    if not places:
-        return None
-    number, index = rng.choice(places)
-    part = answer.parts[number]
-    steps = (*part.steps[:index], replace(part.steps[index], is_imagined=True), *part.steps[index + 1 :])
-    parts = (*answer.parts[:number], replace(part, steps=steps), *answer.parts[number + 1 :])
-    return render(answer.program, parts, answer.dtype)
-
-
-def _padded_size(answer: Answer, rng: Random) -> str | None:
-    part = answer.parts[0]
-    is_seen = any(step.name in ("rms_norm", "l1_norm", "mean") for step in part.steps) and not part.has(Shape.MATMUL)
-    if not is_seen or part.style not in (Style.ROW, Style.TILE) or _padding(answer) < _PADDING:
-        return None
-    return answer.source.replace("/ cols", "/ BLOCK")
-
-
-def _unmasked_sum(answer: Answer, rng: Random) -> str | None:
-    part = answer.parts[0]
-    if part.style not in (Style.ROW, Style.TILE) or part.has(Shape.MATMUL) or _padding(answer) < _PADDING:
-        return None
-    return _replaced(answer.source, r"tl\.where\(mask, (tl\.exp\([^,]*\)), 0\.0\)", r"\1")
-
-
-def _unmasked(pattern: str, text: str) -> Callable[[Answer, Random], str | None]:
     def edit(answer: Answer, rng: Random) -> str | None:
-        first, last = answer.parts[0], answer.parts[-1]
-        part = first if "load" in pattern else last
-        if part.style is None or first.has(Shape.GATHER) or not _overhangs(answer, part):
-            return None
-        return _replaced(answer.source, pattern, text)
+        changes = [
+            (number, index, new)
+            for number, part in enumerate(answer.parts)
+            for index, step in enumerate(part.steps if part.style else ())
+            for new in variants(step, rng)
+        ]
+        rng.shuffle(changes)
+        return next(filter(None, (_changed(answer, *change) for change in changes)), None)
 
     return edit
 
 
-def _overhangs(answer: Answer, part: Part) -> bool:
-    """Whether a kernel's last program has lanes beyond the end of its tensors."""
-    rows, cols, _ = answer.program.shape
-    if part.style is Style.FLAT:
-        return bool(rows * cols % 256)
-    return not part.has(Shape.MATMUL, Shape.TRANSPOSE, Shape.MOVE) and len(answer.parts) == 1 and bool(cols % 64)
+def _mistaken(step: Step, rng: Random) -> Iterator[Steps]:
+    for name, op in OPS.items():
+        if name != step.name and (op.family, op.shape, op.operand) == (step.op.family, step.op.shape, step.op.operand):
+            yield (replace(step, name=name, a=step.a or draw_constant(op, rng)),)
 
 
-def _padding(answer: Answer) -> float:
-    """Return the ratio of a row's block to the columns in it."""
-    part = answer.parts[0]
-    cols = answer.program.shape[0 if part.style and part.turns_at_load else 1]
-    return float(1 << (cols - 1).bit_length()) / cols
+def _constants(step: Step, rng: Random) -> list[Steps]:
+    others = SHIFTS if step.op.shape is Shape.MOVE else CONSTANTS
+    return [(replace(step, a=a),) for a in others if step.a not in ("", a)]
 
 
-def _replaced(source: str, pattern: str, text: str) -> str | None:
-    edited = re.sub(pattern, text, source, count=1)
-    return edited if edited != source else None
+def _dropped(step: Step, rng: Random) -> list[Steps]:
+    return [()] if step.op.shape in (Shape.MAP, Shape.ROW) else []
 
 
-def _edited(pattern: str, text: str) -> Callable[[Answer, Random], str | None]:
-    return lambda answer, rng: _replaced(answer.source, pattern, text)
+def _imagined(step: Step, rng: Random) -> list[Steps]:
+    can = step.op.shape in (Shape.MAP, Shape.ROW, Shape.REDUCE) and not step.op.operand and step.name not in EXISTING
+    return [(replace(step, is_imagined=True),)] if can else []
 
 
-Flaw = Callable[[Answer, Random], "str | None"]
+def _text(pattern: str, new: str, fits: Callable[[Answer], bool] = lambda answer: True, count: int = 1) -> Flaw:
+    """Return the flaw that replaces a pattern in answers that fit."""
+
+    def edit(answer: Answer, rng: Random) -> str | None:
+        edited = re.sub(pattern, new, answer.source, count=count)
+        return edited if edited != answer.source and fits(answer) else None
+
+    return edit
+
+
+def _pads(answer: Answer) -> bool:
+    """Whether the first part is a kernel whose blocks are clearly wider than the rows that they hold."""
+    part, (rows, cols, _) = answer.parts[0], answer.program.shape
+    if part.style not in (Style.ROW, Style.TILE) or part.has(Shape.MATMUL):
+        return False
+    cols = rows if part.turns_at_load else cols
+    return float(1 << (cols - 1).bit_length()) / cols >= _PADDING
+
+
+def _overhangs(answer: Answer) -> bool:
+    """Whether the one part is a kernel whose last program has lanes beyond the end of its tensors."""
+    part, (rows, cols, _) = answer.parts[0], answer.program.shape
+    if len(answer.parts) > 1 or part.has(Shape.MATMUL, Shape.TRANSPOSE, Shape.MOVE, Shape.GATHER):
+        return False
+    return bool(rows * cols % 256 if part.style is Style.FLAT else cols % 64)
+
+
 FLAWS: dict[str, tuple[Kind, Flaw]] = {
-    "mistaken_step": (Kind.WRONG, _mistaken),
-    "wrong_constant": (Kind.WRONG, _constant),
-    "dropped_step": (Kind.WRONG, _dropped),
-    "padded_size": (Kind.WRONG, _padded_size),
-    "unmasked_sum": (Kind.WRONG, _unmasked_sum),
-    "unmasked_load": (Kind.OUTSIDE, _unmasked(r"(x = tl\.load\(.*), mask=mask, other=0\.0\)", r"\1)")),
-    "unmasked_store": (Kind.OUTSIDE, _unmasked(r"(tl\.store\(.*), mask=mask\)", r"\1)")),
-    "imagined_function": (Kind.BROKEN, _imagined),
-    "missing_argument": (Kind.BROKEN, _edited(r"(?m), BLOCK=.*\)$", ")")),
-    "undefined_name": (Kind.BROKEN, lambda answer, rng: answer.source.replace("mask = ", "masks = ")),
-    "missing_import": (Kind.BROKEN, _edited(r"import triton\.language as tl\n", "")),
-    "syntax": (Kind.BROKEN, _edited(r"class ModelNew\(nn\.Module\):", "class ModelNew(nn.Module)")),
+    "mistaken_step": (Kind.WRONG, _step(_mistaken)),
+    "wrong_constant": (Kind.WRONG, _step(_constants)),
+    "dropped_step": (Kind.WRONG, _step(_dropped)),
+    "padded_size": (Kind.WRONG, _text(r"((power|size) = .*) / cols", r"\1 / BLOCK", _pads)),
+    "unmasked_sum": (Kind.WRONG, _text(r"tl\.where\(mask, (tl\.exp\([^,]*\)), 0\.0\)", r"\1", _pads)),
+    "unmasked_load": (Kind.OUTSIDE, _text(r"(x = tl\.load\(.*), mask=mask, other=0\.0\)", r"\1)", _overhangs)),
+    "unmasked_store": (Kind.OUTSIDE, _text(r"(tl\.store\(.*), mask=mask\)", r"\1)", _overhangs)),
+    "imagined_function": (Kind.BROKEN, _step(_imagined)),
+    "missing_argument": (Kind.BROKEN, _text(r"(?m), BLOCK=.*\)$", ")")),
+    "undefined_name": (Kind.BROKEN, _text("mask = ", "masks = ", count=0)),
+    "missing_import": (Kind.BROKEN, _text(r"import triton\.language as tl\n", "")),
+    "syntax": (Kind.BROKEN, _text(r"class ModelNew\(nn\.Module\):", "class ModelNew(nn.Module)")),
 }
 """Maps a flaw to what it makes of an answer, and to the edit."""
 

@@ -3,78 +3,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from verl_kernel.data.yaml_file import read_yaml
 from verl_kernel.errors import ConfigError
 from verl_kernel.world.answers import Kind
-from verl_kernel.world.chains import DTYPES, HIDEABLE
 from verl_kernel.world.ops import FAMILIES
 
 TABLE = Path(__file__).with_name("difficulty.yaml")
-_MOVES = {
-    "error": ("repaired",),
-    "partial": ("larger", "same"),
-    "lazy": ("larger", "same"),
-    "fused": ("same",),
-    "decoy": ("honest", "same"),
-}
-"""Kinds of second answers that may follow each kind of first answer, in addition to a fresh one."""
-_KEYS: Mapping[str, tuple[Any, ...]] = {
-    "steps": (1, 2, 3, 4),
-    "families": tuple(FAMILIES),
-    "dtypes": DTYPES,
-    "hidden": HIDEABLE,
-    "first": tuple(kind.value for kind in Kind),
-    "after": tuple(_MOVES),
-    **{f"after.{state}": moves for state, moves in _MOVES.items()},
-}
-"""Keys that each mapping may have."""
 
 
-@dataclass(frozen=True)
-class Difficulty:
-    """A row of the table.
+def _known(family: str) -> str:
+    if family not in FAMILIES:
+        raise ValueError(f"there is no family {family}; the families are {', '.join(FAMILIES)}")
+    return family
 
-    Raises:
-        ConfigError: a key is unknown, or a number is no share; the message names the key.
-    """
 
-    steps: Mapping[int, float]
+Share = Annotated[float, Field(ge=0, le=1, strict=True)]
+Family = Annotated[str, AfterValidator(_known)]
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class After(_Row):
+    """Shares of second answers by the first one; what they leave is drawn as a first answer."""
+
+    error: dict[Literal["repaired"], Share]
+    partial: dict[Literal["larger", "same"], Share]
+    lazy: dict[Literal["larger", "same"], Share]
+    fused: dict[Literal["same"], Share]
+    decoy: dict[Literal["honest", "same"], Share]
+
+
+class Difficulty(_Row):
+    """A row of the table: weights and shares, each from 0 to 1."""
+
+    steps: dict[Literal[1, 2, 3, 4], Share]
     """Weights of chains by their number of steps."""
-    families: Mapping[str, float]
+    families: dict[Family, Share]
     """Weights of the families from which a step is drawn."""
-    unseen: tuple[str, ...]
+    unseen: tuple[Family, ...]
     """Families that neither training nor the cold start shows."""
-    dtypes: Mapping[str, float]
+    dtypes: dict[Literal["float32", "float16", "bfloat16"], Share]
     """Weights of the types of the output."""
-    hidden: Mapping[str, float]
+    hidden: dict[Literal["sizes", "dtype"], Share]
     """Shares of prompts that hide the sizes or the type."""
-    first: Mapping[str, float]
-    """Weights of first answers by kind."""
-    after: Mapping[str, Mapping[str, float]]
-    """Shares of second answers by the kind of the first."""
-    single_turn: float
+    first: dict[Kind, Share]
+    """Weights of first answers."""
+    after: After
+    """Shares of second answers."""
+    single_turn: Share
     """Share of conversations that end after the first answer."""
-    unsaid: float
+    unsaid: Share
     """Share of conversations whose second prompt does not mention the first answer."""
 
-    def __post_init__(self) -> None:
-        _check_names("unseen", self.unseen, tuple(FAMILIES))
-        for name, wanted in _KEYS.items():
-            outer, _, inner = name.partition(".")
-            node = getattr(self, outer)
-            _check_shares(name, node.get(inner, {}) if inner else node, wanted)
-        _check_shares("the row", {"single_turn": self.single_turn, "unsaid": self.unsaid}, ("single_turn", "unsaid"))
-        for name in ("steps", "families", "dtypes", "first"):
-            if not sum(getattr(self, name).values()):
-                raise ConfigError(f"{name} holds no weight above 0: there is nothing to draw")
-        seen = [family for family, weight in self.families.items() if weight and family not in self.unseen]
-        if "elementwise" not in seen:
-            raise ConfigError("families: elementwise has no weight or is unseen; other families need it between them")
+    @model_validator(mode="after")
+    def _can_be_drawn(self) -> Difficulty:
+        for name in ("steps", "dtypes", "first"):
+            if not any(getattr(self, name).values()):
+                raise ValueError(f"{name} holds no weight above 0: there is nothing to draw")
+        if not self.seen.get("elementwise"):
+            raise ValueError("the family elementwise has no weight, or is unseen: other steps need it between them")
+        return self
 
     @property
     def seen(self) -> dict[str, float]:
@@ -92,30 +87,9 @@ def read_difficulty(name: str, path: Path = TABLE) -> Difficulty:
     if name not in table:
         raise ConfigError(f"{path} has no row {name!r}; its rows are {', '.join(table)}")
     try:
-        row = table[name]
-        if not isinstance(row, Mapping):
-            raise ConfigError(f"the row is {row!r}; it is a mapping of keys and numbers")
-        known = tuple(field.name for field in fields(Difficulty))
-        _check_names("the row", row, known)
-        if missing := [key for key in known if key not in row]:
-            raise ConfigError(f"the row lacks {', '.join(missing)}")
-        return Difficulty(**{**row, "unseen": tuple(row["unseen"] or ())})
-    except ConfigError as exc:
-        raise ConfigError(f"{path}, {name}: {exc} (compare {TABLE.name} of verl_kernel/world)") from exc
-
-
-def _check_names(name: str, keys: Iterable[Any], known: tuple[Any, ...]) -> None:
-    for key in keys:
-        if key not in known:
-            raise ConfigError(f"{name}: {key} is unknown; known are {', '.join(map(str, known))}")
-
-
-def _check_shares(name: str, node: Any, known: tuple[Any, ...]) -> None:
-    if not isinstance(node, Mapping):
-        raise ConfigError(f"{name} is {node!r}; it is a mapping of {', '.join(map(str, known))}")
-    _check_names(name, node, known)
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            continue  # checked under its own name
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise ConfigError(f"{name}.{key} is {value!r}; a share is a number from 0 to 1")
+        return Difficulty.model_validate(table[name])
+    except ValidationError as exc:
+        error = exc.errors()[0]
+        key = ".".join(map(str, error["loc"]))
+        text = f"{path}, {name}{key and '.'}{key}: {error['msg']} (compare {TABLE.name} of verl_kernel/world)"
+        raise ConfigError(text) from exc

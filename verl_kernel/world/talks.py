@@ -43,16 +43,14 @@ def answer_text(answer: Answer) -> str:
 def first_answer(program: Program, difficulty: Difficulty, rng: Random) -> Answer:
     """Draw a first answer: a kind, how the work is shared, and the output's type, a guess where the prompt hides it."""
     while True:
-        kind = Kind(_weighted(difficulty.first, rng))
-        answer = _drawn(program, kind, rng)
+        answer = _drawn(program, _weighted(difficulty.first, rng), rng)
         if answer is not None:
             return answer
 
 
 def second_answer(first: Answer, difficulty: Difficulty, rng: Random) -> Answer:
     """Draw the answer that follows a first one and the feedback on it."""
-    state = first.kind.value if first.kind.value in difficulty.after else "error"
-    moves = difficulty.after.get(state, {})
+    moves: dict[str, float] = getattr(difficulty.after, first.kind.value, difficulty.after.error)
     move = _weighted({**moves, "fresh": max(0.0, 1 - sum(moves.values()))}, rng)
     if move == "same":
         return first
@@ -121,5 +119,5 @@ def _chosen(answers: list[T] | tuple[T, ...], rng: Random) -> T | None:
     return rng.choice(answers) if answers else None
 
 
-def _weighted(weights: Mapping[str, float], rng: Random) -> str:
+def _weighted(weights: Mapping[T, float], rng: Random) -> T:
     return rng.choices(list(weights), list(weights.values()))[0]

@@ -20,6 +20,7 @@ from verl_kernel.world.chains import Program, launched
 _OP_MS = 0.004
 """Time of one small kernel on the simulated clock: mostly launch overhead."""
 _TRIALS = 3
+_KERNEL = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
 def expected_verdict(answer: Answer, rng: Random) -> EvalResult:
@@ -73,7 +74,7 @@ def _wrong(answer: Answer, rng: Random) -> EvalResult:
 
 def _outside(answer: Answer, rng: Random) -> EvalResult:
     access = answer.name.removeprefix("unmasked_")
-    line, _ = _find(answer.source, "x = tl.load(" if access == "load" else "tl.store(")
+    line, _ = _find(answer.source, r"tl\.load\(x_ptr" if access == "load" else r"tl\.store\(")
     argument = "x_ptr" if access == "load" else "out_ptr"
     where = f"block {rng.randrange(24)}, warp {rng.randrange(4)}, lane {rng.randrange(32)}"
     message = (
@@ -84,7 +85,7 @@ def _outside(answer: Answer, rng: Random) -> EvalResult:
 
 
 def _broken(answer: Answer) -> EvalResult:
-    source, name = answer.source, _kernel_names(answer)[0]
+    source = answer.source
     if answer.name == "syntax":
         line, _ = _find(source, "class ModelNew")
         return _refused(answer, EvalStatus.REJECTED_STATIC, "syntax", f"line {line}: not valid Python: expected ':'")
@@ -92,18 +93,22 @@ def _broken(answer: Answer) -> EvalResult:
         found = check(source)[0]
         return _refused(answer, EvalStatus.REJECTED_STATIC, found.rule, f"line {found.line}: {found.reason}")
     if answer.name == "missing_argument":
-        called = next(kernel for kernel in _kernel_names(answer) if "BLOCK=" not in _find(source, f"{kernel}[(")[1])
-        line, text = _find(source, f"{called}[(")
-        lost = re.findall(r"(\w+): tl\.constexpr", _find(source, f"def {called}(")[1])
-        names = f"argument{'s' * (len(lost) > 1)}: {' and '.join(map(repr, lost))}"
-        message = f"{called}() missing {len(lost)} required positional {names}"
-        return _refused(answer, EvalStatus.RUNTIME_ERROR, "TypeError", message, f"line {line}, in forward: {text}")
-    line, text = next(found for found in _lines(source) if re.search(r"x = tl\.\w+\(x\)$", found[1]))
-    name = [kernel for number, kernel in _definitions(source) if number < line][-1]
-    call = text.removeprefix("x = tl.").removesuffix("(x)")
-    reason = f"module 'triton.language' has no attribute '{call}'"
+        return _uncalled(answer)
+    line, text = _find(source, r"x = tl\.\w+\(x\)$")
+    name = [found[1] for found in re.finditer(_KERNEL, "\n".join(source.splitlines()[:line]))][-1]
+    reason = f"module 'triton.language' has no attribute '{text.removeprefix('x = tl.').removesuffix('(x)')}'"
     message = f"line {line}, in {name}, compiled for a GPU: {reason}: `{text}`"
     return _refused(answer, EvalStatus.COMPILE_ERROR, "AttributeError", message)
+
+
+def _uncalled(answer: Answer) -> EvalResult:
+    """Return the verdict on the first launch that lacks its blocks."""
+    line, text = _find(answer.source, r"_kernel\[(?!.*BLOCK=)")
+    name = text.partition("[")[0]
+    lost = re.findall(r"(\w+): tl\.constexpr", _find(answer.source, rf"def {name}\(")[1])
+    names = f"argument{'s' * (len(lost) > 1)}: {' and '.join(map(repr, lost))}"
+    message = f"{name}() missing {len(lost)} required positional {names}"
+    return _refused(answer, EvalStatus.RUNTIME_ERROR, "TypeError", message, f"line {line}, in forward: {text}")
 
 
 def _refused(answer: Answer, status: EvalStatus, kind: str, message: str, tail: str | None = None) -> EvalResult:
@@ -116,19 +121,10 @@ def _error(kind: str, message: str, tail: str | None = None) -> EvalError:
 
 
 def _kernel_names(answer: Answer) -> list[str]:
-    return [name for _, name in _definitions(answer.source)]
+    return re.findall(_KERNEL, answer.source)
 
 
-def _definitions(source: str) -> list[tuple[int, str]]:
-    """Return the kernels of a source, with their lines."""
-    lines = enumerate(source.splitlines(), 1)
-    return [(number, found[1]) for number, line in lines if (found := re.match(r"def (\w+)\(", line))]
-
-
-def _find(source: str, text: str) -> tuple[int, str]:
-    """Return number and text of the first line that holds `text`."""
-    return next((number, line) for number, line in _lines(source) if text in line)
-
-
-def _lines(source: str) -> list[tuple[int, str]]:
-    return [(number, line.strip()) for number, line in enumerate(source.splitlines(), 1)]
+def _find(source: str, pattern: str) -> tuple[int, str]:
+    """Return number and text of the first line that holds a pattern."""
+    lines = ((number, line.strip()) for number, line in enumerate(source.splitlines(), 1))
+    return next((number, line) for number, line in lines if re.search(pattern, line))
