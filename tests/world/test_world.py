@@ -127,7 +127,7 @@ def test_second_answers_repair_and_enlarge(world, trained):
             seen["lazy"] += 1
             seen["larger"] += second.share > first.share
     assert seen["repaired"] > 0.4 * seen["wrong"]
-    assert seen["larger"] > 0.2 * seen["lazy"]
+    assert seen["larger"] > 0.1 * seen["lazy"]
 
 
 @pytest.mark.parametrize(

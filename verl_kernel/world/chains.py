@@ -96,6 +96,8 @@ class Step:
 Steps = tuple[Step, ...]
 _CANCELLING = ("log_softmax", "gelu")
 """Torch's gelu of values that are all far below zero is little but rounding."""
+_DIFFERENCES = ("tanh", "elu", "softplus")
+"""Steps that kernels write as a difference of, or with, 1: where they are near 0 they err as if they were 1."""
 _MOVES = (Shape.MOVE, Shape.TRANSPOSE, Shape.GATHER)
 
 
@@ -287,7 +289,8 @@ def evaluate(steps: Steps, trial: Literal["plain", "uneven", "rough"] = "plain")
 
     Args:
         steps: the chain.
-        trial: `uneven` makes some rows of `x` zero, small or large; `rough` also errs in each step as float32 does.
+        trial: `uneven` makes rows of `x` zero, small, large or far below zero; `rough` also errs in each step, as
+            float32 does.
 
     Returns:
         (rows, columns) as the chain's last `State` has them in `EXAMPLE`, float64; None where the steps do not fit
@@ -298,11 +301,13 @@ def evaluate(steps: Steps, trial: Literal["plain", "uneven", "rough"] = "plain")
         return None
     x = _noise(EXAMPLE["ROWS"], EXAMPLE["COLS"], "x")
     if trial != "plain":
-        x = x * torch.tensor([0.0, 0.05, 8.0, *[1.0] * (len(x) - 3)])[:, None]
+        x = x * torch.tensor([0.0, 1e-3, 8.0, *[1.0] * (len(x) - 3)])[:, None]
+        x[3] = -30 - x[3].abs()
     for step, state in zip(steps, found, strict=False):
         x = _done(step, x, _operand(step.op.operand, EXAMPLE[state.rows], EXAMPLE[state.cols]))
         if trial == "rough":
             x = x * (1 + _EPSILON * _noise(*x.shape, "error"))
+            x = x + _EPSILON * _noise(*x.shape, "cancelled") * (step.name in _DIFFERENCES)
     return x
 
 
