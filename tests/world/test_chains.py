@@ -44,6 +44,7 @@ def test_a_prompt_hides_what_it_should(program):
     assert (program.dtype in program.prompt) != ("dtype" in program.hidden)
 
 
+@pytest.mark.slow
 def test_there_are_at_least_five_thousand_prompts():
     rng, forms = Random(0), set()
     for _ in range(7000):
