@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations for a cold start: prompt, answer, the gym's feedback, next answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from random import Random
+from typing import TypeVar
+
+from verl_kernel.rollout.feedback import format_feedback
+from verl_kernel.world.answers import FLAWS, RIGHT, Answer, Kind, decoys, right_answers, with_flaw
+from verl_kernel.world.chains import DTYPES, Program
+from verl_kernel.world.difficulty import Difficulty
+from verl_kernel.world.tokenizer import pieces
+from verl_kernel.world.verdicts import expected_verdict
+
+Message = dict[str, str]
+T = TypeVar("T")
+FEEDBACK_CHARS = 440
+"""`kernelgym.feedback_chars` of the recipes."""
+SHORTEST, LONGEST = 200, 480
+"""Pieces of an answer that is shown. A few pieces take several tokens: an answer has at most 500 of these."""
+_PROSE = {
+    Kind.FUSED: "Triton does every step.",
+    Kind.PARTIAL: "Triton does most steps.",
+    Kind.LAZY: "Triton does the easy steps.",
+    Kind.DECOY: "Torch does it fast.",
+}
+_QUESTION = "Rewrite Model as ModelNew with Triton kernels."
+
+
+def task_messages(program: Program) -> list[Message]:
+    """Return the prompt of a task."""
+    return [{"role": "user", "content": f"{_QUESTION}\n```python\n{program.prompt}```"}]
+
+
+def answer_text(answer: Answer) -> str:
+    """Return an answer: a line that tells what was meant, and the program in a fenced block."""
+    return f"{_PROSE[answer.intent]} It returns {answer.dtype}.\n```python\n{answer.source}```"
+
+
+def first_answer(program: Program, difficulty: Difficulty, rng: Random) -> Answer:
+    """Draw a first answer: a kind, how the work is shared, and the output's type, a guess where the prompt hides it."""
+    while True:
+        answer = _drawn(program, _weighted(difficulty.first, rng), rng)
+        if answer is not None:
+            return answer
+
+
+def second_answer(first: Answer, difficulty: Difficulty, rng: Random) -> Answer:
+    """Draw the answer that follows a first one and the feedback on it."""
+    moves: dict[str, float] = getattr(difficulty.after, first.kind.value, difficulty.after.error)
+    move = _weighted({**moves, "fresh": max(0.0, 1 - sum(moves.values()))}, rng)
+    if move == "same":
+        return first
+    if move == "repaired":
+        return _repaired(first)
+    if move in ("larger", "honest"):
+        better = [answer for answer in _right(first.program, first.dtype) if answer.share > first.share]
+        return rng.choice(better) if better else first
+    return first_answer(first.program, difficulty, rng)
+
+
+def draw_talk(program: Program, difficulty: Difficulty, rng: Random) -> list[Message]:
+    """Return prompt and answer and, in most conversations, a second prompt and answer."""
+    first = first_answer(program, difficulty, rng)
+    talk = [*task_messages(program), _said(first)]
+    drawn = rng.random()
+    if drawn < difficulty.single_turn:
+        return talk
+    is_unsaid = drawn < difficulty.single_turn + difficulty.unsaid
+    second = first_answer(program, difficulty, rng) if is_unsaid else second_answer(first, difficulty, rng)
+    form = "none" if is_unsaid else "short"
+    feedback = format_feedback(expected_verdict(first, rng), FEEDBACK_CHARS, form=form)
+    return [*talk, {"role": "user", "content": feedback}, _said(second)]
+
+
+def is_shown(answer: Answer) -> bool:
+    """Whether an answer has a length that the cold start shows."""
+    return SHORTEST <= len(pieces(answer_text(answer))) <= LONGEST
+
+
+def _said(answer: Answer) -> Message:
+    return {"role": "assistant", "content": answer_text(answer)}
+
+
+def _drawn(program: Program, kind: Kind, rng: Random) -> Answer | None:
+    """Draw an answer of a kind; None where the task has none that is short enough."""
+    dtype = rng.choice(DTYPES) if "dtype" in program.hidden else program.dtype
+    if kind is Kind.TYPE:
+        dtype = rng.choice([other for other in DTYPES if other != program.dtype])
+        return _chosen(_right(program, dtype), rng)
+    if kind is Kind.DECOY:
+        return _chosen([answer for answer in decoys(program, dtype) if is_shown(answer)], rng)
+    if kind in RIGHT:  # but for its type, which may be a wrong guess
+        return _chosen([answer for answer in _right(program, dtype) if answer.intent is kind], rng)
+    sound = _chosen(_right(program, dtype), rng)
+    flaws = [name for name, (made, _) in FLAWS.items() if made is kind]
+    flawed = sound and with_flaw(sound, rng.choice(flaws), rng)
+    return flawed if flawed and is_shown(flawed) else None
+
+
+@lru_cache(maxsize=4096)
+def _right(program: Program, dtype: str) -> tuple[Answer, ...]:
+    """Return the right answers that are short enough, of one type."""
+    return tuple(answer for answer in right_answers(program, dtype) if is_shown(answer))
+
+
+def _repaired(first: Answer) -> Answer:
+    if first.kind is not Kind.TYPE:
+        assert first.sound is not None
+        return first.sound
+    same = [*right_answers(first.program), *decoys(first.program)]
+    return next(answer for answer in same if (answer.name, answer.parts) == (first.name, first.parts))
+
+
+def _chosen(answers: list[T] | tuple[T, ...], rng: Random) -> T | None:
+    return rng.choice(answers) if answers else None
+
+
+def _weighted(weights: Mapping[T, float], rng: Random) -> T:
+    return rng.choices(list(weights), list(weights.values()))[0]
