@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_kernel.data.normal_form import normal_form
+from verl_kernel.data.families import normal_form
 from verl_kernel.env import Task
 from verl_kernel.world.chains import DTYPES, HIDEABLE, SIZES, Program, Step, draw_shape, draw_steps, is_sound, states
 from verl_kernel.world.ops import EXISTING, FAMILIES, OPS, Shape

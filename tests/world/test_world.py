@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from verl_kernel.data.normal_form import normal_form, shingles, similarity
+from verl_kernel.data.families import normal_form, shingles, similarity
 from verl_kernel.data.rows import SCHEMA, check_rows, write_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.extract import extract_code

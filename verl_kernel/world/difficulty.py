@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from verl_kernel.data.yaml_file import read_yaml
+from verl_kernel.data.files import read_yaml
 from verl_kernel.errors import ConfigError
 from verl_kernel.world.answers import Kind
 from verl_kernel.world.ops import FAMILIES

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from random import Random
 from typing import Any, Literal, get_args
 
-from verl_kernel.data.normal_form import Shingles, normal_form, shingles, similarity
+from verl_kernel.data.families import Shingles, normal_form, shingles, similarity
 from verl_kernel.data.rows import make_row
 from verl_kernel.world.chains import NEW_SIZES, SIZES, Program, Steps, draw_shape, draw_steps
 from verl_kernel.world.difficulty import Difficulty
