@@ -17,6 +17,7 @@ STORE = next(number for number, item in enumerate(PROGRAM.instructions) if item.
 OTHER, LOADED = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) + 1.0
 AT_AN_END = ("variation", "loaded")
 """What was loaded is stored where that may be chance."""
+FAR = ("variation", "computed")
 
 
 def kind(*forwards):
@@ -50,6 +51,11 @@ def kind(*forwards):
         ((1.0, 1.0, ("variation", 0.0)), "computes"),
         (("loaded", ("variation", "computed")), "moves"),
         ((1.0, 1.0, AT_AN_END), "computes"),
+        (("computed", FAR, "loaded"), "computes"),
+        (("computed", "loaded", FAR), "computes"),
+        (("loaded", FAR, "loaded"), "moves"),
+        (("computed", AT_AN_END, "loaded"), "moves"),
+        (("computed", ("variation", 1.0), "loaded"), "computes"),
     ],
 )  # fmt: skip
 def test_the_latest_forward_that_says_something_counts(forwards, wanted):

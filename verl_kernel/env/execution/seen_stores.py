@@ -3,7 +3,9 @@
 
 The code shows which stores may compute (`flow/origins.py`). Blocks that are followed refine this: such a store moves if
 less than an eighth of its bytes differs from what the block loaded, and it is constant if it holds one value, the same
-as in an earlier forward with other inputs. A store that was seen to hold another value is not constant later.
+as in an earlier forward with other inputs. A store that was seen to hold another value is not constant later. The
+latest forward on usual inputs says whether it moves. But a store that computed on usual inputs and on far ones computes,
+because some inputs hide what it does, as numbers below 1 hide a `clamp` to 1.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ class SeenStores:
         self._parts: dict[tuple[int, str], dict[object, Part]] = {}
         self._values: dict[tuple[int, str, object], bytes | None] = {}
         self._varied: set[tuple[int, str, object]] = set()
+        self._computed: set[tuple[tuple[int, str, object], Shows]] = set()
+        """Stores that computed in a forward which shows this."""
 
     def begin(self, shows: Shows) -> None:
         """Begin a forward; `shows` says what it shows of stores."""
@@ -102,9 +106,13 @@ class SeenStores:
             return None
         if value is None or is_known:
             self._varied.add(key)
+        is_move = (seen.stored - seen.moved) * _TOLERATED < seen.stored
+        if not is_move and (value is None or self._shows == "variation"):
+            self._computed.add((key, self._shows))
+        is_computing = {(key, "all"), (key, "variation")} <= self._computed
         if self._shows == "variation":
             was = self._parts[key[:2]].get(key[2], _UNKNOWN)
-            return _UNKNOWN if was.kind == "constant" else None
-        if (seen.stored - seen.moved) * _TOLERATED < seen.stored:
+            return _UNKNOWN if was.kind == "constant" or is_computing else None
+        if is_move and not is_computing:
             return Part("moves", 1.0 - seen.moved / seen.stored)
         return _UNKNOWN
