@@ -89,9 +89,8 @@ def test_candidates_order_does_not_matter(table, seed, method):
     plain = weights(table, method)
     moved = weights(table[rows][:, columns], method)
     assert moved.degenerate == plain.degenerate
-    assert moved.values == pytest.approx(
-        plain.values[columns], abs=1e-4 if method == "o" else 1e-12
-    )  # an ascent ends near
+    room = 1e-4 if method == "o" else 1e-12  # an ascent ends near its limit
+    assert moved.values == pytest.approx(plain.values[columns], abs=room)
 
 
 @given(TABLES, st.data())
