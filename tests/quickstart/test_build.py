@@ -15,8 +15,8 @@ from verl_kernel.quickstart import options
 from verl_kernel.quickstart.build import build
 from verl_kernel.quickstart.hard.mix import DEFAULT as MIX
 from verl_kernel.quickstart.options import Quickstart, WarmStart, is_complete
-from verl_kernel.quickstart.tokenizer import encode_conversation
 from verl_kernel.quickstart.warm_start import train
+from verl_kernel.world.tokenizer import encode_conversation
 
 SMALL = Quickstart(
     train_tasks=8, val_tasks=4, conversations=64, warm_start=WarmStart(layers=1, width=64, heads=1, batch_size=4)

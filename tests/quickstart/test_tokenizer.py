@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from verl_kernel.quickstart.corpus import draw_corpus
 from verl_kernel.quickstart.tasks import NUMBERS
-from verl_kernel.quickstart.tokenizer import END, encode_conversation, train_tokenizer
+from verl_kernel.quickstart.tokenizer import train_tokenizer
+from verl_kernel.world.tokenizer import END, encode_conversation
 
 CORPUS = draw_corpus(60, Random(0), set())
 

@@ -12,9 +12,9 @@ from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.preflight.checks import RULES
 from verl_kernel.quickstart.options import WarmStart
-from verl_kernel.quickstart.tokenizer import CHAT_TEMPLATE
 from verl_kernel.quickstart.warm_start import build_model
 from verl_kernel.rollout.preflight import check_turn_end
+from verl_kernel.world.tokenizer import CHAT_TEMPLATE
 
 
 @pytest.fixture(scope="module")

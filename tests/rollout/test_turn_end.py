@@ -3,8 +3,8 @@ import pytest
 
 from tests.rollout.chat_tokenizers import BASE_END, GLM_TEMPLATE, PLAIN_TEMPLATE, tokenizer
 from verl_kernel.errors import ConfigError
-from verl_kernel.quickstart.tokenizer import CHAT_TEMPLATE
 from verl_kernel.rollout.turn_end import TurnEnd, find_turn_end, stop_ids
+from verl_kernel.world.tokenizer import CHAT_TEMPLATE
 
 LAST_ONLY = PLAIN_TEMPLATE.replace("assistant: ' }}{% endif", "assistant: ' }}{% else %}{{ eos_token }}{% endif")
 GLM_ENDED = GLM_TEMPLATE + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -18,9 +18,6 @@ from verl_kernel.option_group import is_constant, nearest, option_names
 from verl_kernel.reward.options import RolloutOptions
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.sampler.options import PRSOptions
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 _OURS = Path(__file__).parents[1] / "config"
 _UNKNOWN = re.compile(r"Could not (?:override|delete from config\.) '(?!hydra\.)([^']+)'")

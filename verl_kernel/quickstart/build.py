@@ -31,9 +31,10 @@ from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.quickstart.corpus import Message
 from verl_kernel.quickstart.options import Quickstart, sha256
 from verl_kernel.quickstart.sft_rows import group_by_length, write_talks
-from verl_kernel.quickstart.tokenizer import encode_conversation, train_tokenizer
+from verl_kernel.quickstart.tokenizer import train_tokenizer
 from verl_kernel.quickstart.warm_start import build_model, train
 from verl_kernel.quickstart.worlds import TaskProgram, World
+from verl_kernel.world.tokenizer import encode_conversation
 
 DATA_SOURCE = "kernel_quickstart"
 logger = logging.getLogger(__name__)

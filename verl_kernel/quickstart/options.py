@@ -15,7 +15,7 @@ from verl_kernel.quickstart.worlds import Name, World, make_world
 _PACKAGE = Path(__file__).parents[1]
 RECIPE = _PACKAGE / "config" / "cpu_quickstart_sft.yaml"
 _SOURCES = (
-    *(RECIPE, _PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py"),
+    *(RECIPE, _PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py", _PACKAGE / "world" / "tokenizer.py"),
     *Path(__file__).parent.rglob("*.py"),
 )
 

@@ -1,29 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A byte-level BPE tokenizer trained on the corpus, with a prefix-stable chat template.
-
-A message is `<|role|>content<|im_end|>` and a line break; nothing depends on later messages, so the tokens of k
-messages are a prefix of the tokens of k + 1. `<|im_end|>` ends every message and is the end-of-sequence token.
-"""
+"""The quickstart's byte-level BPE tokenizer: its tokens are pieces of lines, which generated code repeats."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from verl_kernel.quickstart.corpus import Message
 from verl_kernel.quickstart.tasks import NUMBERS
+from verl_kernel.world import tokenizer
 
-END, PAD = "<|im_end|>", "<|pad|>"
-"""verl continues a Qwen conversation after exactly this token, and adds a line break itself."""
-ROLES = {role: f"<|{role}|>" for role in ("system", "user", "assistant")}
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
-)
-_PIECES = Regex(r"\d+(?:\.\d+)?(?:e\d+)?|\n *|[^\d\n,]+,?|,")
-"""Tokens stay within an indent, a number, or a piece of a line up to a comma: generated code repeats such pieces."""
+_PIECE = r"\d+(?:\.\d+)?(?:e\d+)?|\n *|[^\d\n,]+,?|,"
+"""An indent, a number, or a piece of a line up to a comma."""
 
 
 def train_tokenizer(texts: Iterable[str], size: int, numbers: Sequence[str] = NUMBERS) -> PreTrainedTokenizerFast:
@@ -31,42 +19,5 @@ def train_tokenizer(texts: Iterable[str], size: int, numbers: Sequence[str] = NU
 
     `numbers` are added once per text, so that each becomes one token: a constant is copied in one step.
     """
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(_PIECES, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        special_tokens=[PAD, END, *ROLES.values()],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
     texts = list(texts)
-    tokenizer.train_from_iterator([*texts, *[" ".join(numbers)] * len(texts)], trainer)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token=END,
-        pad_token=PAD,
-        additional_special_tokens=list(ROLES.values()),
-        clean_up_tokenization_spaces=False,
-        model_max_length=2048,
-    )
-    fast.chat_template = CHAT_TEMPLATE
-    return fast
-
-
-def encode_conversation(tokenizer: PreTrainedTokenizerFast, messages: list[Message]) -> tuple[list[int], list[bool]]:
-    """Return a conversation's tokens and which of them a model has to predict.
-
-    Returns:
-        (T,) token ids as the chat template gives them, and (T,) flags: assistant content and its end token.
-    """
-    ids: list[int] = []
-    targets: list[bool] = []
-    line_break = tokenizer("\n", add_special_tokens=False)["input_ids"]
-    for message in messages:
-        content = tokenizer(f"{message['content']}{END}", add_special_tokens=False)["input_ids"]
-        ids += [tokenizer.convert_tokens_to_ids(ROLES[message["role"]]), *content, *line_break]
-        targets += [False, *[message["role"] == "assistant"] * len(content), *[False] * len(line_break)]
-    return ids, targets
+    return tokenizer.train_tokenizer([*texts, *[" ".join(numbers)] * len(texts)], size, _PIECE)

@@ -31,12 +31,18 @@ def pieces(text: str) -> list[str]:
     return re.findall(PIECE, text)
 
 
-def train_tokenizer(texts: Iterable[str], size: int) -> PreTrainedTokenizerFast:
-    """Train a tokenizer of at most `size` tokens; the same texts give the same tokenizer."""
+def train_tokenizer(texts: Iterable[str], size: int, piece: str = PIECE) -> PreTrainedTokenizerFast:
+    """Train a tokenizer; the same texts give the same tokenizer.
+
+    Args:
+        texts: the corpus.
+        size: how many tokens it has at most.
+        piece: regular expression of the pieces of a text; no token is longer than one.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(PIECE), "isolated"),
+            pre_tokenizers.Split(Regex(piece), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
