@@ -140,8 +140,8 @@ def _row(row: Mapping[str, Any]) -> SuiteItem:
 def cpu_suite() -> Suite:
     """Return the validation tasks of the quickstart with seed 0, with prompts in the form that its model has learnt.
 
-    No task has the text of a training task or of one in the cold start, but nearly all of their classes occur there with
-    other sizes. `quickstart.build`, which writes the tasks' files, needs torch and transformers; this does not.
+    No task has the text of a training task or of one in the cold start, but nearly all of their classes occur there
+    with other sizes. `quickstart.build`, which writes the tasks' files, needs torch and transformers; this does not.
     """
     rng = Random(SEED)
     taken: set[str] = set()
