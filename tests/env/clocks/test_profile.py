@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Coverage: whose kernels took the time."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from verl_kernel.env.clocks.profile import profile_events
 from verl_kernel.env.result import Launch
-from verl_kernel.env.tamper.trace_checks import Parts, computes, lazy_flags, own_work
+from verl_kernel.env.tamper.trace_checks import Parts, computes, latest_known, lazy_flags, own_work
 from verl_kernel.env.trace import TraceEvent
 
 OWN = TraceEvent("launch", "mine", (2, 1, 1), bytes=6, source="candidate.py")
@@ -110,6 +111,17 @@ def test_the_latest_forward_knows_best():
     assert own_work(first, "candidate.py", last, (), False).covered == (0.0, 0.0)
     other = [launch(8, 0, "another"), OP]
     assert own_work(first, "candidate.py", other, (), False).covered == (1.0, 0.0)
+
+
+def test_another_mode_shows_more_of_the_same_code():
+    moves, computes = (replace(launch(8, computed), variant="code") for computed in (0, 8))
+    assert latest_known([moves, OP], [computes, OP], "candidate.py") == [computes, OP]
+
+
+def test_another_mode_shows_nothing_of_other_code_or_other_work():
+    moves, computes = (replace(launch(8, computed), variant="code") for computed in (0, 8))
+    for latest in ([replace(computes, variant="other"), OP], [computes], [replace(computes, name="another"), OP]):
+        assert latest_known([moves, OP], latest, "candidate.py") == [moves, OP]
 
 
 def test_an_unpriced_op_leaves_no_time_coverage():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.exploits.families import HONEST as FAMILIES_HONEST
 from tests.exploits.tasks import TASKS
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.judge.judge import Judge
@@ -133,6 +134,16 @@ def test_many_launches_that_matter_cover_all(judge, seed):
     result = some.evaluate(TASK, candidate(body))
     assert result.status is EvalStatus.OK, result.error
     assert result.number_coverage == pytest.approx(8 / 9)  # all but the one of `cat`
+
+
+@pytest.mark.parametrize("name", ["p01/bounds", "p01/bounds_by_choice", "p01/bounds_of_a_product"])
+def test_bounds_that_small_inputs_hide_are_computed(judge, name):
+    reference, source = FAMILIES_HONEST[name]
+    flags = set()
+    for seed in range(12):
+        found = with_options(judge, seed).evaluate(Task(reference, task_id="bounds"), source)
+        flags.add((found.status, found.hack_flags))
+    assert flags == {(EvalStatus.OK, ())}
 
 
 def test_a_kernel_that_waits_for_another_one_costs_no_trial(judge):

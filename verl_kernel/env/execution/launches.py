@@ -238,7 +238,7 @@ class Launches:
             raise found[0]
         if follow is not None:
             self._stores.end(name, follow)
-        return work(count, _tally(count, request, ready), len(buffers), *self._stores.bytes(name, count)), found
+        return work(name, count, _tally(count, request, ready), len(buffers), *self._stores.bytes(name, count)), found
 
     def _copied(self, request: LaunchRequest) -> Arena:
         try:

@@ -91,7 +91,7 @@ class SampledLaunches(Launches):
         finally:
             self._sparse.restore(placed.areas)
             self._sparse.give_back()
-        done = work(count, told(count), len(placed.areas), *self._stores.bytes(name, count))
+        done = work(name, count, told(count), len(placed.areas), *self._stores.bytes(name, count))
         if request["is_tried"]:
             self._tried[key] = done
         return done

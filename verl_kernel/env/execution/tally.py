@@ -16,15 +16,24 @@ from verl_kernel.env.ipc.execution_messages import Tally, Work
 # Converts a launch that has run to the work that the clock times.
 
 
-def work(count: LaunchCount, told: Tally, areas: int, stored: int, computed: int) -> Work:
-    """Return the work of a launch that got `areas` pieces of the arena, with its tally and the bytes of its stores."""
+def work(variant: str, count: LaunchCount, told: Tally, areas: int, stored: int, computed: int) -> Work:
+    """Return the work of a launch.
+
+    Args:
+        variant: digest of its unit.
+        count: what the launch did.
+        told: its tally.
+        areas: how many pieces of the arena it got.
+        stored: bytes of its stores.
+        computed: bytes of its stores that compute.
+    """
     done = launch_work(count)
     reads, writes = (
         [(number, size) for number, size in enumerate(sizes[:areas]) if size] for sizes in (done.reads, done.writes)
     )
     return Work(
-        bytes=done.bytes, flops=done.flops, half_flops=done.half_flops, stored=stored, computed=computed,
-        steps=[step.to_json() for step in done.steps], reads=reads, writes=writes, tally=told,
+        variant=variant, bytes=done.bytes, flops=done.flops, half_flops=done.half_flops, stored=stored,
+        computed=computed, steps=[step.to_json() for step in done.steps], reads=reads, writes=writes, tally=told,
     )  # fmt: skip
 
 

@@ -67,6 +67,8 @@ class Tally(TypedDict):
 class Work(TypedDict):
     """The work of a launch as fields of a `trace.TraceEvent`, and its tally."""
 
+    variant: str
+    """`Unit.digest()` of the launch."""
     bytes: int
     flops: int
     half_flops: int

@@ -79,7 +79,10 @@ class Ablation:
             return False
         if self._is_right(_MOVED_TOO):
             return True
-        self._session.idle.update(range(len(self._launches())))
+        launches = [event for event in self._session.known if event.kind == "launch"]
+        if self._is_first_runner:  # to a new runner, every launch is one that may compute
+            self._session.only_moving = {number for number, event in enumerate(launches) if not event.computed}
+        self._session.idle.update(range(len(launches)))
         return False
 
     def find_idle(self) -> None:
@@ -87,7 +90,7 @@ class Ablation:
         session = self._session
         if session.idle or not self._is_first_runner:  # a new runner does not know what its launches store
             return
-        parts = Parts.of(session.traces[-1], session.source, session.moves_count)
+        parts = Parts.of(session.known, session.source, session.moves_count)
         for numbers in parts.groups(_MOST_GROUPS):
             if self._is_right_without(numbers):
                 session.idle.update(numbers)
@@ -117,9 +120,6 @@ class Ablation:
     def _next(self) -> int:
         number, self._number = self._number, self._number + 1
         return number
-
-    def _launches(self) -> Sequence[object]:
-        return [event for event in self._session.traces[-1] if event.kind == "launch"]
 
     def _is_right(self, left_out: LeftOut) -> bool:
         if not self._is_right_on("drawn", left_out):

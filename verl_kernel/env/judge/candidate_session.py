@@ -23,7 +23,7 @@ from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.result import MemoryFinding
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.seals import seals
-from verl_kernel.env.tamper.trace_checks import OwnWork, computes, own_work
+from verl_kernel.env.tamper.trace_checks import OwnWork, computes, latest_known, own_work
 from verl_kernel.env.trace import TraceEvent, load_events
 from verl_kernel.env.weights import constant_value
 
@@ -133,6 +133,8 @@ class CandidateSession:
     other_works: list[Work] = field(default_factory=list)
     idle: set[int] = field(default_factory=set)
     """Numbers of the launches in a forward that make no difference, as an ablation showed."""
+    only_moving: set[int] = field(default_factory=set)
+    """Numbers of the launches that an ablation found to make no difference by what they compute, as they only move."""
     blocks_per_sm: dict[str, int] = field(default_factory=dict)
     """Blocks that an SM of the simulated GPU holds at a time, by kernel; known if the launches were compiled."""
     memory_findings: tuple[MemoryFinding, ...] | None = None
@@ -141,6 +143,7 @@ class CandidateSession:
     """Events at the true size, which a clock sees instead of the trials' events; None if the trials had that size."""
     is_telling: bool = True
     """Whether the latest expected outputs hold different floating numbers, which are not right by chance."""
+    _latest: list[TraceEvent] = field(default_factory=list)
     demand: Demand | None = field(init=False)
     """Least work of a forward at the size that a clock sees; None if sizes change between trials."""
     seconds_left: float = field(init=False)
@@ -207,9 +210,14 @@ class CandidateSession:
         typical = sorted(range(len(sizes)), key=sizes.__getitem__)[(len(sizes) - 1) // 2]
         return self.works[typical].events, self.traces[typical : typical + 1]
 
+    @property
+    def known(self) -> list[TraceEvent]:
+        """Events of the latest forward that clocks see, with what the latest forward in any mode showed of them."""
+        return latest_known(self.traces[-1], self._latest, self.source)
+
     def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
         """Return how much of each event of a forward is computed by the candidate's kernels."""
-        return own_work(trace, self.source, self.traces[-1], self.idle, self.moves_count)
+        return own_work(trace, self.source, self.known, self.idle, self.moves_count)
 
     def draw(self, number: int) -> Trial:
         """Draw fresh inputs and compute the reference's output."""
@@ -267,5 +275,6 @@ class CandidateSession:
                 text = "the record of a forward is not what happened in it"
                 raise self.client.hacking(HackFlag.EDITED_TRACE, text)
             (self.other_traces if request["mode"] else self.traces).append(events)
+            self._latest = events
             self.entries.append(self.parse(lambda: CpuTime.read(used, reply["spent"], len(events))))
         return reply

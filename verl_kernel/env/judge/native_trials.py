@@ -34,8 +34,8 @@ _FINDINGS: dict[str, Literal["race", "uninitialised_read", "outside_view"]] = {
     "race": "race", "unwritten": "uninitialised_read", "outside_view": "outside_view",
 }  # fmt: skip
 Done = TypeVar("Done")
-_FIELDS: tuple[Literal["bytes", "flops", "half_flops", "stored", "computed", "steps"], ...] = (
-    *("bytes", "flops", "half_flops", "stored", "computed", "steps"),
+_FIELDS: tuple[Literal["variant", "bytes", "flops", "half_flops", "stored", "computed", "steps"], ...] = (
+    *("variant", "bytes", "flops", "half_flops", "stored", "computed", "steps"),
 )
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from verl_kernel.env.ops.table import Trait, row_of
@@ -44,13 +44,41 @@ class OwnWork:
     """Share that counts neither for nor against the candidate: moves and constants of its own kernels."""
 
 
+def are_alike(traces: Sequence[Trace], file: str) -> bool:
+    """Tell whether all forwards had the same own launches, and the same torch ops that compute, by names."""
+    return len({tuple(_done(trace, file)) for trace in traces}) <= 1
+
+
+def _done(trace: Trace, file: str) -> list[str]:
+    computed = [event.kind == "op" and not is_moving(event.name) for event in trace]
+    pairs = zip(trace, computed, strict=True)
+    return [event.name for event, is_computed in pairs if is_computed or own_launches([event], file)]
+
+
+def latest_known(trace: Trace, latest: Trace, file: str) -> list[TraceEvent]:
+    """Return a forward's events with what a later forward, perhaps in another mode, showed of the same launches.
+
+    The later forward must have done the same. A launch is the same if its number in the forward and its code agree:
+    another launch of a kernel of that name may do something else.
+    """
+    if not are_alike([trace, latest], file):
+        return [*trace]
+    later = iter([event for event in latest if event.kind == "launch"])
+    return [_later(event, next(later, event)) if event.kind == "launch" else event for event in trace]
+
+
+def _later(event: TraceEvent, latest: TraceEvent) -> TraceEvent:
+    is_same = event.variant == latest.variant and not latest.failed
+    return replace(event, stored=latest.stored, computed=latest.computed) if is_same else event
+
+
 def own_work(trace: Trace, file: str, known: Trace, idle: Collection[int], moves_count: bool) -> OwnWork:
     """Compute the candidate's share of each event of a forward.
 
     Args:
         trace: the forward's events.
         file: the candidate's file.
-        known: the latest trace, which knows most about what launches compute.
+        known: events of the latest forward, which shows most about what launches compute (`latest_known`).
         idle: numbers of the launches that made no difference in an ablation.
         moves_count: whether the task only moves data, so that moves count as the candidate's work.
     """

@@ -96,7 +96,7 @@ class _Link:
     def run(self, unit, grid, arguments, views, is_tried, kept, known, told):
         self.asked.append([grid, sorted(arguments), len(views), is_tried, kept])
         work = Work(
-            bytes=8, flops=2, half_flops=0, stored=4, computed=4, steps=[], reads=[(0, 4)], writes=[(0, 4)]
+            variant="", bytes=8, flops=2, half_flops=0, stored=4, computed=4, steps=[], reads=[(0, 4)], writes=[(0, 4)]
         )  # fmt: skip
         return Launched(failure=self.failure, work=None if self.failure else work, base=0), [*views]
 

@@ -172,24 +172,18 @@ class Descriptions:
             self._known[text] = Described(launch, unit, unit.digest())
         return self._known[text]
 
-    def note(self, described: Described, is_tried: bool) -> str:
-        """Record a launch of the program, or a configuration that an autotuner tries.
-
-        Returns:
-            The digest; "" for a configuration, which is not a launch of the program, and if `is_on` is false.
+    def note(self, described: Described, is_tried: bool) -> None:
+        """Record a launch of the program, or a configuration that an autotuner tries, if `is_on`.
 
         Raises:
             OutOfResources: the configuration is ruled out.
         """
-        if not self.is_on:
-            return ""
-        if not is_tried:
+        if self.is_on and is_tried:
+            self._tried.add(described.digest)
+            if described.digest in self.ruled_out:
+                raise OutOfResources(1, 0, "what a multiprocessor has")
+        elif self.is_on:
             self._launches.setdefault(described.digest, described.launch)
-            return described.digest
-        self._tried.add(described.digest)
-        if described.digest in self.ruled_out:
-            raise OutOfResources(1, 0, "what a multiprocessor has")
-        return ""
 
     def all(self) -> Description:
         """Return the description of all recorded launches."""

@@ -62,8 +62,8 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> N
     start = time.thread_time_ns()  # hooks and the grid function above are the program's own work
     try:
         described = DESCRIPTIONS.describe(self, args, options)
-        variant = DESCRIPTIONS.note(described, STATE.is_tried)
-        _run(self, described.unit, sizes, bound, variant)
+        DESCRIPTIONS.note(described, STATE.is_tried)
+        _run(self, described.unit, sizes, bound)
     finally:
         STATE.spent_ns += time.thread_time_ns() - start
 
@@ -74,7 +74,7 @@ def _bound(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> di
     return inspect.getcallargs(kernel.fn, *args, **given)
 
 
-def _run(kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any], variant: str) -> None:
+def _run(kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any]) -> None:
     work: Work | None = None
     places: list[Range] = []
     failed = True
@@ -84,7 +84,7 @@ def _run(kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any
             work, places = _executed(kernel, unit, grid, bound, kept)
         failed = False
     finally:
-        _record(kernel, grid, variant, failed, work, places)
+        _record(kernel, grid, failed, work, places)
         STATE.tensors = []  # keep no reference: the program's tensors are freed when the program drops them
 
 
@@ -109,16 +109,13 @@ def _failed(message: str) -> Exception:
     return failure
 
 
-def _record(
-    kernel: Any, grid: tuple[int, ...], variant: str, failed: bool, work: Work | None, places: list[Range]
-) -> None:
+def _record(kernel: Any, grid: tuple[int, ...], failed: bool, work: Work | None, places: list[Range]) -> None:
     if STATE.events is None or (0 in grid and not failed):  # a GPU starts nothing for an empty grid
         return
     code, host = kernel.fn.__code__, int(constant("triton_host_us"))
     event = TraceEvent(
-        "launch", kernel.fn.__name__, grid, 0, 0, 0, source=code.co_filename, failed=failed, host_us=host,
-        variant=variant,
-    )  # fmt: skip
+        "launch", kernel.fn.__name__, grid, 0, 0, 0, source=code.co_filename, failed=failed, host_us=host
+    )
     STATE.events.append(event if work is None else _with_work(event, work, places))
 
 
@@ -131,5 +128,5 @@ def _with_work(event: TraceEvent, work: Work, places: list[Range]) -> TraceEvent
     steps = tuple(map(Step.from_json, work["steps"]))
     return replace(
         event, bytes=work["bytes"], flops=work["flops"], half_flops=work["half_flops"], steps=steps,
-        stored=work["stored"], computed=work["computed"], recent=recent,
+        stored=work["stored"], computed=work["computed"], recent=recent, variant=work["variant"],
     )  # fmt: skip

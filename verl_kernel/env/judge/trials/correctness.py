@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import cast
 
@@ -17,8 +16,7 @@ from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate
 from verl_kernel.env.judge.trials.plan import TrialPlan, worst
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.result import EvalStatus, Trials
-from verl_kernel.env.tamper.trace_checks import is_moving, own_launches
-from verl_kernel.env.trace import TraceEvent
+from verl_kernel.env.tamper.trace_checks import are_alike, own_launches
 
 # The trial in the other mode: with gradients recorded, and switched between train and eval where the task allows it.
 #
@@ -58,21 +56,11 @@ def forward_in_other_mode(
 
 def differs(session: CandidateSession) -> bool:
     """Whether the latest forward in the other mode launched or computed something else than the latest usual one."""
-    if not (session.other_traces and session.traces):
-        return False
-    usual, other = (_done(traces[-1], session.source) for traces in (session.traces, session.other_traces))
-    return usual != other
-
-
-def _done(trace: Sequence[TraceEvent], file: str) -> list[str]:
-    """Names of the candidate's launches and of the ops that torch computed, in order."""
-    computed = [event.kind == "op" and not is_moving(event.name) for event in trace]
-    pairs = zip(trace, computed, strict=True)
-    return [event.name for event, is_computed in pairs if is_computed or own_launches([event], file)]
+    return not are_alike([*session.traces[-1:], *session.other_traces[-1:]], session.source)
 
 
 _APART = 1000
-"""Distance of the trial numbers of the ablation in the other mode, which no other ablation reaches."""
+"""Distance of the trial numbers of further ablations, which no earlier ablation reaches."""
 
 
 class CorrectnessTrials:
@@ -97,6 +85,10 @@ class CorrectnessTrials:
             if number >= plan.ablated and self._may_be_decoy(candidate):
                 with candidate.stages.stage("ablation"):
                     _ablation(candidate, plan.total)
+        if found.decoy_kernel is False and _shows_more(candidate.session):
+            candidate.session.idle.clear()
+            with candidate.stages.stage("ablation"):
+                _ablation(candidate, plan.total + 2 * _APART)
         if found.decoy_kernel is False and mode is not None and differs(candidate.session):
             with candidate.stages.stage("ablation"):
                 found.decoy_kernel = _ablated(candidate, plan.total + _APART, mode).finds_decoy()
@@ -129,6 +121,16 @@ def _forward(session: CandidateSession, plan: TrialPlan, number: int) -> tuple[A
     if number == plan.switched:
         return forward_in_other_mode(session, number, kind, inspect)
     return session.forward(number, kind=kind, inspect=inspect), None
+
+
+def _shows_more(session: CandidateSession) -> bool:
+    """Whether an ablation found only moves, and a later trial showed that some of these launches compute.
+
+    Small inputs hide what a `clamp` computes. The candidate must have done the same in all trials.
+    """
+    launches = [event for event in session.known if event.kind == "launch"]
+    computing = {number for number, event in enumerate(launches) if event.computed}
+    return bool(computing & session.only_moving) and are_alike([*session.traces, *session.other_traces], session.source)
 
 
 def _ablation(candidate: LoadedCandidate, total: int) -> None:
