@@ -14,7 +14,8 @@ from verl_kernel.reward.record import TURNS_COLUMN, load_turns
 
 Trajectory = tuple[Attempt, ...]
 Figure = Callable[[Sequence[Trajectory]], float]
-_CAP = 3.0
+CAP = 3.0
+"""Speedup beyond which `useful speedup` grows no more."""
 
 
 def _share(figure: str, turn: int) -> Figure:
@@ -29,7 +30,7 @@ def _coverage(found: Sequence[Trajectory]) -> float:
 
 
 def _useful(found: Sequence[Trajectory]) -> float:
-    return sum(min(attempts[-1].speedup or 0.0, _CAP) for attempts in found) / len(found)
+    return sum(min(attempts[-1].speedup or 0.0, CAP) for attempts in found) / len(found)
 
 
 FIGURES: dict[str, Figure] = {

@@ -17,7 +17,8 @@ from verl_kernel.data.files import read_yaml
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import as_mapping, checked, nearest
 
-_OPTIONAL = ("overrides", "seeded", "comparisons", "also")
+_OPTIONAL = ("overrides", "seeded", "comparisons", "also", "answers", "cost_of")
+_UNTRAINED = "trainer.val_only=true"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,10 @@ class Arm:
     title: str
     """Name of the arm in legend and table."""
     overrides: tuple[str, ...] = ()
+    answers: str = ""
+    """Arm without training of whose answers this arm is the best of n (`best_of_n`); this arm itself is no run."""
+    cost_of: str = ""
+    """Arm whose tokens the n answers of a task may cost."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,11 @@ class Study:
         for item in self.seeded:
             _check_seeded(item)
         names = [arm.name for arm in self.arms]
+        trained = [arm.name for arm in self.arms if not arm.answers]
+        for arm in self.arms:
+            for key, named in (("answers", arm.answers), ("cost_of", arm.cost_of)):
+                if (arm.answers or arm.cost_of) and named not in trained:
+                    raise ConfigError(f"arms.{arm.name}.{key} is {named!r}; it names one of {', '.join(trained)}")
         for one in self.comparisons:
             if len(one.arms) != 2 or not set(one.arms) <= set(names):
                 raise ConfigError(
@@ -93,7 +103,7 @@ class Study:
 
     def runs(self) -> list[Run]:
         """Return all runs, every arm's first seed before any second seed, so that a stopped study can be compared."""
-        return [Run(self, arm, seed) for seed in self.seeds for arm in self.arms]
+        return [Run(self, arm, seed) for seed in self.seeds for arm in self.arms if not arm.answers]
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,11 @@ class Run:
     def name(self) -> str:
         """Return the name of the run's folder."""
         return f"{self.arm.name}-{self.seed}"
+
+    @property
+    def steps(self) -> int:
+        """Return the number of training steps: 0 for a run that only validates."""
+        return 0 if _UNTRAINED in self.overrides else self.study.steps
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -138,7 +153,7 @@ _TYPES: dict[type, dict[str, Any]] = {
         "overrides": _Overrides,
         "seeded": _Overrides,
     },
-    Arm: {"title": str, "overrides": _Overrides},
+    Arm: {"title": str, "overrides": _Overrides, "answers": str, "cost_of": str},
     Comparison: {
         "title": str,
         "arms": Annotated[tuple[str, ...], "a list of two arms"],

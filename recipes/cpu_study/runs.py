@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from recipes.cpu_study.best_of_n import TOKENS, affordable, best_of_n, read_samples, spent
 from recipes.cpu_study.comparisons import PREFIX
 from recipes.cpu_study.held_out import held_out
 from recipes.cpu_study.origin import code_origin, of_record, run_origin
-from recipes.cpu_study.plan import Run, Study
+from recipes.cpu_study.plan import Arm, Run, Study
 from verl_kernel.errors import DataError, InfraError
 from verl_kernel.reporting.steps import number, read_steps
 
@@ -35,6 +36,8 @@ KEPT = (
     "groups/zero_gradient_fraction",
     "actor/entropy",
     "actor/grad_norm",
+    "rsft/accepted",
+    TOKENS,
     "timing_s/step",
 )
 """Metrics in a line of `study.jsonl`, in addition to every `kernel/turn_<k>/` correct rate and reward."""
@@ -76,9 +79,9 @@ def execute(run: Run, out: Path, train: Trainer) -> None:
     code = train(folder, [*run.command, *kept])
     seconds = round(time.monotonic() - start, 1)
     steps = len(read_steps(folder / "metrics.jsonl")) if code == 0 else 0
-    if steps != run.study.steps:
+    if code != 0 or steps != run.steps:
         raise InfraError(
-            f"run {run.name} ended with exit code {code} and {steps} of {run.study.steps} steps: see "
+            f"run {run.name} ended with exit code {code} and {steps} of {run.steps} steps: see "
             f"{folder / 'train.log'}; the same command goes on with the runs that are missing"
         )
     record = {"fingerprint": run.fingerprint, "overrides": run.overrides, "seconds": seconds, **made}
@@ -90,6 +93,8 @@ def collect(study: Study, out: Path) -> list[dict[str, Any]]:
     """Gather the metrics of finished runs, a row per run and step, and store them in `study.jsonl`."""
     records = [(run, finished(run, out)) for run in study.runs()]
     rows = [row for run, record in records if record for row in _rows(run, out / run.name, of_record(record))]
+    done = {(run.arm.name, run.seed): of_record(record) for run, record in records if record}
+    rows += [row for arm in study.arms if arm.answers for row in _best_of_n(arm, done, out)]
     write_rows(rows, out / "study.jsonl")
     return rows
 
@@ -117,14 +122,29 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _rows(run: Run, folder: Path, made: dict[str, str]) -> list[dict[str, Any]]:
-    """Return a row per step; the last one also has the figures of the final validation, if there was one."""
+    """Return a row per step; the last one also has the figures of the final validation, if there was one.
+
+    A run that only validates has a single row, of step 0.
+    """
     rows = [
         {"arm": run.arm.name, "seed": run.seed, "step": step["step"], **made, **_kept(step)}
         for step in read_steps(folder / "metrics.jsonl")
     ]
-    path = folder / "validation" / f"{run.study.steps}.jsonl"
+    rows = rows or [{"arm": run.arm.name, "seed": run.seed, "step": 0, **made}]
+    path = folder / "validation" / f"{run.steps}.jsonl"
     if path.is_file():
         rows[-1] |= {f"{PREFIX}{name}": round(value, 5) for name, value in held_out(path).items()}
+    return rows
+
+
+def _best_of_n(arm: Arm, done: Mapping[tuple[str, int], dict[str, str]], out: Path) -> list[dict[str, Any]]:
+    """Return a row for each seed for which the arm's answers, and the run whose cost they may have, are finished."""
+    rows = []
+    for seed in sorted(seed for name, seed in done if name == arm.answers and (arm.cost_of, seed) in done):
+        samples = read_samples(out / f"{arm.answers}-{seed}" / "validation" / "0.jsonl")
+        n = affordable(samples, spent(out / f"{arm.cost_of}-{seed}"))
+        found = {f"{PREFIX}{name}": round(value, 5) for name, value in best_of_n(samples, n).items()}
+        rows.append({"arm": arm.name, "seed": seed, "step": 0, **done[arm.answers, seed], "n": n, **found})
     return rows
 
 

@@ -48,7 +48,8 @@ def test_no_rows_one_row_and_rejected_rows_are_borne(name: str) -> None:
     empty = Batch([], [], [], torch.zeros(0, 4), torch.zeros(0, 4, dtype=torch.int64))
     assert estimate(name, empty).shape == (0, 4)
     alone = build([[0.5]], [[(0, 3)]], ["a"])
-    assert (estimate(name, alone) == 0).all()
+    # A right answer needs no other one to compare with.
+    assert bool((estimate(name, alone) == 0).all()) == (name != "rsft")
     alone.mask[:] = 0
     assert (estimate(name, alone) == 0).all()
 

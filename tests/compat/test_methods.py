@@ -16,7 +16,8 @@ from verl.workers.config import ActorConfig
 from verl_kernel.advantage import ESTIMATORS
 from verl_kernel.loss import LOSSES
 
-CORE = (Path(verl.__file__).parent / "trainer" / "ppo" / "core_algos.py").read_text()
+TRAINER = Path(verl.__file__).parent / "trainer" / "ppo"
+CORE = (TRAINER / "core_algos.py").read_text()
 
 
 @pytest.mark.parametrize("name", [*ESTIMATORS, *LOSSES])
@@ -35,6 +36,14 @@ def test_gpg_is_reinforce_without_a_ratio() -> None:
     loss, _ = get_policy_loss_fn("gpg")(policy.detach() - 9, policy, advantages, mask, "token-mean", config)
     loss.backward()
     torch.testing.assert_close(policy.grad, -advantages / 2)
+
+
+def test_a_step_logs_tokens_and_advantages() -> None:
+    """What the best of n costs, and the share of tokens that `rsft` accepts."""
+    metrics = (TRAINER / "metric_utils.py").read_text()
+    assert '"perf/total_num_tokens": total_num_tokens' in metrics
+    assert '"critic/advantages/mean": adv_mean' in metrics
+    assert "self.logger.log(data=val_metrics, step=self.global_steps)" in (TRAINER / "v1/trainer_base.py").read_text()
 
 
 def test_a_row_can_count_by_the_mean_of_its_tokens() -> None:

@@ -32,7 +32,7 @@ from verl_kernel.plugin.algorithm import KernelAlgoConfig
 from verl_kernel.preflight.checks import (
     ESTIMATOR,
     LOSS,
-    TWICE,
+    REFUSED_PAIRS,
     check_combination,
     check_options,
     check_positive,
@@ -169,10 +169,10 @@ def gradient(method: str, drift: float = 0.1) -> torch.Tensor:
 @pytest.mark.parametrize("method", ["dr_kernel", *OURS])
 def test_a_method_learns(method):
     found = gradient(method, drift=1e-4)
-    # A token whose likelihood should rise, and one whose likelihood should fall.
+    # A token whose likelihood should rise, and one whose likelihood should fall, unless only right answers are learned.
     assert found.isfinite().all()
     assert (found < 0).any()
-    assert (found > 0).any()
+    assert (found > 0).any() == (method != "rsft")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -210,8 +210,8 @@ def test_toprs_ratio_is_the_papers_unless_a_key_says_otherwise():
     assert named.actor_rollout_ref.actor.policy_loss.topr.ratio == "geometric"
 
 
-@pytest.mark.parametrize(("estimator", "loss"), TWICE)
-def test_one_term_is_not_counted_twice(estimator, loss):
+@pytest.mark.parametrize(("estimator", "loss"), REFUSED_PAIRS)
+def test_an_estimator_and_a_loss_may_contradict_each_other(estimator, loss):
     config = copy.deepcopy(composed())
     OmegaConf.update(config, ESTIMATOR, estimator)
     OmegaConf.update(config, LOSS, loss)

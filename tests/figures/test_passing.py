@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.figures import naive
 from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
 from verl_kernel.figures.bootstrap import Bootstrap
-from verl_kernel.figures.scoring import pass_at_k, score
+from verl_kernel.figures.scoring import best_of_k, pass_at_k, score
 
 FEW = Bootstrap(resamples=15, confidence=0.9, seed=1)
 
@@ -26,6 +26,25 @@ def test_it_is_what_enumerating_subsets_gives(passed, data):
 def test_what_is_not_defined_is_refused(samples, passed, k):
     with pytest.raises(ValueError):
         pass_at_k(samples, passed, k)
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=8), st.data())
+def test_the_best_of_k_is_what_enumerating_gives(values, data):
+    k = data.draw(st.integers(1, len(values)))
+    choices = list(itertools.combinations(values, k))
+    assert best_of_k(values, k) == pytest.approx(sum(map(max, choices)) / len(choices))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=2000), st.data())
+def test_of_zeros_and_ones_it_is_pass_at_k(passed, data):
+    k = data.draw(st.integers(1, len(passed)))
+    assert best_of_k(passed, k) == pytest.approx(pass_at_k(len(passed), sum(passed), k))
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_best_of_too_many_is_refused(k):
+    with pytest.raises(ValueError, match="is not defined"):
+        best_of_k([0.0, 1.0], k)
 
 
 def enumerated(tasks, samples, criterion, k):

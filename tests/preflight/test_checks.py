@@ -69,6 +69,15 @@ def refusal(folder: Path, *overrides: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("override", ["correct_weight=0.0", "slow_penalty=0.5"])
+def test_a_right_answer_earns_something_for_rsft(quickstart, override):
+    preflight(config(quickstart, "method=rsft", "kernelgym.reward.slow_penalty=0.4"))
+    preflight(config(quickstart, f"kernelgym.reward.{override}"))
+    sentence = refusal(quickstart, "method=rsft", f"kernelgym.reward.{override}")
+    assert "algorithm.adv_estimator is rsft" in sentence
+    assert "raise kernelgym.reward.correct_weight" in sentence
+
+
 def test_a_sound_configuration_passes(quickstart):
     preflight(config(quickstart))
 

@@ -15,6 +15,7 @@ from verl_kernel.advantage.baselines import trloo
 from verl_kernel.advantage.turns import place_turn_rewards
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.metrics import (
+    accepted_metrics,
     gradient_metrics,
     kernel_metrics,
     selection_metrics,
@@ -73,6 +74,16 @@ def test_groups_without_gradient_are_counted_by_turn() -> None:
     assert metrics["groups/turn_2/return_std"] == pytest.approx(0.5)
 
 
+def test_accepted_turns_earn_and_stay() -> None:
+    rows = [row("u", 0, turn(correct()), turn(correct())), row("u", 1, turn(failed())), row("u", 2)]
+    assert accepted_metrics(rows, [[KEPT, REJECTED], [KEPT], []]) == {"rsft/accepted": pytest.approx(1 / 3)}
+    decoy = correct().model_copy(update={"decoy_kernel": True})
+    assert accepted_metrics([row("u", 0, turn(decoy))], [[KEPT]]) == {"rsft/accepted": 0}
+    paid = turn(decoy).model_copy(update={"pay_decoys": True})
+    assert accepted_metrics([row("u", 0, paid)], [[KEPT]]) == {"rsft/accepted": 1}
+    assert accepted_metrics([row("u", 0)], [[]]) == {}
+
+
 def test_a_rejected_or_lone_group_has_no_gradient() -> None:
     rows = earned("a", [0.0, 1.0], [1.0])
     assert gradient_metrics(rows, keep_all(rows), 1e-3)["groups/turn_2/zero_gradient_fraction"] == 1
@@ -96,7 +107,7 @@ def test_every_metric_of_ours_is_documented() -> None:
     rows = [row("u", i, turn(correct(2.0 + i, stage_seconds={"run": 1.0}, queue_seconds=1.0)), gym=1.0) for i in (0, 1)]
     turns, verdicts = [one.turns for one in rows], [[KEPT], [REJECTED]]
     metrics = kernel_metrics(turns) | prs_metrics(verdicts) | selection_metrics(rows, verdicts)
-    metrics |= unjudged_metrics(rows)
+    metrics |= unjudged_metrics(rows) | accepted_metrics(rows, verdicts)
     for name in metrics | gradient_metrics(rows, verdicts, 0.0) | waiting_metrics(rows):
         general = re.sub(r"turn_\d+", "turn_k", re.sub(r"fast@[\d.]+", "fast@p", name))
         general = re.sub(r"status/\w+", "status/<status>", general)

@@ -52,7 +52,7 @@ def test_a_batch_of_lazy_kernels_is_a_neutral_step(queue: None, mode: str, caplo
     found = masks(batch, neutral="u1_0_0")
     advantages = {
         name: advantages_of(batch, name)
-        for name in ("trloo", "turn_grpo", "rloo", "grpo", "reinforce_plus_plus_baseline")
+        for name in ("trloo", "turn_grpo", "rsft", "rloo", "grpo", "reinforce_plus_plus_baseline")
     }
     assert found == {"u1_0_0": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2, "u1_1_0": ([0, 0, 0],) * 2}
     assert metrics["prs/neutral_step"] == 1

@@ -65,6 +65,11 @@ def test_a_fingerprint_knows_every_override(tmp_path: Path):
         ({"seeded": ["a={n}"]}, "seeded holds 'a={n}'; only {seed} may stand in braces"),
         ({"arms": ["one"]}, r"arms is \['one'\]; it must hold keys"),
         ({"arms": {"one": "One"}}, r"arms\.one is 'One'; it must hold keys, such as arms\.one\.title"),
+        ({"arms": {**SMALL["arms"], "best": {"title": "Best", "answers": "one"}}}, r"arms\.best\.cost_of is ''"),
+        (
+            {"arms": {**SMALL["arms"], "best": {"title": "Best", "answers": "best", "cost_of": "one"}}},
+            r"arms\.best\.answers is 'best'; it names one of one, two",
+        ),
         ({"step": 3}, r"step is not a key of a study; did you mean steps\?"),
         (pair(also="correct"), r"comparisons\.pair\.also is 'correct'; it must be a list of figures"),
         (pair(expected="more"), r"comparisons\.pair\.expected is 'more'; it must be a finite number"),

@@ -9,9 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from recipes.cpu_study import runs
+from recipes.cpu_study.comparisons import effect
 from recipes.cpu_study.origin import KEYS, code_origin, origins, run_origin
 from recipes.cpu_study.plan import Arm, Study
 from recipes.cpu_study.runs import collect, execute, finished, minutes_left, read_rows
+from tests.study.test_best_of_n import write
+from tests.study.test_held_out import WRONG
+from tests.study.test_held_out import right as right_answer
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import DataError, InfraError
 from verl_kernel.reward.record import TurnRecord, dump_turns
@@ -19,13 +23,14 @@ from verl_kernel.reward.record import TurnRecord, dump_turns
 STUDY = Study("r", 2, (0, 1), minutes=6, arms=(Arm("one", "One"), Arm("two", "Two", ("b=1",))))
 
 
-def trainer(steps: int = 2, code: int = 0):
+def trainer(steps: int = 2, code: int = 0, tokens: int | None = None):
     """A trainer that leaves a metrics file as verl's does."""
 
     def train(folder: Path, argv: list[str]) -> int:
+        cost = {} if tokens is None else {"perf/total_num_tokens": tokens}
         lines = [
-            {"step": step, "data": {"training/global_step": step, "kernel/correct_rate": step / 10, "other": 1.0}}
-            for step in range(1, steps + 1)
+            {"step": i, "data": {"training/global_step": i, "kernel/correct_rate": i / 10, "other": 1.0, **cost}}
+            for i in range(1, steps + 1)
         ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         return code
@@ -91,6 +96,45 @@ def test_a_run_that_ended_with_a_validation_has_its_figures(tmp_path: Path):
     assert "held_out/coverage" not in first
     assert (folder / "validation").is_dir()
     assert (last["held_out/coverage"], last["held_out/correct"], last["held_out/decoys"]) == (0.25, 1.0, 0.0)
+
+
+CONTROLS = replace(
+    STUDY,
+    seeds=(0,),
+    arms=(
+        Arm("one", "One"),
+        Arm("plain", "Not trained", ("trainer.val_only=true",)),
+        Arm("best", "Best of n", answers="plain", cost_of="one"),
+    ),
+)
+
+
+def test_an_arm_without_training_pays_for_the_best_of_n(tmp_path: Path):
+    wrong, right = [WRONG], [right_answer(2.0, 1.0)]
+
+    def train(where: Path, argv: list[str]) -> int:
+        if where.name == "plain-0":
+            write(where / "validation" / "0.jsonl", [[right, wrong, wrong, wrong]])
+            return trainer(steps=0)(where, argv)
+        # 26 tokens: two trajectories of an untrained policy's 13.
+        write(where / "validation" / "2.jsonl", [[right, wrong]])
+        return trainer(tokens=0)(where, argv)
+
+    runs_made = CONTROLS.runs()
+    assert [run.name for run in runs_made] == ["one-0", "plain-0"]
+    for run in runs_made:
+        execute(run, tmp_path, train)
+    *_, trained, plain, best = collect(CONTROLS, tmp_path)
+    assert (trained["step"], trained["held_out/correct"]) == (2, 0.5)
+    assert (plain["step"], plain["held_out/correct"]) == (0, 0.25)
+    assert (best["arm"], best["n"], best["held_out/correct"], best["held_out/useful speedup"]) == ("best", 2, 0.5, 1.0)
+    assert "held_out/decoys" not in best
+    assert effect(collect(CONTROLS, tmp_path), ("one", "best"), "correct").differences == (0.0,)
+
+
+def test_a_failed_run_without_training_is_no_finished_one(tmp_path: Path):
+    with pytest.raises(InfraError, match="plain-0 ended with exit code 1"):
+        execute(CONTROLS.runs()[1], tmp_path, trainer(steps=0, code=1))
 
 
 def test_the_estimate_counts_the_chosen_arms_alone(tmp_path: Path):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from verl_kernel.adaptive import AdaOptions
-from verl_kernel.advantage import ada, baselines, red_drop  # noqa: F401
+from verl_kernel.advantage import ada, baselines, red_drop, rsft  # noqa: F401
 from verl_kernel.advantage.options import RecOptions
 from verl_kernel.advantage.registry import ESTIMATORS, GROUPED, estimator
 from verl_kernel.advantage.topr import ToprOptions

@@ -26,6 +26,19 @@ def pass_at_k(samples: int, passed: int, k: int) -> float:
     return 1.0 - comb(samples - passed, k) / comb(samples, k)
 
 
+def best_of_k(values: Sequence[float], k: int) -> float:
+    """Return the expected largest of k values drawn without replacement; of zeros and ones it is `pass_at_k`.
+
+    Raises:
+        ValueError: k is not between 1 and the number of values.
+    """
+    count = len(values)
+    if not 1 <= k <= count:
+        raise ValueError(f"the best of {k} of {count} values is not defined")
+    # The i-th smallest, counted from 0, is the largest where the others are among the i below it.
+    return sum(value * (comb(i, k - 1) / comb(count, k)) for i, value in enumerate(sorted(values)))
+
+
 def passes(samples: Samples, asked: Asked, bootstrap: Bootstrap) -> tuple[PassAtK, ...]:
     """Return pass@k for k = 1, 2, 4, ... and n, by every criterion, of last answers and of best ones."""
     views: tuple[tuple[View, Sequence[Attempt]], ...] = (

@@ -38,6 +38,7 @@ from verl_kernel.preflight.placement import (
 )
 from verl_kernel.preflight.trainer_mode import check_asynchronous
 from verl_kernel.reward.judging import has_our_sampler
+from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.rollout.preflight import check_adaptive, check_context, check_turn_end
 from verl_kernel.sampler.preflight import AGENT, agents, check_coverage, check_switches
 from verl_kernel.verl_keys import check_keys, find, read
@@ -48,14 +49,15 @@ LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
 ROLLOUTS = "actor_rollout_ref.rollout.n"
 SINGLETON = "algorithm.trloo.singleton"
 
-TWICE = {
+REFUSED_PAIRS = {
     ("asymre_shift", "asymre_kl"): "the lowered baseline and the pull towards the sampler are one term, counted twice",
+    ("rsft", "asymre_kl"): "the pull towards all sampled answers would teach the wrong ones too",
 }
 """Refused pairs of estimator and loss, and the reasons. `rec_group_mean` is the estimator's plain form."""
 
 
 def check_combination(config: DictConfig) -> None:
-    """Check that estimator and policy loss do not apply a term twice, and that the estimator has rollouts to compare.
+    """Check that estimator and policy loss do not contradict each other, and that the estimator has what it compares.
 
     Raises:
         ConfigError: one of these does not hold; the message names the keys and the remedy.
@@ -63,9 +65,9 @@ def check_combination(config: DictConfig) -> None:
     from verl_kernel.advantage import GROUPED
 
     estimator, loss = (read(config, key) for key in (ESTIMATOR, LOSS))
-    if (estimator, loss) in TWICE:
+    if (estimator, loss) in REFUSED_PAIRS:
         raise ConfigError(
-            f"{ESTIMATOR} is {estimator} and {LOSS} is {loss}: {TWICE[estimator, loss]}; set {ESTIMATOR} to "
+            f"{ESTIMATOR} is {estimator} and {LOSS} is {loss}: {REFUSED_PAIRS[estimator, loss]}; set {ESTIMATOR} to "
             f"rec_group_mean, or {LOSS} to gpg"
         )
     alone = read(config, ROLLOUTS) == 1 and find(config, SINGLETON) == "zero"
@@ -164,6 +166,25 @@ def check_positive(config: DictConfig) -> None:
         options.is_positive(summarise([TurnRecord(start=0, stop=0, reward=0.0, result=lost)]))
     elif read(config, NAMES["reward manager"]) == REWARD_MANAGER:
         options.is_positive(extra_info(lost))
+
+
+def check_accepted(config: DictConfig) -> None:
+    """Check that `rsft`, which takes the turns with a reward above 0 for right ones, cannot miss a right answer.
+
+    Raises:
+        ConfigError: a right answer may earn nothing, as one whose speedup and coverage are unknown.
+    """
+    if read(config, ESTIMATOR) != "rsft":
+        return
+    reward = ProfilingReward.from_node(find(config, ProfilingReward.NODE))
+    least = reward.scale * reward.correct_weight - reward.slow_penalty
+    if least <= 0:
+        node = ProfilingReward.NODE
+        raise ConfigError(
+            f"{ESTIMATOR} is rsft, which learns from every answer that earns more than 0, and a right one may earn "
+            f"{least:g} ({node}.scale * {node}.correct_weight - {node}.slow_penalty): raise {node}.correct_weight, or "
+            f"lower {node}.slow_penalty"
+        )
 
 
 def check_verls_own(config: DictConfig) -> None:
@@ -273,6 +294,7 @@ RULES = (
     Rule(check_combination),
     Rule(check_adaptive),
     Rule(check_positive),
+    Rule(check_accepted),
     Rule(check_model),
     Rule(check_data),
     Rule(check_agents),

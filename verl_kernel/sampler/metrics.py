@@ -154,6 +154,12 @@ def gradient_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]],
     return metrics
 
 
+def accepted_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
+    """Return `rsft/accepted`: the share of turns that earn and stay in the loss, which are those `rsft` learns from."""
+    pairs = ((row.turns, own) for row, own in zip(rows, verdicts, strict=True))
+    return mean("rsft/accepted", (t.earns and v.kept for turns, own in pairs for t, v in zip(turns, own, strict=True)))
+
+
 def unjudged_metrics(rows: Sequence[Row]) -> dict[str, float]:
     """Return `kernel/unjudged_fraction`: the share of trajectories, of any loop, with a turn that was not judged."""
     return {"kernel/unjudged_fraction": sum(row.unjudged for row in rows) / len(rows)} if rows else {}

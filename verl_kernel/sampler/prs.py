@@ -32,6 +32,7 @@ from verl_kernel.sampler.adaptive import AdaptiveReplayBuffer
 from verl_kernel.sampler.groups import prompt_of, zero_variance_prompts
 from verl_kernel.sampler.logs import KernelLog, SampleLog
 from verl_kernel.sampler.metrics import (
+    accepted_metrics,
     gradient_metrics,
     kernel_metrics,
     selection_metrics,
@@ -142,7 +143,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         if self._sample_log is not None:
             before = [row.mask for row in rows]
             self._sample_log.write(step, batch, [row.turns for row in rows], verdicts, (before, masks))
-        return metrics | gradient_metrics(rows, verdicts, GROUP_STD)
+        return metrics | accepted_metrics(rows, verdicts) | gradient_metrics(rows, verdicts, GROUP_STD)
 
     def _neutralise(
         self,
