@@ -8,9 +8,9 @@ from verl_kernel.data.families import normal_form, shingles, similarity
 from verl_kernel.data.rows import SCHEMA, check_rows, write_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.extract import extract_code
-from verl_kernel.world.answers import RIGHT, Kind
 from verl_kernel.world.chains import NEW_SIZES, SIZES
 from verl_kernel.world.difficulty import TABLE, read_difficulty
+from verl_kernel.world.kinds import RIGHT, Kind
 from verl_kernel.world.talks import SHORTEST, first_answer, second_answer
 from verl_kernel.world.tokenizer import END, ROLES, encode_conversation, pieces, train_tokenizer
 from verl_kernel.world.world import SPLITS, THRESHOLD, World

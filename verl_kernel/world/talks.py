@@ -9,9 +9,10 @@ from random import Random
 from typing import TypeVar
 
 from verl_kernel.rollout.feedback import format_feedback
-from verl_kernel.world.answers import FLAWS, RIGHT, Answer, Kind, decoys, right_answers, with_flaw
+from verl_kernel.world.answers import FLAWS, Answer, decoys, right_answers, with_flaw
 from verl_kernel.world.chains import DTYPES, Program
 from verl_kernel.world.difficulty import Difficulty
+from verl_kernel.world.kinds import RIGHT, Kind
 from verl_kernel.world.tokenizer import pieces
 from verl_kernel.world.verdicts import expected_verdict
 
