@@ -16,10 +16,10 @@ from random import Random
 
 from rich.console import Console
 from rich.table import Table
-
-from verl_kernel.env import GymOptions, Judge, Task
 from verl_kernel.quickstart.tasks import draw_distinct
 from verl_kernel.quickstart.variants import Kind, variants
+
+from verl_kernel.env import GymOptions, Judge, Task
 
 OFF = GymOptions(device="cpu", correctness_trials=2)
 

@@ -15,6 +15,7 @@ from verl_kernel.quickstart.ops import Step
 from verl_kernel.quickstart.tasks import Program, draw_program
 from verl_kernel.quickstart.variants import Kind
 from verl_kernel.quickstart.verdicts import expected_verdict
+
 from verl_kernel.rollout.feedback import format_feedback
 
 FAMILIES = ("elementwise", "reduction", "normalisation", "softmax")

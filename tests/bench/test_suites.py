@@ -4,11 +4,11 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from verl_kernel.quickstart.corpus import task_messages
 
 from verl_kernel.bench.suites import SEED, TASKS, TRAINING_TASKS, load_suite
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.quickstart.corpus import task_messages
 from verl_kernel.quickstart.options import Quickstart
 
 REFERENCE = (

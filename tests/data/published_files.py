@@ -9,7 +9,6 @@ from random import Random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
 from verl_kernel.quickstart.corpus import draw_conversation, task_messages
 from verl_kernel.quickstart.tasks import Program, draw_distinct
 

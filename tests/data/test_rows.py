@@ -2,11 +2,11 @@
 from random import Random
 
 import pytest
+from verl_kernel.quickstart.corpus import task_messages
+from verl_kernel.quickstart.tasks import draw_distinct
 
 from verl_kernel.data.rows import check_rows, make_row, task_from_row, write_rows
 from verl_kernel.errors import DataError
-from verl_kernel.quickstart.corpus import task_messages
-from verl_kernel.quickstart.tasks import draw_distinct
 
 
 def make_rows(count=3):

@@ -8,6 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from verl_kernel.quickstart.worlds import Name, make_world
+
 from tests.exploits.tasks import TASKS
 from verl_kernel.bench.records import read_turns
 from verl_kernel.bench.scores import score_run
@@ -17,7 +19,6 @@ from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import dump_events
-from verl_kernel.quickstart.worlds import Name, make_world
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.rollout.trajectory import summarise
 from verl_kernel.sampler.metrics import kernel_metrics

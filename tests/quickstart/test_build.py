@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from typer.testing import CliRunner
+from verl_kernel.quickstart.hard.mix import DEFAULT as MIX
 
 from verl_kernel.cli import app
 from verl_kernel.data.rows import check_rows
@@ -13,7 +14,6 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart import build as quickstart
 from verl_kernel.quickstart import options
 from verl_kernel.quickstart.build import build
-from verl_kernel.quickstart.hard.mix import DEFAULT as MIX
 from verl_kernel.quickstart.options import Quickstart, WarmStart, is_complete
 from verl_kernel.quickstart.warm_start import train
 from verl_kernel.world.tokenizer import encode_conversation
@@ -140,6 +140,7 @@ def test_a_world_that_cannot_be_made_is_refused(changes, said):
 
 def test_default_model_has_one_to_four_million_parameters():
     from verl_kernel.quickstart.tokenizer import train_tokenizer
+
     from verl_kernel.quickstart.warm_start import build_model
 
     tokenizer = train_tokenizer(["x = x + 1"], 1024)

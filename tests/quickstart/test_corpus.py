@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from random import Random
 
 import pytest
-
 from verl_kernel.quickstart.corpus import (
     FIRST,
     SECOND,
@@ -16,6 +15,7 @@ from verl_kernel.quickstart.corpus import (
 )
 from verl_kernel.quickstart.tasks import draw_program
 from verl_kernel.quickstart.variants import Kind
+
 from verl_kernel.reward.extract import extract_code
 
 

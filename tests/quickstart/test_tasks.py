@@ -3,9 +3,9 @@ import re
 from random import Random
 
 import pytest
+from verl_kernel.quickstart.tasks import FAMILIES, NUMBERS, Program, draw_distinct, draw_program, draw_shape, draw_steps
 
 from verl_kernel.env.task import Task
-from verl_kernel.quickstart.tasks import FAMILIES, NUMBERS, Program, draw_distinct, draw_program, draw_shape, draw_steps
 
 CHAINS = [(family, chain) for family, chains in FAMILIES.items() for chain in chains]
 

@@ -4,10 +4,10 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from verl_kernel.quickstart.corpus import draw_corpus
 from verl_kernel.quickstart.tasks import NUMBERS
 from verl_kernel.quickstart.tokenizer import train_tokenizer
+
 from verl_kernel.world.tokenizer import END, encode_conversation
 
 CORPUS = draw_corpus(60, Random(0), set())

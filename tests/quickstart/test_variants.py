@@ -2,16 +2,16 @@
 from random import Random
 
 import pytest
-
-from tests.quickstart.test_tasks import CHAINS, make_program
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.local import LocalPool
-from verl_kernel.env.task import Task
 from verl_kernel.quickstart.kernels import layouts
 from verl_kernel.quickstart.ops import OPS
 from verl_kernel.quickstart.tasks import FAMILIES, draw_distinct
 from verl_kernel.quickstart.variants import FLAWS, LAZY_SHARE, Kind, variants
 from verl_kernel.quickstart.verdicts import expected_verdict
+
+from tests.quickstart.test_tasks import CHAINS, make_program
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.local import LocalPool
+from verl_kernel.env.task import Task
 
 JUDGED = (Kind.FUSED, Kind.WRONG)
 """Kinds that are judged for every chain; the others follow from a chain's steps alone."""

@@ -12,6 +12,7 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
+from verl_kernel.quickstart.tokenizer import train_tokenizer
 
 import verl_kernel.plugin  # noqa: F401  registers the manager
 from tests.reward.results import correct, failed
@@ -19,7 +20,6 @@ from verl_kernel.env.pool.cluster.gym import KernelGym
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
-from verl_kernel.quickstart.tokenizer import train_tokenizer
 from verl_kernel.reward.manager import KernelGymRewardManager
 
 REFERENCE = (

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 import yaml
+from verl_kernel.quickstart.kernels import layouts, render
 
 import verl_kernel
 from recipes.cpu_smollm2 import talks
@@ -11,7 +12,6 @@ from recipes.cpu_smollm2.build import BATCH
 from recipes.cpu_smollm2.talks import draw_talks, draw_tasks, task_messages
 from verl_kernel.env import EvalStatus, GymOptions, Task, check
 from verl_kernel.env.pool.local import LocalPool
-from verl_kernel.quickstart.kernels import layouts, render
 from verl_kernel.reward.extract import extract_code
 
 CONFIG = Path(verl_kernel.__file__).parent / "config"

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of answers, apart from what makes them: the table of difficulties is read without torch."""
+"""Kinds of answers and splits of tasks, apart from what makes them: names that are read without torch."""
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import Literal, get_args
 
+Split = Literal["same", "new_sizes", "new_chain", "new_family"]
+"""Distance of validation tasks from training."""
+SPLITS: tuple[Split, ...] = get_args(Split)
+DATA_SOURCE = "kernel_world"
+"""Data source of training rows; a split's rows have its name behind it."""
 LAZY_SHARE = 0.3
 """Coverage below which profiling-based rejection drops a kernel."""
 

@@ -15,10 +15,11 @@ from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
-from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
-from verl_kernel.env import EvalResult, GymOptions, LocalPool, Task
 from verl_kernel.quickstart.tasks import Program, draw_distinct
 from verl_kernel.quickstart.variants import Kind, variants
+
+from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
+from verl_kernel.env import EvalResult, GymOptions, LocalPool, Task
 from verl_kernel.reward.extract import no_program
 from verl_kernel.reward.profiling import profiling_reward
 

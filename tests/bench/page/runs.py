@@ -8,11 +8,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
-from verl_kernel.env import EvalResult, EvalStatus, Task, Timing
 from verl_kernel.quickstart.tasks import draw_distinct
 from verl_kernel.quickstart.variants import variants
 from verl_kernel.quickstart.verdicts import expected_verdict
+
+from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
+from verl_kernel.env import EvalResult, EvalStatus, Task, Timing
 
 HOSTILE = (
     "</script></style></pre><script>window.hostile = 1</script><img src=x onerror='window.hostile = 2'> & '\" "

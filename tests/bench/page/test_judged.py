@@ -4,12 +4,12 @@
 from random import Random
 
 import pytest
+from verl_kernel.quickstart.tasks import draw_distinct
+from verl_kernel.quickstart.variants import variants
 
 from tests.bench.page.judged import OPTIONS, source
 from verl_kernel.bench.page.details import remarks, source_lines
 from verl_kernel.env import EvalStatus, LocalPool, Task
-from verl_kernel.quickstart.tasks import draw_distinct
-from verl_kernel.quickstart.variants import variants
 
 pytestmark = pytest.mark.processes
 PROGRAM = draw_distinct(1, Random(14))[0]

@@ -11,13 +11,13 @@ from random import Random
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
+from verl_kernel.quickstart.corpus import answer_text, task_messages
+from verl_kernel.quickstart.tasks import draw_distinct
+from verl_kernel.quickstart.variants import Kind, variants
 
 from verl_kernel.cli import app
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.data.talks import SCHEMA
-from verl_kernel.quickstart.corpus import answer_text, task_messages
-from verl_kernel.quickstart.tasks import draw_distinct
-from verl_kernel.quickstart.variants import Kind, variants
 
 PROGRAMS = draw_distinct(2, Random(4))
 KINDS = (Kind.WRONG, Kind.FUSED, Kind.PARTIAL)

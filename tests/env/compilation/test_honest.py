@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from verl_kernel.quickstart.variants import Kind, variants
 
 from tests.exploits.corpus import load
 from tests.exploits.tasks import TASKS
@@ -13,7 +14,6 @@ from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.quickstart.variants import Kind, variants
 
 CONTROLS = [case for case in load() if case.honest]
 CORRECT = (Kind.FUSED, Kind.PARTIAL, Kind.LAZY)

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 import torch
+from verl_kernel.quickstart.tasks import FAMILIES, draw_distinct
 
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.exploits.tasks import TASKS
@@ -16,7 +17,6 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.quickstart.tasks import FAMILIES, draw_distinct
 from verl_kernel.reward.profiling import profiling_reward
 
 pytestmark = pytest.mark.processes

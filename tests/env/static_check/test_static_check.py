@@ -9,6 +9,8 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from verl_kernel.quickstart.tasks import draw_distinct
+from verl_kernel.quickstart.variants import Kind, variants
 
 from tests.env.static_check.gate_accepted import ACCEPTED
 from tests.env.static_check.gate_programs import ENTRY as MODEL
@@ -16,8 +18,6 @@ from tests.env.static_check.gate_programs import HEADER as PRELUDE
 from tests.env.static_check.gate_refused import REFUSED
 from verl_kernel.env.static_check import Violation, check
 from verl_kernel.env.static_check.allowlist import OPEN_MODULES, refusal
-from verl_kernel.quickstart.tasks import draw_distinct
-from verl_kernel.quickstart.variants import Kind, variants
 
 HONEST = '''
 """Fused kernel; we eval nothing, open nothing, try nothing: `exec(open(x))`, __import__, getattr(x, "__class__")."""

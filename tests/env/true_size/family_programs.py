@@ -6,10 +6,11 @@
 quickstart's hard world. Others of these families are in `left_out`, `idle_turns` and `test_native_evaluation`.
 """
 
-from tests.env.true_size import native_programs as programs
-from tests.env.true_size.native_programs import candidate, product, product_task, softmax_task, sum_task, sums, task
 from verl_kernel.quickstart.hard.ops import Step
 from verl_kernel.quickstart.hard.tasks import Program
+
+from tests.env.true_size import native_programs as programs
+from tests.env.true_size.native_programs import candidate, product, product_task, softmax_task, sum_task, sums, task
 
 _SUMS, _LARGE = sum_task(16384), "n > 1 << 25"
 _HALF_TILE = "(c % 1024 < 512)"

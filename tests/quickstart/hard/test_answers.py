@@ -3,11 +3,11 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-
-from verl_kernel.env import EvalStatus, GymOptions, LocalPool, Task
 from verl_kernel.quickstart.hard.answers import FLAWS, Answer, Extent, decoy, layouts, other, with_flaw
 from verl_kernel.quickstart.hard.tasks import FAMILIES, LEVELS, draw_distinct, draw_program
 from verl_kernel.quickstart.hard.verdicts import expected_verdict
+
+from verl_kernel.env import EvalStatus, GymOptions, LocalPool, Task
 
 STATUS = {
     "ok": (EvalStatus.OK,),

@@ -4,12 +4,12 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-
-from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart.hard.answers import Extent
 from verl_kernel.quickstart.hard.mix import DEFAULT, read_mix
 from verl_kernel.quickstart.hard.talks import draw_corpus, first_answer, second_answer
 from verl_kernel.quickstart.hard.tasks import LEVELS, draw_program
+
+from verl_kernel.errors import ConfigError
 from verl_kernel.reward.extract import extract_code
 
 MIX = read_mix()

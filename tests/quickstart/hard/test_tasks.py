@@ -4,7 +4,6 @@ from random import Random
 
 import pytest
 import torch
-
 from verl_kernel.quickstart.hard.ops import OPS
 from verl_kernel.quickstart.hard.tasks import FAMILIES, LEVELS, draw_distinct, draw_program
 
