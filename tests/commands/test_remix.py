@@ -11,9 +11,9 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from typer.testing import CliRunner
-from verl_kernel.quickstart.tokenizer import train_tokenizer
 
 from verl_kernel.cli import app
+from verl_kernel.world.tokenizer import train_tokenizer
 
 RUNNER = CliRunner()
 TEXTS = ["def f(x): return x", "import torch", "x + y", "while True: pass"]

@@ -9,16 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from verl_kernel.quickstart.corpus import task_messages
-from verl_kernel.quickstart.tasks import draw_distinct
 
+from tests.generated import draw_tasks
 from verl_kernel.data import families
 from verl_kernel.data.families import Families, normal_form, shingles, similarity
 from verl_kernel.data.rows import check_rows, make_row, write_rows
 from verl_kernel.data.split import choose, split
 from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.world.talks import task_messages
 
-PROGRAMS = draw_distinct(60, Random(3))
+PROGRAMS = draw_tasks(60, Random(3))
 
 
 def renamed(reference: str) -> str:

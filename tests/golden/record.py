@@ -8,8 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from verl_kernel.quickstart.worlds import Name, make_world
-
 from tests.exploits.tasks import TASKS
 from verl_kernel.bench.records import read_turns
 from verl_kernel.bench.scores import score_run
@@ -22,16 +20,18 @@ from verl_kernel.env.trace import dump_events
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.rollout.trajectory import summarise
 from verl_kernel.sampler.metrics import kernel_metrics
+from verl_kernel.world.difficulty import read_difficulty
+from verl_kernel.world.world import World
 
 RECORDED = Path(__file__).parent / "recorded.json"
-WORLDS: tuple[Name, ...] = ("easy", "hard")
+WORLDS = ("easy", "hard")
 RUNS = sorted((Path(__file__).parents[2] / "docs/evaluation/quickstart").glob("*/"))
 _TASKS, _TALKS = 300, 100
 
 
-def world_hashes(name: Name) -> dict[str, str]:
+def world_hashes(name: str) -> dict[str, str]:
     """Return hashes of a world's references with their prompts, and of its conversations."""
-    world, rng, taken = make_world(name), Random(7), set[str]()
+    world, rng, taken = World(read_difficulty(name)), Random(7), set[str]()
     programs = world.tasks(_TASKS, rng, taken)
     tasks = [(one.task_id, one.level, one.reference, world.messages(one)) for one in programs]
     return {"tasks": _hash(tasks), "talks": _hash(world.talks(_TALKS, rng, taken))}

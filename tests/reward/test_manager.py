@@ -12,7 +12,6 @@ from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
-from verl_kernel.quickstart.tokenizer import train_tokenizer
 
 import verl_kernel.plugin  # noqa: F401  registers the manager
 from tests.reward.results import correct, failed
@@ -21,6 +20,7 @@ from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 from verl_kernel.reward.manager import KernelGymRewardManager
+from verl_kernel.world.tokenizer import train_tokenizer
 
 REFERENCE = (
     "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"

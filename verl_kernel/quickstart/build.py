@@ -47,7 +47,7 @@ def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     (out / "manifest.json").unlink(missing_ok=True)
     drawn = draw(options)
-    _write(drawn, out)
+    write_tasks(drawn, out)
     tokenizer = train_tokenizer((message["content"] for talk in drawn.talks for message in talk), options.vocabulary)
     model, losses = _cold_start(out, drawn.talks, tokenizer, options, progress)
     model.save_pretrained(out / "model")
@@ -69,7 +69,8 @@ def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
     return manifest
 
 
-def _write(drawn: Drawn, out: Path) -> None:
+def write_tasks(drawn: Drawn, out: Path) -> None:
+    """Write the tasks of training and of the validation."""
     write_rows(drawn.world.rows(drawn.trained, "train"), out / "train.parquet")
     validated = [row for split, tasks in drawn.validated.items() for row in drawn.world.rows(tasks, split)]
     write_rows(validated, out / "val.parquet")

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 import torch
-from verl_kernel.quickstart.tasks import FAMILIES, draw_distinct
 
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.exploits.tasks import TASKS
+from tests.generated import draw_tasks
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
@@ -205,5 +205,5 @@ def priced(source: str, name: str) -> bool:
 
 
 def test_every_task_of_ours_has_a_price():
-    programs = {program.task_id: program.reference for program in draw_distinct(12 * len(FAMILIES), Random(0))}
+    programs = {program.task_id: program.reference for program in draw_tasks(60, Random(0))}
     assert [name for name, source in {**TASKS, **programs}.items() if not priced(source, name)] == []
