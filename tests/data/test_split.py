@@ -2,6 +2,7 @@
 """A split keeps near duplicates together, keeps every row, and is the same for the same seed."""
 
 import json
+import re
 from random import Random
 
 import numpy as np
@@ -23,7 +24,7 @@ PROGRAMS = draw_tasks(60, Random(3))
 
 def renamed(reference: str) -> str:
     """The same task with other names, sizes and a comment."""
-    return "# again\n" + reference.replace("x", "value").replace("randn(", "rand(2 * ").replace("0.5", "0.25")
+    return "# again\n" + re.sub(r"\bx\b", "value", reference).replace("ROWS, COLS", "COLS, ROWS").replace("0.5", "0.25")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from verl_kernel.cli import app
-from verl_kernel.data.families import normal_form, shingles, similarity
+from verl_kernel.data.families import THRESHOLD, normal_form, shingles, similarity
 from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart import build as quickstart
@@ -21,7 +21,6 @@ from verl_kernel.quickstart.warm_start import train
 from verl_kernel.world.difficulty import TABLE
 from verl_kernel.world.kinds import SPLITS
 from verl_kernel.world.tokenizer import encode_conversation
-from verl_kernel.world.world import THRESHOLD
 
 SMALL = Quickstart(
     train_tasks=8, val_tasks=4, conversations=64, warm_start=WarmStart(layers=1, width=64, heads=1, batch_size=4)

@@ -14,15 +14,13 @@ from functools import cached_property, lru_cache
 from random import Random
 from typing import Any
 
-from verl_kernel.data.families import Shingles, normal_form, shingles, similarity
+from verl_kernel.data.families import THRESHOLD, Shingles, normal_form, shingles, similarity
 from verl_kernel.data.rows import make_row
 from verl_kernel.world.chains import NEW_SIZES, SIZES, Program, Steps, draw_shape, draw_steps
 from verl_kernel.world.difficulty import Difficulty
 from verl_kernel.world.kinds import DATA_SOURCE, Split
 from verl_kernel.world.talks import Message, draw_talk, is_answerable, task_messages
 
-THRESHOLD = 0.7
-"""Smallest similarity of near duplicates, as `verl-kernel data split` has it."""
 HELD_OUT = 64
 """Chains of each of the splits `new_chain` and `new_family`."""
 
