@@ -178,9 +178,9 @@ def test_a_world_that_cannot_be_made_is_refused(changes, said):
 
 
 def test_default_model_has_one_to_four_million_parameters():
-    from verl_kernel.quickstart.tokenizer import train_tokenizer
 
     from verl_kernel.quickstart.warm_start import build_model
+    from verl_kernel.world.tokenizer import train_tokenizer
 
     tokenizer = train_tokenizer(["x = x + 1"], 1024)
     assert 1e6 <= build_model(WarmStart(), tokenizer, 0).num_parameters() <= 4e6
