@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from tests.preflight.test_checks import row
 from verl_kernel.cli import app
 from verl_kernel.data.rows import write_rows
+from verl_kernel.data.talks import make_talk, write_talks
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 _COMMAND = re.search(
@@ -30,6 +31,7 @@ LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for split in ("train", "val"):
         write_rows([row()], tmp_path / f"{split}.parquet")
+    write_talks([make_talk([{"role": "assistant", "content": "a"}], {})], tmp_path / "corpus.parquet")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     return tmp_path

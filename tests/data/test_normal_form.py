@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""References that differ in names, numbers and comments only have one normal form; others do not."""
+"""Programs that differ in names, numbers and comments only have one normal form; others do not."""
+
+import ast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from verl_kernel.data.families import normal_form, shingles, similarity
 
@@ -73,6 +77,68 @@ def test_what_is_computed_does(pair):
     assert normal_form(changed(pair)) != normal_form(REFERENCE)
     alike = similarity(shingles(normal_form(changed(pair))), shingles(normal_form(REFERENCE)))
     assert 0.5 < alike < 1
+
+
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def scaled(x_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < size, other=0.0)
+    tl.store(out_ptr + at, tl.exp(x) * 2.0, mask=at < size)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        scaled[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+        return out.sum(dim=1)
+"""
+OWN = ("scaled", "x_ptr", "out_ptr", "size", "BLOCK", "at", "x", "out", "ModelNew")
+"""The kernel's own names."""
+
+
+def renamed(names):
+    tree = ast.parse(KERNEL)
+    for node in ast.walk(tree):
+        for field in ("id", "arg", "name"):
+            if getattr(node, field, None) in names and not isinstance(node, ast.alias):
+                setattr(node, field, names[getattr(node, field)])
+    return ast.unparse(tree)
+
+
+@given(st.permutations(["a", "b", "sum", "max", "input", "kernel", "load", "exp", "BLOCK_SIZE", "size"]))
+def test_names_of_a_kernel_do_not_matter(names):
+    assert normal_form(renamed(dict(zip(OWN, names, strict=False)))) == normal_form(KERNEL)
+
+
+@given(st.lists(st.text("abc# ", max_size=8), min_size=3, max_size=30))
+def test_comments_do_not_matter(texts):
+    lines = zip(KERNEL.splitlines(), [*texts, *[""] * 30], strict=False)
+    assert normal_form("\n".join(f"{line}  # {text}" for line, text in lines)) == normal_form(KERNEL)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("exp", "sqrt"), ("* 2.0", "+ 2.0"), ("mask=at < size, other=0.0", "mask=at < size"), ("dim=1", "axis=1"),
+     ("tl.exp(x) * 2.0", "2.0 * tl.exp(x)"), ("at < size", "at <= size")],
+)  # fmt: skip
+def test_what_a_kernel_computes_does(old, new):
+    assert old in KERNEL
+    assert normal_form(KERNEL.replace(old, new)) != normal_form(KERNEL)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("1024", "64"), ("2.0", "0.5"), ("BLOCK", "TILE"), ("sum(dim=1)", "sum(dim=0)")]
+)
+def test_sizes_of_a_kernel_do_not_matter(old, new):
+    assert normal_form(KERNEL.replace(old, new)) == normal_form(KERNEL)
+
+
+def test_a_program_may_be_given_as_a_tree():
+    assert normal_form(ast.parse(KERNEL)) == normal_form(KERNEL)
 
 
 def test_similarity_is_the_share_of_common_stretches():

@@ -14,6 +14,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
 from verl_kernel.data.rows import make_row, write_rows
+from verl_kernel.data.talks import make_talk, write_talks
 from verl_kernel.errors import EnvironmentNotReady, RegistrationError, VerlKernelError
 from verl_kernel.plugin import registration
 from verl_kernel.preflight import PreflightCallback, machine, preflight
@@ -49,6 +50,7 @@ def quickstart(tmp_path_factory) -> Path:
     (folder / "model" / "config.json").write_text("{}")
     for split in ("train", "val"):
         write_rows([row()], folder / f"{split}.parquet")
+    write_talks([make_talk([{"role": "assistant", "content": "a"}], {})], folder / "corpus.parquet")
     return folder
 
 
@@ -122,6 +124,12 @@ def test_a_sound_configuration_passes(quickstart):
         ("kernelgym.reward.margin=0.1", "kernelgym.reward.margin", "variant=weighted"),
         ("trainer.device=cuda", "trainer.device", "VERL_PLATFORM"),
         ("data.train_files=/nowhere/train.parquet", "data.train_files", "verl-kernel data quickstart"),
+        (
+            "kernelgym.cold_start=/nowhere/corpus.parquet",
+            "kernelgym.cold_start: /nowhere/corpus.parquet",
+            "set it to null",
+        ),
+        ("kernelgym.cold_start=${data.train_files}", "kernelgym.cold_start", "has no column `messages`"),
         ("actor_rollout_ref.model.path=/nowhere", "actor_rollout_ref.model.path", "verl-kernel data quickstart"),
         ("actor_rollout_ref.model.path='0/'", "actor_rollout_ref.model.path is 0/", "folder or hub name"),
         ("actor_rollout_ref.model.path='a b/c'", "actor_rollout_ref.model.path is a b/c", "folder or hub name"),
@@ -207,6 +215,10 @@ def test_a_band_for_mismatch_is_refused_where_samples_are_older(quickstart):
 def test_filters_and_levels_pass(quickstart, overrides):
     own = ("group", "level", "width", "speedup", "key")
     preflight(config(quickstart, *(f"{SAMPLER}.{o}" if o.startswith(own) else o for o in overrides)))
+
+
+def test_novelty_need_not_be_measured(quickstart):
+    preflight(config(quickstart, "kernelgym.cold_start=null"))
 
 
 def test_rejection_without_coverage_is_refused(quickstart, tmp_path):

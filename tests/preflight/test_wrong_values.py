@@ -21,6 +21,7 @@ from verl_kernel.adaptive import AdaOptions
 from verl_kernel.advantage import RecOptions, ToprOptions
 from verl_kernel.advantage.options import TrlooOptions
 from verl_kernel.data.rows import write_rows
+from verl_kernel.data.talks import make_talk, write_talks
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import VerlKernelError
 from verl_kernel.loss import options as of_losses
@@ -114,6 +115,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "model" / "config.json").write_text("{}")
     for split in ("train", "val"):
         write_rows([row()], folder / f"{split}.parquet")
+    write_talks([make_talk([{"role": "assistant", "content": "a"}], {})], folder / "corpus.parquet")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VERL_PLATFORM", "cpu")
         patch.chdir(folder)

@@ -99,3 +99,21 @@ def test_a_run_killed_before_its_first_step_has_a_page(tmp_path):
     assert "fewer than two steps" in text
     assert "None is recorded" in text
     assert "validated nothing" in text
+
+
+def test_the_page_says_how_many_best_kernels_are_novel(tmp_path):
+    kernels = [kernel(n, f"task{n:02}", 1.0 + n, novel=n % 3 == 0) for n in range(KERNELS_SHOWN + 2)]
+    write_lines(tmp_path / "kernels.jsonl", *kernels, kernel(1, "unknown", 9.0, novel=None))
+    text = " ".join(page(tmp_path).text.split())
+    assert f"The best kernels of 4 of {KERNELS_SHOWN + 2} tasks are novel" in text
+    assert "turn 1, novel, times" in text
+    assert "turn 1, in the cold start, times" in text
+    assert "turn 1, times" in text
+
+
+def test_the_page_shows_novelty_where_it_was_measured(tmp_path):
+    steps = [{"step": n, "kernel/novel": n / 4, "kernel/novel_correct": n / 2} for n in (1, 2)]
+    held_out = [{"step": n, "held_out/novel_correct": 0.5} for n in (0, 2)]
+    assert "Novel: not in the cold start" in page(tmp_path, steps, held_out).text
+    assert "novel of the correct, last turn" in page(tmp_path, steps, held_out).text
+    assert "cold start" not in page(tmp_path).text

@@ -34,6 +34,16 @@ def test_only_the_mean_over_all_samples_is_a_figure(tmp_path):
     assert read_validations(path) == [{"step": 0, "a/b/acc": 0.5}]
 
 
+def test_the_novel_share_of_the_correct_is_told_by_data_source(tmp_path):
+    new = validation(0, "new", acc=0.5, novel_acc=0.125, best_turn_acc=0.8, best_turn_novel_acc=0.4)["data"]
+    wrong = validation(0, "wrong", acc=0.0, novel_acc=0.0)["data"]
+    path = write_lines(tmp_path / "metrics.jsonl", {"step": 0, "data": new | wrong})
+    (found,) = read_validations(path)
+    assert found["new/novel_correct"] == 0.25
+    assert found["new/best_turn_novel_correct"] == 0.5
+    assert "wrong/novel_correct" not in found
+
+
 def test_unfinished_and_foreign_lines_are_left_out(tmp_path):
     path = write_lines(tmp_path / "metrics.jsonl", step(1), "[]", "3", '{"step": 5}', "", '{"step": 2, "da')
     assert [s["step"] for s in read_steps(path)] == [1]

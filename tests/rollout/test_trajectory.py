@@ -5,6 +5,7 @@ from verl.trainer.ppo.metric_utils import process_validation_metrics
 from verl_kernel.advantage.turns import find_turns
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.reward.judging import Judged
+from verl_kernel.reward.novelty import ColdStart
 from verl_kernel.reward.record import load_turns
 from verl_kernel.rollout.trajectory import Trajectory, summarise
 from verl_kernel.rollout.turn_end import TurnEnd
@@ -109,6 +110,18 @@ def test_validation_figures_name_last_and_best_turn():
     assert summarise(turns) == best | last | {"acc": 1.0}
     assert summarise(turns[::-1]) == best | dict.fromkeys(last, 0.0) | {"acc": 0.0}
     assert set(summarise(turns[:1]).values()) == {0.0}
+
+
+def test_novelty_has_figures_where_it_is_measured():
+    known, new = "class ModelNew: pass\n", "class ModelNew:\n    x = 1\n"
+    trajectory = Trajectory(prompt_length=1, ids=[1], cold_start=ColdStart([f"```python\n{known}```"]))
+    for code, result in ((new, OK), (known, BAD), (new, BAD), (None, BAD), (known, OK)):
+        trajectory.record_turn(0, 1, Judged(code, result, 0.0))
+    names = ("novel", "novel_bytes", "novel_acc", "best_turn_novel_acc")
+    found = [[summarise([turn])[name] for name in names] for turn in trajectory.turns]
+    assert found == [[1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+    assert summarise(trajectory.turns)["best_turn_novel_acc"] == 1
+    assert summarise(trajectory.turns)["novel_acc"] == 0
 
 
 def test_verls_validation_averages_over_all_trajectories():

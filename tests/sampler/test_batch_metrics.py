@@ -105,7 +105,9 @@ def test_the_share_is_that_of_trloos_advantages(rewards: list[list[float]]) -> N
 def test_every_metric_of_ours_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     rows = [row("u", i, turn(correct(2.0 + i, stage_seconds={"run": 1.0}, queue_seconds=1.0)), gym=1.0) for i in (0, 1)]
-    turns, verdicts = [one.turns for one in rows], [[KEPT], [REJECTED]]
+    told = {"code": "x = 1", "novel": True, "novel_bytes": True}
+    turns = [tuple(one.model_copy(update=told) for one in row.turns) for row in rows]
+    verdicts = [[KEPT], [REJECTED]]
     metrics = kernel_metrics(turns) | prs_metrics(verdicts) | selection_metrics(rows, verdicts)
     metrics |= unjudged_metrics(rows) | accepted_metrics(rows, verdicts)
     for name in metrics | gradient_metrics(rows, verdicts, 0.0) | waiting_metrics(rows):

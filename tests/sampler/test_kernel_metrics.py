@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reward.results import correct, failed, timed, turn
-from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.metrics import kernel_metrics
 
@@ -131,3 +131,46 @@ def test_any_batch_gives_finite_numbers(trajectories: list[list[TurnRecord]]) ->
         assert sum(value for name, value in metrics.items() if "/status/" in name) == pytest.approx(1)
         assert metrics["kernel/fast@2"] <= metrics["kernel/fast@1"] <= metrics["kernel/correct_rate"]
         assert metrics["kernel/best/correct_rate"] >= metrics["kernel/turn_1/correct_rate"]
+
+
+def judged(result: EvalResult, task: str, novel: bool | None, *, has_code: bool = True) -> TurnRecord:
+    facts = {"code": "x = 1" if has_code else None, "novel": novel, "novel_bytes": novel}
+    return turn(result.model_copy(update={"task_id": task})).model_copy(update=facts)
+
+
+NOVEL = st.lists(st.lists(st.builds(judged, RESULTS, st.sampled_from("ab"), st.booleans()), max_size=3), max_size=6)
+
+
+def share(values: list[bool]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def novel_best(turns: list[TurnRecord]) -> list[bool]:
+    """For each task, whether its fastest right program is novel; unknown speedups come last, and the earliest first."""
+    found = []
+    for task in ("a", "b"):
+        own = [one for one in turns if one.result.rewarded and one.result.task_id == task]
+        if own:
+            fastest = max((one.result.speedup or 0.0) for one in own)
+            found.append(next(bool(one.novel) for one in own if (one.result.speedup or 0.0) == fastest))
+    return found
+
+
+@given(NOVEL)
+def test_novelty_is_counted_over_programs(trajectories: list[list[TurnRecord]]) -> None:
+    metrics = kernel_metrics(trajectories)
+    turns = [one for own in trajectories for one in own]
+    assert metrics.get("kernel/novel") == share([bool(one.novel) for one in turns])
+    assert metrics.get("kernel/novel_bytes") == share([bool(one.novel_bytes) for one in turns])
+    assert metrics.get("kernel/novel_correct") == share([bool(one.novel) for one in turns if one.result.rewarded])
+    assert metrics.get("kernel/novel_best") == share(novel_best(turns))
+
+
+def test_an_answer_without_a_program_is_not_counted_as_one() -> None:
+    turns = [judged(failed(), "a", False, has_code=False), judged(correct(), "a", True)]
+    assert kernel_metrics([turns])["kernel/novel"] == 1.0
+
+
+@given(TRAJECTORIES)
+def test_without_a_cold_start_there_is_no_metric_of_novelty(trajectories: list[list[TurnRecord]]) -> None:
+    assert not [name for name in kernel_metrics(trajectories) if "novel" in name]

@@ -11,32 +11,49 @@ from typing import IO
 
 from verl_kernel.bench.page.page import write_page
 from verl_kernel.bench.records import BenchTurn, RunHeader, read_turns
-from verl_kernel.bench.score_tables import all_tables, conventions, main_table, notes
-from verl_kernel.bench.scores import clock, score_run, times, timing_sources
+from verl_kernel.bench.score_tables import all_tables, cell, conventions, main_table, notes
+from verl_kernel.bench.scores import attempt, clock, score_run, times, timing_sources
 from verl_kernel.errors import StorageError
 from verl_kernel.figures.record import Scores
+from verl_kernel.figures.scoring import novel_best
 from verl_kernel.reporting.screen import screen
+from verl_kernel.reward.novelty import read_cold_start
 
 
-def report_run(folder: Path, out: IO[str], as_json: bool = False, everything: bool = False) -> int:
+def report_run(
+    folder: Path, out: IO[str], as_json: bool = False, everything: bool = False, cold_start: str | None = None
+) -> int:
     """Write a run's page and print its main or all scores; return how many answers the gym failed to judge.
+
+    Args:
+        folder: the run.
+        out: where the scores go.
+        as_json: whether they are printed as one object.
+        everything: whether all figures are printed.
+        cold_start: file of the conversations that programs are compared with; None leaves novelty out.
 
     Raises:
         DataError: the folder holds no readable run.
         StorageError: the disk is full.
     """
-    header, scores = score_run(folder)
+    known = read_cold_start(cold_start)
+    header, scores = score_run(folder, cold_start=known)
     turns = read_turns(folder)
+    best = None if known is None else novel_best([attempt(one, known) for one in turns])
     try:
-        page = write_page(folder)
+        page = write_page(folder, known)
     except OSError as exc:
         raise StorageError(
             f"the page of {folder} cannot be written ({exc.strerror}): see to room; answers stay"
         ) from exc
     if as_json:
-        out.write(json.dumps({"timing_sources": timing_sources(turns)} | scores.model_dump(mode="json")) + "\n")
+        novelty = {} if best is None else {"novel_best": best.model_dump(mode="json")}
+        shown = {"timing_sources": timing_sources(turns)} | novelty | scores.model_dump(mode="json")
+        out.write(json.dumps(shown) + "\n")
         return scores.lost
     _print(header, scores, turns, out, everything)
+    if best is not None:
+        out.write(f"tasks whose best kernel is novel, of those with a correct one: {cell('novel', best)}\n")
     more = "" if everything else "; all figures: there, or --all"
     out.write(f"answers and verdicts: {folder}, as a page: {page}{more}\n")
     return scores.lost

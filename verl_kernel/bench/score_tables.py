@@ -10,7 +10,7 @@ from rich.table import Table
 
 from verl_kernel.bench.scores import RunComparison
 from verl_kernel.figures.comparison import Difference, SideChange
-from verl_kernel.figures.figures import FIGURES
+from verl_kernel.figures.figures import NOVELTY
 from verl_kernel.figures.record import Estimate, Scores, View, Views
 
 VIEWS: tuple[View, ...] = ("last turn", "best of history", "all answers")
@@ -59,7 +59,8 @@ def main_table(scores: Scores, title: str) -> Table:
     """Return the main figures over all turns; for a single turn in one column, as its last answer is its best one."""
     views = VIEWS[:2] if scores.turns > 1 else VIEWS[:1]
     table = Table("figure", *(views if len(views) > 1 else ("score",)), title=escape(title), title_justify="left")
-    for name in MAIN:
+    known = scores.overall.all_answers.values
+    for name in (*MAIN, *(name for name in NOVELTY if name in known)):
         table.add_row(name, *(cell(name, scores.overall.view(view).values[name]) for view in views))
     return table
 
@@ -67,7 +68,7 @@ def main_table(scores: Scores, title: str) -> Table:
 def scores_table(scores: Scores, title: str) -> Table:
     """Return every figure in the three views, over all turns."""
     table = Table("figure", *VIEWS, title=escape(title), title_justify="left")
-    for name in FIGURES:
+    for name in scores.overall.all_answers.values:
         table.add_row(name, *(cell(name, scores.overall.view(view).values[name]) for view in VIEWS))
     counts = [scores.overall.view(view) for view in VIEWS]
     table.add_row("answers (missing, lost)", *(f"{one.answers} ({one.missing}, {one.lost})" for one in counts))

@@ -13,6 +13,7 @@ from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.comparison import Comparison, Side, compare
 from verl_kernel.figures.record import Record, Scores
 from verl_kernel.figures.scoring import score
+from verl_kernel.reward.novelty import ColdStart
 
 CLOCKS = {
     "simulated": "simulated: a model of a GPU, no measurement",
@@ -42,12 +43,13 @@ def times(turns: Iterable[BenchTurn]) -> str:
     return f"{' and '.join(sources)} times" if sources else "nothing timed"
 
 
-def attempt(turn: BenchTurn) -> Attempt:
-    """Return what figures need to know about an answer."""
+def attempt(turn: BenchTurn, cold_start: ColdStart | None = None) -> Attempt:
+    """Return what figures need to know about an answer; whether it is novel only with a cold start."""
     tokens = (turn.prompt_tokens, turn.completion_tokens)
     return attempt_of(
         turn.result, task=turn.task_id, sample=turn.sample, turn=turn.turn, level=turn.level, family=turn.family,
         tokens=None if tokens[0] is None or tokens[1] is None else tokens[0] + tokens[1],
+        novelty=None if cold_start is None or turn.code is None else cold_start.novelty(turn.code),
     )  # fmt: skip
 
 
@@ -70,15 +72,17 @@ def asked_of(header: RunHeader, tasks: Sequence[SuiteTask], turns: Sequence[Benc
     return Asked((*named.values(), *unnamed), header.samples, header.turns)
 
 
-def score_run(folder: Path, bootstrap: Bootstrap | None = None) -> tuple[RunHeader, Scores]:
-    """Return the header and the scores of a run.
+def score_run(
+    folder: Path, bootstrap: Bootstrap | None = None, cold_start: ColdStart | None = None
+) -> tuple[RunHeader, Scores]:
+    """Return the header and the scores of a run; with a cold start, also how much of it is novel.
 
     Raises:
         DataError: the folder holds no readable run.
     """
     header, turns = read_run(folder)
     asked = asked_of(header, read_tasks(folder), turns)
-    return header, score([attempt(one) for one in turns], asked, bootstrap)
+    return header, score([attempt(one, cold_start) for one in turns], asked, bootstrap)
 
 
 class RunComparison(Record):

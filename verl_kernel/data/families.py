@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups references into families: references that a chain of near duplicates connects are one family.
 
-Two references are compared independently of the names, numbers and comments in them. A reference becomes the words of
-its syntax tree in order: kinds of nodes, and the names of what it calls. Left out are variables, constants,
-annotations, docstrings, imports, calls of the parent's constructor, and the functions that draw inputs. `F.relu(x)`,
-`torch.relu(y)` and `y.relu()` become the same words.
+Two programs are compared independently of the names, numbers and comments in them. A program becomes the words of its
+syntax tree in order: kinds of nodes, and the names of what it calls. Left out are variables, constants, keywords of the
+program's own functions, annotations, docstrings, imports, calls of the parent's constructor, and the functions that
+draw inputs. `F.relu(x)`, `torch.relu(y)` and `y.relu()` become the same words.
 
 Up to `EXACT` distinct normal forms every pair is compared. Beyond that, MinHash (Broder 1997) selects the pairs to
 compare, by bands of equal minima: it misses 2 in 10,000 pairs of similarity 0.7, and fewer of higher similarity.
@@ -16,7 +16,7 @@ import ast
 import builtins
 import zlib
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -35,12 +35,12 @@ EXACT = 600
 _BANDS, _ROWS = 32, 4
 
 
-def normal_form(reference: str) -> tuple[str, ...]:
-    """Return the words of a reference program that parses."""
-    tree = ast.parse(reference)
-    imported = _imported(tree)
+def normal_form(program: str | ast.Module) -> tuple[str, ...]:
+    """Return the words of a program, given as its syntax tree or as a text that parses."""
+    tree = ast.parse(program) if isinstance(program, str) else program
+    names = _Names(tree)
     defined = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    return tuple(_words([node for node in defined if node.name not in _DRAWING], imported))
+    return tuple(_words([node for node in defined if node.name not in _DRAWING], names))
 
 
 def shingles(words: Sequence[str]) -> Shingles:
@@ -56,35 +56,61 @@ def similarity(one: Shingles, other: Shingles) -> float:
     return both / (len(one) + len(other) - both)
 
 
-def _words(nodes: Sequence[ast.AST], imported: dict[str, str]) -> Iterator[str]:
+class _Names:
+    """The names in a program: those of imports, those of its own, and the keywords of its own functions."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        nodes = list(ast.walk(tree))
+        self.imported = _imported(nodes)
+        bound = {_bound(node) for node in nodes}
+        self.builtins = _BUILTINS - bound
+        calls = (node for node in nodes if isinstance(node, ast.Call) and node.keywords)
+        self.own_keywords = {keyword for call in calls if self._is_own(call.func) for keyword in call.keywords}
+
+    def _is_own(self, called: ast.AST) -> bool:
+        """Whether the program defines a function, a kernel (`kernel[grid]`) or a method (`self.method`)."""
+        while isinstance(called, ast.Subscript):
+            called = called.value
+        if isinstance(called, ast.Attribute):
+            return _is_self(called.value)
+        return isinstance(called, ast.Name) and called.id not in self.imported and called.id not in self.builtins
+
+    def is_module(self, node: ast.AST) -> bool:
+        """Whether a node is an imported module, or an attribute of one."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(node, ast.Name) and node.id in self.imported
+
+
+def _words(nodes: Sequence[ast.AST], names: _Names) -> Iterator[str]:
     """Yield words depth first; with an explicit stack, as a program may be nested deeper than Python recurses."""
     stack = list(reversed(nodes))
     while stack:
         node = stack.pop()
         if _is_idle(node):
             continue
-        word = _word(node, imported)
+        word = _word(node, names)
         if word:
             yield word
-        stack += reversed(_inner(node, imported))
+        stack += reversed(_inner(node, names))
 
 
-def _word(node: ast.AST, imported: dict[str, str]) -> str:
+def _word(node: ast.AST, names: _Names) -> str:
     if isinstance(node, ast.Name):
-        return imported.get(node.id, node.id if node.id in _BUILTINS else "name")
+        return names.imported.get(node.id, node.id if node.id in names.builtins else "name")
     if isinstance(node, ast.Attribute):
         return "name" if _is_self(node.value) else node.attr
     if _is_constant(node):
         return "constant"
     if isinstance(node, ast.keyword):
-        return node.arg or "keywords"
+        return "keyword" if node in names.own_keywords else node.arg or "keywords"
     return "" if isinstance(node, _SILENT) else type(node).__name__
 
 
-def _inner(node: ast.AST, imported: dict[str, str]) -> list[ast.AST]:
+def _inner(node: ast.AST, names: _Names) -> list[ast.AST]:
     """Return the nodes that continue a node's words."""
     if isinstance(node, ast.Attribute):
-        return [] if _is_self(node.value) or _is_module(node.value, imported) else [node.value]
+        return [] if _is_self(node.value) or names.is_module(node.value) else [node.value]
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         arguments = [] if isinstance(node, ast.ClassDef) else [node.args]
         return [*arguments, *node.decorator_list, *node.body]
@@ -112,17 +138,19 @@ def _is_self(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
-def _is_module(node: ast.AST, imported: dict[str, str]) -> bool:
-    """Whether a node is an imported module, or an attribute of one."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name) and node.id in imported
+def _bound(node: ast.AST) -> str | None:
+    """Return the name that a node gives to something of the program's own; None if it gives none."""
+    if isinstance(node, ast.Name):
+        return node.id if isinstance(node.ctx, ast.Store) else None
+    if isinstance(node, ast.arg):
+        return node.arg
+    return node.name if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
 
 
-def _imported(tree: ast.Module) -> dict[str, str]:
+def _imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Map each name that an import binds to the last part of the imported name."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for name in node.names:
                 bound = name.asname or (name.name if isinstance(node, ast.ImportFrom) else name.name.partition(".")[0])

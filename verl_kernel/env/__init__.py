@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.judge.judge import Judge
     from verl_kernel.env.judge.trials.plan import TrialChoice
     from verl_kernel.env.options import GymOptions
+    from verl_kernel.env.parse import parse_once
     from verl_kernel.env.pool.cluster.gym import KernelGym
     from verl_kernel.env.pool.cluster.router import CONTROL
     from verl_kernel.env.pool.judge_process import JudgeProcess
@@ -53,6 +54,7 @@ _HOMES = {
     "check_evaluator": "conformance.suite",
     "granted_isolation": "isolation_probe",
     "is_parity": "clocks.statistics",
+    "parse_once": "parse",
     "refuse_simulating": "backends",
     "resolve_device": "backends",
 }
@@ -81,6 +83,7 @@ __all__ = [
     "check_evaluator",
     "granted_isolation",
     "is_parity",
+    "parse_once",
     "refuse_simulating",
     "resolve_device",
 ]

@@ -68,6 +68,10 @@ class Attempt:
     """Share of device time in its own kernels; None if it is unknown or the answer is not correct."""
     number_coverage: float | None = None
     """Share of launches that are its own kernels; None as above."""
+    novel: bool | None = None
+    """Whether its program's normal form is not in the cold start; None without a program, or if it was not measured."""
+    novel_bytes: bool | None = None
+    """The same of its program's bytes."""
 
     @property
     def lost(self) -> bool:
@@ -95,9 +99,12 @@ class Attempt:
 
 def attempt_of(
     result: EvalResult, *, task: str | None = None, sample: int = 0, turn: int = 1, tokens: int | None = None,
-    level: int | None = None, family: str | None = None,
+    level: int | None = None, family: str | None = None, novelty: tuple[bool, bool] | None = None,
 ) -> Attempt:  # fmt: skip
-    """Take from a verdict what figures need; numbers that are not finite or not above 0 count as unknown."""
+    """Take from a verdict what figures need; numbers that are not finite or not above 0 count as unknown.
+
+    `novelty` is `reward.novelty.Novelty` of the program, by normal form and by bytes.
+    """
     right = result.rewarded
     share, sol = _nearness(result) if right else (None, None)
     return Attempt(
@@ -108,6 +115,7 @@ def attempt_of(
         roofline=share, sol=sol, tokens=tokens, level=level, family=family, found_decoy=bool(result.decoy_kernel),
         time_coverage=result.time_coverage if right else None,
         number_coverage=result.number_coverage if right else None,
+        novel=novelty and novelty[0], novel_bytes=novelty and novelty[1],
     )  # fmt: skip
 
 
@@ -142,6 +150,15 @@ def best(history: Sequence[Attempt]) -> Attempt:
     """
     judged = [one for one in history if not one.lost] or list(history)
     return max(judged, key=lambda one: (one.correct, one.correct and rank(one.sure_speedup, one.speedup), one.compiled))
+
+
+def best_by_task(attempts: Sequence[Attempt]) -> dict[str, Attempt]:
+    """Return the best answer of each task that has a correct one."""
+    found: dict[str, list[Attempt]] = {}
+    for one in attempts:
+        if one.correct:
+            found.setdefault(one.task, []).append(one)
+    return {task: best(own) for task, own in found.items()}
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,15 @@ FIGURES = {
     "SOL": Figure("mean SOL score over correct answers", _sol),
 }
 """All figures by name, in the order of display."""
+NOVELTY = {
+    "novel": Figure("share of programs whose normal form is not in the cold start", lambda one: one.novel),
+    "novel (bytes)": Figure("share of programs whose bytes are not in the cold start", lambda one: one.novel_bytes),
+    "novel (correct)": Figure(
+        "share of correct programs whose normal form is not in the cold start",
+        lambda one: one.novel if one.correct else None,
+    ),
+}
+"""Figures by name that exist only where a run was compared with a cold start."""
 CRITERIA = ("correct", *_fast())
 """Figures that an answer either scores or not, and that are useful as a criterion for pass@k."""
 
@@ -99,9 +108,14 @@ class Ratio:
         return np.exp(mean) if self.is_geometric else mean
 
 
+def known_figures(answers: Sequence[Attempt]) -> dict[str, Figure]:
+    """Return the figures that can be computed over some answers."""
+    return FIGURES | (NOVELTY if any(one.novel is not None for one in answers) else {})
+
+
 def ratio(name: str, answers: Sequence[Attempt], tasks: Sequence[str]) -> Ratio:
     """Return a figure over answers, by task; lost answers count in no figure."""
-    figure, place = FIGURES[name], {task: number for number, task in enumerate(tasks)}
+    figure, place = (FIGURES | NOVELTY)[name], {task: number for number, task in enumerate(tasks)}
     sums, counts = np.zeros(len(tasks)), np.zeros(len(tasks))
     for one in answers:
         part = None if one.lost else figure.part(one)

@@ -40,7 +40,7 @@ class Figures(Record):
     lost: int = 0
     """Answers that the gym failed to judge; in no figure."""
     values: dict[str, Estimate]
-    """Values by name: `figures.FIGURES` lists the names in order, with their meanings."""
+    """Values by name: `figures.known_figures` lists the names in order, with their meanings."""
 
 
 class Views(Record):

@@ -8,9 +8,9 @@ from math import comb
 
 import numpy as np
 
-from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
+from verl_kernel.figures.attempts import Asked, AskedTask, Attempt, best_by_task
 from verl_kernel.figures.bootstrap import Bootstrap
-from verl_kernel.figures.figures import CRITERIA, FIGURES, Ratio, ratio
+from verl_kernel.figures.figures import CRITERIA, Ratio, known_figures, ratio
 from verl_kernel.figures.record import Estimate, Figures, PassAtK, Scores, View, Views
 from verl_kernel.figures.views import MISSING, Samples, all_answers, best_of_history, last_turn, samples_of
 
@@ -96,11 +96,20 @@ def score(attempts: Sequence[Attempt], asked: Asked, bootstrap: Bootstrap | None
     )  # fmt: skip
 
 
+def novel_best(attempts: Sequence[Attempt], bootstrap: Bootstrap | None = None) -> Estimate:
+    """Return the share of tasks whose best answer is novel, of those with a correct one."""
+    found = best_by_task([one for one in attempts if not one.lost])
+    sums = np.array([float(bool(one.novel)) for one in found.values()])
+    counts = np.array([float(one.novel is not None) for one in found.values()])
+    return (bootstrap or Bootstrap()).estimates({"novel": Ratio(sums, counts)})["novel"]
+
+
 class _Scorer:
     """Computes figures of parts of a run."""
 
     def __init__(self, samples: Samples, bootstrap: Bootstrap) -> None:
         self._samples, self._bootstrap = samples, bootstrap
+        self._known = known_figures([one for found in samples.values() for one in found])
 
     def views(self, tasks: Sequence[AskedTask], turns: Sequence[int]) -> Views:
         """Return the three views of some tasks, until the last of some turns."""
@@ -129,7 +138,7 @@ class _Scorer:
             answers=len(answers) - lost,
             missing=sum(one.status == MISSING for one in answers),
             lost=lost,
-            values=self._bootstrap.estimates({name: ratio(name, answers, tasks) for name in FIGURES}),
+            values=self._bootstrap.estimates({name: ratio(name, answers, tasks) for name in self._known}),
         )
 
 

@@ -39,7 +39,7 @@ from verl_kernel.preflight.placement import (
 from verl_kernel.preflight.trainer_mode import check_asynchronous
 from verl_kernel.reward.judging import has_our_sampler
 from verl_kernel.reward.profiling import ProfilingReward
-from verl_kernel.rollout.preflight import check_adaptive, check_context, check_turn_end
+from verl_kernel.rollout.preflight import check_adaptive, check_context, check_novelty, check_turn_end
 from verl_kernel.sampler.preflight import AGENT, agents, check_coverage, check_switches
 from verl_kernel.verl_keys import check_keys, find, read
 
@@ -297,6 +297,7 @@ RULES = (
     Rule(check_accepted),
     Rule(check_model),
     Rule(check_data),
+    Rule(check_novelty),
     Rule(check_agents),
     Rule(check_context, _plays_ours),
     Rule(check_turn_end, _plays_ours),

@@ -42,8 +42,8 @@ def sure_speedup_of(kernel: Kernel) -> float | None:
     return float(sure) if isinstance(sure, int | float) and not isinstance(sure, bool) else None
 
 
-def best_kernels(kernels: Sequence[Kernel], count: int) -> list[Kernel]:
-    """Return the best kernel of each task by `rank`, the earliest of equals; best first, at most `count` in all."""
+def best_kernels(kernels: Sequence[Kernel], count: int | None = None) -> list[Kernel]:
+    """Return the best kernel of each task by `rank`, the earliest of equals; best first, at most `count` if given."""
     best: dict[str, Kernel] = {}
     for kernel in kernels:
         known = best.get(kernel["task_id"])

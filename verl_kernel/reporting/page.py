@@ -70,6 +70,16 @@ PANELS = (
         {"kernel/time_coverage/mean": "all turns", "kernel/turn_{}/time_coverage/mean": "turn {}"},
     ),
     Panel(
+        "Novel: not in the cold start",
+        {
+            "kernel/novel": "programs",
+            "kernel/novel_bytes": "programs, by bytes",
+            "kernel/novel_correct": "correct programs",
+            "kernel/novel_best": "best kernels of tasks",
+            "validation:novel_correct": "validation, correct programs",
+        },
+    ),
+    Panel(
         "Hacks and decoys",
         {"kernel/hack_rate": "either", "kernel/decoy_rate": "decoys", "kernel/hacked_rate": "hacks"},
     ),
@@ -167,6 +177,8 @@ def write_page(folder: Path, steps: Sequence[Step], validations: Sequence[Step])
     environment = pages.page_environment("verl_kernel.reporting")
     environment.filters["cell"] = cell
     changes = first_and_last(steps)
+    kernels = best_kernels(read_kernels(folder / "kernels.jsonl"))
+    compared = [kernel["novel"] for kernel in kernels if isinstance(kernel.get("novel"), bool)]
     page = environment.get_template("report.html").render(
         name=folder.resolve().name,
         clock=timing_source(steps),
@@ -177,7 +189,9 @@ def write_page(folder: Path, steps: Sequence[Step], validations: Sequence[Step])
         validation=[change.cells[: 4 if len(validations) > 1 else 2] for change in before_and_after(validations)],
         validated=[one["step"] for one in validations],
         charts=run_charts(steps, validations),
-        kernels=best_kernels(read_kernels(folder / "kernels.jsonl"), KERNELS_SHOWN),
+        kernels=kernels[:KERNELS_SHOWN],
+        novel=sum(compared),
+        compared=len(compared),
         columns=["step", *COLUMNS],
         rows=step_rows(steps),
     )

@@ -54,6 +54,8 @@ def read_steps(path: Path) -> list[Step]:
 def read_validations(path: Path) -> list[Step]:
     """Return the validations in a metrics file by step: figures `<data source>/<figure>`, means over trajectories.
 
+    Where novelty was measured, `novel_correct` and `best_turn_novel_correct` are the novel share of correct programs.
+
     Raises:
         DataError: there is no such file.
     """
@@ -62,8 +64,19 @@ def read_validations(path: Path) -> list[Step]:
         matches = ((_VALIDATION.fullmatch(key), value) for key, value in record.items())
         figures = {f"{match['source']}/{match['figure']}": value for match, value in matches if match}
         if figures:
-            found[record["step"]] = {"step": record["step"], **figures}
+            found[record["step"]] = {"step": record["step"], **figures, **_novel_of_correct(figures)}
     return [found[number] for number in sorted(found)]
+
+
+def _novel_of_correct(figures: Step) -> Step:
+    """Return, per data source, the novel share of the correct programs, where there is a correct one."""
+    found: Step = {}
+    for key, value in figures.items():
+        source, _, figure = key.rpartition("/")
+        correct = number(figures.get(f"{source}/{figure.replace('novel_', '')}"))
+        if figure in ("novel_acc", "best_turn_novel_acc") and correct and (novel := number(value)) is not None:
+            found[f"{source}/{figure.replace('acc', 'correct')}"] = novel / correct
+    return found
 
 
 def series(steps: Iterable[Step], key: str) -> list[tuple[int, float]]:

@@ -55,6 +55,10 @@ _TRAINING = {
     "fast@1.2, sure": ("kernel/fast@1.2_sure", False),
     "time coverage": ("kernel/time_coverage/mean", False),
     "hack rate": ("kernel/hack_rate", False),
+    "novel programs": ("kernel/novel", False),
+    "novel programs, by bytes": ("kernel/novel_bytes", False),
+    "novel of the correct": ("kernel/novel_correct", False),
+    "tasks of a novel best": ("kernel/novel_best", False),
 }
 _VALIDATION = {
     "reward": "reward",
@@ -66,6 +70,10 @@ _VALIDATION = {
     "best_turn_fast@1.2_sure": "fast@1.2 sure, best turn",
     "last_turn_speedup": "speedup, last turn",
     "best_turn_speedup": "speedup, best turn",
+    "novel": "novel programs, last turn",
+    "novel_bytes": "novel programs by bytes, last turn",
+    "novel_correct": "novel of the correct, last turn",
+    "best_turn_novel_correct": "novel of the correct, best turn",
     "speedup": "speedup",
     "time_coverage": "time coverage",
 }

@@ -16,7 +16,8 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl_kernel.data.rows import task_from_row
 from verl_kernel.env import EvalResult, KernelGym
 from verl_kernel.figures.attempts import attempt_of
-from verl_kernel.reward.judging import UNJUDGED, judge_row
+from verl_kernel.reward.judging import UNJUDGED, Judged, judge_row
+from verl_kernel.reward.novelty import read_cold_start
 from verl_kernel.reward.options import parse_options
 
 
@@ -28,6 +29,7 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
         super().__init__(config, tokenizer, compute_score)
         self.options = parse_options(config.get("kernelgym"))
         self.gym = KernelGym.connect(self.options.env)
+        self.cold_start = read_cold_start(self.options.rollout.cold_start)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """Return `reward_score` and `reward_extra_info` for the last row.
@@ -41,7 +43,15 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
         task = task_from_row(row)
         answer = await self.loop.run_in_executor(None, self._answer, item)
         judged = await judge_row(task, answer, row, self.gym, self.options.reward, self.config)
-        return {"reward_score": judged.reward, "reward_extra_info": extra_info(judged.result)}
+        return {"reward_score": judged.reward, "reward_extra_info": extra_info(judged.result) | self._novelty(judged)}
+
+    def _novelty(self, judged: Judged) -> dict[str, float]:
+        """Return the figures of novelty; empty if it is not measured."""
+        if self.cold_start is None:
+            return {}
+        novel, novel_bytes = self.cold_start.novelty(judged.code)
+        right = attempt_of(judged.result).correct
+        return {"novel": float(novel), "novel_bytes": float(novel_bytes), "novel_acc": float(right and novel)}
 
     def _answer(self, item: Any) -> str:
         response = item.batch["responses"]

@@ -63,6 +63,9 @@ class RolloutOptions(ConversationOptions):
     """Token budget of one turn; an even share of what is left of `data.max_response_length` when null."""
     stop_token_ids: Annotated[tuple[_TokenId, ...], "a list of token ids, as in [872, 77091]"] = ()
     """Tokens at which generation stops, besides the chat template's end of turn and the model's own."""
+    cold_start: str | None = None
+    """Parquet file of the conversations (column `messages`) that the model was trained on first: programs that are not
+    among their answers count as novel (`kernel/novel`, docs/metrics.md). With null, novelty is not measured."""
 
     def refuse_training(self) -> None:
         """Check that trajectories of this kind can be trained on.

@@ -41,11 +41,22 @@ class TurnRecord(Turn):
     pay_decoys: bool = False
     """Whether decoys earned what kernels earn in the run (`kernelgym.reward.pay_decoys`)."""
     prompt_tokens: int = 0
+    novel: bool | None = None
+    """Whether its program is novel by normal form (`reward.novelty`); false without a program, null if not measured."""
+    novel_bytes: bool | None = None
+    """The same by bytes."""
 
     @property
     def earns(self) -> bool:
         """Whether the candidate may earn (`profiling.earns`)."""
         return earns(self.result, self.pay_decoys)
+
+    @property
+    def novelty(self) -> tuple[bool, bool] | None:
+        """Return whether the program is novel by normal form and by bytes; None without one, or if not measured."""
+        if self.code is None or self.novel is None or self.novel_bytes is None:
+            return None
+        return self.novel, self.novel_bytes
 
     @property
     def tokens(self) -> int:

@@ -26,6 +26,7 @@ from verl_kernel.data.rows import task_from_row
 from verl_kernel.env import EvalResult, GymOptions, KernelGym, Task
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.judging import Judged, is_validation, judge_row
+from verl_kernel.reward.novelty import read_cold_start
 from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.rollout.feedback import feedback_on
@@ -48,6 +49,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.options = parse_options(self.config.get("kernelgym"))
         self.gym = gym_handle(self.options.env)
+        self.cold_start = read_cold_start(self.options.rollout.cold_start)
         self.prompt_length = int(self.rollout_config.prompt_length)
         self.response_length = int(self.rollout_config.response_length)
         self.only_validates = bool(OmegaConf.select(self.config, "trainer.val_only"))
@@ -78,7 +80,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         """Play turns whose prompts show all earlier turns."""
         metrics: dict[str, Any] = {}
         prompt_ids = await self.ct_build_initial_tokens(messages)
-        trajectory = Trajectory(len(prompt_ids), list(prompt_ids), self.options.reward.pay_decoys)
+        trajectory = self._trajectory(list(prompt_ids))
         request_id = uuid4().hex
         for turn in range(self.options.rollout.max_turns):
             budget = self._budget(trajectory, turn)
@@ -116,7 +118,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         request_id = uuid4().hex
         while not self._is_spent(played.turns, metrics):
             ids, shown = await self._rebuilt_prompt(played)
-            own_row = Trajectory(len(ids), ids, self.options.reward.pay_decoys)
+            own_row = self._trajectory(ids)
             answer, _ = await self._generate(own_row, request_id, limited, metrics)
             judged = await self._judge(task, answer, row, metrics)
             played.record(own_row, shown, judged)
@@ -124,6 +126,9 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
                 break
             played.remember(answer, self._feedback(task, judged.result))
         return played.outputs(metrics, options.max_turns)
+
+    def _trajectory(self, prompt_ids: list[int]) -> Trajectory:
+        return Trajectory(len(prompt_ids), prompt_ids, self.options.reward.pay_decoys, self.cold_start)
 
     async def _rebuilt_prompt(self, played: RebuiltTrajectory) -> tuple[list[int], tuple[int, ...]]:
         """Return the next prompt's tokens and the turns it shows; they are chosen again, fewer, if it is too long."""

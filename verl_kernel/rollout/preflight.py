@@ -9,8 +9,9 @@ from omegaconf import DictConfig
 
 from verl_kernel.adaptive import AdaOptions
 from verl_kernel.adaptive.options import NODE
-from verl_kernel.errors import ConfigError
+from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.reward.judging import has_our_sampler
+from verl_kernel.reward.novelty import check_cold_start
 from verl_kernel.reward.options import RolloutOptions, parse_options
 from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
 from verl_kernel.verl_keys import find, read
@@ -42,6 +43,21 @@ def check_turn_end(config: DictConfig) -> None:
     options = find(config, "data.apply_chat_template_kwargs") or {}
     end = find_turn_end(tokenizer, options)
     stop_ids(tokenizer, end, parse_options(find(config, "kernelgym")).rollout.stop_token_ids)
+
+
+def check_novelty(config: DictConfig) -> None:
+    """Check that `kernelgym.cold_start` names a file of conversations, if it names one.
+
+    Raises:
+        DataError: it does not.
+    """
+    path = parse_options(find(config, "kernelgym")).rollout.cold_start
+    if path is None:
+        return
+    try:
+        check_cold_start(path)
+    except DataError as exc:
+        raise DataError(f"kernelgym.cold_start: {exc}, or set it to null, which measures no novelty") from exc
 
 
 def check_context(config: DictConfig) -> None:

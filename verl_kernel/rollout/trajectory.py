@@ -24,6 +24,7 @@ from verl_kernel.advantage.turns import place_turn_rewards
 from verl_kernel.env import Task
 from verl_kernel.figures.attempts import attempt_of, best
 from verl_kernel.reward.judging import UNJUDGED, Judged
+from verl_kernel.reward.novelty import ColdStart
 from verl_kernel.reward.options import Context
 from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dump_turns
 from verl_kernel.rollout.context import Message, PastTurn, rebuilt_messages, shown_turns
@@ -45,6 +46,8 @@ class Trajectory:
     ids: list[int]
     pay_decoys: bool = False
     """The option `kernelgym.reward.pay_decoys`."""
+    cold_start: ColdStart | None = None
+    """The cold start that programs are compared with; None measures no novelty."""
     mask: list[int] = field(default_factory=list)
     logprobs: list[float] | None = None
     turns: list[TurnRecord] = field(default_factory=list)
@@ -74,6 +77,7 @@ class Trajectory:
 
     def record_turn(self, start: int, stop: int, judged: Judged) -> None:
         """Add a judged turn with model tokens `[start, stop)` of the response; its prompt is everything before."""
+        novel, novel_bytes = (None, None) if self.cold_start is None else self.cold_start.novelty(judged.code)
         self.turns.append(
             TurnRecord(
                 start=start,
@@ -81,6 +85,8 @@ class Trajectory:
                 reward=judged.reward,
                 result=judged.result,
                 pay_decoys=self.pay_decoys,
+                novel=novel,
+                novel_bytes=novel_bytes,
                 code=judged.code,
                 prompt_tokens=self.prompt_length + start,
                 shown=tuple(range(1, len(self.turns) + 1)),
@@ -135,16 +141,23 @@ def summarise(turns: list[TurnRecord]) -> dict[str, float]:
     """Return the figures of a trajectory that verl's validation averages; `acc`, the last turn's, is its core metric.
 
     All of them are numbers in every trajectory: verl drops a sample with a `None`, which would inflate the mean. So a
-    candidate that is not correct, or was not judged, has a speedup of 0.
+    candidate that is not correct, or was not judged, has a speedup of 0. Novelty is among them if it was measured.
     """
-    attempts = [attempt_of(turn.result) for turn in turns]
+    attempts = [attempt_of(turn.result, novelty=turn.novelty) for turn in turns]
     last, top = attempts[-1], best(attempts)
     lost = any(one.lost for one in attempts)
     figures = {"acc": float(last.correct), "best_turn_acc": float(top.correct), UNJUDGED: float(lost)}
     for name, one in (("last_turn", last), ("best_turn", top)):
         figures |= {f"{name}_fast@1.2": float(one.is_fast(1.2)), f"{name}_speedup": one.speedup or 0.0}
         figures[f"{name}_fast@1.2_sure"] = float(one.is_surely_fast(1.2))
-    return figures
+    if turns[-1].novel is None:
+        return figures
+    return figures | {
+        "novel": float(bool(last.novel)),
+        "novel_bytes": float(bool(last.novel_bytes)),
+        "novel_acc": float(last.correct and bool(last.novel)),
+        "best_turn_novel_acc": float(top.correct and bool(top.novel)),
+    }
 
 
 def texts(task: Task, turns: Sequence[TurnRecord]) -> dict[str, str]:

@@ -3,8 +3,9 @@
 
 The first gains a line whenever a kernel beats all earlier ones of its task. Fields: `step`, `task_id`, `turn` (from 1),
 `speedup`, `time_coverage`, `number_coverage`, `reward`, `timing_source`, `kernel_ms` and `reference_ms` (medians),
-`reference` and `code` (sources); for `verl-kernel best` also `sample` (the trajectory's name), `sure_speedup`,
-`reference_mode` and `env` (device, versions). Only correct kernels of known speedup enter.
+`novel` (by normal form; null if it was not measured), `reference` and `code` (sources); for `verl-kernel best` also
+`sample` (the trajectory's name), `sure_speedup`, `reference_mode` and `env` (device, versions). Only correct kernels of
+known speedup enter.
 
 `<step>.jsonl` holds one JSON object for each trajectory that the trainer gets. Fields: `key` (verl's
 `{uid}_{session}_{output}`), `turns` (each `reward.record.TurnRecord` plus `kept`), token ids `prompts` and `responses`,
@@ -90,6 +91,7 @@ def _line(step: int, row: Row, number: int, reference: str | None) -> dict[str, 
         "kernel_ms": result.kernel_ms and result.kernel_ms.median,
         "reference_ms": result.reference_ms and result.reference_ms.median,
         "reward": turn.reward,
+        "novel": turn.novel,
         "sample": row.name,
         **{key: getattr(result, key) for key in ("sure_speedup", "reference_mode", "env")},
         "reference": reference,

@@ -13,6 +13,8 @@ Conventions:
     `hack_rate` is the share of decoys and hacks together, a sample that is both counted once.
     `kernel/coverage_unknown` is the share of samples that are correct but of unknown coverage, because the
     profiler saw nothing or an op has no price; they earn nothing for coverage.
+    `kernel/novel`, `novel_bytes`, `novel_correct` and `novel_best` are shares of programs, of correct programs and of
+    tasks with a correct program; left out unless `kernelgym.cold_start` names a cold start (`reward.novelty`).
     `kernel/simulated_clock` is the share of timed samples whose time is simulated, not measured.
     "Correct" is `EvalResult.rewarded`: a decoy or a hack is not correct.
 """
@@ -25,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from verl_kernel.env import EvalResult, EvalStatus
-from verl_kernel.figures.attempts import Attempt, attempt_of, best
+from verl_kernel.figures.attempts import Attempt, attempt_of, best, best_by_task
 from verl_kernel.figures.figures import THRESHOLDS
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.groups import has_zero_variance, prompt_of
@@ -48,17 +50,23 @@ def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, fl
     results = [turn.result for turns in trajectories for turn in turns]
     if not results:
         return {}
-    attempts = [[attempt_of(turn.result) for turn in turns] for turns in trajectories]
+    attempts = [[_attempt(turn) for turn in turns] for turns in trajectories]
     every = list(chain.from_iterable(attempts))
     metrics = _summary("kernel", every, len(every)) | _statuses(results) | _seconds(results)
     metrics["kernel/coverage_unknown"] = sum(one.correct and one.time_coverage is None for one in every) / len(every)
     metrics |= mean("kernel/simulated_clock", (r.timing_source == "simulated" for r in results if r.kernel_ms))
+    metrics |= _novelty(every)
     for number in range(max(map(len, trajectories))):
         prefix = f"kernel/turn_{number + 1}"
         metrics |= _summary(prefix, [own[number] for own in attempts if len(own) > number], len(trajectories))
         reached = (turns[number] for turns in trajectories if len(turns) > number)
         metrics |= mean(f"{prefix}/reward/mean", (t.reward for t in reached if t.result.status is not INFRA_ERROR))
     return metrics | quality("kernel/best", [best(own) for own in attempts], len(attempts))
+
+
+def _attempt(turn: TurnRecord) -> Attempt:
+    """Return what figures need of a turn; a task without a name goes by its text."""
+    return attempt_of(turn.result, task=turn.result.task_id or turn.result.task_hash, novelty=turn.novelty)
 
 
 def _summary(prefix: str, attempts: Sequence[Attempt], samples: int) -> dict[str, float]:
@@ -82,6 +90,14 @@ def quality(prefix: str, attempts: Sequence[Attempt], samples: int) -> dict[str,
     for key in ("time_coverage", "number_coverage"):
         metrics |= mean(f"{prefix}/{key}/mean", (getattr(one, key) for one in attempts))
     return metrics
+
+
+def _novelty(attempts: Sequence[Attempt]) -> dict[str, float]:
+    """Return the shares of programs, of correct ones and of the tasks' best ones that are not in the cold start."""
+    metrics = mean("kernel/novel", (one.novel for one in attempts))
+    metrics |= mean("kernel/novel_bytes", (one.novel_bytes for one in attempts))
+    metrics |= mean("kernel/novel_correct", (one.novel for one in attempts if one.correct))
+    return metrics | mean("kernel/novel_best", (one.novel for one in best_by_task(attempts).values()))
 
 
 def _statuses(results: Sequence[EvalResult]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from verl_kernel.bench.page.texts import UNKNOWN, estimate, known
 from verl_kernel.bench.records import BenchTurn, RunHeader
 from verl_kernel.bench.score_tables import VIEWS
-from verl_kernel.figures.figures import FIGURES
+from verl_kernel.figures.figures import FIGURES, NOVELTY
 from verl_kernel.figures.record import Estimate, Figures, Scores, View, Views
 from verl_kernel.reporting.charts import Chart, Curve, Point, chart, round_marks
 
@@ -112,7 +112,8 @@ def all_figures(scores: Scores) -> list[ScoreRow]:
     """Return every figure that is known in some view, with a cell for each of `VIEWS`."""
     views = [scores.overall.view(view) for view in VIEWS]
     rows = [
-        ScoreRow(name, figure.meaning, tuple(_cell(one, name) for one in views)) for name, figure in FIGURES.items()
+        ScoreRow(name, figure.meaning, tuple(_cell(one, name) for one in views))
+        for name, figure in (FIGURES | NOVELTY).items()
     ]
     return [row for row in rows if any(text != UNKNOWN for text, _ in row.cells)]
 

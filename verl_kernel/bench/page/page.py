@@ -23,13 +23,18 @@ from verl_kernel.bench.scores import asked_of, attempt, clock
 from verl_kernel.figures.scoring import score
 from verl_kernel.reporting import pages
 from verl_kernel.reporting.pages import page_environment
+from verl_kernel.reward.novelty import ColdStart
 
 PAGE = "report.html"
 _SCRIPTS = ("elements.js", "answers.js", "opening.js", "table.js")
 
 
-def write_page(folder: Path) -> Path:
+def write_page(folder: Path, cold_start: ColdStart | None = None) -> Path:
     """Write `report.html` into the folder of a bench; the run may be unfinished.
+
+    Args:
+        folder: the run.
+        cold_start: what its programs are compared with; None leaves novelty out.
 
     Returns:
         The page's path.
@@ -41,7 +46,7 @@ def write_page(folder: Path) -> Path:
     header, turns = read_run(folder)
     tasks = read_tasks(folder)
     asked, references = asked_of(header, tasks, turns), {one.task_id: one.reference for one in tasks}
-    scores = score([attempt(one) for one in turns], asked)
+    scores = score([attempt(one, cold_start) for one in turns], asked)
     rows, limit = task_rows(asked, turns), completion_limit(len(turns))
     page = (
         _environment()

@@ -20,7 +20,7 @@ import typer
 from verl_kernel.commands import gym_options
 from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
 from verl_kernel.env import GymOptions
-from verl_kernel.errors import ConfigError
+from verl_kernel.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from verl_kernel.bench.models.choice import ModelChoice
@@ -81,6 +81,9 @@ def command(
         list[str] | None, typer.Option(help="An option of kernelgym.reward, as variant=weighted; may be repeated.")
     ] = None,
     timeout: gym_options.Timeout = None,
+    cold_start: Annotated[
+        Path | None, typer.Option(help="Parquet of the cold start's conversations: show how much is not in it.")
+    ] = None,
     self_check: Annotated[
         bool, typer.Option("--self-check", help="Only judge the references against themselves.")
     ] = False,
@@ -104,12 +107,26 @@ def _bench(given: dict[str, Any]) -> int:
     from verl_kernel.bench.report import report_run
     from verl_kernel.bench.session import run_bench
 
+    cold_start = _cold_start(given["cold_start"])
     request = _request(given)
     run_bench(request, lambda text: typer.echo(text, err=True))
-    lost = report_run(request.out, sys.stdout, as_json=given["json"], everything=given["everything"])
+    lost = report_run(request.out, sys.stdout, given["json"], given["everything"], cold_start)
     if lost:
         typer.echo(f"{lost} answers could not be judged; the same command tries them again.", err=True)
     return INFRA_ERROR if lost else 0
+
+
+def _cold_start(path: Path | None) -> str | None:
+    """Return the name of the cold start's file; refuse a wrong one before anything is asked."""
+    if path is None:
+        return None
+    from verl_kernel.reward.novelty import check_cold_start
+
+    try:
+        check_cold_start(str(path))
+    except DataError as exc:
+        raise DataError(f"--cold-start: {exc}") from exc
+    return str(path)
 
 
 def _self_check(given: dict[str, Any]) -> int:
