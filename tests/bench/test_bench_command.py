@@ -70,7 +70,7 @@ def test_a_run_its_tables_and_its_folder(tmp_path):
     assert "fast@1.2 (sure)" in done.stdout
     header, turns = read_run(tmp_path / "run")
     assert (header.suite, header.tasks, header.source, header.device, header.feedback_chars) == (
-        "cpu", 3, "endpoint", "cpu", 440
+        "cpu", 3, "endpoint", "cpu", 360
     )  # fmt: skip
     assert all("class Model" in task.reference for task in read_tasks(tmp_path / "run"))
     assert header.gym == {"correctness_trials": 1, "true_size": "auto"}

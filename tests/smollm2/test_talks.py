@@ -19,7 +19,7 @@ CONFIG = Path(verl_kernel.__file__).parent / "config"
 def test_prompts_hold_the_task_and_an_example_of_another():
     taken: set[str] = set()
     programs = draw_tasks(12, Random(0), taken)
-    assert len({program.reference for program in programs} & taken) == 12
+    assert len(taken) == 12
     for program in programs:
         (message,) = task_messages(program)
         assert message["role"] == "user"
