@@ -18,9 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from verl_kernel.env import GymOptions, Judge, Task
-from verl_kernel.world.answers import right_answers
-from verl_kernel.world.difficulty import read_difficulty
-from verl_kernel.world.world import World
+from verl_kernel.quickstart.tasks import draw_distinct
+from verl_kernel.quickstart.variants import Kind, variants
 
 OFF = GymOptions(device="cpu", correctness_trials=2)
 
@@ -46,7 +45,7 @@ def main() -> None:
 def measured(count: int, target: str) -> tuple[dict[str, list[tuple[float, float]]], float]:
     """Seconds of each evaluation and of its stage `compile`, and seconds of the start of the compile zygote."""
     rng = Random(0)
-    programs = World(read_difficulty("easy")).tasks(count, rng, set())
+    programs = draw_distinct(count, rng, set())
     rows: dict[str, list[tuple[float, float]]] = {"off": [], "cold": [], "remembered": []}
     with Judge(replace(OFF, compile_for=target), seed=0) as on, Judge(OFF, seed=0) as off:
         begun = time.perf_counter()
@@ -55,7 +54,7 @@ def measured(count: int, target: str) -> tuple[dict[str, list[tuple[float, float
         on.warm_up()
         off.warm_up()
         for program in programs:
-            source = right_answers(program)[0].source
+            (source, *_) = (item.source for item in variants(program, rng) if item.kind is Kind.FUSED)
             task = Task(program.reference, program.task_id)
             for judge in (on, off):
                 judge._reference(task)

@@ -8,20 +8,21 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 
-from tests.generated import one_of
-from verl_kernel.quickstart.drawing import draw
-from verl_kernel.quickstart.options import Quickstart
-from verl_kernel.world.kinds import Kind
+from verl_kernel.quickstart.tasks import draw_distinct
+from verl_kernel.quickstart.variants import Kind, variants
 
 KEY = "right-key"
 
 
 def answers_by_reference(count=4):
     """Of the first tasks of suite `cpu`: a right, a lazy, a wrong, a broken answer, and one without a program."""
+    rng, taken = Random(0), set()
+    draw_distinct(256, rng, taken)
     found = {}
-    for program in draw(Quickstart(), conversations=0).validated["same"][:count]:
+    for program in draw_distinct(count, rng, taken):
+        by_kind = {variant.kind: variant.source for variant in variants(program, Random(1))}
         kinds = (Kind.FUSED, Kind.LAZY, Kind.WRONG, Kind.BROKEN)
-        blocks = [f"Here.\n```python\n{one_of(program, kind, Random(1)).source}```" for kind in kinds]
+        blocks = [f"Here.\n```python\n{by_kind[kind]}```" for kind in kinds]
         found[program.reference] = [*blocks, "I do not know."]
     return found
 

@@ -5,13 +5,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from verl_kernel.bench.suites import load_suite
+from verl_kernel.bench.suites import SEED, TASKS, TRAINING_TASKS, load_suite
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.quickstart.build import write_tasks
-from verl_kernel.quickstart.drawing import draw
+from verl_kernel.quickstart.corpus import task_messages
 from verl_kernel.quickstart.options import Quickstart
-from verl_kernel.world.kinds import SPLITS
 
 REFERENCE = (
     "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + {n}\n"
@@ -32,13 +30,27 @@ def problems(tmp_path):
     return checkout(tmp_path / "kb", {name: REFERENCE.format(n=n) for n, name in enumerate(names)})
 
 
-def test_the_built_in_suite_is_the_quickstarts_validation(tmp_path):
-    write_tasks(draw(Quickstart(), conversations=0), tmp_path)
+def test_the_built_in_suite_is_the_validation_of_the_quickstart():
+    sizes = Quickstart()
+    assert (sizes.seed, sizes.train_tasks, sizes.val_tasks) == (SEED, TRAINING_TASKS, TASKS)
     suite = load_suite("cpu")
-    assert load_suite(str(tmp_path / "val.parquet")).tasks == suite.tasks
-    assert [item.family for item in suite.tasks] == [split for split in SPLITS for _ in range(Quickstart().val_tasks)]
+    assert len(suite.tasks) == 32
+    assert {item.family for item in suite.tasks} == {
+        *("elementwise", "matmul", "normalisation", "reduction", "softmax")
+    }
     assert suite.hash == load_suite("cpu").hash
-    assert suite.feedback_chars == 440
+    assert suite.feedback_chars == 360
+
+
+def test_the_built_in_suite_is_the_quickstarts_validation(tmp_path):
+    from random import Random
+
+    from verl_kernel.quickstart.build import _rows
+
+    rng, taken, world = Random(0), set(), Quickstart().make_world()
+    world.tasks(256, rng, taken)
+    write_rows(_rows(world, world.tasks(32, rng, taken), "val"), tmp_path / "val.parquet")
+    assert load_suite(str(tmp_path / "val.parquet")).tasks == load_suite("cpu").tasks
 
 
 def test_a_checkout_by_level_and_number(problems):
@@ -140,3 +152,14 @@ def test_the_first_tasks_only():
     assert suite.first(2).hash != suite.hash
     with pytest.raises(ConfigError, match="--tasks is 0"):
         suite.first(0)
+
+
+def test_prompts_of_the_built_in_suite_are_the_quickstarts():
+    from random import Random
+
+    from verl_kernel.quickstart.tasks import draw_distinct
+
+    rng, taken = Random(0), set()
+    draw_distinct(256, rng, taken)
+    (first,) = draw_distinct(1, rng, taken)
+    assert list(load_suite("cpu").tasks[0].messages) == task_messages(first)

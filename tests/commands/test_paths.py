@@ -37,7 +37,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "aces tasks.parquet --candidates {} --out o.json": (*READ, FOLDER),
     "aces tasks.parquet --candidates empty --out {}": (FOLDER, BELOW),
     "data quickstart --out {}": WRITTEN,
-    "data quickstart --out o --difficulty {}": (MISSING, FOLDER, "bad.yaml"),
+    "data quickstart --out o --world hard --mix {}": (MISSING, FOLDER, "bad.yaml"),
     "recipes.cpu_smollm2 --out {}": WRITTEN,
     "data rows drkernel-rl {} --out o.parquet": (*TASKS, FOLDER, "cut.jsonl"),
     "data rows drkernel-rl tasks.parquet --out {}": (FOLDER, BELOW),

@@ -40,7 +40,7 @@ def hydra() -> Iterator[None]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A model's folder without weights: verl's model configuration reads config and tokenizer."""
-    from verl_kernel.world.tokenizer import train_tokenizer
+    from verl_kernel.quickstart.tokenizer import train_tokenizer
 
     Qwen3Config(**QWEN3_8B, num_key_value_heads=8, head_dim=128, architectures=["Qwen3ForCausalLM"]).save_pretrained(
         tmp_path

@@ -12,7 +12,7 @@ from verl_kernel.data import rows, talks
 from verl_kernel.data.rows import check_rows, read_tasks, task_from_row
 from verl_kernel.data.sources import SOURCES, convert_source, names
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.world.talks import task_messages
+from verl_kernel.quickstart.corpus import task_messages
 
 
 def made(tmp_path, name, path=None, **options):

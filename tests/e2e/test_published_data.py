@@ -37,7 +37,7 @@ def train_on_all(quickstart: Path, folder: Path) -> Run:
         command(
             quickstart, folder, f"data.train_files=[{tasks}]",
             f"data.val_files={converted(folder, 'drkernel-validation', 2)}",
-            "data.max_prompt_length=600", "data.max_response_length=240", "trainer.total_training_steps=1",
+            "data.max_prompt_length=360", "data.max_response_length=240", "trainer.total_training_steps=1",
             "trainer.save_freq=-1", "actor_rollout_ref.rollout.n=2", "kernelgym.max_turns=1",
             f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
             f"trainer.default_local_dir={folder}/checkpoints",

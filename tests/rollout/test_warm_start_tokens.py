@@ -7,8 +7,9 @@ from transformers import AutoTokenizer
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from verl_kernel.quickstart.options import WarmStart
+from verl_kernel.quickstart.tokenizer import train_tokenizer
 from verl_kernel.quickstart.warm_start import build_model
-from verl_kernel.world.tokenizer import encode_conversation, train_tokenizer
+from verl_kernel.world.tokenizer import encode_conversation
 
 TALK = [
     {"role": "user", "content": "Write a kernel.\n```python\nx = x * 2.0\n```"},

@@ -4,16 +4,16 @@ from random import Random
 
 import pytest
 
-from verl_kernel.data.families import THRESHOLD, normal_form, shingles, similarity
+from verl_kernel.data.families import normal_form, shingles, similarity
 from verl_kernel.data.rows import SCHEMA, check_rows, write_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.extract import extract_code
+from verl_kernel.world.answers import RIGHT, Kind
 from verl_kernel.world.chains import NEW_SIZES, SIZES
 from verl_kernel.world.difficulty import TABLE, read_difficulty
-from verl_kernel.world.kinds import RIGHT, SPLITS, Kind
 from verl_kernel.world.talks import SHORTEST, first_answer, second_answer
 from verl_kernel.world.tokenizer import END, ROLES, encode_conversation, pieces, train_tokenizer
-from verl_kernel.world.world import World
+from verl_kernel.world.world import SPLITS, THRESHOLD, World
 
 
 @pytest.fixture(scope="module", params=["easy", "hard"])

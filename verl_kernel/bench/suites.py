@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from verl_kernel.data.kernelbench import read_kernelbench
@@ -16,12 +17,16 @@ from verl_kernel.data.rows import check_rows, read_rows, task_from_row, task_pro
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import Task
 from verl_kernel.errors import ConfigError, DataError, TaskError
-from verl_kernel.quickstart.options import Quickstart
-from verl_kernel.world.kinds import DATA_SOURCE
+from verl_kernel.quickstart.corpus import FEEDBACK_CHARS, task_messages
+from verl_kernel.quickstart.tasks import Program, draw_distinct
 
 Message = dict[str, str]
-MAX_TOKENS = 512
-"""Large enough for the quickstart: the answers of its cold start have at most 500 tokens."""
+_GENERATED = "kernel_quickstart"
+"""Data source of rows whose tasks are named after their families."""
+SEED, TRAINING_TASKS, TASKS = 0, 256, 32
+"""Defaults of `quickstart.options.Quickstart`."""
+MAX_TOKENS = 200
+"""Large enough: the answers of its cold start have at most about 120 tokens."""
 
 
 @dataclass(frozen=True)
@@ -126,28 +131,28 @@ def _task(file: Path) -> Task:
 def _row(row: Mapping[str, Any]) -> SuiteItem:
     info, task = row.get("extra_info") or {}, task_from_row(row)
     level, family = info.get("level"), info.get("family")
-    if family is None:
-        family = _split(str(row.get("data_source")))
+    if family is None and row.get("data_source") == _GENERATED:
+        family = task.task_id.rpartition("-")[0]
     messages = tuple({"role": message["role"], "content": message["content"]} for message in row["prompt"])
     return SuiteItem(task, messages, None if level is None else int(level), None if family is None else str(family))
-
-
-def _split(source: str) -> str | None:
-    """Return the split in the name of a data source; None for one without."""
-    return source.removeprefix(f"{DATA_SOURCE}_") if source.startswith(f"{DATA_SOURCE}_") else None
 
 
 def cpu_suite() -> Suite:
     """Return the validation tasks of the quickstart with seed 0, with prompts in the form that its model has learnt.
 
-    Their families are the validation's splits.
+    No task has the text of a training task or of one in the cold start, but nearly all of their classes occur there
+    with other sizes. `quickstart.build`, which writes the tasks' files, needs torch and transformers; this does not.
     """
-    from verl_kernel.quickstart.drawing import draw  # torch
-    from verl_kernel.world.talks import FEEDBACK_CHARS
+    rng = Random(SEED)
+    taken: set[str] = set()
+    draw_distinct(TRAINING_TASKS, rng, taken)
+    tasks = tuple(map(_item, draw_distinct(TASKS, rng, taken)))
+    return Suite("cpu", tasks, max_tokens=MAX_TOKENS, feedback_chars=FEEDBACK_CHARS)
 
-    drawn = draw(Quickstart(), conversations=0)
-    rows = [row for split, tasks in drawn.validated.items() for row in drawn.world.rows(tasks, split)]
-    return Suite("cpu", tuple(map(_row, rows)), max_tokens=MAX_TOKENS, feedback_chars=FEEDBACK_CHARS)
+
+def _item(program: Program) -> SuiteItem:
+    task = Task(program.reference, program.task_id)
+    return SuiteItem(task, tuple(task_messages(program)), program.level, program.family)
 
 
 def load_suite(name: str, levels: Collection[int] = ()) -> Suite:

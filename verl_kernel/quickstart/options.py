@@ -9,13 +9,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.world.difficulty import TABLE, Difficulty, read_difficulty
+from verl_kernel.quickstart.hard.mix import DEFAULT as MIX
+from verl_kernel.quickstart.worlds import Name, World, make_world
 
 _PACKAGE = Path(__file__).parents[1]
 RECIPE = _PACKAGE / "config" / "cpu_quickstart_sft.yaml"
 _SOURCES = (
-    *(RECIPE, _PACKAGE / "data" / "rows.py", _PACKAGE / "data" / "families.py", _PACKAGE / "rollout" / "feedback.py"),
-    *(path for folder in (Path(__file__).parent, TABLE.parent) for path in folder.rglob("*.py")),
+    *(RECIPE, _PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py", _PACKAGE / "world" / "tokenizer.py"),
+    *Path(__file__).parent.rglob("*.py"),
 )
 
 
@@ -45,17 +46,15 @@ class Quickstart:
     """World and sizes of the quickstart.
 
     Raises:
-        ConfigError: a size is below 1, the conversations do not fill a batch, or the table of difficulties is bad.
+        ConfigError: a size is below 1, the conversations do not fill a batch, or the world's table is bad.
     """
 
     seed: int = 0
-    world: str = "easy"
-    """Row of the table of difficulties."""
-    difficulty: Path | None = None
-    """File with a table of difficulties; None for the package's."""
+    world: Name = "easy"
+    mix: Path | None = None
+    """File with the table of answers of the hard world's cold start; None for the recipe's."""
     train_tasks: int = 256
-    val_tasks: int = 16
-    """Tasks of each split of the validation."""
+    val_tasks: int = 32
     conversations: int = 6000
     vocabulary: int = 1024
     warm_start: WarmStart = field(default_factory=WarmStart)
@@ -69,17 +68,17 @@ class Quickstart:
                 f"quickstart.conversations is {self.conversations}, less than a batch of the warm start: "
                 f"make it at least {self.warm_start.batch_size}"
             )
-        self.row()
+        self.make_world()
 
-    def row(self) -> Difficulty:
-        """Return the row of the table of difficulties."""
-        return read_difficulty(self.world, self.difficulty or TABLE)
+    def make_world(self) -> World:
+        """The world that these options name."""
+        return make_world(self.world, self.mix)
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of these options and of the files that turn them into others."""
-        digest = hashlib.sha256(json.dumps({**asdict(self), "difficulty": None}, sort_keys=True).encode())
-        for source in (*sorted(_SOURCES), self.difficulty or TABLE):
+        digest = hashlib.sha256(json.dumps({**asdict(self), "mix": None}, sort_keys=True).encode())
+        for source in (*sorted(_SOURCES), self.mix or MIX):
             digest.update(source.read_bytes())
         return digest.hexdigest()
 

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
@@ -194,40 +191,6 @@ def first_and_last(steps: Sequence[Step]) -> list[Change]:
         for name, (key, is_factor) in _TRAINING.items()
     )
     return [change for change in changes if change.before is not None or change.after is not None]
-
-
-def answers(folder: Path) -> dict[str, int]:
-    """Return the number of answers in each validation of a run by data source; empty where its data cannot be read."""
-    config = _config(folder / ".hydra" / "config.yaml")
-    samples = _select(config, "actor_rollout_ref.rollout.val_kwargs.n") or ""
-    if not samples.isdigit():
-        return {}
-    counts: Counter[str] = Counter()
-    for path in _files(config):
-        try:
-            counts.update(pq.read_table(path, columns=["data_source"])["data_source"].to_pylist())
-        except (OSError, ValueError, pa.ArrowException):  # The report is made without the data.
-            return {}
-    return {source: count * int(samples) for source, count in counts.items()}
-
-
-def _files(config: DictConfig) -> list[str]:
-    try:
-        found = OmegaConf.select(config, "data.val_files")
-    except OmegaConfBaseException:
-        return []
-    return [str(path) for path in found] if isinstance(found, ListConfig) else [str(found)] * (found is not None)
-
-
-def right_answers(validations: Sequence[Step], counts: Mapping[str, int]) -> Table:
-    """Lay out the share of right last turns of the first and the last validation, a row for each data source."""
-    steps = [f"step {one['step']}" for one in (validations[0], *validations[1:][-1:])]
-    table = Table("right answers", "answers", *steps, title="validation by data source", title_justify="left")
-    for source in dict.fromkeys(key.rpartition("/")[0] for one in validations for key in one if key.endswith("/acc")):
-        shares = [number(one.get(f"{source}/acc")) for one in (validations[0], *validations[1:][-1:])]
-        values = ["-" if share is None else f"{share:.3f}" for share in shares]
-        table.add_row(source, str(counts.get(source, "-")), *values)
-    return table
 
 
 def before_and_after(validations: Sequence[Step]) -> list[Change]:

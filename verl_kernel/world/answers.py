@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 from random import Random
 
 from verl_kernel.world.chains import (
@@ -25,11 +26,36 @@ from verl_kernel.world.chains import (
     launched,
 )
 from verl_kernel.world.kernels import Part, Style, fused, kernel, launch, module, render, styles
-from verl_kernel.world.kinds import LAZY_SHARE, Kind
 from verl_kernel.world.ops import EXISTING, OPS, Shape
 
+LAZY_SHARE = 0.3
+"""Coverage below which profiling-based rejection drops a kernel."""
 _PADDING = 1.25
 """Smallest ratio of a block to the columns in it at which wrong treatment of the padding is clearly visible."""
+
+
+class Kind(str, Enum):
+    """What the gym is expected to say of an answer."""
+
+    FUSED = "fused"
+    """Right; torch does none of the steps."""
+    PARTIAL = "partial"
+    """Right; torch does some steps."""
+    LAZY = "lazy"
+    """Right; the kernels' share of the device kernels is below `LAZY_SHARE`."""
+    DECOY = "decoy"
+    """The result does not depend on a kernel."""
+    WRONG = "wrong"
+    """Another result."""
+    TYPE = "type"
+    """The right values in another type."""
+    OUTSIDE = "outside"
+    """Memory outside of the tensors is read or written."""
+    BROKEN = "broken"
+    """Refused by its text, or does not compile or launch."""
+
+
+RIGHT = (Kind.FUSED, Kind.PARTIAL, Kind.LAZY)
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,8 @@ _CHANGE = 0.04
 """How much dropping a step must change the result, relative to its largest element."""
 _SMALLEST = 1e-3
 """Smallest range of a result: what is smaller may be rounding alone, as the mean of a centred row is."""
-_EPSILON = 1e-7
-"""Relative error of a step in float32."""
-Trial = Literal["plain", "uneven", "small", "low", "high"]
-"""Inputs as they are drawn; rows of `x` zero, small, large or far below zero; all of `x` small, far below or far above
-zero."""
-_ROUNDING: Mapping[Trial, float] = {"uneven": 2e-5, "small": 1.5e-4, "low": 1.5e-4, "high": 1.5e-4}
-"""Largest error of a result that float32 may cause, relative to its largest element."""
+_EPSILON, _ROUNDING = 1e-7, 2e-5
+"""Relative error of a step in float32, and the largest that the result may have of it."""
 EXAMPLE = {"ROWS": 6, "COLS": 40, "WIDTH": 12, "1": 1}
 """Sizes at which chains are tried."""
 
@@ -269,22 +264,14 @@ def draw_constant(op: Op, rng: Random) -> str:
 @lru_cache(maxsize=65536)
 def is_sound(steps: Steps) -> bool:
     """Whether a chain computes something finite, varied and well conditioned, to which each of its steps matters."""
-    whole = evaluate(steps)
-    if whole is None or all(step.op.shape in _MOVES for step in steps):
+    whole, exact, rough = evaluate(steps), evaluate(steps, "uneven"), evaluate(steps, "rough")
+    if whole is None or rough is None or exact is None or all(step.op.shape in _MOVES for step in steps):
         return False
-    if not all(_is_exact(steps, trial) for trial in _ROUNDING):
+    if not rough.isfinite().all() or (rough - exact).abs().max() > _ROUNDING * exact.abs().max():
         return False
     if whole.max() - whole.min() <= max(_SMALLEST, _CHANGE * float(whole.abs().max())):
         return False
     return all(is_other(steps, (*steps[:place], *steps[place + 1 :])) for place in range(len(steps)))
-
-
-def _is_exact(steps: Steps, trial: Trial) -> bool:
-    """Whether float32 computes a chain well, which fits."""
-    exact, rough = evaluate(steps, trial), evaluate(steps, trial, is_rough=True)
-    assert exact is not None
-    assert rough is not None
-    return bool(rough.isfinite().all() and (rough - exact).abs().max() <= _ROUNDING[trial] * exact.abs().max())
 
 
 @lru_cache(maxsize=65536)
@@ -297,13 +284,13 @@ def is_other(steps: Steps, changed: Steps) -> bool:
 
 
 @lru_cache(maxsize=16384)
-def evaluate(steps: Steps, trial: Trial = "plain", is_rough: bool = False) -> torch.Tensor | None:
+def evaluate(steps: Steps, trial: Literal["plain", "uneven", "rough"] = "plain") -> torch.Tensor | None:
     """Return what torch makes of fixed random inputs.
 
     Args:
         steps: the chain.
-        trial: which inputs.
-        is_rough: whether each step errs, as in float32.
+        trial: `uneven` makes rows of `x` zero, small, large or far below zero; `rough` also errs in each step, as
+            float32 does.
 
     Returns:
         (rows, columns) as the chain's last `State` has them in `EXAMPLE`, float64; None where the steps do not fit
@@ -312,21 +299,16 @@ def evaluate(steps: Steps, trial: Trial = "plain", is_rough: bool = False) -> to
     found = states([step.name for step in steps])
     if found is None:
         return None
-    x = _inputs(trial)
+    x = _noise(EXAMPLE["ROWS"], EXAMPLE["COLS"], "x")
+    if trial != "plain":
+        x = x * torch.tensor([0.0, 1e-3, 8.0, *[1.0] * (len(x) - 3)])[:, None]
+        x[3] = -30 - x[3].abs()
     for step, state in zip(steps, found, strict=False):
         x = _done(step, x, _operand(step.op.operand, EXAMPLE[state.rows], EXAMPLE[state.cols]))
-        if is_rough:
+        if trial == "rough":
             x = x * (1 + _EPSILON * _noise(*x.shape, "error"))
             x = x + _EPSILON * _noise(*x.shape, "cancelled") * (step.name in _DIFFERENCES)
     return x
-
-
-def _inputs(trial: Trial) -> torch.Tensor:
-    x = _noise(EXAMPLE["ROWS"], EXAMPLE["COLS"], "x")
-    if trial == "uneven":
-        x = x * torch.tensor([0.0, 1e-3, 8.0, *[1.0] * (len(x) - 3)])[:, None]
-        x[3] = -30 - x[3].abs()
-    return {"small": x * 1e-3, "low": -30 - x.abs(), "high": 30 + x.abs()}.get(trial, x)
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from verl_kernel.data.files import read_yaml
 from verl_kernel.errors import ConfigError
-from verl_kernel.world.kinds import Kind
+from verl_kernel.world.answers import Kind
 from verl_kernel.world.ops import FAMILIES
 
 TABLE = Path(__file__).with_name("difficulty.yaml")

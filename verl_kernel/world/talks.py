@@ -9,10 +9,9 @@ from random import Random
 from typing import TypeVar
 
 from verl_kernel.rollout.feedback import format_feedback
-from verl_kernel.world.answers import FLAWS, Answer, decoys, right_answers, with_flaw
-from verl_kernel.world.chains import DTYPES, Program, Steps
+from verl_kernel.world.answers import FLAWS, RIGHT, Answer, Kind, decoys, right_answers, with_flaw
+from verl_kernel.world.chains import DTYPES, Program
 from verl_kernel.world.difficulty import Difficulty
-from verl_kernel.world.kinds import RIGHT, Kind
 from verl_kernel.world.tokenizer import pieces
 from verl_kernel.world.verdicts import expected_verdict
 
@@ -80,11 +79,6 @@ def draw_talk(program: Program, difficulty: Difficulty, rng: Random) -> list[Mes
 def is_shown(answer: Answer) -> bool:
     """Whether an answer has a length that the cold start shows."""
     return SHORTEST <= len(pieces(answer_text(answer))) <= LONGEST
-
-
-def is_answerable(steps: Steps) -> bool:
-    """Whether a chain has a right answer of a length that the cold start shows, whatever its sizes."""
-    return bool(_right(Program(steps, (4, 64, 16)), DTYPES[0]))
 
 
 def _said(answer: Answer) -> Message:

@@ -14,9 +14,8 @@ from typing import Any
 
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, Trials, check
 from verl_kernel.env.result import OUT_OF_BOUNDS
-from verl_kernel.world.answers import Answer
+from verl_kernel.world.answers import Answer, Kind
 from verl_kernel.world.chains import Program, launched
-from verl_kernel.world.kinds import Kind
 
 _OP_MS = 0.004
 """Time of one small kernel on the simulated clock: mostly launch overhead."""

@@ -12,17 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from random import Random
-from typing import Any
+from typing import Any, Literal, get_args
 
-from verl_kernel.data.families import THRESHOLD, Shingles, normal_form, shingles, similarity
+from verl_kernel.data.families import Shingles, normal_form, shingles, similarity
 from verl_kernel.data.rows import make_row
 from verl_kernel.world.chains import NEW_SIZES, SIZES, Program, Steps, draw_shape, draw_steps
 from verl_kernel.world.difficulty import Difficulty
-from verl_kernel.world.kinds import DATA_SOURCE, Split
-from verl_kernel.world.talks import Message, draw_talk, is_answerable, task_messages
+from verl_kernel.world.talks import Message, draw_talk, task_messages
 
+THRESHOLD = 0.7
+"""Smallest similarity of near duplicates, as `verl-kernel data split` has it."""
 HELD_OUT = 64
 """Chains of each of the splits `new_chain` and `new_family`."""
+DATA_SOURCE = "kernel_world"
+Split = Literal["same", "new_sizes", "new_chain", "new_family"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 class World:
@@ -57,20 +61,13 @@ class World:
             trained: tasks of training.
             rng: source of the draws.
         """
-        if split == "same":
-            return rng.sample(list(trained), min(count, len(trained)))
-        if split == "new_sizes":
-            return self._resized(trained, count, rng)
+        if split in ("same", "new_sizes"):
+            programs = [trained[place % len(trained)] for place in rng.sample(range(max(count, len(trained))), count)]
+            if split == "same":
+                return programs
+            return [replace(program, shape=draw_shape(program.steps, NEW_SIZES, rng)) for program in programs]
         chains = self.held_out[split]
         return [self._program(chains[place % len(chains)], rng) for place in range(count)]
-
-    def _resized(self, trained: Sequence[Program], count: int, rng: Random) -> list[Program]:
-        """Draw trained chains at new sizes, each task once."""
-        found: dict[Program, None] = {}
-        while len(found) < count:
-            program = rng.choice(trained)
-            found[replace(program, shape=draw_shape(program.steps, NEW_SIZES, rng))] = None
-        return list(found)
 
     def messages(self, program: Program) -> list[Message]:
         """Return the prompt of a task."""
@@ -141,13 +138,9 @@ class World:
                 return steps
 
     def _chain(self, families: Mapping[str, float], rng: Random) -> Steps:
-        """Draw a chain that has a right answer short enough."""
         weights = self.difficulty.steps
-        while True:
-            count = rng.choices(list(weights), list(weights.values()))[0]
-            steps = draw_steps(count, families, rng)
-            if is_answerable(steps):
-                return steps
+        count = rng.choices(list(weights), list(weights.values()))[0]
+        return draw_steps(count, families, rng)
 
     def _program(self, steps: Steps, rng: Random) -> Program:
         dtypes = self.difficulty.dtypes

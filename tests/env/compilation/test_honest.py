@@ -8,14 +8,15 @@ import pytest
 
 from tests.exploits.corpus import load
 from tests.exploits.tasks import TASKS
-from tests.generated import draw_tasks
+from tests.quickstart.test_tasks import CHAINS, make_program
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.world.answers import right_answers
+from verl_kernel.quickstart.variants import Kind, variants
 
 CONTROLS = [case for case in load() if case.honest]
+CORRECT = (Kind.FUSED, Kind.PARTIAL, Kind.LAZY)
 
 pytestmark = pytest.mark.processes
 
@@ -39,10 +40,12 @@ def test_controls_compile(case, judge):
         assert 1 <= kernel.blocks_per_sm <= 32, kernel
 
 
-@pytest.mark.parametrize("program", draw_tasks(12, Random(0)), ids=lambda program: program.task_id)
-def test_kernels_of_the_quickstart_compile(program, judge):
+@pytest.mark.parametrize(("family", "chain"), CHAINS)
+def test_kernels_of_the_quickstart_compile(family, chain, judge):
+    program = make_program(family, chain, Random(0))
     task = Task(program.reference, program.task_id)
-    for answer in right_answers(program):
-        result = judge.evaluate(task, answer.source)
-        assert result.status is EvalStatus.OK, (answer.name, result.error)
-        assert result.compiled_kernels, (answer.name, result.error)
+    for variant in variants(program, Random(0)):
+        if variant.kind in CORRECT:
+            result = judge.evaluate(task, variant.source)
+            assert result.status is EvalStatus.OK, (variant.flaw, result.error)
+            assert result.compiled_kernels, (variant.flaw, result.error)

@@ -11,13 +11,13 @@ import torch
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.exploits.families import HONEST as FAMILIES_HONEST
 from tests.exploits.tasks import TASKS
-from tests.generated import draw_tasks
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
+from verl_kernel.quickstart.tasks import FAMILIES, draw_distinct
 from verl_kernel.reward.profiling import profiling_reward
 
 pytestmark = pytest.mark.processes
@@ -216,5 +216,5 @@ def priced(source: str, name: str) -> bool:
 
 
 def test_every_task_of_ours_has_a_price():
-    programs = {program.task_id: program.reference for program in draw_tasks(60, Random(0))}
+    programs = {program.task_id: program.reference for program in draw_distinct(12 * len(FAMILIES), Random(0))}
     assert [name for name, source in {**TASKS, **programs}.items() if not priced(source, name)] == []

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -17,11 +17,9 @@ def command(
     conversations: Annotated[
         int | None, typer.Option(min=1, help="Length of the cold start; fewer than 6000 make a weaker model sooner.")
     ] = None,
-    world: Annotated[
-        str, typer.Option(help="Row of the table of difficulties: easy, or hard, for the recipe cpu_hard.")
-    ] = "easy",
-    difficulty: Annotated[
-        Path | None, typer.Option(help="YAML file with another table of difficulties, whose row is used.")
+    world: Annotated[str, typer.Option(help="easy, or hard: tasks at true sizes, for the recipe cpu_hard.")] = "easy",
+    mix: Annotated[
+        Path | None, typer.Option(help="The hard world's table of answers; config/cpu_hard_mix.yaml by default.")
     ] = None,
 ) -> None:
     """Make tasks, a tokenizer and a warm-started model for the CPU recipes (three to five minutes on 2 cores)."""
@@ -29,9 +27,8 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from verl_kernel.data.files import writing_folder
     from verl_kernel.quickstart.options import Quickstart, is_complete
-    from verl_kernel.world.kinds import SPLITS
 
-    options = Quickstart(seed=seed, world=world, difficulty=difficulty)
+    options = Quickstart(seed=seed, world=cast(Any, world), mix=mix)
     if conversations is not None:
         options = replace(options, conversations=conversations)
     if is_complete(out, options):
@@ -40,8 +37,7 @@ def command(
     with writing_folder(out):
         manifest = _build_with_progress(out, options)
     typer.echo(
-        f"{out}: {options.train_tasks} training tasks, {options.val_tasks} in each of {len(SPLITS)} splits of the "
-        f"validation, a model of "
+        f"{out}: {options.train_tasks} training and {options.val_tasks} validation tasks, a model of "
         f"{manifest['parameters'] / 1e6:.1f} M parameters, loss {manifest['loss']['last']:.3f}, "
         f"{manifest['seconds']:.0f} s."
     )

@@ -5,10 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.generated import draw_conversation, draw_tasks
-from verl_kernel.world.tokenizer import END, encode_conversation, train_tokenizer
+from verl_kernel.quickstart.corpus import draw_corpus
+from verl_kernel.quickstart.tasks import NUMBERS
+from verl_kernel.quickstart.tokenizer import train_tokenizer
+from verl_kernel.world.tokenizer import END, encode_conversation
 
-CORPUS = [draw_conversation(program, Random(1)) for program in draw_tasks(60, Random(0))]
+CORPUS = draw_corpus(60, Random(0), set())
 
 
 def train(size=1024):
@@ -22,6 +24,22 @@ def tokenizer():
 
 def test_same_corpus_gives_the_same_tokenizer(tokenizer):
     assert train().backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+
+
+def test_prompts_and_answers_fit_the_recipes_budgets(tokenizer):
+    assert len(tokenizer) <= 1024
+    for talk in CORPUS:
+        prompt, *messages = (len(tokenizer(message["content"])["input_ids"]) for message in talk)
+        assert prompt <= 110
+        assert all(answer <= 150 for answer in messages[::2])
+        assert len(encode_conversation(tokenizer, talk)[0]) - prompt <= 400
+
+
+def test_every_number_is_one_token_wherever_it_stands(tokenizer):
+    for number in NUMBERS:
+        (token,) = tokenizer(number)["input_ids"]
+        for text in (f"x = x * {number}", f"tl.clamp(x, -{number}, {number})", f"torch.randn({number}, {number})"):
+            assert tokenizer(text)["input_ids"].count(token) == text.count(number)
 
 
 @settings(max_examples=100, deadline=None)
