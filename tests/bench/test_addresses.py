@@ -27,6 +27,8 @@ def test_addresses_pass(url):
         ("http://x:99999/v1", "names no host or no port"),
         ("http://[::1/v1", "names no host or no port"),
         ("http://a b/v1", "names no host or no port"),
+        ("http://\u00b9/v1", "names no host or no port"),
+        ("http://1.2.3.999/v1", "names no host or no port"),
     ],
 )
 def test_what_is_none_is_refused_with_the_remedy(url, words):

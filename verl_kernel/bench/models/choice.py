@@ -41,10 +41,13 @@ def refuse_no_address(url: str) -> None:
 
 
 def _has_host(url: str) -> bool:
+    import httpx
+
     try:
         parts = urlsplit(url)
+        httpx.URL(url)  # refuses what its clients refuse, such as characters that no host name may hold
         return bool(parts.hostname and _HOST.fullmatch(parts.hostname)) and parts.port != 0
-    except ValueError:
+    except (ValueError, httpx.InvalidURL):
         return False
 
 
