@@ -20,7 +20,7 @@ Message = dict[str, str]
 T = TypeVar("T")
 FEEDBACK_CHARS = 440
 """`kernelgym.feedback_chars` of the recipes."""
-SHORTEST, LONGEST = 200, 480
+SHORTEST, LONGEST = 200, 380
 """Pieces of an answer that is shown. A few pieces take several tokens: an answer has at most 500 of these."""
 _PROSE = {
     Kind.FUSED: "Triton does every step.",
