@@ -243,14 +243,14 @@ class _Kernel:
     def _step(self, step: Step) -> list[str]:
         shape, expression = step.op.shape, step.triton.replace("{axis}", self._axis[0])
         if shape in (Shape.TRANSPOSE, Shape.GATHER):
-            return []
+            return [_comment(step)]
         if shape is Shape.MATMUL:
-            return self._matmul(expression)
+            return [_comment(step), *self._matmul(expression)]
         if shape is Shape.MOVE:
             line, self._col = f"col = {expression.replace('{col}', self._col)}", "col"
-            return [line]
+            return [_comment(step), line]
         stats = () if step.is_imagined else step.op.stats
-        return [*self._operand(step), *(self._stat(stat) for stat in stats), f"x = {expression}"]
+        return [_comment(step), *self._operand(step), *(self._stat(stat) for stat in stats), f"x = {expression}"]
 
     def _operand(self, step: Step) -> list[str]:
         if not (name := step.op.operand):
@@ -291,8 +291,8 @@ class _Kernel:
                 continue
             is_reduced = is_reduced or step.op.shape is Shape.REDUCE
             if is_reduced:
-                yield f"x = {step.triton}"
-            inside += [*self._operand(step), f"x = {step.triton}"]
+                yield from (_comment(step), f"x = {step.triton}")
+            inside += [_comment(step), *self._operand(step), f"x = {step.triton}"]
         if is_reduced:
             yield self._store()
         else:
@@ -301,3 +301,8 @@ class _Kernel:
     def _loop(self, inside: Sequence[str]) -> list[str]:
         lines = ["offs = start + tl.arange(0, BLOCK)", "mask = offs < cols", *self._load(), *inside]
         return ["for start in range(0, cols, BLOCK):", *(f"    {line}" for line in lines)]
+
+
+def _comment(step: Step) -> str:
+    """Return the line that tells which step of the reference follows."""
+    return f"# {step.torch.removeprefix('x = ')}"
