@@ -144,6 +144,7 @@ class CandidateSession:
     is_telling: bool = True
     """Whether the latest expected outputs hold different floating numbers, which are not right by chance."""
     _latest: list[TraceEvent] = field(default_factory=list)
+    """Trace of the latest forward in any mode, ablations left out."""
     demand: Demand | None = field(init=False)
     """Least work of a forward at the size that a clock sees; None if sizes change between trials."""
     seconds_left: float = field(init=False)
