@@ -41,10 +41,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-fast test-next verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels check-install dist lock options check clean
+.PHONY: help env train test test-all test-fast test-next verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels check-install dist lock options check clean
 
 help:
-	@echo "make train | test | test-fast | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | check-install | dist | lock | options | check | clean"
+	@echo "make train | test | test-all | test-fast | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | check-install | dist | lock | options | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -60,10 +60,15 @@ test: env
 	@$(steps)
 	step "tests" python -m pytest -n $(JOBS) --durations=10 $(PYTEST_ARGS)
 
+# Nothing left out but what needs a GPU or a download.
+test-all: env
+	@$(steps)
+	step "all tests" python -m pytest -n $(JOBS) --durations=30 -m "not smollm2" $(PYTEST_ARGS)
+
 # Without trainers, Ray, judges and whatever else takes long.
 test-fast: env
 	@$(steps)
-	step "fast tests" python -m pytest -n $(JOBS) -q -m "not (slow or ray or e2e or processes or smollm2)" $(PYTEST_ARGS)
+	step "fast tests" python -m pytest -n $(JOBS) -q -m "not (slow or ray or e2e or processes or exhaustive or smollm2)" $(PYTEST_ARGS)
 
 # Whether another verl has all that the plugin leans on: it stands before the environment's own, in every process of a run.
 test-next: verl-checkout env

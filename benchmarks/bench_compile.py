@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from verl_kernel.env import GymOptions, Judge, Task
-from verl_kernel.quickstart.tasks import draw_distinct
-from verl_kernel.quickstart.variants import Kind, variants
+from verl_kernel.world.answers import right_answers
+from verl_kernel.world.difficulty import read_difficulty
+from verl_kernel.world.world import World
 
 OFF = GymOptions(device="cpu", correctness_trials=2)
 
@@ -45,16 +46,16 @@ def main() -> None:
 def measured(count: int, target: str) -> tuple[dict[str, list[tuple[float, float]]], float]:
     """Seconds of each evaluation and of its stage `compile`, and seconds of the start of the compile zygote."""
     rng = Random(0)
-    programs = draw_distinct(count, rng, set())
+    programs = World(read_difficulty("easy")).tasks(count, rng, set())
     rows: dict[str, list[tuple[float, float]]] = {"off": [], "cold": [], "remembered": []}
     with Judge(replace(OFF, compile_for=target), seed=0) as on, Judge(OFF, seed=0) as off:
         begun = time.perf_counter()
-        on._compiler.start()
+        on._compilers[0].start()
         start_s = time.perf_counter() - begun
         on.warm_up()
         off.warm_up()
         for program in programs:
-            (source, *_) = (item.source for item in variants(program, rng) if item.kind is Kind.FUSED)
+            source = right_answers(program)[0].source
             task = Task(program.reference, program.task_id)
             for judge in (on, off):
                 judge._reference(task)

@@ -12,7 +12,7 @@ for kind in cpu gpu; do
     file=requirements/$kind.txt
     header=$(grep '^#' "$file")
     extras=(--extra "$kind" --extra dev --extra plot)
-    [[ $kind == gpu ]] || extras+=(--extra smollm2)
+    [[ $kind == gpu ]] || extras+=(--extra smollm2 --extra inspect --extra mcp)
     uv pip compile pyproject.toml "${extras[@]}" --universal --python-version 3.10 \
         --no-header --no-annotate --quiet "$@" -o "$file" >/dev/null
     body=$(sed -E "s/ and $common//g; s/ ; $common( and |\$)/ ; /; s/ ; \$//" "$file")

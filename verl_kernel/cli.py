@@ -18,6 +18,7 @@ from verl_kernel import __version__
 
 COMMANDS = {
     "eval": "Judge kernels against a reference program.",
+    "profile": "Say what bounds each kernel of a file, and which change would save most.",
     "bench": "Measure a model, or saved kernels, on a suite of tasks.",
     "bench-curves": "Plot score against turns and tokens for one or more runs.",
     "aces": "Pick the input kinds that best separate right from wrong kernels (ACES).",
@@ -27,6 +28,8 @@ COMMANDS = {
     "report": "Show what a run changed, and write its curves and best kernels as a page.",
     "compare": "Compare two bench runs of one suite, task by task.",
     "best": "Write the best verified kernel of each task as a file that can be imported.",
+    "serve": "Serve the gym over HTTP: judges on other machines than those that train.",
+    "mcp": "Give coding agents tools: tasks, trials on public inputs, profiles, submissions.",
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
     "serve-drain": "Stop giving work to judges of a running pool before maintenance, or resume.",
     "preflight": "Check a training's configuration, data and machine without starting anything.",

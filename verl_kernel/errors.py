@@ -46,8 +46,24 @@ class StorageError(VerlKernelError, RuntimeError):
     """A result could not be written; results written before are kept."""
 
 
+_TRAINING = (
+    "verl",
+    "hydra",
+    "omegaconf",
+    "transformers",
+    "tokenizers",
+    "ray",
+    "pandas",
+    "transfer_queue",
+    "tensordict",
+)
+"""What the extra `verl` brings."""
+
+
 def cannot_load(exc: ImportError) -> str:
     """Return the sentence for a package that is missing or whose files are damaged."""
+    if isinstance(exc, ModuleNotFoundError) and (exc.name or "").partition(".")[0] in _TRAINING:
+        return f"this needs what trains, and {exc.name} is not installed: pip install 'verl-kernel[verl]'"
     return (
         f"a package cannot be loaded ({exc}): `make env` mends the environment of a checkout, elsewhere install that "
         "package anew"

@@ -83,10 +83,13 @@ def checked(key: str, value: Any, hint: Any) -> Any:
     from pydantic import ValidationError
 
     adapter, rule, words = _rule(hint)
+    value = tuple(value) if isinstance(value, list) else value
     try:
-        return adapter.validate_python(tuple(value) if isinstance(value, list) else value)
+        return adapter.validate_python(value)
     except ValidationError:
-        raise ConfigError(f"{key} is {in_words(value)}; {nearest(value, words)}it must be {rule}") from None
+        given = value if isinstance(value, tuple) else (value,)
+        wrong = next((item for item in given if item not in words), value)
+        raise ConfigError(f"{key} is {in_words(value)}; {nearest(wrong, words)}it must be {rule}") from None
 
 
 def as_mapping(name: str, node: Any, known: Iterable[str]) -> dict[str, Any]:
@@ -116,7 +119,16 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 def in_words(value: Any) -> str:
     """Return a value as a configuration writes it."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(in_words, value))}]"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def words_of(hint: Any) -> tuple[str, ...]:
+    """Return the words that an annotation allows for a value that is no list."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return () if get_origin(hint) is tuple else tuple(word for arm in get_args(hint) for word in words_of(arm))
 
 
 @functools.cache
@@ -124,8 +136,7 @@ def _rule(hint: Any) -> tuple[Any, str, tuple[str, ...]]:
     """Return the check of an annotation's values, their description in words, and the allowed words."""
     from pydantic import ConfigDict, TypeAdapter
 
-    words = next((get_args(arm) for arm in (hint, *get_args(hint)) if get_origin(arm) is Literal), ())
-    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False)), wanted(hint), words
+    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False)), wanted(hint), words_of(hint)
 
 
 def is_constant(value: float) -> str:

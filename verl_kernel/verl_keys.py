@@ -66,6 +66,7 @@ KEYS: dict[str, Any] = {
         path=str,
         tokenizer_path=str | None,
         custom_chat_template=str | None,
+        external_lib=str | None,
         trust_remote_code=bool,
         use_remove_padding=bool,
         use_fused_kernels=bool,
@@ -142,6 +143,13 @@ KEYS: dict[str, Any] = {
         default_agent_loop=str,
         agent_loop_config_path=str | None,
         agent_loop_manager_class=str | None,
+    ),
+    **_under(
+        f"{_ROLLOUT}.multi_turn",
+        format=str,
+        tool_config_path=str | None,
+        max_assistant_turns=_Count | None,
+        max_tool_response_length=_Count,
     ),
     **_under(
         f"{_ROLLOUT}.checkpoint_engine",

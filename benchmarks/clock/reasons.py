@@ -22,6 +22,8 @@ _UNKNOWN = {
     "native_group_norm": "one share of bandwidth for statistics and their application",
     "native_layer_norm": "a block's latency is one number for rows of all lengths",
 }
+_COUNTED = "counted from its code, in the configuration that the clock prices lowest"
+"""What is known of a Triton kernel."""
 _FORMS = {"direct": "grouped or with few channels", "transposed": "transposed, 3-D, stride 1", "half": "16-bit"}
 
 
@@ -32,11 +34,12 @@ def reason(events: Sequence[TraceEvent], machine: Machine) -> str:
     times = [event_ms(event, machine) for event in events]
     most = max(range(len(events)), key=times.__getitem__)
     heaviest = events[most]
-    name = plain_name(heaviest.name.partition(".")[0])
+    is_op = heaviest.kind == "op"
+    name = plain_name(heaviest.name.partition(".")[0]) if is_op else heaviest.name
     share = times[most] / sum(times)
     step = max(heaviest.steps, key=lambda step: step_ms(step, machine), default=Step())
     form = f", {_FORMS[step.unit]}" if step.flops and step.unit in _FORMS else ""
-    known = _UNKNOWN.get(name, "one share of bandwidth for all ops of its class")
+    known = _UNKNOWN.get(name, "one share of bandwidth for all ops of its class") if is_op else _COUNTED
     return f"{share:.0%} in {name} ({_bound(step, machine)}{form}): {known}"
 
 

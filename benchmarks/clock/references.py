@@ -48,6 +48,21 @@ def read_published(folder: Path, times: Path, left_out: set[tuple[str, int]]) ->
     return sorted(found, key=lambda one: (one.level, one.number))
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """A program's time in milliseconds by the model and by others."""
+
+    program: Published
+    events: list[TraceEvent]
+    ours: float
+    theirs: float
+
+    @property
+    def ratio(self) -> float:
+        """Of predicted to the other time."""
+        return self.ours / self.theirs
+
+
 class WholeLayers(TorchFunctionMode):
     """Lets recurrent layers be recorded as one op each."""
 

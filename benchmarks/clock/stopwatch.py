@@ -13,12 +13,13 @@ from benchmarks.clock.references import built
 WARM_UPS, TRIALS, FILL_BYTES = 3, 100, 256 << 20
 
 
-def measured_ms(path: Path, trials: int = TRIALS) -> float:
+def measured_ms(path: Path, compiled: bool = False, trials: int = TRIALS) -> float:
     """Mean milliseconds of a forward by CUDA events, each behind a fill of 256 MB that empties L2."""
     fill = torch.empty(FILL_BYTES, dtype=torch.int8, device="cuda")
     times = []
     with torch.no_grad():
         model, inputs = built(path, "cuda")
+        model = torch.compile(model) if compiled else model
         for number in range(WARM_UPS + trials):
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             fill.fill_(42)

@@ -30,7 +30,7 @@ def draw(path: Path) -> None:
         axis.set(
             xlabel="training step (128 kernels each)", ylabel="% of kernels", xlim=(1, steps.index.max()), ylim=(0, 100)
         )
-        axis.legend(loc="center right", frameon=False, bbox_to_anchor=(1, 0.38))
+        axis.legend(loc="upper left", frameon=False)
 
 
 if __name__ == "__main__":

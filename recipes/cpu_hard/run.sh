@@ -1,24 +1,7 @@
 #!/usr/bin/env bash
-# Trains on the hard world, on a machine without a GPU, after `verl-kernel data quickstart --world hard`. Extra arguments
-# are Hydra overrides:
+# Trains on the hard world, on a machine without a GPU, after `verl-kernel data quickstart --world hard`.
+# The quickstart's script, with this recipe in its place:
 #   recipes/cpu_hard/run.sh kernelgym.feedback=none trainer.total_training_steps=5
-# RESUME=1 goes on from the last checkpoint of an interrupted run, with the data that come after it.
 set -euo pipefail
 
-run_dir=${RUN_DIR:-outputs/cpu_hard}
-
-export VERL_PLATFORM=cpu
-export HF_HUB_OFFLINE=1
-
-resume=()
-[[ ${RESUME:-0} == 0 ]] || resume=(--resume)
-
-verl-kernel watch "${resume[@]}" "$run_dir" -- python -m verl.trainer.main_ppo \
-    --config-name=cpu_hard \
-    hydra.run.dir="$run_dir" \
-    trainer.default_local_dir="$run_dir/checkpoints" \
-    trainer.resume_mode="$([[ ${RESUME:-0} == 0 ]] && echo disable || echo auto)" \
-    trainer.rollout_data_dir="$run_dir/rollouts" \
-    trainer.v1.sampler.sampler_kwargs.best_kernels="$run_dir/kernels.jsonl" \
-    "$@"
-verl-kernel report "$run_dir"
+RECIPE=cpu_hard exec "$(dirname "$0")/../cpu_quickstart/run.sh" "$@"

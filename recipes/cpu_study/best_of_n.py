@@ -10,7 +10,7 @@ the expected value of the best of n of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -72,8 +72,16 @@ def affordable(samples: Samples, tokens: int) -> int:
     return max(1, tokens * drawn // _cost(samples))
 
 
-def best_of_n(samples: Samples, n: int) -> dict[str, float]:
-    """Return every figure of the best of n trajectories, a mean over tasks.
+def best_of_n(samples: Samples, n: int, splits: Mapping[str, str]) -> dict[str, float]:
+    """Return every figure of the best of n trajectories, a mean over all tasks and over those of each split.
+
+    Args:
+        samples: trajectories by task and sample.
+        n: number of trajectories of a task.
+        splits: split by task; tasks without one count in the whole alone.
+
+    Returns:
+        `<figure>` and `<split>/<figure>`.
 
     Raises:
         DataError: fewer than n trajectories of a task have been drawn.
@@ -84,13 +92,12 @@ def best_of_n(samples: Samples, n: int) -> dict[str, float]:
             f"the untrained policy has {drawn} trajectories a task and could afford {n}: set "
             f"actor_rollout_ref.rollout.val_kwargs.n of its arm to {n} or more"
         )
-    found: dict[str, float] = {}
-    for name, figure in FIGURES.items():
-        values = defaultdict(list)
-        for (task, _), turns in samples.items():
-            values[task].append(figure(turns) if turns else 0.0)
-        found[name] = float(np.mean([best_of_k(own, n) for own in values.values()]))
-    return found
+    values: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for (task, _), turns in samples.items():
+        for part in ("", *([f"{splits[task]}/"] if task in splits else [])):
+            for name, figure in FIGURES.items():
+                values[f"{part}{name}"][task].append(figure(turns) if turns else 0.0)
+    return {name: float(np.mean([best_of_k(own, n) for own in tasks.values()])) for name, tasks in values.items()}
 
 
 def _cost(samples: Samples) -> int:

@@ -33,11 +33,17 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run and how long it takes.")] = False,
     summary_only: Annotated[bool, typer.Option("--summary-only", help="Only compare what has finished.")] = False,
     arms: Annotated[str, typer.Option(help="Only train these arms, as in a,b; all are compared.")] = "",
+    power: Annotated[
+        bool, typer.Option("--power", help="Only say how likely each comparison is to be decided.")
+    ] = False,
     rows: Annotated[Path | None, typer.Option(help="Only compare the rows of this study.jsonl.")] = None,
 ) -> None:
     """Run a study's missing runs, then write its rows, table and figures."""
     console = Console(soft_wrap=True)
     study = read_study(plan)
+    if power:
+        typer.echo(comparisons.power_table(study), nl=False)
+        return
     if rows is not None:
         _compare(study, runs.read_rows(rows), out, console)
         return

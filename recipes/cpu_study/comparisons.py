@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from recipes.cpu_study.plan import Comparison
-from recipes.cpu_study.student import p_value
+from recipes.cpu_study.plan import Comparison, Study, arms_of
+from recipes.cpu_study.student import p_value, power
 from recipes.cpu_study.summary import Interval, interval, last_turn
 
 Row = Mapping[str, Any]
@@ -81,15 +81,28 @@ class Effect:
 
 
 def effect(rows: Sequence[Row], arms: tuple[str, str], figure: str) -> Effect | None:
-    """Return the effect in a study's rows, over the seeds that both arms have finished; `None` without such a seed."""
-    first, second = ({row["seed"]: row[PREFIX + figure] for row in rows if _is_end(row, arm, figure)} for arm in arms)
-    seeds = sorted(first.keys() & second.keys())
-    if not seeds:
+    """Return the effect in a study's rows, over the seeds that all of its arms have finished; `None` without any.
+
+    Runs of one seed are compared only if they started from the same weights.
+    """
+    first, second = (_by_pair(rows, side, figure) for side in arms)
+    pairs = sorted(first.keys() & second.keys())
+    if not pairs:
         return None
-    differences = tuple(float(first[seed] - second[seed]) for seed in seeds)
-    ends = (float(np.mean([found[seed] for seed in seeds])) for found in (first, second))
-    starts = (_start(rows, arm, figure, seeds) for arm in arms)
+    differences = tuple(float(first[pair] - second[pair]) for pair in pairs)
+    ends = (float(np.mean([found[pair] for pair in pairs])) for found in (first, second))
+    starts = (_start(rows, arm, figure, [seed for seed, _ in pairs]) for arm in arms)
     return Effect(differences, interval(differences), (next(ends), next(ends)), (next(starts), next(starts)))
+
+
+def _by_pair(rows: Sequence[Row], side: str, figure: str) -> dict[tuple[int, str], float]:
+    """Return one side's figure, that of an arm or the mean of several, by seed and hash of the first weights."""
+    found = [
+        {(row["seed"], row.get("model", "")): row[PREFIX + figure] for row in rows if _is_end(row, arm, figure)}
+        for arm in arms_of(side)
+    ]
+    shared = set.intersection(*map(set, found))
+    return {pair: float(np.mean([own[pair] for own in found])) for pair in shared}
 
 
 def holm(found: Sequence[float]) -> list[float]:
@@ -103,22 +116,44 @@ def holm(found: Sequence[float]) -> list[float]:
 
 
 def corrected(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> dict[str, float]:
-    """Return the corrected p of each comparison's primary figure, by name; only comparisons with at least two seeds."""
+    """Return the corrected p of each comparison's primary figure, by name; only comparisons with at least two seeds.
+
+    Comparisons that have not been run count, with a p of 1: which ones are run first may not hang on what was seen.
+    """
     known = {one.name: effect(rows, one.arms, one.figure) for one in comparisons}
     run = {name: found.p for name, found in known.items() if found is not None and len(found.differences) > 1}
-    return dict(zip(run, holm(list(run.values())), strict=True))
+    planned = holm([run.get(one.name, 1.0) for one in comparisons])
+    return {one.name: p for one, p in zip(comparisons, planned, strict=True) if one.name in run}
+
+
+def power_table(study: Study) -> str:
+    """Return a Markdown table: the chance of every comparison to be decided, if its effect is the expected one.
+
+    The level is 0.05 over the number of comparisons, the strictest that Holm's method asks for. Without a
+    deviation, or with a single seed, there is no power.
+    """
+    seeds, level = len(study.seeds), _ALPHA / max(1, len(study.comparisons))
+    lines = ["| comparison | figure | expected | deviation of a seed | seeds | level | power |", "|" + "---|" * 7]
+    for one in study.comparisons:
+        assumed, found = "-", "-"
+        if one.deviation is not None and seeds > 1:
+            assumed, found = f"{one.deviation:.3f}", f"{power(one.expected, one.deviation, seeds, level):.2f}"
+        lines.append(
+            f"| {one.title} | {one.figure} | {one.expected:+.2f} | {assumed} | {seeds} | {level:.4f} | {found} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def effects_table(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> str:
     """Return a Markdown table: every comparison's primary figure, then the others it names, which decide nothing."""
     ps = corrected(rows, comparisons)
-    arms = {arm for one in comparisons for arm in one.arms}
+    arms = {arm for one in comparisons for side in one.arms for arm in arms_of(side)}
     run = {row["arm"] for row in rows if any(key.startswith(PREFIX) for key in row)} & arms
     lines = [
         f"{len(ps)} of {len(comparisons)} comparisons and {len(run)} of {len(arms)} arms have been run. Each arm: the "
         "first step's samples, before any update (fast@1.2, coverage and decoys: of all turns), → the last weights on "
         "the validation's tasks. Effect: of the last weights, with Student's 95 % interval over seeds; p: two-sided, "
-        f"by Holm for {len(ps)} comparisons.",
+        f"by Holm for all {len(comparisons)} comparisons.",
         "",
         "| comparison | figure | first arm | second arm | effect | interval | seeds | p | expected | sign | size |",
         "|" + "---|" * 11,

@@ -12,12 +12,22 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from recipes.cpu_study.held_out import FIGURES
+from recipes.cpu_study.held_out import FIGURES, is_figure
 from verl_kernel.data.files import read_yaml
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import as_mapping, checked, nearest
 
-_OPTIONAL = ("overrides", "seeded", "comparisons", "also", "answers", "cost_of")
+_OPTIONAL = (
+    "overrides",
+    "seeded",
+    "comparisons",
+    "also",
+    "answers",
+    "cost_of",
+    "weights_of",
+    "trains",
+    "deviation",
+)
 _UNTRAINED = "trainer.val_only=true"
 
 
@@ -33,6 +43,10 @@ class Arm:
     """Arm without training of whose answers this arm is the best of n (`best_of_n`); this arm itself is no run."""
     cost_of: str = ""
     """Arm whose tokens the n answers of a task may cost."""
+    weights_of: str = ""
+    """Arm of whose last weights this arm is a validation, under overrides of its own; it trains nothing."""
+    trains: int | None = None
+    """Training steps, where they are not the study's."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +60,30 @@ class Comparison:
     name: str
     title: str
     arms: tuple[str, str]
-    """The effect is the first arm's figure minus the second's."""
+    """The effect is the first one's figure minus the second's; `a + b` is the mean of two arms."""
     figure: str
-    """The figure that decides: a key of `held_out.FIGURES`."""
+    """The figure that decides: a key of `held_out.FIGURES`, after `<split>/` where only a split counts."""
     expected: float
     """Direction and size of the effect."""
     also: tuple[str, ...] = ()
     """Further figures to report, which decide nothing."""
+    deviation: float | None = None
+    """Standard deviation that the difference of one seed is taken to have; it gives the comparison its power."""
 
     def __post_init__(self) -> None:
         for figure in (self.figure, *self.also):
-            if figure not in FIGURES:
-                raise ConfigError(f"comparisons.{self.name}: {figure!r} is no figure; known are {', '.join(FIGURES)}")
+            if not is_figure(figure):
+                raise ConfigError(
+                    f"comparisons.{self.name}: {figure!r} is no figure; known are {', '.join(FIGURES)}, after "
+                    "<split>/ for one split of the validation"
+                )
         if not self.expected:
             raise ConfigError(f"comparisons.{self.name}.expected is {self.expected:g}; it is a size with its sign")
+
+
+def arms_of(side: str) -> tuple[str, ...]:
+    """Return the names of the arms whose mean a side of a comparison is."""
+    return tuple(name.strip() for name in side.split("+"))
 
 
 @dataclass(frozen=True)
@@ -92,11 +116,12 @@ class Study:
         names = [arm.name for arm in self.arms]
         trained = [arm.name for arm in self.arms if not arm.answers]
         for arm in self.arms:
-            for key, named in (("answers", arm.answers), ("cost_of", arm.cost_of)):
-                if (arm.answers or arm.cost_of) and named not in trained:
-                    raise ConfigError(f"arms.{arm.name}.{key} is {named!r}; it names one of {', '.join(trained)}")
+            if arm.answers or arm.cost_of:
+                _check_named(arm, ("answers", "cost_of"), trained)
+            if arm.weights_of:  # of an arm that has run before it
+                _check_named(arm, ("weights_of",), trained[: trained.index(arm.name)])
         for one in self.comparisons:
-            if len(one.arms) != 2 or not set(one.arms) <= set(names):
+            if len(one.arms) != 2 or not {arm for side in one.arms for arm in arms_of(side)} <= set(names):
                 raise ConfigError(
                     f"comparisons.{one.name}.arms is {list(one.arms)}; it names two of {', '.join(names)}"
                 )
@@ -122,14 +147,26 @@ class Run:
     @property
     def steps(self) -> int:
         """Return the number of training steps: 0 for a run that only validates."""
-        return 0 if _UNTRAINED in self.overrides else self.study.steps
+        return 0 if _UNTRAINED in self.overrides else self.last
+
+    @property
+    def last(self) -> int:
+        """Return the step of the weights that a run with training ends with."""
+        return self.study.steps if self.arm.trains is None else self.arm.trains
+
+    @property
+    def trained(self) -> Run | None:
+        """Return the run whose last weights this one validates."""
+        arms = [arm for arm in self.study.arms if arm.name == self.arm.weights_of]
+        return Run(self.study, arms[0], self.seed) if arms else None
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """Return all Hydra overrides of the run."""
+        """Return the Hydra overrides of the run that do not depend on where it runs."""
         study = self.study
         seeded = tuple(item.format(seed=self.seed) for item in study.seeded)
-        return (f"trainer.total_training_steps={study.steps}", *study.overrides, *seeded, *self.arm.overrides)
+        own = (*([_UNTRAINED] if self.arm.weights_of else []), *self.arm.overrides)
+        return (f"trainer.total_training_steps={self.last}", *study.overrides, *seeded, *own)
 
     @property
     def command(self) -> list[str]:
@@ -153,12 +190,20 @@ _TYPES: dict[type, dict[str, Any]] = {
         "overrides": _Overrides,
         "seeded": _Overrides,
     },
-    Arm: {"title": str, "overrides": _Overrides, "answers": str, "cost_of": str},
+    Arm: {
+        "title": str,
+        "overrides": _Overrides,
+        "answers": str,
+        "cost_of": str,
+        "weights_of": str,
+        "trains": Annotated[int, Interval(ge=1)],
+    },
     Comparison: {
         "title": str,
         "arms": Annotated[tuple[str, ...], "a list of two arms"],
         "figure": str,
         "expected": float,
+        "deviation": Annotated[float, Interval(gt=0)],
         "also": _Figures,
     },
 }
@@ -189,6 +234,12 @@ def _study(node: Mapping[str, Any]) -> Study:
         for name, one in _nodes("comparisons", node.get("comparisons"), Comparison)
     )
     return Study(**values)
+
+
+def _check_named(arm: Arm, keys: Sequence[str], known: Sequence[str]) -> None:
+    for key in keys:
+        if getattr(arm, key) not in known:
+            raise ConfigError(f"arms.{arm.name}.{key} is {getattr(arm, key)!r}; it names one of {', '.join(known)}")
 
 
 def _check_seeded(item: str) -> None:

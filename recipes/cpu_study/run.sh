@@ -6,5 +6,5 @@ cd "$(dirname "$0")/../.."
 export VERL_PLATFORM=cpu
 export HF_HUB_OFFLINE=1
 
-verl-kernel data quickstart --world hard --out outputs/hard
+verl-kernel data quickstart --out outputs/quickstart
 python -m recipes.cpu_study recipes/cpu_study/study.yaml --out outputs/cpu_study "$@"

@@ -17,7 +17,7 @@ from typing import Any
 from recipes.cpu_study.best_of_n import TOKENS, affordable, best_of_n, read_samples, spent
 from recipes.cpu_study.comparisons import PREFIX
 from recipes.cpu_study.held_out import held_out
-from recipes.cpu_study.origin import code_origin, of_record, run_origin
+from recipes.cpu_study.origin import code_origin, of_record, run_origin, splits
 from recipes.cpu_study.plan import Arm, Run, Study
 from verl_kernel.errors import DataError, InfraError
 from verl_kernel.reporting.steps import number, read_steps
@@ -73,9 +73,13 @@ def execute(run: Run, out: Path, train: Trainer) -> None:
     where = folder.resolve()
     kept = [
         f"hydra.run.dir={where}",
+        f"trainer.default_local_dir={where}/checkpoints",
         f"trainer.rollout_data_dir={where}/rollouts",
         f"trainer.validation_data_dir={where}/validation",
     ]
+    if run.trained is not None:
+        weights = where.parent / run.trained.name / "checkpoints" / f"global_step_{run.trained.last}"
+        kept += ["trainer.resume_mode=resume_path", f"trainer.resume_from_path={weights}"]
     code = train(folder, [*run.command, *kept])
     seconds = round(time.monotonic() - start, 1)
     steps = len(read_steps(folder / "metrics.jsonl")) if code == 0 else 0
@@ -122,7 +126,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _rows(run: Run, folder: Path, made: dict[str, str]) -> list[dict[str, Any]]:
-    """Return a row per step; the last one also has the figures of the final validation, if there was one.
+    """Return a row per step, with the figures of its validation if there was one.
 
     A run that only validates has a single row, of step 0.
     """
@@ -131,9 +135,11 @@ def _rows(run: Run, folder: Path, made: dict[str, str]) -> list[dict[str, Any]]:
         for step in read_steps(folder / "metrics.jsonl")
     ]
     rows = rows or [{"arm": run.arm.name, "seed": run.seed, "step": 0, **made}]
-    path = folder / "validation" / f"{run.steps}.jsonl"
-    if path.is_file():
-        rows[-1] |= {f"{PREFIX}{name}": round(value, 5) for name, value in held_out(path).items()}
+    paths = {int(path.stem): path for path in (folder / "validation").glob("*.jsonl")}
+    split = splits(folder) if paths else {}
+    for row in rows if run.steps else rows[:1]:
+        if path := paths.get(row["step"] if run.steps else max(paths, default=0)):
+            row |= {f"{PREFIX}{name}": round(value, 5) for name, value in held_out(path, split).items()}
     return rows
 
 
@@ -141,9 +147,10 @@ def _best_of_n(arm: Arm, done: Mapping[tuple[str, int], dict[str, str]], out: Pa
     """Return a row for each seed for which the arm's answers, and the run whose cost they may have, are finished."""
     rows = []
     for seed in sorted(seed for name, seed in done if name == arm.answers and (arm.cost_of, seed) in done):
-        samples = read_samples(out / f"{arm.answers}-{seed}" / "validation" / "0.jsonl")
+        drawn = out / f"{arm.answers}-{seed}"
+        samples = read_samples(drawn / "validation" / "0.jsonl")
         n = affordable(samples, spent(out / f"{arm.cost_of}-{seed}"))
-        found = {f"{PREFIX}{name}": round(value, 5) for name, value in best_of_n(samples, n).items()}
+        found = {f"{PREFIX}{name}": round(value, 5) for name, value in best_of_n(samples, n, splits(drawn)).items()}
         rows.append({"arm": arm.name, "seed": seed, "step": 0, **done[arm.answers, seed], "n": n, **found})
     return rows
 

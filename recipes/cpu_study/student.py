@@ -1,36 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Student's distribution: its tails, its quantile and the test of a mean, from finite sums."""
+"""Student's test of a mean over seeds: its quantile, its p and its power."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Sequence
-from functools import lru_cache
+
+from scipy.stats import nct, t
 
 
-def both_tails(t: float, freedom: int) -> float:
-    """Return the probability of a value at least as far from 0 as `t` (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
-    angle = math.atan(abs(t) / math.sqrt(freedom))
-    square = math.cos(angle) ** 2
-    is_odd = freedom % 2
-    term = math.cos(angle) if is_odd else 1.0
-    total = 0.0
-    for power in range(1 if is_odd else 0, freedom - 1, 2):
-        total += term
-        term *= square * (power + 1) / (power + 2)
-    inner = math.sin(angle) * total
-    return max(0.0, 1.0 - (2.0 / math.pi * (angle + inner) if is_odd else inner))
-
-
-@lru_cache
 def quantile(freedom: int) -> float:
     """Return the 97.5 % quantile: half the width of a 95 % interval in standard errors of the mean."""
-    low, high = 1.0, 16.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if both_tails(middle, freedom) > 0.05 else (low, middle)
-    return high
+    return float(t.ppf(0.975, freedom))
 
 
 def p_value(values: Sequence[float]) -> float:
@@ -40,4 +22,17 @@ def p_value(values: Sequence[float]) -> float:
     mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
     if error == 0.0:
         return 0.0 if mean else 1.0
-    return both_tails(mean / error, len(values) - 1)
+    return float(2 * t.sf(abs(mean / error), len(values) - 1))
+
+
+def power(effect: float, deviation: float, seeds: int, level: float) -> float:
+    """Return the probability that the test finds an effect, of either sign.
+
+    Args:
+        effect: true mean of the differences between two arms.
+        deviation: standard deviation of the difference of one seed, positive.
+        seeds: number of seeds, at least 2.
+        level: the test's level, two-sided.
+    """
+    edge, shift = t.isf(level / 2, seeds - 1), abs(effect) / deviation * math.sqrt(seeds)
+    return float(nct.sf(edge, seeds - 1, shift) + nct.cdf(-edge, seeds - 1, shift))

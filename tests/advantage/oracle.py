@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 
 
 def returns_to_go(rewards: Sequence[float], gamma: float) -> list[float]:
@@ -28,6 +28,8 @@ def naive_advantages(
     kept: Sequence[Sequence[bool]] | None = None,
     shaping: str = "none",
     baseline: str = "turn",
+    credit: str = "turn",
+    normaliser: str = "none",
     value: Callable[[list[float]], float] = fmean,
 ) -> list[list[float]]:
     """Advantages of the turns of every row; `kept` are the turns that count, all where it is None.
@@ -36,6 +38,14 @@ def naive_advantages(
     """
     counts = kept or [[True] * len(row) for row in turn_rewards]
     returns = [returns_to_go(shaped(rewards, shaping, gamma), gamma) for rewards in turn_rewards]
+
+    if credit == "trajectory":
+        returns = [[row[0]] * len(row) for row in returns]
+
+    def credited(j: int, t: int) -> float:
+        if t < len(returns[j]):
+            return returns[j][t]
+        return returns[j][0] if credit == "trajectory" else 0.0
 
     def member(j: int, t: int) -> bool:
         if t < len(returns[j]):
@@ -53,7 +63,9 @@ def naive_advantages(
                 advantages[i].append(own if singleton == "raw" else 0.0)
             else:
                 others = [j for j in group if j != i or not leave_one_out]
-                advantages[i].append(own - value([returns[j][t] if t < len(returns[j]) else 0.0 for j in others]))
+                advantage = own - value([credited(j, t) for j in others])
+                deviation = stdev([credited(j, t) for j in group]) + 1e-6 if normaliser == "deviation" else 1.0
+                advantages[i].append(advantage / deviation)
     return advantages
 
 

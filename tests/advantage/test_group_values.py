@@ -40,6 +40,7 @@ CASES = [
 SWITCHES = [
     dict(zip(("gamma", "count_rejected", *CHOICES), values, strict=True))
     for values in itertools.product((0.0, 0.5), (True, False), *CHOICES.values())
+    if "deviation" not in values
 ]
 
 
@@ -60,6 +61,7 @@ def test_every_switch_matches_the_naive_sums(
         kept=None if switches["count_rejected"] else kept,
         shaping=switches["shaping"],
         baseline=switches["baseline"],
+        credit=switches["credit"],
         value=value,
     )
     masked = [[v * on for v, on in zip(*row, strict=True)] for row in zip(expected, kept, strict=True)]
@@ -78,6 +80,14 @@ def test_the_mean_of_single_turns_is_grpo_without_deviation(batch: Batch) -> Non
     torch.testing.assert_close(
         estimate("rec_group_mean", batch, singleton="raw"), expected.float(), atol=1e-5, rtol=1e-4
     )
+
+
+@given(batches())
+def test_whole_trajectories_by_their_deviation_are_verls_grpo(batch: Batch) -> None:
+    expected, _ = get_adv_estimator_fn("grpo")(batch.rewards.clone(), batch.mask, index=batch.index)
+    switches = {"singleton": "raw", "credit": "trajectory", "baseline": "padded", "normaliser": "deviation"}
+    own = estimate("turn_grpo", batch, **switches)
+    torch.testing.assert_close(own, expected.float(), atol=1e-4, rtol=1e-3)
 
 
 @given(batch=batches(), shift=st.sampled_from([-0.1, 0.0, 0.5]))

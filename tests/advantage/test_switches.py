@@ -58,6 +58,8 @@ def test_every_combination_matches_the_naive_sums(drawn: tuple[Batch, list[list[
         leave_one_out=name == "trloo",
         kept=None if switches["count_rejected"] else kept,
         shaping=switches["shaping"],
+        credit=switches["credit"],
+        normaliser=switches["normaliser"],
         baseline=switches["baseline"],
     )
     masked = [[v * on for v, on in zip(*row, strict=True)] for row in zip(expected, kept, strict=True)]
@@ -67,7 +69,7 @@ def test_every_combination_matches_the_naive_sums(drawn: tuple[Batch, list[list[
 
 
 def test_all_combinations_are_there() -> None:
-    assert len(COMBINATIONS) == 2 * (4 * 2 * 2 * 3 * 2 - 2 * 2 * 2)
+    assert len(COMBINATIONS) == 2 * (4 * 2 * 2 * 3 * 2 - 2 * 2 * 2) * 2 * 2
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=str)
@@ -109,6 +111,16 @@ def test_padded_groups_hold_rollouts_that_stopped() -> None:
     alone = build([[1.0, 3.0], [2.0]], [[(0, 1), (2, 3)], [(0, 1)]], ["a"] * 2)
     assert per_turn(alone, estimate("trloo", alone))[0][1] == 0.0
     assert per_turn(alone, estimate("trloo", alone, baseline="padded"))[0][1] == 3.0
+
+
+@pytest.mark.parametrize("baseline", ["turn", "padded"])
+def test_calls_of_tools_are_part_of_the_one_turn(baseline: str) -> None:
+    batch = build([[3.0], [1.0], [2.0]], [[(0, 6)], [(0, 2)], [(0, 6)]], ["a"] * 3)
+    batch.mask[:, 2:4] = 0  # what the tool said
+    values = estimate("trloo", batch, baseline=baseline)
+    assert values[0, :6].tolist() == [1.5, 1.5, 0, 0, 1.5, 1.5]
+    assert values[1, :6].tolist() == [-1.5, -1.5, 0, 0, 0, 0]
+    assert values[2, :6].tolist() == [0.0] * 6
 
 
 def test_padded_groups_lose_only_wholly_rejected_rollouts() -> None:

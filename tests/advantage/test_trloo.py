@@ -141,6 +141,18 @@ def test_a_contradiction_names_both_ways_out() -> None:
     assert check_algorithm({"gamma": 0.9, "trloo": {"shaping": "difference_terminal"}}).gamma == 0.9
 
 
+def test_an_estimator_that_divides_by_nothing_refuses_to() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.trloo\.normaliser is deviation.*asymre_shift"):
+        check_algorithm({"adv_estimator": "asymre_shift", "trloo": {"normaliser": "deviation"}})
+
+
+@given(batches())
+def test_whole_trajectories_are_verls_rloo(batch: Batch) -> None:
+    expected, _ = get_adv_estimator_fn("rloo")(batch.rewards.clone(), batch.mask, index=batch.index)
+    own = estimate("trloo", batch, singleton="raw", credit="trajectory", baseline="padded")
+    torch.testing.assert_close(own, expected.float(), atol=1e-4, rtol=1e-3)
+
+
 def test_a_node_that_holds_no_keys_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"algorithm\.trloo is 'raw'"):
         check_algorithm(OmegaConf.create({"trloo": "raw"}))

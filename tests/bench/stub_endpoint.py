@@ -8,22 +8,26 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 
-from verl_kernel.quickstart.tasks import draw_distinct
-from verl_kernel.quickstart.variants import Kind, variants
+from tests.generated import one_of
+from verl_kernel.quickstart.drawing import draw
+from verl_kernel.quickstart.options import Quickstart
+from verl_kernel.world.kinds import Kind
 
 KEY = "right-key"
 
 
-def answers_by_reference(count=4):
+def model_of(text):
+    """The class of a reference, which a prompt shows too."""
+    return text.partition("class Model")[2].partition("def get_inputs")[0]
+
+
+def answers_by_model(count=4):
     """Of the first tasks of suite `cpu`: a right, a lazy, a wrong, a broken answer, and one without a program."""
-    rng, taken = Random(0), set()
-    draw_distinct(256, rng, taken)
     found = {}
-    for program in draw_distinct(count, rng, taken):
-        by_kind = {variant.kind: variant.source for variant in variants(program, Random(1))}
+    for program in draw(Quickstart(), conversations=0).validated["same"][:count]:
         kinds = (Kind.FUSED, Kind.LAZY, Kind.WRONG, Kind.BROKEN)
-        blocks = [f"Here.\n```python\n{by_kind[kind]}```" for kind in kinds]
-        found[program.reference] = [*blocks, "I do not know."]
+        blocks = [f"Here.\n```python\n{one_of(program, kind, Random(1)).source}```" for kind in kinds]
+        found[model_of(program.reference)] = [*blocks, "I do not know."]
     return found
 
 
@@ -44,7 +48,7 @@ class StubEndpoint:
     def __init__(self, script=(), delay=0.0, answers=None, needs_key=False, models=None, always=None):
         self.script, self.delay, self.needs_key = list(script), delay, needs_key
         self.models, self.always = models, always
-        self.answers = answers_by_reference() if answers is None else answers
+        self.answers = answers_by_model() if answers is None else answers
         self.asked, self.in_flight, self.most_in_flight = [], 0, 0
         self.lock = threading.Lock()
         stub = self
@@ -128,8 +132,7 @@ class StubEndpoint:
         return self.needs_key and headers.get("Authorization") != f"Bearer {KEY}"
 
     def text_for(self, body):
-        reference = body["messages"][0]["content"].partition("```python\n")[2].removesuffix("```")
-        choices = self.answers.get(reference) or ["I do not know this task."]
+        choices = self.answers.get(model_of(body["messages"][0]["content"])) or ["I do not know this task."]
         digest = hashlib.sha256(json.dumps([body["messages"], body["seed"]]).encode()).digest()
         return choices[digest[0] % len(choices)]
 

@@ -5,10 +5,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from verl_kernel.bench.suites import SEED, TASKS, TRAINING_TASKS, load_suite
+from verl_kernel.bench.suites import load_suite
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.quickstart.corpus import task_messages
+from verl_kernel.quickstart.build import write_tasks
+from verl_kernel.quickstart.drawing import draw
 from verl_kernel.quickstart.options import Quickstart
 
 REFERENCE = (
@@ -30,27 +31,15 @@ def problems(tmp_path):
     return checkout(tmp_path / "kb", {name: REFERENCE.format(n=n) for n, name in enumerate(names)})
 
 
-def test_the_built_in_suite_is_the_validation_of_the_quickstart():
-    sizes = Quickstart()
-    assert (sizes.seed, sizes.train_tasks, sizes.val_tasks) == (SEED, TRAINING_TASKS, TASKS)
-    suite = load_suite("cpu")
-    assert len(suite.tasks) == 32
-    assert {item.family for item in suite.tasks} == {
-        *("elementwise", "matmul", "normalisation", "reduction", "softmax")
-    }
-    assert suite.hash == load_suite("cpu").hash
-    assert suite.feedback_chars == 360
-
-
 def test_the_built_in_suite_is_the_quickstarts_validation(tmp_path):
-    from random import Random
-
-    from verl_kernel.quickstart.build import _rows
-
-    rng, taken, world = Random(0), set(), Quickstart().make_world()
-    world.tasks(256, rng, taken)
-    write_rows(_rows(world, world.tasks(32, rng, taken), "val"), tmp_path / "val.parquet")
-    assert load_suite(str(tmp_path / "val.parquet")).tasks == load_suite("cpu").tasks
+    write_tasks(draw(Quickstart(), conversations=0), tmp_path)
+    suite = load_suite("cpu")
+    assert load_suite(str(tmp_path / "val.parquet")).tasks == suite.tasks
+    assert [item.family for item in suite.tasks] == [
+        split for split, count in Quickstart().validation.items() for _ in range(count)
+    ]
+    assert suite.hash == load_suite("cpu").hash
+    assert suite.feedback_chars == 440
 
 
 def test_a_checkout_by_level_and_number(problems):
@@ -61,6 +50,17 @@ def test_a_checkout_by_level_and_number(problems):
     assert suite.tasks[0].task.reference in suite.tasks[0].messages[0]["content"] + "\n"
     assert [item.level for item in load_suite(problems, (2,)).tasks] == [2]
     assert load_suite(problems).hash != load_suite(problems, (1,)).hash
+
+
+def test_prompts_of_ours_can_name_targets(problems, tmp_path):
+    suite, named = load_suite(problems), load_suite(problems, targets=("gfx942",))
+    assert (suite.hash, suite.tasks[0].task) == (named.hash, named.tasks[0].task)
+    assert suite.prompt_hash != named.prompt_hash
+    assert "must compile for gfx942 (AMD Instinct MI300X)" in named.tasks[0].messages[0]["content"]
+    folder = load_suite(str(tmp_path / "kb" / "level1"), targets=("gfx950",))
+    assert "must compile for gfx950" in folder.tasks[0].messages[0]["content"]
+    with pytest.raises(ConfigError, match="--name-targets changes this package's prompt, and --suite cpu has its own"):
+        load_suite("cpu", targets=("gfx942",))
 
 
 def test_comments_do_not_change_a_suite_and_text_does(problems, tmp_path):
@@ -152,14 +152,3 @@ def test_the_first_tasks_only():
     assert suite.first(2).hash != suite.hash
     with pytest.raises(ConfigError, match="--tasks is 0"):
         suite.first(0)
-
-
-def test_prompts_of_the_built_in_suite_are_the_quickstarts():
-    from random import Random
-
-    from verl_kernel.quickstart.tasks import draw_distinct
-
-    rng, taken = Random(0), set()
-    draw_distinct(256, rng, taken)
-    (first,) = draw_distinct(1, rng, taken)
-    assert list(load_suite("cpu").tasks[0].messages) == task_messages(first)

@@ -80,6 +80,7 @@ def test_only_importance_sampling_wins_on_frozen_data(bandit: str, arm: int) -> 
     assert max(found.values()) < 0.5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["naive", "topr", "rec_one_side .2 .2"])
 def test_with_data_redrawn_they_find_it_too(method: str) -> None:
     # The script's data age in a fifth of its steps, each five times as long.

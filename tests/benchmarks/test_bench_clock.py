@@ -98,6 +98,6 @@ def test_the_model_reaches_its_bars():
     command = [sys.executable, ROOT / "benchmarks" / "bench_clock.py", PUBLISHED, times]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("│ met ") == 2
+    assert done.stdout.count("│ met ") == 4  # two levels: how near times are, and how many the intervals hold
     assert "missed" not in done.stdout
     assert "no prediction" not in done.stdout

@@ -152,6 +152,7 @@ def test_wheels_are_carried_to_a_machine_that_lacks_them(tmp_path):
     assert {**carried, **dict.fromkeys(lacking)} == bare  # what was there is not replaced
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_all_of_it_on_a_pretended_gpu(tmp_path):
     done = bench(tmp_path / "out", "--pretend")

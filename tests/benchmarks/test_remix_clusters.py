@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from statistics import median
 
+import pytest
+
 from benchmarks.methods.remix_clusters import ARMS, PARTS, Arm, at_initialisation, train
 
 DATA = json.loads((Path(__file__).parents[2] / "docs" / "methods" / "remix_clusters.json").read_text())
@@ -14,6 +16,7 @@ def last(arm: Arm, steps: int = 400) -> float:
     return median(train(arm, seed, steps)["curve"][-1]["error"] for seed in range(3))
 
 
+@pytest.mark.exhaustive
 def test_remix_learns_what_its_baselines_cannot():
     ours = last(Arm("remix", selections=2))
     assert ours < 0.5 * min(last(Arm("uniform", selections=2)), last(Arm("uniform", 1, 1, 4, 1)))

@@ -13,8 +13,8 @@ import pytest
 from rich.console import Console
 
 from tests.interrupts import hears_interrupts
-from verl_kernel.commands.verdict_table import print_verdicts, remarks
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
+from verl_kernel.reporting.verdict_table import print_verdicts, remarks
 
 pytestmark = pytest.mark.processes
 
@@ -166,6 +166,22 @@ def test_launches_are_compiled_unless_switched_off(files, judged):
     assert EvalResult.model_validate_json(done.stdout).compiled_for is None
 
 
+def test_kernels_for_amd_are_told_with_what_they_use(files):
+    done = verl_kernel(files, "reference.py", "good.py", "--compile-for", "sm_90,gfx942", "--gpu-profile", "mi300x")
+    assert done.returncode == 0, done.stderr
+    nvidia, amd = (line for line in done.stdout.splitlines() if ", compiled for " in line)
+    assert nvidia.startswith("good.py: fused, compiled for sm_90: ")
+    assert amd.startswith("good.py: fused, compiled for gfx942: ")
+    for words in (
+        " registers, 0 of them AGPRs, ",
+        " SGPRs, 0 bytes spilled, ",
+        " blocks a compute unit, no matrix instr",
+    ):
+        assert words in amd
+        assert words not in nvidia
+    assert "times: simulated_unvalidated" in done.stdout
+
+
 def test_what_the_compiler_refuses_is_refused_by_its_line(files):
     (files / "global.py").write_text("FACTOR = 2.0\n" + KERNEL)
     done = verl_kernel(files, "reference.py", "global.py", "--json")
@@ -227,6 +243,7 @@ USAGE = {
     "reference.py good.py --float32 half": "--float32 is 'half'; it must be one of ieee, tf32",
     "reference.py good.py --trials 0": "--trials is 0; it must be a whole number of at least 1",
     "reference.py good.py --compile-for sm_70": "--compile-for is 'sm_70'; it must be one of off, sm_80, sm_86, sm_89",
+    "reference.py good.py --compile-for sm_90,gfx94": "--compile-for is ['sm_90', 'gfx94']; did you mean gfx942? ",
     "reference.py good.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
     "reference.py good.py --num-judges 0": "--num-judges is 0",
     "reference.py good.py --timeout 0": "--timeout is 0.0; it must be a finite number of at least 0.1",

@@ -23,6 +23,9 @@ TASKS, READ, WRITTEN = (MISSING, FILE, CUT), (MISSING, FILE), (FILE, BELOW)
 PATHS: dict[str, tuple[str, ...]] = {
     "eval {} k.py": (MISSING, FOLDER, "broken.py"),
     "eval ref.py {}": (MISSING, FOLDER),
+    "profile {} k.py": (MISSING, FOLDER, "broken.py"),
+    "profile ref.py {}": (MISSING, FOLDER),
+    "profile ref.py k.py --page {}": (FOLDER, BELOW),
     "bench --suite {} --kernels empty": TASKS,
     "bench --suite kernelbench:{} --kernels empty": TASKS,
     "bench --suite {} --self-check": TASKS,
@@ -37,7 +40,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "aces tasks.parquet --candidates {} --out o.json": (*READ, FOLDER),
     "aces tasks.parquet --candidates empty --out {}": (FOLDER, BELOW),
     "data quickstart --out {}": WRITTEN,
-    "data quickstart --out o --world hard --mix {}": (MISSING, FOLDER, "bad.yaml"),
+    "data quickstart --out o --difficulty {}": (MISSING, FOLDER, "bad.yaml"),
     "recipes.cpu_smollm2 --out {}": WRITTEN,
     "data rows drkernel-rl {} --out o.parquet": (*TASKS, FOLDER, "cut.jsonl"),
     "data rows drkernel-rl tasks.parquet --out {}": (FOLDER, BELOW),
@@ -58,6 +61,11 @@ PATHS: dict[str, tuple[str, ...]] = {
     "recipes.cpu_study {} --out o": (MISSING, FILE, FOLDER, "bad.yaml"),
     "recipes.cpu_study plan.yaml --out {}": WRITTEN,
     "recipes.cpu_study plan.yaml --out o --rows {}": (MISSING, "cut.jsonl"),
+    "eval ref.py k.py --address http://127.0.0.1:9 --address-key {}": (MISSING, FOLDER),
+    "serve --port 0 --keys {}": (MISSING, FOLDER, FILE),
+    "serve --port 0 --state {}": WRITTEN,
+    "serve --port 0 --options {}": (MISSING, FOLDER, "bad.yaml"),
+    "mcp --suite {}": TASKS,
     "preflight --config-name=mine --config-dir={}": READ,
 }
 """Command lines by what stands in their braces, each of which cannot work there."""

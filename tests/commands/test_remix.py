@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Con
 from typer.testing import CliRunner
 
 from verl_kernel.cli import app
-from verl_kernel.quickstart.tokenizer import train_tokenizer
+from verl_kernel.world.tokenizer import train_tokenizer
 
 RUNNER = CliRunner()
 TEXTS = ["def f(x): return x", "import torch", "x + y", "while True: pass"]

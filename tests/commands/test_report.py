@@ -4,6 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tests.bench.page.runs import right, write_run
 from tests.reporting.runs import kernel, step, validation, write_lines
 
@@ -29,6 +32,23 @@ def test_report_prints_steps_and_changes_and_writes_the_page(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "the kernel" in page
     assert "<polyline" in page
+
+
+def test_data_sources_have_a_row_of_right_answers_each(tmp_path):
+    rows = [{"data_source": source} for source in ("seen", "unseen", "unseen")]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "val.parquet")
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "config.yaml").write_text(
+        f"data: {{val_files: {tmp_path}/val.parquet}}\nactor_rollout_ref: {{rollout: {{val_kwargs: {{n: 4}}}}}}\n"
+    )
+    records = []
+    for number, shares in ((0, (0.5, 0.25)), (2, (0.75, 0.5))):
+        both = [validation(number, source, acc=share) for source, share in zip(("seen", "unseen"), shares, strict=True)]
+        records.append({"step": number, "data": {**both[0]["data"], **both[1]["data"]}})
+    write_lines(tmp_path / "metrics.jsonl", *records)
+    rows = [line.split() for line in report(tmp_path).stdout.replace("│", " ").splitlines()]
+    assert ["seen", "4", "0.500", "0.750"] in rows
+    assert ["unseen", "8", "0.250", "0.500"] in rows
 
 
 def test_a_run_that_only_validated_is_reported_without_a_change(tmp_path):

@@ -88,6 +88,9 @@ def test_a_step_says_that_its_times_are_simulated(tmp_path):
     command = [VERL_KERNEL, "watch", tmp_path, "--", sys.executable, "-c", body]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert "step 2: fast@1.2 0.5, simulated times\n" in done.stdout
+    command[-1] = body.replace("0.5, ", '0.5, "kernel/unvalidated_clock": 1.0, ')
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "step 2: fast@1.2 0.5, unvalidated simulated times\n" in done.stdout
 
 
 def test_ending_the_watcher_ends_the_trainer(tmp_path):

@@ -22,6 +22,7 @@ from verl_kernel.preflight.placement import check_judges
 from verl_kernel.reward.options import parse_options
 from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.preflight import check_switches
+from verl_kernel.verl_keys import find
 
 RL = ["drkernel_8b", "drkernel_14b"]
 SFT = ["drkernel_8b_sft", "drkernel_14b_sft"]
@@ -40,7 +41,7 @@ def hydra() -> Iterator[None]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A model's folder without weights: verl's model configuration reads config and tokenizer."""
-    from verl_kernel.quickstart.tokenizer import train_tokenizer
+    from verl_kernel.world.tokenizer import train_tokenizer
 
     Qwen3Config(**QWEN3_8B, num_key_value_heads=8, head_dim=128, architectures=["Qwen3ForCausalLM"]).save_pretrained(
         tmp_path
@@ -79,7 +80,7 @@ def test_reinforcement_learning_passes_verls_checks_and_ours(recipe: str, mode: 
     assert actor.optim.lr_scheduler_type == "constant"
     assert (rollout.n, rollout.val_kwargs.n, rollout.val_kwargs.top_p) == (16, 8, 0.95)
     assert model.hf_config.num_hidden_layers == 36
-    options = parse_options(config.kernelgym)
+    options = parse_options(find(config, "kernelgym"))
     assert options.env.float32 == "tf32"
     assert not list(check_judges(config, described("2x8xH100-80GB")))
     assert check_algorithm(config.algorithm).mask_void_turn
@@ -92,7 +93,7 @@ def test_reinforcement_learning_passes_verls_checks_and_ours(recipe: str, mode: 
 @pytest.mark.parametrize("recipe", RL)
 def test_a_trajectory_fits_the_context_and_a_micro_batch(recipe: str):
     config = composed(recipe)
-    options, actor = parse_options(config.kernelgym).rollout, config.actor_rollout_ref.actor
+    options, actor = parse_options(find(config, "kernelgym")).rollout, config.actor_rollout_ref.actor
     rollout = config.actor_rollout_ref.rollout
     longest = config.data.max_prompt_length + config.data.max_response_length
     assert longest <= rollout.max_model_len <= actor.ppo_max_token_len_per_gpu * actor.ulysses_sequence_parallel_size

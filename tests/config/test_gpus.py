@@ -14,10 +14,11 @@ from verl_kernel import config as folder
 from verl_kernel.loss.preflight import check_mismatch
 from verl_kernel.reward.options import parse_options
 from verl_kernel.sampler.preflight import check_switches
+from verl_kernel.verl_keys import find
 
 SIZES = ("one", "eight", "sixteen")
 MODES = ("sync", "colocate_async", "separate_async")
-EXPERIMENTS = ("cpu_quickstart", "cpu_hard", "cpu_smollm2")
+EXPERIMENTS = ("cpu_quickstart", "cpu_hard", "cpu_smollm2", "cpu_tools")
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,7 @@ def test_attention_needs_no_package_and_no_sequence_parallelism(size: str):
 @pytest.mark.parametrize(("size", "trains", "judges"), [("one", 1, 0), ("eight", 4, 4), ("sixteen", 8, 8)])
 def test_trainer_and_judges_share_the_gpus(size: str, trains: int, judges: int):
     config = composed(size)
-    options = parse_options(OmegaConf.to_container(config.kernelgym)).env
+    options = parse_options(find(config, "kernelgym")).env
     assert config.trainer.nnodes * config.trainer.n_gpus_per_node == trains
     assert options.num_judges * options.gpus_per_judge == judges
     assert options.device == ("cuda" if judges else "cpu")

@@ -14,6 +14,7 @@ from verl_kernel.option_group import OptionGroup, option_names
 from verl_kernel.preflight.composing import compose
 from verl_kernel.preflight.option_files import CONFIG, GYM, TRAINING, files, sentences
 from verl_kernel.reward.options import KernelGymOptions, parse_options
+from verl_kernel.verl_keys import find
 
 KINDS = (*GYM, *TRAINING)
 RECIPES = [path.stem for path in CONFIG.glob("*.yaml") if "kernelgym:" in path.read_text()]
@@ -52,7 +53,9 @@ def test_a_key_can_be_set_without_a_plus_and_with_two():
 
 
 def gym(*overrides: str) -> KernelGymOptions:
-    return parse_options(compose("kernel_trloo", ["kernelgym.num_judges=1", "gpus=none", *overrides]).kernelgym)
+    return parse_options(
+        find(compose("kernel_trloo", ["kernelgym.num_judges=1", "gpus=none", *overrides]), "kernelgym")
+    )
 
 
 def test_the_gym_of_training_has_the_defaults():
@@ -65,5 +68,5 @@ def test_the_strict_gym_differs_by_what_the_commands_say():
 
 def test_a_recipe_of_ones_own_takes_the_gym_with_all_keys(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text("defaults: [ppo_trainer, gym: strict, _self_]\n")
-    node = compose("mine", ["kernelgym.num_judges=3"], tmp_path).kernelgym
-    assert parse_options(node).env == GymOptions(**STRICT, num_judges=3)
+    config = compose("mine", ["kernelgym.num_judges=3"], tmp_path)
+    assert parse_options(find(config, "kernelgym")).env == GymOptions(**STRICT, num_judges=3)

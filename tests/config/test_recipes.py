@@ -16,6 +16,7 @@ from verl.utils.import_utils import load_extern_type
 
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.reward.options import parse_options
+from verl_kernel.verl_keys import find
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +66,7 @@ def test_asynchronous_modes_choose_a_preset_for_stale_samples(overrides: list[st
 
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
 def test_our_node_parses(recipe: str):
-    options = parse_options(composed(recipe).kernelgym)
+    options = parse_options(find(composed(recipe), "kernelgym"))
     assert options.rollout.max_turns >= 2
     assert options.reward.scale == 0.5
 
@@ -110,3 +111,10 @@ def test_a_mismatch_preset_is_one_switch(preset: str):
 def test_an_unknown_preset_is_refused_with_those_there_are():
     with pytest.raises((ConfigCompositionException, MissingConfigException), match="mrs_tis"):
         composed("kernel_trloo", "mismatch=mrz")
+
+
+@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
+def test_a_checkpoint_can_be_read_without_the_plugin(recipe: str):
+    """Its configuration holds the name of the attention, and transformers refuses a name that it does not know."""
+    model = composed(recipe).actor_rollout_ref.model
+    assert model.override_config.get("attn_implementation", "flash_attention_2") in ("sdpa", "flash_attention_2")

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from verl_kernel.preflight.hardware import Machine
 from verl_kernel.preflight.placement import check_judges
 from verl_kernel.reward.options import parse_options
+from verl_kernel.verl_keys import find
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "recipes" / "slurm" / "cluster.sh"
@@ -75,7 +76,7 @@ def test_the_recipe_gets_overrides_that_compose(tmp_path: Path, per_gpu: str, ju
         config = compose("drkernel_8b", overrides=overrides)
     GlobalHydra.instance().clear()
     OmegaConf.resolve(config.kernelgym)
-    options = parse_options(config.kernelgym).env
+    options = parse_options(find(config, "kernelgym")).env
     assert (options.num_judges, options.gpus_per_judge, options.cpus_per_judge) == (judges, gpus, 1.0)
     assert options.judge_resources[0].resources == (("judge", 1.0),)
     list(check_judges(config, Machine("cuda", gpus=8)))

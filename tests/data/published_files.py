@@ -10,8 +10,9 @@ from random import Random
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from verl_kernel.quickstart.corpus import draw_conversation, task_messages
-from verl_kernel.quickstart.tasks import Program, draw_distinct
+from tests.generated import draw_conversation, draw_tasks
+from verl_kernel.world.chains import Program
+from verl_kernel.world.talks import task_messages
 
 MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
 REWARD_MODEL = pa.struct({"ground_truth": pa.string(), "style": pa.string()})
@@ -61,7 +62,7 @@ KERNELBENCH = pa.schema(
 
 
 def programs(count: int = 3) -> list[Program]:
-    return draw_distinct(count, Random(5))
+    return draw_tasks(count, Random(5))
 
 
 def block(program: Program) -> str:

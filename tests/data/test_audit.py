@@ -2,6 +2,7 @@
 """`verl-kernel data audit` over files of all kinds, with judges' processes; what is known is not asked again."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -18,9 +19,10 @@ from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.data.task_list import list_tasks
 from verl_kernel.env import Audit, GymOptions
 from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.world.chains import Program, Step
 
-SOUND = files.programs()[0].reference
-ZEROS = SOUND.replace("return x\n", "return x * 0\n")
+SOUND = Program((Step("relu"), Step("scale", "2.0")), (16, 128, 16)).reference
+ZEROS = re.sub(r"return (\w+)\.to", r"return (\1 * 0).to", SOUND)
 OPTIONS = GymOptions(device="cpu", true_size="auto", reference_timeout_s=3)
 
 
@@ -34,7 +36,7 @@ def folder(tmp_path):
         "c_crash": SOUND.replace("import torch\n", "import torch, os\nos._exit(3)\n", 1),
         "d_hang": SOUND.replace("import torch\n", "import torch\nwhile True: pass\n", 1),
         "e_syntax": "class Model(",
-        "f_fails": SOUND.replace("return x\n", "return x.nothing\n"),
+        "f_fails": re.sub(r"return (\w+)\.to", r"return \1.nothing", SOUND),
         "g_large": SOUND.replace("randn(", "randn(65536, "),
     }.items():
         (root / f"{name}.py").write_text(text)

@@ -3,10 +3,10 @@ from random import Random
 
 import pytest
 
+from tests.generated import draw_tasks
 from verl_kernel.data.rows import check_rows, make_row, task_from_row, write_rows
 from verl_kernel.errors import DataError
-from verl_kernel.quickstart.corpus import task_messages
-from verl_kernel.quickstart.tasks import draw_distinct
+from verl_kernel.world.talks import task_messages
 
 
 def make_rows(count=3):
@@ -19,7 +19,7 @@ def make_rows(count=3):
             split="train",
             index=index,
         )
-        for index, program in enumerate(draw_distinct(count, Random(0)))
+        for index, program in enumerate(draw_tasks(count, Random(0)))
     ]
 
 

@@ -12,7 +12,7 @@ from verl_kernel.data import rows, talks
 from verl_kernel.data.rows import check_rows, read_tasks, task_from_row
 from verl_kernel.data.sources import SOURCES, convert_source, names
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.quickstart.corpus import task_messages
+from verl_kernel.world.talks import task_messages
 
 
 def made(tmp_path, name, path=None, **options):
@@ -35,6 +35,25 @@ def test_rows_of_every_source_can_be_prompted_with_and_judged(tmp_path, name):
         assert any(program.reference.partition("nn.Module):")[2] in text for text in texts)
     assert {(row["agent_name"], row["extra_info"]["split"]) for row in found} == {("kernel_agent", "train")}
     assert [row["extra_info"]["index"] for row in found] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["kernelbench", "kernelbook"])
+def test_our_own_prompt_can_name_targets(tmp_path, name):
+    plain = made(tmp_path, name)[1]
+    for row, named in zip(plain, made(tmp_path, name, targets=("sm_90", "gfx942"))[1], strict=True):
+        text = row["prompt"][0]["content"]
+        assert "gfx942" not in text
+        assert named["prompt"][0]["content"] == text.replace(
+            "at the edges.\n",
+            "at the edges.\n- Every kernel must compile for sm_90 (NVIDIA H100), where a warp has 32 threads and "
+            "a block at most 32 warps and 227 kB of shared memory; and for gfx942 (AMD Instinct MI300X), where a warp "
+            "has 64 threads and a block at most 16 warps and 64 kB of shared memory.\n",
+        )
+
+
+def test_a_published_prompt_names_no_targets(tmp_path):
+    with pytest.raises(ConfigError, match=r"^drkernel-rl has prompts of its own: leave out --targets, which kernelb"):
+        made(tmp_path, "drkernel-rl", targets=("gfx942",))
 
 
 def test_a_missing_level_is_null_and_a_known_one_is_kept(tmp_path):

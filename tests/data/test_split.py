@@ -2,6 +2,7 @@
 """A split keeps near duplicates together, keeps every row, and is the same for the same seed."""
 
 import json
+import re
 from random import Random
 
 import numpy as np
@@ -10,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.generated import draw_tasks
 from verl_kernel.data import families
 from verl_kernel.data.families import Families, normal_form, shingles, similarity
 from verl_kernel.data.rows import check_rows, make_row, write_rows
 from verl_kernel.data.split import choose, split
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.quickstart.corpus import task_messages
-from verl_kernel.quickstart.tasks import draw_distinct
+from verl_kernel.world.talks import task_messages
 
-PROGRAMS = draw_distinct(60, Random(3))
+PROGRAMS = draw_tasks(60, Random(3))
 
 
 def renamed(reference: str) -> str:
     """The same task with other names, sizes and a comment."""
-    return "# again\n" + reference.replace("x", "value").replace("randn(", "rand(2 * ").replace("0.5", "0.25")
+    return "# again\n" + re.sub(r"\bx\b", "value", reference).replace("ROWS, COLS", "COLS, ROWS").replace("0.5", "0.25")
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def quickstart() -> Path:
-    """Model, tokenizer and data: the quickstart's where they are made, else from fewer talks; reused while complete."""
+    """Model, tokenizer and data: the quickstart's where they are made, else of easier tasks and fewer talks; reused."""
     full, small = ROOT / "outputs" / "quickstart", ROOT / "outputs" / "quickstart_small"
     if is_complete(full, Quickstart()):
         return full
-    options = Quickstart(conversations=2400)
+    options = Quickstart(conversations=1200, val_tasks=8, difficulty=Path(__file__).with_name("difficulty.yaml"))
     if not is_complete(small, options):
         build(small, options, lambda step, steps, loss: None)
     return small

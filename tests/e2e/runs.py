@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+SAMPLES = 4
+"""Of a prompt: half as many as the recipe has."""
 TRAINER = (sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart")
 
 
@@ -50,10 +52,19 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def command(quickstart: Path, folder: Path, *extra: str) -> list[str]:
-    """The CPU recipe with the run's data and rollouts in their places, and without validation."""
+def command(quickstart: Path, folder: Path, *extra: str, recipe: str = "cpu_quickstart") -> list[str]:
+    """A CPU recipe with the run's data and rollouts in their places, fewer samples, and without validation."""
     folders = [f"quickstart_dir={quickstart}", f"trainer.rollout_data_dir={folder}/rollouts"]
-    return [*TRAINER, *folders, "trainer.val_before_train=false", "trainer.test_freq=-1", *extra]
+    samples = f"actor_rollout_ref.rollout.n={SAMPLES}"
+    return [
+        *TRAINER[:-1],
+        f"--config-name={recipe}",
+        *folders,
+        samples,
+        "trainer.val_before_train=false",
+        "trainer.test_freq=-1",
+        *extra,
+    ]
 
 
 def train(folder: Path, words: list[str], timeout: int = 900) -> Run:

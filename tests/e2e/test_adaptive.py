@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.runs import Run, command, train
+from tests.e2e.runs import SAMPLES, Run, command, train
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(2400)]
-PROMPTS, KEPT = 4, 4
+pytestmark = [
+    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
+    pytest.mark.timeout(2400),
+]
+PROMPTS, KEPT = 4, SAMPLES
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +23,6 @@ def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "method=ada_seq_balance",
         f"data.train_batch_size={PROMPTS}",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
-        f"actor_rollout_ref.rollout.n={KEPT}",
         "trainer.total_training_steps=3",
         "trainer.save_freq=-1",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",

@@ -26,6 +26,7 @@ def bench(out: Path, *model: str, key: str = "") -> str:
     return done.stdout
 
 
+@pytest.mark.exhaustive
 def test_a_server_of_the_benchs_own_and_one_started_apart_agree(quickstart: Path, tmp_path: Path) -> None:
     """Greedy: the same completions, and for the same completions the same verdicts."""
     folder = quickstart / "model"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.e2e.runs import Run, command, train
+from tests.e2e.runs import SAMPLES, Run, command, train
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(2400)]
 
@@ -46,7 +46,7 @@ def test_staleness_is_weighted_and_not_taken_for_mismatch(run: Run):
 def test_the_sampler_judged_both_batches(run: Run):
     for step in (1, 2):
         rows = run.rows(step)
-        assert len(rows) == 64
+        assert len(rows) == 8 * SAMPLES
         assert all(len(row["turns"]) == 2 for row in rows)
         assert all(np.isfinite(row["rollout_log_probs"]).all() for row in rows)
         assert run.steps[step - 1]["kernel/correct_rate"] > 0

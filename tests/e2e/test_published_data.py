@@ -37,7 +37,7 @@ def train_on_all(quickstart: Path, folder: Path) -> Run:
         command(
             quickstart, folder, f"data.train_files=[{tasks}]",
             f"data.val_files={converted(folder, 'drkernel-validation', 2)}",
-            "data.max_prompt_length=360", "data.max_response_length=240", "trainer.total_training_steps=1",
+            "data.max_prompt_length=600", "data.max_response_length=240", "trainer.total_training_steps=1",
             "trainer.save_freq=-1", "actor_rollout_ref.rollout.n=2", "kernelgym.max_turns=1",
             f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
             f"trainer.default_local_dir={folder}/checkpoints",
@@ -45,6 +45,7 @@ def train_on_all(quickstart: Path, folder: Path) -> Run:
     )  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_tasks_of_every_source_are_trained_on_together(run: Run):
     (step,) = run.steps
     assert step["training/global_step"] == 1
@@ -66,4 +67,6 @@ def test_conversations_of_every_source_are_trained_on_together(quickstart: Path,
 
 def train_on_talks(folder: Path, talks: str) -> list[float]:
     options = warm_start.WarmStart(batch_size=6, threads=1)
-    return warm_start.train(folder, options, lambda step, loss: None, [f"data.train_files=[{talks}]"])[1]
+    return warm_start.train(
+        folder, options, lambda step, loss: None, [f"data.train_files=[{talks}]", "data.max_length=4096"]
+    )[1]

@@ -12,14 +12,15 @@ import pytest
 
 from tests.e2e import weights
 from tests.e2e.losses import checkpoints
-from tests.e2e.runs import Run, command, train
+from tests.e2e.runs import SAMPLES, Run, command, train
 from verl_kernel.sampler.groups import prompt_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(2400)]
+pytestmark = [
+    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
+    pytest.mark.timeout(2400),
+]
 
 STALENESS = "training/off_policy/trajectory_staleness"
-SAMPLES = 4
-"""Of a prompt."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,6 @@ def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
         "trainer.v1.sampler.max_off_policy_strategy=wait",
         "trainer.v1.sampler.max_off_policy_threshold=1",
         "trainer.total_training_steps=3",
-        f"actor_rollout_ref.rollout.n={SAMPLES}",
         *checkpoints(folder),
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
     )

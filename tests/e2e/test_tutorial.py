@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.runs import SAMPLES
 from verl_kernel.reporting.steps import read_steps, read_validations
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1200)]
+pytestmark = [
+    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
+    pytest.mark.timeout(1200),
+]
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "outputs/tutorial"
@@ -36,10 +40,11 @@ def shell(line: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run of the page's training command, with another folder and the quickstart that is there."""
+    """The run of the page's training command with fewer samples, another folder and the quickstart that is there."""
     folder = tmp_path_factory.mktemp("tutorial")
     line = tutorial_line("run.sh").replace(FOLDER, str(folder))
-    shell(f"{line} quickstart_dir={quickstart}")
+    rollout = "actor_rollout_ref.rollout"
+    shell(f"{line} quickstart_dir={quickstart} {rollout}.n={SAMPLES} {rollout}.val_kwargs.n=1")
     return folder
 
 

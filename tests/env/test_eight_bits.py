@@ -25,6 +25,7 @@ def neighbours(dtype):
     return set(pairwise(values))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", KINDS)
 def test_one_of_many_may_be_a_neighbour_and_nothing_else(dtype):
     every, near = numbers(dtype), neighbours(dtype)

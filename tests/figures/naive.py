@@ -38,10 +38,12 @@ def answers(draw: st.DrawFn, task: AskedTask, sample: int, turn: int) -> Attempt
     correct = status == "ok" and draw(st.integers(0, 3)) > 0
     speedup = draw(st.sampled_from((None, *SPEEDUPS))) if correct else None
     sure = draw(st.sampled_from((None, *SPEEDUPS))) if correct else None
+    predicted = draw(st.sampled_from((None, *SPEEDUPS))) if correct else None
     share = st.one_of(st.none(), st.floats(0.0, 1.0)) if correct else st.none()
     return Attempt(
         task.task, sample, turn, status, correct, draw(st.booleans()), speedup, sure, draw(share), draw(share),
         draw(st.one_of(st.none(), st.integers(0, 99))), task.level, task.family,
+        predicted_low=predicted,
     )  # fmt: skip
 
 
@@ -59,13 +61,19 @@ def geometric(values: Sequence[float]) -> float | None:
     return math.prod(values) ** (1.0 / len(values)) if values else None
 
 
+def lower_end(one: Attempt) -> float:
+    """Of the interval of a speedup, which is predicted or measured; 0 where it is unknown."""
+    ends = [end for end in (one.predicted_low, one.sure_speedup) if end is not None]
+    return ends[0] if ends else 0.0
+
+
 def figure(name: str, answers: Sequence[Attempt]) -> float | None:
     """One figure by its name, from the words of its definition."""
     judged = [one for one in answers if not one.lost]
     if name.startswith("fast@"):
         threshold = float(name.split()[0].removeprefix("fast@"))
         if name.endswith("(sure)"):
-            return share(answers, lambda one: one.correct and (one.sure_speedup or 0.0) > threshold)
+            return share(answers, lambda one: one.correct and lower_end(one) > threshold)
         return share(answers, lambda one: one.correct and (one.speedup or 0.0) > threshold)
     return {
         "correct": lambda: share(answers, lambda one: one.correct),

@@ -49,5 +49,11 @@ def test_an_answer_that_is_exactly_p_times_as_fast_is_not_fast(p):
     assert metrics[f"kernel/fast@{p:g}"] == metrics[f"kernel/fast@{p:g}_sure"] == 0.0
 
 
+def test_a_prediction_that_reaches_p_is_not_sure():
+    close = correct(1.4).model_copy(update={"speedup_interval": (1.1, 1.7)})
+    metrics = kernel_metrics([[turn(close)]])
+    assert (metrics["kernel/fast@1_sure"], metrics["kernel/fast@1.2_sure"]) == (1.0, 0.0)
+
+
 def test_a_speedup_within_noise_is_not_sure():
     assert kernel_metrics([[turn(timed(1.01, 1.0))]])["kernel/fast@1_sure"] == 0.0

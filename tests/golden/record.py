@@ -17,20 +17,21 @@ from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import dump_events
-from verl_kernel.quickstart.worlds import Name, make_world
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.rollout.trajectory import summarise
 from verl_kernel.sampler.metrics import kernel_metrics
+from verl_kernel.world.difficulty import read_difficulty
+from verl_kernel.world.world import World
 
 RECORDED = Path(__file__).parent / "recorded.json"
-WORLDS: tuple[Name, ...] = ("easy", "hard")
+WORLDS = ("easy", "hard")
 RUNS = sorted((Path(__file__).parents[2] / "docs/evaluation/quickstart").glob("*/"))
 _TASKS, _TALKS = 300, 100
 
 
-def world_hashes(name: Name) -> dict[str, str]:
+def world_hashes(name: str) -> dict[str, str]:
     """Return hashes of a world's references with their prompts, and of its conversations."""
-    world, rng, taken = make_world(name), Random(7), set[str]()
+    world, rng, taken = World(read_difficulty(name)), Random(7), set[str]()
     programs = world.tasks(_TASKS, rng, taken)
     tasks = [(one.task_id, one.level, one.reference, world.messages(one)) for one in programs]
     return {"tasks": _hash(tasks), "talks": _hash(world.talks(_TALKS, rng, taken))}

@@ -31,7 +31,15 @@ def test_a_task_has_the_same_price(task):
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
 def test_a_kept_run_has_the_same_figures(run):
-    assert figures(run) == KEPT["figures"][run.name]
+    # Logarithms differ in their last digit from one machine to the next.
+    found, kept = (
+        {(kind, name): value for kind, some in all_of_them.items() for name, value in some.items()}
+        for all_of_them in (figures(run), KEPT["figures"][run.name])
+    )
+    unknown = {key for key, value in kept.items() if value is None}
+    assert unknown == {key for key, value in found.items() if value is None}
+    known = {key: value for key, value in kept.items() if key not in unknown}
+    assert {key: value for key, value in found.items() if key not in unknown} == pytest.approx(known, rel=1e-12)
 
 
 def test_every_price_that_is_kept_is_of_a_task():

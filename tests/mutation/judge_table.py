@@ -15,7 +15,7 @@ from tests.env.programs import HONEST, REFERENCE
 from tests.env.true_size.programs import ROWS, rows
 from tests.mutation.shown import Judges, Shown, attack, body, passing, program, told, value
 from verl_kernel.env.clocks.base import Measurement
-from verl_kernel.env.compilation import targets
+from verl_kernel.env.compilation import nvidia
 from verl_kernel.env.ipc.channel import ChannelClosed, ProtocolError
 from verl_kernel.env.judge.candidate_session import CpuTime
 from verl_kernel.env.judge.compiling.code import CodeStore
@@ -108,7 +108,7 @@ def too_wide(shown: Shown) -> Shown:
 
     def patched(judges: Judges) -> str:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(targets, "_GRID", (1, 1, 1))
+            patch.setattr(nvidia, "_GRID", (1, 1, 1))
             return shown(judges)
 
     return patched
@@ -172,11 +172,11 @@ TABLE: dict[str, tuple[str, Shown]] = {
         value(lambda: CodeStore.code(None, None, None, ["stores"], None, None)),
     ),
     "judge.compiling.code:_read": ("passes", passing(f"{ANSWERS}[answer0]")),
-    "judge.compiling.stage:CompileStage.finish": (
+    "judge.compiling.stage:CompileStage._compiled": (
         "compile_error/OutOfResources",
         program(TASKS["sum"], tuned((256, 64)), **COMPILED),
     ),
-    "judge.compiling.stage:CompileStage.finish 2": (
+    "judge.compiling.stage:CompileStage._compiled 2": (
         "compile_error/OutOfResources",
         too_wide(program(TASKS["sum"], compiled(launch="k[(2,)](x, y, out, 256, BLOCK=128)"), **COMPILED)),
     ),

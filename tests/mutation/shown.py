@@ -44,7 +44,7 @@ class Judges:
         if key not in self._made:
             self._made[key] = judge = Judge(replace(OPTIONS, **changes), seed=5)
             judge._zygote, judge._executor = self._first._zygote, self._first._executor
-            judge._compiler = self._first._compiler if "compile_for" in changes else None
+            judge._compilers = self._first._compilers if "compile_for" in changes else []
         return self._made[key]
 
 

@@ -18,7 +18,8 @@ import verl_kernel.env
 ENV = Path(verl_kernel.env.__file__).parent
 Functions = ast.FunctionDef | ast.AsyncFunctionDef
 _OURS = frozenset(
-    "InfraError EnvironmentNotReady ConfigError TaskError ExecutionDied failure _failed refusal known".split()
+    "InfraError EnvironmentNotReady ConfigError TaskError NotCompiled not_compiled".split()
+    + "ExecutionDied failure _failed refusal known".split()
 )
 """What says that the evaluator or the task is to blame, and not the candidate."""
 _DIFFERENCES = frozenset(("str | None", "Unlike | None", "tuple[str, str] | None", "tuple[HackFlag, str] | None"))
@@ -99,7 +100,9 @@ _KINDS: dict[str, Callable[[ast.stmt, Functions], bool]] = {
     "judge": _verdict,
     "true_size/consistency.py": _difference,
     "ipc/tensor_facts.py": _difference,
-    "compilation/targets.py": _difference,
+    "compilation/amd.py": _difference,
+    "compilation/nvidia.py": _difference,
+    "compilation/target.py": _difference,
     "clocks/cuda/rounds.py": _difference,
     "tamper/hack_flags.py": _verdict,
     "tamper/snapshot.py": _change,

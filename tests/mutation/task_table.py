@@ -12,7 +12,7 @@ from tests.mutation.shown import Shown, value
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.clocks.cuda.rounds import NullCall, Round, Samples, TimedCall, mismatch
 from verl_kernel.env.compilation.outcome import Resources
-from verl_kernel.env.compilation.targets import TARGETS, misfit, wrong_grid
+from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.ipc.tensor_facts import disagreement, storages, tensor_facts
 from verl_kernel.env.reference.defects.search import LEAST_MS, find_defects
 from verl_kernel.env.reference.reference import Reference
@@ -45,9 +45,14 @@ def form(wanted: torch.Tensor, given: torch.Tensor, inputs: tuple[torch.Tensor, 
     return value(lambda: disagreement([tensor_facts(wanted)], facts, "any"))
 
 
-def fits(*used: Any, **more: Any) -> Shown:
+def fits(*used: Any, target: str = "sm_90", **more: Any) -> Shown:
     """What is said of a compiled kernel."""
-    return value(lambda: misfit(Resources(*used, **more), TARGETS["sm_90"]))
+    return value(lambda: TARGETS[target].misfit(Resources(*used, **more)))
+
+
+def grid(target: str, *sizes: int) -> Shown:
+    """What is said of a grid of a kernel of four warps."""
+    return value(lambda: TARGETS[target].wrong_grid(sizes, Resources(4, 0, 16, 0)))
 
 
 def timed(inner: float, wall: float, floor_ms: float = 0.0) -> Shown:
@@ -99,12 +104,14 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "ipc.tensor_facts:disagreement": ("WrongDtype", form(X, X.double())),
     "ipc.tensor_facts:disagreement 2": ("WrongStride", form(X, X[:1].expand(2, 3))),
     "ipc.tensor_facts:disagreement 3": ("Aliased", form(X.clone(), X, (X,))),
-    "compilation.targets:misfit": ("2048 threads", fits(64, 0, 16, 0)),
-    "compilation.targets:misfit 2": ("232449 bytes of shared memory", fits(4, (227 << 10) + 1, 16, 0)),
-    "compilation.targets:misfit 3": ("num_ctas is 32", fits(4, 0, 16, 0, ctas=32)),
-    "compilation.targets:misfit 4": ("tensor memory", fits(4, 0, 16, 0, tensor_columns=513)),
-    "compilation.targets:misfit 5": ("more than a multiprocessor has", fits(32, 0, 255, 0)),
-    "compilation.targets:wrong_grid": ("65536 programs along y", value(lambda: wrong_grid((1, 65536, 1)))),
+    "compilation.target:Target.too_large": ("2048 threads", fits(64, 0, 16, 0)),
+    "compilation.target:Target.too_large 2": ("232449 bytes of shared memory", fits(4, (227 << 10) + 1, 16, 0)),
+    "compilation.nvidia:NvidiaTarget.misfit": ("num_ctas is 32", fits(4, 0, 16, 0, ctas=32)),
+    "compilation.nvidia:NvidiaTarget.misfit 2": ("tensor memory", fits(4, 0, 16, 0, tensor_columns=513)),
+    "compilation.nvidia:NvidiaTarget.misfit 3": ("more than a multiprocessor has", fits(32, 0, 255, 0)),
+    "compilation.nvidia:NvidiaTarget.wrong_grid": ("65536 programs along y", grid("sm_90", 1, 65536, 1)),
+    "compilation.amd:AmdTarget.misfit": ("2048 threads", fits(32, 0, 16, 0, target="gfx942")),
+    "compilation.amd:AmdTarget.wrong_grid": ("at most 16777215 of 4 warps", grid("gfx942", 1 << 24, 1, 1)),
     "clocks.cuda.rounds:Samples.refusal": ("IMPOSSIBLE_TIME", timed(0.1, 0.1, floor_ms=1.0)),
     "clocks.cuda.rounds:Samples.refusal 2": ("TIMING_MISMATCH", timed(90.0, 1.0)),
     "clocks.cuda.rounds:mismatch": ("the events claim", crosschecked(90.0, 1.0)),

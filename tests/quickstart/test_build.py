@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import pyarrow.parquet as pq
@@ -8,18 +10,20 @@ import torch
 from typer.testing import CliRunner
 
 from verl_kernel.cli import app
+from verl_kernel.data.families import THRESHOLD, normal_form, shingles, similarity
 from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart import build as quickstart
 from verl_kernel.quickstart import options
 from verl_kernel.quickstart.build import build
-from verl_kernel.quickstart.hard.mix import DEFAULT as MIX
 from verl_kernel.quickstart.options import Quickstart, WarmStart, is_complete
 from verl_kernel.quickstart.warm_start import train
+from verl_kernel.world.difficulty import TABLE
+from verl_kernel.world.kinds import SPLITS
 from verl_kernel.world.tokenizer import encode_conversation
 
 SMALL = Quickstart(
-    train_tasks=8, val_tasks=4, conversations=64, warm_start=WarmStart(layers=1, width=64, heads=1, batch_size=4)
+    train_tasks=8, val_tasks=4, conversations=64, warm_start=WarmStart(layers=2, width=64, heads=2, batch_size=4)
 )
 
 
@@ -29,17 +33,50 @@ def made(tmp_path_factory):
     return out, build(out, SMALL, lambda step, steps, loss: None)
 
 
-def references(path):
-    return {row["reward_model"]["ground_truth"] for row in pq.read_table(path).to_pylist()}
+def references(path, split):
+    rows = pq.read_table(path).to_pylist()
+    return {row["reward_model"]["ground_truth"] for row in rows if row["extra_info"]["split"] == split}
 
 
 @pytest.mark.processes
-def test_data_are_valid_and_splits_are_disjoint(made):
+def test_the_validation_holds_every_split(made):
     out, _ = made
-    for split, count in (("train", 8), ("val", 4)):
-        check_rows(out / f"{split}.parquet")
-        assert len(references(out / f"{split}.parquet")) == count
-    assert not references(out / "train.parquet") & references(out / "val.parquet")
+    check_rows(out / "train.parquet")
+    check_rows(out / "val.parquet")
+    assert len(references(out / "train.parquet", "train")) == 8
+    found = {split: references(out / "val.parquet", split) for split in SPLITS}
+    assert {split: len(texts) for split, texts in found.items()} == SMALL.validation
+    assert found["same"] <= references(out / "train.parquet", "train")
+    sources = pq.read_table(out / "val.parquet")["data_source"].to_pylist()
+    assert sources == [f"kernel_world_{split}" for split, count in SMALL.validation.items() for _ in range(count)]
+
+
+def forms(texts):
+    return [shingles(normal_form(text)) for text in texts]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("split", ["new_chain", "new_family"])
+def test_the_cold_start_has_no_near_duplicate_of_an_unseen_task(made, split):
+    out, _ = made
+    talks = pq.read_table(out / "corpus.parquet")["messages"].to_pylist()
+    shown = forms("class Model" + talk[0]["content"].split("class Model")[1].rstrip("`") for talk in talks)
+    shown += forms(references(out / "train.parquet", "train"))
+    unseen = forms(references(out / "val.parquet", split))
+    assert max(similarity(one, other) for one in unseen for other in shown) < THRESHOLD
+
+
+@pytest.mark.processes
+def test_no_answer_of_the_cold_start_solves_an_unseen_task(made):
+    from verl_kernel.quickstart.drawing import draw
+    from verl_kernel.reward.extract import extract_code
+    from verl_kernel.world.answers import right_answers
+
+    talks = pq.read_table(made[0] / "corpus.parquet")["messages"].to_pylist()
+    shown = {extract_code(message["content"]) for talk in talks for message in talk[1::2]}
+    validated = draw(SMALL, conversations=0).validated
+    unseen = [program for split in ("new_chain", "new_family") for program in validated[split]]
+    assert not shown & {answer.source for program in unseen for answer in right_answers(program)}
 
 
 @pytest.mark.processes
@@ -50,7 +87,7 @@ def test_the_model_learned_and_loads(made):
     assert manifest["loss"]["last"] < 0.8 * manifest["loss"]["first"]
     tokenizer, model = (kind.from_pretrained(out / "model") for kind in (AutoTokenizer, AutoModelForCausalLM))
     assert model.config.vocab_size == len(tokenizer)
-    assert model.config.hidden_size // model.config.num_attention_heads == 64
+    assert model.config.hidden_size == 64
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
     assert all(weight.dtype == torch.float32 and torch.isfinite(weight).all() for weight in model.parameters())
     assert not (out / "sft").exists()
@@ -99,6 +136,7 @@ def test_assistant_tokens_alone_carry_loss(made):
 HARD = replace(SMALL, world="hard")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_the_hard_world_hides_sizes_and_type(tmp_path):
     manifest = build(tmp_path, HARD, lambda step, steps, loss: None)
@@ -108,42 +146,36 @@ def test_the_hard_world_hides_sizes_and_type(tmp_path):
         check_rows(tmp_path / f"{split}.parquet")
         for row in pq.read_table(tmp_path / f"{split}.parquet").to_pylist():
             prompt, reference = row["prompt"][0]["content"], row["reward_model"]["ground_truth"]
-            assert "ROWS" in reference
-            assert "ROWS" not in prompt
-            assert "return x.to(DTYPE)" in prompt
+            assert "ROWS, COLS" in reference
+            assert "ROWS, COLS" not in prompt.partition("class")[0]
+            assert "DTYPE = " not in prompt
+            assert ".to(DTYPE)" in prompt
     assert not is_complete(tmp_path, SMALL)
 
 
-def test_another_table_of_answers_is_another_quickstart(tmp_path):
-    table = tmp_path / "mix.yaml"
-    table.write_text(MIX.read_text())
-    assert replace(HARD, mix=table).fingerprint == HARD.fingerprint != SMALL.fingerprint
-    table.write_text(MIX.read_text().replace("decoy: 0.25", "decoy: 0.5"))
-    assert replace(HARD, mix=table).fingerprint != HARD.fingerprint
+def test_another_table_of_difficulties_is_another_quickstart(tmp_path):
+    table = tmp_path / "difficulty.yaml"
+    table.write_text(TABLE.read_text())
+    assert replace(HARD, difficulty=table).fingerprint == HARD.fingerprint != SMALL.fingerprint
+    table.write_text(TABLE.read_text().replace("decoy: 0.12", "decoy: 0.5"))
+    assert replace(HARD, difficulty=table).fingerprint != HARD.fingerprint
+
+
+def test_options_are_read_without_torch():
+    code = "import sys, verl_kernel.quickstart.options; sys.exit({'torch', 'transformers'} & {*sys.modules} != set())"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"world": "flat"}, "quickstart.world is 'flat'; the worlds are easy and hard"),
-        ({"mix": MIX}, "the easy world takes no table of answers"),
-        (
-            {"world": "hard", "mix": MIX.parent / "none.yaml"},
-            "none.yaml does not exist: write a table of answers",
-        ),
+        ({"world": "flat"}, "has no row 'flat'; its rows are easy, hard"),
+        ({"difficulty": TABLE.parent / "none.yaml"}, "none.yaml does not exist: write a table like difficulty.yaml"),
     ],
 )
 def test_a_world_that_cannot_be_made_is_refused(changes, said):
     with pytest.raises(ConfigError, match=said):
         replace(SMALL, **changes)
-
-
-def test_default_model_has_one_to_four_million_parameters():
-    from verl_kernel.quickstart.tokenizer import train_tokenizer
-    from verl_kernel.quickstart.warm_start import build_model
-
-    tokenizer = train_tokenizer(["x = x + 1"], 1024)
-    assert 1e6 <= build_model(WarmStart(), tokenizer, 0).num_parameters() <= 4e6
 
 
 @pytest.mark.processes
@@ -165,13 +197,14 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path):
     assert is_complete(out, SMALL)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_the_command_repeats_the_build(made, monkeypatch, tmp_path):
     monkeypatch.setattr(options, "Quickstart", lambda **given: replace(SMALL, **given))
     out = tmp_path / "new" / "out"
     first = CliRunner().invoke(app, ["data", "quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
     assert first.exit_code == 0
-    assert "8 training and 4 validation tasks" in first.output
+    assert "8 training tasks, 32 of the validation in 4 splits" in first.output
     assert "16/16 steps" in first.output
     again, manifest = json.loads((out / "manifest.json").read_text()), made[1]
     names = ["train.parquet", "val.parquet", "corpus.parquet", "model/tokenizer.json"]
@@ -201,9 +234,9 @@ def test_the_command_takes_the_length_of_the_cold_start(monkeypatch, tmp_path):
     for words in ([], ["--conversations", "240"]):
         assert CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path), *words]).exit_code == 0
     assert [wanted.conversations for wanted in asked] == [Quickstart().conversations, 240]
-    refused = CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path), "--conversations", "5"])
+    refused = CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path), "--conversations", "2"])
     assert refused.exit_code == 2
-    assert "Error: --conversations is 5" in refused.output
+    assert "Error: --conversations is 2" in refused.output
 
 
 def test_sizes_below_one_are_refused():
@@ -211,5 +244,10 @@ def test_sizes_below_one_are_refused():
         Quickstart(val_tasks=0)
     with pytest.raises(ConfigError, match="warm_start.batch_size"):
         WarmStart(batch_size=0)
-    with pytest.raises(ConfigError, match="quickstart.conversations is 5"):
-        Quickstart(conversations=5)
+    for key, least in {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "head_dim": 16}.items():
+        with pytest.raises(ConfigError, match=f"warm_start.{key} is {least - 1}; it must be at least {least}"):
+            WarmStart(**{key: least - 1})
+    with pytest.raises(ConfigError, match="warm_start.heads is 3; it must be a multiple of kv_heads = 2"):
+        WarmStart(heads=3)
+    with pytest.raises(ConfigError, match="quickstart.conversations is 2"):
+        Quickstart(conversations=2)

@@ -148,6 +148,7 @@ def test_micro_batches_in_turn_have_the_gradient_of_their_sum():
         assert torch.allclose(layer.router.grad, grad, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 def test_variance_falls_with_the_number_of_selections():
     model, routing = chain()
     losses, log_q, _ = all_selections(model, routing)

@@ -50,6 +50,7 @@ def lines(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "losses.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.exhaustive
 def test_two_dialects_are_learnt_and_told_apart(tmp_path: Path):
     tuning = small(steps=120, batch_size=16, micro_batch_size=16, selections=4, learning_rate=2e-2)
     fresh = language_model()

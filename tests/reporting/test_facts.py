@@ -59,3 +59,9 @@ def test_a_broken_configuration_leaves_what_the_steps_tell(tmp_path, text):
 )
 def test_the_source_of_times_is_named(shares, source):
     assert timing_source([{"step": 1, "kernel/simulated_clock": share} for share in shares]).startswith(source)
+
+
+def test_times_that_nothing_measured_confirms_are_named():
+    steps = [{"step": 1, "kernel/simulated_clock": 1.0, "kernel/unvalidated_clock": share} for share in (0.0, 1.0)]
+    assert timing_source(steps[:1]).startswith("simulated: ")
+    assert timing_source(steps).startswith("simulated_unvalidated: ")

@@ -33,6 +33,14 @@ def needs(names: tuple[str, ...]) -> dict[str, importlib.metadata.Distribution]:
     return found
 
 
+def link(distribution: importlib.metadata.Distribution, site: Path) -> None:
+    """Lay links to a distribution's files into a folder of packages."""
+    tops = {path.parts[0] for path in distribution.files or () if path.parts[0] not in ("..", "__pycache__")}
+    for top in tops:
+        if not (site / top).exists():
+            (site / top).symlink_to(distribution.locate_file(top))
+
+
 def make_machine(folder: Path) -> dict[str, str]:
     """Lay it out; the variables of a shell on it."""
     venv.create(folder / "venv", symlinks=True, with_pip=False)
@@ -40,10 +48,7 @@ def make_machine(folder: Path) -> dict[str, str]:
     for name, distribution in needs(THERE).items():
         place = folder / "elsewhere" if name == "psutil" else site
         place.mkdir(exist_ok=True)
-        tops = {path.parts[0] for path in distribution.files or () if path.parts[0] not in ("..", "__pycache__")}
-        for top in tops:
-            if not (place / top).exists():
-                (place / top).symlink_to(distribution.locate_file(top))
+        link(distribution, place)
     path = os.pathsep.join([str(folder / "venv" / "bin"), "/usr/bin", "/bin"])
     return {"PATH": path, "PYTHONPATH": str(folder / "elsewhere"), "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
 

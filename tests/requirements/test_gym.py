@@ -28,12 +28,17 @@ FOREIGN = ("verl", "ray", "vllm", "hydra", "omegaconf", "transformers", "tokeniz
 BLOCK = f"""
 import sys
 
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {FOREIGN}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+class Others:
+    def __init__(self, finder):
+        self._finder = finder
 
-sys.meta_path.insert(0, Absent())
+    def __getattr__(self, name):
+        return getattr(self._finder, name)
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name.partition(".")[0] in {FOREIGN} else self._finder.find_spec(name, path, target)
+
+sys.meta_path[:] = map(Others, sys.meta_path)
 """
 EVALUATION = """
 from tests.env.programs import HONEST, REFERENCE

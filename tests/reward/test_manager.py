@@ -19,8 +19,8 @@ from verl_kernel.env.pool.cluster.gym import KernelGym
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
-from verl_kernel.quickstart.tokenizer import train_tokenizer
 from verl_kernel.reward.manager import KernelGymRewardManager
+from verl_kernel.world.tokenizer import train_tokenizer
 
 REFERENCE = (
     "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"

@@ -34,7 +34,7 @@ class Gym:
 
 async def judge(monkeypatch, answer: str, **reward: float) -> tuple[dict, list[str]]:
     gym, trained = Gym(), tokenizer([answer])
-    monkeypatch.setattr(manager.KernelGym, "connect", lambda options: gym)
+    monkeypatch.setattr(manager, "connect", lambda options: gym)
     config = OmegaConf.create({"kernelgym": {"device": "cpu", "reward": reward}})
     ids = torch.tensor([trained.encode(answer)])
     row = {"reward_model": {"ground_truth": REFERENCE}, "extra_info": {"task_id": "t", "entry_point": "Block"}}

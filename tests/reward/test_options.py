@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
-from omegaconf import OmegaConf
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.options import parse_options
@@ -8,11 +7,11 @@ from verl_kernel.reward.options import parse_options
 
 def test_a_missing_node_means_the_defaults():
     assert parse_options(None).rollout.max_turns == 3
-    assert parse_options(OmegaConf.create({})).env.num_judges == 1
+    assert parse_options({}).env.num_judges == 1
 
 
 def test_keys_reach_their_owners():
-    options = parse_options(OmegaConf.create({"max_turns": 2, "num_judges": 4, "reward": {"scale": 1.0}}))
+    options = parse_options({"max_turns": 2, "num_judges": 4, "reward": {"scale": 1.0}})
     assert (options.rollout.max_turns, options.env.num_judges, options.reward.scale) == (2, 4, 1.0)
 
 
@@ -23,7 +22,7 @@ def test_an_unplayable_number_of_turns_is_refused(turns):
 
 
 def test_what_ends_and_follows_a_turn():
-    options = parse_options(OmegaConf.create({"feedback": "full", "stop_token_ids": [872, 5]})).rollout
+    options = parse_options({"feedback": "full", "stop_token_ids": [872, 5]}).rollout
     assert (options.feedback, options.stop_token_ids) == ("full", (872, 5))
     assert (parse_options(None).rollout.feedback, parse_options(None).rollout.stop_token_ids) == ("short", ())
 
@@ -55,6 +54,13 @@ def test_an_unknown_key_is_refused_with_the_known_ones():
         parse_options({"max_turn": 2})
     with pytest.raises(ConfigError, match="kernelgym.reward.bonus"):
         parse_options({"reward": {"bonus": 1}})
+
+
+def test_profiles_on_a_gpu_need_workers_that_count():
+    with pytest.raises(ConfigError, match="kernelgym.feedback is 'profile'.*kernelgym.prefilter=cpu"):
+        parse_options({"feedback": "profile", "device": "cuda"})
+    told = parse_options({"feedback": "profile", "device": "cuda", "prefilter": "cpu"})
+    assert told.rollout.feedback == parse_options({"feedback": "profile"}).rollout.feedback == "profile"
 
 
 def test_decoys_that_are_paid_must_be_recorded():

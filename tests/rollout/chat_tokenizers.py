@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from transformers import PreTrainedTokenizerFast
 
-from verl_kernel.quickstart.tokenizer import train_tokenizer
-from verl_kernel.world.tokenizer import CHAT_TEMPLATE
+from verl_kernel.world.tokenizer import CHAT_TEMPLATE, train_tokenizer
 
 BASE_END = "<|endoftext|>"
 GLM_TEMPLATE = (

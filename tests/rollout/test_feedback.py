@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.figures.profiles import profiled
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Launch, Timing, Trials, TrueSize
 from verl_kernel.env.task import Task
+from verl_kernel.figures.profile_lines import result_lines
 from verl_kernel.reward.extract import no_program
 from verl_kernel.rollout.feedback import format_feedback
 
@@ -44,6 +46,31 @@ def test_a_noisy_measurement_is_told_with_what_it_supports(form):
     exact = format_feedback(result(EvalStatus.OK, timing_source="simulated", **facts), form=form)
     assert "1.25" not in exact
     assert "1.5" in exact
+
+
+def test_a_profile_takes_the_place_of_the_longest_kernels():
+    told = profiled(speedup=1.5, top_kernels=(("softmax", 0.07),))
+    text = format_feedback(told, 2000, form="profile")
+    assert [line for line in text.splitlines() if line.startswith("predicted: ")] == result_lines(told)
+    assert "Speedup: 1.50x" in text
+    assert "Top:" not in text
+    assert "predicted" not in format_feedback(told, 2000)
+
+
+def test_a_short_message_keeps_the_largest_saving():
+    text = format_feedback(profiled(speedup=1.5), 500, form="profile")
+    assert len(text) <= 500
+    assert "the largest saving: in softmax" in text
+
+
+def test_without_a_profile_the_reason_is_told():
+    text = format_feedback(result(EvalStatus.OK, correctness=True, timing_source="cuda_event"), form="profile")
+    assert "no profile: a GPU counts nothing" in text
+
+
+def test_a_failure_is_told_as_usual_with_profiles():
+    failed = result(EvalStatus.CRASH, error=EvalError(stage="load", type="T", message="m"))
+    assert format_feedback(failed, form="profile") == format_feedback(failed)
 
 
 @pytest.mark.parametrize("form", ["short", "full"])

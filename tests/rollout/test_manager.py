@@ -17,7 +17,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 
-from verl_kernel.reward.judging import is_validation, step_of
+from verl_kernel.reward.rows import is_validation, step_of
 from verl_kernel.rollout.manager import KernelAgentLoopManager
 
 ROLLOUT = OmegaConf.create(

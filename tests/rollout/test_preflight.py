@@ -22,7 +22,7 @@ def plain(tmp_path_factory) -> Path:
     """A model whose chat template marks turns by words."""
     folder = tmp_path_factory.mktemp("model")
     trained = tokenizer([], PLAIN_TEMPLATE)
-    build_model(WarmStart(layers=1, width=64, heads=1), trained, seed=0).save_pretrained(folder)
+    build_model(WarmStart(layers=2, width=64, heads=2), trained, seed=0).save_pretrained(folder)
     trained.save_pretrained(folder)
     return folder
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reward.results import correct, failed, timed, turn
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.result import EvalResult, EvalStatus, Timing
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.metrics import kernel_metrics
 
@@ -89,6 +89,13 @@ def test_an_unknown_coverage_is_counted() -> None:
     wrong = failed(time_coverage=None)
     metrics = kernel_metrics([[turn(timed(2.0, 1.9, time_coverage=None)), turn(correct()), turn(wrong), turn(wrong)]])
     assert metrics["kernel/coverage_unknown"] == 0.25
+
+
+def test_times_that_nothing_measured_confirms_are_counted() -> None:
+    ms = Timing(median=1.0, p20=1.0, p80=1.0, mean=1.0, n=1)
+    sources = ("simulated", "simulated_unvalidated", "simulated_unvalidated", "cuda_event")
+    metrics = kernel_metrics([[turn(correct(timing_source=source, kernel_ms=ms))] for source in sources])
+    assert (metrics["kernel/simulated_clock"], metrics["kernel/unvalidated_clock"]) == (0.75, 0.5)
 
 
 @given(TRAJECTORIES)

@@ -54,13 +54,14 @@ def test_every_figure_is_what_enumerating_gives(
 ) -> None:
     asked = [[data.draw(TRAJECTORIES) for _ in range(drawn)] for _ in range(tasks)]
     n = data.draw(st.integers(1, drawn))
-    found = best_of_n(read_samples(write(tmp_path_factory.mktemp("run") / "0.jsonl", asked)), n)
+    found = best_of_n(read_samples(write(tmp_path_factory.mktemp("run") / "0.jsonl", asked)), n, {"t0": "same"})
     for name in FIGURES:
         means = []
         for samples in asked:
             choices = list(itertools.combinations([value(name, turns) for turns in samples], n))
             means.append(sum(map(max, choices)) / len(choices))
         assert found[name] == pytest.approx(sum(means) / len(means)), name
+        assert found[f"same/{name}"] == pytest.approx(means[0]), name
 
 
 def test_the_figures_are_those_of_trained_arms() -> None:
@@ -70,7 +71,7 @@ def test_the_figures_are_those_of_trained_arms() -> None:
 def test_too_few_answers_are_refused(tmp_path: Path) -> None:
     samples = read_samples(write(tmp_path / "0.jsonl", [[[WRONG]] * 3]))
     with pytest.raises(DataError, match=r"3 trajectories a task and could afford 4: set .*val_kwargs\.n .* to 4"):
-        best_of_n(samples, 4)
+        best_of_n(samples, 4, {})
 
 
 def test_a_run_has_cost_its_steps_and_its_validations(tmp_path: Path) -> None:

@@ -131,14 +131,29 @@ def test_rows_that_are_none_are_refused_in_a_sentence(plan: Path, text: str | No
     assert sentence in result.output
 
 
-@pytest.mark.parametrize(("plan", "folder"), [("first/study.yaml", "first"), ("study.yaml", "data")])
-def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, plan: str, folder: str):
-    study = Path(__file__).parents[2] / "recipes" / "cpu_study"
-    kept = study / folder
-    result = RUNNER.invoke(app, [str(study / plan), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)])
+KEPT = Path(__file__).parents[2] / "recipes" / "cpu_study"
+
+
+@pytest.mark.parametrize(
+    ("study", "folder"), [("first/study.yaml", "first"), ("second/study.yaml", "second"), ("study.yaml", "data")]
+)
+def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, study: str, folder: str):
+    kept = KEPT / folder
+    words = [str(KEPT / study), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)]
+    result = RUNNER.invoke(app, words)
     assert result.exit_code == 0, result.output
     assert (tmp_path / "table.md").read_bytes() == (kept / "table.md").read_bytes()
-    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in kept.iterdir()} - {
-        "study.jsonl",
-        "study.yaml",
-    }
+    made = {path.name for path in kept.iterdir()} - {"study.jsonl", "study.yaml"}
+    assert {path.name for path in tmp_path.iterdir()} == made
+
+
+def test_the_page_holds_the_comparisons_of_the_kept_table():
+    table = (KEPT / "data" / "table.md").read_text()
+    page = (KEPT.parents[1] / "docs" / "notes" / "study.md").read_text()
+    made = [
+        line
+        for line in table.splitlines()
+        if line.endswith(("decided |", "confirmed |", "expected |", "smaller |", "larger |"))
+    ]
+    assert len(made) == 6
+    assert [line for line in made if line not in page] == []

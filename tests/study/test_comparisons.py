@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
 import statistics
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipes.cpu_study.comparisons import Effect, corrected, effect, effects_table, holm
-from recipes.cpu_study.plan import Comparison
+from recipes.cpu_study.comparisons import Effect, corrected, effect, effects_table, holm, power_table
+from recipes.cpu_study.plan import Arm, Comparison, Study
+from recipes.cpu_study.student import power
 from recipes.cpu_study.summary import Interval
 
 FIGURE = "held_out/correct"
@@ -106,19 +108,26 @@ def test_holm_lies_between_p_and_bonferroni(found):
     assert all(one[1] <= other[1] for one, other in pairwise(pairs))
 
 
-def test_only_run_comparisons_are_corrected_for():
+def test_all_planned_comparisons_are_corrected_for():
     alone = effect(DATA, ("a", "b"), "correct").p
-    assert corrected(DATA, [ONE, OTHER]) == {"pair": alone}
+    assert corrected(DATA, [ONE]) == {"pair": alone}
+    assert corrected(DATA, [ONE, OTHER]) == {"pair": 2 * alone}
     twin = Comparison("twin", "b against a", ("b", "a"), "correct", -0.1)
-    assert corrected(DATA, [ONE, twin, OTHER]) == pytest.approx({"pair": 2 * alone, "twin": 2 * alone})
+    assert corrected(DATA, [ONE, twin, OTHER]) == pytest.approx({"pair": 3 * alone, "twin": 3 * alone})
+
+
+def test_runs_from_other_weights_are_not_compared():
+    own = [row | {"model": "one" if row["seed"] < 3 else "two"} for row in DATA if row["arm"] == "a"]
+    other = [row | {"model": "one" if row["seed"] < 2 else "two"} for row in DATA if row["arm"] == "b"]
+    assert len(effect([*own, *other], ("a", "b"), "correct").differences) == 4
 
 
 def test_the_table_names_every_comparison_run_or_not():
     lines = effects_table(DATA, [ONE, OTHER]).splitlines()
     assert lines[0].startswith("1 of 2 comparisons and 2 of 3 arms have been run.")
-    assert "Holm for 1 comp" in lines[0]
+    assert "Holm for all 2 comp" in lines[0]
     assert lines[4] == (
-        "| a against b | correct | 0.250 → 0.600 | 0.500 → 0.300 | +0.300 | +0.212 to +0.388 | 5 | < 0.001 | +0.10 "
+        "| a against b | correct | 0.250 → 0.600 | 0.500 → 0.300 | +0.300 | +0.212 to +0.388 | 5 | 0.001 | +0.10 "
         "| confirmed | larger |"
     )
     assert lines[5] == "|  | coverage | - | - | - | - | 0 | |  | | |"
@@ -128,3 +137,20 @@ def test_the_table_names_every_comparison_run_or_not():
 def test_a_single_seed_has_an_effect_and_no_verdict():
     table = effects_table([*rows("a", {0: 0.5}), *rows("b", {0: 0.25})], [ONE])
     assert "| +0.250 | - | 1 |  | +0.10 | not decided | not decided |" in table
+
+
+def test_power_is_computed_at_the_strictest_level_of_holm():
+    pair = Comparison("pair", "One against two", ("one", "two"), "new_chain/correct", 0.1, deviation=0.05)
+    unknown = replace(pair, name="unknown", deviation=None)
+    study = Study("r", 2, tuple(range(8)), 6.0, (Arm("one", "One"), Arm("two", "Two")), (pair, unknown))
+    first, second = power_table(study).splitlines()[2:]
+    assert first == (
+        f"| One against two | new_chain/correct | +0.10 | 0.050 | 8 | 0.0250 | {power(0.1, 0.05, 8, 0.025):.2f} |"
+    )
+    assert second.endswith("| - | 8 | 0.0250 | - |")
+    assert power_table(replace(study, seeds=(0,))).splitlines()[2].endswith("| - | 1 | 0.0250 | - |")
+
+
+def test_a_side_may_be_the_mean_of_arms():
+    found = effect([*DATA, *rows("c", {0: 0.1, 1: 0.4})], ("a", "b + c"), "correct")
+    assert found.differences == pytest.approx((0.5 - 0.2, 0.6 - 0.35))

@@ -5,12 +5,14 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from recipes.cpu_study.comparisons import power_table
 from recipes.cpu_study.plan import read_study
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.preflight import check_mismatch
 from verl_kernel.reward.options import parse_options
 from verl_kernel.sampler.preflight import check_switches
+from verl_kernel.verl_keys import find
 
 STUDY = Path(__file__).parents[2] / "recipes" / "cpu_study" / "study.yaml"
 SMALL = {
@@ -38,6 +40,19 @@ def test_seeds_are_the_outer_loop(tmp_path: Path):
     assert runs[3].command[1:4] == ["-m", "verl.trainer.main_ppo", "--config-name=r"]
 
 
+def test_weights_of_another_arm_are_only_validated(tmp_path: Path):
+    arms = {
+        "long": {"title": "Long", "trains": 8},
+        "asked": {"title": "Asked otherwise", "weights_of": "long", "overrides": ["kernelgym.feedback=none"]},
+    }
+    trained, asked = read_study(written(tmp_path, arms=arms, comparisons={}, seeds=[3])).runs()
+    assert (trained.steps, trained.trained) == (8, None)
+    assert (asked.steps, asked.trained) == (0, trained)
+    assert asked.overrides[-2:] == ("trainer.val_only=true", "kernelgym.feedback=none")
+    with pytest.raises(ConfigError, match=r"arms\.asked\.weights_of is 'long'; it names one of $"):
+        read_study(written(tmp_path, arms=dict(reversed(arms.items())), comparisons={}))
+
+
 def test_a_fingerprint_knows_every_override(tmp_path: Path):
     before = {run.fingerprint for run in read_study(written(tmp_path)).runs()}
     after = {run.fingerprint for run in read_study(written(tmp_path, steps=3)).runs()}
@@ -57,6 +72,8 @@ def test_a_fingerprint_knows_every_override(tmp_path: Path):
         ({"comparisons": {"pair": {"title": "x"}}}, r"comparisons\.pair\.arms is missing"),
         (pair(arms=["one", "three"]), r"comparisons\.pair\.arms is \['one', 'three'\]; it names two of one, two"),
         (pair(arms=["one"]), r"comparisons\.pair\.arms is \['one'\]"),
+        ({"arms": {"one": {"title": "One", "trains": 0}}, "comparisons": {}}, r"arms\.one\.trains is 0"),
+        (pair(deviation=0), r"comparisons\.pair\.deviation is 0"),
         (pair(figure="reward"), r"comparisons\.pair: 'reward' is no figure; known are correct"),
         ({"seeds": 3}, r"seeds is 3; it must be a list of whole numbers"),
         ({"recipe": None}, "recipe is null; it must be the name of a configuration"),
@@ -97,9 +114,13 @@ def test_every_arm_of_the_recipe_composes_and_is_accepted():
     for run in runs.values():
         with initialize_config_module("verl.trainer.config", version_base=None):
             config = compose(run.study.recipe, overrides=list(run.overrides))
-        parse_options(config.kernelgym)
+        parse_options(find(config, "kernelgym"))
         check_switches(config)
         check_mismatch(config)
         check_algorithm(config.algorithm)
-    assert len(runs) >= 6
-    assert len(read_study(STUDY).seeds) >= 3
+
+
+def test_every_comparison_of_the_plan_has_power():
+    table = power_table(read_study(STUDY))
+    assert table == (STUDY.parent / "power.md").read_text()
+    assert min(float(line.split("|")[-2]) for line in table.splitlines()[2:]) >= 0.8

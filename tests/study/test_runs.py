@@ -132,6 +132,21 @@ def test_an_arm_without_training_pays_for_the_best_of_n(tmp_path: Path):
     assert effect(collect(CONTROLS, tmp_path), ("one", "best"), "correct").differences == (0.0,)
 
 
+def test_last_weights_are_validated_where_they_were_kept(tmp_path: Path):
+    study = replace(STUDY, seeds=(0,), arms=(Arm("one", "One"), Arm("asked", "Asked otherwise", weights_of="one")))
+    asked, told = study.runs()[1], []
+
+    def train(where: Path, argv: list[str]) -> int:
+        told.extend(argv)
+        write(where / "validation" / "2.jsonl", [[[right_answer(2.0, 1.0)]]])
+        return trainer(steps=0)(where, argv)
+
+    execute(asked, tmp_path, train)
+    assert f"trainer.resume_from_path={tmp_path}/one-0/checkpoints/global_step_2" in told
+    (row,) = collect(study, tmp_path)
+    assert (row["arm"], row["step"], row["held_out/correct"]) == ("asked", 0, 1.0)
+
+
 def test_a_failed_run_without_training_is_no_finished_one(tmp_path: Path):
     with pytest.raises(InfraError, match="plain-0 ended with exit code 1"):
         execute(CONTROLS.runs()[1], tmp_path, trainer(steps=0, code=1))
@@ -144,13 +159,17 @@ def test_the_estimate_counts_the_chosen_arms_alone(tmp_path: Path):
 def test_rows_name_code_data_and_configuration(tmp_path: Path):
     data = tmp_path / "data.parquet"
     data.write_bytes(b"rows")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
 
     def train(where: Path, argv: list[str]) -> int:
         (named,) = [word for word in argv if word.startswith("hydra.run.dir=")]
         hydra = Path(named.partition("=")[2]) / ".hydra"
         hydra.mkdir(exist_ok=True)
         seed = where.name[-1]
-        (hydra / "config.yaml").write_text(f"seed: {seed}\ndata:\n  train_files: {data}\n  val_files: [{data}]\n")
+        (hydra / "config.yaml").write_text(
+            f"seed: {seed}\ndata:\n  train_files: {data}\n  val_files: [{data}]\n"
+            f"actor_rollout_ref: {{model: {{path: {tmp_path}}}}}\n"
+        )
         return trainer()(where, argv)
 
     for run in STUDY.runs():
@@ -198,6 +217,6 @@ def test_a_checkout_is_named_by_its_commit(tmp_path: Path):
 
 
 def test_rows_from_before_are_read_and_name_no_origin(tmp_path: Path):
-    rows = read_rows(Path(__file__).parents[2] / "recipes" / "cpu_study" / "data" / "study.jsonl")
+    rows = read_rows(Path(__file__).parents[2] / "recipes" / "cpu_study" / "second" / "study.jsonl")
     assert origins(rows) == ""
     assert not set(KEYS) & rows[0].keys()

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 
 from tests.world.test_chains import WEIGHTS, programs
 from verl_kernel.env import EvalStatus, GymOptions, LocalPool, Task, check
-from verl_kernel.world.answers import FLAWS, RIGHT, Kind, all_answers, right_answers
+from verl_kernel.world.answers import FLAWS, all_answers, right_answers
 from verl_kernel.world.chains import DTYPES, SIZES, Program, draw_shape, draw_steps
 from verl_kernel.world.kernels import Style
+from verl_kernel.world.kinds import RIGHT, Kind
 from verl_kernel.world.verdicts import expected_verdict
 
 STATUS = {

@@ -44,6 +44,7 @@ def test_a_prompt_hides_what_it_should(program):
     assert (program.dtype in program.prompt) != ("dtype" in program.hidden)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_there_are_at_least_five_thousand_prompts():
     rng, forms = Random(0), set()
@@ -82,6 +83,9 @@ def test_steps_that_do_not_fit_are_refused(names):
         ("softmax", "sum"),  # one
         ("softplus", "center", "peak_norm"),  # rounding, where a row is constant
         ("softplus", "l2_norm"),  # rounding, where a row is far below zero
+        ("silu", "tanh"),  # rounding, where all inputs are small
+        ("softplus", "norm"),  # rounding, where all inputs are far below zero
+        ("softsign", "softmax", "center"),  # rounding, where all inputs are large
         ("flip",),  # computes nothing
     ],
 )

@@ -29,7 +29,7 @@ import torch
 
 from verl_kernel.adaptive import AdaOptions, PoolStatistics
 from verl_kernel.adaptive.run_state import current
-from verl_kernel.advantage.groups import Groups, TurnBatch, returns_to_go, shape_rewards, sum_groups, void_turns
+from verl_kernel.advantage.groups import Groups, TurnBatch, sum_groups, turn_returns, void_turns
 from verl_kernel.advantage.options import TrlooOptions
 from verl_kernel.advantage.registry import estimator
 from verl_kernel.advantage.turns import Turns
@@ -95,7 +95,7 @@ def pool_mean(pool: PoolStatistics, options: TrlooOptions, width: int) -> torch.
         rewards[i, : len(own)] = torch.tensor(own, dtype=torch.float64)
         present[i, : len(own)] = True
     turns = Turns(rewards, present.long(), present, longest)
-    returns = returns_to_go(shape_rewards(turns, options.shaping, options.gamma), options.gamma)
+    returns = turn_returns(turns, options)
     counted = present if options.baseline == "turn" else torch.ones_like(present)
     if options.mask_void_turn:
         counted = counted & ~void_turns(turns)

@@ -10,7 +10,9 @@ For rollout i of a prompt, turn t of its T_i turns, and N the members of the tur
     asymre_shift    A[i, t] = G[i, t] - (mean of G[., t] + shift)
     opmd_baseline   A[i, t] = G[i, t] - tau * log(mean of exp(G[., t] / tau)), or as turn_grpo
 
-Nothing is divided by a standard deviation. A turn alone in its group gets what `algorithm.trloo.singleton` says.
+With `credit: trajectory`, G[i, 1] stands in place of every G[i, t]. `normaliser: deviation` divides the first two by
+the standard deviation of G[., t] in the group, as GRPO does; nothing else is divided. A turn alone in its group gets
+what `singleton` says. These keys are those of `algorithm.trloo`.
 """
 
 from __future__ import annotations
@@ -42,8 +44,7 @@ def turn_grpo(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _against_mean(batch: TurnBatch, *, leave_one_out: bool) -> torch.Tensor:
-    singleton = batch.options.singleton
-    return turn_advantages(batch.returns, batch.counted, batch.index, singleton, leave_one_out=leave_one_out)
+    return turn_advantages(batch.groups(), batch.options, leave_one_out=leave_one_out)
 
 
 @estimator("asymre_shift", grouped=True)

@@ -26,6 +26,9 @@ import torch
 from verl_kernel.advantage.options import TrlooOptions
 from verl_kernel.advantage.turns import Turns
 
+_EPSILON = 1e-6
+"""Added to a standard deviation before anything is divided by it; verl's GRPO has the same."""
+
 
 def shape_rewards(turns: Turns, shaping: str, gamma: float) -> torch.Tensor:
     """Return the rewards of turns after shaping: (B, K) float64, 0 where a row has no such turn."""
@@ -46,6 +49,12 @@ def returns_to_go(rewards: torch.Tensor, gamma: float) -> torch.Tensor:
     for turn in range(returns.shape[1] - 2, -1, -1):
         returns[:, turn] += gamma * returns[:, turn + 1]
     return returns
+
+
+def turn_returns(turns: Turns, options: TrlooOptions) -> torch.Tensor:
+    """Return what each turn is credited with, by `shaping`, `gamma` and `credit` of the options: (B, K) float64."""
+    returns = returns_to_go(shape_rewards(turns, options.shaping, options.gamma), options.gamma)
+    return returns if options.credit == "turn" else returns[:, :1].expand_as(returns)
 
 
 def members(turns: Turns, response_mask: torch.Tensor, options: TrlooOptions) -> torch.Tensor:
@@ -81,6 +90,11 @@ class Groups:
     means: torch.Tensor
     """(B, K) float64: mean return of the members; 0 where there are none."""
 
+    def deviations(self) -> torch.Tensor:
+        """Return the standard deviation of the members' returns, with one degree of freedom less: (B, K) float64."""
+        squares = sum_groups((self.returns - self.means).square() * self.counted, self.prompts)
+        return (squares / (self.sizes - 1).clamp_min(1)).sqrt()
+
     def settle(self, advantages: torch.Tensor, singleton: str) -> torch.Tensor:
         """Keep the advantages of members with company; lone members get what `singleton` says, others 0: (B, K)."""
         alone = self.returns if singleton == "raw" else torch.zeros_like(self.returns)
@@ -105,26 +119,23 @@ def sum_groups(values: torch.Tensor, prompts: torch.Tensor) -> torch.Tensor:
     return empty.index_add(0, prompts, values).index_select(0, prompts)
 
 
-def turn_advantages(
-    returns: torch.Tensor, counted: torch.Tensor, index: np.ndarray, singleton: str, *, leave_one_out: bool
-) -> torch.Tensor:
-    """Return the advantage of each turn against its group: the counted rows with the same `index`.
+def turn_advantages(groups: Groups, options: TrlooOptions, *, leave_one_out: bool) -> torch.Tensor:
+    """Return the advantage of each turn against its group's mean, by `singleton` and `normaliser` of the options.
 
     Args:
-        returns: (B, K) float64.
-        counted: (B, K) bool, membership.
-        index: (B,) prompt identifiers.
-        singleton: the advantage of a group's only member, `zero` or `raw`.
+        groups: groups of B trajectories of at most K turns.
+        options: those of the estimator.
         leave_one_out: exclude the turn itself from its baseline.
 
     Returns:
         (B, K) float64, finite; 0 where a row is no member.
     """
-    groups = group_turns(returns, counted, index)
-    advantages = returns - groups.means
+    advantages = groups.returns - groups.means
     if leave_one_out:
         advantages = advantages * groups.sizes / (groups.sizes - 1).clamp_min(1)
-    return groups.settle(advantages, singleton)
+    if options.normaliser == "deviation":
+        advantages = advantages / (groups.deviations() + _EPSILON)
+    return groups.settle(advantages, options.singleton)
 
 
 @dataclass(frozen=True)

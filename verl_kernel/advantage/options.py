@@ -14,6 +14,7 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup, as_mapping, checked, option_names
 
 NODE = "algorithm.trloo"
+_NORMALISED = ("trloo", "turn_grpo", "rec_group_mean")
 _Gamma = Annotated[float, Interval(ge=0, le=1)]
 
 
@@ -40,6 +41,10 @@ class TrlooOptions(OptionGroup):
     times 1 - gamma first (`difference_terminal`, which needs gamma below 1)."""
     baseline: Literal["turn", "padded"] = "turn"
     """Group of a turn: rollouts that reached it (`turn`), or all, those that stopped with return 0 (`padded`)."""
+    credit: Literal["turn", "trajectory"] = "turn"
+    """Return of a turn: its own and later rewards (`turn`), or those of its whole trajectory (`trajectory`)."""
+    normaliser: Literal["none", "deviation"] = "none"
+    """What `trloo` and `turn_grpo` divide an advantage by: nothing, or the standard deviation of its group, as GRPO."""
     mask_void_turn: bool = False
     """Whether a turn that earned nothing after an earlier one earned something leaves its group and the gradient."""
     record_dir: str | None = None
@@ -73,7 +78,13 @@ def check_algorithm(config: Mapping[str, Any] | None) -> TrlooOptions:
     own = as_mapping(NODE, config.get("trloo", None), option_names(TrlooOptions))
     if own.get("gamma") is None:
         own["gamma"] = checked("algorithm.gamma", config.get("gamma", 1.0), _Gamma)
-    return TrlooOptions.from_node(own)
+    options = TrlooOptions.from_node(own)
+    if options.normaliser != "none" and (name := config.get("adv_estimator", _NORMALISED[0])) not in _NORMALISED:
+        raise ConfigError(
+            f"{NODE}.normaliser is {options.normaliser}, which algorithm.adv_estimator={name} does not divide by: "
+            f"set it to none, or choose {' or '.join(_NORMALISED)}"
+        )
+    return options
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from verl_kernel.advantage.groups import TurnBatch, members, returns_to_go, shape_rewards
+from verl_kernel.advantage.groups import TurnBatch, members, turn_returns
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.advantage.turns import find_turns
 
@@ -64,7 +64,7 @@ def _estimate_by(
     options = check_algorithm(config)
     with torch.no_grad():
         turns = find_turns(rewards)
-        returns = returns_to_go(shape_rewards(turns, options.shaping, options.gamma), options.gamma)
+        returns = turn_returns(turns, options)
         counted = members(turns, mask, options)
         advantages = rule(TurnBatch(turns, mask, index, options, returns, counted), {} if config is None else config)
         tokens = turns.spread(advantages.float(), mask)

@@ -54,7 +54,8 @@ class RunHeader(Record):
     feedback_chars: int = 800
     seed: int
     device: str
-    baseline: Literal["eager", "compile"]
+    baseline: Literal["eager", "compile", "best"]
+    """Mode of the reference that speedups are over; `best` is the faster of the other two, task by task."""
     gym: dict[str, object]
     """Options of the gym that differ from their defaults."""
     reward: dict[str, object] = Field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import IO
 from verl_kernel.bench.page.page import write_page
 from verl_kernel.bench.records import BenchTurn, RunHeader, read_turns
 from verl_kernel.bench.score_tables import all_tables, cell, conventions, main_table, notes
-from verl_kernel.bench.scores import attempt, clock, score_run, times, timing_sources
+from verl_kernel.bench.scores import attempt, baseline, clock, score_run, times, timing_sources
 from verl_kernel.errors import StorageError
 from verl_kernel.figures.record import Scores
 from verl_kernel.figures.scoring import novel_best
@@ -60,7 +60,8 @@ def report_run(
 
 
 def _print(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn], out: IO[str], everything: bool) -> None:
-    title = f"{header.model} on {header.suite}, against {header.baseline}, {header.device}, {times(turns)}"
+    over = baseline(header, turns)
+    title = f"{header.model} on {header.suite}, against {over}, {header.device}, {times(turns)}"
     console = screen(out)
     for table in all_tables(scores, title) if everything else [main_table(scores, title)]:
         console.print(table)

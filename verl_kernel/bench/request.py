@@ -24,7 +24,17 @@ from verl_kernel.reward.options import ConversationOptions
 from verl_kernel.reward.profiling import ProfilingReward
 
 _WITHOUT_EFFECT = (
-    *("device", "reference_mode", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "lock_dir"),
+    *(
+        "device",
+        "address",
+        "address_key",
+        "reference_mode",
+        "num_judges",
+        "cpus_per_judge",
+        "gpus_per_judge",
+        "judge_resources",
+        "lock_dir",
+    ),
     *(
         "queue_size",
         "reference_cache",

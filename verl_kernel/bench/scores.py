@@ -17,6 +17,7 @@ from verl_kernel.reward.novelty import ColdStart
 
 CLOCKS = {
     "simulated": "simulated: a model of a GPU, no measurement",
+    "simulated_unvalidated": "simulated_unvalidated: a model of a GPU that was compared with no measurement",
     "cuda_event": "measured on a GPU",
 }
 _ALIKE = ("format", "suite", "suite_hash", "tasks", "started")
@@ -41,6 +42,15 @@ def times(turns: Iterable[BenchTurn]) -> str:
     """Return the source of the times in two or three words, for a title."""
     sources = timing_sources(turns)
     return f"{' and '.join(sources)} times" if sources else "nothing timed"
+
+
+def baseline(header: RunHeader, turns: Iterable[BenchTurn]) -> str:
+    """Return what speedups are over, in a few words; for `best` also how often that was the compiled reference."""
+    if header.baseline != "best":
+        return header.baseline
+    modes = {one.task_id: one.result.reference_mode for one in turns if one.result.reference_mode is not None}
+    compiled = sum(mode == "compile" for mode in modes.values())
+    return f"the faster of eager and compile (compile for {compiled} of {len(modes)} timed tasks)"
 
 
 def attempt(turn: BenchTurn, cold_start: ColdStart | None = None) -> Attempt:
@@ -95,6 +105,8 @@ class RunComparison(Record):
     """Settings that differ, by name: of a and of b."""
     times: str
     """Source of the times of both runs."""
+    baseline: str
+    """Mode of the reference that the speedups of both runs are over."""
     comparison: Comparison
 
 
@@ -110,7 +122,10 @@ def compare_runs(a: Path, b: Path, bootstrap: Bootstrap | None = None) -> RunCom
     sides = [Side([attempt(one) for one in turns], asked_of(header, known, turns)) for _, header, turns in runs]
     compared = compare(sides[0], sides[1], bootstrap)
     settings, answers = _differences(runs[0][1], runs[1][1]), [one for _, _, turns in runs for one in turns]
-    return RunComparison(a=str(a), b=str(b), settings=settings, times=clock(answers), comparison=compared)
+    return RunComparison(
+        a=str(a), b=str(b), settings=settings, times=clock(answers), baseline=runs[0][1].baseline,
+        comparison=compared,
+    )  # fmt: skip
 
 
 def _refuse_different(a: tuple[Path, RunHeader, list[BenchTurn]], b: tuple[Path, RunHeader, list[BenchTurn]]) -> None:

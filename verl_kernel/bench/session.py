@@ -20,8 +20,8 @@ from verl_kernel.bench.self_check import SelfCheck, check_suite, self_check_opti
 from verl_kernel.bench.store import Store
 from verl_kernel.bench.suites import Suite
 from verl_kernel.bench.trajectories import Job, goes_on, play_all
+from verl_kernel.client import on_device, open_gym
 from verl_kernel.env import GymOptions
-from verl_kernel.errors import ConfigError
 from verl_kernel.reward.profiling import ProfilingReward
 
 _LINE_S = 30.0
@@ -127,9 +127,7 @@ def run_self_check(suite: Suite, gym: GymOptions, seed: int, out: Path) -> SelfC
     options = self_check_options(on_device(gym))
 
     async def check() -> SelfCheck:
-        from verl_kernel.env import LocalPool
-
-        with LocalPool(options, seed) as pool, RunProgress("references", len(suite.tasks)) as progress:
+        with open_gym(options, seed) as pool, RunProgress("references", len(suite.tasks)) as progress:
             return await check_suite(suite, pool, options.num_judges, progress.note)
 
     found = asyncio.run(check())
@@ -137,39 +135,14 @@ def run_self_check(suite: Suite, gym: GymOptions, seed: int, out: Path) -> SelfC
     return found
 
 
-def on_device(gym: GymOptions) -> GymOptions:
-    """Return the options with the device that `auto` means on this machine.
-
-    Raises:
-        EnvironmentNotReady: there is no such device.
-        ConfigError: the device cannot time the baseline.
-    """
-    from verl_kernel.env import resolve_device
-
-    device = resolve_device(gym.device)
-    if device.is_counted:
-        refuse_compiled_baseline(gym)
-    return replace(gym, device="cuda" if device.name == "cuda" else "cpu")
-
-
-def refuse_compiled_baseline(gym: GymOptions) -> None:
-    """Raise a ConfigError if a simulated clock would have to time torch.compile."""
-    if gym.reference_mode == "compile":
-        raise ConfigError(
-            "--baseline is compile, which needs a GPU: a simulated clock knows no time of torch.compile; use eager"
-        )
-
-
 async def _play(jobs: list[Job], opened: OpenedModel, store: Store, request: Request) -> None:
-    from verl_kernel.env import LocalPool
-
     options, gym = request.options, request.gym
     done = sum(len(store.history(job)) for job in jobs)
     try:
         with opened.explained():
             await opened.model.check()
         with (
-            LocalPool(gym, options.seed) as pool,
+            open_gym(gym, options.seed) as pool,
             RunProgress("turns", len(jobs) * options.turns, done) as progress,
             opened.explained(),
         ):

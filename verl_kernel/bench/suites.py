@@ -6,10 +6,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from verl_kernel.data.kernelbench import read_kernelbench
@@ -17,16 +16,12 @@ from verl_kernel.data.rows import check_rows, read_rows, task_from_row, task_pro
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import Task
 from verl_kernel.errors import ConfigError, DataError, TaskError
-from verl_kernel.quickstart.corpus import FEEDBACK_CHARS, task_messages
-from verl_kernel.quickstart.tasks import Program, draw_distinct
+from verl_kernel.quickstart.options import Quickstart
+from verl_kernel.world.kinds import DATA_SOURCE
 
 Message = dict[str, str]
-_GENERATED = "kernel_quickstart"
-"""Data source of rows whose tasks are named after their families."""
-SEED, TRAINING_TASKS, TASKS = 0, 256, 32
-"""Defaults of `quickstart.options.Quickstart`."""
-MAX_TOKENS = 200
-"""Large enough: the answers of its cold start have at most about 120 tokens."""
+MAX_TOKENS = 512
+"""Large enough for the quickstart: the answers of its cold start have at most 500 tokens."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +82,10 @@ class Suite:
         return replace(self, tasks=tuple(item for item in self.tasks if item.task.task_id in names))
 
 
-def kernelbench_suite(path: Path, levels: Collection[int]) -> Suite:
+def kernelbench_suite(path: Path, levels: Collection[int], targets: Sequence[str] = ()) -> Suite:
     """Return KernelBench's problems from a checkout or parquet files, with this package's prompt."""
     problems = read_kernelbench(path, levels)
-    tasks = tuple(_stated(problem.task(), problem.level) for problem in problems)
+    tasks = tuple(_stated(problem.task(), problem.level, targets) for problem in problems)
     name = ",".join(map(str, sorted({problem.level for problem in problems})))
     return Suite(f"kernelbench level {name}", tasks)
 
@@ -105,7 +100,7 @@ def parquet_suite(path: Path) -> Suite:
     return Suite(path.stem, tuple(map(_row, read_rows(path))))
 
 
-def folder_suite(folder: Path) -> Suite:
+def folder_suite(folder: Path, targets: Sequence[str] = ()) -> Suite:
     """Return the reference programs of a folder, one per file, named after their files.
 
     Raises:
@@ -114,11 +109,11 @@ def folder_suite(folder: Path) -> Suite:
     files = sorted(folder.glob("*.py"))
     if not files:
         raise DataError(f"{folder} holds no Python files: name a folder of reference programs")
-    return Suite(folder.resolve().name, tuple(_stated(_task(file)) for file in files))
+    return Suite(folder.resolve().name, tuple(_stated(_task(file), None, targets) for file in files))
 
 
-def _stated(task: Task, level: int | None = None) -> SuiteItem:
-    return SuiteItem(task, tuple(task_prompt(task.reference, task.entry_point)), level)
+def _stated(task: Task, level: int | None, targets: Sequence[str]) -> SuiteItem:
+    return SuiteItem(task, tuple(task_prompt(task.reference, task.entry_point, targets)), level)
 
 
 def _task(file: Path) -> Task:
@@ -131,45 +126,48 @@ def _task(file: Path) -> Task:
 def _row(row: Mapping[str, Any]) -> SuiteItem:
     info, task = row.get("extra_info") or {}, task_from_row(row)
     level, family = info.get("level"), info.get("family")
-    if family is None and row.get("data_source") == _GENERATED:
-        family = task.task_id.rpartition("-")[0]
+    if family is None:
+        family = _split(str(row.get("data_source")))
     messages = tuple({"role": message["role"], "content": message["content"]} for message in row["prompt"])
     return SuiteItem(task, messages, None if level is None else int(level), None if family is None else str(family))
+
+
+def _split(source: str) -> str | None:
+    """Return the split in the name of a data source; None for one without."""
+    return source.removeprefix(f"{DATA_SOURCE}_") if source.startswith(f"{DATA_SOURCE}_") else None
 
 
 def cpu_suite() -> Suite:
     """Return the validation tasks of the quickstart with seed 0, with prompts in the form that its model has learnt.
 
-    No task has the text of a training task or of one in the cold start, but nearly all of their classes occur there
-    with other sizes. `quickstart.build`, which writes the tasks' files, needs torch and transformers; this does not.
+    Their families are the validation's splits.
     """
-    rng = Random(SEED)
-    taken: set[str] = set()
-    draw_distinct(TRAINING_TASKS, rng, taken)
-    tasks = tuple(map(_item, draw_distinct(TASKS, rng, taken)))
-    return Suite("cpu", tasks, max_tokens=MAX_TOKENS, feedback_chars=FEEDBACK_CHARS)
+    from verl_kernel.quickstart.drawing import draw  # torch
+    from verl_kernel.world.talks import FEEDBACK_CHARS
+
+    drawn = draw(Quickstart(), conversations=0)
+    rows = [row for split, tasks in drawn.validated.items() for row in drawn.world.rows(tasks, split)]
+    return Suite("cpu", tuple(map(_row, rows)), max_tokens=MAX_TOKENS, feedback_chars=FEEDBACK_CHARS)
 
 
-def _item(program: Program) -> SuiteItem:
-    task = Task(program.reference, program.task_id)
-    return SuiteItem(task, tuple(task_messages(program)), program.level, program.family)
-
-
-def load_suite(name: str, levels: Collection[int] = ()) -> Suite:
+def load_suite(name: str, levels: Collection[int] = (), targets: Sequence[str] = ()) -> Suite:
     """Return the suite called `cpu`, `kernelbench:PATH`, `FILE.parquet` or `FOLDER`.
 
     Args:
         name: name of the suite.
         levels: levels of KernelBench's problems; all if none is named.
+        targets: GPUs that this package's prompt names.
 
     Raises:
         DataError: the suite does not exist, or one of its tasks is damaged; the message names the file.
-        ConfigError: levels are given for another suite.
+        ConfigError: levels are given for another suite, or targets for one with prompts of its own.
     """
     kind, colon, path = name.partition(":")
     is_kernelbench = bool(colon) and kind == "kernelbench"
     if levels and not is_kernelbench:
         raise ConfigError(f"--levels chooses problems of KernelBench, and --suite is {name}: leave it out")
+    if targets and (name == "cpu" or Path(name).is_file()):
+        raise ConfigError(f"--name-targets changes this package's prompt, and --suite {name} has its own: leave it out")
     if name == "cpu":
         return cpu_suite()
     if not (is_kernelbench or _is_there(Path(name))):
@@ -177,8 +175,8 @@ def load_suite(name: str, levels: Collection[int] = ()) -> Suite:
             f"--suite is {name!r}; it must be cpu, kernelbench:PATH, a parquet file or a folder of references"
         )
     if is_kernelbench:
-        return kernelbench_suite(Path(path), levels)
-    return folder_suite(Path(name)) if Path(name).is_dir() else parquet_suite(Path(name))
+        return kernelbench_suite(Path(path), levels, targets)
+    return folder_suite(Path(name), targets) if Path(name).is_dir() else parquet_suite(Path(name))
 
 
 def _is_there(path: Path) -> bool:

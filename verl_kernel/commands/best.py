@@ -30,11 +30,12 @@ def command(
 
 
 def _table(kernels: list[BestKernel], files: list[KernelFile]) -> Table:
-    table = Table("task", "speedup", "times", "file", "", title="best kernels", title_justify="left")
+    table = Table("task", "speedup", "over", "times", "file", "", title="best kernels", title_justify="left")
     for kernel, file in zip(kernels, files, strict=True):
         one = kernel.provenance
         speedup = "unknown" if one.speedup is None else f"{one.speedup:.2f}x"
         sure = "" if one.sure_speedup in (None, one.speedup) else f" (at least {one.sure_speedup:.2f}x)"
+        over = one.reference_mode or "-"
         what = f"{file.what}: {file.why}" if file.why else file.what
-        table.add_row(*map(escape, (one.task, speedup + sure, one.timing_source or "-", str(file.path), what)))
+        table.add_row(*map(escape, (one.task, speedup + sure, over, one.timing_source or "-", str(file.path), what)))
     return table

@@ -31,7 +31,10 @@ def command(
 
 def _print(found: RunComparison) -> None:
     console, comparison = screen(), found.comparison
-    console.print(f"A: {found.a}\nB: {found.b}\ntimes: {found.times}", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"A: {found.a}\nB: {found.b}\ntimes: {found.times}\nspeedups over: {found.baseline}",
+        markup=False, highlight=False, soft_wrap=True,
+    )  # fmt: skip
     for name, (ours, theirs) in found.settings.items():
         console.print(f"{name}: {ours} in A, {theirs} in B", markup=False, highlight=False, soft_wrap=True)
     for view in VIEWS[:2]:

@@ -199,6 +199,7 @@ def _print_json(findings: list[Finding]) -> None:
 
 def _print_table(findings: list[Finding]) -> None:
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title="verl-kernel doctor")
@@ -206,5 +207,5 @@ def _print_table(findings: list[Finding]) -> None:
         table.add_column(column, overflow="fold")
     for finding in findings:
         mark = "[red]no[/red]" if finding.remedy else "[green]ok[/green]"
-        table.add_row(mark, finding.topic, finding.value, finding.remedy)
+        table.add_row(mark, *map(escape, (finding.topic, finding.value, finding.remedy)))
     Console().print(table)

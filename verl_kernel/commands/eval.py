@@ -20,17 +20,20 @@ import typer
 
 from verl_kernel.commands import gym_options
 from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
-from verl_kernel.commands.verdict_table import print_verdicts
 from verl_kernel.data.source_files import NotText, read_source
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError, VerlKernelError
 from verl_kernel.reporting.screen import counted, screen, with_bar
+from verl_kernel.reporting.verdict_table import print_verdicts
 
 
 def command(
     reference: Annotated[str, typer.Argument(metavar="REFERENCE.py", help="Program that defines the task.")],
     kernels: Annotated[list[str], typer.Argument(metavar="KERNEL.py...", help="Candidates to judge.")],
     device: gym_options.Device = gym_options.USUAL["device"],
+    address: gym_options.Address = None,
+    address_key: gym_options.AddressKey = None,
+    baseline: gym_options.Baseline = gym_options.USUAL["reference_mode"],
     json: Annotated[bool, typer.Option("--json", help="One EvalResult per line instead of a table.")] = False,
     seed: Annotated[int | None, typer.Option(help="Draw the same inputs in every run.")] = None,
     static_check: gym_options.StaticCheck = gym_options.USUAL["static_check"],
@@ -47,9 +50,12 @@ def command(
 ) -> None:
     """Judge kernels against a reference program."""
     options = gym_options.chosen(locals())
+    if options.address is not None and (choose or seed is not None):
+        name = "--choose" if choose else "--seed"
+        raise ConfigError(f"{name} is given, but the service at {options.address} draws the inputs: leave {name} out")
     results: list[EvalResult] = []
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the results or the error hold the messages
-    with _own_stdout() as out:
+    with own_stdout() as out:
         kept = ""
         try:
             for result in with_bar(_evaluate(reference, kernels, options, seed), "judging", len(kernels)):
@@ -63,7 +69,7 @@ def command(
             typer.echo(f"Interrupted: {len(results)} of {counted(len(kernels), 'kernel')} judged.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except (TaskError, EnvironmentNotReady) as exc:
-            raise type(exc)(_sentence(exc, reference)) from exc
+            raise type(exc)(about_reference(exc, reference)) from exc
         _show(reference, results, out, json)
         if kept:
             typer.echo(kept, file=sys.stderr if json else out)
@@ -77,7 +83,7 @@ def _show(reference: str, results: list[EvalResult], out: IO[str], json: bool) -
         print_verdicts(reference, results, screen(out))
 
 
-def _sentence(exc: VerlKernelError, reference: str) -> str:
+def about_reference(exc: VerlKernelError, reference: str) -> str:
     """Return what is wrong with a reference and the remedy, naming its file."""
     text = " ".join(str(exc).split()).replace(f"reference {Path(reference).stem} ", f"{reference} ", 1)
     if "not compiled with CUDA" in text or "Found no NVIDIA driver" in text:
@@ -91,9 +97,9 @@ def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int
     task = Task(read_source(reference), task_id=Path(reference).stem)
     _refuse_duplicates(kernels)
     jobs = [_job(task, kernel) for kernel in kernels]
-    from verl_kernel.env import LocalPool  # torch, which a usage error need not wait for
+    from verl_kernel.client import open_gym  # torch, which a usage error need not wait for
 
-    with LocalPool(options, seed) as pool:
+    with open_gym(options, seed) as pool:
         for start in range(0, len(jobs), options.num_judges):
             part = jobs[start : start + options.num_judges]
             judged = iter(pool.evaluate_many([job for job in part if not isinstance(job, EvalResult)]))
@@ -135,7 +141,7 @@ def _refuse_duplicates(kernels: list[str]) -> None:
 
 
 @contextmanager
-def _own_stdout() -> Iterator[IO[str]]:
+def own_stdout() -> Iterator[IO[str]]:
     """Yield standard output for results only; everything else that this process prints goes to standard error."""
     sys.stdout.flush()
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:

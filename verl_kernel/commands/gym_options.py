@@ -8,8 +8,9 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from verl_kernel.env.options import STRICT, GymOptions
-from verl_kernel.option_group import option_names
+from verl_kernel.env.options import STRICT, GymOptions, TargetName
+from verl_kernel.errors import ConfigError
+from verl_kernel.option_group import nearest, option_names, words_of
 
 _RENAMED = {"trials": "correctness_trials", "baseline": "reference_mode"}
 _HINTS = get_type_hints(GymOptions)
@@ -21,21 +22,55 @@ USUAL: Mapping[str, Any] = {**GymOptions.in_recipes(), **STRICT}
 
 def _words(key: str, text: str) -> Any:
     """An option with its words; `off` comes last."""
-    words = sorted(get_args(_HINTS[key]), key="off".__eq__)
+    words = sorted(words_of(_HINTS[key]), key="off".__eq__)
     return typer.Option(help=text.format(f"{', '.join(words[:-1])} or {words[-1]}"))
 
 
 Device = Annotated[str, _words("device", "Where kernels run: {}.")]
+Baseline = Annotated[str, _words("reference_mode", "Mode of the reference that speedups are over: {}.")]
+Address = Annotated[str | None, typer.Option(help="Service whose judges judge, as in http://judges:8008.")]
+AddressKey = Annotated[str | None, typer.Option(help="File that holds an API key of that service.")]
 StaticCheck = Annotated[str, _words("static_check", "Static gate: {}.")]
 Tolerance = Annotated[str, typer.Option(help="scaled (per dtype) or parity (allclose 1e-2).")]
 Float32 = Annotated[str, typer.Option(help="ieee, or tf32: accept products with TF32's precision.")]
 Trials = Annotated[int, typer.Option(help="Correctness trials on fresh inputs.")]
 GpuProfile = Annotated[str, _words("gpu_profile", "Nominal GPU of the simulated clock: {}.")]
-CompileFor = Annotated[str, _words("compile_for", "On a CPU, compile launches for this GPU too: {}.")]
+CompileFor = Annotated[
+    str, _words("compile_for", "On a CPU, compile launches for this GPU too, or for several (sm_90,gfx942): {}.")
+]
 MemoryChecks = Annotated[str, _words("memory_checks", "Faults in memory: {}.")]
 NumJudges = Annotated[int, typer.Option(help="Kernels judged at a time.")]
 TrueSize = Annotated[str, typer.Option(help="auto: judge large tasks at reduced sizes; or off.")]
 Timeout = Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")]
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def read_targets(option: str, text: str) -> tuple[str, ...]:
+    """Return the GPUs that an option of a command names, none if it is empty.
+
+    Raises:
+        ConfigError: there is no such target.
+    """
+    known = get_args(TargetName)
+    names = _names(text) if text else []
+    if wrong := [name for name in names if name not in known]:
+        raise ConfigError(f"{option} names {wrong[0]!r}; {nearest(wrong[0], known)}targets are {', '.join(known)}")
+    return tuple(names)
+
+
+def read_levels(text: str) -> tuple[int, ...]:
+    """Return the levels that `--levels` names.
+
+    Raises:
+        ConfigError: one is no number.
+    """
+    try:
+        return tuple(int(word) for word in text.split(",") if word.strip())
+    except ValueError:
+        raise ConfigError(f"--levels is {text!r}; it must be numbers, as in 1,2") from None
 
 
 def chosen(given: Mapping[str, Any]) -> GymOptions:
@@ -46,6 +81,8 @@ def chosen(given: Mapping[str, Any]) -> GymOptions:
     """
     named = {_RENAMED.get(key, key): value for key, value in given.items()}
     values = {**STRICT, **{key: named[key] for key in option_names(GymOptions) if key in named}}
+    if "," in values["compile_for"]:
+        values["compile_for"] = _names(values["compile_for"])
     if given.get("timeout") is not None:
         values |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), given["timeout"])
     return GymOptions(**values)

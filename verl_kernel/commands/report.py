@@ -14,7 +14,15 @@ from verl_kernel.errors import DataError
 from verl_kernel.reporting.page import write_page
 from verl_kernel.reporting.screen import counted, screen
 from verl_kernel.reporting.steps import Step, earlier, read_steps, read_validations, steps_table
-from verl_kernel.reporting.summary import before_and_after, changes_table, first_and_last, timing_source, window
+from verl_kernel.reporting.summary import (
+    answers,
+    before_and_after,
+    changes_table,
+    first_and_last,
+    right_answers,
+    timing_source,
+    window,
+)
 
 
 def command(
@@ -33,7 +41,10 @@ def _report(run_dir: Path) -> None:
     console = screen()
     console.print(steps_table(steps, f"{counted(len(steps), 'step')} of {run_dir}"))
     page = write_page(run_dir, steps, validations)
-    if validated := before_and_after(validations):
+    validated = before_and_after(validations)
+    if len({change.name.rpartition(": ")[0] for change in validated}) > 1:  # the page has all their figures
+        console.print(right_answers(validations, answers(run_dir)))
+    elif validated:
         when = [f"step {one['step']}" for one in (validations[0], *validations[1:][-1:])]
         console.print(changes_table(validated, "validation", *when))
     if changes := first_and_last(steps):

@@ -16,7 +16,7 @@ import typer
 from verl_kernel.errors import EndpointError, InfraError, StorageError, TrainingError, VerlKernelError, cannot_load
 
 USAGE_ERROR, INFRA_ERROR, INTERRUPTED = 2, 3, 130
-_KEY = re.compile(r"\b(?:kernelgym|bench|quickstart|remix(?:\.tuning)?)\.([a-z]\w*)")
+_KEY = re.compile(r"\b(?:kernelgym|serve|bench|quickstart|remix(?:\.tuning)?)\.([a-z]\w*)")
 _OTHER_NAMES = {
     "correctness_trials": "trials",
     "reference_mode": "baseline",

@@ -130,6 +130,7 @@ def _report_steps(progress: Progress, metrics: Path, seen: int) -> int:
     steps = read_steps(metrics) if metrics.is_file() else []
     for step in steps[seen:]:
         facts = [f"{name} {step[key]:.3g}" for name, key in COLUMNS.items() if key in step]
-        facts += ["simulated times"] * bool(step.get("kernel/simulated_clock"))
+        unvalidated = "unvalidated " * bool(step.get("kernel/unvalidated_clock"))
+        facts += [f"{unvalidated}simulated times"] * bool(step.get("kernel/simulated_clock"))
         progress.console.print(f"step {step['step']}: {', '.join(facts)}", highlight=False, soft_wrap=True)
     return len(steps)

@@ -22,6 +22,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+THRESHOLD = 0.7
+"""Smallest similarity of near duplicates, where nothing else is asked for."""
 LENGTH = 4
 """Words of a shingle: a stretch of consecutive words."""
 Shingles = npt.NDArray[np.uint32]

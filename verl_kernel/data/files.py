@@ -13,9 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError, YAMLError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from verl_kernel.errors import ConfigError, DataError, StorageError, VerlKernelError
 from verl_kernel.files import replacing
@@ -158,16 +157,24 @@ def read_yaml(path: Path, wanted: str) -> dict[str, Any]:
         ConfigError: the file cannot be read, is not YAML, or holds no keys; the message says where and what is wanted.
     """
     try:
-        node = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        node = YAML(typ="safe", pure=True).load(path)
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist: {wanted}") from None
     except OSError as exc:
         raise ConfigError(f"{path} cannot be read ({exc.strerror or exc}): {wanted}") from exc
-    except (OmegaConfBaseException, ValueError, YAMLError) as exc:
+    except (ValueError, YAMLError) as exc:
         raise ConfigError(f"{path} is no valid YAML ({_reason(exc)}): {wanted}") from exc
     if not isinstance(node, dict):
         raise ConfigError(f"{path} holds no keys: {wanted}")
     return {str(key): value for key, value in node.items()}
+
+
+def value_of(text: str) -> Any:
+    """Return the value that a text is in YAML, as in `--reward scale=1.0`; the text itself where it is none."""
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except (ValueError, YAMLError):
+        return text
 
 
 def _reason(exc: Exception) -> str:

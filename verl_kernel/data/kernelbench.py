@@ -9,7 +9,7 @@ This package contains nothing of KernelBench.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -145,10 +145,10 @@ def records(path: Path, levels: Collection[int]) -> Iterator[Record]:
         yield {"level": problem.level, "problem_id": problem.problem_id, "code": problem.code, "id": problem.task_id}
 
 
-def task_row(record: Record, number: int) -> Row:
-    """Return a row for a problem (raises DataError)."""
+def task_row(record: Record, number: int, targets: Sequence[str] = ()) -> Row:
+    """Return a row for a problem, whose prompt names the targets (raises DataError)."""
     code, level = record["code"], as_level(record["level"])
     return asked_row(
-        task_prompt(code), code, "Model", number, source="kernelbench", task_id=record["id"],
+        task_prompt(code, targets=targets), code, "Model", number, source="kernelbench", task_id=record["id"],
         data_source=f"kernelbench_level{level}", level=level, left={"problem_id": record["problem_id"]},
     )  # fmt: skip

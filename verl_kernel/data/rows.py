@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from verl_kernel.data.files import reading, writing
-from verl_kernel.env import Task
+from verl_kernel.env import Task, target_limits
 from verl_kernel.errors import DataError, TaskError
 
 Message = dict[str, str]
@@ -24,7 +24,7 @@ your own.
 same names, the same output.
 - The work is done in functions decorated with `@triton.jit`. Torch allocates tensors and nothing more.
 - Sizes may differ from those below: take them from the arguments, and mask loads and stores at the edges.
-
+{targets}
 Answer with one ```python block that holds all imports, the kernels and `{answer}`.
 
 ```python
@@ -46,14 +46,17 @@ SCHEMA = pa.schema(
 """Columns of `make_row`. Files of equal columns can be trained on together."""
 
 
-def task_prompt(reference: str, entry_point: str = "Model") -> list[Message]:
+def task_prompt(reference: str, entry_point: str = "Model", targets: Sequence[str] = ()) -> list[Message]:
     """Return the messages that ask for a task's kernel.
 
     Args:
         reference: source text of the reference program.
         entry_point: class of the reference; the answer defines `<entry_point>New`.
+        targets: GPUs that the prompt names, as in `kernelgym.compile_for`; none by default.
     """
-    text = _TEXT.format(entry=entry_point, answer=f"{entry_point}New", reference=reference.strip())
+    named = f"- Every kernel must compile for {'; and for '.join(target_limits(targets))}.\n" if targets else ""
+    answer = f"{entry_point}New"
+    text = _TEXT.format(entry=entry_point, answer=answer, reference=reference.strip(), targets=named)
     return [{"role": "user", "content": text}]
 
 
@@ -98,6 +101,16 @@ def make_row(
         },
         "agent_name": "kernel_agent",
     }  # fmt: skip
+
+
+def with_tools(row: Mapping[str, Any], tools: Sequence[str]) -> Row:
+    """Return a row that verl's ToolAgentLoop plays, with the tools of `rollout.tools` by their names."""
+    info = dict(row["extra_info"])
+    task = {
+        "reference": row["reward_model"]["ground_truth"], "task_id": info["task_id"], "entry_point": info["entry_point"]
+    }  # fmt: skip
+    info |= {"need_tools_kwargs": True, "tools_kwargs": {tool: {"create_kwargs": task} for tool in tools}}
+    return {**row, "extra_info": info, "agent_name": "tool_agent"}
 
 
 def write_rows(rows: Sequence[Row], path: Path) -> None:

@@ -13,7 +13,7 @@ By the columns of their cards:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,7 +59,7 @@ class Source:
         return rows.SCHEMA if self.kind == "rows" else talks.SCHEMA
 
 
-def _kernelbook_row(record: Record, number: int) -> rows.Row:
+def _kernelbook_row(record: Record, number: int, targets: Sequence[str] = ()) -> rows.Row:
     """Convert a row of KernelBook and add this package's prompt (raises DataError).
 
     Inductor's version of the module is left out: it calls Inductor's runtime, which is forbidden to candidates.
@@ -70,7 +70,7 @@ def _kernelbook_row(record: Record, number: int) -> rows.Row:
     used = {"python_code", "entry_point", "triton_code", "original_triton_code"}
     identity = record.get("uuid")
     return asked_row(
-        task_prompt(reference, str(entry)),
+        task_prompt(reference, str(entry), targets),
         reference,
         str(entry),
         number,
@@ -106,6 +106,8 @@ SOURCES = {
     "kernelsmith-sft": Source("talks", "CoopReason/Kernel-Smith-SFT-71K", talks.talk_of),
 }
 """The sources by their names on the command line."""
+_ASKED: Mapping[str, Callable[..., rows.Row]] = {"kernelbench": kernelbench.task_row, "kernelbook": _kernelbook_row}
+"""Converters of sources without prompts, which get one of ours."""
 
 
 def names(kind: str) -> list[str]:
@@ -113,7 +115,9 @@ def names(kind: str) -> list[str]:
     return [name for name, source in SOURCES.items() if source.kind == kind]
 
 
-def convert_source(name: str, kind: str, path: Path, out: Path, levels: Collection[int] = ()) -> Written:
+def convert_source(
+    name: str, kind: str, path: Path, out: Path, levels: Collection[int] = (), targets: Sequence[str] = ()
+) -> Written:
     """Convert a published data set to rows or conversations.
 
     Args:
@@ -122,18 +126,22 @@ def convert_source(name: str, kind: str, path: Path, out: Path, levels: Collecti
         path: its file, or a folder of its files.
         out: parquet file to write.
         levels: wanted levels of KernelBench; all if empty.
+        targets: GPUs that prompts of ours name.
 
     Raises:
-        ConfigError: there is no such source, or it has no levels to choose from.
+        ConfigError: there is no such source, or it has no levels to choose from, or prompts of its own.
         DataError: a file is missing, cannot be read or cannot be written, or none of its rows can be used.
     """
     if name not in names(kind):
         raise ConfigError(f"{name} is no source of {kind}: choose {', '.join(names(kind))}")
     if levels and name != "kernelbench":
         raise ConfigError(f"{name} names no levels: leave out --levels, which chooses from kernelbench")
+    if targets and name not in _ASKED:
+        raise ConfigError(f"{name} has prompts of its own: leave out --targets, which {' and '.join(_ASKED)} take")
     source = SOURCES[name]
+    make = partial(_ASKED[name], targets=targets) if targets else source.make
     read = kernelbench.records(path, levels) if name == "kernelbench" else _records(source, path)
-    return convert(read, source.make, source.schema, out)
+    return convert(read, make, source.schema, out)
 
 
 def _records(source: Source, path: Path) -> Iterator[Record]:

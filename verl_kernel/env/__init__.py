@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from verl_kernel.env.backends import refuse_simulating, resolve_device
     from verl_kernel.env.clocks.statistics import is_parity
+    from verl_kernel.env.compilation.targets import target_limits
     from verl_kernel.env.conformance.suite import check_evaluator
     from verl_kernel.env.isolation_probe import granted_isolation
     from verl_kernel.env.judge.judge import Judge
     from verl_kernel.env.judge.trials.plan import TrialChoice
+    from verl_kernel.env.machine.machine import GPUS, Gpu
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.parse import parse_once
     from verl_kernel.env.pool.cluster.gym import KernelGym
@@ -26,22 +28,40 @@ if TYPE_CHECKING:
     from verl_kernel.env.pool.stats import PoolStats
     from verl_kernel.env.reference.defects.findings import Audit, Finding
     from verl_kernel.env.reference.kinds import KINDS
-    from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, MemoryFinding, Timing, Trials, TrueSize
+    from verl_kernel.env.result import (
+        Change,
+        CompiledKernel,
+        EvalError,
+        EvalResult,
+        EvalStatus,
+        ForwardProfile,
+        LaunchProfile,
+        MemoryFinding,
+        Timing,
+        Trials,
+        TrueSize,
+    )
     from verl_kernel.env.static_check import check
     from verl_kernel.env.task import Task
 
 _HOMES = {
     "Audit": "reference.defects.findings",
     "CONTROL": "pool.cluster.router",
+    "Change": "result",
+    "CompiledKernel": "result",
     "EvalError": "result",
     "EvalResult": "result",
     "EvalStatus": "result",
     "Finding": "reference.defects.findings",
+    "ForwardProfile": "result",
+    "GPUS": "machine.machine",
+    "Gpu": "machine.machine",
     "GymOptions": "options",
     "KINDS": "reference.kinds",
     "Judge": "judge.judge",
     "JudgeProcess": "pool.judge_process",
     "KernelGym": "pool.cluster.gym",
+    "LaunchProfile": "result",
     "LocalPool": "pool.local",
     "MemoryFinding": "result",
     "PoolStats": "pool.stats",
@@ -57,20 +77,27 @@ _HOMES = {
     "parse_once": "parse",
     "refuse_simulating": "backends",
     "resolve_device": "backends",
+    "target_limits": "compilation.targets",
 }
 
 __all__ = [
     "CONTROL",
+    "GPUS",
     "KINDS",
     "Audit",
+    "Change",
+    "CompiledKernel",
     "EvalError",
     "EvalResult",
     "EvalStatus",
     "Finding",
+    "ForwardProfile",
+    "Gpu",
     "GymOptions",
     "Judge",
     "JudgeProcess",
     "KernelGym",
+    "LaunchProfile",
     "LocalPool",
     "MemoryFinding",
     "PoolStats",
@@ -86,6 +113,7 @@ __all__ = [
     "parse_once",
     "refuse_simulating",
     "resolve_device",
+    "target_limits",
 ]
 
 

@@ -31,7 +31,9 @@ def _cpu() -> Backend:
     from verl_kernel.env.clocks.simulated import SimulatedClock
     from verl_kernel.env.devices.cpu.device import CpuDevice
 
-    return Backend(CpuDevice(), lambda options: SimulatedClock(options.gpu_profile, options.float32))
+    return Backend(
+        CpuDevice(), lambda options: SimulatedClock(options.gpu_profile, options.float32, options.reference_mode)
+    )
 
 
 def _cuda() -> Backend:

@@ -7,13 +7,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Interval, Predicate
 
 from verl_kernel.env.judge_groups import parse_groups
 from verl_kernel.errors import ConfigError
-from verl_kernel.option_group import OptionGroup
+from verl_kernel.option_group import OptionGroup, in_words, option_names
 
 _CLOCK_BUDGETS = 16
 """Longest time of an ordinary evaluation's trials, ablation and clock together, as a multiple of `run_timeout_s`."""
@@ -21,8 +21,25 @@ _CLOCK_BUDGETS = 16
 STRICT: Mapping[str, Any] = {"memory_checks": "refuse", "compile_for": "sm_90", "true_size": "auto"}
 """The values that `gym=strict` sets, which are the defaults of the commands `eval`, `bench` and `data coldstart`."""
 
-FILES = ("trial_choice", "reference_cache", "verdict_cache")
+FILES = ("trial_choice", "reference_cache", "verdict_cache", "address_key")
 """Keys whose value is a path."""
+_INDUCTORS = ("h100", "a100")
+"""GPUs whose times compiled references have: torch's compiler writes its kernels for NVIDIA's here."""
+TargetName = Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950", "gfx1100"]
+"""GPUs that kernels can be compiled for: NVIDIA's by compute capability, AMD's by architecture."""
+_TARGETS = f"one of off, {', '.join(get_args(TargetName))}, or a list of targets, as in [sm_90, gfx942]"
+
+
+_OF_A_POOL = (
+    *("address", "address_key", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "model_wait_s"),
+    *("lock_dir", "queue_size", "quarantine_after", "quarantine_s", "reference_cache", "verdict_cache"),
+    *("prefilter_judges", "require_isolation"),
+)
+"""Keys that change no verdict."""
+
+
+def _is_url(value: object) -> bool:
+    return isinstance(value, str) and value.startswith(("http://", "https://")) and "/" not in value.split("://")[1]
 
 
 @dataclass(frozen=True)
@@ -37,6 +54,10 @@ class GymOptions(OptionGroup):
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`cpu` (docs/executor.md, simulated clock), `cuda`, or `auto`: CUDA if there is a GPU."""
+    address: Annotated[str, Predicate(_is_url), "an address as in http://judges:8008"] | None = None
+    """Address of a service (`verl-kernel serve`) whose judges judge, by the same options; null starts judges here."""
+    address_key: str | None = None
+    """File that holds an API key of that service; null sends none."""
     num_judges: Annotated[int, Interval(ge=1)] = 1
     """Judges of the pool; each judges one candidate at a time."""
     cpus_per_judge: Annotated[float, Interval(ge=0)] = 1.0
@@ -68,9 +89,10 @@ class GymOptions(OptionGroup):
     """Correctness trials of a candidate, each on fresh inputs."""
     trial_choice: str | None = None
     """File of `verl-kernel aces` with numbers of trials by kind, for training on the tasks it names; null for none."""
-    compile_for: Literal["off", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"] = "off"
-    """GPU for which the launches of the trials are compiled, without having one, or `off`. It has no effect on a device
-    that compiles kernels itself."""
+    compile_for: Annotated[Literal["off"] | TargetName | tuple[TargetName, ...], _TARGETS] = "off"
+    """GPU for which the launches of the trials are compiled, without having one, or a list of GPUs, or `off`. Targets
+    of AMD (`gfx...`) change neither how kernels run nor the times of an NVIDIA GPU. It has no effect on a device that
+    compiles kernels itself."""
     compile: Literal["off", "sample", "all"] = "all"
     """Candidates of a training to which `compile_for` applies: none, a quarter chosen by the judge's secret, or all. In
     validations it applies to all."""
@@ -87,13 +109,15 @@ class GymOptions(OptionGroup):
     true_size: Literal["auto", "off"] = "off"
     """`auto`: a task too large for a CPU is judged at reduced sizes and timed at its own sizes (docs/checks.md). `off`:
     every task runs at its own sizes, as always on a GPU."""
-    reference_mode: Literal["eager", "compile"] = "eager"
-    """How the reference is timed on a GPU: as it is written, or through `torch.compile`."""
+    reference_mode: Literal["eager", "compile", "best"] = "eager"
+    """How the reference is timed: as it is written, through `torch.compile`, or by the faster of both. Without a GPU
+    Inductor's kernels are counted like a candidate's (docs/clock.md)."""
     timing: Literal["device", "latency", "kernelgym"] = "device"
     """Which time of a GPU `speedup` and the like use: `device` (host work is hidden behind a flush of L2), `latency` (a
     cold call, with host work) or `kernelgym` (as published, with a warm L2). It has no effect on a simulated clock."""
-    gpu_profile: Literal["h100", "a100"] = "h100"
-    """Nominal GPU of the simulated clock."""
+    gpu_profile: Literal["h100", "a100", "mi300x", "mi355x"] = "h100"
+    """Nominal GPU of the simulated clock. Only times of `h100` were compared with measured ones: all others are marked
+    `simulated_unvalidated`."""
     timing_noise: Annotated[float, Interval(ge=0)] = 0.0
     """Noise in a simulated clock's times of a training, for studies: standard deviation of the logarithm of each call's
     factor. `speedup` and `speedup_low` then come from several noisy calls, as on a GPU."""
@@ -103,7 +127,7 @@ class GymOptions(OptionGroup):
     run_timeout_s: Annotated[float, Interval(ge=0.1)] = 20.0
     """Limit for all forwards of a candidate together."""
     reference_timeout_s: Annotated[float, Interval(ge=0.1)] = 60.0
-    """Limit for the reference: its import and all its forwards."""
+    """Limit for the reference: its import and all its forwards; once more for its compilation by `torch.compile`."""
     queue_size: Annotated[int, Interval(ge=1)] = 1024
     """Requests that may wait for a judge; callers of further requests wait for a place in the queue."""
     quarantine_after: Annotated[int, Interval(ge=1)] = 3
@@ -117,6 +141,9 @@ class GymOptions(OptionGroup):
     null, they are judged again in every step."""
     prefilter: Literal["off", "cpu"] = "off"
     """`cpu`: workers without a GPU judge each candidate first; those that they refuse take no GPU time."""
+    prefilter_speedup: Annotated[float, Interval(gt=0)] | None = None
+    """Right candidates whose predicted speedup surely lies below this take no GPU time either, and have no time; where
+    its interval reaches this, a GPU decides. With null, a GPU times all right candidates."""
     prefilter_judges: Annotated[int, Interval(ge=1)] = 4
     """Number of workers of the prefilter, each with `cpus_per_judge`."""
     memory_mb: Annotated[int, Interval(ge=1)] = 4096
@@ -135,10 +162,46 @@ class GymOptions(OptionGroup):
                 f"kernelgym.prefilter is {self.prefilter!r} and kernelgym.device is {self.device!r}: a prefilter "
                 "spares GPUs; set the device to cuda, or the prefilter to off"
             )
+        if self.prefilter == "off" and self.prefilter_speedup is not None:
+            raise ConfigError(
+                f"kernelgym.prefilter_speedup is {self.prefilter_speedup:g} and kernelgym.prefilter is 'off': set the "
+                "prefilter to cpu, or prefilter_speedup to null"
+            )
+        if self.reference_mode != "eager" and self.gpu_profile not in _INDUCTORS:
+            raise ConfigError(
+                f"kernelgym.reference_mode is {self.reference_mode!r} and kernelgym.gpu_profile is "
+                f"{self.gpu_profile!r}: compiled references are timed for {' and '.join(_INDUCTORS)} only; set the "
+                "mode to eager"
+            )
         for key in FILES:  # resolve relative paths here: judges run in a different folder
             if (path := getattr(self, key)) is not None:
                 object.__setattr__(self, key, str(Path(path).absolute()))
         object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))
+        self._name_targets()
+
+    def _name_targets(self) -> None:
+        """Refuse a list that names no target or one twice, and replace a list of one by its only name."""
+        named = self.compile_for
+        if isinstance(named, str):
+            return
+        if not named or len(set(named)) < len(named):
+            raise ConfigError(
+                f"kernelgym.compile_for is {in_words(named)}; name each target once: it must be {_TARGETS}"
+            )
+        if len(named) == 1:
+            object.__setattr__(self, "compile_for", named[0])
+
+    @classmethod
+    def judging_keys(cls) -> tuple[str, ...]:
+        """Return the keys on which verdicts depend; the others say where, and by how many judges."""
+        return tuple(key for key in option_names(cls) if key not in _OF_A_POOL)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """GPUs for which the launches of the trials are compiled, in the order in which they are named."""
+        if self.compile_for == "off":
+            return ()
+        return (self.compile_for,) if isinstance(self.compile_for, str) else self.compile_for
 
     @property
     def judges_per_gpu(self) -> int:
@@ -150,7 +213,7 @@ class GymOptions(OptionGroup):
     @property
     def judges_validation_apart(self) -> bool:
         """Whether validation and training are judged by different rules."""
-        fewer_compiled = self.compile_for != "off" and self.compile != "all"
+        fewer_compiled = bool(self.targets) and self.compile != "all"
         return self.trial_choice is not None or fewer_compiled or self.timing_noise > 0
 
     @property

@@ -90,22 +90,145 @@ class Trials(Record):
     first_bad_index: tuple[int, ...] | None = None
 
 
+Bound = Literal["device memory", "L2", "tensor cores", "arithmetic", "latency", "launch", "host"]
+"""What a launch spends its time on; `launch` is the distance of two kernels, `host` the wait for its being issued."""
+Limit = Literal["registers", "shared memory", "warps and blocks"]
+ChangeKind = Literal[
+    "coalesce", "once", "tensor_cores", "tiles", "fill", "occupancy", "spills", "in_flight", "integers", "fuse"
+]  # fmt: skip
+"""`coalesce`: lanes access consecutive elements; `once`: each byte of a tensor is moved once; `tensor_cores`: products
+run there; `tiles`: of products, with twice as many rows and columns; `fill`: more programs share the work; `occupancy`:
+an SM holds as many blocks as its places for warps allow; `spills`: none; `in_flight`: twice as many bytes are requested
+before a wait; `integers`: no integer instructions; `fuse`: one launch in place of two."""
+
+
 class CompiledKernel(Record):
-    """The resources of a kernel that Triton compiled for one combination of types, constants and options."""
+    """The resources of a kernel that Triton compiled for one target, and one set of types, constants and options."""
 
     name: str
+    target: str | None = None
+    """The GPU, as in `kernelgym.compile_for`; null in records older than the field."""
     registers: int | None
-    """Registers per thread; null if the assembler does not report them."""
+    """Registers per thread, AMD's accumulators among them; null if the assembler does not report them."""
+    accumulators: int | None = None
+    """Those of them that are kept for matrix instructions (AMD's AGPRs); null where there is no such kind."""
+    scalars: int | None = None
+    """Scalar registers per warp (AMD's SGPRs); null where there is no such kind."""
     spills: int | None
-    """Bytes per thread that are spilled to memory for lack of registers."""
+    """Bytes per thread that are spilled for lack of registers."""
     shared: int
-    """Shared memory per block, in bytes."""
+    """Shared memory (AMD's LDS) per block, in bytes."""
     warps: int
-    """Warps per block."""
+    """Warps (AMD's waves) per block."""
+    matrix: bool | None = None
+    """Whether it has instructions of the matrix units; null in records older than the field."""
     blocks_per_sm: int | None
-    """Blocks that a multiprocessor of the target can hold at once."""
+    """Blocks that a multiprocessor of the target (AMD's compute unit) can hold at once."""
+    limit: Limit | None = None
+    """What keeps more blocks from a multiprocessor; null if unknown."""
     compile_s: float
     """Wall-clock seconds of the compilation; later evaluations that reuse it repeat the value."""
+
+
+class TensorTraffic(Record):
+    """What a launch moves of one tensor, in bytes."""
+
+    name: _Name
+    """The kernel's argument; arguments that share memory are joined by a slash."""
+    role: Literal["input", "intermediate", "output"]
+    """`intermediate`: written earlier in the forward, or read later in it."""
+    read: int
+    """Bytes that are requested from L2."""
+    written: int
+    least: int
+    """Bytes that the launch needs: each one once, without what only fills sectors."""
+
+
+class WastedSectors(Record):
+    """Accesses of one source line that take more sectors of 32 bytes than their bytes need."""
+
+    line: _Line
+    access: Literal["load", "store", "atomic"]
+    tensor: _Name
+    sectors: int
+    needed: int
+    """Sectors if the lanes of each warp accessed consecutive elements."""
+
+
+class LaunchProfile(Record):
+    """Predictions for the launches of one compiled kernel with the same grid; counts are those of one launch."""
+
+    name: _Name
+    grid: tuple[int, ...]
+    count: int
+    """How many of them a forward has."""
+    ms: float
+    """Milliseconds of one launch, without waiting for the host."""
+    bound: Bound
+    roofline: float
+    """Share of the launch's time that its least bytes and its products would take at the GPU's peaks."""
+    dram_bytes: int
+    l2_bytes: int
+    sms: int
+    """Multiprocessors that have work."""
+    gpu_sms: int
+    """Multiprocessors of the GPU."""
+    waves: float
+    """The grid over the blocks that the GPU holds at once."""
+    even_blocks: int
+    """Blocks as heavy as the heaviest one that would do the launch's work: less than the grid if work is uneven."""
+    occupancy: float
+    """Mean share of the places for warps that are taken, in [0, 1]."""
+    theoretical_occupancy: float
+    """The same if the grid filled the GPU."""
+    limit: Limit | None
+    """What keeps more blocks from a multiprocessor; null if the kernel was not compiled."""
+    registers: int | None
+    spills: int | None
+    """Bytes per thread."""
+    shared: int | None
+    """Bytes per block."""
+    flops: int
+    """Floating-point operations, products included."""
+    product_flops: int
+    """Operations of products on tensor cores."""
+    no_tensor_cores: str | None
+    """Why products do not run on tensor cores; null if they do, or if the task has none."""
+    tensors: tuple[TensorTraffic, ...]
+    wasted: tuple[WastedSectors, ...]
+    """The most wasteful lines first."""
+
+
+class Change(Record):
+    """A change of a program, priced by the clock with the counts that it would change."""
+
+    kind: ChangeKind
+    kernel: _Name
+    """The launch that is changed, or the first of two that are fused."""
+    subject: _Name
+    """The tensor, for `coalesce` and `once`; the kernel or op to fuse with; else empty."""
+    line: _Line = None
+    ms: float
+    """Milliseconds of the forward with the change."""
+
+
+class ForwardProfile(Record):
+    """A profile of one forward; all figures are predicted by the simulated clock."""
+
+    ms: float
+    gpu: str
+    """Name of the simulated GPU."""
+    host_ms: float
+    """Milliseconds for which the device waits for the host."""
+    dram_bytes: int
+    least_bytes: int | None
+    """Bytes of the task's inputs, weights and outputs, each once; null if sizes change between trials."""
+    roofline: float | None
+    """Share of the time that the task's least bytes and its products would take at the GPU's peaks."""
+    launches: tuple[LaunchProfile, ...]
+    """The longest first."""
+    changes: tuple[Change, ...]
+    """Single changes that save time, the one that saves most first."""
 
 
 class MemoryFinding(Record):
@@ -169,14 +292,21 @@ class EvalResult(Record):
     roofline_ms: float | None = None
     """Time of the reference's work at the GPU's peaks of memory and products; null if unknown. No verdict and no reward
     uses it."""
+    kernel_interval_ms: tuple[float, float] | None = None
+    """Interval that holds nine of ten predicted times (`machine.uncertainty`); null if the time was measured."""
+    reference_interval_ms: tuple[float, float] | None = None
+    speedup_interval: tuple[float, float] | None = None
+    """The same of `speedup`."""
     reference_mode: str | None = None
-    """`eager` or `compile`."""
+    """`eager` or `compile`: the mode of the reference whose time is `reference_ms`; null if nothing was timed."""
     timing_source: str | None = None
-    """`cuda_event` or `simulated`; times of the two are never compared."""
-    compiled_for: str | None = None
-    """Target, such as `sm_90`, for which the launches were compiled without a GPU; null if they were not."""
+    """`cuda_event`; `simulated`; or `simulated_unvalidated` for a simulated GPU whose times were compared with no
+    measurement. Times of two sources are never compared."""
+    compiled_for: str | tuple[str, ...] | None = None
+    """Target, such as `sm_90`, for which the launches were compiled without a GPU, or a list of several; null if they
+    were not."""
     compiled_kernels: tuple[CompiledKernel, ...] | None = None
-    """The compiled kernel of each distinct launch; null if that stage was not passed."""
+    """The compiled kernel of each distinct launch, by target; null if that stage was not passed."""
     time_coverage: float | None = None
     """Share of the candidate's device time spent in its own kernels, in [0, 1]."""
     number_coverage: float | None = None
@@ -188,6 +318,9 @@ class EvalResult(Record):
     """Torch ops of one forward, with their counts."""
     top_kernels: tuple[tuple[str, float], ...] | None = None
     """The longest kernels and ops of one forward with their milliseconds, longest first."""
+    profile: ForwardProfile | None = None
+    """A profile of one forward, predicted from its counts; null if no time was computed from counts. No verdict and no
+    reward uses it."""
     trials: Trials | None = None
     true_size: TrueSize | None = None
     """Set if the task was judged at reduced sizes; times and coverage are then those of its true sizes."""
@@ -223,9 +356,17 @@ class EvalResult(Record):
 
         This is `speedup_low`; in older records without it, `speedup` if the clock was simulated and thus has no noise.
         """
-        if self.speedup_low is None and self.timing_source == "simulated":
-            return self.speedup
-        return self.speedup_low
+        return self.speedup if self.speedup_low is None and self.is_simulated else self.speedup_low
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether times are those of a simulated GPU."""
+        return self.timing_source == "simulated" or self.is_unvalidated
+
+    @property
+    def is_unvalidated(self) -> bool:
+        """Whether times are those of a simulated GPU, and were compared with no measurement."""
+        return self.timing_source == "simulated_unvalidated"
 
     @model_validator(mode="before")
     @classmethod

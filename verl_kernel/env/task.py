@@ -28,8 +28,10 @@ class Task:
     """Name used in results; if left empty, the first 12 characters of the fingerprint."""
     entry_point: str = "Model"
     """Class of the reference; a candidate defines `<entry_point>New`."""
+    namespace: str = field(default="", kw_only=True)
+    """Whose task it is, in a service for several; what is remembered of a task is remembered for its namespace."""
     fingerprint: str = field(init=False, repr=False)
-    """SHA-256 of the reference and its entry point: the key of every cache."""
+    """SHA-256 of the reference and its entry point; input values depend on it."""
 
     def __post_init__(self) -> None:
         missing = self._missing_names()
@@ -42,6 +44,13 @@ class Task:
         object.__setattr__(self, "fingerprint", digest)
         if not self.task_id:
             object.__setattr__(self, "task_id", digest[:12])
+
+    @cached_property
+    def cache_key(self) -> str:
+        """The key of every cache: the fingerprint, with the namespace if there is one."""
+        if not self.namespace:
+            return self.fingerprint
+        return hashlib.sha256(f"{self.namespace}\0{self.fingerprint}".encode()).hexdigest()
 
     @property
     def candidate_class(self) -> str:
@@ -75,6 +84,14 @@ def _essence(source: str) -> str:
                 row, column = token.start
                 lines[row - 1] = lines[row - 1][:column]
     return "".join("".join(lines).split())
+
+
+def not_compiled(task: Task, reason: str) -> TaskError:
+    """Return the error for a reference that `torch.compile` does not compile; `reason` says why."""
+    return TaskError(
+        f"reference {task.task_id} cannot be timed through torch.compile: {reason}; set kernelgym.reference_mode to "
+        "best or eager, or leave the task out"
+    )
 
 
 def slow_reference(task: Task, limit_s: float) -> TaskError:

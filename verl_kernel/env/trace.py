@@ -21,10 +21,11 @@ def _are_counts(*values: object) -> bool:
     return all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
-def _are_pairs(value: object) -> bool:
-    if type(value) is not tuple or not all(type(pair) is tuple and len(pair) == 2 for pair in value):
+def _are_rows(value: object, length: int) -> bool:
+    """Whether a value is a tuple of tuples of so many counts."""
+    if type(value) is not tuple or not all(type(row) is tuple and len(row) == length for row in value):
         return False
-    return _are_counts(*(count for pair in value for count in pair))
+    return _are_counts(*(count for row in value for count in row))
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Step:
         counts = {name: value for name, value in vars(self).items() if name not in ("access", "unit", "rereads")}
         if not _are_counts(*counts.values()) or self.warps == 0:
             raise ValueError("the counts of a step must be integers of at least 0, and warps at least 1")
-        if not _are_pairs(self.rereads):
+        if not _are_rows(self.rereads, 2):
             raise ValueError("rereads of a step must be pairs of integers of at least 0")
         if self.access not in ACCESSES or self.unit not in UNITS:
             raise ValueError("a step needs an access and a unit that the machine model knows")
@@ -132,6 +133,9 @@ class TraceEvent:
     """Microseconds that the host needs to issue the event."""
     recent: tuple[tuple[int, int], ...] = ()
     """Pairs: bytes read again of data that earlier events of the forward used, and the bytes moved since then."""
+    touched: tuple[tuple[int, int, int], ...] = ()
+    """Triples: number of a tensor within the forward, and bytes of it that were read and written. No time is computed
+    from it."""
     variant: str = ""
     """Identifies the compiled kernel that a launch needs; "" for ops, and if nothing is compiled."""
 
@@ -156,13 +160,14 @@ class TraceEvent:
     def _check_steps(self) -> None:
         if type(self.steps) is not tuple or not all(type(step) is Step for step in self.steps):
             raise ValueError("the steps of a trace event must be steps")
-        if not _are_pairs(self.recent):
-            raise ValueError("the recent reads of a trace event must be pairs of integers of at least 0")
+        if not _are_rows(self.recent, 2) or not _are_rows(self.touched, 3):
+            raise ValueError("recent reads must be pairs, and touched tensors triples, of integers of at least 0")
 
     def to_json(self) -> dict[str, object]:
         """Return the fields as JSON values."""
-        steps, recent = [step.to_json() for step in self.steps], list(map(list, self.recent))
-        return {**vars(self), "grid": list(self.grid), "steps": steps, "recent": recent}
+        steps, rows = [step.to_json() for step in self.steps], (self.recent, self.touched)
+        recent, touched = ([list(row) for row in some] for some in rows)
+        return {**vars(self), "grid": list(self.grid), "steps": steps, "recent": recent, "touched": touched}
 
     @classmethod
     def from_json(cls, value: object) -> TraceEvent:
@@ -173,11 +178,14 @@ class TraceEvent:
         """
         if not isinstance(value, dict) or value.keys() != cls.__dataclass_fields__.keys():
             raise ValueError(f"a trace event must be an object with the keys {', '.join(cls.__dataclass_fields__)}")
-        lists = (value["grid"], value["steps"], value["recent"])
-        if not all(isinstance(item, list) for item in lists) or not all(isinstance(item, list) for item in lists[2]):
-            raise ValueError("grid, steps and recent reads of a trace event must be lists, the last one of lists")
-        steps, recent = tuple(map(Step.from_json, value["steps"])), tuple(map(tuple, value["recent"]))
-        event = cls(**{**value, "grid": tuple(value["grid"]), "steps": steps, "recent": recent})
+        lists = [value[key] for key in ("grid", "steps", "recent", "touched")]
+        if not all(isinstance(item, list) for item in lists):
+            raise ValueError("grid, steps, recent reads and touched tensors of a trace event must be lists")
+        if not all(isinstance(row, list) for rows in lists[2:] for row in rows):
+            raise ValueError("recent reads and touched tensors of a trace event must be lists of lists")
+        grid, steps = tuple(lists[0]), tuple(map(Step.from_json, lists[1]))
+        recent, touched = (tuple(map(tuple, rows)) for rows in lists[2:])
+        event = cls(**{**value, "grid": grid, "steps": steps, "recent": recent, "touched": touched})
         f"{event.name}{event.source}{event.variant}".encode()  # raises ValueError for lone surrogates
         return event
 

@@ -53,7 +53,7 @@ class Attempt:
     speedup: float | None = None
     """Point estimate of the speedup; None if it is unknown or the answer is not correct."""
     sure_speedup: float | None = None
-    """Lower end of the speedup's interval; on a simulated clock the speedup itself."""
+    """Lower end of the interval of a measured speedup; on a simulated clock the speedup itself."""
     roofline: float | None = None
     """Share of the fastest possible time that the answer reaches, in [0, 1]."""
     sol: float | None = None
@@ -72,6 +72,8 @@ class Attempt:
     """Whether its program's normal form is not in the cold start; None without a program, or if it was not measured."""
     novel_bytes: bool | None = None
     """The same of its program's bytes."""
+    predicted_low: float | None = None
+    """Lower end of the interval of a predicted speedup; None if it was measured, or is unknown."""
 
     @property
     def lost(self) -> bool:
@@ -93,8 +95,9 @@ class Attempt:
         return self.correct and self.speedup is not None and self.speedup > p
 
     def is_surely_fast(self, p: float) -> bool:
-        """Whether it is correct and the whole interval of its speedup lies above `p`, so that noise does not count."""
-        return self.correct and self.sure_speedup is not None and self.sure_speedup > p
+        """Whether it is correct and the whole interval of its speedup, measured or predicted, lies above `p`."""
+        low = self.sure_speedup if self.predicted_low is None else self.predicted_low
+        return self.correct and low is not None and low > p
 
 
 def attempt_of(
@@ -112,6 +115,7 @@ def attempt_of(
         compiled=bool(result.compiled),
         speedup=_positive(result.speedup) if right else None,
         sure_speedup=_positive(result.sure_speedup) if right else None,
+        predicted_low=_positive(result.speedup_interval[0]) if right and result.speedup_interval else None,
         roofline=share, sol=sol, tokens=tokens, level=level, family=family, found_decoy=bool(result.decoy_kernel),
         time_coverage=result.time_coverage if right else None,
         number_coverage=result.number_coverage if right else None,

@@ -37,8 +37,8 @@ from verl_kernel.preflight.placement import (
     check_shards,
 )
 from verl_kernel.preflight.trainer_mode import check_asynchronous
-from verl_kernel.reward.judging import has_our_sampler
 from verl_kernel.reward.profiling import ProfilingReward
+from verl_kernel.reward.rows import has_our_sampler
 from verl_kernel.rollout.preflight import check_adaptive, check_context, check_novelty, check_turn_end
 from verl_kernel.sampler.preflight import AGENT, agents, check_coverage, check_switches
 from verl_kernel.verl_keys import check_keys, find, read

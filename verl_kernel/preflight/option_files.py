@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from itertools import pairwise, takewhile
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import yaml
 
@@ -23,7 +23,7 @@ from verl_kernel.advantage.options import TrlooOptions
 from verl_kernel.advantage.topr import ToprOptions as ToprSigns
 from verl_kernel.env.options import STRICT, GymOptions
 from verl_kernel.loss.options import RecOptions, ToprOptions, TurnCorrectionOptions
-from verl_kernel.option_group import OptionGroup, wanted
+from verl_kernel.option_group import OptionGroup, wanted, words_of
 from verl_kernel.reward.options import RolloutOptions
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.sampler.options import PRSOptions
@@ -92,7 +92,7 @@ def _own_sentences(kind: type[OptionGroup]) -> dict[str, str]:
 
 def _rule(kind: type[OptionGroup], key: str, hint: Any, said: str) -> str:
     """Return the rule for a value, in brackets, if neither its default nor its text shows it."""
-    words = next((get_args(arm) for arm in (hint, *get_args(hint)) if get_origin(arm) is Literal), ())
+    words = words_of(hint)
     named = words and all(f"`{word}`" in said for word in words)
     rule = "" if named or hint in (bool, str, str | None, int, Any) else wanted(hint)
     is_open = key in kind.LEFT_OPEN and "null" not in said

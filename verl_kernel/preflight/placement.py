@@ -99,10 +99,13 @@ def check_judges(config: DictConfig, machine: Machine) -> Iterator[str]:
 
     Raises:
         ConfigError: keys contradict each other, or times would silently be simulated on a machine with GPUs.
-        EnvironmentNotReady: there is no GPU to judge on.
+        EnvironmentNotReady: there is no GPU to judge on, or the service that should judge does not answer.
     """
     options = _gym(config)
     if not _uses_gym(config):
+        return
+    if options.address is not None:
+        yield from _check_service(options, machine)
         return
     if not machine.gpus and not machine.cluster:
         _refuse_no_gpu(options, machine)
@@ -113,6 +116,16 @@ def check_judges(config: DictConfig, machine: Machine) -> Iterator[str]:
         yield "the memory of judges' GPUs (kernelgym.memory_mb): a judge asks its driver when it starts"
     else:
         _refuse_small_gpus(options, machine.gpu_mb, machine)
+
+
+def _check_service(options: GymOptions, machine: Machine) -> Iterator[str]:
+    """Check that the service at `kernelgym.address` answers and judges by these options."""
+    if machine.description:
+        yield f"the service at {options.address}: the machine is only described"
+        return
+    from verl_kernel.client import RemoteGym
+
+    RemoteGym.connect(options).close()
 
 
 def _refuse_no_gpu(options: GymOptions, machine: Machine) -> None:
@@ -179,7 +192,7 @@ def check_gpus(config: DictConfig, machine: Machine) -> Iterator[str]:
 def _asked(config: DictConfig) -> dict[str, int]:
     options = _gym(config)
     judges = 0
-    if _uses_gym(config) and _judges_on_gpus(options):
+    if _uses_gym(config) and options.address is None and _judges_on_gpus(options):
         share = options.gpus_per_judge
         judges = math.ceil(options.num_judges * share if share >= 1 else options.num_judges / int(1 / share))
     apart = read(config, "trainer.v1.trainer_mode") == "separate_async"

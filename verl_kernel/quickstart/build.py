@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel data quickstart`: everything the CPU recipe trains on, from one seed.
 
-    OUT/train.parquet val.parquet   tasks as verl rows, distinct from each other and from the corpus
+    OUT/train.parquet               tasks as verl rows
+    OUT/val.parquet                 tasks at four distances from training, which verl reports by data source
     OUT/corpus.parquet              conversations for the cold start, column `messages`
     OUT/model/                      tokenizer and warm-started model, as `from_pretrained` reads them
     OUT/sft.log                     output of verl's SFT trainer
@@ -16,7 +17,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
@@ -27,16 +28,14 @@ import torch
 import transformers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from verl_kernel.data.rows import make_row, write_rows
-from verl_kernel.quickstart.corpus import Message
+from verl_kernel.data.rows import write_rows
+from verl_kernel.quickstart.drawing import Drawn, draw
 from verl_kernel.quickstart.options import Quickstart, sha256
 from verl_kernel.quickstart.sft_rows import group_by_length, write_talks
-from verl_kernel.quickstart.tokenizer import train_tokenizer
 from verl_kernel.quickstart.warm_start import build_model, train
-from verl_kernel.quickstart.worlds import TaskProgram, World
-from verl_kernel.world.tokenizer import encode_conversation
+from verl_kernel.world.talks import TOOLS_FILE, Message
+from verl_kernel.world.tokenizer import encode_conversation, train_tokenizer
 
-DATA_SOURCE = "kernel_quickstart"
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int, float], None]
 """Receives step, steps and the step's loss."""
@@ -47,20 +46,16 @@ def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     (out / "manifest.json").unlink(missing_ok=True)
-    rng, world = Random(options.seed), options.make_world()
-    taken: set[str] = set()
-    for split, count in (("train", options.train_tasks), ("val", options.val_tasks)):
-        write_rows(_rows(world, world.tasks(count, rng, taken), split), out / f"{split}.parquet")
-    corpus = world.talks(options.conversations, rng, taken)
-    texts = (message["content"] for talk in corpus for message in talk)
-    tokenizer = train_tokenizer(texts, options.vocabulary, world.numbers)
-    model, losses = _cold_start(out, corpus, tokenizer, options, progress)
+    drawn = draw(options)
+    write_tasks(drawn, out)
+    tokenizer = train_tokenizer((message["content"] for talk in drawn.talks for message in talk), options.vocabulary)
+    model, losses = _cold_start(out, drawn.talks, tokenizer, options, progress)
     model.save_pretrained(out / "model")
     tokenizer.save_pretrained(out / "model")
     shutil.rmtree(out / "sft")
     manifest = {
         "fingerprint": options.fingerprint,
-        "options": {**asdict(options), "mix": options.mix and str(options.mix)},
+        "options": {**asdict(options), "difficulty": options.difficulty and str(options.difficulty)},
         "parameters": model.num_parameters(),
         "vocabulary": len(tokenizer),
         "steps": len(losses),
@@ -72,6 +67,15 @@ def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
     (out / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
     logger.info("quickstart in %s took %.0f s", out, manifest["seconds"])
     return manifest
+
+
+def write_tasks(drawn: Drawn, out: Path) -> None:
+    """Write the tasks of training and of the validation."""
+    write_rows(drawn.world.rows(drawn.trained, "train"), out / "train.parquet")
+    validated = [row for split, tasks in drawn.validated.items() for row in drawn.world.rows(tasks, split)]
+    write_rows(validated, out / "val.parquet")
+    if drawn.world.difficulty.tools:
+        shutil.copyfile(TOOLS_FILE, out / TOOLS_FILE.name)
 
 
 def _cold_start(
@@ -88,20 +92,6 @@ def _cold_start(
     return train(out, options.warm_start, lambda step, loss: progress(step, len(order) // size, loss))
 
 
-def _rows(world: World, programs: Sequence[TaskProgram], split: str) -> list[dict[str, Any]]:
-    return [
-        make_row(
-            world.messages(program),
-            program.reference,
-            data_source=DATA_SOURCE,
-            task_id=program.task_id,
-            split=split,
-            index=index,
-            level=program.level,
-        )
-        for index, program in enumerate(programs)
-    ]
-
-
 def _files(out: Path) -> list[Path]:
-    return sorted([*(out / f"{name}.parquet" for name in ("train", "val", "corpus")), *(out / "model").iterdir()])
+    named = [*(out / f"{name}.parquet" for name in ("train", "val", "corpus")), out / TOOLS_FILE.name]
+    return sorted([*(path for path in named if path.exists()), *(out / "model").iterdir()])

@@ -9,15 +9,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.quickstart.hard.mix import DEFAULT as MIX
-from verl_kernel.quickstart.worlds import Name, World, make_world
+from verl_kernel.world.difficulty import TABLE, Difficulty, read_difficulty
+from verl_kernel.world.kinds import Split
 
 _PACKAGE = Path(__file__).parents[1]
 RECIPE = _PACKAGE / "config" / "cpu_quickstart_sft.yaml"
 _SOURCES = (
-    *(RECIPE, _PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py", _PACKAGE / "world" / "tokenizer.py"),
-    *Path(__file__).parent.rglob("*.py"),
+    *(RECIPE, _PACKAGE / "data" / "rows.py", _PACKAGE / "data" / "families.py", TABLE.with_name("tools.yaml")),
+    *(_PACKAGE / "rollout" / f"{name}.py" for name in ("feedback", "tried")),
+    *(path for folder in (Path(__file__).parent, TABLE.parent) for path in folder.rglob("*.py")),
 )
+_VALIDATED: dict[Split, int] = {"same": 1, "new_sizes": 1, "new_chain": 4, "new_family": 2}
+"""Tasks of each split of the validation, in `val_tasks`: most where the claims are."""
+_LEAST = {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "head_dim": 16}
 
 
 @dataclass(frozen=True)
@@ -25,20 +29,24 @@ class WarmStart:
     """Size of the model and of a batch; steps follow from the corpus, the rest is in the recipe.
 
     Raises:
-        ConfigError: a size is below 1.
+        ConfigError: a size is too small; the least sizes of the model are those that a lookup takes.
     """
 
-    layers: int = 4
+    layers: int = 3
     width: int = 128
     heads: int = 4
+    kv_heads: int = 2
+    """Keys and values, shared by the heads: attention on a CPU takes time for each of them, not for each head."""
     head_dim: int = 32
-    batch_size: int = 6
+    batch_size: int = 3
     threads: int = 2
 
     def __post_init__(self) -> None:
         for key, value in vars(self).items():
-            if value < 1:
-                raise ConfigError(f"warm_start.{key} is {value}; it must be at least 1")
+            if value < (least := _LEAST.get(key, 1)):
+                raise ConfigError(f"warm_start.{key} is {value}; it must be at least {least}")
+        if self.heads % self.kv_heads:
+            raise ConfigError(f"warm_start.heads is {self.heads}; it must be a multiple of kv_heads = {self.kv_heads}")
 
 
 @dataclass(frozen=True)
@@ -46,17 +54,19 @@ class Quickstart:
     """World and sizes of the quickstart.
 
     Raises:
-        ConfigError: a size is below 1, the conversations do not fill a batch, or the world's table is bad.
+        ConfigError: a size is below 1, the conversations do not fill a batch, or the table of difficulties is bad.
     """
 
     seed: int = 0
-    world: Name = "easy"
-    mix: Path | None = None
-    """File with the table of answers of the hard world's cold start; None for the recipe's."""
+    world: str = "easy"
+    """Row of the table of difficulties."""
+    difficulty: Path | None = None
+    """File with a table of difficulties; None for the package's."""
     train_tasks: int = 256
-    val_tasks: int = 32
-    conversations: int = 6000
-    vocabulary: int = 1024
+    val_tasks: int = 16
+    """Tasks of the splits `same` and `new_sizes`; the others have more (`validation`)."""
+    conversations: int = 4400
+    vocabulary: int = 640
     warm_start: WarmStart = field(default_factory=WarmStart)
 
     def __post_init__(self) -> None:
@@ -68,17 +78,22 @@ class Quickstart:
                 f"quickstart.conversations is {self.conversations}, less than a batch of the warm start: "
                 f"make it at least {self.warm_start.batch_size}"
             )
-        self.make_world()
+        self.row()
 
-    def make_world(self) -> World:
-        """The world that these options name."""
-        return make_world(self.world, self.mix)
+    def row(self) -> Difficulty:
+        """Return the row of the table of difficulties."""
+        return read_difficulty(self.world, self.difficulty or TABLE)
+
+    @property
+    def validation(self) -> dict[Split, int]:
+        """Tasks of the validation by split."""
+        return {split: times * self.val_tasks for split, times in _VALIDATED.items()}
 
     @property
     def fingerprint(self) -> str:
         """SHA-256 of these options and of the files that turn them into others."""
-        digest = hashlib.sha256(json.dumps({**asdict(self), "mix": None}, sort_keys=True).encode())
-        for source in (*sorted(_SOURCES), self.mix or MIX):
+        digest = hashlib.sha256(json.dumps({**asdict(self), "difficulty": None}, sort_keys=True).encode())
+        for source in (*sorted(_SOURCES), self.difficulty or TABLE):
             digest.update(source.read_bytes())
         return digest.hexdigest()
 

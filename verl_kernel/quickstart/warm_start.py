@@ -16,6 +16,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from verl_kernel.errors import TrainingError
+from verl_kernel.quickstart.lookup import ROPE_THETA, start_with_lookup
 from verl_kernel.quickstart.options import RECIPE, WarmStart
 
 _STEP = re.compile(r"\bstep:(\d+) - .*\btrain/loss:(\S+)")
@@ -24,7 +25,7 @@ _TAIL = 60
 
 
 def build_model(options: WarmStart, tokenizer: PreTrainedTokenizerFast, seed: int) -> Qwen3ForCausalLM:
-    """Build a float32 Qwen3 with tied embeddings and random weights drawn from `seed`."""
+    """Build a float32 Qwen3 with tied embeddings and weights drawn from `seed`, which begin with a lookup."""
     torch.manual_seed(seed)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -32,7 +33,7 @@ def build_model(options: WarmStart, tokenizer: PreTrainedTokenizerFast, seed: in
         intermediate_size=4 * options.width,
         num_hidden_layers=options.layers,
         num_attention_heads=options.heads,
-        num_key_value_heads=options.heads,
+        num_key_value_heads=options.kv_heads,
         head_dim=options.head_dim,
         initializer_range=options.width**-0.5,
         max_position_embeddings=2048,
@@ -40,8 +41,11 @@ def build_model(options: WarmStart, tokenizer: PreTrainedTokenizerFast, seed: in
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
+        rope_parameters={"rope_type": "default", "rope_theta": ROPE_THETA},
     )
-    return Qwen3ForCausalLM(config)
+    model = Qwen3ForCausalLM(config)
+    start_with_lookup(model)
+    return model
 
 
 def train(

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
@@ -28,6 +31,7 @@ _KEYS = {
     "loss": "actor_rollout_ref.actor.policy_loss.loss_mode",
     "mismatch rejects by": "algorithm.rollout_correction.rollout_rs",
     "mismatch weighs": "algorithm.rollout_correction.rollout_is",
+    "speedup over": "kernelgym.reference_mode",
     "speedup in the reward": "kernelgym.reward.variant",
     "coverage in the reward": "kernelgym.reward.coverage_weight",
     "PRS": "trainer.v1.sampler.sampler_kwargs.enabled",
@@ -91,12 +95,16 @@ def run_facts(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
 
 def timing_source(steps: Sequence[Step]) -> str:
     """Return the source of the run's times and speedups."""
-    shares = [number(step.get("kernel/simulated_clock")) for step in steps]
-    known = {share for share in shares if share is not None}
+    known, unvalidated = (
+        {share for step in steps if (share := number(step.get(f"kernel/{name}_clock"))) is not None}
+        for name in ("simulated", "unvalidated")
+    )
     if not known:
         return "unknown: no kernel was timed"
     if known == {0.0}:
         return "cuda_event: measured on a GPU"
+    if any(unvalidated):
+        return "simulated_unvalidated: a model of a GPU that was compared with no measurement"
     return "simulated: a model of a GPU, no measurement" if known == {1.0} else "mixed: simulated and cuda_event"
 
 
@@ -191,6 +199,40 @@ def first_and_last(steps: Sequence[Step]) -> list[Change]:
         for name, (key, is_factor) in _TRAINING.items()
     )
     return [change for change in changes if change.before is not None or change.after is not None]
+
+
+def answers(folder: Path) -> dict[str, int]:
+    """Return the number of answers in each validation of a run by data source; empty where its data cannot be read."""
+    config = _config(folder / ".hydra" / "config.yaml")
+    samples = _select(config, "actor_rollout_ref.rollout.val_kwargs.n") or ""
+    if not samples.isdigit():
+        return {}
+    counts: Counter[str] = Counter()
+    for path in _files(config):
+        try:
+            counts.update(pq.read_table(path, columns=["data_source"])["data_source"].to_pylist())
+        except (OSError, ValueError, pa.ArrowException):  # The report is made without the data.
+            return {}
+    return {source: count * int(samples) for source, count in counts.items()}
+
+
+def _files(config: DictConfig) -> list[str]:
+    try:
+        found = OmegaConf.select(config, "data.val_files")
+    except OmegaConfBaseException:
+        return []
+    return [str(path) for path in found] if isinstance(found, ListConfig) else [str(found)] * (found is not None)
+
+
+def right_answers(validations: Sequence[Step], counts: Mapping[str, int]) -> Table:
+    """Lay out the share of right last turns of the first and the last validation, a row for each data source."""
+    steps = [f"step {one['step']}" for one in (validations[0], *validations[1:][-1:])]
+    table = Table("right answers", "answers", *steps, title="validation by data source", title_justify="left")
+    for source in dict.fromkeys(key.rpartition("/")[0] for one in validations for key in one if key.endswith("/acc")):
+        shares = [number(one.get(f"{source}/acc")) for one in (validations[0], *validations[1:][-1:])]
+        values = ["-" if share is None else f"{share:.3f}" for share in shares]
+        table.add_row(source, str(counts.get(source, "-")), *values)
+    return table
 
 
 def before_and_after(validations: Sequence[Step]) -> list[Change]:

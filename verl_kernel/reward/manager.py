@@ -13,12 +13,15 @@ from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
+from verl_kernel.client import connect
 from verl_kernel.data.rows import task_from_row
-from verl_kernel.env import EvalResult, KernelGym
+from verl_kernel.env import EvalResult
 from verl_kernel.figures.attempts import attempt_of
-from verl_kernel.reward.judging import UNJUDGED, Judged, judge_row
+from verl_kernel.reward.judging import Judged
 from verl_kernel.reward.novelty import read_cold_start
 from verl_kernel.reward.options import parse_options
+from verl_kernel.reward.rows import UNJUDGED, judge_row
+from verl_kernel.verl_keys import find
 
 
 @register("kernelgym")
@@ -27,8 +30,8 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **kwargs: Any) -> None:
         super().__init__(config, tokenizer, compute_score)
-        self.options = parse_options(config.get("kernelgym"))
-        self.gym = KernelGym.connect(self.options.env)
+        self.options = parse_options(find(config, "kernelgym"))
+        self.gym = connect(self.options.env)
         self.cold_start = read_cold_start(self.options.rollout.cold_start)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:

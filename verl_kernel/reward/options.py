@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
-from omegaconf import DictConfig, OmegaConf
 
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError
@@ -33,8 +32,9 @@ class ConversationOptions(OptionGroup):
         ConfigError: a value is out of its range; the message names the key.
     """
 
-    feedback: Literal["short", "full", "none"] = "short"
-    """What the policy is told after a turn: `short` (a few lines), `full` (the report as JSON) or `none`."""
+    feedback: Literal["short", "full", "profile", "none"] = "short"
+    """What the policy is told after a turn: `short` (a few lines), `full` (the report as JSON), `profile` (what bounds
+    each kernel, and the change that would save most; give it 1600 characters) or `none`."""
     feedback_chars: Annotated[int, Interval(ge=100)] = 800
     """Longest feedback message."""
     context: Context = "concat"
@@ -101,19 +101,31 @@ class KernelGymOptions:
                 "kernelgym.reward.pay_decoys is true but kernelgym.decoys is refuse, which leaves a decoy without a "
                 "time: set kernelgym.decoys=record"
             )
+        refuse_profile(self.rollout, self.env)
 
 
-def parse_options(node: DictConfig | Mapping[str, Any] | None) -> KernelGymOptions:
-    """Read the `kernelgym` node of a composed configuration; a missing node means the defaults.
+def refuse_profile(conversation: ConversationOptions, gym: GymOptions) -> None:
+    """Check that somebody makes the profiles of `feedback: profile`.
+
+    Raises:
+        ConfigError: nobody does.
+    """
+    if conversation.feedback == "profile" and gym.device == "cuda" and gym.prefilter == "off":
+        raise ConfigError(
+            "kernelgym.feedback is 'profile' and kernelgym.device is 'cuda', but a GPU counts nothing that a profile "
+            "could be made of: set kernelgym.prefilter=cpu, or another feedback"
+        )
+
+
+def parse_options(node: Mapping[str, Any] | None) -> KernelGymOptions:
+    """Read the `kernelgym` node of a configuration, as `verl_keys.find` returns it; None means the defaults.
 
     Raises:
         ConfigError: a key is unknown or a value out of range.
     """
     kinds = (RolloutOptions, GymOptions)
     known = (*(key for kind in kinds for key in option_names(kind)), "reward")
-    plain = as_mapping(
-        "kernelgym", OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node, known
-    )
+    plain = as_mapping("kernelgym", node, known)
     refuse_unknown("kernelgym", plain, known)
     reward = plain.pop("reward", None)
     rollout, env = ({key: plain[key] for key in option_names(kind) if key in plain} for kind in kinds)

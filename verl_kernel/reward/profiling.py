@@ -171,7 +171,7 @@ TERMS: dict[str, Term] = {"correct": _correct, "speedup": _speedup, "coverage": 
 
 def _point(result: EvalResult) -> float | None:
     speedup = _measured(result, "speedup")
-    if speedup is None or result.timing_source == "simulated":
+    if speedup is None or result.is_simulated:
         return speedup
     return 1.0 if is_parity(speedup) else speedup
 

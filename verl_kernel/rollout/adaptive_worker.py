@@ -22,8 +22,8 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 
 from verl_kernel.adaptive import AdaOptions, Pool, PoolStatistics
 from verl_kernel.adaptive.pool import TAG
-from verl_kernel.reward.judging import UNJUDGED
 from verl_kernel.reward.record import TurnRecord, judging_cost
+from verl_kernel.reward.rows import UNJUDGED
 from verl_kernel.rollout.trajectory import KernelAgentOutput
 
 logger = logging.getLogger(__name__)

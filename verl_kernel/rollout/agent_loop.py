@@ -3,7 +3,7 @@
 
 Turn t: generate -> extract code -> evaluate -> reward r_t and feedback_t -> turn t + 1, for a fixed number of
 turns (a policy that chose when to stop would bias per-turn baselines). An infra error never becomes a reward: the
-trajectory ends at the turn that could not be judged, and is removed from training as a whole (`reward.judging`).
+trajectory ends at the turn that could not be judged, and is removed from training as a whole (`reward.rows`).
 
 With `kernelgym.context` other than `concat`, which only a validation may use, every turn gets a separate prompt that
 shows a few of the earlier turns (`rollout.context`), of at most `data.max_prompt_length` tokens, and its answer is a
@@ -22,24 +22,27 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 from verl.utils.profiler import simple_timer
 from verl.utils.rollout_trace import rollout_trace_op
 
+from verl_kernel.client import Gym, connect
 from verl_kernel.data.rows import task_from_row
-from verl_kernel.env import EvalResult, GymOptions, KernelGym, Task
+from verl_kernel.env import EvalResult, GymOptions, Task
 from verl_kernel.errors import ConfigError
-from verl_kernel.reward.judging import Judged, is_validation, judge_row
+from verl_kernel.reward.judging import Judged
 from verl_kernel.reward.novelty import read_cold_start
 from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.record import TurnRecord
+from verl_kernel.reward.rows import is_validation, judge_row
 from verl_kernel.rollout.feedback import feedback_on
 from verl_kernel.rollout.trajectory import KernelAgentOutput, RebuiltTrajectory, Trajectory, texts, turn_figures
 from verl_kernel.rollout.turn_budget import Spent, TurnBudget
 from verl_kernel.rollout.turn_end import find_turn_end, neutraliser, stop_ids
+from verl_kernel.verl_keys import find
 from verl_kernel.verl_names import append_messages
 
 
 @functools.lru_cache(maxsize=1)
-def gym_handle(options: GymOptions) -> KernelGym:
-    """Return this process's handle on the cluster's pool of judges."""
-    return KernelGym.connect(options)
+def gym_handle(options: GymOptions) -> Gym:
+    """Return this process's handle on the judges."""
+    return connect(options)
 
 
 class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
@@ -47,7 +50,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.options = parse_options(self.config.get("kernelgym"))
+        self.options = parse_options(find(self.config, "kernelgym"))
         self.gym = gym_handle(self.options.env)
         self.cold_start = read_cold_start(self.options.rollout.cold_start)
         self.prompt_length = int(self.rollout_config.prompt_length)

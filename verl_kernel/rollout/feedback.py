@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 
 from verl_kernel.env import EvalResult, EvalStatus, Task
+from verl_kernel.figures.profile_lines import result_lines
 from verl_kernel.reward.options import ConversationOptions
 
 _ADVICE = {
@@ -52,8 +53,9 @@ def format_feedback(
         result: the verdict.
         limit: characters; text beyond it is cut from the facts, and the advice is dropped before the verdict.
         candidate_class: name of the class that the next answer has to define.
-        form: `short`, `full` for the report as JSON, cut in its middle because the error is at its end, or `none`
-            for nothing but the request to answer again, to measure the value of feedback.
+        form: `short`, `profile` for the profile too, `full` for the report as JSON, cut in its middle because the
+            error is at its end, or `none` for nothing but the request to answer again, to measure the value of
+            feedback.
         clean: applied to quotations of the candidate (`special_tokens.neutraliser`).
     """
     instruction = f"Answer with one ```python block that defines {candidate_class}."
@@ -67,9 +69,14 @@ def format_feedback(
     if form == "full":
         facts = _cut_middle(clean(_report(result)), room)
     else:
-        facts = _cut_end(clean("\n".join(_facts(result, candidate_class.removesuffix("New")))), room)
-    lines = [verdict, facts, closing] if len(verdict) + 1 + len(closing) <= limit else [closing[:limit]]
-    return "\n".join(line for line in lines if line)
+        lines = _facts(result, candidate_class.removesuffix("New"))
+        if form == "profile" and result.status is EvalStatus.OK:
+            lines += result_lines(result)
+        elif result.top_kernels:
+            lines.append("Top: " + ", ".join(f"{name} {1e3 * ms:.1f} us" for name, ms in result.top_kernels[:3]))
+        facts = _cut_end(clean("\n".join(lines)), room)
+    parts = [verdict, facts, closing] if len(verdict) + 1 + len(closing) <= limit else [closing[:limit]]
+    return "\n".join(part for part in parts if part)
 
 
 def _cut_end(text: str, room: int) -> str:
@@ -87,7 +94,7 @@ def _cut_middle(text: str, room: int) -> str:
 
 def _report(result: EvalResult) -> str:
     dumped = result.model_dump(mode="json", exclude_none=True)
-    if result.timing_source == "simulated":  # where it says nothing new
+    if result.is_simulated:  # where it says nothing new
         dumped.pop("speedup_low", None)
     if "true_size" in dumped:  # which sizes were judged is the judge's secret
         dumped["true_size"]["sizes"] = "vary"
@@ -103,15 +110,13 @@ def _facts(result: EvalResult, reference: str) -> list[str]:
     if result.hack_flags:
         lines.append(f"Flags: {', '.join(result.hack_flags)}")
     if result.speedup is not None:
-        noisy = result.speedup_low is not None and result.timing_source != "simulated"
+        noisy = result.speedup_low is not None and not result.is_simulated
         sure = f" (at least {result.speedup_low:.2f}x, noise considered)" if noisy else ""
         lines.append(f"Speedup: {result.speedup:.2f}x{sure}")
     if result.true_size is not None and result.true_size.unknown and result.status is EvalStatus.OK:
         lines.append(f"No speedup: {result.true_size.unknown}")
     if result.time_coverage is not None:
         lines.append(f"Coverage: {result.time_coverage:.0%} of device time in Triton kernels")
-    if result.top_kernels:
-        lines.append("Top: " + ", ".join(f"{name} {1e3 * ms:.1f} us" for name, ms in result.top_kernels[:3]))
     return lines
 
 

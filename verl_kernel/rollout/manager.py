@@ -18,11 +18,11 @@ from verl.utils.tensordict_utils import assign_non_tensor_data, assign_non_tenso
 
 from verl_kernel.adaptive import AdaOptions, budgets, run_state
 from verl_kernel.adaptive.budgets import PROMPT_NAME, prompt_name
-from verl_kernel.reward.judging import VALIDATION
+from verl_kernel.reward.rows import VALIDATION
 
 
 class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
-    """verl's manager; marks validation rows with `reward.judging.VALIDATION`, and may give budgets to other rows."""
+    """verl's manager; marks validation rows with `reward.rows.VALIDATION`, and may give budgets to other rows."""
 
     def __init__(self, config: DictConfig, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)

@@ -23,10 +23,11 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl_kernel.advantage.turns import place_turn_rewards
 from verl_kernel.env import Task
 from verl_kernel.figures.attempts import attempt_of, best
-from verl_kernel.reward.judging import UNJUDGED, Judged
+from verl_kernel.reward.judging import Judged
 from verl_kernel.reward.novelty import ColdStart
 from verl_kernel.reward.options import Context
 from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dump_turns
+from verl_kernel.reward.rows import UNJUDGED
 from verl_kernel.rollout.context import Message, PastTurn, rebuilt_messages, shown_turns
 from verl_kernel.rollout.turn_end import TurnEnd
 

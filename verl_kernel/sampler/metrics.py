@@ -15,7 +15,8 @@ Conventions:
     profiler saw nothing or an op has no price; they earn nothing for coverage.
     `kernel/novel`, `novel_bytes`, `novel_correct` and `novel_best` are shares of programs, of correct programs and of
     tasks with a correct program; left out unless `kernelgym.cold_start` names a cold start (`reward.novelty`).
-    `kernel/simulated_clock` is the share of timed samples whose time is simulated, not measured.
+    `kernel/simulated_clock` is the share of timed samples whose time is simulated, not measured, and
+    `kernel/unvalidated_clock` that of a GPU whose simulated times were compared with no measurement.
     "Correct" is `EvalResult.rewarded`: a decoy or a hack is not correct.
 """
 
@@ -54,7 +55,9 @@ def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, fl
     every = list(chain.from_iterable(attempts))
     metrics = _summary("kernel", every, len(every)) | _statuses(results) | _seconds(results)
     metrics["kernel/coverage_unknown"] = sum(one.correct and one.time_coverage is None for one in every) / len(every)
-    metrics |= mean("kernel/simulated_clock", (r.timing_source == "simulated" for r in results if r.kernel_ms))
+    timed = [result for result in results if result.kernel_ms]
+    metrics |= mean("kernel/simulated_clock", (result.is_simulated for result in timed))
+    metrics |= mean("kernel/unvalidated_clock", (result.is_unvalidated for result in timed))
     metrics |= _novelty(every)
     for number in range(max(map(len, trajectories))):
         prefix = f"kernel/turn_{number + 1}"

@@ -15,8 +15,8 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from verl_kernel.advantage.turns import marked_stops
 from verl_kernel.errors import DataError
-from verl_kernel.reward.judging import UNJUDGED
 from verl_kernel.reward.record import TURNS_COLUMN, TurnRecord, load_turns
+from verl_kernel.reward.rows import UNJUDGED
 from verl_kernel.sampler.rejection import Verdict, trajectory_name
 
 SECONDS_FIELDS = ("kernel_gym_seconds", "kernel_generate_seconds")

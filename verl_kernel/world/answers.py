@@ -8,9 +8,8 @@ must change the result, a missing mask must have something to hide.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from random import Random
 
 from verl_kernel.world.chains import (
@@ -24,38 +23,15 @@ from verl_kernel.world.chains import (
     evaluate,
     is_other,
     launched,
+    torch_lines,
+    value,
 )
 from verl_kernel.world.kernels import Part, Style, fused, kernel, launch, module, render, styles
+from verl_kernel.world.kinds import LAZY_SHARE, Kind
 from verl_kernel.world.ops import EXISTING, OPS, Shape
 
-LAZY_SHARE = 0.3
-"""Coverage below which profiling-based rejection drops a kernel."""
 _PADDING = 1.25
 """Smallest ratio of a block to the columns in it at which wrong treatment of the padding is clearly visible."""
-
-
-class Kind(str, Enum):
-    """What the gym is expected to say of an answer."""
-
-    FUSED = "fused"
-    """Right; torch does none of the steps."""
-    PARTIAL = "partial"
-    """Right; torch does some steps."""
-    LAZY = "lazy"
-    """Right; the kernels' share of the device kernels is below `LAZY_SHARE`."""
-    DECOY = "decoy"
-    """The result does not depend on a kernel."""
-    WRONG = "wrong"
-    """Another result."""
-    TYPE = "type"
-    """The right values in another type."""
-    OUTSIDE = "outside"
-    """Memory outside of the tensors is read or written."""
-    BROKEN = "broken"
-    """Refused by its text, or does not compile or launch."""
-
-
-RIGHT = (Kind.FUSED, Kind.PARTIAL, Kind.LAZY)
 
 
 @dataclass(frozen=True)
@@ -79,6 +55,11 @@ class Answer:
         ops = [name for part in self.parts if not part.style for step in part.steps for name in launched(step)]
         is_cast = not self.parts[-1].style and self.dtype != "float32"
         return [*ops, *["_to_copy"] * is_cast]
+
+    def fuses(self, families: Container[str]) -> bool:
+        """Whether a kernel does a step of one of these families, or does it for show."""
+        parts = [part for part in self.parts if part.style or not self.kernels]
+        return any(step.op.family in families for part in parts for step in part.steps)
 
     @property
     def kernels(self) -> int:
@@ -147,7 +128,7 @@ def decoys(program: Program, dtype: str = "") -> list[Answer]:
     dtype = dtype or program.dtype
     first = _parts(program.steps)[0]
     text, start = kernel(first, "fused_kernel"), launch(first, "fused_kernel", dtype)
-    lines = [*(step.torch for step in program.steps), f"return x.to(torch.{dtype})"]
+    lines = [*torch_lines(program.steps), f"return {value(program.level)}.to(torch.{dtype})"]
     sources = {
         "unused_launch": module(program, [text], [*start, *lines]),
         "never_launched": module(program, [text], lines),

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from verl_kernel.data.files import read_yaml
 from verl_kernel.errors import ConfigError
-from verl_kernel.world.answers import Kind
+from verl_kernel.world.kinds import Kind
 from verl_kernel.world.ops import FAMILIES
 
 TABLE = Path(__file__).with_name("difficulty.yaml")
@@ -48,7 +48,9 @@ class Difficulty(_Row):
     families: dict[Family, Share]
     """Weights of the families from which a step is drawn."""
     unseen: tuple[Family, ...]
-    """Families that neither training nor the cold start shows."""
+    """Families that no training task asks for, and that answers of the cold start leave to torch."""
+    unfused: Share
+    """Share of conversations about chains with a step of an unseen family."""
     dtypes: dict[Literal["float32", "float16", "bfloat16"], Share]
     """Weights of the types of the output."""
     hidden: dict[Literal["sizes", "dtype"], Share]
@@ -61,6 +63,8 @@ class Difficulty(_Row):
     """Share of conversations that end after the first answer."""
     unsaid: Share
     """Share of conversations whose second prompt does not mention the first answer."""
+    tools: bool = False
+    """Whether the first of two answers calls a tool, and the second follows what the tool says in place of feedback."""
 
     @model_validator(mode="after")
     def _can_be_drawn(self) -> Difficulty:

@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from verl_kernel.world.chains import Program, Step, Steps
+from verl_kernel.world.chains import Program, Step, Steps, named, torch_lines, value
 from verl_kernel.world.ops import OPERANDS, Shape, Stat
 
 _LOOP_BLOCK, _FLAT_BLOCK, _TILE = 64, 256, 16
 _LOOP_STATS = 2
 """Most statistics of a looping kernel: each takes a loop of its own."""
+_IMPORTS = """\
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+"""
 _NAMES = ("first_kernel", "second_kernel", "third_kernel", "fourth_kernel")
 
 
@@ -95,57 +102,55 @@ def render(program: Program, parts: Sequence[Part], dtype: str) -> str:
         parts: the whole chain, cut into parts.
         dtype: type of the output.
     """
-    kernels = [part for part in parts if part.style]
-    kernel_names = _NAMES if len(kernels) > 1 else ("fused_kernel" if len(parts) == 1 else "part_kernel",)
-    named = dict(zip(map(id, kernels), kernel_names, strict=False))
+    is_split = sum(part.style is not None for part in parts) > 1
+    names = list(_NAMES) if is_split else ["fused_kernel" if len(parts) == 1 else "part_kernel"]
     lines: list[str] = []
+    texts: list[str] = []
+    done = 0
     for part in parts:
-        if not part.style:
-            lines += [step.torch for step in part.steps]
-            continue
-        is_last = part is parts[-1]
-        lines += launch(part, named[id(part)], dtype if is_last else "float32")
-        lines.append("return out" if is_last else "x = out")
-    if not parts[-1].style:
-        lines.append(f"return x.to(torch.{dtype})")
-    return module(program, [kernel(part, named[id(part)]) for part in kernels], lines)
+        if part.style:
+            name = names.pop(0)
+            texts.append(kernel(part, name, done))
+            lines += launch(part, name, dtype if part is parts[-1] else "float32", done)
+        else:
+            lines += torch_lines(part.steps, done)
+        done += len(part.steps)
+    lines.append(f"return {value(done)}" + ("" if parts[-1].style else f".to(torch.{dtype})"))
+    return module(program, texts, lines)
 
 
 def module(program: Program, kernels: Sequence[str], forward: Sequence[str]) -> str:
     """Return a program from its kernels and the lines of `ModelNew.forward`."""
-    imports = ["import torch", "import torch.nn as nn", "import triton", "import triton.language as tl"]
-    if any("F." in line for line in forward):
-        imports.insert(2, "import torch.nn.functional as F")
     body = "".join(f"        {line}\n" for line in forward)
     head = f"class ModelNew(nn.Module):\n{program.constructor}    def forward(self, {', '.join(program.tensors)}):\n"
-    return "\n".join([*imports, "", *kernels, head + body])
+    return "\n".join([_IMPORTS, *kernels, head + body])
 
 
-def kernel(part: Part, name: str) -> str:
-    """Return the text of a part's kernel."""
-    text = _Kernel(part)
+def kernel(part: Part, name: str, done: int = 0) -> str:
+    """Return the text of a part's kernel; `done` steps of the chain precede it."""
+    text = _Kernel(part, done)
     return f"@triton.jit\ndef {name}({', '.join(text.parameters)}):\n" + "".join(f"    {line}\n" for line in text.lines)
 
 
-def launch(part: Part, name: str, dtype: str) -> list[str]:
+def launch(part: Part, name: str, dtype: str, done: int = 0) -> list[str]:
     """Return the lines of `forward` that allocate a part's output and start its kernel."""
-    text = _Kernel(part)
+    text, source, result = _Kernel(part, done), value(done), value(done + len(part.steps))
     cols = "1" if part.has(Shape.REDUCE) else "width" if part.has(Shape.MATMUL) else "cols"
     shape = f"({cols}, rows)" if part.turns_at_store else f"(rows, {cols})"
-    operands = [OPERANDS[operand].name_in_torch(operand) for operand in part.operands]
-    lines = [*text.measured, f"out = torch.empty({shape}, device=x.device, dtype=torch.{dtype})"]
     if part.style is Style.FLAT:
-        lines = [*text.measured, f"out = torch.empty(x.shape, device=x.device, dtype=torch.{dtype})"]
-    arguments = ", ".join(["x", *operands, "out", *text.sizes, *text.blocks])
-    return [*lines, f"{name}[({text.grid},)]({arguments})"]
+        shape = f"{source}.shape"
+    operands = [OPERANDS[operand].name_in_torch(operand) for operand in part.operands]
+    allocated = f"{result} = torch.empty({shape}, device={source}.device, dtype=torch.{dtype})"
+    arguments = ", ".join([source, *operands, result, *text.sizes, *text.blocks])
+    return [*text.measured, allocated, f"{name}[({text.grid},)]({arguments})"]
 
 
 class _Kernel:
     """The text of one kernel and of its launch."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: Part, done: int) -> None:
         assert part.style is not None
-        self._part, self._style = part, part.style
+        self._part, self._style, self._done = part, part.style, done
         self._is_tile, self._is_flat = part.style is Style.TILE, part.style is Style.FLAT
         self._axis = "1, keep_dims=True" if self._is_tile else "0"
         self._col = "offs % cols" if self._is_flat else "offs"
@@ -153,7 +158,7 @@ class _Kernel:
     @property
     def parameters(self) -> list[str]:
         """Return the kernel's parameters."""
-        pointers = ["x_ptr", *(f"{name}_ptr" for name in self._part.operands), "out_ptr"]
+        pointers = [f"{value(self._done)}_ptr", *(f"{name}_ptr" for name in self._part.operands), "out_ptr"]
         blocks = [f"{block.partition('=')[0]}: tl.constexpr" for block in self.blocks]
         return [*pointers, *self.sizes, *blocks]
 
@@ -163,19 +168,19 @@ class _Kernel:
         part = self._part
         if self._is_flat:
             return ["n", "cols"] if self._reads_columns else ["n"]
-        rows = ["rows"] if self._is_tile or part.has(Shape.TRANSPOSE) else []
-        return [*rows, "cols", *(["width"] if part.has(Shape.MATMUL) else [])]
+        return ["rows", "cols", *(["width"] if part.has(Shape.MATMUL) else [])]
 
     @property
     def measured(self) -> list[str]:
         """Return the lines that take the sizes from the arguments."""
         part = self._part
         if self._is_flat:
-            return ["n, cols = x.numel(), x.shape[1]"] if self._reads_columns else ["n = x.numel()"]
+            line = "n, cols = x.numel(), x.shape[1]" if self._reads_columns else "n = x.numel()"
+            return [named(line, self._done)]
         if part.has(Shape.GATHER):
             lines = ["rows, cols = index.shape[0], x.shape[1]"]
         else:
-            lines = [f"{'cols, rows' if part.turns_at_load else 'rows, cols'} = x.shape"]
+            lines = [f"{'cols, rows' if part.turns_at_load else 'rows, cols'} = {value(self._done)}.shape"]
         return [*lines, "width = w.shape[1]"] if part.has(Shape.MATMUL) else lines
 
     @property
@@ -199,11 +204,15 @@ class _Kernel:
     @cached_property
     def lines(self) -> list[str]:
         """Return the lines of the kernel's body."""
-        steps = self._part.steps
         if self._style is Style.LOOP:
             return ["row = tl.program_id(0)", *self._loops()]
-        done = [line for step in steps for line in self._step(step)]
+        done = [line for place, step in self._placed for line in self._step(step, place)]
         return [*self._start(), *self._load(), *done, self._store()]
+
+    @property
+    def _placed(self) -> list[tuple[int, Step]]:
+        """Return the steps, each with the number of those of the chain before it."""
+        return list(enumerate(self._part.steps, self._done))
 
     @property
     def _reads_columns(self) -> bool:
@@ -228,71 +237,61 @@ class _Kernel:
         place = "offs" if self._is_flat else f"{row} * cols + offs"
         if self._part.turns_at_load:
             place = "offs * rows + row"
-        return [*before, f"x = tl.load(x_ptr + {place}, mask=mask, other=0.0)"]
+        name = value(self._done)
+        return [*before, f"{name} = tl.load({name}_ptr + {place}, mask=mask, other=0.0)"]
 
     def _store(self) -> str:
+        result = value(self._done + len(self._part.steps))
         if self._part.has(Shape.REDUCE):
-            return f"tl.store(out_ptr + row, x{', mask=row < rows' if self._is_tile else ''})"
+            return f"tl.store(out_ptr + row, {result}{', mask=row < rows' if self._is_tile else ''})"
         place = f"{self._col} * rows + row" if self._part.turns_at_store else self._place
-        return f"tl.store(out_ptr + {place}, x, mask=mask)"
+        return f"tl.store(out_ptr + {place}, {result}, mask=mask)"
 
     @property
     def _place(self) -> str:
         return "offs" if self._is_flat else f"row * cols + {self._col}"
 
-    def _step(self, step: Step) -> list[str]:
-        shape, expression = step.op.shape, step.triton.replace("{axis}", self._axis[0])
-        if shape in (Shape.TRANSPOSE, Shape.GATHER):
-            return []
-        if shape is Shape.MATMUL:
-            return self._matmul(expression)
-        if shape is Shape.MOVE:
-            line, self._col = f"col = {expression.replace('{col}', self._col)}", "col"
-            return [line]
-        stats = () if step.is_imagined else step.op.stats
-        return [*self._operand(step), *(self._stat(stat) for stat in stats), f"x = {expression}"]
+    def _step(self, step: Step, place: int) -> list[str]:
+        expression = step.triton.replace("{axis}", self._axis[0])
+        before, after = self._operand(step), list[str]()
+        if step.op.shape is Shape.MATMUL:
+            before, after = [named(line, place) for line in _PRODUCT[0]], _PRODUCT[1]
+        elif step.op.shape is Shape.MOVE:
+            before, self._col, expression = [f"col = {expression.replace('{col}', self._col)}"], "col", "x"
+        stats = [line for stat in _stats(step) for line in self._stat(stat, place)]
+        return [_comment(step, place), *before, *stats, _assigned(expression, place), *after]
 
     def _operand(self, step: Step) -> list[str]:
-        if not (name := step.op.operand):
+        name = step.op.operand
+        if step.op.shape is not Shape.MAP or not name:
             return []
         read = OPERANDS[name].read.format(col=self._col, place=self._place)
         mask = "offs < cols" if self._is_tile and OPERANDS[name].is_parameter else "mask"
         return [f"{name} = tl.load({name}_ptr + {read}, mask={mask}, other=0.0)"]
 
-    def _stat(self, stat: Stat) -> str:
-        return f"{stat.name} = {stat.after.format(self._fold(stat))}"
+    def _stat(self, stat: Stat, place: int) -> list[str]:
+        return [f"{stat.name} = {self._fold(stat, place)}", *_after(stat)]
 
-    def _fold(self, stat: Stat) -> str:
-        return f"tl.{stat.fold}(tl.where(mask, {stat.value}, {stat.neutral}), axis={self._axis})"
-
-    def _matmul(self, expression: str) -> list[str]:
-        return [
-            "k = tl.arange(0, BLOCK)[:, None]",
-            "wide = tl.arange(0, WIDE)[None, :]",
-            "w = tl.load(w_ptr + k * width + wide, mask=(k < cols) & (wide < width), other=0.0)",
-            "x = tl.where(mask, x, 0.0)",
-            f"x = {expression}",
-            "cols, offs = width, wide",
-            "mask = (row < rows) & (offs < cols)",
-        ]
+    def _fold(self, stat: Stat, place: int) -> str:
+        return f"tl.{stat.fold}(tl.where(mask, {named(stat.value, place)}, {stat.neutral}), axis={self._axis})"
 
     def _loops(self) -> Iterator[str]:
         """Yield a loop for each statistic and one that stores, or, after a reduction, what is done with its value."""
         inside: list[str] = []
         is_reduced = False
-        for step in self._part.steps:
-            for stat in () if step.is_imagined else step.op.stats:
-                folded = stat.joined.format(stat.name, self._fold(stat))
-                yield f"{stat.name} = {stat.neutral}"
-                yield from self._loop([*inside, f"{stat.name} = {folded}"])
-                if stat.after != "{}":
-                    yield f"{stat.name} = {stat.after.format(stat.name)}"
-            if step.op.shape is Shape.TRANSPOSE:
-                continue
+        for place, step in self._placed:
+            comment = [_comment(step, place)]
+            for stat in _stats(step):
+                yield from (*comment, f"{stat.name} = {stat.neutral}")
+                yield from self._loop(
+                    [*inside, f"{stat.name} = {stat.joined.format(stat.name, self._fold(stat, place))}"]
+                )
+                yield from _after(stat)
+                comment, inside = [], [line for line in inside if not line.startswith("#")]
             is_reduced = is_reduced or step.op.shape is Shape.REDUCE
             if is_reduced:
-                yield f"x = {step.triton}"
-            inside += [*self._operand(step), f"x = {step.triton}"]
+                yield from (*comment, _assigned(step.triton, place))
+            inside += [*comment, *self._operand(step), _assigned(step.triton, place)]
         if is_reduced:
             yield self._store()
         else:
@@ -301,3 +300,34 @@ class _Kernel:
     def _loop(self, inside: Sequence[str]) -> list[str]:
         lines = ["offs = start + tl.arange(0, BLOCK)", "mask = offs < cols", *self._load(), *inside]
         return ["for start in range(0, cols, BLOCK):", *(f"    {line}" for line in lines)]
+
+
+def _stats(step: Step) -> tuple[Stat, ...]:
+    return () if step.is_imagined else step.op.stats
+
+
+def _after(stat: Stat) -> list[str]:
+    """Return the line that turns a folded row into its statistic, if it is another one."""
+    return [] if stat.after == "{}" else [f"{stat.name} = {stat.after.format(stat.name)}"]
+
+
+def _assigned(expression: str, place: int) -> str:
+    """Return the line that computes a step; one that only moves elements passes its value on."""
+    return f"{value(place + 1)} = {named(expression or 'x', place)}"
+
+
+def _comment(step: Step, place: int) -> str:
+    """Return the line that tells which step of the reference follows."""
+    return f"# {torch_lines((step,), place)[0]}"
+
+
+_PRODUCT = (
+    [
+        "k = tl.arange(0, BLOCK)[:, None]",
+        "wide = tl.arange(0, WIDE)[None, :]",
+        "w = tl.load(w_ptr + k * width + wide, mask=(k < cols) & (wide < width), other=0.0)",
+        "x = tl.where(mask, x, 0.0)",
+    ],
+    ["cols, offs = width, wide", "mask = (row < rows) & (offs < cols)"],
+)
+"""Lines of a kernel before and after the product of `x` with `w`."""

@@ -3,23 +3,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+import json
+from collections.abc import Callable, Container, Mapping
+from functools import lru_cache, partial
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 from verl_kernel.rollout.feedback import format_feedback
-from verl_kernel.world.answers import FLAWS, RIGHT, Answer, Kind, decoys, right_answers, with_flaw
-from verl_kernel.world.chains import DTYPES, Program
+from verl_kernel.rollout.tried import ACCEPTED, tried_text
+from verl_kernel.world.answers import FLAWS, Answer, decoys, right_answers, with_flaw
+from verl_kernel.world.chains import DTYPES, Program, Steps
 from verl_kernel.world.difficulty import Difficulty
-from verl_kernel.world.tokenizer import pieces
+from verl_kernel.world.kinds import RIGHT, Kind
+from verl_kernel.world.pieces import pieces
 from verl_kernel.world.verdicts import expected_verdict
 
 Message = dict[str, str]
 T = TypeVar("T")
 FEEDBACK_CHARS = 440
 """`kernelgym.feedback_chars` of the recipes."""
-SHORTEST, LONGEST = 200, 480
+TOOLS = ("check", "run")
+"""Tools that the cold start teaches."""
+TOOLS_FILE = Path(__file__).with_name("tools.yaml")
+"""What verl reads of them."""
+SHORTEST, LONGEST = 200, 380
 """Pieces of an answer that is shown. A few pieces take several tokens: an answer has at most 500 of these."""
 _PROSE = {
     Kind.FUSED: "Triton does every step.",
@@ -63,22 +71,54 @@ def second_answer(first: Answer, difficulty: Difficulty, rng: Random) -> Answer:
 
 
 def draw_talk(program: Program, difficulty: Difficulty, rng: Random) -> list[Message]:
-    """Return prompt and answer and, in most conversations, a second prompt and answer."""
-    first = first_answer(program, difficulty, rng)
+    """Return prompt and answer and, in some conversations, a second prompt and answer; none fuses an unseen family."""
+    first = _unless_fused(lambda: first_answer(program, difficulty, rng), difficulty)
     talk = [*task_messages(program), _said(first)]
     drawn = rng.random()
     if drawn < difficulty.single_turn:
         return talk
+    if difficulty.tools:
+        return [*talk[:-1], *_tried(first, difficulty, rng)]
     is_unsaid = drawn < difficulty.single_turn + difficulty.unsaid
-    second = first_answer(program, difficulty, rng) if is_unsaid else second_answer(first, difficulty, rng)
+    draw = partial(first_answer, program) if is_unsaid else partial(second_answer, first)
+    second = _unless_fused(lambda: draw(difficulty, rng), difficulty)
     form = "none" if is_unsaid else "short"
     feedback = format_feedback(expected_verdict(first, rng), FEEDBACK_CHARS, form=form)
     return [*talk, {"role": "user", "content": feedback}, _said(second)]
 
 
+def _tried(first: Answer, difficulty: Difficulty, rng: Random) -> list[Message]:
+    """Return an answer that calls a tool, what the tool says, and the answer that is judged."""
+    tool = rng.choice(TOOLS)
+    said = tried_text(tool, expected_verdict(first, rng), FEEDBACK_CHARS, "ModelNew")
+    called = f"{answer_text(first)}\n{call_text(tool)}"
+    second = first if said == ACCEPTED else _unless_fused(lambda: second_answer(first, difficulty, rng), difficulty)
+    return [{"role": "assistant", "content": called}, {"role": "tool", "content": said}, _said(second)]
+
+
+def call_text(tool: str) -> str:
+    """Return a call in the form of verl's parser `hermes`; its program is the last one that was written."""
+    return f"<tool_call>{json.dumps({'name': tool, 'arguments': {}})}</tool_call>"
+
+
+def _unless_fused(draw: Callable[[], Answer], difficulty: Difficulty) -> Answer:
+    """Draw until no kernel of the answer does a step of an unseen family."""
+    return next(answer for answer in iter(draw, None) if not answer.fuses(difficulty.unseen))
+
+
 def is_shown(answer: Answer) -> bool:
     """Whether an answer has a length that the cold start shows."""
     return SHORTEST <= len(pieces(answer_text(answer))) <= LONGEST
+
+
+def is_answerable(steps: Steps, unfused: Container[str] = ()) -> bool:
+    """Whether a chain has a right answer that the cold start may show, whatever its sizes.
+
+    Args:
+        steps: the chain.
+        unfused: families that the answer has to leave to torch.
+    """
+    return not all(answer.fuses(unfused) for answer in _right(Program(steps, (4, 64, 16)), DTYPES[0]))
 
 
 def _said(answer: Answer) -> Message:

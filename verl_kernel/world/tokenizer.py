@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tokenizer that spells code: no token holds more than one identifier, number, operator or run of white space.
 
+One space belongs to the piece that follows it, which makes code a quarter shorter.
 Identifiers may be cut into pieces, so a name that the corpus lacks can be written too. A message is
 `<|role|>content<|im_end|>` and a line break; nothing depends on later messages, so the tokens of k messages are a
 prefix of the tokens of k + 1. `<|im_end|>` ends every message and is the end-of-sequence token.
@@ -8,11 +9,12 @@ prefix of the tokens of k + 1. `<|im_end|>` ends every message and is the end-of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+
+from verl_kernel.world.pieces import PIECE
 
 END, PAD = "<|im_end|>", "<|pad|>"
 """verl continues a Qwen conversation after exactly this token, and adds a line break itself."""
@@ -21,14 +23,7 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-PIECE = r"\s+|[A-Za-z_][A-Za-z_0-9]*|\d+(?:\.\d+)?(?:e-?\d+)?|`{3}|[=<>!]=|//|[^\sA-Za-z_0-9]"
-"""White space, an identifier or word, a number, or an operator."""
 _LONGEST = 2048
-
-
-def pieces(text: str) -> list[str]:
-    """Cut a text into pieces; each is at least one token."""
-    return re.findall(PIECE, text)
 
 
 def train_tokenizer(texts: Iterable[str], size: int, piece: str = PIECE) -> PreTrainedTokenizerFast:
@@ -79,6 +74,7 @@ def encode_conversation(
     line_break = tokenizer("\n", add_special_tokens=False)["input_ids"]
     for message in messages:
         content = tokenizer(f"{message['content']}{END}", add_special_tokens=False)["input_ids"]
-        ids += [tokenizer.convert_tokens_to_ids(ROLES[message["role"]]), *content, *line_break]
-        targets += [False, *[message["role"] == "assistant"] * len(content), *[False] * len(line_break)]
+        role = tokenizer(f"<|{message['role']}|>", add_special_tokens=False)["input_ids"]
+        ids += [*role, *content, *line_break]
+        targets += [*[False] * len(role), *[message["role"] == "assistant"] * len(content), *[False] * len(line_break)]
     return ids, targets

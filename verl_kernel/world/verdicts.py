@@ -14,8 +14,9 @@ from typing import Any
 
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, Trials, check
 from verl_kernel.env.result import OUT_OF_BOUNDS
-from verl_kernel.world.answers import Answer, Kind
+from verl_kernel.world.answers import Answer
 from verl_kernel.world.chains import Program, launched
+from verl_kernel.world.kinds import Kind
 
 _OP_MS = 0.004
 """Time of one small kernel on the simulated clock: mostly launch overhead."""
@@ -94,9 +95,9 @@ def _broken(answer: Answer) -> EvalResult:
         return _refused(answer, EvalStatus.REJECTED_STATIC, found.rule, f"line {found.line}: {found.reason}")
     if answer.name == "missing_argument":
         return _uncalled(answer)
-    line, text = _find(source, r"x = tl\.\w+\(x\)$")
+    line, text = _find(source, r"^h\d = tl\.\w+\((x|h\d)\)$")
     name = [found[1] for found in re.finditer(_KERNEL, "\n".join(source.splitlines()[:line]))][-1]
-    reason = f"module 'triton.language' has no attribute '{text.removeprefix('x = tl.').removesuffix('(x)')}'"
+    reason = f"module 'triton.language' has no attribute '{text.partition('tl.')[2].partition('(')[0]}'"
     message = f"line {line}, in {name}, compiled for a GPU: {reason}: `{text}`"
     return _refused(answer, EvalStatus.COMPILE_ERROR, "AttributeError", message)
 

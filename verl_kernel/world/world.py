@@ -12,21 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from random import Random
-from typing import Any, Literal, get_args
+from typing import Any
 
-from verl_kernel.data.families import Shingles, normal_form, shingles, similarity
-from verl_kernel.data.rows import make_row
+from verl_kernel.data.families import THRESHOLD, Shingles, normal_form, shingles, similarity
+from verl_kernel.data.rows import make_row, with_tools
 from verl_kernel.world.chains import NEW_SIZES, SIZES, Program, Steps, draw_shape, draw_steps
 from verl_kernel.world.difficulty import Difficulty
-from verl_kernel.world.talks import Message, draw_talk, task_messages
+from verl_kernel.world.kinds import DATA_SOURCE, Split
+from verl_kernel.world.talks import TOOLS, Message, draw_talk, is_answerable, task_messages
 
-THRESHOLD = 0.7
-"""Smallest similarity of near duplicates, as `verl-kernel data split` has it."""
 HELD_OUT = 64
 """Chains of each of the splits `new_chain` and `new_family`."""
-DATA_SOURCE = "kernel_world"
-Split = Literal["same", "new_sizes", "new_chain", "new_family"]
-SPLITS: tuple[Split, ...] = get_args(Split)
 
 
 class World:
@@ -61,30 +57,41 @@ class World:
             trained: tasks of training.
             rng: source of the draws.
         """
-        if split in ("same", "new_sizes"):
-            programs = [trained[place % len(trained)] for place in rng.sample(range(max(count, len(trained))), count)]
-            if split == "same":
-                return programs
-            return [replace(program, shape=draw_shape(program.steps, NEW_SIZES, rng)) for program in programs]
+        if split == "same":
+            return rng.sample(list(trained), min(count, len(trained)))
+        if split == "new_sizes":
+            return self._resized(trained, count, rng)
         chains = self.held_out[split]
         return [self._program(chains[place % len(chains)], rng) for place in range(count)]
+
+    def _resized(self, trained: Sequence[Program], count: int, rng: Random) -> list[Program]:
+        """Draw trained chains at new sizes, each task once."""
+        found: dict[Program, None] = {}
+        while len(found) < count:
+            program = rng.choice(trained)
+            found[replace(program, shape=draw_shape(program.steps, NEW_SIZES, rng))] = None
+        return list(found)
 
     def messages(self, program: Program) -> list[Message]:
         """Return the prompt of a task."""
         return task_messages(program)
 
     def talks(self, count: int, rng: Random, taken: set[str]) -> list[list[Message]]:
-        """Draw conversations about tasks whose references are not in `taken`, with the chains of training."""
+        """Draw conversations about tasks whose references are not in `taken`.
+
+        Their chains are those of training and some with a step of an unseen family, which the answers leave to torch.
+        """
         talks: list[list[Message]] = []
         while len(talks) < count:
-            program = self._program(self._trained(rng), rng)
+            is_unfused = rng.random() < self.difficulty.unfused
+            program = self._program(self._unfused(rng) if is_unfused else self._trained(rng), rng)
             if program.reference not in taken:
                 talks.append(draw_talk(program, self.difficulty, rng))
         return talks
 
     def rows(self, programs: Sequence[Program], split: str) -> list[dict[str, Any]]:
         """Return rows of a data set as verl reads them; validation is reported by split."""
-        return [
+        rows = [
             make_row(
                 self.messages(program),
                 program.reference,
@@ -96,6 +103,7 @@ class World:
             )
             for index, program in enumerate(programs)
         ]
+        return [with_tools(row, TOOLS) for row in rows] if self.difficulty.tools else rows
 
     @cached_property
     def held_out(self) -> dict[str, list[Steps]]:
@@ -107,21 +115,25 @@ class World:
             while len(found[split]) < HELD_OUT:
                 steps = self._chain(families, rng)
                 names = tuple(step.name for step in steps)
-                is_new = any(step.op.family in row.unseen for step in steps)
-                if len(steps) > 1 and names not in taken and is_new == (split == "new_family"):
+                if len(steps) > 1 and names not in taken and self._has_unseen(steps) == (split == "new_family"):
                     taken.add(names)
                     found[split].append(steps)
         return found
 
     def is_trained(self, steps: Steps) -> bool:
         """Whether training may show a chain: its families are seen, and no held-out chain is its near duplicate."""
-        if any(step.op.family in self.difficulty.unseen for step in steps):
-            return False
+        return not self._has_unseen(steps) and not self._is_near(steps)
+
+    def _has_unseen(self, steps: Steps) -> bool:
+        return any(step.op.family in self.difficulty.unseen for step in steps)
+
+    def _is_near(self, steps: Steps) -> bool:
+        """Whether a held-out chain is a near duplicate."""
         names = tuple(step.name for step in steps)
         if names not in self._near:
             form = form_of(steps)
             self._near[names] = any(similarity(form, other) >= THRESHOLD for other in self._held_forms)
-        return not self._near[names]
+        return self._near[names]
 
     @cached_property
     def _held_forms(self) -> list[Shingles]:
@@ -137,10 +149,22 @@ class World:
             if self.is_trained(steps):
                 return steps
 
+    def _unfused(self, rng: Random) -> Steps:
+        """Draw a chain with a step of an unseen family that can be answered while torch does this step."""
+        row = self.difficulty
+        while True:
+            steps = self._chain(row.families, rng)
+            if self._has_unseen(steps) and is_answerable(steps, row.unseen) and not self._is_near(steps):
+                return steps
+
     def _chain(self, families: Mapping[str, float], rng: Random) -> Steps:
+        """Draw a chain that has a right answer short enough."""
         weights = self.difficulty.steps
-        count = rng.choices(list(weights), list(weights.values()))[0]
-        return draw_steps(count, families, rng)
+        while True:
+            count = rng.choices(list(weights), list(weights.values()))[0]
+            steps = draw_steps(count, families, rng)
+            if is_answerable(steps):
+                return steps
 
     def _program(self, steps: Steps, rng: Random) -> Program:
         dtypes = self.difficulty.dtypes

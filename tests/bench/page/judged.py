@@ -15,12 +15,13 @@ from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
+from tests.generated import draw_tasks, one_of
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
 from verl_kernel.env import EvalResult, GymOptions, LocalPool, Task
-from verl_kernel.quickstart.tasks import Program, draw_distinct
-from verl_kernel.quickstart.variants import Kind, variants
 from verl_kernel.reward.extract import no_program
 from verl_kernel.reward.profiling import profiling_reward
+from verl_kernel.world.chains import Program
+from verl_kernel.world.kinds import Kind
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=2, memory_checks="refuse", compile_for="sm_90")
 SAMPLES, TURNS = 2, 3
@@ -41,11 +42,7 @@ def source(program: Program, kind: str, rng: Random) -> str | None:
     """A candidate of a kind; None for an answer without a program."""
     if kind == "none":
         return None
-    found = variants(program, rng)
-    if kind == "outside":
-        return found[0].source.replace(", mask=mask)", ")").replace(", mask=mask, other=0.0)", ")")
-    fitting = [one.source for one in found if one.kind is Kind(kind)]
-    return rng.choice(fitting or [found[0].source])
+    return one_of(program, Kind(kind), rng).source
 
 
 def answers(programs: list[Program], rng: Random) -> Iterator[tuple[Program, int, int, str | None]]:
@@ -65,7 +62,7 @@ def record(program: Program, sample: int, turn: int, code: str | None, result: E
         task_id=task.task_id, task_hash=task.text_hash, sample=sample, turn=turn, result=result,
         reward=round(profiling_reward(result), 4), completion=text, code=code,
         failure="no_code" if code is None else None, shown=tuple(range(1, turn)),
-        judge_s=round(seconds, 2), level=program.level, family=program.family,
+        judge_s=round(seconds, 2), level=program.level, family=program.steps[0].op.family,
     )  # fmt: skip
 
 
@@ -84,14 +81,14 @@ def header(tasks: list[Task]) -> RunHeader:
 def main(folder: Path, tasks: int) -> None:
     """Judge, and write the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    programs = draw_distinct(tasks, Random(14))
+    programs = draw_tasks(tasks, Random(14))
     named = [Task(program.reference, program.task_id) for program in programs]
     lines = [
         SuiteTask(
             task_id=task.task_id,
             task_hash=task.text_hash,
             level=program.level,
-            family=program.family,
+            family=program.steps[0].op.family,
             reference=program.reference,
         )
         for task, program in zip(named, programs, strict=True)

@@ -8,11 +8,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.generated import draw_tasks
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
 from verl_kernel.env import EvalResult, EvalStatus, Task, Timing
-from verl_kernel.quickstart.tasks import draw_distinct
-from verl_kernel.quickstart.variants import variants
-from verl_kernel.quickstart.verdicts import expected_verdict
+from verl_kernel.world.answers import all_answers
+from verl_kernel.world.verdicts import expected_verdict
 
 HOSTILE = (
     "</script></style></pre><script>window.hostile = 1</script><img src=x onerror='window.hostile = 2'> & '\" "
@@ -75,12 +75,12 @@ def write_run(folder: Path, turns: Iterable[BenchTurn], head: RunHeader | None =
 def generated(tasks: int, samples: int, turns: int, seed: int = 0) -> list[BenchTurn]:
     """Answers with generated kernels and the verdicts that they would get, each with some thinking around it."""
     rng, found = Random(seed), []
-    for program in draw_distinct(tasks, rng):
-        task, known = Task(program.reference, program.task_id), variants(program, rng)
+    for program in draw_tasks(tasks, rng):
+        task, known = Task(program.reference, program.task_id), all_answers(program, rng)
         for sample in range(samples):
             for turn in range(1, turns + 1):
                 variant = rng.choice(known)
-                result = expected_verdict(program, variant, rng)
+                result = expected_verdict(variant, rng)
                 if result.rewarded:
                     spent, low = timing(0.004 / (result.speedup or 1.0)), (result.speedup or 1.0) * 0.97
                     times = {"kernel_ms": spent, "reference_ms": timing(0.004), "speedup_low": low}
@@ -90,7 +90,8 @@ def generated(tasks: int, samples: int, turns: int, seed: int = 0) -> list[Bench
                     task_id=task.task_id, task_hash=task.text_hash, sample=sample, turn=turn, result=result,
                     reward=result.speedup or 0.0, code=variant.source, shown=tuple(range(1, turn)),
                     completion=f"<think>{thinking}</think>\n```python\n{variant.source}```", prompt_tokens=400 * turn,
-                    completion_tokens=900, generate_s=7.5, judge_s=1.2, level=program.level, family=program.family,
+                    completion_tokens=900, generate_s=7.5, judge_s=1.2, level=program.level,
+                    family=program.steps[0].op.family,
                 ))  # fmt: skip
     return found
 

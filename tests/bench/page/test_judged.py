@@ -8,14 +8,14 @@ import pytest
 from tests.bench.page.judged import OPTIONS, source
 from verl_kernel.bench.page.details import remarks, source_lines
 from verl_kernel.env import EvalStatus, LocalPool, Task
-from verl_kernel.quickstart.tasks import draw_distinct
-from verl_kernel.quickstart.variants import variants
+from verl_kernel.world.answers import all_answers
+from verl_kernel.world.chains import Program, Step
 
 pytestmark = pytest.mark.processes
-PROGRAM = draw_distinct(1, Random(14))[0]
-FLAWS = {one.flaw: one.source for one in variants(PROGRAM, Random(14))}
+PROGRAM = Program((Step("abs"), Step("softmax")), (6, 100, 16))
+FLAWS = {one.name: one.source for one in all_answers(PROGRAM, Random(14))}
 FUSED = next(iter(FLAWS.values()))
-ABS, SHAPE, UNBOUND = "x = tl.abs(x)", "x = x + tl.zeros((BLOCK // 3,), tl.float32)[:1]", "x = y"
+ABS, SHAPE, UNBOUND = "h1 = tl.abs(x)", "h1 = x + tl.zeros((BLOCK // 3,), tl.float32)[:1]", "h1 = y"
 FAULTS = {
     "outside": (source(PROGRAM, "outside", Random(14)), EvalStatus.CRASH, "error", "x = tl.load("),
     "gate": (FLAWS["syntax"], EvalStatus.REJECTED_STATIC, "error", "class ModelNew(nn.Module)"),

@@ -13,6 +13,8 @@ def facts(turns, head):
 def test_the_source_of_times_is_said_plainly():
     assert clock([right()]).startswith("simulated: a model of a GPU")
     assert clock([right(timing_source="cuda_event"), answer()]) == "measured on a GPU"
+    assert clock([right(timing_source="simulated_unvalidated")]).startswith("simulated_unvalidated: a model of a GPU")
+    assert clock([right(timing_source="simulated_unvalidated"), right(turn=2)]).startswith("mixed, and not comparable")
     assert clock([right(timing_source="cuda_event"), right(turn=2)]).startswith("mixed, and not comparable")
     assert clock([answer()]).startswith("none")
 

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from tests.generated import draw_tasks, one_of
 from verl_kernel.cli import app
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.data.talks import SCHEMA
-from verl_kernel.quickstart.corpus import answer_text, task_messages
-from verl_kernel.quickstart.tasks import draw_distinct
-from verl_kernel.quickstart.variants import Kind, variants
+from verl_kernel.world.kinds import Kind
+from verl_kernel.world.talks import answer_text, task_messages
 
-PROGRAMS = draw_distinct(2, Random(4))
+PROGRAMS = draw_tasks(2, Random(4))
 KINDS = (Kind.WRONG, Kind.FUSED, Kind.PARTIAL)
 """What the model answers in its first, second and third turn; on the second task always something wrong."""
 
@@ -27,10 +27,8 @@ KINDS = (Kind.WRONG, Kind.FUSED, Kind.PARTIAL)
 def answers() -> dict[tuple[str, int], str]:
     found = {}
     for program, kinds in zip(PROGRAMS, (KINDS, (Kind.WRONG,) * 3), strict=True):
-        known = variants(program, Random(0))
         for turn, kind in enumerate(kinds):
-            variant = next(one for one in known if one.kind is kind)
-            found[task_messages(program)[0]["content"], turn] = answer_text(variant, Random(0))
+            found[task_messages(program)[0]["content"], turn] = answer_text(one_of(program, kind, Random(0)))
     return found
 
 

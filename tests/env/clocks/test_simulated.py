@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.clocks.base import CompiledReference
 from verl_kernel.env.clocks.simulated import SimulatedClock
 from verl_kernel.env.machine.machine import GPUS, Machine
 from verl_kernel.env.machine.price import time_ms
@@ -24,11 +25,12 @@ events = st.builds(
 )
 
 
-def session_of(traces, reference, blocks_per_sm=None):
+def session_of(traces, reference, blocks_per_sm=None, compiled=None):
     work = lambda trace: own_work(trace, "kernel.py", traces[-1], (), False)  # noqa: E731
     return SimpleNamespace(
-        comparable=(reference, traces), source="kernel.py", work=work, blocks_per_sm=blocks_per_sm or {}, demand=None
-    )
+        comparable=(reference, traces), source="kernel.py", work=work, blocks_per_sm=blocks_per_sm or {}, demand=None,
+        text="", kernels={}, own_launches=lambda number: [], compiled=compiled,
+    )  # fmt: skip
 
 
 def test_an_op_without_a_price_leaves_times_unknown():
@@ -55,6 +57,47 @@ def test_the_profile_is_that_of_the_median_trial(sizes):
     assert measured.profile.fallback_ops == {f"size {sorted(sizes)[(len(sizes) - 1) // 2]}": 1}
     assert measured.kernel_ms.n == len(sizes)
     assert measured.reference_ms.median == time_ms(traces[0], H100)
+
+
+FAST, SLOW = TraceEvent("op", "aten::add", bytes=10**9), TraceEvent("op", "aten::add", bytes=10**10)
+UNPRICED = TraceEvent("op", "aten::_fft_r2c", priced=False)
+
+
+@pytest.mark.parametrize(
+    ("mode", "eager", "compiled", "chosen"),
+    [
+        ("eager", SLOW, None, "eager"),
+        ("compile", SLOW, FAST, "compile"),
+        ("compile", FAST, SLOW, "compile"),
+        ("best", SLOW, FAST, "compile"),
+        ("best", FAST, SLOW, "eager"),
+        ("best", FAST, FAST, "eager"),
+        ("best", UNPRICED, SLOW, "compile"),
+        ("best", SLOW, UNPRICED, "eager"),
+    ],
+)
+def test_the_mode_of_the_reference(mode, eager, compiled, chosen):
+    known = None if compiled is None else CompiledReference([compiled])
+    measured = SimulatedClock("h100", reference_mode=mode).measure(session_of([[SLOW]], [eager], compiled=known))
+    assert measured.reference_mode == chosen
+    assert measured.reference_ms.median == time_ms([{"eager": eager, "compile": compiled}[chosen]], H100)
+    assert measured.facts == {}
+
+
+def test_a_compiled_reference_has_its_own_occupancy():
+    step = Step(bytes=10**9, blocks=10**5, in_flight=1024)
+    launch = TraceEvent("launch", "triton_fused", (10**5, 1, 1), bytes=10**9, steps=(step,))
+    session = session_of([[FAST]], [SLOW], compiled=CompiledReference([launch], {"triton_fused": 2}))
+    measured = SimulatedClock("h100", reference_mode="compile").measure(session)
+    assert measured.reference_ms.median == time_ms([launch], H100, {"triton_fused": 2})
+    assert measured.reference_ms.median > time_ms([launch], H100)
+
+
+def test_a_reference_without_compiled_form_is_timed_as_it_is():
+    session = session_of([[SLOW]], [FAST], compiled=CompiledReference(refused="no reason"))
+    measured = SimulatedClock("h100", reference_mode="best").measure(session)
+    assert measured.reference_mode == "eager"
+    assert measured.facts == {"reference_not_compiled": "no reason"}
 
 
 def test_a_kernel_with_few_resident_blocks_takes_longer():
@@ -89,13 +132,16 @@ def test_events_survive_json(trace):
 
 
 STEP = Step(7, "scan", 3, 2, "tf32", blocks=5, l2_bytes=9, rereads=((5, 6),))
-GOOD = TraceEvent("launch", "k", (1, 2, 3), 4, 5, source="f", steps=(STEP, Step()), recent=((8, 9),)).to_json()
+GOOD = TraceEvent(
+    "launch", "k", (1, 2, 3), 4, 5, source="f", steps=(STEP, Step()), recent=((8, 9),), touched=((0, 8, 0),)
+).to_json()  # fmt: skip
 
 
 def test_steps_survive_json():
     (event,) = load_events(json.loads(json.dumps([GOOD])))
     assert event.steps == (STEP, Step())
     assert event.recent == ((8, 9),)
+    assert event.touched == ((0, 8, 0),)
     assert event.to_json() == GOOD
 
 
@@ -164,6 +210,9 @@ def test_a_step_without_a_field_is_refused():
         {"recent": [[1, -1]]},
         {"recent": [[True, 1]]},
         {"recent": [[1, 2, 3]]},
+        {"touched": None},
+        {"touched": [[1, 2]]},
+        {"touched": [[1, 2, -3]]},
         {"extra": 1},
     ],
 )

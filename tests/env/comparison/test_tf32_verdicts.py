@@ -10,6 +10,7 @@ from tests.env.gyms import pretended_judge
 from tests.env.programs import HONEST
 from tests.env.programs import REFERENCE as PRODUCTLESS
 from tests.gpu.products import EXACT, REFERENCE, SEVEN_BITS, TEN_BITS, candidate
+from tests.thinned import thinned
 from verl_kernel.env.comparison.tf32_room import RUNS
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
@@ -85,7 +86,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", thinned(WRONG))
 def test_what_tf32_does_not_explain_is_refused_in_both_modes(verdict, name):
     for mode in ("ieee", "tf32"):
         result = verdict(mode, WRONG[name])

@@ -6,8 +6,9 @@ import typing
 import pytest
 
 from verl_kernel.env.compilation.outcome import Outcome, Refusal, Resources
-from verl_kernel.env.compilation.targets import TARGETS, blocks_per_sm, misfit, wrong_grid
-from verl_kernel.env.options import GymOptions
+from verl_kernel.env.compilation.targets import TARGETS
+from verl_kernel.env.options import GymOptions, TargetName
+from verl_kernel.option_group import words_of
 
 H100, A100, RTX4090 = TARGETS["sm_90"], TARGETS["sm_80"], TARGETS["sm_89"]
 
@@ -28,13 +29,13 @@ H100, A100, RTX4090 = TARGETS["sm_90"], TARGETS["sm_80"], TARGETS["sm_89"]
     ],
 )
 def test_blocks_per_multiprocessor(warps, registers, shared, target, blocks):
-    assert blocks_per_sm(Resources(warps, shared, registers, 0), target) == blocks
+    assert target.blocks(Resources(warps, shared, registers, 0)) == blocks
 
 
 def test_unknown_registers_leave_the_number_unknown():
     kernel = Resources(4, 0, None, None)
-    assert blocks_per_sm(kernel, H100) is None
-    assert misfit(kernel, H100) is None
+    assert H100.blocks(kernel) is None
+    assert H100.misfit(kernel) is None
 
 
 @pytest.mark.parametrize(
@@ -48,19 +49,20 @@ def test_unknown_registers_leave_the_number_unknown():
     ],
 )
 def test_what_compiles_and_cannot_be_launched(kernel, words):
-    assert words in misfit(kernel, H100)
+    assert words in H100.misfit(kernel)
 
 
 def test_grids_have_a_largest_size_along_each_axis():
-    assert wrong_grid((2**31 - 1, 65535, 65535)) is None
-    assert "65536 programs along y" in wrong_grid((1, 65536, 1))
-    assert "along z" in wrong_grid((1, 1, 65536))
-    assert "along x" in wrong_grid((2**31, 1, 1))
+    kernel = Resources(4, 0, 16, 0)
+    assert H100.wrong_grid((2**31 - 1, 65535, 65535), kernel) is None
+    assert "65536 programs along y" in H100.wrong_grid((1, 65536, 1), kernel)
+    assert "along z" in H100.wrong_grid((1, 1, 65536), kernel)
+    assert "along x" in H100.wrong_grid((2**31, 1, 1), kernel)
 
 
 def test_every_target_can_be_asked_for():
-    words = typing.get_args(typing.get_type_hints(GymOptions)["compile_for"])
-    assert set(words) == {"off", *TARGETS}
+    assert set(words_of(typing.get_type_hints(GymOptions)["compile_for"])) == {"off", *TARGETS}
+    assert set(typing.get_args(TargetName)) == set(TARGETS)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,8 @@ def test_every_target_can_be_asked_for():
         {"used": {"warps": 4, "shared": None, "registers": 8, "spills": 0}, "seconds": 1.0},
         {"used": {"warps": True, "shared": 0, "registers": 8, "spills": 0}, "seconds": 1.0},
         {"used": {"warps": 4, "shared": 0, "registers": 8, "spills": 0, "speedup": 9}, "seconds": 1.0},
+        {"used": {"warps": 4, "shared": 0, "registers": 8, "spills": 0, "matrix": 1}, "seconds": 1.0},
+        {"used": {"warps": 4, "shared": 0, "registers": 8, "spills": 0, "scalars": -1}, "seconds": 1.0},
         {"refused": {"kind": 1, "message": ""}, "seconds": 1.0},
         {"refused": {"kind": "", "message": "", "offset": -1}, "seconds": 1.0},
         {"refused": {"kind": "", "message": ""}, "seconds": float("nan")},
@@ -83,6 +87,13 @@ def test_what_a_compiling_process_claims_is_checked(claim):
         Outcome.from_json(claim)
 
 
-@pytest.mark.parametrize("result", [Resources(4, 16, 17, 0), Refusal("NameError", "s is not defined", 1, 3)])
+@pytest.mark.parametrize(
+    "result",
+    [
+        Resources(4, 16, 17, 0),
+        Resources(4, 16, 17, 0, accumulators=8, scalars=20, matrix=True),
+        Refusal("NameError", "s is not defined", 1, 3),
+    ],
+)
 def test_outcomes_travel_as_json(result):
     assert Outcome.from_json(Outcome(result, 0.5).to_json()) == Outcome(result, 0.5)

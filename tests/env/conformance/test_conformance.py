@@ -24,6 +24,7 @@ def gym():
         yield gym
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_local_pool(local, name):

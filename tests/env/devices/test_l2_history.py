@@ -71,3 +71,24 @@ def test_tensors_of_one_event_move_one_after_the_other():
     first, second, third, history = (*(torch.empty(1024) for _ in range(3)), L2History())
     history.add([(first, 4096), (second, 4096)], [(third, 4096)])
     assert history.add([(third, 4096), (second, 4096), (first, 4096)], []) == ((4096, 0), (4096, 4096), (4096, 8192))
+
+
+def test_tensors_have_numbers_in_the_order_of_their_use():
+    x = torch.ones(256)
+    with torch.no_grad(), resolve_device("cpu").record() as events:
+        torch.relu(torch.relu(x)).mul_(2.0)
+    first, second, third = (event.touched for event in events)
+    (_, read, none), (made, _, written) = first
+    assert (read, none, written) == (1024, 0, 1024)
+    assert second[0] == (made, 1024, 0)
+    assert third == ((second[1][0], 1024, 1024),)
+
+
+def test_a_freed_tensor_gives_its_number_to_no_other():
+    history, seen = L2History(), set()
+    for _ in range(20):
+        tensor = torch.empty(4096)
+        ((number, _, _),) = history.touched([(tensor, 16384)], [])
+        seen.add(number)
+        del tensor
+    assert len(seen) == 20

@@ -50,16 +50,16 @@ LOOP = (
 def sampler(turns, blocks, seed=0):
     kernel = Kernel(entry(LOOP.replace("{TURNS}", turns), 1), 1, 0)
     data = aligned(16384, np.uint32)
-    ran = []
+    ran, grid = [], blocks if isinstance(blocks, tuple) else (blocks, 1, 1)
 
     def run(numbers):
         ran.extend(numbers)
-        return kernel.launch((blocks, 1, 1), [data.ctypes.data], [buffer(data)], order=numbers)
+        return kernel.launch(grid, [data.ctypes.data], [buffer(data)], order=numbers)
 
     def told(count):
         return tally(count, [data.nbytes], {"p0": 0}, "k", {})
 
-    return Sampler(run, (blocks, 1, 1), np.random.default_rng(seed), told, furthest), ran, told, run
+    return Sampler(run, grid, np.random.default_rng(seed), told, furthest), ran, told, run
 
 
 def test_a_small_grid_is_run_whole():
@@ -75,6 +75,12 @@ def test_the_count_is_that_of_the_whole_launch(turns):
     assert len(ran) < 2000
     assert furthest(found, told(run(range(4000))))[1] < 2 * AGREEMENT
     assert found["grid"] == [4000, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_long_edge_of_a_grid_is_drawn_by_its_share(seed):
+    one, _, told, run = sampler("and.b32 %n, %b, 1; add.u32 %n, %n, 2;", (400, 4, 1), seed)
+    assert furthest(told(one.count()), told(run(range(1600))))[1] < 2 * AGREEMENT
 
 
 def test_samples_that_differ_are_no_count():
@@ -102,6 +108,7 @@ def table(tmp_path_factory):
     return {row[0]: [float(cell.rstrip("%")) for cell in (*row[1:5], *row[6:8])] for row in rows}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_samples_of_fifty_kernels_agree_with_the_whole(table):
     assert len(table) >= 50

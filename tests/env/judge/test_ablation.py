@@ -11,13 +11,13 @@ import torch
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.exploits.families import HONEST as FAMILIES_HONEST
 from tests.exploits.tasks import TASKS
+from tests.generated import draw_tasks
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.quickstart.tasks import FAMILIES, draw_distinct
 from verl_kernel.reward.profiling import profiling_reward
 
 pytestmark = pytest.mark.processes
@@ -136,7 +136,13 @@ def test_many_launches_that_matter_cover_all(judge, seed):
     assert result.number_coverage == pytest.approx(8 / 9)  # all but the one of `cat`
 
 
-@pytest.mark.parametrize("name", ["p01/bounds", "p01/bounds_by_choice", "p01/bounds_of_a_product"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "p01/bounds",
+        *(pytest.param(f"p01/bounds_{name}", marks=pytest.mark.exhaustive) for name in ("by_choice", "of_a_product")),
+    ],
+)
 def test_bounds_that_small_inputs_hide_are_computed(judge, name):
     reference, source = FAMILIES_HONEST[name]
     flags = set()
@@ -216,5 +222,5 @@ def priced(source: str, name: str) -> bool:
 
 
 def test_every_task_of_ours_has_a_price():
-    programs = {program.task_id: program.reference for program in draw_distinct(12 * len(FAMILIES), Random(0))}
+    programs = {program.task_id: program.reference for program in draw_tasks(60, Random(0))}
     assert [name for name, source in {**TASKS, **programs}.items() if not priced(source, name)] == []

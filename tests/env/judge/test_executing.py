@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from verl_kernel.env.judge import executing
-from verl_kernel.env.judge.compiling.code import CodeTime
+from verl_kernel.env.judge.compiling.code import CandidateCode
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.native_trials import NativeTrials
 from verl_kernel.env.judge.processes.runner import RunnerDied
@@ -59,7 +59,7 @@ def test_a_process_that_fails_by_itself_is_our_failure():
 def test_a_process_that_could_not_be_forked_is_the_gyms_failure():
     forked = Future()
     forked.set_exception(InfraError("no process"))
-    execution = Execution(lambda *args: forked, None, "", GymOptions(device="cpu", memory_mb=64), CodeTime(1.0))
+    execution = Execution(lambda *args: forked, CandidateCode(None), "", GymOptions(device="cpu", memory_mb=64))
     with pytest.raises(InfraError, match="no process"):
         execution.started()
     execution.end()

@@ -39,6 +39,7 @@ def test_the_same_answer_has_its_verdict_and_no_seconds(tmp_path):
         {"is_compiled": True},
         {"options": {"memory_checks": "refuse"}},
         {"options": {"gpu_profile": "a100"}},
+        {"options": {"compile_for": ["gfx942", "sm_90"]}},
     ],
 )
 def test_what_could_change_the_verdict_is_part_of_the_key(tmp_path, asked):

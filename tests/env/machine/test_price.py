@@ -2,6 +2,7 @@
 """What steps take on a GPU: by hand from data sheet and constants."""
 
 from dataclasses import replace
+from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 from verl_kernel.env.machine.constants import CONSTANTS, constant
 from verl_kernel.env.machine.machine import GPUS, Machine
 from verl_kernel.env.machine.price import event_ms, step_ms
+from verl_kernel.env.options import GymOptions, TargetName
 from verl_kernel.env.trace import ACCESSES, UNITS, Step, TraceEvent
+from verl_kernel.option_group import words_of
 
 H100 = Machine.of("h100")
 LAUNCH = constant("launch_us") / 1e3
@@ -179,4 +182,11 @@ def test_every_step_has_a_positive_and_finite_time(step):
 def test_the_constants_are_shares_and_positive_numbers():
     assert all(one.value > 0 and one.meaning and one.source for one in CONSTANTS.values())
     assert all(constant(access) <= 1 for access in ACCESSES)
-    assert [name for name, gpu in GPUS.items() if gpu.is_calibrated] == ["h100"]
+    assert [name for name, gpu in GPUS.items() if gpu.timing_source == "simulated"] == ["h100"]
+
+
+def test_every_profile_can_be_asked_for_and_finds_its_targets():
+    assert set(words_of(get_type_hints(GymOptions)["gpu_profile"])) == set(GPUS)
+    for gpu in GPUS.values():
+        assert any(name.startswith(gpu.targets) for name in get_args(TargetName))
+    assert {name for name, gpu in GPUS.items() if gpu.targets == "gfx"} == {"mi300x", "mi355x"}

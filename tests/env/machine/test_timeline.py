@@ -7,7 +7,7 @@ import pytest
 
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.machine.machine import Machine
-from verl_kernel.env.machine.price import event_ms, time_ms
+from verl_kernel.env.machine.price import event_ms, time_ms, timeline
 from verl_kernel.env.trace import Step, TraceEvent
 
 H100 = Machine.of("h100")
@@ -40,3 +40,11 @@ def test_a_compiled_kernel_is_known_by_its_name():
     alone, tight = time_ms([launch], H100), time_ms([launch], H100, {"k": 1})
     assert tight == pytest.approx(16 * alone)
     assert time_ms([launch], H100, {"other": 1}) == alone
+
+
+def test_turns_say_how_long_the_device_waited():
+    turns = timeline([SMALL] * 44, H100)
+    assert turns[-1].end == time_ms([SMALL] * 44, H100)
+    assert turns[0].idle == 0.0
+    assert turns[-1].idle == pytest.approx(10e-3 - event_ms(SMALL, H100))
+    assert all(later.begin == pytest.approx(earlier.end + later.idle) for earlier, later in pairwise(turns))

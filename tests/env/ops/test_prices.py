@@ -180,6 +180,34 @@ def test_a_convolution_copies_then_multiplies_padded_channels():
     assert [step.kernels for step in (copy, read, product, written)] == [1, 1, 0, 0]
 
 
+@pytest.mark.parametrize(("dims", "layout"), [(2, torch.channels_last), (3, torch.channels_last_3d)])
+def test_a_convolution_of_channels_last_copies_nothing(dims, layout):
+    x, w = tensor(2, 8, *[16] * dims), tensor(32, 8, *[3] * dims)
+    copy, *others = steps_of(lambda: getattr(F, f"conv{dims}d")(x, w))
+    laid = x.to(memory_format=layout)
+    assert [*steps_of(lambda: getattr(F, f"conv{dims}d")(laid, w))] == others
+    assert copy.bytes == 2 * 4 * x.numel()
+
+
+def test_transposed_convolutions_of_channels_last_copy_nothing():
+    x, w = tensor(2, 8, 16, 16), tensor(8, 32, 3, 3)
+    before, *others, after = steps_of(lambda: F.conv_transpose2d(x, w))
+    laid = x.to(memory_format=torch.channels_last)
+    assert [*steps_of(lambda: F.conv_transpose2d(laid, w))] == others
+    assert (before.access, after.access) == ("mixed", "mixed")
+
+
+@pytest.mark.parametrize(("window", "unit"), [((3, 3), "matmul"), ((3, 1), "direct")])
+def test_a_depthwise_convolution_of_channels_last_is_cudnns(window, unit):
+    x, w = tensor(2, 8, 16, 16).to(memory_format=torch.channels_last), tensor(8, 1, *window)
+    steps = steps_of(lambda: F.conv2d(x, w, groups=8))
+    assert sum(step.bytes for step in steps) == 4 * (
+        x.numel() + w.numel() + 2 * 8 * (17 - window[0]) * (17 - window[1])
+    )
+    assert {step.unit for step in steps if step.flops} == ({"direct"} if unit == "direct" else set())
+    assert steps[0].kernels == 1
+
+
 def test_a_bias_is_a_kernel_of_its_own():
     *_, bias = convolution(16, 32, padding=1, bias=True)
     assert bias.bytes == 2 * 4 * 2 * 32 * 256

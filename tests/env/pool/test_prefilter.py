@@ -12,6 +12,7 @@ import pytest
 from tests.env.gyms import PRETEND
 from tests.env.pool.test_dispatcher import Actor, ask, settle
 from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.figures.profiles import PROFILE
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher, Prefilter, is_final, prefilter_options
 from verl_kernel.env.pool.judge_process import JudgeProcess
@@ -45,8 +46,8 @@ class Worker(Actor):
 
 
 @asynccontextmanager
-async def pool(judge, *workers):
-    dispatcher = Dispatcher([judge], OPTIONS, None, Prefilter(workers, OPTIONS))
+async def pool(judge, *workers, options=OPTIONS):
+    dispatcher = Dispatcher([judge], options, None, Prefilter(workers, options))
     yield dispatcher
     await dispatcher.close()
 
@@ -65,6 +66,65 @@ def test_only_the_target_compilers_refusal_is_final():
 def test_a_crash_by_an_access_out_of_bounds_is_final():
     error = EvalError(stage="correctness", type="CompiledOutOfBounds", message="m")
     assert is_final(verdict(EvalStatus.CRASH).model_copy(update={"error": error}))
+
+
+def predicted(low, high, **fields):
+    fields = {"correctness": True, "decoy_kernel": False, "timing_source": "simulated", **fields}
+    return verdict(EvalStatus.OK, speedup=(low + high) / 2, speedup_interval=(low, high), **fields)
+
+
+async def judged(found, speedup=1.0):
+    """Return the result of a candidate with this verdict of a worker, and how often a GPU judged it."""
+    judge = Actor()
+    async with pool(judge, Worker({"x": found}), options=replace(OPTIONS, prefilter_speedup=speedup)) as dispatcher:
+        return await ask(dispatcher, "x"), len(judge.seen)
+
+
+async def test_a_candidate_that_is_surely_slow_takes_no_gpu_time():
+    slow, timed = await judged(predicted(0.5, 0.9))
+    assert (slow.status, slow.env, timed) == (EvalStatus.OK, {"prefilter": "refused"}, 0)
+
+
+async def test_what_a_model_predicted_is_no_time_of_a_gpu():
+    slow, _ = await judged(predicted(0.5, 0.9, time_coverage=0.5))
+    assert slow.speedup is slow.speedup_interval is slow.timing_source is slow.time_coverage is None
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        predicted(0.9, 1.1),
+        predicted(1.1, 2.0),
+        predicted(0.5, 0.9, decoy_kernel=True),
+        verdict(EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=0.5),
+    ],
+    ids=["undecided", "fast", "recorded decoy", "no interval"],
+)
+async def test_a_gpu_decides_what_is_not_surely_slow(found):
+    assert (await judged(found))[1] == 1
+
+
+async def test_without_a_speedup_a_gpu_times_slow_candidates():
+    assert (await judged(predicted(0.1, 0.2), speedup=None))[1] == 1
+
+
+def test_workers_whose_verdict_may_be_final_do_all_trials():
+    options = GymOptions(device="cuda", prefilter="cpu", correctness_trials=7)
+    assert prefilter_options(options).correctness_trials == 1
+    assert prefilter_options(replace(options, prefilter_speedup=1.0)).correctness_trials == 7
+    assert prefilter_options(replace(options, prefilter_speedup=1.0)).ablation
+
+
+def test_a_speedup_without_a_prefilter_is_refused():
+    with pytest.raises(ConfigError, match="set the prefilter to cpu, or prefilter_speedup to null"):
+        GymOptions(device="cuda", prefilter_speedup=1.0)
+
+
+async def test_the_result_of_a_gpu_gets_the_workers_profile():
+    judge = Actor()
+    async with pool(judge, Worker({"right": verdict(EvalStatus.OK, profile=PROFILE)})) as dispatcher:
+        assert (await ask(dispatcher, "right")).profile == PROFILE
+    assert judge.seen == ["right"]
 
 
 async def test_what_is_refused_reaches_no_gpu_and_all_else_does():
@@ -173,6 +233,7 @@ def test_a_pool_uses_its_gpu_for_what_its_workers_let_pass(tmp_path, monkeypatch
         assert not (tmp_path / "journal").read_text()
         (right,) = pool.evaluate_many([(tasks[1], HONEST, "")])
         assert right.status is EvalStatus.OK, right.error
+        assert right.profile.launches[0].count == 1
         assert "clock begins" in (tmp_path / "journal").read_text()
         stats = pool.stats().prefilter
     assert stats is not None

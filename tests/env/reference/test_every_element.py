@@ -106,6 +106,7 @@ def same(tensors):
     return (every == every[:1]).all(0)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=20)
 @given(st.lists(st.sampled_from(sorted(ALL)), min_size=1, max_size=3), st.integers(0, 255))
 def test_every_element_differs_between_trials(names, secret):

@@ -118,6 +118,20 @@ def test_libraries_are_read_wherever_they_were_imported_from(report, tmp_path):
     assert done.stdout.split() == ["True", "refused"], done.stderr
 
 
+def test_libraries_are_read_through_links(report, tmp_path):
+    if "landlock" not in report:
+        pytest.skip("this machine offers no landlock")
+    for folder in (scratch := tmp_path / "scratch", site := tmp_path / "site", package := tmp_path / "kept" / "triton"):
+        folder.mkdir(parents=True)
+    for name in ("__init__.py", "ptxas"):
+        (package / name).write_text("")
+    (site / "triton").symlink_to(package)
+    code = f"print(open({str(site / 'triton' / 'ptxas')!r}).read() == '')"
+    program = f"import sys; sys.path.insert(0, {str(site)!r}); import triton" + _SETUP + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", program, str(scratch)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True"], done.stderr
+
+
 def test_the_network_is_out_of_reach(report, tmp_path):
     if "network_namespace" not in report:
         pytest.skip("this machine offers no network_namespace")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.env.static_check.gate_programs import ENTRY, HEADER
 from tests.env.static_check.gate_shapes import NUMPY, SHAPES, text
+from tests.thinned import thinned
 from verl_kernel.env.static_check import check
 
 SIZE = 100
@@ -44,7 +45,7 @@ def fixed() -> int:
     return work(HEADER + ENTRY)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", thinned(SHAPES, 4))
 def test_twice_the_text_is_twice_the_work(name, fixed):
     for size in (SIZE, 2 * SIZE):  # what is found out once per process is found out now
         work(text(name, size))
@@ -52,6 +53,7 @@ def test_twice_the_text_is_twice_the_work(name, fixed):
     assert twice < 2.6 * max(once, 200), (once, twice)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=8, deadline=None)
 @example(["aliases of aliases backwards", "classes in a row", "classes that inherit in turn", "kernels"])
 @given(st.lists(st.sampled_from(sorted(SHAPES)), min_size=2, max_size=4, unique=True))

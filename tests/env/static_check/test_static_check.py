@@ -14,10 +14,11 @@ from tests.env.static_check.gate_accepted import ACCEPTED
 from tests.env.static_check.gate_programs import ENTRY as MODEL
 from tests.env.static_check.gate_programs import HEADER as PRELUDE
 from tests.env.static_check.gate_refused import REFUSED
+from tests.generated import draw_tasks
 from verl_kernel.env.static_check import Violation, check
 from verl_kernel.env.static_check.allowlist import OPEN_MODULES, refusal
-from verl_kernel.quickstart.tasks import draw_distinct
-from verl_kernel.quickstart.variants import Kind, variants
+from verl_kernel.world.answers import all_answers
+from verl_kernel.world.kinds import Kind
 
 HONEST = '''
 """Fused kernel; we eval nothing, open nothing, try nothing: `exec(open(x))`, __import__, getattr(x, "__class__")."""
@@ -186,8 +187,8 @@ def test_honest_pieces_pass(piece):
 
 
 def test_generated_programs_pass():
-    for program in draw_distinct(8, Random(1)):
-        for variant in variants(program, Random(2)):
+    for program in draw_tasks(8, Random(1)):
+        for variant in all_answers(program, Random(2)):
             rules = {item.rule for item in check(variant.source)}
             assert rules == set() or (variant.kind is Kind.BROKEN and rules in ({"syntax"}, {"unbound"}))
 

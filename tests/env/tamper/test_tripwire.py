@@ -52,7 +52,7 @@ HIDDEN = {
         "for i in range(100): x.view(-1)[i].item()\nreturn self.right(x, y)", "", "host_access",
     ),
     "dlpack": ("np.from_dlpack(x.detach()); return self.right(x, y)", NUMPY, "host_access"),
-    "storage": ("bytes(x.untyped_storage()); return self.right(x, y)", "", "host_access"),
+    "storage": ("bytes(x[0].clone().untyped_storage()); return self.right(x, y)", "", "host_access"),
     "apply": ("x.clone().apply_(lambda v: v + 1); return self.right(x, y)", "", "host_access"),
     "pickle": ("import io; torch.save(x, io.BytesIO()); return self.right(x, y)", "", "host_access"),
     "a custom op": (

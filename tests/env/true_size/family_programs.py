@@ -3,13 +3,12 @@
 
 `s01` tells the timed run from a verified one, `s02` takes addresses from memory, `s03` reads the same bytes again,
 `s04` takes cheaper types, `s05` does its work where a sample might look. `q01` is all of them on a task of the
-quickstart's hard world. Others of these families are in `left_out`, `idle_turns` and `test_native_evaluation`.
+quickstart's world. Others of these families are in `left_out`, `idle_turns` and `test_native_evaluation`.
 """
 
 from tests.env.true_size import native_programs as programs
 from tests.env.true_size.native_programs import candidate, product, product_task, softmax_task, sum_task, sums, task
-from verl_kernel.quickstart.hard.ops import Step
-from verl_kernel.quickstart.hard.tasks import Program
+from verl_kernel.world.chains import Program, Step
 
 _SUMS, _LARGE = sum_task(16384), "n > 1 << 25"
 _HALF_TILE = "(c % 1024 < 512)"
@@ -62,9 +61,7 @@ _BOOK = task(
     "torch.randn(rows, width), torch.randint(0, rows, (taken,))",
 )
 
-HARD = Program(
-    "elementwise", 2, (Step("leaky", "1.5"), Step("silu", "")), (512, 48000, 32), "float32"
-).reference  # fmt: skip
+HARD = Program((Step("leaky", "1.5"), Step("silu")), (512, 12000, 32)).reference
 _SILU = """
 @triton.jit
 def chained(x_ptr, out_ptr, n, LOOPS: tl.constexpr, BLOCK: tl.constexpr):

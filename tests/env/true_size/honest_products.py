@@ -136,7 +136,7 @@ HONEST = {
     "groups_of_tiles": (rectangular(4096, 512, 4096), product()),
     "rows_that_wrap_around": (rectangular(5000, 512, 5000), product(**_WRAPPED)),
     "rows_that_wrap_around_in_16_bits": (
-        rectangular(5000, 1000, 5000, "float16"), product(**_WRAPPED, DOT=_SINGLE, B="128"),
+        rectangular(5000, 500, 5000, "float16"), product(**_WRAPPED, DOT=_SINGLE, B="128"),
     ),
     "depth_below_a_tile": (rectangular(8192, 768, 8192), product(BK="64")),
     "tiles_beyond_the_reduced_sizes": (rectangular(5000, 1000, 5000), product(B="128", BK="64")),

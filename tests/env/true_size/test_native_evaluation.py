@@ -26,8 +26,8 @@ def judge():
     ("task", "source", "grid", "near"),
     [
         (softmax_task(131072), programs.SOFTMAX, (131072, 1, 1), 1.12),
-        (product_task(8192, "float16"), product("True"), (128, 128, 1), 8),
-        (product_task(8192, "bfloat16"), programs.PERSISTENT, (132, 1, 1), 8),
+        pytest.param(product_task(8192, "float16"), product("True"), (128, 128, 1), 8, marks=pytest.mark.exhaustive),
+        pytest.param(product_task(8192, "bfloat16"), programs.PERSISTENT, (132, 1, 1), 8, marks=pytest.mark.exhaustive),
         (product_task(4096, "float16"), programs.SPLIT, (64, 64, 8), 16),
         (programs.GATHER_TASK, programs.GATHER, (262144, 1, 1), 3),
     ],

@@ -36,6 +36,10 @@ def test_an_honest_kernel_is_charged_the_true_size(judge):
     assert result.kernel_ms.median > 1
     assert result.reference_ms.median > 1
     assert result.time_coverage == 1.0
+    assert result.profile.ms == result.kernel_ms.median
+    assert {one.name: one.least for one in result.profile.launches[0].tensors} == {
+        "x": 4 * 32768 * 16384, "w": 4 * 16384, "o": 4 * 32768 * 16384
+    }  # fmt: skip
     assert result.roofline_ms == pytest.approx(2 * 4 * 32768 * 16384 / 3350e6, rel=1e-3)
     assert result.roofline_ms < result.kernel_ms.median
     assert EvalResult.model_validate_json(result.model_dump_json()) == result

@@ -21,6 +21,7 @@ from verl_kernel.bench.page.texts import VERDICTS, cut_middle, factor, known, mi
 from verl_kernel.bench.records import BenchTurn
 from verl_kernel.bench.scores import attempt
 from verl_kernel.env import EvalError, EvalResult, Timing
+from verl_kernel.reporting.compiled import resources
 
 _MOST = 6
 """Number of launches, kernels and ops that are named."""
@@ -64,7 +65,7 @@ def _verdict(result: EvalResult) -> Iterator[Fact]:
         yield "trials", f"{trials.passed} of {trials.total} agree{worst}{where}"
     if result.rewarded and result.speedup is not None:
         low = result.sure_speedup
-        measured = low is not None and result.timing_source != "simulated"
+        measured = low is not None and not result.is_simulated
         yield "speedup", factor(result.speedup) + (f", surely {factor(low)}" if measured else "")
     for protocol, found in result.times.items():
         yield f"speedup, {protocol}", f"{factor(found.speedup)} ({milliseconds(found.kernel_ms.median)})"
@@ -86,10 +87,7 @@ def _work(result: EvalResult) -> Iterator[Fact]:
     if result.fallback_ops:
         yield "torch ops", _names([f"{name} x{count}" for name, count in result.fallback_ops.items()])
     for kernel in (result.compiled_kernels or ())[:_MOST]:
-        parts = (("registers", kernel.registers), ("bytes spilled", kernel.spills), ("bytes shared", kernel.shared),
-                 ("warps", kernel.warps), ("blocks an SM", kernel.blocks_per_sm))  # fmt: skip
-        known = ", ".join(f"{count} {what}" for what, count in parts if count is not None)
-        yield f"compiled for {result.compiled_for}", f"{kernel.name}: {known}"
+        yield f"compiled for {kernel.target or result.compiled_for}", f"{kernel.name}: {resources(kernel)}"
 
 
 def _cost(one: BenchTurn) -> Iterator[Fact]:
@@ -253,8 +251,9 @@ def _completion(one: BenchTurn, limit: int) -> dict[str, Any]:
 
 def _times(result: EvalResult) -> list[dict[str, Any]]:
     """Return median and spread of both sides, in milliseconds and as text; only of what was timed."""
-    sides = (("reference", result.reference_ms), ("kernel", result.kernel_ms))
-    simulated = result.timing_source == "simulated"
+    reference = "compiled reference" if result.reference_mode == "compile" else "reference"
+    sides = ((reference, result.reference_ms), ("kernel", result.kernel_ms))
+    simulated = result.is_simulated
     return [_spread(name, timing, simulated) for name, timing in sides if timing is not None and _is_finite(timing)]
 
 

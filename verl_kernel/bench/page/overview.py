@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from verl_kernel.bench.page.texts import UNKNOWN, estimate, known
 from verl_kernel.bench.records import BenchTurn, RunHeader
 from verl_kernel.bench.score_tables import VIEWS
+from verl_kernel.bench.scores import baseline
 from verl_kernel.figures.figures import FIGURES, NOVELTY
 from verl_kernel.figures.record import Estimate, Figures, Scores, View, Views
 from verl_kernel.reporting.charts import Chart, Curve, Point, chart, round_marks
@@ -39,7 +40,7 @@ def run_facts(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn]) -> 
     facts = {
         "model": f"{header.model}, {_SOURCES[header.source]}",
         "suite": f"{header.suite}, {header.tasks:,} tasks (text hash {header.suite_hash[:12]})",
-        "speedup over": f"the reference in {header.baseline} mode",
+        "speedup over": f"the reference: {baseline(header, turns)}",
         "device": _device(header, turns),
         "asked for": f"{_count(header.samples, 'sample')} a task, {_count(header.turns, 'turn')} each",
         "answers": _answers(scores),

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from verl_kernel.bench.curves import FIGURE, Curves, curves, plot_curves, title
 from verl_kernel.bench.records import read_answers, read_tasks
-from verl_kernel.bench.scores import asked_of, attempt, times
+from verl_kernel.bench.scores import asked_of, attempt, baseline, times
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.data.files import check_file, writing
 from verl_kernel.errors import DataError
@@ -69,9 +69,10 @@ def _curves(name: str, run: Path, figure: str) -> Curves:
         asked = asked_of(header, read_tasks(run), turns)
     else:
         turns = read_validation(run)
-        asked = Asked.of([attempt(one) for one in turns])
+        asked, header = Asked.of([attempt(one) for one in turns]), None
     found = curves(name, [attempt(one) for one in turns], asked, figure)
-    return found.model_copy(update={"times": times(turns)})
+    over = "" if header is None else f" over {baseline(header, turns)}"
+    return found.model_copy(update={"times": f"{times(turns)}{over}"})
 
 
 def _table(found: Sequence[Curves]) -> Table:

@@ -61,13 +61,15 @@ def command(
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0)] = 1.0,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer; default is the suite's.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of answers and of judges' inputs.")] = 0,
-    feedback: Annotated[str, typer.Option(help="Message after a turn: short, full or none.")] = "short",
+    feedback: Annotated[str, typer.Option(help="Message after a turn: short, full, profile, none.")] = "short",
     feedback_chars: Annotated[int | None, typer.Option(help="Its limit in characters; default is the suite's.")] = None,
     requests: Annotated[int, typer.Option(help="Requests in flight at a time.")] = 16,
     retries: Annotated[int, typer.Option(min=0, help="Further attempts at a request, with growing pauses.")] = 6,
     request_timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one answer.")] = 600.0,
     device: gym_options.Device = gym_options.USUAL["device"],
-    baseline: Annotated[str, typer.Option(help="What times are compared with: eager, or compile on a GPU.")] = "eager",
+    address: gym_options.Address = None,
+    address_key: gym_options.AddressKey = None,
+    baseline: gym_options.Baseline = gym_options.USUAL["reference_mode"],
     num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
     static_check: gym_options.StaticCheck = gym_options.USUAL["static_check"],
     tolerance: gym_options.Tolerance = gym_options.USUAL["tolerance"],
@@ -75,6 +77,9 @@ def command(
     trials: gym_options.Trials = gym_options.USUAL["correctness_trials"],
     gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
     compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
+    name_targets: Annotated[
+        bool, typer.Option("--name-targets", help="Name in our own prompts the GPUs of --compile-for.")
+    ] = False,
     memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
     true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
     reward: Annotated[
@@ -136,10 +141,10 @@ def _self_check(given: dict[str, Any]) -> int:
 
     if any(given[key] is not None for key in ("base_url", "vllm", "kernels")):
         raise ConfigError("--self-check asks no model: leave --base-url, --vllm and --kernels out")
-    gym, levels = _gym(given), _levels(given)
+    gym, levels = _gym(given), gym_options.read_levels(given["levels"])
     if given["out"] is not None:
         make_folder(given["out"])
-    suite = _suite(given, levels)
+    suite = _suite(given, levels, gym)
     out = given["out"] or _folder(suite.name, "self_check")
     found = run_self_check(suite, gym, given["seed"], out)
     for line in summary(found):
@@ -154,13 +159,15 @@ def _request(given: dict[str, Any]) -> Request:
     from verl_kernel.bench.session import Request
     from verl_kernel.bench.store import make_folder
     from verl_kernel.option_group import option_names
+    from verl_kernel.reward.options import refuse_profile
 
     chosen = {key: given[key] for key in option_names(BenchOptions) if given[key] is not None}
     options, gym = BenchOptions(**chosen), _gym(given)
-    reward, levels, model = _reward(given["reward"] or [], gym), _levels(given), _model(given)
+    refuse_profile(options, gym)
+    reward, levels, model = _reward(given["reward"] or [], gym), gym_options.read_levels(given["levels"]), _model(given)
     if given["out"] is not None:
         make_folder(given["out"])
-    suite = _suite(given, levels)
+    suite = _suite(given, levels, gym)
     if given["feedback_chars"] is None:
         options = replace(options, feedback_chars=suite.feedback_chars)
     sampling = Sampling(
@@ -182,40 +189,28 @@ def _model(given: dict[str, Any]) -> ModelChoice:
     return model
 
 
-def _levels(given: dict[str, Any]) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in given["levels"].split(",") if word.strip())
-    except ValueError:
-        raise ConfigError(f"--levels is {given['levels']!r}; it must be numbers, as in 1,2") from None
-
-
-def _suite(given: dict[str, Any], levels: tuple[int, ...]) -> Suite:
+def _suite(given: dict[str, Any], levels: tuple[int, ...], gym: GymOptions) -> Suite:
     from verl_kernel.bench.suites import load_suite
 
-    suite = load_suite(given["suite"], levels)
+    if given["name_targets"] and not gym.targets:
+        raise ConfigError("--name-targets names the GPUs of --compile-for, which is off: name some there")
+    suite = load_suite(given["suite"], levels, gym.targets if given["name_targets"] else ())
     return suite if given["tasks"] is None else suite.first(given["tasks"])
 
 
 def _gym(given: dict[str, Any]) -> GymOptions:
-    from verl_kernel.bench.session import refuse_compiled_baseline
-
-    gym = gym_options.chosen(given)
-    if gym.device == "cpu":
-        refuse_compiled_baseline(gym)  # for other devices only after torch has been imported, which knows them
-    return gym
+    return gym_options.chosen(given)
 
 
 def _reward(given: list[str], gym: GymOptions) -> ProfilingReward:
     """Return the reward that the command line asks for, given in the keys of a recipe."""
-    from omegaconf import OmegaConf
-
+    from verl_kernel.data.files import value_of
     from verl_kernel.reward.options import KernelGymOptions
     from verl_kernel.reward.profiling import ProfilingReward
 
     if bare := next((one for one in given if "=" not in one), None):
         raise ConfigError(f"--reward is {bare!r}; it must be an option with its value, as in variant=weighted")
-    node = OmegaConf.to_container(OmegaConf.from_dotlist(given))
-    reward = ProfilingReward.from_node({str(key): value for key, value in dict(node or {}).items()})
+    reward = ProfilingReward.from_node({key: value_of(text) for key, _, text in (one.partition("=") for one in given)})
     return KernelGymOptions(env=gym, reward=reward).reward
 
 

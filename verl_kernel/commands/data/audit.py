@@ -30,6 +30,9 @@ def command(
     num_judges: Annotated[int, typer.Option(min=1, help="Tasks audited at a time.")] = 1,
     true_size: Annotated[str, typer.Option(help="auto: run large tasks at reduced sizes; or off.")] = "auto",
     timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for each part of a task's audit.")] = 60.0,
+    train: Annotated[
+        Path | None, typer.Option(help="Parquet file of training tasks; also counts PATH's near duplicates of them.")
+    ] = None,
 ) -> None:
     """Look for tasks that an answer without a kernel passes, or that cannot be timed."""
     from verl_kernel.data.task_list import list_tasks
@@ -40,6 +43,8 @@ def command(
         reference_timeout_s=timeout,
     )  # fmt: skip
     tasks = list_tasks(path, read_levels(levels))
+    if train is not None:
+        _print_overlaps(train, path, json)
     audits: list[Audit] = []
     try:
         for audit in _audits(tasks, out, options):
@@ -54,6 +59,17 @@ def command(
     if all(audit.unfit is not None for audit in audits):
         first = f"{audits[0].task_id}: {audits[0].unfit}"
         raise DataError(f"{path} holds no task that can be judged ({first}): mend their references, or name others")
+
+
+def _print_overlaps(train: Path, val: Path, json: bool) -> None:
+    from rich.table import Table
+
+    from verl_kernel.data.overlap import overlaps
+
+    table = Table("data source", "tasks", "near duplicates in training", "closest", title=f"{val} and {train}")
+    for one in overlaps(train, val):
+        table.add_row(one.source, str(one.tasks), str(one.near), f"{one.closest:.2f}")
+    screen(stderr=json).print(table)
 
 
 def _print(audits: Sequence[Audit], json: bool) -> None:

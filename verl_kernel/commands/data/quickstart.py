@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -17,9 +17,12 @@ def command(
     conversations: Annotated[
         int | None, typer.Option(min=1, help="Length of the cold start; fewer than 6000 make a weaker model sooner.")
     ] = None,
-    world: Annotated[str, typer.Option(help="easy, or hard: tasks at true sizes, for the recipe cpu_hard.")] = "easy",
-    mix: Annotated[
-        Path | None, typer.Option(help="The hard world's table of answers; config/cpu_hard_mix.yaml by default.")
+    world: Annotated[
+        str,
+        typer.Option(help="Row of the table of difficulties: easy, hard (for cpu_hard) or tools (for cpu_tools)."),
+    ] = "easy",
+    difficulty: Annotated[
+        Path | None, typer.Option(help="YAML file with another table of difficulties, whose row is used.")
     ] = None,
 ) -> None:
     """Make tasks, a tokenizer and a warm-started model for the CPU recipes (three to five minutes on 2 cores)."""
@@ -28,7 +31,7 @@ def command(
     from verl_kernel.data.files import writing_folder
     from verl_kernel.quickstart.options import Quickstart, is_complete
 
-    options = Quickstart(seed=seed, world=cast(Any, world), mix=mix)
+    options = Quickstart(seed=seed, world=world, difficulty=difficulty)
     if conversations is not None:
         options = replace(options, conversations=conversations)
     if is_complete(out, options):
@@ -36,9 +39,10 @@ def command(
         return
     with writing_folder(out):
         manifest = _build_with_progress(out, options)
+    validated = options.validation
     typer.echo(
-        f"{out}: {options.train_tasks} training and {options.val_tasks} validation tasks, a model of "
-        f"{manifest['parameters'] / 1e6:.1f} M parameters, loss {manifest['loss']['last']:.3f}, "
+        f"{out}: {options.train_tasks} training tasks, {sum(validated.values())} of the validation in {len(validated)} "
+        f"splits, a model of {manifest['parameters'] / 1e6:.1f} M parameters, loss {manifest['loss']['last']:.3f}, "
         f"{manifest['seconds']:.0f} s."
     )
 

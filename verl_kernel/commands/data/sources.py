@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from verl_kernel.commands.gym_options import read_targets
 from verl_kernel.errors import ConfigError
 
 _SOURCE = "Which data set: {}."
@@ -22,9 +23,10 @@ def rows(
     path: Annotated[Path, _PATH],
     out: Annotated[Path, _OUT],
     levels: Annotated[str, typer.Option(help="Levels of kernelbench, as in 1,2; default all.")] = "",
+    targets: Annotated[str, typer.Option(help="GPUs that our own prompts name, as in sm_90,gfx942.")] = "",
 ) -> None:
     """Convert a published data set to tasks for reinforcement learning."""
-    _convert(source, "rows", path, out, levels)
+    _convert(source, "rows", path, out, levels, read_targets("--targets", targets))
 
 
 def talks(
@@ -33,7 +35,7 @@ def talks(
     out: Annotated[Path, _OUT],
 ) -> None:
     """Convert a published data set to conversations for a cold start."""
-    _convert(source, "talks", path, out, "")
+    _convert(source, "talks", path, out)
 
 
 def read_levels(text: str) -> tuple[int, ...]:
@@ -48,9 +50,9 @@ def read_levels(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _convert(source: str, kind: str, path: Path, out: Path, levels: str) -> None:
+def _convert(source: str, kind: str, path: Path, out: Path, levels: str = "", targets: tuple[str, ...] = ()) -> None:
     from verl_kernel.data.published import summary
     from verl_kernel.data.sources import convert_source
 
-    written = convert_source(source, kind, path, out, read_levels(levels))
+    written = convert_source(source, kind, path, out, read_levels(levels), targets)
     typer.echo(f"{out}: {summary(written)}")

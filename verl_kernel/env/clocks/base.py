@@ -9,17 +9,40 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from verl_kernel.env.clocks.profile import Profile
 from verl_kernel.env.machine.roofline import Demand
-from verl_kernel.env.result import Comparison, Timing
+from verl_kernel.env.result import Comparison, CompiledKernel, ForwardProfile, Timing
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
 
 if TYPE_CHECKING:  # the reference imports devices, which import clocks
+    from verl_kernel.env.clocks.forward.launches import OwnLaunch
     from verl_kernel.env.ipc.messages import Claims, Offered, Time
     from verl_kernel.env.reference.reference import Reference
     from verl_kernel.env.reference.trial import Trial
     from verl_kernel.env.tamper.trace_checks import OwnWork
 
 Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Intervals that hold predicted values with a probability of 0.9 (`machine.uncertainty`)."""
+
+    kernel_ms: tuple[float, float]
+    reference_ms: tuple[float, float]
+    speedup: tuple[float, float] | None
+    """None where a program takes no time."""
+
+
+@dataclass(frozen=True)
+class CompiledReference:
+    """What a reference runs if `torch.compile` compiles it."""
+
+    events: Sequence[TraceEvent] = ()
+    """Of one forward at the task's own size."""
+    blocks_per_sm: Mapping[str, int] = field(default_factory=dict)
+    """Number of blocks of its kernels that an SM holds at a time, where that is known."""
+    refused: str = ""
+    """Why there are no events; empty if there are."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +64,14 @@ class Measurement:
     """Comparisons by protocol; only from a clock that measures."""
     sure: float | None = None
     """Lower end of the speedup's confidence interval; only from a clock that measures."""
+    intervals: Intervals | None = None
+    """Of what was predicted; only from a clock that counts."""
     roofline_ms: float | None = None
     """Milliseconds of the reference's work at the GPU's peak rates; None if unknown."""
+    forward: ForwardProfile | None = None
+    """What bounds each launch, and which change would save most; only from a clock that counts."""
+    reference_mode: str | None = None
+    """The mode in which the reference was timed, `eager` or `compile`; None if it was not timed."""
     needed: float = 1.0
     """Part of the reference's time that its output needs (`needed_share`); leaving out the rest earns no speedup."""
 
@@ -52,6 +81,14 @@ class Measurement:
         if self.kernel_ms is None or self.reference_ms is None or self.kernel_ms.median <= 0:
             return None
         return self.needed * self.reference_ms.median / self.kernel_ms.median
+
+    @property
+    def speedup_interval(self) -> tuple[float, float] | None:
+        """The interval of a predicted speedup; None if it was measured or is unknown."""
+        if self.speedup is None or self.intervals is None or self.intervals.speedup is None:
+            return None
+        low, high = self.intervals.speedup
+        return self.needed * low, self.needed * high
 
     @property
     def speedup_low(self) -> float | None:
@@ -75,6 +112,28 @@ class Session(Protocol):
     @property
     def comparable(self) -> tuple[Sequence[TraceEvent], Sequence[Sequence[TraceEvent]]]:
         """Events of the reference's forward, and of the candidate's forwards on inputs of that size."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """The candidate's text."""
+        ...
+
+    @property
+    def kernels(self) -> Mapping[str, CompiledKernel]:
+        """Compiled kernels, by the variant of their launches; empty if nothing was compiled."""
+        ...
+
+    def own_launches(self, number: int) -> list[OwnLaunch]:
+        """Return the candidate's launches in a forward of `comparable`, with the executing process's account of them.
+
+        The list is empty where the device runs kernels itself. Raises what reading an untrusted account raises.
+        """
+        ...
+
+    @property
+    def compiled(self) -> CompiledReference | None:
+        """What the reference runs if it is compiled; None if the options do not ask for that, or time is measured."""
         ...
 
     @property
@@ -111,7 +170,7 @@ class Clock(Protocol):
     """Measures one candidate after its correctness trials, while its runner is still alive."""
 
     source: str
-    """`simulated` or `cuda_event`."""
+    """Name of the clock, as in `EvalResult.timing_source`."""
 
     def measure(self, session: Session) -> Measurement:
         """Measure times and a profile.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Triton's compiler for one target, in a process without a GPU.
+"""Runs Triton's compiler for any target, in a process without a GPU.
 
-Import this module only in such a process: it makes Triton assume the target, and gives the name `torch` to an empty
+Import this module only in such a process: it makes Triton assume a target, and gives the name `torch` to an empty
 module. Triton's specialisation needs only `Tensor` of it, so the process saves 250 MB and a second for torch.
 """
 
@@ -13,7 +13,7 @@ import io
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -28,7 +28,7 @@ from triton.runtime.driver import driver
 from verl_kernel.env.compilation.description import Unit, definitions
 from verl_kernel.env.compilation.outcome import Outcome, Refusal, Resources
 from verl_kernel.env.compilation.rebuilding import Rebuilt, Tensor
-from verl_kernel.env.compilation.targets import Target
+from verl_kernel.env.compilation.target import Target
 
 # A kernel whose compilation shows that Triton, its assembler and the target work together.
 
@@ -91,15 +91,11 @@ def _unwrapped(kind: str, message: str) -> tuple[str, str]:
         return match[1], match[2]
 
 
-_WARP = 32
-_REGISTERS, _SPILLS = re.compile(r"Used (\d+) registers"), re.compile(r"(\d+) bytes spill stores")
-
-
 class TargetDriver:
     """Answers what Triton asks about the device while it compiles."""
 
     def __init__(self, target: Target) -> None:
-        self._target = GPUTarget("cuda", target.capability, _WARP)
+        self._target = GPUTarget(target.BACKEND, target.architecture, target.lanes)
         self.utils = SimpleNamespace(get_device_properties=lambda device: {})
 
     def get_current_target(self) -> Any:
@@ -127,13 +123,14 @@ class _NoTorch(ModuleType):
 
 
 def prepare(target: Target) -> None:
-    """Make this process compile for a target, and load what a first compilation loads (once).
+    """Load what a first compilation for a target loads (once for each).
 
     Raises:
         Exception: Triton cannot compile for the target.
     """
     triton.knobs.nvidia.dump_ptxas_log = True  # only this log tells how many registers a kernel needs
     driver.set_active(TargetDriver(target))
+    copy_kernel.device_caches.clear()  # it may have been compiled for another target
     with contextlib.redirect_stdout(io.StringIO()):
         compile_trial_kernel()
 
@@ -149,18 +146,20 @@ def compile_trial_kernel() -> Any:
 
 
 class Compiler:
-    """Compiles launches of one source.
+    """Compiles launches of one source for one target.
 
     Args:
         file: the file that holds the source.
+        target: a target that this process was prepared for.
 
     Raises:
         SyntaxError, ValueError: the source is not Python.
     """
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, target: Target) -> None:
         source = Path(file).read_bytes().decode("utf-8", "surrogatepass")
-        self._file, self._definitions = file, definitions(source)
+        self._file, self._target, self._definitions = file, target, definitions(source)
+        driver.set_active(TargetDriver(target))
 
     def compile(self, unit: Unit) -> Outcome:
         """Compile one launch down to machine code."""
@@ -176,18 +175,6 @@ class Compiler:
             functions = rebuilt.functions
             with contextlib.redirect_stdout(log):
                 kernel = functions[0].warmup(*rebuilt.positional, grid=(1,), **rebuilt.named, **rebuilt.options)
-            return _resources(kernel.metadata._asdict(), log.getvalue())
+            return self._target.resources(kernel.metadata._asdict(), kernel.asm[self._target.CODE], log.getvalue())
         except Exception as exc:  # noqa: BLE001  whatever stops the compiler is its refusal
             return refusal(exc, functions)
-
-
-def _resources(metadata: Mapping[str, Any], log: str) -> Resources:
-    registers, spills = _REGISTERS.search(log), _SPILLS.search(log)
-    return Resources(
-        warps=metadata["num_warps"],
-        shared=metadata["shared"],
-        registers=None if registers is None else int(registers[1]),
-        spills=None if spills is None else int(spills[1]),
-        ctas=metadata.get("num_ctas", 1),
-        tensor_columns=metadata.get("tmem_size") or 0,
-    )

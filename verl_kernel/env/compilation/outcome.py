@@ -30,16 +30,24 @@ class Resources:
     shared: int
     """Bytes of shared memory of a block."""
     registers: int | None
-    """Registers of a thread; None if ptxas does not report them."""
+    """Registers of a thread, AMD's accumulators among them; None if the assembler does not report them."""
     spills: int | None
     """Bytes that a thread spills because it has too few registers."""
     ctas: int = 1
     """Blocks of a cluster."""
     tensor_columns: int = 0
     """Columns of tensor memory."""
+    accumulators: int | None = None
+    """Registers of a thread that are kept for matrix instructions (AGPRs); None where there is no such kind."""
+    scalars: int | None = None
+    """Scalar registers of a warp (SGPRs); None where there is no such kind."""
+    matrix: bool | None = None
+    """Whether there is an instruction of a matrix unit among the kernel's."""
 
     def __post_init__(self) -> None:
-        known = [value for value in asdict(self).values() if value is not None]
+        known = [value for key, value in asdict(self).items() if key != "matrix" and value is not None]
+        if self.matrix is not None and type(self.matrix) is not bool:
+            raise ValueError("whether a kernel uses matrix instructions must be true, false or null")
         if not all(type(value) is int and 0 <= value < _MOST_BYTES for value in known) or self.warps < 1:
             raise ValueError("what a kernel uses must be integers of at least 0, and at least one warp")
         if None in (self.warps, self.shared, self.ctas, self.tensor_columns):

@@ -17,7 +17,7 @@ from typing import Any
 import triton
 
 from verl_kernel.env.compilation import compiler
-from verl_kernel.env.compilation.compiler import compile_trial_kernel, copy_kernel
+from verl_kernel.env.compilation.compiler import compile_trial_kernel
 from verl_kernel.env.compilation.description import Unit, definitions
 from verl_kernel.env.compilation.outcome import UNKNOWN, Refusal
 from verl_kernel.env.compilation.rebuilding import Rebuilt
@@ -65,7 +65,6 @@ def prepare() -> None:
     metadata = (made := compile_trial_kernel()).metadata
     code.make(made.asm["ptx"], metadata.num_warps, metadata.shared)
     triton.knobs.runtime.add_stages_inspection_hook = None
-    copy_kernel.device_caches.clear()  # it will be compiled again for another target
 
 
 def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that has Triton's compiler loaded and forks a jailed compiling process per evaluation.
 
-The judge runs it as `python -m verl_kernel.env.compilation.zygote <fd> <target>`. It is not the zygote of runners: its
-children execute no kernels. A child answers `compile` requests, one launch at a time, or makes PTX or native code for
-an executing process. It passes text of kernels to the compiler, and runs none of the candidate's host code.
+The judge runs it as `python -m verl_kernel.env.compilation.zygote <fd> <targets>`. It is not the zygote of runners: its
+children execute no kernels. A child answers `compile` requests for one of the targets, one launch at a time, or makes
+PTX or native code for an executing process. It passes text of kernels to the compiler, and runs none of the candidate's
+host code.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
@@ -36,25 +38,21 @@ _PROFILE = IsolationProfile(may_start_programs=True, file_bytes=256 << 20, open_
 
 
 def main() -> None:
-    """Serve the judge behind the descriptor, for the target named on the command line (`off`: only to execute)."""
+    """Serve the judge behind the descriptor, for the targets named on the command line (none: only to execute)."""
     channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    channel.send(_prepare(sys.argv[2]))
+    channel.send(_prepare(sys.argv[2].split(",") if sys.argv[2] else []))
     fork_loop.serve(channel, _become_compiler)
 
 
-def _prepare(name: str) -> Ready:
+def _prepare(names: Sequence[str]) -> Ready:
     jail.hide_memory()
     jail.leave_network()
     fork_loop.adopt_orphans()
     sys.dont_write_bytecode = True
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
-        try:
-            translation.prepare()
-            if name in TARGETS:
-                prepare(TARGETS[name])
-        except Exception as exc:  # noqa: BLE001  Triton says in many ways that it lacks a target or its assembler
-            return Ready(ready={}, unfit=_unfit(name, exc))
+        if unfit := next(filter(None, map(_failure, ["", *names])), None):
+            return Ready(ready={}, unfit=unfit)
     landlock.readable()
     jail.closed_paths()
     gc.collect()
@@ -62,12 +60,22 @@ def _prepare(name: str) -> Ready:
     return Ready(ready={"triton": version("triton")})
 
 
-def _unfit(name: str, exc: Exception) -> str:
-    reason = " ".join(str(exc).split())[:300] or type(exc).__name__
-    triton = f"Triton {version('triton')}"
+def _failure(name: str) -> str | None:
+    """Prepare for a target, or for the executor if no target is named; return why this Triton cannot."""
+    try:
+        translation.prepare() if not name else prepare(TARGETS[name])
+    except Exception as exc:  # noqa: BLE001  Triton says in many ways that it lacks a target or its assembler
+        return _unfit(name, " ".join(str(exc).split())[:300] or type(exc).__name__)
+    return None
+
+
+def _unfit(name: str, reason: str) -> str:
+    triton = f"the installed Triton {version('triton')}"
+    if not name:
+        return f"{triton} cannot compile what the executor runs ({reason}): install a wheel of Triton for this machine"
     return (
-        f"kernelgym.compile_for is {name}, for which the installed {triton} cannot compile ({reason}): "
-        "install a wheel of Triton with ptxas that knows the target, or set it to another target or off"
+        f"kernelgym.compile_for names {name}, for which {triton} cannot compile ({reason}): install a wheel of Triton "
+        f"with {TARGETS[name].TOOLS} that knows the target, or name others ({', '.join(TARGETS)}) or off"
     )
 
 
@@ -92,7 +100,7 @@ def _serve(channel: Channel, shared: mmap.mmap, file: str) -> None:
         elif "native" in request:
             channel.send(_native(request["native"], shared))
         else:
-            compiler = compiler or Compiler(file)
+            compiler = compiler or Compiler(file, TARGETS[request["target"]])
             channel.send(Compiled(compiled=compiler.compile(Unit.from_json(request["compile"])).to_json()))
 
 

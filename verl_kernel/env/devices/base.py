@@ -28,7 +28,7 @@ class DeviceBackend(Protocol):
     name: str
     """`cpu` or `cuda`."""
     timing_source: str
-    """`simulated` or `cuda_event`: the source of times named in a result. Code reads the properties below instead."""
+    """The source of times named in a result, known after `adopt`. Code reads the properties below instead."""
     seals_traces: bool = False
     """Whether speedups depend on the runner's count of what it ran; then the count is sealed and checked."""
     compiles_itself: bool = True

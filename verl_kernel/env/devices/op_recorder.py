@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,8 @@ class L2History:
         self._last: WeakKeyDictionary[torch.UntypedStorage, dict[object, list[tuple[int, int]]]] = WeakKeyDictionary()
         """By storage and offset: the total bytes moved by the end of each use of a tensor, and the bytes of that use.
         The latest use is last; uses that a later one covers are left out."""
+        self._numbers: WeakKeyDictionary[torch.UntypedStorage, dict[object, int]] = WeakKeyDictionary()
+        self._next = count()
 
     def add(self, reads: Uses, writes: Uses) -> tuple[tuple[int, int], ...]:
         """Record an event.
@@ -55,6 +58,22 @@ class L2History:
                 before = [use for use in uses.get(tensor.storage_offset(), []) if use[1] > size]
                 uses[tensor.storage_offset()] = [*before, (self._moved, size)]
         return tuple(recent)
+
+    def touched(self, reads: Uses, writes: Uses) -> tuple[tuple[int, int, int], ...]:
+        """Return for each tensor of an event, in order, its number in the forward and its bytes read and written."""
+        found: dict[int, tuple[int, int, int]] = {}
+        for place, some in enumerate((reads, writes)):
+            for tensor, size in some:
+                number = self._number(tensor)
+                _, read, written = found.get(number, (number, 0, 0))
+                found[number] = (number, read + size * (not place), written + size * place)
+        return tuple(found.values())
+
+    def _number(self, tensor: torch.Tensor) -> int:
+        if tensor.layout is not torch.strided:
+            return next(self._next)
+        known = self._numbers.setdefault(tensor.untyped_storage(), {})
+        return known.setdefault(tensor.storage_offset(), next(self._next))
 
     def _pieces(self, tensor: torch.Tensor, size: int) -> Iterator[tuple[int, int]]:
         """Yield the bytes of a read that earlier uses moved, each with the bytes moved since."""
@@ -134,10 +153,11 @@ class OpRecorder(DispatchMode):
         if self._is_inside:
             return
         moved, flops, half = (count // kernels for count in (cost.bytes, cost.flops, cost.half_flops))
-        recent = self.l2.add(*([(tensor, nbytes(tensor)) for tensor in some] for some in (cost.reads, cost.writes)))
+        uses = [[(tensor, nbytes(tensor)) for tensor in some] for some in (cost.reads, cost.writes)]
+        recent, touched = self.l2.add(*uses), self.l2.touched(*uses)
         for number in range(kernels):
             steps = cost.steps if kernels == 1 else cost.steps[number : number + 1]
-            event = TraceEvent("op", label, (), moved, flops, half, priced=cost.priced, steps=steps)
+            event = TraceEvent("op", label, (), moved, flops, half, priced=cost.priced, steps=steps, touched=touched)
             self._events.append(replace(event, host_us=cost.host_us, recent=() if number else recent))
 
     def run_whole(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

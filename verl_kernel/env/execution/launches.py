@@ -14,6 +14,7 @@ import numpy as np
 from verl_kernel.env.compilation.description import Unit, place
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution import launch_arguments
+from verl_kernel.env.execution.explained import SourceLine, explained
 from verl_kernel.env.execution.launch_arguments import Arena, Copy
 from verl_kernel.env.execution.memory_checks import MemoryChecks
 from verl_kernel.env.execution.seen_stores import SeenStores
@@ -25,7 +26,16 @@ from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 from verl_kernel.env.executor.library.grid import RESIDENT
 from verl_kernel.env.executor.moves import Follow
-from verl_kernel.env.ipc.execution_messages import Launched, LaunchRequest, Reported, Shows, Stopped, Tally, Work
+from verl_kernel.env.ipc.execution_messages import (
+    Explained,
+    Launched,
+    LaunchRequest,
+    Reported,
+    Shows,
+    Stopped,
+    Tally,
+    Work,
+)
 from verl_kernel.env.ipc.messages import CodeRequest, StoresLeftOut
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 
@@ -90,6 +100,11 @@ class Ready:
     starts: list[int]
     """The first line of each of the unit's functions in the compiled source."""
 
+    @property
+    def told(self) -> tuple[str, dict[str, Any]]:
+        """Return the kernel's name and the types of its arguments."""
+        return self.unit.functions[0].name, self.signature
+
     def own_line(self, line: int) -> int:
         """Convert a line of the compiled source to a line of the candidate's file."""
         number, offset = place(line, self.starts)
@@ -111,6 +126,8 @@ class Launches:
         self._native: dict[str, Kernel] = {}
         """Kernels by the name of their code, which several launches may share."""
         self._stores = SeenStores()
+        self._explained_once: set[object] = set()
+        """Launches that were explained."""
         self._works: list[Work] = []
         self._stopped: Stopped | None = None
         self._random, self._seed, self._backwards = np.random.default_rng(0), 0, False
@@ -238,7 +255,19 @@ class Launches:
             raise found[0]
         if follow is not None:
             self._stores.end(name, follow)
-        return work(name, count, _tally(count, request, ready), len(buffers), *self._stores.bytes(name, count)), found
+        names = readable(lambda: _names(request))
+        told = tally(count, [area[1] for area in request["areas"]], names, *ready.told)
+        is_whole = not request["is_tried"] and request["kept"] is None
+        because = self._explained(count, told, names, ready) if is_whole else None
+        return work(name, count, told, len(buffers), *self._stores.bytes(name, count), because), found
+
+    def _explained(self, count: LaunchCount, told: Tally, names: Mapping[str, int], ready: Ready) -> Explained | None:
+        """Explain a launch; None if an earlier one of the same code had the same grid and sizes."""
+        key = (id(ready.kernel), count.shape, tuple(area[0] for area in told["areas"].values()))
+        if key in self._explained_once:
+            return None
+        self._explained_once.add(key)
+        return explained(count, names, partial(own_line, ready))
 
     def _copied(self, request: LaunchRequest) -> Arena:
         try:
@@ -261,15 +290,14 @@ def readable(read: Callable[[], Part]) -> Part:
         raise Stop("unreadable", f"a launch cannot be read: {type(exc).__name__}: {exc}") from None
 
 
-def _tally(count: LaunchCount, request: LaunchRequest, ready: Ready) -> Tally:
-    areas = request["areas"]
+def _names(request: LaunchRequest) -> dict[str, int]:
+    """Return by argument the number of its tensor's area."""
 
     def area_of(offset: int) -> int | None:
-        inside = (number for number, area in enumerate(areas) if area[0] <= offset <= area[0] + area[1])
+        inside = (number for number, area in enumerate(request["areas"]) if area[0] <= offset <= area[0] + area[1])
         return next(inside, None)
 
-    sizes, names = [area[1] for area in areas], areas_of(request["arguments"], area_of)
-    return tally(count, sizes, names, ready.unit.functions[0].name, ready.signature)
+    return areas_of(request["arguments"], area_of)
 
 
 def grid_of(request: LaunchRequest) -> tuple[int, int, int]:
@@ -298,7 +326,7 @@ def _near(
 
 
 def _stop(ready: Ready, fault: Fault, more: str = "") -> Stop:
-    return Stop(fault.kind, f"{fault}{more}", own_line(ready, fault))
+    return Stop(fault.kind, f"{fault}{more}", own_line(ready, fault.line))
 
 
 def _is_passed_over(stop: Stop) -> bool:
@@ -310,10 +338,9 @@ def _stopped(name: str, stop: Stop) -> Stopped:
     return Stopped(kind=stop.kind, kernel=stop.function or name, message=str(stop), line=stop.line)
 
 
-def own_line(ready: Ready, fault: Fault) -> int | None:
-    """Return the line of a fault, if it lies in the candidate's file."""
-    is_own = fault.line is not None and Path(fault.line[0]).name == CANDIDATE_FILE
-    return ready.own_line(fault.line[1]) if is_own and fault.line else None
+def own_line(ready: Ready, line: SourceLine) -> int | None:
+    """Return a line of compiled code as one of the candidate's file; None if it lies in another file."""
+    return ready.own_line(line[1]) if line is not None and Path(line[0]).name == CANDIDATE_FILE else None
 
 
 def _place(unit: Unit, refused: Mapping[str, Any]) -> tuple[int | None, str]:

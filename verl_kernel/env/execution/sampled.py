@@ -91,7 +91,9 @@ class SampledLaunches(Launches):
         finally:
             self._sparse.restore(placed.areas)
             self._sparse.give_back()
-        done = work(name, count, told(count), len(placed.areas), *self._stores.bytes(name, count))
+        whole, names = told(count), _names(request)
+        because = None if request["is_tried"] else self._explained(count, whole, names, ready)
+        done = work(name, count, whole, len(placed.areas), *self._stores.bytes(name, count), because)
         if request["is_tried"]:
             self._tried[key] = done
         return done
@@ -107,7 +109,7 @@ class SampledLaunches(Launches):
         except Fault as fault:
             is_wide = any(buffer.bytes >= _NARROW for buffer in buffers)
             hint = _WRAPPED if fault.kind == "out_of_bounds" and is_wide else ""
-            raise Stop(fault.kind, f"{fault}{hint}", own_line(ready, fault)) from None
+            raise Stop(fault.kind, f"{fault}{hint}", own_line(ready, fault.line)) from None
         uses = zip(placed.areas, count.reads, count.writes, strict=False)
         self._sparse.restore([area for area, read, written in uses if read.total and written.total])
         return count
@@ -130,13 +132,17 @@ class SampledLaunches(Launches):
             raise Stop("unknown", str(exc)) from None
 
     def _told(self, request: LaunchRequest, ready: Ready, count: LaunchCount) -> Tally:
-        areas = request["areas"]
-        names = areas_of(request["arguments"], lambda told: cast(int, told[0]))
-        found = tally(count, [area[1] for area in areas], names, ready.unit.functions[0].name, ready.signature)
+        areas, names = request["areas"], _names(request)
+        found = tally(count, [area[1] for area in areas], names, *ready.told)
         found["guessed"] = [
             name for name, number in names.items() if is_whole(areas[number][2]) and count.reads[number].total
         ]
         return found
+
+
+def _names(request: LaunchRequest) -> dict[str, int]:
+    """Return by argument the number of its tensor's area."""
+    return areas_of(request["arguments"], lambda told: cast(int, told[0]))
 
 
 def _area(place: Any, length: Any, dtype: Any) -> tuple[int, int, str]:

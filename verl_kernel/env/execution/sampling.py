@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from verl_kernel.env.ipc.execution_messages import Tally
 
 # Selects the programs of a grid that run, and how many programs each of them represents.
 #
-# The first and the last index of each axis are separate strata, since masks take effect there: a launch whose grid
-# follows its tensors is then counted exactly. The indices between are drawn from equal strata.
+# The first and the last index of each axis are separate parts, since masks take effect there: a launch whose grid
+# follows its tensors is then counted exactly. A part has equal strata, as many as its share of the programs.
 
 
 Grid = tuple[int, int, int]
@@ -50,19 +50,17 @@ class Stratum:
         return x + grid[0] * (y + grid[1] * z)
 
 
-def strata(grid: Grid, between: int, edges: int = 1) -> list[Stratum]:
+def strata(grid: Grid, number_of_strata: int) -> list[Stratum]:
     """Return the strata of a grid.
 
     Args:
         grid: programs along each axis.
-        between: number of strata of the part where no axis is at an end.
-        edges: number of strata of each other part.
+        number_of_strata: how many there are about: each part has its share, at least one.
     """
     found: list[Stratum] = []
     for part in product(*map(_segments, grid)):
         count = prod(length for _, length in part)
-        is_between = all(length > 1 or size <= 2 for (_, length), size in zip(part, grid, strict=True))
-        drawn = min(count, between if is_between else edges)
+        drawn = min(count, ceil(number_of_strata * count / prod(grid)))
         for number in range(drawn):
             start, end = count * number // drawn, count * (number + 1) // drawn
             found.append(Stratum(part, start, end - start))
@@ -186,7 +184,10 @@ def _site(parts: Sequence[tuple[float, SiteCount]]) -> SiteCount:
     def total(name: str) -> int:
         return round(sum(weight * int(getattr(count, name)) for weight, count in parts))
 
-    return SiteCount(parts[0][1].site, *(total(name) for name in ("accesses", "sectors", "unwritten", "missed")))
+    return SiteCount(
+        parts[0][1].site, total("accesses"), total("sectors"), total("unwritten"), total("missed"),
+        row=next((count.row for _, count in parts if count.accesses), 0),
+    )  # fmt: skip
 
 
 def _use(parts: Sequence[tuple[float, Use]]) -> Use:
@@ -204,7 +205,7 @@ def _use(parts: Sequence[tuple[float, Use]]) -> Use:
 AGREEMENT = 0.05
 """How far two samples may differ in any number, relative to the larger one."""
 FEW, FEWEST, MOST = 4, 8, 128
-"""Programs drawn from between the edges: to compare configurations; at least and at most in each of two samples."""
+"""Strata of a grid: to compare configurations; at least and at most for each of two samples."""
 _DOUBLED = 3
 """How often samples are doubled at most."""
 _WORK = 3e9
@@ -256,16 +257,16 @@ class Sampler:
         first = self.run([0])
         if is_tried:
             return extrapolated(self.grid, self._sample(strata(self.grid, FEW), {0: first}))
-        between = int(min(MOST, max(FEWEST, _WORK / 2 / max(1, first.heaviest_work))))
+        number = int(min(MOST, max(FEWEST, _WORK / 2 / max(1, first.heaviest_work))))
         for _ in range(_DOUBLED + 1):
             known = {0: first}
-            samples = [self._sample(strata(self.grid, between), known) for _ in range(2)]
+            samples = [self._sample(strata(self.grid, number), known) for _ in range(2)]
             what, part = self.compare(*(self.told(extrapolated(self.grid, sample)) for sample in samples))
             if part <= AGREEMENT:
                 both = [(weight / 2, count) for sample in samples for weight, count in sample]
                 found = extrapolated(self.grid, both)
                 return replace(found, rereads=Windows(self.run, self.grid, self.random).rereads(found))
-            between *= 2
+            number *= 2
         raise Apart(what, part)
 
     def _sample(self, parts: Sequence[Stratum], known: dict[int, LaunchCount]) -> list[Weighted]:

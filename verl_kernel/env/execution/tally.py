@@ -11,12 +11,15 @@ from verl_kernel.env.executor.library.traffic import VOID_UNITS
 from verl_kernel.env.executor.moves import place_of
 from verl_kernel.env.executor.work.costs import operations
 from verl_kernel.env.executor.work.steps import launch_work
-from verl_kernel.env.ipc.execution_messages import Tally, Work
+from verl_kernel.env.ipc.execution_messages import Explained, Tally, Work
 
 # Converts a launch that has run to the work that the clock times.
 
 
-def work(variant: str, count: LaunchCount, told: Tally, areas: int, stored: int, computed: int) -> Work:
+def work(
+    variant: str, count: LaunchCount, told: Tally, areas: int, stored: int, computed: int,
+    because: Explained | None = None,
+) -> Work:  # fmt: skip
     """Return the work of a launch.
 
     Args:
@@ -26,6 +29,7 @@ def work(variant: str, count: LaunchCount, told: Tally, areas: int, stored: int,
         areas: how many pieces of the arena it got.
         stored: bytes of its stores.
         computed: bytes of its stores that compute.
+        because: what explains it; None if an earlier launch has told.
     """
     done = launch_work(count)
     reads, writes = (
@@ -34,6 +38,7 @@ def work(variant: str, count: LaunchCount, told: Tally, areas: int, stored: int,
     return Work(
         variant=variant, bytes=done.bytes, flops=done.flops, half_flops=done.half_flops, stored=stored,
         computed=computed, steps=[step.to_json() for step in done.steps], reads=reads, writes=writes, tally=told,
+        explained=because,
     )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ class SiteCount:
     """Lanes that read bytes that were never written."""
     missed: int = 0
     """How many of these sectors were requested from the second-level cache."""
+    row: int = 0
+    """Number of the buffer that it accessed last, in the order of `LaunchCount.reads`; 0 for other memory."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ class Counters:
     def sites(self, before: np.ndarray | int = 0, entered: np.ndarray | int = 0) -> list[SiteCount]:
         """Return what each site did since its words were `before` and warps entered blocks `entered` times."""
         rows, executed = self.words - before, (self.warps() - entered)[self._places].tolist()
+        rows[:, sites.ROW] = self.words[:, sites.ROW]  # this word is no count
         return [
             _site_count(site, row, times)
             for site, row, times in zip(self.module.sites, rows.tolist(), executed, strict=False)
@@ -127,7 +130,7 @@ def _site_count(site: sites.Site, row: Sequence[int], executed: int) -> SiteCoun
         sectors, missed = round(row[sites.PASSES] * executed / max(1, row[sites.SAMPLES])), 0
     elif site.item.root != "ld":
         missed = sectors
-    return SiteCount(site, row[sites.ACCESSES], sectors, row[sites.UNWRITTEN], missed)
+    return SiteCount(site, row[sites.ACCESSES], sectors, row[sites.UNWRITTEN], missed, row[sites.ROW])
 
 
 class Traffic:

@@ -64,6 +64,48 @@ class Tally(TypedDict):
     """Arguments that hold integers of unknown value which the launch has read."""
 
 
+BUSY_UNITS = ("issue", "integer", "special", "shared", "double")
+"""Units of an SM that work side by side, in the order of a cost's numbers (`executor.work.costs`)."""
+
+
+class Line(TypedDict):
+    """What the instructions of one source line request from one tensor."""
+
+    line: int | None
+    """Line of the candidate's file; None for code of another file."""
+    kind: Literal["load", "store", "atomic"]
+    area: int
+    """The number of the area that holds the tensor."""
+    asked: int
+    """Bytes that lanes access."""
+    sectors: int
+    """Sectors of 32 bytes that this takes, counted by warp."""
+    needed: int
+    """Sectors that it would take if the lanes of each warp accessed consecutive elements."""
+
+
+class Explained(TypedDict):
+    """Why a launch takes its time (`execution.explained`), and its steps with one count changed, [] if without effect.
+
+    Only profiles read it.
+    """
+
+    names: dict[str, int]
+    """By argument, the number of the area that holds its tensor."""
+    lines: list[Line]
+    busy: dict[str, int]
+    """By unit (`BUSY_UNITS`), its time in instructions of single threads issued in that time."""
+    multiplied: list[int]
+    """Operations of multiplications and additions outside of tensor cores, and the time of the busiest unit without
+    them and without what brings their factors; zeros for a launch that computes less than it moves."""
+    coalesced: list[dict[str, Any]]
+    """Fields of `trace.Step` if the lanes of each warp accessed consecutive elements."""
+    unspilled: list[dict[str, Any]]
+    """The same if no register were spilled."""
+    once: dict[str, list[dict[str, Any]]]
+    """The same, by argument, if each byte of its tensor were moved once; by each SM, if blocks share it."""
+
+
 class Work(TypedDict):
     """The work of a launch as fields of a `trace.TraceEvent`, and its tally."""
 
@@ -81,6 +123,8 @@ class Work(TypedDict):
     writes: list[tuple[int, int]]
     """Pairs: the number of a piece of the arena, and the bytes of it that were written."""
     tally: Tally
+    explained: Explained | None
+    """None for a launch like an earlier one of this process."""
 
 
 Fresh = tuple[int, int, list[tuple[int, int]]]

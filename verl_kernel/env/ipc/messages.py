@@ -407,6 +407,8 @@ class Compile(TypedDict):
     """Compile one launch (`compilation.description.Unit`); sent to a compiling process."""
 
     compile: dict[str, Any]
+    target: str
+    """Name of the target, the same in all requests to a process."""
 
 
 class Compiled(TypedDict):

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.clocks.base import Parsed
+from verl_kernel.env.clocks.base import CompiledReference, Parsed
+from verl_kernel.env.clocks.forward.launches import OwnLaunch, explanations, join
 from verl_kernel.env.comparison.compare import Agreement
+from verl_kernel.env.ipc.execution_messages import Work as Launched
 from verl_kernel.env.ipc.messages import Claims, LeftOut, Mode, Offered, RunRequest, Time
 from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory, place
 from verl_kernel.env.judge.output_check import OutputCheck
@@ -20,7 +22,7 @@ from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.trial import Trial
-from verl_kernel.env.result import MemoryFinding
+from verl_kernel.env.result import CompiledKernel, MemoryFinding
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.seals import seals
 from verl_kernel.env.tamper.trace_checks import OwnWork, computes, latest_known, own_work
@@ -120,6 +122,8 @@ class CandidateSession:
     check: OutputCheck
     is_sealed: bool
     """Whether the device seals the events of its trace."""
+    text: str = ""
+    """The candidate's text."""
     seconds_granted: float
     """Own time of the runner for all forwards together; forwards of an ablation are not charged."""
     secret: bytes = b""
@@ -135,12 +139,22 @@ class CandidateSession:
     """Numbers of the launches in a forward that make no difference, as an ablation showed."""
     only_moving: set[int] = field(default_factory=set)
     """Numbers of the launches that an ablation found to make no difference by what they compute, as they only move."""
+    compiled: CompiledReference | None = None
+    """What the reference runs if it is compiled; None where that is not asked for, or is measured."""
     blocks_per_sm: dict[str, int] = field(default_factory=dict)
     """Blocks that an SM of the simulated GPU holds at a time, by kernel; known if the launches were compiled."""
+    kernels: dict[str, CompiledKernel] = field(default_factory=dict)
+    """Compiled kernels, by the variant of their launches; known if the launches were compiled."""
+    accounts: list[list[Launched]] = field(default_factory=list)
+    """What launches did in each forward of `traces`, by the executing process; empty if there is none."""
+    told: list[list[Launched]] = field(default_factory=list)
+    """The same for forwards in any mode."""
     memory_findings: tuple[MemoryFinding, ...] | None = None
     """What memory checks have found so far; None if no trial was checked."""
     charged: Comparable | None = None
     """Events at the true size, which a clock sees instead of the trials' events; None if the trials had that size."""
+    charged_account: list[Launched] = field(default_factory=list)
+    """What the candidate's launches did at the true size, by the executing process."""
     is_telling: bool = True
     """Whether the latest expected outputs hold different floating numbers, which are not right by chance."""
     _latest: list[TraceEvent] = field(default_factory=list)
@@ -205,11 +219,27 @@ class CandidateSession:
         """Events of the reference's and the candidate's forwards; if sizes change, of the one of median size."""
         if self.charged is not None:
             return self.charged
-        if not (self.reference.is_sized and self.works):
+        if (number := self._typical) is None:
             return self.reference.events, self.traces
+        return self.works[number].events, self.traces[number : number + 1]
+
+    def own_launches(self, number: int) -> list[OwnLaunch]:
+        """Return the candidate's launches in a forward of `comparable`, with the executing process's account of them.
+
+        The list is empty where the device runs kernels itself. Raises what reading an untrusted account raises.
+        """
+        trace, first = self.comparable[1][number], self._typical or 0
+        accounts = self.accounts if self.charged is None else [self.charged_account]
+        known = explanations([*self.told, self.charged_account])
+        return join(trace, accounts[first + number], self.source, known) if accounts else []
+
+    @property
+    def _typical(self) -> int | None:
+        """Return the number of the forward of median size; None if all have the same."""
+        if self.charged is not None or not (self.reference.is_sized and self.works):
+            return None
         sizes = [sum(event.bytes for event in work.events) for work in self.works]
-        typical = sorted(range(len(sizes)), key=sizes.__getitem__)[(len(sizes) - 1) // 2]
-        return self.works[typical].events, self.traces[typical : typical + 1]
+        return sorted(range(len(sizes)), key=sizes.__getitem__)[(len(sizes) - 1) // 2]
 
     @property
     def known(self) -> list[TraceEvent]:

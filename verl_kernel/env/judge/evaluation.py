@@ -40,6 +40,7 @@ from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate, Steps, TimeStep
 from verl_kernel.env.judge.trials.correctness import WHERE
+from verl_kernel.env.machine.machine import GPUS
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
@@ -121,21 +122,27 @@ class Evaluation:
                 self._found.memory_findings = session.memory_findings
 
     def _loading(self, scratch: Scratch, memory: SharedMemory, ruled_out: list[str]) -> Loading:
-        compiler, executor = self._context.compiler, self._context.executor
+        executor = self._context.executor
         return Loading(
             options=self._options, zygote=self._context.zygote, scratch=scratch, memory=memory, findings=self._found,
-            describe=None if compiler is None and executor is None else ruled_out,
+            describe=None if executor is None and not self._context.compilers else ruled_out,
             execution=None if executor is None else partial(executor.begin, scratch.source),
         )  # fmt: skip
 
     @contextmanager
     def _beside(self, candidate: LoadedCandidate, may_choose_again: bool) -> Iterator[None]:
         """Compile beside the trials, where that is asked for; stop when they end."""
-        if self._context.compiler is None:
+        if not self._context.compilers:
             yield
             return
+        priced = GPUS[self._options.gpu_profile].targets
         candidate.compiling = CompileStage(
-            self._context.compiler, candidate.loading.source, self._found, may_choose_again
+            self._context.compilers,
+            candidate.loading.source,
+            self._found,
+            may_choose_again,
+            priced,
+            self._context.namespace,
         )
         try:
             yield
@@ -144,7 +151,7 @@ class Evaluation:
 
     def _judge(self, candidate: LoadedCandidate) -> None:
         session = candidate.session
-        session.secret = self._context.draw_secret()
+        session.secret, session.compiled = self._context.draw_secret(), self._context.compiled
         self._found.seed_commit = hashlib.sha256(session.secret).hexdigest()
         with self._stages.stage("correctness"):
             self._steps.trials.take(candidate)
@@ -174,7 +181,7 @@ class Evaluation:
         """Keep the measurement (raises Verdict if it shows that the candidate hides work)."""
         measured = bounded(measured, session.comparable[0], self._reference.task_flags, self._options.gpu_profile)
         self._found.env.update(measured.facts)
-        self._found.measured, self._found.reference_mode = measured, self._options.reference_mode
+        self._found.measured, self._found.reference_mode = measured, measured.reference_mode
         self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)
         if measured.refusal is not None:
             raise session.client.hacking(*measured.refusal)

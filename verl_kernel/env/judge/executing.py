@@ -11,14 +11,13 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from verl_kernel.env.compilation.targets import CODE_S
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import ProtocolError
 from verl_kernel.env.ipc.execution_messages import Begin, Report, Reported, Shows
 from verl_kernel.env.ipc.messages import Claims
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.judge.compiling.code import CodeService, CodeStore, CodeTime
+from verl_kernel.env.judge.compiling.code import CandidateCode, CodeService, CodeStore
 from verl_kernel.env.judge.processes.own_time import RunQueue
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.processes.zygote import CompileZygote, ExecuteZygote
@@ -68,11 +67,10 @@ class LaunchExecutor:
         self._compilers.start()
         self._zygote.start()
 
-    def for_candidate(self) -> CandidateExecutor:
+    def for_candidate(self, namespace: str) -> CandidateExecutor:
         """Make the executor of one candidate's launches."""
-        return CandidateExecutor(
-            self._options, lambda *wanted: self._beside.submit(self._zygote.fork, *wanted), self.store
-        )
+        code = CandidateCode(self.store, namespace)
+        return CandidateExecutor(self._options, lambda *wanted: self._beside.submit(self._zygote.fork, *wanted), code)
 
     def close(self) -> None:
         """End the zygotes."""
@@ -84,8 +82,10 @@ class LaunchExecutor:
 class CandidateExecutor:
     """Begins the executing processes of one candidate, which share one time limit for making code."""
 
-    def __init__(self, options: GymOptions, fork: Fork, store: CodeStore) -> None:
-        self._options, self._fork, self._store, self._spent = options, fork, store, CodeTime(CODE_S)
+    def __init__(self, options: GymOptions, fork: Fork, code: CandidateCode) -> None:
+        self._options, self._fork, self._code = options, fork, code
+        self.units = code.units
+        """Launches whose code was made, by their digests."""
 
     def begin(self, source: str) -> Execution:
         """Begin a process for one runner of the candidate; it starts at the same time as the runner.
@@ -93,7 +93,7 @@ class CandidateExecutor:
         Args:
             source: the candidate's file.
         """
-        return Execution(self._fork, self._store, source, self._options, self._spent)
+        return Execution(self._fork, self._code, source, self._options)
 
 
 def make_executor(options: GymOptions, device: DeviceBackend, compilers: CompileZygote) -> LaunchExecutor | None:
@@ -104,8 +104,8 @@ def make_executor(options: GymOptions, device: DeviceBackend, compilers: Compile
 class Execution:
     """One runner's executing process, its link to it, and the memory in which tensors are handed over."""
 
-    def __init__(self, fork: Fork, store: CodeStore, source: str, options: GymOptions, spent: CodeTime) -> None:
-        self._spent = spent
+    def __init__(self, fork: Fork, code: CandidateCode, source: str, options: GymOptions) -> None:
+        self._spent = code.spent
         with ExitStack() as made:
             scratch = made.enter_context(closing(Scratch("")))
             self.arena = made.enter_context(closing(SharedMemory.sparse(options.memory_mb << 20)))
@@ -116,7 +116,7 @@ class Execution:
             for end in (theirs, asking):
                 self._forked.add_done_callback(partial(_close, end))
             made.callback(lambda: self._process.end())
-            self._service = CodeService(store, ours, source, spent)
+            self._service = CodeService(code, ours, source)
             made.callback(self._service.end)
             self._resources = made.pop_all()
 

@@ -72,7 +72,7 @@ class Findings:
     isolation: tuple[str, ...] | None = None
     seed_commit: str | None = None
     trials: Trials | None = None
-    compiled_for: str | None = None
+    compiled_for: str | tuple[str, ...] | None = None
     compiled_kernels: tuple[CompiledKernel, ...] | None = None
     true_size: TrueSize | None = None
     reference_mode: str | None = None
@@ -101,7 +101,9 @@ class Findings:
             isolation=self.isolation, seed_commit=self.seed_commit, trials=self.trials, true_size=self.true_size,
             timing_source=self.timing_source, reference_mode=self.reference_mode,
             kernel_ms=measured.kernel_ms, reference_ms=measured.reference_ms, speedup=measured.speedup,
-            roofline_ms=measured.roofline_ms,
+            kernel_interval_ms=None if measured.intervals is None else measured.intervals.kernel_ms,
+            reference_interval_ms=None if measured.intervals is None else measured.intervals.reference_ms,
+            speedup_interval=measured.speedup_interval, roofline_ms=measured.roofline_ms,
             speedup_low=measured.speedup_low, times=measured.times, unpriced_ops=measured.unpriced,
             time_coverage=None if profile is None else profile.time_coverage,
             number_coverage=None if profile is None else profile.number_coverage,
@@ -110,5 +112,6 @@ class Findings:
             launches=None if profile is None else profile.launches,
             fallback_ops=None if profile is None else profile.fallback_ops,
             top_kernels=None if profile is None else profile.top_kernels,
+            profile=measured.forward,
             env=self.env, stage_seconds=dict(seconds),
         )  # fmt: skip

@@ -17,8 +17,10 @@ from types import TracebackType
 import torch
 
 from verl_kernel.env.backends import refuse_simulating, resolve_backend
+from verl_kernel.env.clocks.base import CompiledReference
 from verl_kernel.env.clocks.simulated import unpriced, with_noise
-from verl_kernel.env.judge.compiling.compiler import LaunchCompiler, make_compiler
+from verl_kernel.env.judge.compiled_references import make_compiled_references
+from verl_kernel.env.judge.compiling.compiler import LaunchCompiler, make_compilers
 from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.executing import LaunchExecutor, make_executor
 from verl_kernel.env.judge.processes.own_time import OwnTime
@@ -63,8 +65,8 @@ class Judge:
 
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
-        ConfigError: the clock cannot time `reference_mode`; `reference_cache` or `verdict_cache` cannot be written;
-            `verdict_cache` or `timing_noise` is set where times are measured; or `trial_choice` cannot be read.
+        ConfigError: `reference_cache` or `verdict_cache` cannot be written; `verdict_cache` or `timing_noise` is set
+            where times are measured; or `trial_choice` cannot be read.
     """
 
     def __init__(
@@ -78,8 +80,6 @@ class Judge:
         backend = resolve_backend(options.device)
         self._device = backend.device
         refuse_simulating(options, self._device)
-        if options.reference_mode == "compile" and self._device.is_counted:
-            raise ConfigError("kernelgym.reference_mode is 'compile', which a simulated clock cannot time: use 'eager'")
         self._refuse_noise()
         self._verdicts = self._make_verdict_store()
         self._device.setup()
@@ -87,18 +87,21 @@ class Judge:
         self._clock = backend.clock(options)
         self._choice = TrialChoice.read(options.trial_choice)
         self._zygote = Zygote(self._device, forked)
-        compilers = CompileZygote(options.compile_for)
-        self._compiler = make_compiler(options, self._device, compilers)
-        self._executor = make_executor(options, self._device, compilers)
+        zygote = CompileZygote(options.targets)
+        self._compilers = make_compilers(options, self._device, zygote)
+        self._executor = make_executor(options, self._device, zygote)
         self._sizes = SizeChoice(options, self._device, seed, guard, self._zygote.prepare)
         self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceCache(folder, self._device.name)
+        self._compiled = make_compiled_references(
+            options, self._device, self._zygote, self._executor, self._compilers, self._store, guard
+        )
 
     @property
     def model(self) -> str:
         """Name of the GPU that times refer to: the real one, or the one that the clock simulates."""
-        return str(self._device.facts().get("gpu_name") or f"{self._options.gpu_profile}, simulated")
+        return str(self._device.facts().get("gpu_name") or f"{self._options.gpu_profile}, {self._device.timing_source}")
 
     def evaluate(self, task: Task, source: str, kernel: str = "") -> EvalResult:
         """Judge one candidate, as `judge` does, for a caller without training steps or a queue."""
@@ -120,7 +123,7 @@ class Judge:
     def _verdict(self, request: EvalRequest) -> EvalResult:
         if self._verdicts is None:
             return self._run(request)
-        is_compiled = self._compiler is not None and self._compiles(request)
+        is_compiled = bool(self._compilers) and self._compiles(request)
         known = self._verdicts.load(request, is_compiled)
         if known is None:
             known = self._run(request)
@@ -132,10 +135,11 @@ class Judge:
             return self._evaluation(request).run(request)
 
     def _evaluation(self, request: EvalRequest) -> Evaluation:
-        compiler = self._compiler if self._compiles(request) else None
+        compilers = self._compilers if self._compiles(request) else []
         shrunk = self._sizes.of(request.task)
         references = [self._reference(task) for task in _tasks(request.task, shrunk)]
-        context = self._context(self._secret(request), self._choice.of(request), compiler)
+        compiled = self.compiled(request.task, references[0].is_sized)
+        context = self._context(request.task, self._secret(request), self._choice.of(request), compilers, compiled)
         times = ClockTimes(self._clock) if shrunk is None else ReducedTimes(context, references, shrunk, request)
         return Evaluation(context, references[0], Steps(CorrectnessTrials(context), times))
 
@@ -155,7 +159,22 @@ class Judge:
         with self._served(request):
             shrunk = self._sizes.of(task)
             reference = self._reference(task if shrunk is None else shrunk.copies[0].task)
-            return survey(self._context(lambda: secret), reference, request, kinds)
+            return survey(self._context(task, lambda: secret), reference, request, kinds)
+
+    def compiled(self, task: Task, is_sized: bool = False) -> CompiledReference | None:
+        """Return what a task's reference runs through `torch.compile`, counted once for a simulated clock.
+
+        Args:
+            task: the task.
+            is_sized: whether its sizes differ between draws.
+
+        Returns:
+            None if `reference_mode` is `eager`, or times are measured.
+
+        Raises:
+            TaskError: `reference_mode` is `compile`, and the reference cannot be compiled; also `InfraError`.
+        """
+        return None if self._compiled is None else self._compiled.of(task, is_sized)
 
     def audit(self, task: Task) -> Audit:
         """Return the defects of a task, with evidence; a large task is run at reduced sizes, as in `judge`.
@@ -178,18 +197,21 @@ class Judge:
         )  # fmt: skip
 
     def _context(
-        self, draw_secret: Callable[[], bytes], counts: Counts | None = None, compiler: LaunchCompiler | None = None
-    ) -> EvaluationContext:
+        self, task: Task, draw_secret: Callable[[], bytes], counts: Counts | None = None,
+        compilers: Sequence[LaunchCompiler] = (), compiled: CompiledReference | None = None,
+    ) -> EvaluationContext:  # fmt: skip
         return EvaluationContext(
             options=self._options,
+            namespace=task.namespace,
             device=self._device,
             zygote=self._zygote,
-            executor=None if self._executor is None else self._executor.for_candidate(),
+            executor=None if self._executor is None else self._executor.for_candidate(task.namespace),
             guard=self._guard,
             draw_secret=draw_secret,
             clock=self._clock,
             counts=counts,
-            compiler=compiler,
+            compilers=compilers,
+            compiled=compiled,
         )
 
     @contextmanager
@@ -219,13 +241,17 @@ class Judge:
             helper.start()
 
     def rest(self) -> None:
-        """Restart zygotes that have died; call it while the judge is idle, so that no dead process remains."""
+        """Restart zygotes that have died, and end the compiler of references; call it while the judge is idle."""
+        if self._compiled is not None:
+            self._compiled.inductor.close()
         self._zygote.launch()
         for helper in self._helpers:
             helper.launch()
 
     def close(self) -> None:
         """End the zygotes."""
+        if self._compiled is not None:
+            self._compiled.inductor.close()
         self._zygote.close()
         for helper in self._helpers:
             helper.close()
@@ -237,11 +263,11 @@ class Judge:
         self.close()
 
     def _reference(self, task: Task) -> Reference:
-        known = self._references.get(task.fingerprint)
+        known = self._references.get(task.cache_key)
         if known is None:
             known = self._prepare(task)
             size = 0 if isinstance(known, TaskError) else _COPIES * known.weight_bytes
-            self._references.put(task.fingerprint, known, size)
+            self._references.put(task.cache_key, known, size)
         if isinstance(known, TaskError):
             raise known
         return known
@@ -282,7 +308,7 @@ class Judge:
 
     @property
     def _helpers(self) -> list[LaunchCompiler | LaunchExecutor]:
-        return [helper for helper in (self._compiler, self._executor) if helper is not None]
+        return [*self._compilers, *([] if self._executor is None else [self._executor])]
 
     def _compiles(self, request: EvalRequest) -> bool:
         """Whether a candidate's launches are compiled: drawn from the secret, so that a candidate cannot know it."""

@@ -75,7 +75,7 @@ class Loading:
         )  # fmt: skip
         return CandidateSession(
             reference=reference, client=client, memory=self._memory, layout=layout, guard=guard, check=check,
-            is_sealed=is_sealed, seconds_granted=options.run_timeout_s,
+            is_sealed=is_sealed, seconds_granted=options.run_timeout_s, text=self.source,
         )  # fmt: skip
 
     def load(self, session: CandidateSession) -> None:

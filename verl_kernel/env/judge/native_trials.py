@@ -53,8 +53,6 @@ class NativeTrials:
         self._loading, self._env = loading, env
         self._refuses = checks == "refuse"
         self._checked_in = -1 if checks == "off" else checked_in
-        self.works: list[list[Work]] = []
-        """What launches did in each forward that clocks see, in the order of the session's traces."""
 
     def watched(self, session: CandidateSession, number: int, kind: Kind, forward: Callable[[], Done]) -> Done:
         """Do a forward (raises Verdict, also for what the executing process reports of it).
@@ -84,8 +82,9 @@ class NativeTrials:
             found = session.client.parse(lambda: [*map(_finding, reported["found"])])
             session.memory_findings = tuple(dict.fromkeys([*(session.memory_findings or ()), *found]))[:_MOST]
         _compare(session, reported["works"])
+        session.told.append(reported["works"])
         if len(session.traces) > before:
-            self.works.append(reported["works"])
+            session.accounts.append(reported["works"])
         return done
 
     def begin_ablated(self, session: CandidateSession, number: int) -> None:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from verl_kernel.env.clocks.base import Clock, Measurement
+from verl_kernel.env.clocks.base import Clock, CompiledReference, Measurement
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
@@ -31,6 +31,8 @@ class EvaluationContext:
     """What a judge gives to one evaluation."""
 
     options: GymOptions
+    namespace: str
+    """Whose candidate it is."""
     device: DeviceBackend
     zygote: Zygote
     """Forks the runners."""
@@ -43,8 +45,10 @@ class EvaluationContext:
     clock: Clock
     counts: Counts | None = None
     """How many trials of each kind there are; None for the usual numbers."""
-    compiler: LaunchCompiler | None = None
-    """Compiles the launches while the trials run; None where that is not asked for."""
+    compilers: Sequence[LaunchCompiler] = ()
+    """Compile the launches while the trials run, each for one target."""
+    compiled: CompiledReference | None = None
+    """What the reference runs if it is compiled; None where that is not asked for, or is measured."""
 
 
 @dataclass(kw_only=True)

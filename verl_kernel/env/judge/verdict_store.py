@@ -92,6 +92,6 @@ class VerdictStore:
             _LOG.warning("%s cannot be stored: %s", path, exc)
 
     def _path(self, request: EvalRequest, is_compiled: bool) -> Path:
-        parts = (self._common, request.task.fingerprint, str(is_compiled), str(request.validate), request.source)
+        parts = (self._common, request.task.cache_key, str(is_compiled), str(request.validate), request.source)
         name = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
         return self._folder / name[:2] / f"{name}.json"

@@ -47,6 +47,14 @@ _TIMELINE = {
     "product_host_us": Constant(20.0, "host's time for a product or a norm", "fitted: level 3, one half"),
     "convolution_host_us": Constant(29.0, "host's time for a convolution or a batch norm", "fitted: level 3, one half"),
     "triton_host_us": Constant(20.0, "host's time for a Triton launch", "assumed: as a product"),
+    "inductor_launch_us": Constant(
+        8.0, "host's time for a launch by torch.compile", "published: tritonbench, pull request 1017, 6.8 to 9.1 us"
+    ),
+    "inductor_graph_us": Constant(
+        30.0,
+        "host's time for a graph of torch.compile, besides its launches",
+        "published: tritonbench, pull requests 1016 and 1017, 26 to 37 us",
+    ),
     "launch_us": Constant(4.0, "shortest distance of two kernels of a stream", "NVIDIA, CUDA graphs, 2019: 3.8 us"),
     "program_ns": Constant(1000.0, "shortest time of a block that loads, computes and stores once", "assumed"),
     "head_start_us": Constant(

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from verl_kernel.env.machine.constants import constant
 
@@ -38,6 +40,13 @@ class Gpu:
     blocks_per_sm: int = 32
     lanes_per_sm: int = 128
     """Threads for which one SM issues an instruction in a cycle."""
+    targets: str = "sm_"
+    """How the names of its maker's targets begin (`kernelgym.compile_for`)."""
+
+    @property
+    def timing_source(self) -> str:
+        """Name of the clock that simulates it, in results."""
+        return "simulated" if self.is_calibrated else "simulated_unvalidated"
 
     @property
     def lane_rate(self) -> float:
@@ -45,6 +54,7 @@ class Gpu:
         return self.sms * self.lanes_per_sm * self.clock_ghz * 1e9
 
 
+_CDNA: Mapping[str, Any] = {"warps_per_sm": 32, "blocks_per_sm": 16, "lanes_per_sm": 64, "targets": "gfx"}
 GPUS = {
     # NVIDIA H100 SXM5 80 GB data sheet and Hopper white paper; rate of L2: published micro-benchmarks, 5.5 to 7 TB/s.
     "h100": Gpu(
@@ -55,6 +65,17 @@ GPUS = {
     "a100": Gpu(
         "NVIDIA A100 SXM4 80GB", sms=108, clock_ghz=1.41, bandwidth_gbs=2039.0, l2_mb=40.0, l2_gbs=3900.0,
         tflops=19.5, tf32_tflops=156.0, half_tflops=312.0, shared_kb=164, is_calibrated=False, lanes_per_sm=64,
+    ),
+    # AMD Instinct MI300X data sheet and CDNA 3 white paper. A compute unit counts as an SM, a wave as a warp, and the
+    # Infinity Cache, the last one before the memory, as L2.
+    "mi300x": Gpu(
+        "AMD Instinct MI300X", sms=304, clock_ghz=2.1, bandwidth_gbs=5325.0, l2_mb=256.0, l2_gbs=17200.0,
+        tflops=163.4, tf32_tflops=653.7, half_tflops=1307.4, shared_kb=64, is_calibrated=False, **_CDNA,
+    ),
+    # AMD Instinct MI355X data sheet and CDNA 4 white paper; it has no TF32. Rate of the cache: assumed as before.
+    "mi355x": Gpu(
+        "AMD Instinct MI355X", sms=256, clock_ghz=2.4, bandwidth_gbs=8000.0, l2_mb=256.0, l2_gbs=17200.0,
+        tflops=157.3, tf32_tflops=157.3, half_tflops=2516.6, shared_kb=160, is_calibrated=False, **_CDNA,
     ),
 }  # fmt: skip
 """GPUs by the name in `kernelgym.gpu_profile`."""

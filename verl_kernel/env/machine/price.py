@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, fsum
 
 from verl_kernel.env.machine.constants import constant
@@ -23,10 +23,14 @@ def event_ms(event: TraceEvent, machine: Machine, blocks_per_sm: int | None = No
         machine: machine that runs it.
         blocks_per_sm: blocks of the kernel that fit into an SM, according to its compilation; None if unknown.
     """
+    return fsum(step_ms(step, machine, blocks_per_sm) for step in priced_steps(event, machine))
+
+
+def priced_steps(event: TraceEvent, machine: Machine) -> tuple[Step, ...]:
+    """Return the steps of an event, without the device-memory traffic of what L2 still holds of earlier events."""
     first, *others = event.steps or (_plain(event),)
     kept = sum(size for size, since in event.recent if size + since <= machine.l2_bytes)
-    first = replace(first, bytes=max(0, first.bytes - kept), l2_bytes=max(first.l2_bytes, first.bytes))
-    return fsum(step_ms(step, machine, blocks_per_sm) for step in (first, *others))
+    return replace(first, bytes=max(0, first.bytes - kept), l2_bytes=max(first.l2_bytes, first.bytes)), *others
 
 
 def _plain(event: TraceEvent) -> Step:
@@ -34,25 +38,53 @@ def _plain(event: TraceEvent) -> Step:
     return Step(event.bytes, instructions=vector, flops=event.half_flops, unit="half")
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What a step spends its time on, in seconds; memory, L2 and arithmetic overlap."""
+
+    memory: float
+    l2: float
+    arithmetic: float
+    """Products and instructions, one after the other."""
+    products: float
+    """The products' part of it."""
+    starts: float
+    """Distance between the starts of kernels."""
+    blocks: float
+    """Least time of the blocks that run one after the other: waits for memory, and chains of dependent results."""
+
+    @property
+    def total(self) -> float:
+        """Return the seconds of the step; waits of its blocks overlap with the start of its kernels."""
+        return max(self.starts + max(self.memory, self.l2, self.arithmetic), self.blocks)
+
+
 def step_ms(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> float:
-    """Return the milliseconds of one step; waits of its blocks for memory overlap with the start of its kernels."""
+    """Return the milliseconds of one step."""
+    return 1e3 * step_parts(step, machine, blocks_per_sm).total
+
+
+def step_parts(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> Parts:
+    """Return what a step spends its time on (arguments as of `event_ms`)."""
     gpu = machine.gpu
-    slots = _slots(step, machine, blocks_per_sm)
-    moved = step.bytes + _lost_bytes(step, machine, slots)
-    arithmetic = step.flops / machine.flop_rate(step.unit, step.intensity) + step.instructions / gpu.lane_rate
-    work = max(
-        _memory_s(step.blocks, moved, machine.bandwidth(step.access), slots, gpu.sms),
-        step.l2_bytes / machine.l2_rate(step.blocks),
-        arithmetic * _waste(step.blocks, gpu.sms) / _busy(step, slots // gpu.sms, gpu.sms),
+    held = slots(step.warps, machine, blocks_per_sm)
+    moved = moved_bytes(step, machine, held)
+    products = step.flops / machine.flop_rate(step.unit, step.intensity)
+    waste, busy = _waste(step.blocks, gpu.sms), _busy(step, held // gpu.sms, gpu.sms)
+    return Parts(
+        memory=_memory_s(step.blocks, moved, machine.bandwidth(step.access), held, gpu.sms),
+        l2=step.l2_bytes / machine.l2_rate(step.blocks),
+        arithmetic=(products + step.instructions / gpu.lane_rate) * waste / busy,
+        products=products * waste / busy,
+        starts=step.kernels * constant("launch_us") * 1e-6,
+        blocks=ceil(step.blocks / held) * _block_s(step, moved),
     )
-    starts = step.kernels * constant("launch_us") * 1e-6
-    return 1e3 * max(starts + work, ceil(step.blocks / slots) * _block_s(step, moved))
 
 
-def _slots(step: Step, machine: Machine, blocks_per_sm: int | None) -> int:
-    """Return the number of blocks that the GPU holds at once."""
+def slots(warps: int, machine: Machine, blocks_per_sm: int | None = None) -> int:
+    """Return the number of blocks, of so many warps each, that the GPU holds at once."""
     gpu = machine.gpu
-    fitting = min(gpu.blocks_per_sm, gpu.warps_per_sm // step.warps)
+    fitting = min(gpu.blocks_per_sm, gpu.warps_per_sm // warps)
     return gpu.sms * max(1, fitting if blocks_per_sm is None else min(fitting, blocks_per_sm))
 
 
@@ -66,9 +98,9 @@ def _busy(step: Step, fitting: int, sms: int) -> float:
     return min(1.0, min(ceil(step.blocks / sms), fitting) * step.warps / _SCHEDULERS) if step.blocks else 1.0
 
 
-def _memory_s(blocks: int, moved: int, bandwidth: float, slots: int, sms: int) -> float:
+def _memory_s(blocks: int, moved: int, bandwidth: float, held: int, sms: int) -> float:
     """Return the seconds of the transfer; a last wave on a part of the SMs has that part of the bandwidth."""
-    rest = blocks % slots if blocks else 0
+    rest = blocks % held if blocks else 0
     idle = max(0.0, sms / rest - 1.0) if rest else 0.0
     return moved / bandwidth * (1.0 + idle * rest / blocks if blocks else 1.0)
 
@@ -81,15 +113,64 @@ def _block_s(step: Step, moved: int) -> float:
     return max(step.block_ns, rounds * constant("latency_ns"), l2_rounds * constant("l2_latency_ns")) * 1e-9
 
 
-def _lost_bytes(step: Step, machine: Machine, slots: int) -> int:
-    """Return the bytes of repeated reads that L2 cannot serve, because it cannot hold the data of running blocks."""
-    kept = min(step.blocks, slots) * step.private_bytes + step.shared_bytes
+def moved_bytes(step: Step, machine: Machine, held: int) -> int:
+    """Return the device-memory traffic of a step, with repeated reads that L2 cannot serve.
+
+    Args:
+        step: the step.
+        machine: machine that runs it; its L2 must hold the data of running blocks.
+        held: blocks that the GPU holds at once (`slots`).
+    """
+    kept = min(step.blocks, held) * step.private_bytes + step.shared_bytes
     far = sum(size for others, size in step.rereads if others > machine.l2_bytes)
-    far = far if step.blocks > slots else 0  # blocks that all run at once read the same bytes at the same time
-    return far + (step.repeated_bytes if kept > machine.l2_bytes else 0)
+    far = far if step.blocks > held else 0  # blocks that all run at once read the same bytes at the same time
+    return step.bytes + far + (step.repeated_bytes if kept > machine.l2_bytes else 0)
 
 
 # Time of a forward: the host issues one event after the other, and the device runs them in order.
+
+
+@dataclass(frozen=True)
+class Turn:
+    """When the device runs an event, in milliseconds from when it is free."""
+
+    idle: float
+    """How long the device waits for the host before the event."""
+    begin: float
+    end: float
+
+    @property
+    def ms(self) -> float:
+        """Return for how long the device runs the event."""
+        return self.end - self.begin
+
+
+def timeline(
+    events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
+) -> list[Turn]:
+    """Return when the device runs each event of a forward (arguments as of `time_ms`)."""
+    return turns((event.host_us, known_ms(event, machine, blocks_per_sm or {})) for event in events)
+
+
+def known_ms(event: TraceEvent, machine: Machine, blocks_per_sm: Mapping[str, int]) -> float:
+    """Return an event's milliseconds (`event_ms`), given blocks that fit into an SM by kernel."""
+    return event_ms(event, machine, fitting(event, blocks_per_sm))
+
+
+def fitting(event: TraceEvent, blocks_per_sm: Mapping[str, int]) -> int | None:
+    """Return how many blocks of an event's kernel fit into an SM; None if unknown."""
+    return blocks_per_sm.get(event.name) if event.kind == "launch" else None
+
+
+def turns(spans: Iterable[tuple[int, float]]) -> list[Turn]:
+    """Return when the device runs events, given each one's host time in microseconds and device time in ms."""
+    host, device, found = -constant("head_start_us") / 1e3, 0.0, list[Turn]()
+    for host_us, ms in spans:
+        host += host_us / 1e3
+        begin = max(device, host)
+        found.append(Turn(begin - device, begin, begin + ms))
+        device = found[-1].end
+    return found
 
 
 def time_ms(events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None) -> float:
@@ -100,9 +181,5 @@ def time_ms(events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mappi
         machine: machine that runs it.
         blocks_per_sm: blocks that fit into an SM, by kernel; unknown for kernels that are missing.
     """
-    host, device = -constant("head_start_us") / 1e3, 0.0
-    for event in events:
-        host += event.host_us / 1e3
-        known = (blocks_per_sm or {}).get(event.name) if event.kind == "launch" else None
-        device = max(device, host) + event_ms(event, machine, known)
-    return device
+    found = timeline(events, machine, blocks_per_sm)
+    return found[-1].end if found else 0.0

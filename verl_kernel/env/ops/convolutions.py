@@ -15,6 +15,10 @@ _IN, _OUT = 16, 32
 """Multiples to which the channels of a group are padded: input channels (for each tap) and output channels."""
 _FEW = 4
 """3-D convolutions with fewer input channels use another algorithm."""
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+"""Layouts with channels last, by the number of axes."""
+_SQUARES = ((1, 1), (3, 3), (5, 5))
+"""Windows for which cuDNN has kernels for depthwise convolutions with channels last (torch's `Convolution.cpp`)."""
 _WIDE = 128
 """Output channels in a tile of a transposed 3-D convolution of stride 1, including unused ones."""
 
@@ -23,7 +27,7 @@ def convolved(call: Call) -> list[Step]:
     """Return the steps of all kernels of a convolution."""
     shape = _Shape(call)
     if shape.is_depthwise:
-        return [window_step(call, shape.taps, "tap_output", "tap_element", call.output.numel())]
+        return _depthwise(call, shape)
     steps = _transposed(call, shape) if call.given["transposed"] else _forward(call, shape)
     return steps if call.given["bias"] is None else [*steps, bias_step(call.output)]
 
@@ -35,7 +39,8 @@ class _Shape:
         given = call.given
         weight: torch.Tensor = given["weight"]
         self.groups: int = given["groups"]
-        self.taps = prod(weight.shape[2:])
+        self.window = tuple(weight.shape[2:])
+        self.taps = prod(self.window)
         self.is_3d = weight.dim() == 5
         self.inner = given["input"].shape[1] // self.groups
         self.outer = call.output.shape[1] // self.groups
@@ -57,12 +62,21 @@ class _Shape:
 def _forward(call: Call, shape: _Shape) -> list[Step]:
     pixels = call.output.numel() // call.output.shape[1]
     if shape.groups > 1:
-        return [_copy(call.data), *_product(call, shape.padded_flops(pixels), "direct")]
+        return [*_before(call), *_product(call, shape.padded_flops(pixels), "direct")]
     if shape.taps == shape.strides == 1:
         return _overlapping(call, shape.flops(pixels, shape.inner, shape.outer))
     if shape.is_3d and shape.inner < _FEW:
         return _product(call, shape.flops(pixels, shape.inner, max(shape.outer, _OUT)), "direct")
-    return [_copy(call.data), *_product(call, shape.padded_flops(pixels), "convolution")]
+    return [*_before(call), *_product(call, shape.padded_flops(pixels), "convolution")]
+
+
+def _depthwise(call: Call, shape: _Shape) -> list[Step]:
+    """Return the step of torch's own kernel or, with channels last, those of cuDNN, which has none for most windows."""
+    if not any(map(has_channels_last, (call.data, call.given["weight"]))):
+        return [window_step(call, shape.taps, "tap_output", "tap_element", call.output.numel())]
+    pixels = call.output.numel() // call.output.shape[1]
+    own = [Step(call.bytes)] if shape.window in _SQUARES else _product(call, shape.padded_flops(pixels), "direct")
+    return [*_before(call), *own]
 
 
 def _transposed(call: Call, shape: _Shape) -> list[Step]:
@@ -73,7 +87,23 @@ def _transposed(call: Call, shape: _Shape) -> list[Step]:
         unit = "direct"
     elif shape.is_3d and shape.strides == 1:
         unit, flops = "transposed", shape.flops(pixels, shape.inner, max(shape.outer, _WIDE))
-    return [_copy(call.data), *_product(call, flops, unit), _copy(call.output)]
+    return [*_before(call), *_product(call, flops, unit), *_after(call)]
+
+
+def _before(call: Call) -> list[Step]:
+    """Return the step of a copy of the data to the library's layout, which has channels last."""
+    return [] if has_channels_last(call.data) else [_copy(call.data)]
+
+
+def _after(call: Call) -> list[Step]:
+    """Return the step of a copy of the result to the usual layout; it keeps the library's if an operand has that."""
+    return [] if any(map(has_channels_last, (call.data, call.given["weight"]))) else [_copy(call.output)]
+
+
+def has_channels_last(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's elements lie in memory with channels last, and not in the usual order too."""
+    layout = _CHANNELS_LAST.get(tensor.dim())
+    return layout is not None and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=layout)
 
 
 def _copy(tensor: torch.Tensor) -> Step:

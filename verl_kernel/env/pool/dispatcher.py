@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Generic
+from typing import Any, Generic
 
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.scheduling.judges import Handle, JudgeLost, Tries, UnusableTasks
@@ -181,9 +181,10 @@ class Dispatcher(Generic[Handle]):
         """Ask the prefilter, then one judge after another until one of them answers or no attempt is left."""
         self._unusable.check(request.task)
         tries: Tries[Handle] = Tries()
-        if self._prefilter is not None and (refusal := await self._prefilter.refusal(request)) is not None:
+        told = None if self._prefilter is None else await self._prefilter.told(request)
+        if self._prefilter is not None and told is not None and self._prefilter.ends(told):
             tries.begin()
-            return self._ended(refusal, tries, {"prefilter": "refused"})
+            return self._ended(untimed(told) if told.rewarded else told, tries, {"prefilter": "refused"})
         while tries.left:
             judge = await self._scheduler.acquire(pending.ticket)
             pending.started, place = True, judge.describe()
@@ -203,6 +204,8 @@ class Dispatcher(Generic[Handle]):
             self._served(judge, tries.suspect)
             if self._prefilter is not None:
                 self._prefilter.note(result)
+            if told is not None:
+                result = result.model_copy(update={"profile": told.profile})
             group = {"judge_group": place.group} if place.group else {}
             return self._ended(result, tries, {**group, **pending.ticket.pin.note(place.model)})
         return self._ended(not_judged(request, tries.failure, tries.made), tries, {})
@@ -244,13 +247,20 @@ class Dispatcher(Generic[Handle]):
 # The prefilter (`kernelgym.prefilter: cpu`): CPU workers in front of a pool of GPUs, which saves GPU time.
 #
 # A worker judges a candidate by one trial on a CPU, with the same static gate and with the checks that only exist on
-# a CPU. Its refusal is final only if it holds on a GPU too (`is_final`). All other candidates go on to a GPU, which
-# judges them from scratch; among them are those that a CPU cannot judge, because the executor has no definition of an
-# operation or is too slow. Compiled kernels and times of a worker are not reused: they come from a process that ran
-# the untrusted candidate.
+# a CPU. Its refusal is final only if it holds on a GPU too (`is_final`). With `prefilter_speedup` it does all trials,
+# and a right candidate that is surely slower ends there, without a time (`is_slow`). All other candidates go on to a
+# GPU, which judges them from scratch; among them are those that a CPU cannot judge, because the executor has no
+# definition of an operation or is too slow. Compiled kernels and times of a worker are not reused: they come from a
+# process that ran the untrusted candidate. Its profile is added to the result of the GPU, which counts nothing: no
+# verdict and no reward reads a profile.
 
 
 _FINAL = tuple(map(EvalStatus, ("rejected_static", "unsafe", "incorrect", "hacking", "decoy")))
+_PREDICTED = (
+    *("kernel_ms", "reference_ms", "roofline_ms", "speedup", "speedup_low", "timing_source", "reference_mode"),
+    *("kernel_interval_ms", "reference_interval_ms", "speedup_interval", "time_coverage", "top_kernels"),
+)
+"""Fields of a result that depend on a clock."""
 _WITHOUT_GPU = ("static", "wait")
 """Stages of an evaluation that do not use the judge's GPU."""
 
@@ -258,13 +268,16 @@ _WITHOUT_GPU = ("static", "wait")
 def prefilter_options(options: GymOptions) -> GymOptions:
     """Return the options of the prefilter's workers: the pool's, with one trial and without what only a clock needs.
 
+    Where a worker's verdict on a right candidate may be final (`prefilter_speedup`), it has all trials.
+
     Args:
         options: those of the pool.
     """
+    trials: dict[str, Any] = {"correctness_trials": 1, "trial_choice": None, "ablation": False}
     return replace(
-        options, device="cpu", prefilter="off", num_judges=options.prefilter_judges, gpus_per_judge=0.0,
-        judge_resources=None, require_idle_gpu=False, reference_mode="eager", correctness_trials=1, trial_choice=None,
-        ablation=False, compile="all", true_size="auto", memory_checks="refuse",
+        options, **(trials if options.prefilter_speedup is None else {}), device="cpu", prefilter="off",
+        prefilter_speedup=None, num_judges=options.prefilter_judges, gpus_per_judge=0.0, judge_resources=None,
+        require_idle_gpu=False, reference_mode="eager", compile="all", true_size="auto", memory_checks="refuse",
     )  # fmt: skip
 
 
@@ -279,6 +292,17 @@ def is_final(result: EvalResult) -> bool:
     return result.status in _FINAL or is_refused or kind == OUT_OF_BOUNDS
 
 
+def is_slow(result: EvalResult, speedup: float | None) -> bool:
+    """Tell whether a right candidate's predicted speedup surely lies below `speedup`; None asks for nothing."""
+    interval = result.speedup_interval
+    return speedup is not None and result.rewarded and interval is not None and interval[1] < speedup
+
+
+def untimed(result: EvalResult) -> EvalResult:
+    """Return a worker's result without its times, which a model of a GPU made."""
+    return result.model_copy(update=dict.fromkeys(_PREDICTED))
+
+
 class Prefilter(Generic[Handle]):
     """The CPU workers in front of a pool, with counts of what they refused and how much GPU time that saved.
 
@@ -289,6 +313,7 @@ class Prefilter(Generic[Handle]):
 
     def __init__(self, workers: Sequence[Handle], options: GymOptions) -> None:
         self._pool: Dispatcher[Handle] = Dispatcher(workers, prefilter_options(options))
+        self._slow = options.prefilter_speedup
         self._passed = self._refused = self._undecided = self._timed = 0
         self._gpu_seconds = 0.0
 
@@ -304,20 +329,24 @@ class Prefilter(Generic[Handle]):
         """
         await self._pool.ready()
 
-    async def refusal(self, request: EvalRequest) -> EvalResult | None:
-        """Judge on a CPU; return the verdict if it is final, and None if a GPU has to decide."""
+    async def told(self, request: EvalRequest) -> EvalResult | None:
+        """Judge on a CPU; return the result, which may be final (`is_final`), or None if the workers cannot judge."""
         try:
             result = await self._pool.judge(request)
         # The pool's own judges report an unusable task themselves, and can work if the workers cannot.
         except (TaskError, EnvironmentNotReady):
             self._undecided += 1
             return None
-        if is_final(result):
+        if self.ends(result):
             self._refused += 1
-            return result
-        self._passed += result.status is EvalStatus.OK
-        self._undecided += result.status is not EvalStatus.OK
-        return None
+        else:
+            self._passed += result.status is EvalStatus.OK
+            self._undecided += result.status is not EvalStatus.OK
+        return result
+
+    def ends(self, result: EvalResult) -> bool:
+        """Tell whether a worker's result ends the evaluation without a GPU."""
+        return is_final(result) or is_slow(result, self._slow)
 
     def note(self, result: EvalResult) -> None:
         """Add the seconds for which this evaluation used a GPU of the pool to the mean."""

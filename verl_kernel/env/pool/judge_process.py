@@ -89,8 +89,11 @@ def evaluation_limit_s(options: GymOptions) -> float:
     have to wait until others release it.
     """
     budgets = [*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s, CODE_S]
-    if options.compile_for != "off":
-        budgets += [COMPILE_S, *(options.load_timeout_s, options.run_timeout_s, COMPILE_S) * MOST_CHOICES]
+    if options.targets:
+        compiling_s = [COMPILE_S] * len(options.targets)
+        budgets += [*compiling_s, *(options.load_timeout_s, options.run_timeout_s, *compiling_s) * MOST_CHOICES]
+    if options.reference_mode != "eager":  # torch's compiler, a forward without data, and one that counts its program
+        budgets += [*(options.reference_timeout_s,) * 3, options.load_timeout_s, CODE_S, COMPILE_S]
     waits_s = 0.0 if options.device == "cpu" else options.patience_s
     return sum(map(backstop_s, budgets)) + waits_s + _SLACK_S
 

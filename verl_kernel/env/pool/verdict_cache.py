@@ -29,7 +29,7 @@ def verdict_key(request: EvalRequest, pin: Pin, is_apart: bool = False) -> str:
         pin: the pin of the request's task and step.
         is_apart: whether validation and training are judged by different rules, so that they must not share verdicts.
     """
-    text = f"{request.task.fingerprint}\0{request.step}\0{pin.serial}\0{request.source}"
+    text = f"{request.task.cache_key}\0{request.step}\0{pin.serial}\0{request.source}"
     if is_apart and request.validate:
         text = f"validation\0{text}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

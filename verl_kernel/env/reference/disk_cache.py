@@ -84,12 +84,35 @@ class ReferenceCache:
         data = save({name: tensor.contiguous().clone() for name, tensor in named.items()})
         digest = hashlib.sha256(data).hexdigest()
         tensors = f"{path.stem}-{digest[:16]}.safetensors"
-        index = {"tensors": tensors, "sha256": digest, "task": task.fingerprint, **_describe(preparation, named)}
+        index = {"tensors": tensors, "sha256": digest, "task": task.cache_key, **_describe(preparation, named)}
         try:
             self._write(tensors, data)  # before the index, which must never name a missing file
             self._write(path.name, json.dumps(index).encode())
         except OSError as exc:
             _LOG.warning("%s cannot be stored: %s", path, exc)
+
+    def load_facts(self, task: Task, name: str) -> Any:
+        """Load further facts about a task, as JSON, that are stored under a name; None if there are none."""
+        path = self._facts(task, name)
+        try:
+            return json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as exc:
+            _LOG.warning("%s is damaged and will be written again: %s: %s", path, type(exc).__name__, exc)
+            return None
+
+    def save_facts(self, task: Task, name: str, facts: Any) -> None:
+        """Store further facts about a task, as JSON; a full disk only causes a warning."""
+        path = self._facts(task, name)
+        try:
+            self._write(path.name, json.dumps(facts).encode())
+        except OSError as exc:
+            _LOG.warning("%s cannot be stored: %s", path, exc)
+
+    def _facts(self, task: Task, name: str) -> Path:
+        path = self._index(task)
+        return path.with_name(f"{path.stem}-{name}.json")
 
     def _write(self, name: str, data: bytes) -> None:
         with replacing(self._folder / name, is_shared=True) as part:
@@ -97,7 +120,7 @@ class ReferenceCache:
 
     def _index(self, task: Task) -> Path:
         versions = (platform.python_version(), torch.__version__, version("triton"), code_hash())
-        key = "\0".join((task.fingerprint, self._device, *versions))
+        key = "\0".join((task.cache_key, self._device, *versions))
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 import linecache
 import types
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from torch.func import functional_call
 
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.machine.roofline import Demand
@@ -81,6 +83,15 @@ class ReferenceProgram:
         """Return the outputs of the model, which may write to these inputs."""
         return self._value("the model", self._forward(inputs))
 
+    def forward_in_float64(self, inputs: Value) -> Value:
+        """Return the outputs of the model where inputs, parameters and buffers are float64 (raises TaskError)."""
+        args, kwargs = Value(inputs.tree, [_widened(tensor) for tensor in inputs.tensors]).unflattened()
+        state = {name: _widened(tensor) for name, tensor in state_of(self.model).items()}
+        run = partial(self.model, *args, **kwargs)
+        if state:
+            run = partial(functional_call, self.model, state, args, kwargs)
+        return self._value("the model", self._call("forward in float64", run))
+
     def traced(self, inputs: Value) -> tuple[Value, list[TraceEvent]]:
         """Return the outputs of the model, which may write to these inputs, and the ops that it ran."""
         with self.device.record() as events:
@@ -139,6 +150,12 @@ class ReferenceProgram:
             raise
         except (Exception, SystemExit) as exc:  # a reference may raise any exception; all mean the same
             raise self.unfit(f"{what} raised {type(exc).__name__}: {_one_line(exc)}") from exc
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor, as float64 if it is of a float type of 16 or 32 bits."""
+    narrow = tensor.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    return tensor.double() if narrow else tensor.clone()
 
 
 def _as_call(data: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

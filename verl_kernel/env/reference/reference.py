@@ -99,14 +99,16 @@ class Reference:
     def step_room(
         self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
     ) -> list[Room | None] | None:
-        """Compute the allowance of each expected output for changes in the last digits of inputs.
+        """Compute the allowance of each expected output for changes in the last digits of inputs, and for its rounding.
 
         Args:
             trial: a trial of this reference.
             guard: context manager around each of the forwards that this takes.
         """
         with restored_generators(), precision("ieee"), torch.no_grad():
-            return step_rooms(trial.expected.tensors, (self._jittered(trial, guard, seed) for seed in range(STEP_RUNS)))
+            runs = [self._jittered(trial, guard, seed) for seed in range(STEP_RUNS)]
+            exact = self._exact(trial, guard)
+            return step_rooms(trial.expected.tensors, runs if exact is None else [*runs, exact])
 
     def _jittered(
         self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]], seed: int
@@ -114,6 +116,15 @@ class Reference:
         inputs = Value(trial.inputs.tree, jittered(trial.inputs.tensors, seed))
         with guard(), contextlib.suppress(TaskError):
             return self._program.forward(inputs).tensors
+        return None
+
+    def _exact(
+        self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
+    ) -> list[torch.Tensor] | None:
+        """Return the outputs in float64; None if the program has none of the same shapes."""
+        with guard(), contextlib.suppress(TaskError):
+            exact = self._program.forward_in_float64(trial.inputs).tensors
+            return exact if [one.shape for one in exact] == [one.shape for one in trial.expected.tensors] else None
         return None
 
     def _rounded(

@@ -76,9 +76,13 @@ def readable() -> tuple[str, ...]:
 
 
 def _libraries() -> list[str]:
-    """Return the folders of libraries also outside site-packages: they load parts, and run programs, on first use."""
+    """Return the folders of libraries also outside site-packages: they load parts, and run programs, on first use.
+
+    Where an installer laid links (`uv pip install --link-mode=symlink`), the folders that they lead to count too.
+    """
     files = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton", "numpy")]
-    return [os.path.dirname(os.path.dirname(os.path.abspath(path))) for path in files if path]
+    found = [way(path) for path in files if path for way in (os.path.abspath, os.path.realpath)]
+    return [os.path.dirname(os.path.dirname(path)) for path in found]
 
 
 def _create(level: int, rights: int) -> int:

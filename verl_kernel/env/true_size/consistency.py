@@ -14,7 +14,7 @@ from itertools import count
 from math import log
 
 from verl_kernel.env.executor.work import NARROW, PRODUCTS, WIDE
-from verl_kernel.env.ipc.execution_messages import Tally, furthest
+from verl_kernel.env.ipc.execution_messages import Tally, Work, furthest
 from verl_kernel.env.trace import TraceEvent
 
 # A candidate's forward at one size in numbers, and which of its operations count.
@@ -42,6 +42,8 @@ class Counted:
     """Operations of the reference at this size."""
     read: float
     """Part of its inputs that the reference reads."""
+    works: Sequence[Work] = ()
+    """All that its launches did, if it ran without data."""
 
     def ratio(self, true: Sequence[Tally]) -> float:
         """Return the candidate's operations, without void ones, over the reference's.

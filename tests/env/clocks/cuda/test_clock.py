@@ -15,7 +15,7 @@ from tests.env.pretend.pretend_gpu import PretendGpu
 from tests.env.pretend.simulated_gpu import Clock, SimulatedGpu
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.clocks.cuda import rounds, timed_calls
-from verl_kernel.env.clocks.cuda.clock import CudaClock
+from verl_kernel.env.clocks.cuda.clock import Baseline, CudaClock
 from verl_kernel.env.clocks.cuda.rounds import Round, Samples
 from verl_kernel.env.clocks.cuda.timed_calls import TimedCalls, summed
 from verl_kernel.env.comparison.compare import compare
@@ -25,6 +25,7 @@ from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory, TensorSpec, 
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
+from verl_kernel.errors import TaskError
 
 
 class World(Clock):
@@ -138,7 +139,7 @@ def measure(monkeypatch, reference):
         watch = Stopwatch(world.gpus["reference"])
         clock = CudaClock(GymOptions(device="cpu", **options), watch, lock, lambda: {"sm_mhz": 1980}, peak, slowed)
         timed = world.forward("reference", lambda: reference_ms, right)
-        monkeypatch.setattr(clock, "_timed_model", lambda session: timed)
+        monkeypatch.setattr(clock, "_baseline", lambda session: Baseline({"eager": timed}))
         result = clock.measure(session)
         assert alone == [True, False]
         return result, session
@@ -190,6 +191,58 @@ def test_every_reference_call_has_the_mode_of_the_options(monkeypatch, reference
     assert len(seen) > 20
     assert set(seen) == {mode == "tf32"}
     assert torch.backends.cuda.matmul.allow_tf32 is before
+
+
+@pytest.fixture
+def measure_mode(monkeypatch, reference):
+    """Measure a reference in a mode, given the milliseconds of it eager and compiled; None: it cannot be compiled."""
+    monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext({}))
+    right = reference.model
+
+    def measure(mode, eager_ms, compiled_ms):
+        world = World()
+
+        def compiled(*args):
+            if compiled_ms is None:
+                raise RuntimeError("no such\nop")
+            return world.forward("reference", lambda: compiled_ms, right)(*args)
+
+        monkeypatch.setattr(reference, "model", world.forward("reference", lambda: eager_ms, right))
+        monkeypatch.setattr(torch, "compile", lambda model: compiled)
+        watch = Stopwatch(world.gpus["reference"])
+        clock = CudaClock(GymOptions(device="cpu", reference_mode=mode), watch, nullcontext, dict, None)
+        results = [clock.measure(PretendSession(world, reference, right)) for _ in range(2)]
+        assert results[0].reference_mode == results[1].reference_mode
+        return results[1]
+
+    return measure
+
+
+@pytest.mark.parametrize(
+    ("mode", "eager_ms", "compiled_ms", "chosen"),
+    [
+        ("eager", 3.0, 2.0, "eager"),
+        ("compile", 2.0, 3.0, "compile"),
+        ("best", 3.0, 2.0, "compile"),
+        ("best", 2.0, 3.0, "eager"),
+    ],
+)
+def test_the_mode_of_the_reference(measure_mode, mode, eager_ms, compiled_ms, chosen):
+    measured = measure_mode(mode, eager_ms, compiled_ms)
+    assert measured.reference_mode == chosen
+    assert measured.reference_ms.median == pytest.approx({"eager": eager_ms, "compile": compiled_ms}[chosen])
+    assert "reference_not_compiled" not in measured.facts
+
+
+def test_best_measures_what_cannot_be_compiled_as_it_is(measure_mode):
+    measured = measure_mode("best", 2.0, None)
+    assert measured.reference_mode == "eager"
+    assert measured.facts["reference_not_compiled"] == "RuntimeError: no such op"
+
+
+def test_what_cannot_be_compiled_is_refused_in_a_sentence(measure_mode):
+    with pytest.raises(TaskError, match="cannot be timed through torch.compile: RuntimeError: no such op; set"):
+        measure_mode("compile", 2.0, None)
 
 
 def calls(session, protocol="device"):

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture(scope="module")
 def evaluate():
-    options = GymOptions(device="cpu", correctness_trials=2, static_check="off", run_timeout_s=1.0)
+    options = GymOptions(device="cpu", correctness_trials=2, static_check="off", run_timeout_s=3.0)
     with pretended_judge(options) as judge:
         yield lambda source: judge.evaluate(Task(REFERENCE), source)
 
 
 @pytest.fixture(scope="module")
 def aa_judge():
-    with pretended_judge(aa_options(GymOptions(device="cpu", correctness_trials=1, run_timeout_s=1.0))) as judge:
+    with pretended_judge(aa_options(GymOptions(device="cpu", correctness_trials=1, run_timeout_s=10.0))) as judge:
         yield judge
 
 

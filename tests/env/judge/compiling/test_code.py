@@ -16,7 +16,7 @@ from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling import code as module
-from verl_kernel.env.judge.compiling.code import CodeService, CodeStore, CodeTime, LaunchCode
+from verl_kernel.env.judge.compiling.code import CandidateCode, CodeService, CodeStore, CodeTime, LaunchCode
 from verl_kernel.env.judge.compiling.process import CompilingProcess, Stopping
 from verl_kernel.env.judge.processes.runner import RunnerDied
 from verl_kernel.env.judge.processes.zygote import CompileZygote
@@ -36,7 +36,7 @@ NESTED = f"def make():\n{textwrap.indent(KERNEL, '    ')}\n    return copying\n"
 
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[CompileZygote]:
-    made = CompileZygote("off")
+    made = CompileZygote([])
     yield made
     made.close()
 
@@ -84,6 +84,15 @@ def test_what_differs_is_made_apart(store):
     without = code(store, SOURCE, launch(SOURCE), left_out=[*range(999)])
     assert len({first.native, other.native, without.native}) == 3
     assert store.forked == 5, "PTX of two launches, code of them, and code without some stores"
+
+
+@pytest.mark.processes
+def test_a_namespace_has_code_of_its_own(store):
+    texts, made = function_texts(SOURCE), []
+    for namespace, forked in (("one", 2), ("two", 4), ("one", 4)):
+        made.append(store.code(launch(SOURCE), texts, None, Stopping(), CodeTime(60.0), namespace))
+        assert store.forked == forked
+    assert made[0] == made[1] == made[2]
 
 
 @pytest.mark.processes
@@ -164,7 +173,7 @@ class Asking:
 
     def __init__(self, store: CodeStore, source: str) -> None:
         ours, theirs = channels.pair()
-        self.service, self._channel = CodeService(store, ours, source, CodeTime(60.0)), Channel(theirs)
+        self.service, self._channel = CodeService(CandidateCode(store), ours, source), Channel(theirs)
 
     def ask(self, request: object) -> tuple[dict[str, object], bytes]:
         self._channel.send(request)

@@ -10,7 +10,7 @@ import pytest
 from tests.env.judge.compiling.test_process import UNIT, Pretended
 from tests.env.judge.test_native_trials import HEAD, TASK
 from verl_kernel.env.compilation.targets import CODE_S, COMPILE_S
-from verl_kernel.env.judge import executing
+from verl_kernel.env.judge.compiling import code
 from verl_kernel.env.judge.compiling.code import CodeTime
 from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.judge import Judge
@@ -78,7 +78,7 @@ def test_compiling_many_configurations_costs_no_time(patient):
 
 @pytest.mark.processes
 def test_an_endless_supply_of_kernels_ends_in_a_sentence(patient, monkeypatch):
-    monkeypatch.setattr(executing, "CODE_S", 3.0)
+    monkeypatch.setattr(code, "CODE_S", 3.0)
     begun = time.monotonic()
     result = judged(patient, ENDLESS.format(launch=PLAIN))
     assert result.status is EvalStatus.COMPILE_ERROR, result.error
@@ -90,7 +90,7 @@ def test_an_endless_supply_of_kernels_ends_in_a_sentence(patient, monkeypatch):
 
 @pytest.mark.processes
 def test_asking_beyond_the_budget_costs_the_candidates_time(patient, monkeypatch):
-    monkeypatch.setattr(executing, "CODE_S", 1.0)
+    monkeypatch.setattr(code, "CODE_S", 1.0)
     assert judged(patient, ENDLESS.format(launch=CAUGHT)).status in (EvalStatus.TIMEOUT, EvalStatus.COMPILE_ERROR)
 
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every way in which a compiling process can end is a statement about the kernel, unless the machine failed it."""
 
+import os
 import signal
 
 import pytest
 
 from verl_kernel.env.compilation.description import Description, Function, Launch
 from verl_kernel.env.compilation.outcome import Outcome, Refusal, Resources
+from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.ipc.channel import ProtocolError
 from verl_kernel.env.judge.compiling import process as module
 from verl_kernel.env.judge.compiling.process import CompilingProcess
@@ -86,6 +88,15 @@ def test_the_complaint_of_a_pass_is_told_with_its_line(end, line, place):
     assert (name, found.result.offset) == place
 
 
+@pytest.mark.parametrize(("first", "told"), [("", "the compiler's pass TritonPass failed"), ("no layout", "no layout")])
+def test_a_pass_that_gives_no_reason_is_named(first, told):
+    place = "/tmp/x/kernel.py:7:3"
+    printed = f"{place}: error: {first}\n" if first else ""
+    printed += f"{place}: error: Failures have been detected while processing an MLIR pass pipeline\n"
+    printed += f"{place}: note: Pipeline failed while executing [`TritonPass` on 'tt.func' operation: @k]: reproducer\n"
+    assert outcome(refused("PassManager::run failed"), printed)[0].result.message == told
+
+
 def test_a_message_holds_no_path_of_this_run():
     assert outcome(refused("see /tmp/x/kernel.py"))[0].result.message == "see kernel.py"
     assert "/tmp/x" not in outcome(RunnerDied(-6), "LLVM ERROR: in /tmp/x/kernel.ptx")[0].result.message
@@ -111,18 +122,33 @@ def test_a_wheel_without_a_working_assembler_is_one_sentence(monkeypatch, tmp_pa
     assembler.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 12.8, V12.8.93'\ntest \"$1\" = --version\n")
     assembler.chmod(0o755)
     monkeypatch.setenv("TRITON_PTXAS_PATH", str(assembler))
-    zygote = CompileZygote("sm_90")
-    with pytest.raises(EnvironmentNotReady, match=r"^kernelgym.compile_for is sm_90, for which .* ptxas") as caught:
+    zygote = CompileZygote(["sm_90"])
+    with pytest.raises(EnvironmentNotReady, match=r"^kernelgym.compile_for names sm_90, for which .* ptxas") as caught:
         zygote.start()
     assert "\n" not in str(caught.value)
+    assert "name others (sm_80, " in str(caught.value)
     assert zygote.pid is None
 
 
 @pytest.mark.processes
+def test_a_wheel_without_amds_back_end_is_one_sentence(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("from triton.backends import backends\n\nbackends.pop('amd')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    zygote = CompileZygote(["sm_90", "gfx942"])
+    with pytest.raises(
+        EnvironmentNotReady, match=r"^kernelgym.compile_for names gfx942, for which .* back end"
+    ) as caught:
+        zygote.start()
+    assert str(caught.value).endswith(
+        "or name others (sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx942, gfx950, gfx1100) or off"
+    )
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.processes
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_89", "sm_100", "sm_120"])
-def test_the_installed_triton_compiles_for_every_target(target):
-    zygote = CompileZygote(target)
+def test_the_installed_triton_compiles_for_every_target():
+    zygote = CompileZygote(list(TARGETS))
     try:
         zygote.start()
     finally:
@@ -134,6 +160,8 @@ def test_the_options_have_a_compile_limit():
 
     compiling = GymOptions(device="cpu", compile_for="sm_90")
     assert evaluation_limit_s(compiling) > evaluation_limit_s(GymOptions(device="cpu")) + 30
+    both = GymOptions(device="cpu", compile_for=("sm_90", "gfx942"))
+    assert evaluation_limit_s(both) > evaluation_limit_s(compiling) + 30
 
 
 @pytest.mark.parametrize(
@@ -143,6 +171,7 @@ def test_the_options_have_a_compile_limit():
         ({"compile_for": "sm_90"}, False),
         ({"compile": "sample"}, False),
         ({"compile_for": "sm_90", "compile": "sample"}, True),
+        ({"compile_for": ["sm_90", "gfx942"], "compile": "sample"}, True),
         ({"compile_for": "sm_90", "compile": "off"}, True),
     ],
 )

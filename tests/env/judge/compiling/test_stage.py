@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.env.compilation.refused_programs import TASKS
-from verl_kernel.env.compilation import targets
+from verl_kernel.env.compilation import nvidia
 from verl_kernel.env.judge.compiling import code
 from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.judge import Judge
@@ -60,7 +60,7 @@ def judge() -> Iterator[Judge]:
 def ungated(judge) -> Judge:
     """The same without the gate, with the same processes."""
     ungated = Judge(replace(OPTIONS, static_check="off"), seed=3)
-    ungated._zygote, ungated._compiler = judge._zygote, judge._compiler
+    ungated._zygote, ungated._compilers = judge._zygote, judge._compilers
     return ungated
 
 
@@ -194,7 +194,7 @@ def test_a_launch_that_the_description_leaves_out_is_forged(ungated):
 
 
 def test_a_grid_that_no_gpu_takes_is_a_compile_error(judge, monkeypatch):
-    monkeypatch.setattr(targets, "_GRID", (1, 1, 1))
+    monkeypatch.setattr(nvidia, "_GRID", (1, 1, 1))
     wide = judge.evaluate(TASK, program(launch="k[(2,)](x, y, out, 256, BLOCK=128)"))
     assert wide.status is EvalStatus.COMPILE_ERROR, wide.error
     assert "2 programs along x" in wide.error.message, wide.error

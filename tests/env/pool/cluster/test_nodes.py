@@ -46,6 +46,7 @@ def verdicts(gym, count, mark):
 EXPECTED = [EvalStatus.OK, EvalStatus.INCORRECT]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.ray
 def test_a_pool_spreads_over_nodes_and_survives_the_loss_of_one():
@@ -83,6 +84,7 @@ class Owner:
         self.gym.ready()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.ray
 def test_a_pool_of_a_lost_node_is_made_again(caplog):

@@ -40,6 +40,7 @@ def statuses(gym, sources):
     return [result.status for result in gym.evaluate_many([(TASK, source, "") for source in sources])]
 
 
+@pytest.mark.exhaustive
 def test_both_pools_give_the_same_results(gym):
     jobs = [(TASK, HONEST, "a"), (TASK, candidate("return self.right(x, y) + 1"), "b"), (TASK, "", "c")]
 

@@ -125,6 +125,7 @@ def short_path():
         yield Path(folder)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.ray
 def test_storm(short_path, monkeypatch):

@@ -92,6 +92,7 @@ def drain(*arguments):
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.exhaustive
 def test_groups_stay_on_their_type_through_losses_and_drains():
     with cluster() as (nodes, by_id):
         with KernelGym.connect(options(model_wait_s=600), name="patient", seed=1) as gym:

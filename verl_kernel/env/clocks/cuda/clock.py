@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from math import isfinite
+from statistics import median
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -35,6 +37,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.result import Launch
+from verl_kernel.env.task import not_compiled
 from verl_kernel.env.trace import TraceEvent, load_events
 
 # The shortest time that a forward can take on a GPU: the bytes it must move through device memory at peak bandwidth.
@@ -184,6 +187,31 @@ def profile_kernels(kernels: DeviceKernels, events: Sequence[TraceEvent], source
 
 _COMPILED_TRIAL = (1 << 16) - 1
 _WARM_UPS, _PROFILES = 3, 2
+_COMPARED = 9
+"""Forwards of each mode of a reference from which `best` chooses."""
+
+
+@dataclass
+class Baseline:
+    """A reference in the modes that may be timed; one of them is."""
+
+    models: dict[str, Any]
+    """By mode: `eager`, `compile`."""
+    remarks: dict[str, str] = field(default_factory=dict)
+    """What results say of it."""
+    mode: str = ""
+    """The mode that is timed; chosen by `faster`."""
+
+    def faster(self, ms: Callable[[Any], float]) -> Any:
+        """Return the model that takes less time; the choice is made once.
+
+        Args:
+            ms: times a model.
+        """
+        if not self.mode:
+            times = {mode: ms(model) for mode, model in self.models.items()} if len(self.models) > 1 else self.models
+            self.mode = min(times, key=times.__getitem__)
+        return self.models[self.mode]
 
 
 class CudaClock:
@@ -217,13 +245,13 @@ class CudaClock:
     ) -> None:
         self._options, self._stopwatch, self._alone, self._state, self._peak = options, stopwatch, alone, state, peak
         self._slowed, self._shared, self._gpu = slowed, shared, gpu
-        self._compiled: WeakKeyDictionary[Reference, Any] = WeakKeyDictionary()
+        self._baselines: WeakKeyDictionary[Reference, Baseline] = WeakKeyDictionary()
 
     def measure(self, session: Session) -> Measurement:
         """Measure times of both sides, cross-check the candidate's, and profile it."""
-        model = self._timed_model(session)
+        baseline = self._baseline(session)
         with self._alone(), precision(self._options.float32), torch.no_grad():
-            sides = Sides(session, model, self._stopwatch, self._options.run_timeout_s)
+            sides = self._sides(session, baseline.faster(lambda model: self._typical(session, model)))
             (first,) = sides.draw(1)
             floor = self._floor(session, first)
             size, wall_ms = self._warm_up(sides, first)
@@ -236,22 +264,49 @@ class CudaClock:
         facts = {
             "clocks": clocks, "throttled": rounds.throttled, "null_ms": rounds.chosen.null.typical, "floor_ms": floor,
             "timing": options.timing, "forwards": rounds.chosen.count, "settled": rounds.chosen.settled,
+            **baseline.remarks,
         }  # fmt: skip
-        return self._verdict(rounds.samples, floor, profile, facts, self._roofline(session))
+        found = self._verdict(rounds.samples, floor, profile, facts, self._roofline(session))
+        return replace(found, reference_mode=baseline.mode)
 
-    def _timed_model(self, session: Session) -> Any:
-        """Return the reference in its `reference_mode`; it is compiled once, while others may use the device."""
-        reference = session.reference
-        if self._options.reference_mode == "eager":
-            return reference.model
-        if reference not in self._compiled:
-            model: Any = torch.compile(reference.model)
+    def _baseline(self, session: Session) -> Baseline:
+        """Return the reference in the modes of `reference_mode` (raises TaskError).
+
+        It is compiled once, while others may use the device.
+        """
+        reference, mode = session.reference, self._options.reference_mode
+        if reference not in self._baselines:
+            found = Baseline({} if mode == "compile" else {"eager": reference.model})
+            if mode != "eager":
+                self._compile(session, found)
+            self._baselines[reference] = found
+        return self._baselines[reference]
+
+    def _compile(self, session: Session, found: Baseline) -> None:
+        """Add the compiled reference, or a remark that there is none (raises TaskError if nothing else is left)."""
+        model: Any = torch.compile(session.reference.model)
+        args, kwargs = session.draw(_COMPILED_TRIAL).inputs.build()
+        try:
             with self._shared(), precision(self._options.float32), torch.no_grad():
-                args, kwargs = session.draw(_COMPILED_TRIAL).inputs.build()
                 model(*args, **kwargs)
                 self._stopwatch.wait()
-            self._compiled[reference] = model
-        return self._compiled[reference]
+        except torch.OutOfMemoryError:  # the judge's GPU is short of memory: no fault of the task
+            raise
+        except Exception as exc:
+            reason = f"{type(exc).__name__}: {' '.join(str(exc).split())[:200]}"
+            if not found.models:
+                raise not_compiled(session.reference.task, reason) from exc
+            found.remarks["reference_not_compiled"] = reason
+        else:
+            found.models["compile"] = model
+
+    def _sides(self, session: Session, model: Any) -> Sides:
+        return Sides(session, model, self._stopwatch, self._options.run_timeout_s)
+
+    def _typical(self, session: Session, model: Any) -> float:
+        """Return the median milliseconds of a few forwards of a model."""
+        sides = self._sides(session, model)
+        return median(sides.reference("device", sides.draw(1)).inner for _ in range(_COMPARED))
 
     def _verdict(
         self,

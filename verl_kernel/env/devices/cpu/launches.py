@@ -124,9 +124,10 @@ def _with_work(event: TraceEvent, work: Work, places: list[Range]) -> TraceEvent
     uses: list[Uses] = [
         [(tensors[places[number]], size) for number, size in some] for some in (work["reads"], work["writes"])
     ]
-    recent = () if STATE.is_tried or OpRecorder.current is None else OpRecorder.current.l2.add(*uses)
+    l2 = None if STATE.is_tried or OpRecorder.current is None else OpRecorder.current.l2
+    recent, touched = ((), ()) if l2 is None else (l2.add(*uses), l2.touched(*uses))
     steps = tuple(map(Step.from_json, work["steps"]))
     return replace(
         event, bytes=work["bytes"], flops=work["flops"], half_flops=work["half_flops"], steps=steps,
-        stored=work["stored"], computed=work["computed"], recent=recent, variant=work["variant"],
+        stored=work["stored"], computed=work["computed"], recent=recent, touched=touched, variant=work["variant"],
     )  # fmt: skip

@@ -199,13 +199,14 @@ class LaunchWork:
     writes: tuple[int, ...]
 
 
-def launch_work(count: LaunchCount) -> LaunchWork:
+def launch_work(count: LaunchCount, known: Known | None = None) -> LaunchWork:
     """Compute what a launch did.
 
     Args:
         count: the result of `Kernel.launch`.
+        known: what is known of its kernel; None for what `known_of` finds.
     """
-    known = known_of(count.program, count.module)
+    known = known or known_of(count.program, count.module)
     products = _products(count, known)
     flops = int(count.lanes @ known.flops) + round(sum(each for each, _ in products.values()))
     half = round(products["half"][0]) if "half" in products else 0
@@ -319,7 +320,7 @@ def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, in
     load_bytes = _load_bytes(count, known.groups)
     total, read = sum(use.total for use in (*reads, *writes)), sum(use.total for use in reads)
     base = Step(
-        instructions=round(_instructions(count, known)), blocks=blocks, warps=count.warps,
+        instructions=round(float(busy_units(count, known).max())), blocks=blocks, warps=count.warps,
         in_flight=round(load_bytes if products or not read else load_bytes * total / read),
         block_ns=max(int(constant("program_ns")), _chained_ns(count, known, blocks)), rereads=count.rereads,
     )  # fmt: skip
@@ -353,17 +354,17 @@ def _chained_ns(count: LaunchCount, known: Known, blocks: int) -> int:
     return int(sum(turns[chain.block] * chain.cycles for chain in known.chains) / GPUS["h100"].clock_ghz)
 
 
-def _instructions(count: LaunchCount, known: Known) -> float:
-    """Return the busiest unit's time, in instructions of single threads issued in that time."""
-    busy = count.warps_entered.astype(np.float64) * LANES @ known.units
-    busy[costs.SHARED] += sum(map(_passes, count.sites)) * LANES * costs.PER_SHARED
+def busy_units(count: LaunchCount, known: Known) -> np.ndarray:
+    """Return the time of each unit (`costs.UNIT_COUNT`), in instructions of single threads issued in that time."""
+    busy = np.asarray(count.warps_entered.astype(np.float64) * LANES @ known.units)
+    busy[costs.SHARED] += sum(map(passes, count.sites)) * LANES * costs.PER_SHARED
     spilled = _spilled(count, known) / 4
     busy[costs.ISSUE] += spilled
     busy[costs.SHARED] += spilled * costs.PER_SHARED
-    return float(busy.max())
+    return busy
 
 
-def _passes(site: SiteCount) -> float:
+def passes(site: SiteCount) -> float:
     """Count the cycles, of 128 bytes each, for which an access keeps an SM's memory busy, over all warps."""
     if site.site.item.root in ("cp", "ldmatrix"):
         return 0.0

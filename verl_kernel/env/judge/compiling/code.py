@@ -15,12 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from verl_kernel.env.compilation.description import Place, Unit, function_texts, isolated
 from verl_kernel.env.compilation.outcome import Refusal
-from verl_kernel.env.compilation.targets import COMPILE_S
+from verl_kernel.env.compilation.targets import CODE_S, COMPILE_S
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, ProtocolError
 from verl_kernel.env.ipc.messages import Code, Failed, Native, NativeRequest, Refused, StoresLeftOut, Translate
 from verl_kernel.env.ipc.shared_memory import SharedMemory
@@ -152,7 +152,13 @@ class CodeStore:
         """Number of processes so far."""
 
     def code(
-        self, unit: Unit, texts: Mapping[Place, str], left_out: StoresLeftOut, stopping: Stopping, spent: CodeTime
+        self,
+        unit: Unit,
+        texts: Mapping[Place, str],
+        left_out: StoresLeftOut,
+        stopping: Stopping,
+        spent: CodeTime,
+        namespace: str = "",
     ) -> LaunchCode | Refusal:
         """Return the code of a launch, or why there is none.
 
@@ -162,6 +168,7 @@ class CodeStore:
             left_out: numbers of the instructions that do not store; None to let all store.
             stopping: ends the process that makes the code.
             spent: the candidate's time; what this takes is charged to it.
+            namespace: whose candidate it is; code is kept for its namespace.
 
         Raises:
             LookupError: a function is not in the program.
@@ -171,17 +178,19 @@ class CodeStore:
         if left_out is not None and not (type(left_out) is list and all(type(number) is int for number in left_out)):
             raise ValueError("instructions have numbers")
         source, alone = isolated(unit, texts)
-        translation = self._translation(source, alone, stopping, spent)
+        translation = self._translation(source, alone, stopping, spent, namespace)
         if isinstance(translation, Refusal):
             return translation
         name = _name(_hash(translation.ptx), translation.warps, translation.shared, left_out and sorted(set(left_out)))
-        native = self._native(name, translation, alone, left_out, stopping, spent)
+        native = self._native(_name(namespace, name), translation, alone, left_out, stopping, spent)
         if isinstance(native, Refusal):
             return native
         return LaunchCode(native, name, translation.signature, [item.line for item in alone.functions])
 
-    def _translation(self, source: str, unit: Unit, stopping: Stopping, spent: CodeTime) -> Translation | Refusal:
-        name = _name(source, unit.to_json())
+    def _translation(
+        self, source: str, unit: Unit, stopping: Stopping, spent: CodeTime, namespace: str
+    ) -> Translation | Refusal:
+        name = _name(namespace, source, unit.to_json())
         known = self._translations.get(name)
         if known is not None:
             return known
@@ -278,6 +287,20 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@dataclass
+class CandidateCode:
+    """The code of one candidate, for all its processes."""
+
+    store: CodeStore
+    """The judge's code."""
+    namespace: str = ""
+    """Whose candidate it is."""
+    spent: CodeTime = field(default_factory=lambda: CodeTime(CODE_S))
+    """Its time for making code."""
+    units: dict[str, Unit] = field(default_factory=dict)
+    """Launches whose code was made, by their digests."""
+
+
 # A thread answers an executing process that asks for the code of a launch, as the judge waits for the runner meanwhile.
 
 
@@ -285,14 +308,13 @@ class CodeService:
     """A thread that serves one executing process.
 
     Args:
-        store: the judge's code.
+        code: the candidate's; this adds to its units.
         sock: the judge's end of a socket to the process.
         source: the candidate's file.
-        spent: the candidate's time.
     """
 
-    def __init__(self, store: CodeStore, sock: socket.socket, source: str, spent: CodeTime) -> None:
-        self._store, self._channel, self._source, self._spent = store, Channel(sock), source, spent
+    def __init__(self, code: CandidateCode, sock: socket.socket, source: str) -> None:
+        self._code, self._channel, self._source = code, Channel(sock), source
         self._texts: dict[Place, str] | None = None
         self._stopping = Stopping()
         self.failure: InfraError | None = None
@@ -330,7 +352,11 @@ class CodeService:
 
     def _made(self, request: Any, texts: Mapping[Place, str]) -> LaunchCode | Refusal:
         unit = Unit.from_json(request["unit"])
-        return self._store.code(unit, texts, request["left_out"], self._stopping, self._spent)
+        code = self._code
+        made = code.store.code(unit, texts, request["left_out"], self._stopping, code.spent, code.namespace)
+        if isinstance(made, LaunchCode):
+            code.units[unit.digest()] = unit
+        return made
 
     def _send(self, found: LaunchCode | Refusal | InfraError) -> None:
         channel = self._channel

@@ -11,7 +11,8 @@ from importlib.metadata import version
 
 from verl_kernel.env.compilation.description import Place, Unit
 from verl_kernel.env.compilation.outcome import Outcome, Refusal
-from verl_kernel.env.compilation.targets import TARGETS, Target, misfit
+from verl_kernel.env.compilation.target import Target
+from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.process import CompilingProcess, Stopping
@@ -34,7 +35,7 @@ class LaunchCompiler:
     Args:
         target: the GPU architecture.
         options: limits of its processes.
-        zygote: the judge's, for this target.
+        zygote: the judge's, prepared for this target.
     """
 
     def __init__(self, target: Target, options: GymOptions, zygote: CompileZygote) -> None:
@@ -55,20 +56,25 @@ class LaunchCompiler:
         """
         self._zygote.start()
 
-    def job(self, source: str, texts: Texts) -> CompileJob:
+    def job(self, source: str, texts: Texts, namespace: str) -> CompileJob:
         """Begin to compile launches of a candidate in the background.
 
         Args:
             source: the candidate's file.
             texts: of its functions, by name and line.
+            namespace: whose candidate it is; outcomes are remembered for its namespace.
         """
-        job = CompileJob(self, source, texts)
+        job = CompileJob(self, source, texts, namespace)
         job.future = self._threads.submit(job.run)
         return job
 
-    def key(self, unit: Unit, texts: Texts) -> str:
-        """Return a launch's name, equal in all evaluations (raises LookupError if a function is not in the source)."""
-        return unit.key(texts, *self._versions)
+    def key(self, unit: Unit, texts: Texts, namespace: str) -> str:
+        """Return a launch's name, equal in all evaluations of a namespace.
+
+        Raises:
+            LookupError: a function is not in the source.
+        """
+        return unit.key(texts, *self._versions, namespace)
 
     def known(self, key: str) -> Outcome | None:
         """Return the outcome of a launch in an earlier evaluation; None if it is not known."""
@@ -76,7 +82,7 @@ class LaunchCompiler:
 
     def judged(self, key: str, outcome: Outcome, is_certain: bool) -> Outcome:
         """Return the outcome, or a refusal if no GPU can launch the kernel; remember it if it is certain."""
-        if not isinstance(outcome.result, Refusal) and (reason := misfit(outcome.result, self.target)) is not None:
+        if not isinstance(outcome.result, Refusal) and (reason := self.target.misfit(outcome.result)) is not None:
             outcome = Outcome(Refusal("OutOfResources", reason, 0), outcome.seconds)
         return self._known.put(key, outcome) if is_certain else outcome
 
@@ -90,12 +96,10 @@ class LaunchCompiler:
         self._threads.shutdown()
 
 
-def make_compiler(options: GymOptions, device: DeviceBackend, zygote: CompileZygote) -> LaunchCompiler | None:
-    """Make a compiler for the target of the options; None if there is no target, or the device compiles itself."""
-    target = TARGETS.get(options.compile_for)
-    if target is None or device.compiles_itself:
-        return None
-    return LaunchCompiler(target, options, zygote)
+def make_compilers(options: GymOptions, device: DeviceBackend, zygote: CompileZygote) -> list[LaunchCompiler]:
+    """Make a compiler for each target of the options; none for a device that compiles kernels itself."""
+    names = () if device.compiles_itself else options.targets
+    return [LaunchCompiler(TARGETS[name], options, zygote) for name in names]
 
 
 class CompileJob:
@@ -105,10 +109,11 @@ class CompileJob:
         compiler: compiles them.
         source: the candidate's file.
         texts: of its functions, by name and line.
+        namespace: whose candidate it is.
     """
 
-    def __init__(self, compiler: LaunchCompiler, source: str, texts: Texts) -> None:
-        self._compiler, self._source, self._texts = compiler, source, texts
+    def __init__(self, compiler: LaunchCompiler, source: str, texts: Texts, namespace: str) -> None:
+        self._compiler, self._source, self._texts, self._namespace = compiler, source, texts, namespace
         self._units: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
         self._stopping = Stopping()
         self._asked: CompilingProcess | None = None
@@ -116,7 +121,7 @@ class CompileJob:
 
     def add(self, unit: Unit) -> None:
         """Add a launch (raises LookupError if a function is not in the source)."""
-        self._compiler.key(unit, self._texts)
+        self._compiler.key(unit, self._texts, self._namespace)
         self._units.put(unit)
 
     def result(self) -> Compiled:
@@ -145,11 +150,11 @@ class CompileJob:
         return found
 
     def _outcome(self, unit: Unit, resources: ExitStack) -> Outcome:
-        key = self._compiler.key(unit, self._texts)
+        key = self._compiler.key(unit, self._texts, self._namespace)
         if (known := self._compiler.known(key)) is not None:
             return known
         if self._asked is None:
-            self._asked = CompilingProcess(self._fork(resources))
+            self._asked = CompilingProcess(self._fork(resources), target=self._compiler.target.name)
         return self._compiler.judged(key, *self._asked.outcome(unit))
 
     def _fork(self, resources: ExitStack) -> RunnerProcess:

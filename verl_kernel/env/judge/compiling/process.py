@@ -69,6 +69,8 @@ _INNOCENT_SHARE = 0.5
 _REMARK = re.compile(rf'{re.escape(CANDIDATE_FILE)}"?:(\d+):\d+\)?: error: (.+)')
 """The error that a pass of the compiler prints; the exception says only that a pass failed."""
 _PASS_FAILED = "PassManager::run failed"
+_NO_REASON, _PASS = "Failures have been detected", re.compile(r"Pipeline failed while executing \[`(\w+)`")
+"""What is printed of a pass that names no reason, and of any that failed."""
 Read = TypeVar("Read")
 
 
@@ -79,13 +81,16 @@ class CompilingProcess:
         process: newly forked.
         granted_s: seconds of own time for all requests together.
         may_be_killed: whether a kill from outside counts as a crash of the compiler.
+        target: name of the GPU for which it compiles launches.
 
     Raises:
         InfraError: it does not start.
     """
 
-    def __init__(self, process: RunnerProcess, may_be_killed: bool = True, granted_s: float = COMPILE_S) -> None:
-        self._process, self._granted_s, self._left_s = process, granted_s, granted_s
+    def __init__(
+        self, process: RunnerProcess, may_be_killed: bool = True, granted_s: float = COMPILE_S, target: str = ""
+    ) -> None:
+        self._process, self._granted_s, self._left_s, self._target = process, granted_s, granted_s, target
         self._oom_kills = oom_kills()
         self._may_be_killed = may_be_killed
         try:
@@ -101,7 +106,7 @@ class CompilingProcess:
     def outcome(self, unit: Unit) -> tuple[Outcome, bool]:
         """Return a launch's outcome, and whether another process would give the same (raises what `asked` raises)."""
         begun, printed = time.perf_counter(), len(self._process.output)
-        request = Compile(compile=unit.to_json())
+        request = Compile(compile=unit.to_json(), target=self._target)
         found, is_certain = self.asked(request, lambda reply: Outcome.from_json(reply["compiled"]), unit)
         if isinstance(found, Refusal):
             return Outcome(found, time.perf_counter() - begun), is_certain
@@ -153,14 +158,17 @@ class CompilingProcess:
 
     def _remark(self, unit: Unit, printed: int) -> Refusal | None:
         """Return the error that a pass has printed since, with its line; None if there is none."""
-        if (match := _REMARK.search(self._since(printed))) is None:
+        told = self._since(printed)
+        if (match := _REMARK.search(told)) is None:
             return None
-        line = int(match[1])
+        line, message = int(match[1]), match[2]
+        if message.startswith(_NO_REASON) and (failed := _PASS.search(told)) is not None:
+            message = f"the compiler's pass {failed[1]} failed"
         above = [number for number, function in enumerate(unit.functions) if function.line <= line]
         if not above:
-            return Refusal("CompilationError", match[2], 0)
+            return Refusal("CompilationError", message, 0)
         number = max(above, key=lambda number: unit.functions[number].line)
-        return Refusal("CompilationError", match[2], number, line - unit.functions[number].line)
+        return Refusal("CompilationError", message, number, line - unit.functions[number].line)
 
     def _died(self, code: int, unit: Unit, printed: int) -> Refusal:
         """Return why a dead process has no answer (raises InfraError if the kernel is not the reason)."""

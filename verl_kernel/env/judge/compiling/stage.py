@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from verl_kernel.env.compilation.description import Description, Unit, function_texts, source_lines
 from verl_kernel.env.compilation.outcome import PASSED_OVER, Outcome, Refusal, Resources
-from verl_kernel.env.compilation.targets import blocks_per_sm, wrong_grid
+from verl_kernel.env.compilation.target import Target
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.compiling.compiler import CompileJob, LaunchCompiler
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.result import CompiledKernel, EvalStatus
+from verl_kernel.env.result import CompiledKernel, EvalStatus, Limit
 from verl_kernel.env.trace import TraceEvent
 
 _ANSWER_S = 20.0
@@ -22,7 +23,7 @@ SENTENCE, LINE, _NAME = 210, 80, 40
 
 
 class Unfit(Exception):
-    """An autotuner chose a configuration that does not fit the target; on a GPU it would choose another."""
+    """An autotuner chose a configuration that does not fit a target; on a GPU it would choose another."""
 
     def __init__(self, variant: str) -> None:
         super().__init__(variant)
@@ -33,17 +34,28 @@ class CompileStage:
     """Compilation of one candidate's launches.
 
     Args:
-        compiler: the judge's.
+        compilers: the judge's, one for each target.
         source: the candidate's text.
         findings: where compiled kernels are noted.
         may_choose_again: whether an autotuner may choose another configuration.
+        priced: how the names of those targets begin of which the first one says how many blocks fit into an SM.
+        namespace: whose candidate it is.
     """
 
-    def __init__(self, compiler: LaunchCompiler, source: str, findings: Findings, may_choose_again: bool) -> None:
-        self._compiler, self._findings, self._may_choose_again = compiler, findings, may_choose_again
+    def __init__(
+        self,
+        compilers: Sequence[LaunchCompiler],
+        source: str,
+        findings: Findings,
+        may_choose_again: bool,
+        priced: str,
+        namespace: str,
+    ) -> None:
+        self._findings, self._may_choose_again, self._priced = findings, may_choose_again, priced
         self._tuned: set[str] = set()
         self._lines = source_lines(source)
-        self._job: CompileJob = compiler.job(source, function_texts(source))
+        texts = function_texts(source)
+        self._jobs = [(compiler.target, compiler.job(source, texts, namespace)) for compiler in compilers]
         self._units: dict[str, Unit] = {}
 
     def look(self, session: CandidateSession) -> None:
@@ -61,21 +73,31 @@ class CompileStage:
             Unfit: the same, but an autotuner has other configurations.
             InfraError: the compiler failed, and the candidate is not the reason.
         """
-        compiled = self._job.result()
-        self._findings.compiled_for = self._compiler.target.name
-        for unit, outcome in compiled:
-            if isinstance(outcome.result, Refusal):
-                self._refuse_configuration(unit, outcome.result)
-                raise self._verdict(session, unit, outcome.result)
-        for event in (event for trace in session.traces for event in self._own(session, trace)):
-            if (reason := wrong_grid(event.grid)) is not None:
-                raise self._verdict(session, self._units[event.variant], Refusal("OutOfResources", reason, 0))
-        kernels = tuple(self._kernel(unit, outcome) for unit, outcome in compiled)
-        self._findings.compiled_kernels, session.blocks_per_sm = kernels, _occupancy(kernels)
+        names = [target.name for target, _ in self._jobs]
+        self._findings.compiled_for = names[0] if len(names) == 1 else tuple(names)
+        kernels = {target: self._compiled(session, target, job) for target, job in self._jobs}
+        self._findings.compiled_kernels = tuple(kernel for made in kernels.values() for kernel in made.values())
+        priced = (made for target, made in kernels.items() if target.name.startswith(self._priced))
+        session.kernels = next(priced, {})
+        session.blocks_per_sm = occupancy((kernel.name, kernel.blocks_per_sm) for kernel in session.kernels.values())
 
     def stop(self) -> None:
         """Stop compiling."""
-        self._job.stop()
+        for _, job in self._jobs:
+            job.stop()
+
+    def _compiled(self, session: CandidateSession, target: Target, job: CompileJob) -> dict[str, CompiledKernel]:
+        """Return the kernels that a target's compiler has made, by their units (raises what `finish` raises)."""
+        compiled = job.result()
+        for unit, outcome in compiled:
+            if isinstance(outcome.result, Refusal):
+                self._refuse_configuration(unit, outcome.result)
+                raise self._verdict(session, target, unit, outcome.result)
+        used = {unit.digest(): cast(Resources, outcome.result) for unit, outcome in compiled}
+        for event in (event for trace in session.traces for event in self._own(session, trace)):
+            if (reason := target.wrong_grid(event.grid, used[event.variant])) is not None:
+                raise self._verdict(session, target, self._units[event.variant], Refusal("OutOfResources", reason, 0))
+        return {unit.digest(): _kernel(unit, outcome, target) for unit, outcome in compiled}
 
     def _refuse_configuration(self, unit: Unit, refusal: Refusal) -> None:
         """Raise Unfit if an autotuner would skip the configuration for this refusal."""
@@ -93,32 +115,48 @@ class CompileStage:
         self._tuned |= set(description.tuned)
         for variant in variants:
             if variant not in self._units:
-                self._job.add(units[variant])
+                for _, job in self._jobs:
+                    job.add(units[variant])
                 self._units[variant] = units[variant]
 
-    def _kernel(self, unit: Unit, outcome: Outcome) -> CompiledKernel:
-        used = cast(Resources, outcome.result)
-        return CompiledKernel(
-            name=unit.functions[0].name, registers=used.registers, spills=used.spills, shared=used.shared,
-            warps=used.warps, blocks_per_sm=blocks_per_sm(used, self._compiler.target), compile_s=outcome.seconds,
-        )  # fmt: skip
-
-    def _verdict(self, session: CandidateSession, unit: Unit, refusal: Refusal) -> Verdict:
+    def _verdict(self, session: CandidateSession, target: Target, unit: Unit, refusal: Refusal) -> Verdict:
         number = refusal.function if refusal.function in range(len(unit.functions)) else 0
         function = unit.functions[number or 0]
         line = min(function.line + refusal.offset, len(self._lines))
         text = self._lines[line - 1].strip()
-        where = f"line {line}, in {cut(function.name, _NAME)}, compiled for {self._compiler.target.name}"
+        where = f"line {line}, in {cut(function.name, _NAME)}, compiled for {target.name}"
         reason = cut(refusal.message, SENTENCE)
         return session.client.verdict(EvalStatus.COMPILE_ERROR, refusal.kind, f"{where}: {reason}: `{cut(text, LINE)}`")
 
 
-def _occupancy(kernels: Iterable[CompiledKernel]) -> dict[str, int]:
-    """Return the fewest blocks per SM by kernel; fewer blocks never shorten a time (`machine.price`)."""
+def _kernel(unit: Unit, outcome: Outcome, target: Target) -> CompiledKernel:
+    used = cast(Resources, outcome.result)
+    return CompiledKernel(
+        name=unit.functions[0].name, target=target.name, registers=used.registers, accumulators=used.accumulators,
+        scalars=used.scalars, spills=used.spills, shared=used.shared, warps=used.warps, matrix=used.matrix,
+        blocks_per_sm=target.blocks(used), limit=limit(used, target), compile_s=outcome.seconds,
+    )  # fmt: skip
+
+
+def limit(used: Resources, target: Target) -> Limit | None:
+    """Return what keeps more blocks of a kernel from a multiprocessor; None if its registers are not known."""
+    few, small = replace(used, registers=used.registers and 1), replace(used, shared=0)
+    now, by_shared, by_registers, most = map(target.blocks, (used, few, small, replace(few, shared=0)))
+    if None in (now, most) or now == most:
+        return None if now is None else "warps and blocks"
+    return "registers" if now == by_registers else "shared memory" if now == by_shared else None
+
+
+def occupancy(blocks: Iterable[tuple[str, int | None]]) -> dict[str, int]:
+    """Return the fewest blocks per SM by kernel; fewer blocks never shorten a time (`machine.price`).
+
+    Args:
+        blocks: names of compiled kernels, each with how many of its blocks an SM holds.
+    """
     known: dict[str, int] = {}
-    for kernel in kernels:
-        if kernel.blocks_per_sm:
-            known[kernel.name] = min(known.get(kernel.name, kernel.blocks_per_sm), kernel.blocks_per_sm)
+    for name, fitting in blocks:
+        if fitting:
+            known[name] = min(known.get(name, fitting), fitting)
     return known
 
 

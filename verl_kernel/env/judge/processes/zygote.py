@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NoReturn, cast
@@ -307,10 +307,10 @@ class Zygote(ForkServer):
 
 
 class CompileZygote(ForkServer):
-    """The process that forks compiling processes (`verl_kernel.env.compilation.zygote`); its target may be `off`."""
+    """The process that forks compiling processes (`verl_kernel.env.compilation.zygote`), for any of the targets."""
 
-    def __init__(self, target: str) -> None:
-        super().__init__("verl_kernel.env.compilation.zygote", target, lambda: _COMPILER_VARIABLES, _EXIT_S)
+    def __init__(self, targets: Sequence[str]) -> None:
+        super().__init__("verl_kernel.env.compilation.zygote", ",".join(targets), lambda: _COMPILER_VARIABLES, _EXIT_S)
 
 
 class ExecuteZygote(ForkServer):

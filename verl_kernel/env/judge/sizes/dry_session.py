@@ -185,7 +185,7 @@ def _counted_dry(found: list[Counted], works: Sequence[Work]) -> list[Counted]:
         own, left = left[: len(launches)], left[len(launches) :]
         if list(map(launched, launches)) != list(map(worked, own)):
             raise NotFollowed("the record of a forward without data is not what its kernels did", False)
-        counted.append(replace(one, tallies=[work["tally"] for work in own]))
+        counted.append(replace(one, tallies=[work["tally"] for work in own], works=own))
     return counted
 
 

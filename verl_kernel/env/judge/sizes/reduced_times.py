@@ -68,7 +68,7 @@ class ReducedTimes:
     def after_exit(self, candidate: LoadedCandidate, measured: Measurement) -> Measurement:
         """Verify the candidate at the other sizes, then time it at the true size (raises Verdict)."""
         session, found = candidate.session, candidate.found
-        verified = [_counted(session, candidate.native, self._shrunk.copies[0])]
+        verified = [_counted(session, self._shrunk.copies[0])]
         with candidate.stages.stage("correctness"):
             for reference, copy in zip(self._others, self._shrunk.copies[1:], strict=True):
                 verified.append(self._verified(candidate, reference, copy))
@@ -101,7 +101,7 @@ class ReducedTimes:
             finally:
                 session.client.runner.end()
                 loading.end()
-        return _counted(session, trials, copy)
+        return _counted(session, copy)
 
     def _at_true_size(self, candidate: LoadedCandidate, verified: list[Counted]) -> Charged:
         """Return the times of candidate and reference at the true size, or why there are none.
@@ -132,6 +132,7 @@ class ReducedTimes:
         """Measure candidate and reference at the true size."""
         events = [replace(e, source=session.source) if e.source == CANDIDATE_FILE else e for e in true.events]
         session.charged, session.demand = (self._shrunk.true.events, [events]), self._shrunk.true.demand
+        session.charged_account = [*true.works]
         return self._context.clock.measure(session)
 
     @property
@@ -140,10 +141,9 @@ class ReducedTimes:
         return self._context.executor
 
 
-def _counted(session: CandidateSession, trials: NativeTrials | None, copy: Copy) -> Counted:
+def _counted(session: CandidateSession, copy: Copy) -> Counted:
     """Return the first forward of a candidate, as the forward without data is its model's first, too."""
-    assert trials is not None  # an executing process ran the kernels
-    tallies = [work["tally"] for work in trials.works[0]]
+    tallies = [work["tally"] for work in session.accounts[0]]
     return Counted(session.traces[0], tallies, copy.dry.flops, copy.dry.share_read)
 
 

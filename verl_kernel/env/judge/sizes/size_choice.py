@@ -52,7 +52,7 @@ class SizeChoice:
         """
         if not self._is_on:
             return None
-        known = self._known.get(task.fingerprint) or self._known.put(task.fingerprint, (self._decide(task),))
+        known = self._known.get(task.cache_key) or self._known.put(task.cache_key, (self._decide(task),))
         if isinstance(known[0], TaskError):
             raise known[0]
         return known[0]

@@ -133,10 +133,10 @@ class UnusableTasks:
 
     def check(self, task: Task) -> None:
         """Raise TaskError if the task was unusable before."""
-        if task.fingerprint in self._reasons:
-            raise TaskError(self._reasons[task.fingerprint])
+        if task.cache_key in self._reasons:
+            raise TaskError(self._reasons[task.cache_key])
 
     def remember(self, task: Task, failure: TaskError) -> TaskError:
         """Record that a task is unusable; return an error that carries the message only."""
-        self._reasons[task.fingerprint] = str(failure)
+        self._reasons[task.cache_key] = str(failure)
         return TaskError(str(failure))

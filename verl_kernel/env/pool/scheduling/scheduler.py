@@ -157,7 +157,7 @@ class Pins:
 
     def of(self, task: Task, step: int | None) -> Pin:
         """Return the pin of a task in a step; if `step` is None, that of the task."""
-        key = f"{task.fingerprint} {step}"
+        key = f"{task.cache_key} {step}"
         return self._pins.get(key) or self._pins.put(key, Pin())
 
 

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from tests.service.serving import KEYS, serving, some_keys
+from tests.service.test_app import GYM, Pool
+from verl_kernel.client import RemoteGym
+from verl_kernel.env.conformance.cases import TASK
+from verl_kernel.env.options import GymOptions
+from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError
+
+
+@pytest.fixture
+def address(tmp_path):
+    with serving(Pool(), tmp_path, GYM) as address:
+        yield address
+
+
+def connected(address, **given):
+    return RemoteGym.connect(replace(GYM, address=address, **given))
+
+
+def test_the_same_options_are_accepted_wherever_judges_are(address):
+    with connected(address, device="auto", num_judges=7, queue_size=5) as gym:
+        assert gym.evaluate_many([(TASK, "a", "k.py")])[0].kernel == "k.py"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"true_size": "auto"}, {"correctness_trials": 2}, {"compile_for": ("sm_90", "gfx942")}, {"device": "cuda"}],
+)
+def test_a_service_with_other_options_is_refused(address, other):
+    (key,) = other
+    with pytest.raises(ConfigError, match=f"kernelgym.{key} is .*, but the service at {address} judges with"):
+        connected(address, **other)
+
+
+def test_a_handle_goes_to_another_process(address):
+    with RemoteGym(address) as first, pickle.loads(pickle.dumps(first)) as second:
+        assert second.evaluate_many([(TASK, "a", "")])[0].rewarded == first.evaluate_many([(TASK, "a", "")])[0].rewarded
+
+
+def test_an_unusable_reference_is_a_task_error(address):
+    with RemoteGym(address) as gym, pytest.raises(TaskError, match="no data"):
+        gym.evaluate_many([(TASK, "unfit", "")])
+
+
+def test_a_service_that_stays_away_is_our_failure():
+    with RemoteGym("http://127.0.0.1:9", return_s=0.1) as gym:
+        (result,) = gym.evaluate_many([(TASK, "a", "")])
+    assert result.status.value == "infra_error"
+    assert "has been away for 0.1 s" in result.error.message
+
+
+def test_a_wrong_key_is_a_sentence(tmp_path):
+    with serving(Pool(), tmp_path, GYM, some_keys(tmp_path)) as address:
+        with RemoteGym(address, KEYS["one"]) as gym:
+            assert gym.options()["device"] == "cpu"
+        with (
+            RemoteGym(address, "another-key-altogether") as gym,
+            pytest.raises(EnvironmentNotReady, match="address_key"),
+        ):
+            gym.evaluate_many([(TASK, "a", "")])
+
+
+@pytest.mark.parametrize("address", ["judges:8008", "http://judges/path", "ftp://judges", ""])
+def test_an_address_is_that_of_a_host(address):
+    with pytest.raises(ConfigError, match="kernelgym.address is .*must be an address as in http://judges:8008"):
+        GymOptions(address=address)

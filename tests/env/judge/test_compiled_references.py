@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""References through `torch.compile` without a GPU: what Inductor writes, how it is timed, and what it refuses."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from tests.env.programs import HONEST, REFERENCE
+from verl_kernel.env.judge.compiled_references import CompiledReferences
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.judge.processes.inductor import Inductor, NotCompiled
+from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.price import time_ms
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.result import EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.errors import EnvironmentNotReady, TaskError
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+OPTIONS = GymOptions(
+    device="cpu",
+    static_check="off",
+    correctness_trials=3,
+    memory_mb=1024,
+    compile_for="sm_90",
+    reference_mode="compile",
+)
+PROGRAM = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x, y):
+        return {result}
+
+def get_inputs():
+    return [torch.randn({rows}, {columns}), torch.randn({rows}, {columns})]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def task(result: str, init: str = "pass", rows: int = 64, columns: int = 256) -> Task:
+    return Task(PROGRAM.format(init=init, result=result, rows=rows, columns=columns), task_id="one")
+
+
+POINTWISE = task("torch.relu(x * 2 + y) - x.abs()")
+SOFTMAX = task("F.softmax(x + y, -1)")
+LAYER = task("F.gelu(self.n(self.l(x)))", "self.l, self.n = nn.Linear(256, 256), nn.LayerNorm(256)")
+DECIDES = Task(REFERENCE.replace("* self.scale", "* (self.scale if x.isfinite().all().item() else 0.0)"), task_id="one")
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with Judge(OPTIONS, seed=7) as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def inductor():
+    inductor = Inductor()
+    yield inductor
+    inductor.close()
+
+
+@pytest.fixture(scope="module")
+def programs(inductor):
+    """What Inductor writes for each of the tasks."""
+    return {one.fingerprint: inductor.program(one, "ieee", 600) for one in (POINTWISE, SOFTMAX, LAYER)}
+
+
+@pytest.mark.parametrize("one", [POINTWISE, SOFTMAX], ids=["pointwise", "softmax"])
+def test_one_kernel_computes_what_the_reference_does(judge, programs, one):
+    """The program without weights is a candidate like any other, and as fast as the reference that it was made of."""
+    program = programs[one.fingerprint]
+    assert program.graphs == 1
+    result = judge.evaluate(one, program.source)
+    assert result.status is EvalStatus.OK, result.error
+    assert [launch.count for launch in result.launches] == [1]
+    assert result.reference_mode == "compile"
+    assert result.speedup == pytest.approx(1.0, rel=0.05)
+
+
+def test_products_stay_torchs_and_the_rest_is_fused(judge):
+    found = judge.compiled(LAYER)
+    assert [(event.kind, event.name) for event in found.events] == [
+        ("op", "aten::addmm.out"),
+        ("launch", "triton_per_fused_gelu_native_layer_norm_0"),
+    ]
+    assert set(found.blocks_per_sm) == {"triton_per_fused_gelu_native_layer_norm_0"}
+    assert [event.host_us for event in found.events] == [20 + 30, 8]  # a product, the graph; a launch
+
+
+def test_the_reference_is_timed_by_its_compiled_form(judge):
+    fused = Task(REFERENCE, task_id="fused")
+    result = judge.evaluate(fused, HONEST)
+    found = judge.compiled(fused)
+    assert result.rewarded
+    assert result.reference_mode == "compile"
+    assert result.reference_ms.median == time_ms(found.events, Machine.of("h100"), found.blocks_per_sm)
+
+
+def test_what_is_not_compiled_is_refused_in_a_sentence(judge):
+    for _ in range(2):
+        with pytest.raises(
+            TaskError, match="reference one cannot be timed through torch.compile: its forward"
+        ) as caught:
+            judge.compiled(DECIDES)
+        assert "set kernelgym.reference_mode to best or eager" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_best_falls_back_to_eager_and_says_so():
+    with Judge(replace(OPTIONS, reference_mode="best"), seed=7) as judge:
+        result = judge.evaluate(DECIDES, HONEST)
+    assert result.rewarded
+    assert result.reference_mode == "eager"
+    assert "reads the value of a tensor on the host" in result.env["reference_not_compiled"]
+
+
+def test_other_sizes_in_each_draw_are_not_compiled(judge):
+    with pytest.raises(TaskError, match="other sizes in each draw"):
+        judge.compiled(POINTWISE, is_sized=True)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("while True: pass", "takes longer than kernelgym.reference_timeout_s = 2 s"),
+        ("import os; os._exit(3)", "ended with status 3"),
+        ("import os; os.kill(os.getpid(), 11)", "ended with status -11"),
+        ("b'x' * (9 << 30)", "MemoryError"),
+    ],
+)
+def test_a_bad_end_is_that_of_its_own_process_only(inductor, line, reason):
+    with pytest.raises(NotCompiled, match=reason):
+        inductor.program(Task(f"{POINTWISE.reference}\n{line}\n", task_id="one"), "ieee", 2)
+    assert inductor.program(POINTWISE, "ieee", 600).graphs == 1
+
+
+def test_a_torch_with_another_compiler_is_told(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import triton.runtime.jit as jit\ndel jit.JITFunction\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    with pytest.raises(EnvironmentNotReady, match="set kernelgym.reference_mode to eager"):
+        Inductor().program(POINTWISE, "ieee", 60)
+
+
+def test_what_was_found_is_kept_over_restarts(monkeypatch, tmp_path, judge):
+    options = replace(OPTIONS, reference_cache=str(tmp_path))
+    with Judge(options, seed=7) as first:
+        found = first.compiled(SOFTMAX)
+    monkeypatch.setattr(CompiledReferences, "_followed", None)
+    with Judge(options, seed=8) as second:
+        assert second.compiled(SOFTMAX) == found
+    with Judge(replace(options, compile_for="off"), seed=8) as other, pytest.raises(TypeError):
+        other.compiled(SOFTMAX)

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+"""verl asks for its platform once, when its trainer is imported: before tests pretend another one."""
+
+import verl.trainer.ppo.v1  # noqa: F401

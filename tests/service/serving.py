@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services for tests: in this process, with any options, and as a user starts them."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from verl_kernel.env.options import GymOptions
+from verl_kernel.service.app import Service
+from verl_kernel.service.desk import Pool
+from verl_kernel.service.keys import Keys, read_keys
+from verl_kernel.service.options import ServiceOptions
+from verl_kernel.service.record import ServiceRecord
+
+KEYS = {"operator": "key-of-the-operator", "one": "key-of-the-namespace-one", "two": "key-of-the-namespace-two"}
+
+
+@contextmanager
+def serving(pool: Pool, folder: Path, gym: GymOptions, keys: Keys | None = None, **given: object) -> Iterator[str]:
+    """The address of a service in a thread of this process."""
+    options, record = ServiceOptions(state=str(folder), **given), ServiceRecord(folder)
+    service = Service(pool, record, keys or Keys({}), options, gym)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(service.app(), log_level="warning", lifespan="on"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            wait_for(lambda: server.started)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            service.desk.begin_to_end()
+            server.should_exit = True
+            thread.join()
+            record.close()
+
+
+def keys_file(folder: Path) -> Path:
+    path = folder / "keys"
+    path.touch(mode=0o600)
+    path.write_text("".join(f"{name} {key}\n" for name, key in KEYS.items()))
+    return path
+
+
+def some_keys(folder: Path) -> Keys:
+    return read_keys(str(keys_file(folder)))
+
+
+def client(address: str, name: str | None = None) -> httpx.Client:
+    headers = {} if name is None else {"Authorization": f"Bearer {KEYS[name]}"}
+    return httpx.Client(base_url=address, headers=headers, timeout=60, trust_env=False)
+
+
+def wait_for(condition, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+QUICK = ("--device=cpu", "--static-check=off", "--trials=2")
+
+
+class Started:
+    """`verl-kernel serve` as a process."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.log = folder / f"serve-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "verl_kernel", "serve", "--port=0", f"--state={folder / 'state'}"]
+        usual = () if any(word.startswith("--options") for word in words) else QUICK
+        with self.log.open("w") as out:
+            self.process = subprocess.Popen(
+                [*command, *usual, *words],
+                stdout=out, stderr=out, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+            )  # fmt: skip
+        wait_for(lambda: "serving on" in self.said or self.process.poll() is not None, 120)
+        assert self.process.poll() is None, self.said
+        self.address = self.said.split("serving on ")[1].split()[0]
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def __enter__(self) -> "Started":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()

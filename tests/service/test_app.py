@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP interface, with a pool that answers at once or when told to; `test_judging` has one that judges."""
+
+import asyncio
+import json
+import re
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.service.serving import client, serving, some_keys, wait_for
+from verl_kernel.client.messages import evaluation_id
+from verl_kernel.env.conformance.programs import HONEST, REFERENCE
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.stats import JudgeStats, Tally
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.errors import StorageError, TaskError
+from verl_kernel.service.record import ServiceRecord
+
+GYM = GymOptions(device="cpu")
+TASK = {"reference": REFERENCE, "task_id": "t"}
+
+
+class Pool:
+    """Judges nothing; `held` holds all answers back."""
+
+    def __init__(self):
+        self.open, self.asked, self.cancelled, self.tally = threading.Event(), [], 0, Tally()
+        self.open.set()
+        self.status = EvalStatus.OK
+
+    async def evaluate(self, task, source, *, kernel="", validate=False, step=None):
+        self.asked.append((task.namespace, task.task_id, source, kernel, validate, step))
+        try:
+            while not self.open.is_set():
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if source == "unfit":
+            raise TaskError("reference t cannot serve as a task: no data")
+        if source == "fault":
+            raise ZeroDivisionError("a secret of the service")
+        return EvalResult(task_id=task.task_id, kernel=kernel, status=self.status, attempts=1)
+
+    def stats(self):
+        return self.tally.stats((JudgeStats(number=0, state="free"),), 0, 0, None)
+
+
+@pytest.fixture
+def pool():
+    return Pool()
+
+
+@pytest.fixture
+def http(pool, tmp_path):
+    with serving(pool, tmp_path, GYM) as address, client(address) as http:
+        yield http
+
+
+@pytest.fixture
+def tenants(pool, tmp_path):
+    """Clients by their namespaces."""
+    with serving(pool, tmp_path, GYM, some_keys(tmp_path), most_waiting=3) as address:
+        yield {name: client(address, name) for name in ("one", "two", "operator")} | {None: client(address)}
+
+
+@contextmanager
+def held(pool):
+    pool.open.clear()
+    try:
+        yield
+    finally:
+        pool.open.set()
+
+
+def wanted(source=HONEST, **rest):
+    return {"task": TASK, "source": source, **rest}
+
+
+def posted(http, *candidates, wait_s=30):
+    answer = http.post("/v1/evaluations", json={"evaluations": candidates, "wait_s": wait_s})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["evaluations"]
+
+
+def detail(answer, status):
+    assert answer.status_code == status, answer.text
+    return answer.json()["detail"]
+
+
+def test_an_evaluation_has_its_result(http):
+    (found,) = posted(http, wanted(kernel="k.py"))
+    assert found["state"] == "done"
+    assert EvalResult.model_validate_json(json.dumps(found["result"])).kernel == "k.py"
+
+
+def test_many_come_in_order(http):
+    found = posted(http, *(wanted(f"# {number}", kernel=str(number)) for number in range(20)))
+    assert [each["result"]["kernel"] for each in found] == [str(number) for number in range(20)]
+
+
+def test_a_pool_is_told_all(http, pool):
+    posted(http, wanted("a", kernel="k", validate=True, step=7))
+    assert pool.asked == [("", "t", "a", "k", True, 7)]
+
+
+def test_a_task_is_sent_once(http):
+    name = http.post("/v1/tasks", json=TASK).json()["id"]
+    (found,) = posted(http, {"task": name, "source": HONEST})
+    assert found["result"]["task_id"] == "t"
+
+
+def test_a_result_can_be_asked_for_later(http, pool):
+    with held(pool):
+        (found,) = posted(http, wanted(), wait_s=0)
+        assert found["state"] == "waiting"
+        assert http.get(f"/v1/evaluations/{found['id']}").json()["state"] == "waiting"
+    assert http.get(f"/v1/evaluations/{found['id']}?wait_s=30").json()["state"] == "done"
+
+
+def test_equal_requests_are_judged_once(http, pool):
+    with held(pool):
+        first, second = posted(http, wanted(), wait_s=0), posted(http, wanted(), wait_s=0)
+    third = posted(http, wanted())
+    assert first[0]["id"] == second[0]["id"] == third[0]["id"]
+    assert len(pool.asked) == 1
+
+
+def test_an_infra_error_is_judged_again(http, pool):
+    pool.status = EvalStatus.INFRA_ERROR
+    assert posted(http, wanted())[0]["result"]["status"] == "infra_error"
+    pool.status = EvalStatus.OK
+    assert posted(http, wanted())[0]["result"]["status"] == "ok"
+
+
+def test_an_unusable_reference_is_a_problem_with_a_sentence(http, pool):
+    for _ in range(2):
+        (found,) = posted(http, wanted("unfit"))
+        assert found["state"] == "failed"
+        assert found["problem"] == {"type": "TaskError", "message": "reference t cannot serve as a task: no data"}
+    assert len(pool.asked) == 1
+
+
+def test_a_fault_of_the_service_ends_one_evaluation(http, caplog):
+    fault, right = posted(http, wanted("fault"), wanted())
+    assert fault["problem"]["type"] == "InfraError"
+    assert "secret" not in json.dumps(fault)
+    assert right["state"] == "done"
+
+
+def test_what_nobody_wants_is_not_judged(http, pool):
+    with held(pool):
+        (found,) = posted(http, wanted(), wait_s=0)
+        wait_for(lambda: pool.asked)
+        assert http.delete(f"/v1/evaluations/{found['id']}").json()["state"] == "cancelled"
+    assert pool.cancelled == 1
+    assert posted(http, wanted())[0]["state"] == "done"
+
+
+def test_what_another_one_wants_is_judged(http, pool):
+    with held(pool):
+        (found,) = posted(http, wanted(), wait_s=0)
+        posted(http, wanted(), wait_s=0)
+        assert http.delete(f"/v1/evaluations/{found['id']}").json()["state"] == "waiting"
+    assert http.get(f"/v1/evaluations/{found['id']}?wait_s=30").json()["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({}, "evaluations is not as it should be: Field required"),
+        ({"evaluations": []}, "evaluations is not as it should be: List should have at least 1 item"),
+        ({"evaluations": [wanted(source=7)]}, "evaluations.0.source is not as it should be: .* must be a text"),
+        ({"evaluations": [wanted(sorce="")]}, "evaluations.0.sorce is not as it should be: Extra inputs"),
+        ({"evaluations": [wanted()], "wait_s": 1e9}, "wait_s is not as it should be"),
+        ({"evaluations": [{"task": {"reference": "x = 1"}, "source": ""}]}, "defines no `class Model`"),
+        ({"evaluations": [{"task": {"reference": "x ="}, "source": ""}]}, "is not valid Python"),
+    ],
+)
+def test_bad_requests_are_refused_in_a_sentence(http, body, sentence):
+    said = detail(http.post("/v1/evaluations", json=body), 422)
+    assert re.search(sentence, said), said
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000, b'{"\\ud800": 1}', b'{"evaluations": NaN}'])
+def test_bodies_that_are_no_requests_are_refused(http, body):
+    answer = http.post("/v1/evaluations", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in (400, 422), answer.text
+    assert answer.json()["detail"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_nothing_that_is_sent_makes_the_service_fail(http):
+    parts = st.fixed_dictionaries({}, optional={key: JSON for key in ("task", "source", "kernel", "validate", "step")})
+    bodies = JSON | st.fixed_dictionaries(
+        {"evaluations": st.lists(parts | JSON, max_size=3)}, optional={"wait_s": JSON}
+    )
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.sampled_from(["/v1/evaluations", "/v1/tasks"]), bodies)
+    def send(path, body):
+        answer = http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
+        assert answer.status_code < 500, answer.text
+
+    send()
+
+
+def test_a_page_in_a_browser_cannot_ask(http):
+    assert http.post("/v1/evaluations", content=json.dumps({"evaluations": [wanted()]})).status_code == 422
+    assert http.get("/health", headers={"Host": "evil.example"}).status_code == 400
+
+
+def test_unknown_ids_are_not_found(http):
+    assert "no evaluation" in detail(http.get("/v1/evaluations/nothing"), 404)
+    assert "no evaluation" in detail(http.delete("/v1/evaluations/nothing"), 404)
+    body = {"evaluations": [{"task": "nothing", "source": ""}]}
+    assert "send its reference to /v1/tasks first" in detail(http.post("/v1/evaluations", json=body), 404)
+
+
+def test_a_large_body_is_refused(pool, tmp_path):
+    with serving(pool, tmp_path, GYM, request_mb=0.01) as address, client(address) as http:
+        body = {"evaluations": [wanted("#" * 20_000)]}
+        assert "more than 0.01 MB" in detail(http.post("/v1/evaluations", json=body), 413)
+        assert posted(http, wanted())[0]["state"] == "done"
+
+
+def test_a_slow_client_is_cut_off(pool, tmp_path):
+    with serving(pool, tmp_path, GYM, request_s=0.3) as address:
+        host, _, port = address.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port))) as line:
+            line.sendall(b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
+            assert b"408" in line.recv(200)
+
+
+def test_a_namespace_has_a_bounded_number_of_evaluations(tenants, pool):
+    one, two = tenants["one"], tenants["two"]
+    with held(pool):
+        posted(one, *(wanted(str(number)) for number in range(3)), wait_s=0)
+        refused = one.post("/v1/evaluations", json={"evaluations": [wanted("4")]})
+        assert "no more than 3 evaluations" in detail(refused, 429)
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert posted(one, wanted("2"), wait_s=0)[0]["state"] == "waiting"  # it is known
+        posted(two, *(wanted(str(number)) for number in range(3)), wait_s=0)
+    wait_for(lambda: posted(one, wanted("0"))[0]["state"] == "done")
+    assert posted(one, wanted("4"))[0]["state"] == "done"
+
+
+def test_more_than_fits_is_refused_as_a_whole(tenants, pool):
+    body = {"evaluations": [wanted(str(number)) for number in range(4)]}
+    assert "no more than 3" in detail(tenants["one"].post("/v1/evaluations", json=body), 429)
+    assert pool.asked == []
+
+
+@pytest.mark.parametrize("path", ["/v1/evaluations/x", "/v1/stats", "/metrics", "/v1/options"])
+def test_without_a_key_nothing_is_told(tenants, path):
+    assert "the key is unknown or missing" in detail(tenants[None].get(path), 401)
+
+
+def test_health_needs_no_key(tenants):
+    assert tenants[None].get("/health").json() == {"status": "ok"}
+    assert tenants[None].get("/ready").json() == {"ready": True}
+
+
+def test_a_namespace_does_not_see_another_one(tenants, pool):
+    one, two = tenants["one"], tenants["two"]
+    (found,) = posted(one, wanted())
+    name = one.post("/v1/tasks", json=TASK).json()["id"]
+    assert two.get(f"/v1/evaluations/{found['id']}").status_code == 404
+    assert two.delete(f"/v1/evaluations/{found['id']}").status_code == 404
+    assert two.post("/v1/evaluations", json={"evaluations": [{"task": name, "source": ""}]}).status_code == 404
+    (other,) = posted(two, wanted())
+    assert other["id"] != found["id"]
+    assert [namespace for namespace, *_ in pool.asked] == ["one", "two"]
+
+
+@pytest.mark.parametrize("path", ["/v1/stats", "/metrics"])
+def test_the_operator_alone_sees_the_pool(tenants, path):
+    assert "operator" in detail(tenants["one"].get(path), 403)
+    assert tenants["operator"].get(path).status_code == 200
+
+
+def test_prometheus_can_read_the_figures(http):
+    posted(http, wanted())
+    text = http.get("/metrics").text
+    assert 'kernelgym_evaluations_ended_total{state="done"} 1.0' in text
+    assert 'kernelgym_judges{state="free"} 1.0' in text
+
+
+def test_a_drained_service_finishes_what_it_has(http, pool):
+    with held(pool):
+        (found,) = posted(http, wanted(), wait_s=0)
+        assert http.post("/v1/drain").json() == {"waiting": 1}
+        assert "accepts nothing new" in detail(http.post("/v1/evaluations", json={"evaluations": [wanted("b")]}), 503)
+        assert http.get("/ready").status_code == 503
+    assert http.get(f"/v1/evaluations/{found['id']}?wait_s=30").json()["state"] == "done"
+    http.post("/v1/drain?undo=true")
+    assert posted(http, wanted("b"))[0]["state"] == "done"
+
+
+def test_a_result_that_cannot_be_recorded_is_served(pool, tmp_path, monkeypatch):
+    def full(*_):
+        raise StorageError("the disk is full")
+
+    with serving(pool, tmp_path, GYM) as address, client(address) as http:
+        with held(pool):
+            posted(http, wanted(), wait_s=0)
+            monkeypatch.setattr(ServiceRecord, "end", full)
+        assert posted(http, wanted())[0]["state"] == "done"
+        monkeypatch.setattr(ServiceRecord, "accept", full)
+        assert "nothing can be recorded" in detail(
+            http.post("/v1/evaluations", json={"evaluations": [wanted("b")]}), 503
+        )
+
+
+def test_what_waits_at_the_end_is_judged_by_the_next_service(pool, tmp_path):
+    pool.open.clear()
+    with serving(pool, tmp_path, GYM, grace_s=0) as address, client(address) as http:
+        (found,) = posted(http, wanted(), wait_s=0)
+    pool.open.set()
+    with serving(pool, tmp_path, GYM) as address, client(address) as http:
+        assert http.get(f"/v1/evaluations/{found['id']}?wait_s=30").json()["state"] == "done"
+
+
+def accepted_before(folder, kills):
+    """The id of an evaluation that waited while so many services were killed."""
+    record = ServiceRecord(folder)
+    request = EvalRequest(Task(REFERENCE, task_id="t"), HONEST)
+    record.accept([request])
+    for _ in range(kills):
+        record.unfinished()
+    record.close()
+    return evaluation_id(request)
+
+
+@pytest.mark.parametrize(("kills", "state"), [(1, "done"), (2, "done"), (3, "lost")])
+def test_what_three_kills_did_not_let_end_is_lost(pool, tmp_path, kills, state):
+    name = accepted_before(tmp_path, kills)
+    with serving(pool, tmp_path, GYM) as address, client(address) as http:
+        assert http.get(f"/v1/evaluations/{name}?wait_s=30").json()["state"] == state
+
+
+def test_services_that_end_as_they_should_lose_nothing(pool, tmp_path):
+    name = accepted_before(tmp_path, 1)
+    pool.open.clear()
+    for _ in range(4):
+        with serving(pool, tmp_path, GYM, grace_s=0) as address, client(address) as http:
+            assert http.get(f"/v1/evaluations/{name}").json()["state"] == "waiting"
+    pool.open.set()
+    with serving(pool, tmp_path, GYM) as address, client(address) as http:
+        assert http.get(f"/v1/evaluations/{name}?wait_s=30").json()["state"] == "done"
+
+
+def test_an_answer_does_not_wait_for_the_end_of_the_service(pool, tmp_path):
+    pool.open.clear()
+    with serving(pool, tmp_path, GYM, grace_s=0) as address, client(address) as http, ThreadPoolExecutor() as threads:
+        answer = threads.submit(posted, http, wanted(), wait_s=50)
+        wait_for(lambda: pool.asked)
+    assert answer.result(timeout=10)[0]["state"] == "waiting"

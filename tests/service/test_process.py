@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel serve` as a process: started, killed, told to end."""
+
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from tests.service.serving import Started, client, keys_file, wait_for
+from verl_kernel.client import RemoteGym
+from verl_kernel.env.conformance.cases import TASK
+from verl_kernel.env.conformance.programs import HONEST, REFERENCE, SLEEPS
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+
+def body(source, wait_s=0.0):
+    return {"evaluations": [{"task": {"reference": REFERENCE, "task_id": "t"}, "source": source}], "wait_s": wait_s}
+
+
+def posted(http, source, wait_s=0.0):
+    return http.post("/v1/evaluations", json=body(source, wait_s)).json()["evaluations"][0]
+
+
+def children(process):
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def test_accepted_work_survives_a_kill_of_the_service(tmp_path):
+    with Started(tmp_path) as first, client(first.address) as http:
+        names = [posted(http, f"{HONEST}# {number}\n")["id"] for number in range(5)]
+        left = children(first.process)
+        first.process.kill()
+        first.process.wait()
+    psutil.wait_procs(left, timeout=20)
+    assert not any(process.is_running() for process in left), "a judge outlives its service"
+    with Started(tmp_path) as second, client(second.address) as http:
+        found = [http.get(f"/v1/evaluations/{name}?wait_s=60").json() for name in names]
+    assert [each["result"]["status"] for each in found] == ["ok"] * 5
+
+
+def test_a_client_does_not_notice_a_restart(tmp_path):
+    with Started(tmp_path) as first:
+        port = first.address.rpartition(":")[2]
+        with RemoteGym(first.address) as gym:
+            waiting = gym._loop.submit(all_of(gym, 6))
+            wait_for(lambda: gym.stats().evaluations)
+            first.process.kill()
+            first.process.wait()
+            with Started(tmp_path, f"--port={port}"):
+                assert [result.status.value for result in waiting.result(timeout=120)] == ["ok"] * 6
+
+
+async def all_of(gym, count):
+    return [await gym.evaluate(TASK, f"{HONEST}# {number}\n") for number in range(count)]
+
+
+def test_told_to_end_it_finishes_what_it_judges(tmp_path):
+    with Started(tmp_path) as service, client(service.address) as http:
+        name = posted(http, HONEST)["id"]
+        left = children(service.process)
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(timeout=60) == 0, service.said
+        # A helper of a judge (multiprocessing's resource tracker) ends a moment after what it watches.
+        assert psutil.wait_procs(left, timeout=20)[1] == []
+        assert "Traceback" not in service.said
+    with Started(tmp_path) as service, client(service.address) as http:
+        assert http.get(f"/v1/evaluations/{name}").json()["state"] == "done"
+
+
+def test_what_takes_too_long_is_left_for_the_next_one(tmp_path):
+    with Started(tmp_path, "--grace-s=0.5") as service, client(service.address) as http:
+        name = posted(http, SLEEPS)["id"]
+        wait_for(lambda: http.get("/v1/stats").json()["evaluations"])
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(timeout=60) == 0, service.said
+        assert "Traceback" not in service.said
+    with Started(tmp_path, "--timeout=3") as service, client(service.address) as http:
+        assert http.get(f"/v1/evaluations/{name}?wait_s=60").json()["result"]["status"] == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--host=0.0.0.0"], "--host is '0.0.0.0', where others could have programs run without a key"),
+        (["--port=99999"], "--port is 99999; it must be"),
+        (["--keys=/nowhere"], "--keys is /nowhere, which cannot be read"),
+        (["--state=/proc/nothing"], "--state is /proc/nothing, where nothing can be recorded"),
+        (["--most-waiting=0"], "--most-waiting is 0; it must be"),
+        (["--device=tpu"], "--device is 'tpu'"),
+    ],
+)
+def test_bad_options_end_in_a_sentence(words, sentence, tmp_path):
+    command = [sys.executable, "-m", "verl_kernel", "serve", "--port=0", f"--state={tmp_path}", "--device=cpu", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: ")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_taken_port_is_named(tmp_path):
+    with Started(tmp_path) as service:
+        port = service.address.rpartition(":")[2]
+        command = [sys.executable, "-m", "verl_kernel", "serve", f"--port={port}", f"--state={tmp_path / 'b'}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert f"--port is {port}, where nothing can listen (Address already in use)" in done.stderr
+
+
+def test_keys_are_asked_for(tmp_path):
+    with Started(tmp_path, f"--keys={keys_file(tmp_path)}") as service:
+        with client(service.address) as http:
+            assert http.get("/v1/options").status_code == 401
+        with client(service.address, "one") as http:
+            assert http.get("/v1/options").json()["device"] == "cpu"

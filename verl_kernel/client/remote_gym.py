@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges by way of a service: the interface of `LocalPool` and `KernelGym` over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import httpx
+
+from verl_kernel.client.messages import LONGEST_WAIT_S, Evaluation
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.event_loop import LoopThread
+from verl_kernel.env.pool.stats import PoolStats, not_judged
+from verl_kernel.env.request import EvalRequest, Job
+from verl_kernel.env.result import EvalResult
+from verl_kernel.env.task import Task
+from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, TaskError, VerlKernelError
+
+RETURN_S = 600.0
+"""Longest time for which a service may be away before an evaluation ends as `infra_error`."""
+_WAIT_S = LONGEST_WAIT_S / 2
+_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
+_ANSWER_S, _CONNECT_S = 30.0, 5.0
+_RAISED: Mapping[str, type[VerlKernelError]] = {
+    each.__name__: each for each in (TaskError, ConfigError, EnvironmentNotReady)
+}
+"""What a pool raises; any other problem of a service makes an `infra_error`."""
+
+
+class RemoteGym:
+    """A handle on a service that can be pickled and sent to any process.
+
+    An evaluation outlives a restart of the service: it is sent again, and equal requests share one evaluation. While
+    the service has too much to do, callers wait.
+
+    Args:
+        address: of the service, as in `http://judges:8008`.
+        key: an API key of the service.
+        return_s: longest time for which the service may be away.
+    """
+
+    def __init__(self, address: str, key: str | None = None, return_s: float = RETURN_S) -> None:
+        self._address, self._key, self._return_s = address, key, return_s
+        self._loop = LoopThread("remote-gym")
+        self._tasks: dict[tuple[str, str], str] = {}
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        timeout = httpx.Timeout(_ANSWER_S, connect=_CONNECT_S, read=_WAIT_S + _ANSWER_S, pool=None)
+        limits = httpx.Limits(max_connections=1000, max_keepalive_connections=100)
+        # Without `trust_env`: a proxy of the environment rarely knows the machines of a cluster.
+        self._http = httpx.AsyncClient(
+            base_url=address, headers=headers, timeout=timeout, limits=limits, trust_env=False
+        )
+
+    @classmethod
+    def connect(cls, options: GymOptions) -> RemoteGym:
+        """Return a handle on the service that options name, which must judge as they say.
+
+        Raises:
+            ConfigError: the service judges by other options.
+            EnvironmentNotReady: no service answers, or it does not know the key.
+        """
+        assert options.address is not None
+        gym = cls(options.address, read_key(options.address_key))
+        try:
+            gym.refuse_others(options)
+        except VerlKernelError:
+            gym.close()
+            raise
+        return gym
+
+    def __reduce__(self) -> tuple[Callable[..., RemoteGym], tuple[Any, ...]]:
+        return RemoteGym, (self._address, self._key, self._return_s)
+
+    async def evaluate(
+        self, task: Task, source: str, *, kernel: str = "", validate: bool = False, step: int | None = None
+    ) -> EvalResult:
+        """Judge one candidate; arguments as in `KernelGym.evaluate`.
+
+        Raises:
+            TaskError: the reference is unusable.
+            EnvironmentNotReady: the key is unknown, or no judge can start.
+        """
+        return await self._loop.run(self._judged(EvalRequest(task, source, kernel, validate, step)))
+
+    def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
+        """Judge candidates and return results in the order of `jobs`."""
+        futures = [self._loop.submit(self._judged(EvalRequest(*job))) for job in jobs]
+        return [future.result() for future in futures]
+
+    def stats(self) -> PoolStats:
+        """Return the service's judges, queue and counts; with keys, the operator's alone may ask.
+
+        Raises:
+            EnvironmentNotReady: the service does not answer, or refuses.
+        """
+        return PoolStats.model_validate_json(self._loop.submit(self._asked_once("GET", "/v1/stats")).result().content)
+
+    def options(self) -> dict[str, Any]:
+        """Return the service's values of the keys under `kernelgym`.
+
+        Raises:
+            EnvironmentNotReady: the service does not answer, or refuses.
+        """
+        found: dict[str, Any] = self._loop.submit(self._asked_once("GET", "/v1/options")).result().json()
+        return found
+
+    def refuse_others(self, options: GymOptions) -> None:
+        """Refuse a service that judges by other options.
+
+        Raises:
+            ConfigError: one differs.
+            EnvironmentNotReady: the service does not answer, or refuses.
+        """
+        theirs = self.options()
+        ours = json.loads(json.dumps(asdict(options)))
+        for key in options.judging_keys():
+            if ours[key] != theirs[key] and (key, ours[key]) != ("device", "auto"):
+                raise ConfigError(
+                    f"kernelgym.{key} is {ours[key]!r}, but the service at {self._address} judges with "
+                    f"{theirs[key]!r}: start it with the same, or change the key"
+                )
+
+    def close(self) -> None:
+        """End this handle; the service goes on."""
+        if not self._loop.closed:
+            self._loop.submit(self._http.aclose()).result()
+            self._loop.close()
+
+    def __enter__(self) -> RemoteGym:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    async def _judged(self, request: EvalRequest) -> EvalResult:
+        """Send a request and await its end."""
+        sending = asyncio.ensure_future(self._sent(request))
+        try:
+            found = await asyncio.shield(sending)
+            while found.state == "waiting":
+                found = await self._awaited(request, found.id)
+        except asyncio.CancelledError:
+            await self._take_back(sending)
+            raise
+        except InfraError as exc:
+            return not_judged(request, exc, 1)
+        return _result(request, found)
+
+    async def _sent(self, request: EvalRequest) -> Evaluation:
+        candidate = {
+            "task": await self._task_id(request.task), "source": request.source, "kernel": request.kernel,
+            "validate": request.validate, "step": request.step,
+        }  # fmt: skip
+        answer = await self._asked("POST", "/v1/evaluations", {"evaluations": [candidate]})
+        if answer.status_code == 404:  # the service has another folder now
+            self._tasks.clear()
+            return await self._sent(request)
+        return Evaluation(**_accepted(answer)["evaluations"][0])
+
+    async def _awaited(self, request: EvalRequest, name: str) -> Evaluation:
+        answer = await self._asked("GET", f"/v1/evaluations/{name}?wait_s={_WAIT_S:g}")
+        if answer.status_code == 404:
+            return await self._sent(request)
+        return Evaluation(**_accepted(answer))
+
+    async def _take_back(self, sending: asyncio.Future[Evaluation]) -> None:
+        """Tell the service that an evaluation is no longer wanted."""
+        try:
+            found = await asyncio.wait_for(asyncio.shield(sending), _ANSWER_S)
+            await self._asked_once("DELETE", f"/v1/evaluations/{found.id}")
+        except (VerlKernelError, asyncio.TimeoutError):
+            sending.cancel()
+
+    async def _task_id(self, task: Task) -> str:
+        key = task.fingerprint, task.task_id
+        if key not in self._tasks:
+            text = {"reference": task.reference, "task_id": task.task_id, "entry_point": task.entry_point}
+            self._tasks[key] = str(_accepted(await self._asked("POST", "/v1/tasks", text))["id"])
+        return self._tasks[key]
+
+    async def _asked(self, method: str, path: str, body: object = None) -> httpx.Response:
+        """Send a request until the service takes it; while it has too much to do there is no limit.
+
+        Raises:
+            InfraError: the service has been away for too long.
+        """
+        end, refused = time.monotonic() + self._return_s, 0
+        while True:
+            pause = _PAUSE_S
+            try:
+                answer = await self._request(method, path, body)
+                if answer.status_code not in (408, 429, 502, 503, 504):
+                    return answer
+                failure, pause = _detail(answer), float(answer.headers.get("Retry-After", _PAUSE_S))
+                if answer.status_code == 429:
+                    end, refused = time.monotonic() + self._return_s, refused + 1
+            except httpx.TransportError as exc:
+                failure = f"{type(exc).__name__}: {exc}"
+            if time.monotonic() > end:
+                raise InfraError(f"the service at {self._address} has been away for {self._return_s:g} s: {failure}")
+            # Many clients that were refused must not come back at once, nor keep the service busy with refusing them.
+            await asyncio.sleep(min(pause * 1.5**refused, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0))
+
+    async def _asked_once(self, method: str, path: str) -> httpx.Response:
+        try:
+            answer = await self._request(method, path, None)
+        except httpx.TransportError as exc:
+            raise EnvironmentNotReady(
+                f"no service answers at {self._address} ({type(exc).__name__}): start one there with `verl-kernel "
+                "serve`"
+            ) from exc
+        if answer.status_code in (401, 403):
+            _refuse_key(self._address, answer)
+        if answer.is_error:
+            raise EnvironmentNotReady(f"the service at {self._address} refuses {path}: {_detail(answer)}")
+        return answer
+
+    async def _request(self, method: str, path: str, body: object) -> httpx.Response:
+        # `json=` would write text as UTF-8, which lone surrogates of a candidate have no form in.
+        content = None if body is None else json.dumps(body).encode()
+        answer = await self._http.request(method, path, content=content, headers={"Content-Type": "application/json"})
+        return answer
+
+
+def read_key(path: str | None) -> str | None:
+    """Return the key that a file holds; None if no file is named.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigError(f"kernelgym.address_key is {path}, which cannot be read: {exc}") from exc
+
+
+def _accepted(answer: httpx.Response) -> dict[str, Any]:
+    """Return the body of an answer.
+
+    Raises:
+        TaskError: the reference is unusable.
+        EnvironmentNotReady: the key is unknown.
+        InfraError: the service refuses the request for another reason.
+    """
+    if answer.status_code in (401, 403):
+        _refuse_key(str(answer.url.copy_with(path="/", query=None)), answer)
+    if answer.status_code == 422 and answer.json().get("type") == "TaskError":
+        raise TaskError(_detail(answer))
+    if answer.is_error:
+        raise InfraError(f"the service answers {answer.status_code}: {_detail(answer)}")
+    read: dict[str, Any] = answer.json()
+    return read
+
+
+def _refuse_key(address: str, answer: httpx.Response) -> NoReturn:
+    raise EnvironmentNotReady(
+        f"the service at {address} refuses the key ({_detail(answer)}): name a file with a key of its own in "
+        "kernelgym.address_key"
+    )
+
+
+def _detail(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):  # something else than the service answered
+        return answer.text[:200]
+
+
+def _result(request: EvalRequest, found: Evaluation) -> EvalResult:
+    """Return the result of an evaluation that has ended; raise what a pool would raise."""
+    if found.result is not None:
+        return EvalResult.model_validate_json(json.dumps(found.result))
+    assert found.problem is not None
+    if (kind := _RAISED.get(found.problem.type)) is not None:
+        raise kind(found.problem.message)
+    return not_judged(request, InfraError(found.problem.message), 1)

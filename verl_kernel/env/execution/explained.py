@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explains a launch for a profile: accesses by source line, busy units, and its steps with one count changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.work import costs
+from verl_kernel.env.executor.work.changed import accesses, coalesced, multiplied, read_once
+from verl_kernel.env.executor.work.steps import Known, busy_units, known_of, launch_work
+from verl_kernel.env.ipc.execution_messages import BUSY_UNITS, Explained, Line
+
+_MATERIAL = 0.05
+"""Share of a launch's traffic below which a change of it is not worth a price."""
+SourceLine = tuple[str, int] | None
+"""File and line; None if they are not known."""
+
+
+def explained(count: LaunchCount, names: Mapping[str, int], own_line: Callable[[SourceLine], int | None]) -> Explained:
+    """Explain a launch.
+
+    Args:
+        count: what it did.
+        names: by argument, the number of the area that holds its tensor.
+        own_line: returns the line of the candidate's file; None for a line of another file.
+    """
+    known = known_of(count.program, count.module)
+    busy = busy_units(count, known)
+    return Explained(
+        names=dict(names),
+        lines=_lines(count, own_line),
+        busy={unit: round(float(busy[place])) for unit, place in zip(BUSY_UNITS, range(costs.UNIT_COUNT), strict=True)},
+        multiplied=_multiplied(count, known),
+        coalesced=_coalesced(count),
+        unspilled=_steps(count, replace(known, spills=0)) if known.spills else [],
+        once={name: _steps(read_once(count, row)) for name, row in names.items() if _is_repeated(count, row)},
+    )
+
+
+def _multiplied(count: LaunchCount, known: Known) -> list[int]:
+    """Return `Explained.multiplied`; [0, 0] for a launch that computes less than it moves."""
+    if int(count.lanes @ known.flops) < sum(use.total for use in (*count.reads, *count.writes)):
+        return [0, 0]
+    found = multiplied(count)
+    return [found.flops, found.rest]
+
+
+def _lines(count: LaunchCount, own_line: Callable[[SourceLine], int | None]) -> list[Line]:
+    files = count.program.files
+    return [
+        Line(
+            line=own_line((files.get(one.place.file, "?"), one.place.line) if one.place else None),
+            kind=one.kind, area=one.row, asked=one.asked, sectors=one.sectors, needed=one.needed,
+        )
+        for one in accesses(count)
+    ]  # fmt: skip
+
+
+def _coalesced(count: LaunchCount) -> list[dict[str, Any]]:
+    found = accesses(count)
+    wasted = sum(one.sectors - one.needed for one in found)
+    return _steps(coalesced(count)) if wasted > _MATERIAL * sum(one.sectors for one in found) else []
+
+
+def _is_repeated(count: LaunchCount, row: int) -> bool:
+    """Whether a launch moves much of a buffer several times."""
+    total = sum(use.total for use in (*count.reads, *count.writes))
+    again = sum(uses[row].total - uses[row].once for uses in (count.reads, count.writes))
+    return again > _MATERIAL * total
+
+
+def _steps(count: LaunchCount, known: Known | None = None) -> list[dict[str, Any]]:
+    return [step.to_json() for step in launch_work(count, known).steps]

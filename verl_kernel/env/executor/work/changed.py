@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a launch would have done with other accesses or other units: counts that are changed in one respect.
+
+The changed counts become steps in the same way as the launch's own (`steps.launch_work`), so the clock prices both
+alike. A profile compares the prices; no time of a result is computed from changed counts.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Literal
+
+import numpy as np
+
+from verl_kernel.env.executor.counts import LaunchCount, SiteCount
+from verl_kernel.env.executor.lowering.writer import LANES
+from verl_kernel.env.executor.ptx.program import Instruction, Place, Program
+from verl_kernel.env.executor.rereads import Use
+from verl_kernel.env.executor.work import costs
+from verl_kernel.env.executor.work.steps import passes
+from verl_kernel.env.machine.machine import GPUS
+
+_SECTOR = 32
+Kind = Literal["load", "store", "atomic"]
+_KINDS: dict[str, Kind] = {"ld": "load", "cp": "load", "st": "store"}
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """What the instructions of one source line request from one buffer."""
+
+    place: Place | None
+    """Place in the source; None if the PTX names none."""
+    kind: Kind
+    row: int
+    """Number of the buffer in the launch."""
+    asked: int
+    """Bytes that lanes access."""
+    sectors: int
+    """Sectors of 32 bytes that this takes, counted by warp."""
+    needed: int
+    """Sectors that it would take if the lanes of each warp accessed consecutive elements."""
+
+
+def accesses(count: LaunchCount) -> list[Accesses]:
+    """Return the accesses to global memory by line, kind and buffer, in the order of the program."""
+    found: dict[tuple[Place | None, Kind, int], list[tuple[int, int, int]]] = defaultdict(list)
+    for site, needed in zip(count.sites, _needed(count), strict=True):
+        if site.accesses and site.site.kind.startswith("global"):
+            key = (site.site.item.place, _KINDS.get(site.site.item.root, "atomic"), site.row)
+            found[key].append((site.accesses * site.site.bytes, site.sectors, needed))
+    return [Accesses(*key, *(sum(part) for part in zip(*parts, strict=True))) for key, parts in found.items()]
+
+
+def _needed(count: LaunchCount) -> list[int]:
+    """Return for each site the least sectors of its accesses: those of their bytes, and one for each request."""
+    blocks = {
+        id(item): number
+        for number, (start, end) in enumerate(count.module.blocks)
+        for item in count.program.instructions[start:end]
+    }
+    entered = [int(count.warps_entered[blocks[id(site.site.item)]]) for site in count.sites]
+    return [
+        min(site.sectors, max(ceil(site.accesses * site.site.bytes / _SECTOR), min(warps, site.accesses)))
+        for site, warps in zip(count.sites, entered, strict=True)
+    ]
+
+
+def coalesced(count: LaunchCount) -> LaunchCount:
+    """Return the count of a launch in which the lanes of each warp access consecutive elements."""
+    changed = [
+        replace(site, sectors=needed, missed=min(site.missed, needed)) if _is_plain(site) else site
+        for site, needed in zip(count.sites, _needed(count), strict=True)
+    ]
+    reads, writes = (
+        [_scaled(use, *_requested(count.sites, changed, row, is_load)) for row, use in enumerate(uses)]
+        for uses, is_load in ((count.reads, True), (count.writes, False))
+    )
+    return _with_uses(replace(count, sites=changed), reads, writes)
+
+
+def _is_plain(site: SiteCount) -> bool:
+    return site.site.kind.startswith("global") and site.site.item.root in _KINDS
+
+
+def _requested(before: Sequence[SiteCount], after: Sequence[SiteCount], row: int, is_load: bool) -> tuple[int, int]:
+    """Return the sectors requested from the second level for a buffer, before and after a change."""
+    pairs = [
+        (one.missed, other.missed)
+        for one, other in zip(before, after, strict=True)
+        if one.row == row and _is_plain(one) and (_KINDS[one.site.item.root] == "load") is is_load
+    ]
+    return sum(one for one, _ in pairs), sum(other for _, other in pairs)
+
+
+def _scaled(use: Use, before: int, after: int) -> Use:
+    if not before:
+        return use
+    return replace(use, total=round(use.total * after / before), own=round(use.own * after / before))
+
+
+def read_once(count: LaunchCount, row: int) -> LaunchCount:
+    """Return the count of a launch that reads and writes a buffer once: one that blocks share, once on each SM.
+
+    The loads that are left request as much at a time as before.
+    """
+    reads, writes = ([*uses] for uses in (count.reads, count.writes))
+    reads[row], writes[row] = _once(reads[row]), _once(writes[row])
+    return _with_uses(count, reads, writes)
+
+
+def _once(use: Use) -> Use:
+    least = min(use.own, use.once * GPUS["h100"].sms) if use.is_shared else use.once
+    return replace(use, total=min(use.total, least), own=min(use.own, least))
+
+
+def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> LaunchCount:
+    """Return a count with other traffic; what is read again from far away shrinks with what is read again at all."""
+    total, before = (sum(use.total for use in uses) for uses in ((*reads, *writes), (*count.reads, *count.writes)))
+    again, earlier = (sum(use.own - use.once for use in uses) for uses in (reads, count.reads))
+    part, far = total / max(1, before), min(1.0, again / max(1, earlier))
+    return replace(
+        count, reads=reads, writes=writes, heaviest_bytes=ceil(count.heaviest_bytes * part),
+        rereads=tuple((distance, round(size * far)) for distance, size in count.rereads),
+    )  # fmt: skip
+
+
+# Multiplications and additions of a launch that multiplies matrices without tensor cores.
+#
+# On tensor cores such a launch would need none of them, nor the loads of their factors from shared memory and other
+# lanes: Hopper's products read shared memory by themselves.
+
+
+_MULTIPLIES = frozenset({"fma", "mad", "mul", "add"})
+_TABLES: weakref.WeakKeyDictionary[Program, tuple[np.ndarray, np.ndarray]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Multiplied:
+    """Multiplications and additions outside of tensor cores."""
+
+    flops: int
+    """Their operations; a multiplication with an addition counts as two."""
+    rest: int
+    """Time of the busiest unit without them, in instructions of single threads."""
+
+
+def multiplied(count: LaunchCount) -> Multiplied:
+    """Return the launch's multiplications and additions of floating-point numbers, and what else it executes."""
+    if count.program not in _TABLES:
+        _TABLES[count.program] = _table(count)
+    flops, units = _TABLES[count.program]
+    busy = count.warps_entered.astype(np.float64) * LANES @ units
+    outside = (site for site in count.sites if site.site.kind.startswith("global"))
+    busy[costs.SHARED] += sum(map(passes, outside)) * LANES * costs.PER_SHARED
+    return Multiplied(int(count.lanes @ flops), round(float(busy.max())))
+
+
+def _table(count: LaunchCount) -> tuple[np.ndarray, np.ndarray]:
+    """Return for each block of instructions the operations of a lane, and by unit what else a lane costs."""
+    known: dict[str, costs.Cost] = {}
+    flops, units = np.zeros(len(count.module.blocks), np.int64), np.zeros((len(count.module.blocks), costs.UNIT_COUNT))
+    for number, (start, end) in enumerate(count.module.blocks):
+        for item in count.program.instructions[start:end]:
+            cost = known.get(item.opcode) or known.setdefault(item.opcode, costs.cost(item))
+            if cost.flops and item.root in _MULTIPLIES and not item.opcode.endswith("f64"):
+                flops[number] += cost.flops
+            elif not _feeds(item):
+                units[number] += cost.units
+    return flops, units
+
+
+def _feeds(item: Instruction) -> bool:
+    """Whether an instruction brings factors from shared memory or from other lanes."""
+    return item.root in ("shfl", "ldmatrix") or (item.root == "ld" and "shared" in item.modifiers)

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far predicted times may be from a GPU's: intervals that hold nine of ten, by what bounds each step.
+
+Each program of KernelBench's level 1 counts to the class in which most of its time passes. A class' half-width is a
+quantile of its programs' |ln(published / predicted)|: of n the ceil(0.9 (n + 1))-th smallest, which a further program
+of the class exceeds with a probability of 0.1 at most (split conformal prediction, Vovk et al. 2005); in a class with
+fewer than nine programs the quantile of all programs or its largest, whichever is more. `benchmarks/bench_clock.py`
+computes them again and says how many programs of each level lie within. No published time supports those of Triton
+kernels: they have the classes of torch's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, hypot, log
+
+from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.price import fitting, priced_steps, step_ms, turns
+from verl_kernel.env.trace import Step, TraceEvent
+
+COVERED = 0.9
+"""Share of times that intervals hold."""
+HALF_WIDTHS = {
+    "memory": 0.09,
+    "mixed memory": 0.27,
+    "products": 0.20,
+    "convolutions": 0.40,
+    "instructions": 0.32,
+    "latency": 0.19,
+}
+"""By class, half the width of the interval of a time's logarithm."""
+_CONVOLUTIONS = ("convolution", "direct", "transposed")
+
+Interval = tuple[float, float]
+
+
+def bound(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> str:
+    """Return the class of a step, a key of `HALF_WIDTHS`: what it spends its time on.
+
+    `latency` where neither transfers nor arithmetic explain half of its time.
+    """
+    products = step.flops / machine.flop_rate(step.unit, step.intensity)
+    instructions = step.instructions / machine.gpu.lane_rate
+    moved = step.bytes / machine.bandwidth(step.access)
+    if max(products + instructions, moved) < 0.5e-3 * step_ms(step, machine, blocks_per_sm):
+        return "latency"
+    if products + instructions <= moved:
+        return "mixed memory" if step.access == "mixed" else "memory"
+    if products < instructions:
+        return "instructions"
+    return "convolutions" if step.unit in _CONVOLUTIONS else "products"
+
+
+def time_by_class(
+    events: Iterable[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
+) -> dict[str, float]:
+    """Return for how many milliseconds each class keeps the device busy."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for event in events:
+        known = fitting(event, blocks_per_sm or {})
+        for step in priced_steps(event, machine):
+            found[bound(step, machine, known)] += step_ms(step, machine, known)
+    return dict(found)
+
+
+def interval_ms(
+    events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
+) -> Interval:
+    """Return the interval of a forward's time in milliseconds: all its steps are too short, or too long, at once.
+
+    Args:
+        events: events of one forward, in order.
+        machine: machine that runs it.
+        blocks_per_sm: blocks that fit into an SM, by kernel; unknown for kernels that are missing.
+    """
+    forward = _Forward.of(events, machine, blocks_per_sm)
+    everywhere = [True] * len(events)
+    return forward.ms(everywhere, -1), forward.ms(everywhere, 1)
+
+
+def speedup_interval(
+    reference: tuple[Sequence[TraceEvent], Mapping[str, int]],
+    candidate: tuple[Sequence[TraceEvent], Mapping[str, int]],
+    machine: Machine,
+) -> Interval | None:
+    """Return the interval of a predicted speedup; None where a program takes no time.
+
+    What both programs run is wrong by the same factor in both. The other events of each are wrong independently of
+    that and of each other, so the effects of the three on the logarithm are combined as those of independent errors.
+
+    Args:
+        reference: events of a forward of the reference, and `blocks_per_sm` of its kernels as of `interval_ms`.
+        candidate: the same of the candidate.
+        machine: machine that runs them.
+    """
+    theirs, ours = (_Forward.of(events, machine, known) for events, known in (reference, candidate))
+    both = Counter(theirs.events) & Counter(ours.events)
+    (shared, own), (also, new) = (_apart(forward.events, both) for forward in (theirs, ours))
+    nowhere = [False] * len(theirs.events), [False] * len(ours.events)
+    middle = _speedup(theirs, ours, nowhere, 0)
+    if not middle:
+        return None
+    wrong = ((shared, also), (own, nowhere[1]), (nowhere[0], new))
+    half = hypot(*(max(abs(log(_speedup(theirs, ours, part, way) / middle)) for way in (-1, 1)) for part in wrong))
+    return middle * exp(-half), middle * exp(half)
+
+
+@dataclass(frozen=True)
+class _Forward:
+    """A forward's events, each with its milliseconds by class."""
+
+    events: Sequence[TraceEvent]
+    shares: Sequence[Mapping[str, float]]
+
+    @classmethod
+    def of(
+        cls, events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
+    ) -> _Forward:
+        alike = [replace(event, touched=()) for event in events]  # tensors have other numbers in another forward
+        return cls(alike, [time_by_class([event], machine, blocks_per_sm) for event in alike])
+
+    def ms(self, wrong: Sequence[bool], way: int) -> float:
+        """Return its time if the wrong events are at the lower (`way` -1) or the upper end (1) of their intervals."""
+        times = [
+            sum(ms * exp(way * is_wrong * HALF_WIDTHS[name]) for name, ms in parts.items())
+            for parts, is_wrong in zip(self.shares, wrong, strict=True)
+        ]
+        found = turns(zip((event.host_us for event in self.events), times, strict=True))
+        return found[-1].end if found else 0.0
+
+
+def _speedup(theirs: _Forward, ours: _Forward, wrong: tuple[Sequence[bool], Sequence[bool]], way: int) -> float:
+    before, after = theirs.ms(wrong[0], way), ours.ms(wrong[1], way)
+    return before / after if min(before, after) > 0 else 0.0
+
+
+def _apart(events: Sequence[TraceEvent], both: Counter[TraceEvent]) -> tuple[list[bool], list[bool]]:
+    """Return which events another forward has too, each as often as there, and which it has not."""
+    left, shared = Counter(both), []
+    for event in events:
+        shared.append(left[event] > 0)
+        left[event] -= 1
+    return shared, [not is_shared for is_shared in shared]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The quickstart's tasks and conversations, drawn from one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+
+import torch
+
+from verl_kernel.quickstart.options import Quickstart
+from verl_kernel.world.chains import Program
+from verl_kernel.world.kinds import Split
+from verl_kernel.world.talks import Message
+from verl_kernel.world.world import World
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What the options describe."""
+
+    world: World
+    trained: list[Program]
+    """Tasks of training."""
+    validated: dict[Split, list[Program]]
+    """Tasks of the validation by split."""
+    talks: list[list[Message]]
+    """Conversations of the cold start; none is about a task of training."""
+
+
+def draw(options: Quickstart, conversations: int | None = None) -> Drawn:
+    """Draw everything.
+
+    Args:
+        options: seed, world and numbers.
+        conversations: another number of conversations than the options'; the tasks do not depend on it.
+    """
+    rng, world, taken = Random(options.seed), World(options.row(), options.seed), set[str]()
+    with _one_thread():
+        trained = world.tasks(options.train_tasks, rng, taken)
+        validated = {split: world.validation(split, count, trained, rng) for split, count in options.validation.items()}
+        count = options.conversations if conversations is None else conversations
+        return Drawn(world, trained, validated, world.talks(count, rng, taken))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Chains are tried on a few hundred numbers, for which a second thread costs more than it saves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

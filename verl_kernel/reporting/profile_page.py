@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A profile of a kernel file as one HTML page that loads nothing else; a candidate's text is escaped in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from verl_kernel.env import GPUS, EvalResult, ForwardProfile, LaunchProfile
+from verl_kernel.figures.profile_lines import change_text, measured_ms, micro, share, size
+from verl_kernel.reporting import pages
+from verl_kernel.reporting.roofline import Work, roofline
+
+Row = tuple[str, ...]
+
+
+def write_profile_page(path: Path, result: EvalResult, source: str) -> Path:
+    """Write the page of a result that has a profile.
+
+    Args:
+        path: the page's file.
+        result: the result.
+        source: the candidate's text, whose lines are quoted.
+
+    Raises:
+        OSError: the page cannot be written; an older one stays.
+    """
+    profile, measured = result.profile, measured_ms(result)
+    assert profile is not None  # the caller has refused other results
+    environment = pages.page_environment("verl_kernel.reporting")
+    environment.filters |= {"micro": micro, "size": size}
+    page = environment.get_template("profile.html").render(
+        name=result.kernel or result.task_id,
+        clock="predicted" + (", with measured times beside" if measured else ""),
+        facts=_facts(result, profile),
+        headlines=_headlines(result, profile, measured),
+        chart=roofline(GPUS[str(result.env.get("gpu_profile", "h100"))], [*map(_work, profile.launches)]),
+        launches=[(one, _figures(one, measured), _waste(one, source.splitlines())) for one in profile.launches],
+        changes=[(change_text(one), micro(one.ms), f"-{1 - one.ms / profile.ms:.0%}") for one in profile.changes],
+    )
+    return pages.write_page(path, page)
+
+
+def _facts(result: EvalResult, profile: ForwardProfile) -> dict[str, str]:
+    targets = result.compiled_for or "no GPU"
+    return {
+        "task": result.task_id, "verdict": result.status.value, "GPU of the prediction": profile.gpu,
+        "speedup": "unknown" if result.speedup is None else f"{result.speedup:.2f}x ({result.timing_source})",
+        "compiled for": targets if isinstance(targets, str) else ", ".join(targets),
+    }  # fmt: skip
+
+
+def _headlines(result: EvalResult, profile: ForwardProfile, measured: Mapping[str, float]) -> list[Row]:
+    least = "unknown" if profile.least_bytes is None else size(profile.least_bytes)
+    roof = "unknown" if profile.roofline is None else share(profile.roofline)
+    rows: list[Row] = [
+        ("Forward, predicted", micro(profile.ms), f"of which {micro(profile.host_ms)} wait for the host")
+    ]
+    if measured:
+        rows.append(("Forward, measured", micro(measured[""]), str(result.env.get("gpu_name", ""))))
+    rows.append(("Roofline", roof, "of the task's, predicted"))
+    rows.append(("dram__bytes, predicted", size(profile.dram_bytes), f"the task needs {least}"))
+    return rows
+
+
+def _work(launch: LaunchProfile) -> Work:
+    return Work(launch.name, launch.flops, launch.dram_bytes, launch.ms)
+
+
+def _figures(launch: LaunchProfile, measured: Mapping[str, float]) -> dict[str, str]:
+    """Return the figures of a launch by name; names are those of Nsight Compute where the meaning is the same."""
+    seen, unknown = measured.get(launch.name), "not compiled"
+    figures = {
+        "gpu__time_duration, predicted": micro(launch.ms),
+        **({} if seen is None else {"gpu__time_duration, measured": micro(seen / launch.count)}),
+        "launches in a forward": str(launch.count),
+        "bound by": launch.bound,
+        "share of its roofline": share(launch.roofline),
+        "dram__bytes": size(launch.dram_bytes),
+        "lts__t_bytes": size(launch.l2_bytes),
+        "Grid Size": " x ".join(map(str, launch.grid)),
+        "SMs with work": f"{launch.sms} of {launch.gpu_sms}",
+        "Waves Per SM": f"{launch.waves:.2f}",
+        "programs as heavy as the heaviest": str(launch.even_blocks),
+        "Theoretical Occupancy": f"{launch.theoretical_occupancy:.0%}",
+        "Achieved Occupancy": share(launch.occupancy),
+        "occupancy limited by": launch.limit or unknown,
+        "Registers Per Thread": unknown if launch.registers is None else str(launch.registers),
+        "spilled by a thread": unknown if launch.spills is None else size(launch.spills),
+        "Shared Memory Per Block": unknown if launch.shared is None else size(launch.shared),
+        "operations": f"{launch.flops:,}",
+        "operations on tensor cores": f"{launch.product_flops:,}",
+        "why no tensor cores": launch.no_tensor_cores or "",
+    }
+    return {name: text for name, text in figures.items() if text}
+
+
+def _waste(launch: LaunchProfile, lines: list[str]) -> list[Row]:
+    """Return the wasteful lines of a launch with their text."""
+    return [
+        (
+            "" if one.line is None else str(one.line), f"{one.access} of {one.tensor}", f"{one.sectors:,}",
+            f"{one.needed:,}",
+            lines[one.line - 1].strip() if one.line is not None and one.line <= len(lines) else "",
+        )
+        for one in launch.wasted
+    ]  # fmt: skip

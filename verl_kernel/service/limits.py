@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits on the bodies of requests: their size, and the time in which they must arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+class BodyLimits:
+    """ASGI middleware that reads a body whole before the application sees the request.
+
+    Args:
+        app: the application.
+        most_bytes: largest body; a larger one is refused with the status 413 before more of it is read.
+        most_s: seconds in which it must have arrived; else the status is 408.
+    """
+
+    def __init__(self, app: ASGIApp, most_bytes: int, most_s: float) -> None:
+        self._app, self._most_bytes, self._most_s = app, most_bytes, most_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await asyncio.wait_for(self._body(receive), self._most_s)
+        except asyncio.TimeoutError:  # in Python 3.10 it is no TimeoutError
+            await _refuse(send, 408, f"the body did not arrive in {self._most_s:g} s: send smaller requests")
+            return
+        if body is None:
+            await _refuse(
+                send,
+                413,
+                f"the body has more than {self._most_bytes / 1e6:g} MB: send a task once, and fewer candidates",
+            )
+            return
+        await self._app(scope, _once(body, receive), send)
+
+    async def _body(self, receive: Receive) -> bytes | None:
+        """Return the body; None if it is too large."""
+        parts, size = list[bytes](), 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":  # the client has gone
+                return b"".join(parts)
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._most_bytes:
+                return None
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+
+def _once(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body, and then what else comes of the connection."""
+    given = False
+
+    async def next_message() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return next_message
+
+
+async def _refuse(send: Send, status: int, sentence: str) -> None:
+    body = json.dumps({"detail": sentence}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a service in this process until it is told to end."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from verl_kernel.client import on_device
+from verl_kernel.env.options import GymOptions
+from verl_kernel.errors import ConfigError, EnvironmentNotReady
+from verl_kernel.service.app import Service
+from verl_kernel.service.desk import Pool
+from verl_kernel.service.keys import read_keys
+from verl_kernel.service.options import ServiceOptions
+from verl_kernel.service.record import ServiceRecord
+
+_MOST_CONNECTIONS = 2048
+
+
+class _Server(uvicorn.Server):
+    """A server that stops accepting evaluations as soon as it is told to end, while it finishes those under way."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to end; a second signal ends at once."""
+        self._service.desk.begin_to_end()
+        super().handle_exit(sig, frame)
+
+
+def serve(options: ServiceOptions, gym: GymOptions, seed: int | None, ray_address: str | None) -> None:
+    """Serve until SIGTERM or Ctrl-C.
+
+    Args:
+        options: of the service.
+        gym: how to judge, and with how many judges.
+        seed: makes verdicts reproducible.
+        ray_address: a Ray cluster whose pool judges; None starts judges on this machine.
+
+    Raises:
+        ConfigError: the address is taken, or a file cannot be used.
+        EnvironmentNotReady: no judge can start.
+    """
+    keys = read_keys(options.keys)
+    if ray_address is None:
+        gym = on_device(gym)  # clients are told which device judges
+    with _listening(options) as listener:
+        record = ServiceRecord(Path(options.state))
+        try:
+            with _pool(gym, seed, ray_address) as pool:
+                service = Service(pool, record, keys, options, gym)
+                config = uvicorn.Config(
+                    service.app(), log_level="warning", lifespan="on", limit_concurrency=_MOST_CONNECTIONS,
+                    timeout_graceful_shutdown=int(options.grace_s) + 5,
+                )  # fmt: skip
+                host, port = listener.getsockname()[:2]
+                print(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)
+                with _own_signals():
+                    _Server(config, service).run(sockets=[listener])
+        finally:
+            record.close()
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Let nothing but the server act on a signal: it raises each one again at its end, before the judges are closed."""
+    earlier = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _listening(options: ServiceOptions) -> Iterator[socket.socket]:
+    """Yield a socket that listens.
+
+    Raises:
+        ConfigError: the address cannot be listened on.
+    """
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((options.host, options.port))
+            listener.listen(_MOST_CONNECTIONS)
+        except OSError as exc:
+            raise ConfigError(
+                f"serve.host is {options.host!r} and serve.port is {options.port}, where nothing can listen "
+                f"({exc.strerror or exc}): name another port, or 0 for a free one"
+            ) from exc
+        yield listener
+
+
+@contextmanager
+def _pool(gym: GymOptions, seed: int | None, ray_address: str | None) -> Iterator[Pool]:
+    if ray_address is None:
+        from verl_kernel.env.pool.local import LocalPool
+
+        with LocalPool(gym, seed) as pool:
+            yield pool
+        return
+    try:
+        import ray
+    except ImportError as exc:
+        raise EnvironmentNotReady("--ray-address needs Ray: pip install ray") from exc
+    from verl_kernel.env.pool.cluster.gym import KernelGym
+
+    try:
+        ray.init(address=ray_address, log_to_driver=False)
+    except (ConnectionError, ValueError, RuntimeError) as exc:
+        raise EnvironmentNotReady(f"no Ray cluster answers at {ray_address}: {exc}") from exc
+    try:
+        gym_handle = KernelGym.connect(gym, seed=seed)
+        gym_handle.ready()
+        yield gym_handle
+    finally:
+        ray.shutdown()
