@@ -22,7 +22,7 @@ def quickstart() -> Path:
     full, small = ROOT / "outputs" / "quickstart", ROOT / "outputs" / "quickstart_small"
     if is_complete(full, Quickstart()):
         return full
-    options = Quickstart(conversations=1200, val_tasks=8, difficulty=Path(__file__).with_name("difficulty.yaml"))
+    options = Quickstart(conversations=2000, val_tasks=8, difficulty=Path(__file__).with_name("difficulty.yaml"))
     if not is_complete(small, options):
         build(small, options, lambda step, steps, loss: None)
     return small
