@@ -35,4 +35,5 @@ def power(effect: float, deviation: float, seeds: int, level: float) -> float:
         level: the test's level, two-sided.
     """
     edge, shift = t.isf(level / 2, seeds - 1), abs(effect) / deviation * math.sqrt(seeds)
-    return float(nct.sf(edge, seeds - 1, shift) + nct.cdf(-edge, seeds - 1, shift))
+    # The lower tail is the upper one of the mirrored distribution: `nct.cdf` of it is NaN where it is very small.
+    return float(nct.sf(edge, seeds - 1, shift) + nct.sf(edge, seeds - 1, -shift))

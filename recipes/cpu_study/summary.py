@@ -83,8 +83,7 @@ def curve(rows: Iterable[Row], arm: str, measure: str) -> dict[int, Interval]:
 def ends(rows: Sequence[Row], arm: str, measure: str) -> tuple[Interval, Interval, Interval] | None:
     """Return first figure, last figure and gain of an arm's runs, each over `END` steps; `None` without a run."""
     pairs = []
-    for seed in sorted({row["seed"] for row in rows if row["arm"] == arm}):
-        run = sorted((row for row in rows if (row["arm"], row["seed"]) == (arm, seed)), key=lambda row: row["step"])
+    for run in _runs(rows, arm).values():
         values = [value for row in run if (value := MEASURES[measure](row)) is not None]
         if values:
             pairs.append((float(np.mean(values[:END])), float(np.mean(values[-END:]))))
@@ -92,6 +91,15 @@ def ends(rows: Sequence[Row], arm: str, measure: str) -> tuple[Interval, Interva
         return None
     first, last = zip(*pairs, strict=True)
     return interval(first), interval(last), interval([b - a for a, b in pairs])
+
+
+def _runs(rows: Sequence[Row], arm: str) -> dict[tuple[int, str], list[Row]]:
+    """Return the rows of each run of an arm by step; a seed has one from each model that it started from."""
+    found: dict[tuple[int, str], list[Row]] = {}
+    for row in sorted(rows, key=lambda row: (row["seed"], row.get("model", ""), row["step"])):
+        if row["arm"] == arm:
+            found.setdefault((row["seed"], row.get("model", "")), []).append(row)
+    return found
 
 
 def table(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
@@ -103,7 +111,7 @@ def table(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
     """
     lines = ["| arm | seeds | " + " | ".join(MEASURES) + " |", "|---" * (len(MEASURES) + 2) + "|"]
     for arm, title in titles.items():
-        seeds = len({row["seed"] for row in rows if row["arm"] == arm})
+        seeds = len(_runs(rows, arm))
         cells = [_cell(ends(rows, arm, measure)) for measure in MEASURES]
         lines.append(f"| {title} | {seeds} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

@@ -20,7 +20,9 @@ def test_p_of_values():
     assert p_value([0.1, 0.1]) == 0.0
 
 
-@pytest.mark.parametrize(("effect", "seeds", "level"), [(0.06, 8, 0.05), (-0.1, 8, 0.05 / 12), (0.0, 5, 0.05)])
+@pytest.mark.parametrize(
+    ("effect", "seeds", "level"), [(0.06, 8, 0.05), (-0.1, 8, 0.05 / 12), (0.0, 5, 0.05), (1 / 6, 8, 0.05 / 18)]
+)
 def test_power_is_the_share_of_experiments_that_find_the_effect(effect, seeds, level):
     drawn = np.random.default_rng(0).normal(effect, 0.05, size=(4000, seeds))
     found = np.mean([p_value(list(row)) < level for row in drawn])

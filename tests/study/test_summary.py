@@ -45,6 +45,13 @@ def test_ends_average_five_steps_of_each_seed():
     assert ends(ROWS, "b", "time coverage") is None
 
 
+def test_a_seed_has_a_run_of_each_model_that_it_started_from():
+    two = [*rows("a", 0, [0.1] * 10), *({**row, "model": "m"} for row in rows("a", 0, [0.3] * 10))]
+    first, _, _ = ends(two, "a", "correct")
+    assert (first.count, first.mean) == (2, pytest.approx(0.2))
+    assert "| Arm A | 2 |" in table(two, {"a": "Arm A"})
+
+
 def test_a_curve_joins_the_seeds_of_a_step():
     assert curve(ROWS, "a", "correct")[1].mean == pytest.approx(0.15)
     assert curve(ROWS, "b", "hack rate")[3].mean == 0.375
