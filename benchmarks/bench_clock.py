@@ -27,6 +27,7 @@ from rich.table import Table  # noqa: E402
 
 from benchmarks.clock.agreement import FACTORS, Agreement, factor  # noqa: E402
 from benchmarks.clock.compiled import Forward, compiled_forwards  # noqa: E402
+from benchmarks.clock.convolutions import spread  # noqa: E402
 from benchmarks.clock.figure import draw  # noqa: E402
 from benchmarks.clock.intervals import coverage, widths  # noqa: E402
 from benchmarks.clock.reasons import reason  # noqa: E402
@@ -59,7 +60,7 @@ def predicted(
         if unpriced := {event.name for event in events if not event.priced}:
             failed[name] = f"no price for {', '.join(sorted(unpriced))}"
             continue
-        found.append(Prediction(program, events, time_ms(events, machine, fitting), other(program)))
+        found.append(Prediction(program, events, time_ms(events, machine, fitting), other(program), fitting))
     return found, failed
 
 
@@ -108,9 +109,9 @@ def main() -> int:
     bars = COMPILED_BARS if options.compiled else BARS
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(fidelity(found, bars))
-    if options.gpu == "h100" and not options.compiled:  # the half-widths come from its eager times
+    if options.gpu == "h100":  # the half-widths come from its eager times
         console.print(coverage(found, machine))
-        console.print(widths(found, machine))
+        console.print(spread(found, machine) if options.compiled else widths(found, machine))
     ordered = sorted(found, key=lambda one: -factor(one.ours, one.theirs))
     console.print(ratios(ordered if options.all else ordered[:WORST], machine, "furthest off first"))
     for name, why in failed.items():

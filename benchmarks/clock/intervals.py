@@ -28,7 +28,7 @@ def half_widths(found: Iterable[Prediction], machine: Machine) -> dict[str, tupl
     """By class its programs and its half-width, as `machine.uncertainty` defines them."""
     errors: defaultdict[str, list[float]] = defaultdict(list)
     for one in found:
-        shares = time_by_class(one.events, machine)
+        shares = time_by_class(one.events, machine, one.blocks_per_sm)
         errors[max(shares, key=shares.__getitem__)].append(abs(log(one.theirs / one.ours)))
     everything = [error for some in errors.values() for error in some]
     pooled = quantile(everything) or max(everything)
@@ -40,7 +40,7 @@ def coverage(found: Sequence[Prediction], machine: Machine) -> Table:
     table = Table("level", "programs", "held by 90 % intervals", "median half-width", "bar", title="stated intervals")
     for level in sorted({one.program.level for one in found}):
         some = [one for one in found if one.program.level == level]
-        ends = [interval_ms(one.events, machine) for one in some]
+        ends = [interval_ms(one.events, machine, one.blocks_per_sm) for one in some]
         share = sum(low <= one.theirs <= high for one, (low, high) in zip(some, ends, strict=True)) / len(some)
         width = statistics.median(log(high / low) / 2 for low, high in ends)
         verdict = "met" if BAR[0] <= share <= BAR[1] else "missed"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import runpy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ class Prediction:
     events: list[TraceEvent]
     ours: float
     theirs: float
+    blocks_per_sm: Mapping[str, int] = field(default_factory=dict)
+    """Blocks that fit into an SM, by kernel."""
 
     @property
     def ratio(self) -> float:
