@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What judging by a service costs over a pool in the same process, in turns on the same machine.
 
-Run: python benchmarks/bench_service.py [--evaluations 40] [--rounds 4]. Both sides have judges of the same options and
-take turns; times are of this machine and this moment, so run it on an idle one.
+Run: python benchmarks/bench_service.py [--evaluations 40] [--rounds 6]. Both sides have judges of the same options and
+take turns, evaluation by evaluation where one is judged at a time; times are of this machine and this moment, so run it
+on an idle one. Medians of the differences decide, beside which stand means with Student's 95 % interval.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from bench_env import TASK, sources
 from rich.console import Console
 from rich.table import Table
+from scipy.stats import t
 
 from verl_kernel.client import RemoteGym
 from verl_kernel.env import GymOptions, LocalPool
@@ -74,13 +76,13 @@ def main() -> None:
     """Print both measures of both sides, with what the service adds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--evaluations", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=6)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, LocalPool(OPTIONS) as pool, service(Path(folder)) as gym:
         gyms: dict[str, Gym] = {"pool": pool, "service": gym}
         for each in gyms.values():
             together(each, sources(4, "first"))
-        single = measured(gyms, one_by_one, given.rounds, given.evaluations)
+        single = measured(gyms, one_by_one, given.rounds * given.evaluations, 1)
         pace = measured(gyms, together, given.rounds, given.evaluations)
     more = [there - here for there, here in zip(single["service"], single["pool"], strict=True)]
     share = [there / here for there, here in zip(pace["service"], pace["pool"], strict=True)]
@@ -95,7 +97,12 @@ def main() -> None:
         here, there = (f"{statistics.median(found[side]):.2f}" for side in gyms)
         table.add_row(name, here, there, difference, bar)
     Console().print(table)
-    print("differences by round:", *(f"{value:+.1f} ms" for value in more), *(f"{value:.3f} x" for value in share))
+    for unit, values in (("ms", more), ("x", share)):
+        mean, half = (
+            statistics.fmean(values),
+            t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5,
+        )
+        print(f"mean of {len(values)} differences: {mean:.3f} {unit}, {mean - half:.3f} to {mean + half:.3f}")
 
 
 if __name__ == "__main__":

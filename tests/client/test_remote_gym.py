@@ -37,6 +37,24 @@ def test_a_service_with_other_options_is_refused(address, other):
         connected(address, **other)
 
 
+def names(results):
+    return [result.kernel for result in results]
+
+
+def test_many_are_sent_together(tmp_path):
+    with serving(pool := Pool(), tmp_path, GYM) as address, RemoteGym(address) as gym:
+        found = gym.evaluate_many([(TASK, f"a{number}", f"{number}.py") for number in range(70)])
+    assert names(found) == [f"{number}.py" for number in range(70)]
+    assert len(pool.asked) == 70
+
+
+@pytest.mark.parametrize(("limit", "size"), [({"most_waiting": 3}, 1), ({"request_mb": 0.1}, 20_000)])
+def test_what_is_refused_together_is_sent_in_parts(tmp_path, limit, size):
+    jobs = [(TASK, f"{number}{'#' * size}", f"{number}.py") for number in range(10)]
+    with serving(Pool(), tmp_path, GYM, **limit) as address, RemoteGym(address) as gym:
+        assert names(gym.evaluate_many(jobs)) == [job[2] for job in jobs]
+
+
 def test_a_handle_goes_to_another_process(address):
     with RemoteGym(address) as first, pickle.loads(pickle.dumps(first)) as second:
         assert second.evaluate_many([(TASK, "a", "")])[0].rewarded == first.evaluate_many([(TASK, "a", "")])[0].rewarded

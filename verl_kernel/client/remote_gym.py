@@ -27,6 +27,11 @@ from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, Tas
 RETURN_S = 600.0
 """Longest time for which a service may be away before an evaluation ends as `infra_error`."""
 _WAIT_S = LONGEST_WAIT_S / 2
+_FIRST_WAIT_S, _ALL_WAIT_S = 2.0, 10.0
+"""How long the service may hold its answer back until the evaluation that was sent has ended, or all that were sent
+together; until it answers nobody can take them back."""
+_AT_ONCE = 32
+"""Evaluations that are sent together."""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
 _ANSWER_S, _CONNECT_S = 30.0, 5.0
 _RAISED: Mapping[str, type[VerlKernelError]] = {
@@ -88,12 +93,15 @@ class RemoteGym:
             TaskError: the reference is unusable.
             EnvironmentNotReady: the key is unknown, or no judge can start.
         """
-        return await self._loop.run(self._judged(EvalRequest(task, source, kernel, validate, step)))
+        (result,) = await self._loop.run(self._judged([EvalRequest(task, source, kernel, validate, step)]))
+        return result
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
         """Judge candidates and return results in the order of `jobs`."""
-        futures = [self._loop.submit(self._judged(EvalRequest(*job))) for job in jobs]
-        return [future.result() for future in futures]
+        requests = [EvalRequest(*job) for job in jobs]
+        parts = [requests[start : start + _AT_ONCE] for start in range(0, len(requests), _AT_ONCE)]
+        futures = [self._loop.submit(self._judged(part)) for part in parts]
+        return [result for future in futures for result in future.result()]
 
     def stats(self) -> PoolStats:
         """Return the service's judges, queue and counts; with keys, the operator's alone may ask.
@@ -140,42 +148,57 @@ class RemoteGym:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    async def _judged(self, request: EvalRequest) -> EvalResult:
-        """Send a request and await its end."""
-        sending = asyncio.ensure_future(self._sent(request))
+    async def _judged(self, requests: Sequence[EvalRequest]) -> list[EvalResult]:
+        """Send requests together and await the end of each."""
+        sending = asyncio.ensure_future(self._sent(requests))
         try:
             found = await asyncio.shield(sending)
-            while found.state == "waiting":
-                found = await self._awaited(request, found.id)
+            return await asyncio.gather(*map(self._ended, requests, found))
         except asyncio.CancelledError:
             await self._take_back(sending)
             raise
         except InfraError as exc:
+            return [not_judged(request, exc, 1) for request in requests]
+
+    async def _ended(self, request: EvalRequest, found: Evaluation) -> EvalResult:
+        try:
+            while found.state == "waiting":
+                found = await self._awaited(request, found.id)
+        except InfraError as exc:
             return not_judged(request, exc, 1)
         return _result(request, found)
 
-    async def _sent(self, request: EvalRequest) -> Evaluation:
-        candidate = {
-            "task": await self._task_id(request.task), "source": request.source, "kernel": request.kernel,
-            "validate": request.validate, "step": request.step,
-        }  # fmt: skip
-        answer = await self._asked("POST", "/v1/evaluations", {"evaluations": [candidate]})
+    async def _sent(self, requests: Sequence[EvalRequest]) -> list[Evaluation]:
+        """Send requests, in halves if they are too large or too many together."""
+        candidates = [
+            {
+                "task": await self._task_id(each.task), "source": each.source, "kernel": each.kernel,
+                "validate": each.validate, "step": each.step,
+            }
+            for each in requests
+        ]  # fmt: skip
+        body = {"evaluations": candidates, "wait_s": _FIRST_WAIT_S if len(candidates) == 1 else _ALL_WAIT_S}
+        answer = await self._asked("POST", "/v1/evaluations", body, given_up=(413, 429) if len(requests) > 1 else ())
+        if answer.status_code in (413, 429) and len(requests) > 1:
+            middle = len(requests) // 2
+            first, second = await asyncio.gather(self._sent(requests[:middle]), self._sent(requests[middle:]))
+            return [*first, *second]
         if answer.status_code == 404:  # the service has another folder now
             self._tasks.clear()
-            return await self._sent(request)
-        return Evaluation(**_accepted(answer)["evaluations"][0])
+            return await self._sent(requests)
+        return [Evaluation(**each) for each in _accepted(answer)["evaluations"]]
 
     async def _awaited(self, request: EvalRequest, name: str) -> Evaluation:
         answer = await self._asked("GET", f"/v1/evaluations/{name}?wait_s={_WAIT_S:g}")
         if answer.status_code == 404:
-            return await self._sent(request)
+            return (await self._sent([request]))[0]
         return Evaluation(**_accepted(answer))
 
-    async def _take_back(self, sending: asyncio.Future[Evaluation]) -> None:
-        """Tell the service that an evaluation is no longer wanted."""
+    async def _take_back(self, sending: asyncio.Future[list[Evaluation]]) -> None:
+        """Tell the service that evaluations are no longer wanted."""
         try:
-            found = await asyncio.wait_for(asyncio.shield(sending), _ANSWER_S)
-            await self._asked_once("DELETE", f"/v1/evaluations/{found.id}")
+            for found in await asyncio.wait_for(asyncio.shield(sending), _ANSWER_S):
+                await self._asked_once("DELETE", f"/v1/evaluations/{found.id}")
         except (VerlKernelError, asyncio.TimeoutError):
             sending.cancel()
 
@@ -186,8 +209,14 @@ class RemoteGym:
             self._tasks[key] = str(_accepted(await self._asked("POST", "/v1/tasks", text))["id"])
         return self._tasks[key]
 
-    async def _asked(self, method: str, path: str, body: object = None) -> httpx.Response:
+    async def _asked(self, method: str, path: str, body: object = None, given_up: Sequence[int] = ()) -> httpx.Response:
         """Send a request until the service takes it; while it has too much to do there is no limit.
+
+        Args:
+            method: of the request.
+            path: of the request.
+            body: of the request, for JSON; None for none.
+            given_up: statuses that are returned and not met by sending the request again.
 
         Raises:
             InfraError: the service has been away for too long.
@@ -197,7 +226,7 @@ class RemoteGym:
             pause = _PAUSE_S
             try:
                 answer = await self._request(method, path, body)
-                if answer.status_code not in (408, 429, 502, 503, 504):
+                if answer.status_code in given_up or answer.status_code not in (408, 429, 502, 503, 504):
                     return answer
                 failure, pause = _detail(answer), float(answer.headers.get("Retry-After", _PAUSE_S))
                 if answer.status_code == 429:
