@@ -34,6 +34,7 @@ from benchmarks.clock.reasons import reason  # noqa: E402
 from benchmarks.clock.references import Prediction, Published, forward_events, read_published  # noqa: E402
 from verl_kernel.env.machine.machine import GPUS, Machine  # noqa: E402
 from verl_kernel.env.machine.price import time_ms  # noqa: E402
+from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS  # noqa: E402
 from verl_kernel.env.trace import TraceEvent  # noqa: E402
 
 LEFT_OUT = {("level1", 12), ("level1", 97)}
@@ -109,9 +110,12 @@ def main() -> int:
     bars = COMPILED_BARS if options.compiled else BARS
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(fidelity(found, bars))
-    if options.gpu == "h100":  # the half-widths come from its eager times
-        console.print(coverage(found, machine))
-        console.print(spread(found, machine) if options.compiled else widths(found, machine))
+    if options.gpu == "h100":  # the half-widths come from its times
+        stated = COMPILED_HALF_WIDTHS if options.compiled else HALF_WIDTHS
+        console.print(coverage(found, machine, stated))
+        console.print(widths(found, machine, stated))
+    if options.compiled:
+        console.print(spread(found, machine))
     ordered = sorted(found, key=lambda one: -factor(one.ours, one.theirs))
     console.print(ratios(ordered if options.all else ordered[:WORST], machine, "furthest off first"))
     for name, why in failed.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, log
 
 from rich.table import Table
@@ -35,12 +35,12 @@ def half_widths(found: Iterable[Prediction], machine: Machine) -> dict[str, tupl
     return {name: (len(some), quantile(some) or max(pooled, *some)) for name, some in errors.items()}
 
 
-def coverage(found: Sequence[Prediction], machine: Machine) -> Table:
+def coverage(found: Sequence[Prediction], machine: Machine, stated: Mapping[str, float] = HALF_WIDTHS) -> Table:
     """How many published times of each level the stated intervals hold."""
     table = Table("level", "programs", "held by 90 % intervals", "median half-width", "bar", title="stated intervals")
     for level in sorted({one.program.level for one in found}):
         some = [one for one in found if one.program.level == level]
-        ends = [interval_ms(one.events, machine, one.blocks_per_sm) for one in some]
+        ends = [interval_ms(one.events, machine, one.blocks_per_sm, stated) for one in some]
         share = sum(low <= one.theirs <= high for one, (low, high) in zip(some, ends, strict=True)) / len(some)
         width = statistics.median(log(high / low) / 2 for low, high in ends)
         verdict = "met" if BAR[0] <= share <= BAR[1] else "missed"
@@ -48,11 +48,11 @@ def coverage(found: Sequence[Prediction], machine: Machine) -> Table:
     return table
 
 
-def widths(found: Sequence[Prediction], machine: Machine) -> Table:
+def widths(found: Sequence[Prediction], machine: Machine, stated: Mapping[str, float] = HALF_WIDTHS) -> Table:
     """Half-widths by class: computed from level 1, and stated."""
     table = Table("class", "programs of level 1", "computed", "stated", title="half-widths of ln(time)")
     computed = half_widths([one for one in found if one.program.level == "level1"], machine)
-    for name, stated in HALF_WIDTHS.items():
+    for name, half in stated.items():
         count, width = computed.get(name, (0, None))
-        table.add_row(name, str(count), "" if width is None else f"{width:.3f}", f"{stated:.2f}")
+        table.add_row(name, str(count), "" if width is None else f"{width:.3f}", f"{half:.2f}")
     return table

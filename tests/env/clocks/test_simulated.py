@@ -93,6 +93,15 @@ def test_a_compiled_reference_has_its_own_occupancy():
     assert measured.reference_ms.median > time_ms([launch], H100)
 
 
+def test_a_compiled_reference_has_wider_intervals():
+    known = {"eager": None, "compile": CompiledReference([SLOW])}
+    sessions = {mode: session_of([[FAST]], [SLOW], compiled=compiled) for mode, compiled in known.items()}
+    found = [SimulatedClock("h100", reference_mode=mode).measure(sessions[mode]).intervals for mode in known]
+    eager, compiled = ([high / low for low, high in (one.reference_ms, one.speedup)] for one in found)
+    assert all(wide > narrow for wide, narrow in zip(compiled, eager, strict=True))
+    assert found[0].kernel_ms == found[1].kernel_ms
+
+
 def test_a_reference_without_compiled_form_is_timed_as_it_is():
     session = session_of([[SLOW]], [FAST], compiled=CompiledReference(refused="no reason"))
     measured = SimulatedClock("h100", reference_mode="best").measure(session)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from verl_kernel.env.machine import uncertainty
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms
-from verl_kernel.env.machine.uncertainty import HALF_WIDTHS, bound, interval_ms, time_by_class
+from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS, bound, interval_ms, time_by_class
 from verl_kernel.env.trace import Step, TraceEvent
 
 H100 = Machine.of("h100")
@@ -39,7 +39,21 @@ def test_a_step_has_the_class_of_what_takes_its_time(name):
 
 
 def test_every_class_has_a_half_width():
-    assert STEPS.keys() == HALF_WIDTHS.keys()
+    assert STEPS.keys() == HALF_WIDTHS.keys() == COMPILED_HALF_WIDTHS.keys()
+
+
+def test_a_compiled_reference_is_less_certain_than_the_candidate():
+    (low, high), middle = interval_ms([op(COPY)], H100, widths=COMPILED_HALF_WIDTHS), time_ms([op(COPY)], H100)
+    half = COMPILED_HALF_WIDTHS["memory"]
+    assert (log(middle / low), log(high / middle)) == pytest.approx((half, half))
+    other = op(COPY, COPY, name="another")
+    low, high = uncertainty.speedup_interval(([op(COPY)], {}), ([other], {}), H100, COMPILED_HALF_WIDTHS)
+    assert log(high / low) / 2 == pytest.approx((half**2 + HALF_WIDTHS["memory"] ** 2) ** 0.5)
+
+
+def test_what_a_compiled_reference_shares_with_the_candidate_is_wrong_in_both():
+    both = ([op(STEPS["convolutions"])], {})
+    assert uncertainty.speedup_interval(both, both, H100, COMPILED_HALF_WIDTHS) == pytest.approx((1.0, 1.0))
 
 
 def test_what_lies_in_l2_is_no_transfer():

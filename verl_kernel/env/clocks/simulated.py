@@ -15,7 +15,7 @@ from verl_kernel.env.clocks.statistics import compared, timing
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import event_ms, time_ms
 from verl_kernel.env.machine.roofline import roofline_ms
-from verl_kernel.env.machine.uncertainty import interval_ms, speedup_interval
+from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS, interval_ms, speedup_interval
 from verl_kernel.env.result import EvalResult, ForwardProfile
 from verl_kernel.env.trace import TraceEvent
 
@@ -86,7 +86,7 @@ class SimulatedClock:
                 lambda event: event_ms(event, self._machine, known.get(event.name)),
                 session.work(typical),
             ),
-            intervals=None if theirs or ours else self._intervals((reference, fitting), typical, known),
+            intervals=None if theirs or ours else self._intervals((reference, fitting), typical, known, mode),
             forward=self._forward(session, number),
             unpriced=tuple(dict.fromkeys(theirs + ours)),
             roofline_ms=None if session.demand is None else roofline_ms(session.demand, self._machine),
@@ -94,11 +94,14 @@ class SimulatedClock:
             facts=_remarks(session.compiled),
         )
 
-    def _intervals(self, reference: _Program, candidate: Sequence[TraceEvent], known: Mapping[str, int]) -> Intervals:
+    def _intervals(
+        self, reference: _Program, candidate: Sequence[TraceEvent], known: Mapping[str, int], mode: str
+    ) -> Intervals:
+        widths = COMPILED_HALF_WIDTHS if mode == "compile" else HALF_WIDTHS
         return Intervals(
             interval_ms(candidate, self._machine, known),
-            interval_ms(reference[0], self._machine, reference[1]),
-            speedup_interval(reference, (candidate, known), self._machine),
+            interval_ms(reference[0], self._machine, reference[1], widths),
+            speedup_interval(reference, (candidate, known), self._machine, widths),
         )
 
     def _forward(self, session: Session, number: int) -> ForwardProfile | None:

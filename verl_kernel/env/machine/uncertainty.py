@@ -4,8 +4,9 @@
 Each program of KernelBench's level 1 counts to the class in which most of its time passes. A class' half-width is a
 quantile of its programs' |ln(published / predicted)|: of n the ceil(0.9 (n + 1))-th smallest, which a further program
 of the class exceeds with a probability of 0.1 at most (split conformal prediction, Vovk et al. 2005); in a class with
-fewer than nine programs the quantile of all programs or its largest, whichever is more. `benchmarks/bench_clock.py`
-computes them again and says how many programs of each level lie within. No published time supports those of Triton
+fewer than nine programs the quantile of all programs or its largest, whichever is more. Programs that torch.compile
+compiles have half-widths of their own, from its published times of the same level. `benchmarks/bench_clock.py` computes
+them again and says how many programs of each level lie within. No published time supports those of a candidate's Triton
 kernels: they have the classes of torch's.
 """
 
@@ -31,6 +32,15 @@ HALF_WIDTHS = {
     "latency": 0.19,
 }
 """By class, half the width of the interval of a time's logarithm."""
+COMPILED_HALF_WIDTHS = {
+    "memory": 0.35,
+    "mixed memory": 0.36,
+    "products": 0.19,
+    "convolutions": 1.14,
+    "instructions": 1.41,
+    "latency": 0.36,
+}
+"""The same for what torch.compile makes of a program."""
 _CONVOLUTIONS = ("convolution", "direct", "transposed")
 
 Interval = tuple[float, float]
@@ -66,7 +76,10 @@ def time_by_class(
 
 
 def interval_ms(
-    events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
+    events: Sequence[TraceEvent],
+    machine: Machine,
+    blocks_per_sm: Mapping[str, int] | None = None,
+    widths: Mapping[str, float] = HALF_WIDTHS,
 ) -> Interval:
     """Return the interval of a forward's time in milliseconds: all its steps are too short, or too long, at once.
 
@@ -74,16 +87,18 @@ def interval_ms(
         events: events of one forward, in order.
         machine: machine that runs it.
         blocks_per_sm: blocks that fit into an SM, by kernel; unknown for kernels that are missing.
+        widths: half-widths by class.
     """
     forward = _Forward.of(events, machine, blocks_per_sm)
     everywhere = [True] * len(events)
-    return forward.ms(everywhere, -1), forward.ms(everywhere, 1)
+    return forward.ms(everywhere, -1, widths), forward.ms(everywhere, 1, widths)
 
 
 def speedup_interval(
     reference: tuple[Sequence[TraceEvent], Mapping[str, int]],
     candidate: tuple[Sequence[TraceEvent], Mapping[str, int]],
     machine: Machine,
+    widths: Mapping[str, float] = HALF_WIDTHS,
 ) -> Interval | None:
     """Return the interval of a predicted speedup; None where a program takes no time.
 
@@ -94,16 +109,19 @@ def speedup_interval(
         reference: events of a forward of the reference, and `blocks_per_sm` of its kernels as of `interval_ms`.
         candidate: the same of the candidate.
         machine: machine that runs them.
+        widths: half-widths of the reference by class, and of what both run.
     """
     theirs, ours = (_Forward.of(events, machine, known) for events, known in (reference, candidate))
     both = Counter(theirs.events) & Counter(ours.events)
     (shared, own), (also, new) = (_apart(forward.events, both) for forward in (theirs, ours))
     nowhere = [False] * len(theirs.events), [False] * len(ours.events)
-    middle = _speedup(theirs, ours, nowhere, 0)
+    middle = _speedup(theirs, ours, nowhere, 0, widths)
     if not middle:
         return None
-    wrong = ((shared, also), (own, nowhere[1]), (nowhere[0], new))
-    half = hypot(*(max(abs(log(_speedup(theirs, ours, part, way) / middle)) for way in (-1, 1)) for part in wrong))
+    wrong = ((shared, also), widths), ((own, nowhere[1]), widths), ((nowhere[0], new), HALF_WIDTHS)
+    half = hypot(
+        *(max(abs(log(_speedup(theirs, ours, part, way, of) / middle)) for way in (-1, 1)) for part, of in wrong)
+    )
     return middle * exp(-half), middle * exp(half)
 
 
@@ -121,18 +139,24 @@ class _Forward:
         alike = [replace(event, touched=()) for event in events]  # tensors have other numbers in another forward
         return cls(alike, [time_by_class([event], machine, blocks_per_sm) for event in alike])
 
-    def ms(self, wrong: Sequence[bool], way: int) -> float:
+    def ms(self, wrong: Sequence[bool], way: int, widths: Mapping[str, float]) -> float:
         """Return its time if the wrong events are at the lower (`way` -1) or the upper end (1) of their intervals."""
         times = [
-            sum(ms * exp(way * is_wrong * HALF_WIDTHS[name]) for name, ms in parts.items())
+            sum(ms * exp(way * is_wrong * widths[name]) for name, ms in parts.items())
             for parts, is_wrong in zip(self.shares, wrong, strict=True)
         ]
         found = turns(zip((event.host_us for event in self.events), times, strict=True))
         return found[-1].end if found else 0.0
 
 
-def _speedup(theirs: _Forward, ours: _Forward, wrong: tuple[Sequence[bool], Sequence[bool]], way: int) -> float:
-    before, after = theirs.ms(wrong[0], way), ours.ms(wrong[1], way)
+def _speedup(
+    theirs: _Forward,
+    ours: _Forward,
+    wrong: tuple[Sequence[bool], Sequence[bool]],
+    way: int,
+    widths: Mapping[str, float],
+) -> float:
+    before, after = theirs.ms(wrong[0], way, widths), ours.ms(wrong[1], way, widths)
     return before / after if min(before, after) > 0 else 0.0
 
 
