@@ -27,9 +27,8 @@ from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, Tas
 RETURN_S = 600.0
 """Longest time for which a service may be away before an evaluation ends as `infra_error`."""
 _WAIT_S = LONGEST_WAIT_S / 2
-_FIRST_WAIT_S, _ALL_WAIT_S = 2.0, 10.0
-"""How long the service may hold its answer back until the evaluation that was sent has ended, or all that were sent
-together; until it answers nobody can take them back."""
+_ALL_WAIT_S = 10.0
+"""How long the service may hold its answer back until all evaluations that were sent together have ended."""
 _AT_ONCE = 32
 """Evaluations that are sent together."""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
@@ -93,14 +92,15 @@ class RemoteGym:
             TaskError: the reference is unusable.
             EnvironmentNotReady: the key is unknown, or no judge can start.
         """
-        (result,) = await self._loop.run(self._judged([EvalRequest(task, source, kernel, validate, step)]))
+        # The answer is not held back: its id is what takes the evaluation back.
+        (result,) = await self._loop.run(self._judged([EvalRequest(task, source, kernel, validate, step)], 0.0))
         return result
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
         """Judge candidates and return results in the order of `jobs`."""
         requests = [EvalRequest(*job) for job in jobs]
         parts = [requests[start : start + _AT_ONCE] for start in range(0, len(requests), _AT_ONCE)]
-        futures = [self._loop.submit(self._judged(part)) for part in parts]
+        futures = [self._loop.submit(self._judged(part, _ALL_WAIT_S)) for part in parts]
         return [result for future in futures for result in future.result()]
 
     def stats(self) -> PoolStats:
@@ -148,9 +148,9 @@ class RemoteGym:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    async def _judged(self, requests: Sequence[EvalRequest]) -> list[EvalResult]:
-        """Send requests together and await the end of each."""
-        sending = asyncio.ensure_future(self._sent(requests))
+    async def _judged(self, requests: Sequence[EvalRequest], wait_s: float) -> list[EvalResult]:
+        """Send requests together, whose answer may wait `wait_s` seconds, and await the end of each."""
+        sending = asyncio.ensure_future(self._sent(requests, wait_s))
         try:
             found = await asyncio.shield(sending)
             return await asyncio.gather(*map(self._ended, requests, found))
@@ -168,7 +168,7 @@ class RemoteGym:
             return not_judged(request, exc, 1)
         return _result(request, found)
 
-    async def _sent(self, requests: Sequence[EvalRequest]) -> list[Evaluation]:
+    async def _sent(self, requests: Sequence[EvalRequest], wait_s: float = 0.0) -> list[Evaluation]:
         """Send requests, in halves if they are too large or too many together."""
         candidates = [
             {
@@ -177,15 +177,16 @@ class RemoteGym:
             }
             for each in requests
         ]  # fmt: skip
-        body = {"evaluations": candidates, "wait_s": _FIRST_WAIT_S if len(candidates) == 1 else _ALL_WAIT_S}
+        body = {"evaluations": candidates, "wait_s": wait_s}
         answer = await self._asked("POST", "/v1/evaluations", body, given_up=(413, 429) if len(requests) > 1 else ())
         if answer.status_code in (413, 429) and len(requests) > 1:
             middle = len(requests) // 2
-            first, second = await asyncio.gather(self._sent(requests[:middle]), self._sent(requests[middle:]))
+            halves = requests[:middle], requests[middle:]
+            first, second = await asyncio.gather(*(self._sent(half, wait_s) for half in halves))
             return [*first, *second]
         if answer.status_code == 404:  # the service has another folder now
             self._tasks.clear()
-            return await self._sent(requests)
+            return await self._sent(requests, wait_s)
         return [Evaluation(**each) for each in _accepted(answer)["evaluations"]]
 
     async def _awaited(self, request: EvalRequest, name: str) -> Evaluation:
