@@ -99,10 +99,8 @@ def main() -> None:
         table.add_row(name, here, there, difference, bar)
     Console().print(table)
     for unit, values in (("ms", more), ("x", share)):
-        mean, half = (
-            statistics.fmean(values),
-            t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5,
-        )
+        mean, error = statistics.fmean(values), statistics.stdev(values) / len(values) ** 0.5
+        half = t.ppf(0.975, len(values) - 1) * error
         print(f"mean of {len(values)} differences: {mean:.3f} {unit}, {mean - half:.3f} to {mean + half:.3f}")
 
 

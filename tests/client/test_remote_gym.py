@@ -41,11 +41,19 @@ def names(results):
     return [result.kernel for result in results]
 
 
-def test_many_are_sent_together(tmp_path):
-    with serving(pool := Pool(), tmp_path, GYM) as address, RemoteGym(address) as gym:
+def test_many_are_sent_together(tmp_path, monkeypatch):
+    paths, sent = [], RemoteGym._request
+    monkeypatch.setattr(RemoteGym, "_request", lambda gym, *given: paths.append(given[1]) or sent(gym, *given))
+    with serving(Pool(), tmp_path, GYM) as address, RemoteGym(address) as gym:
         found = gym.evaluate_many([(TASK, f"a{number}", f"{number}.py") for number in range(70)])
     assert names(found) == [f"{number}.py" for number in range(70)]
-    assert len(pool.asked) == 70
+    assert [path for path in paths if path != "/v1/tasks"] == ["/v1/evaluations"] * 3
+
+
+def test_one_that_is_unfit_leaves_the_others_their_results(address):
+    with RemoteGym(address) as gym:
+        found = gym.evaluate_many([(TASK, "a", "x" * 300), *((TASK, "a", f"{number}") for number in range(5))])
+    assert [result.status.value for result in found] == ["infra_error", *["ok"] * 5]
 
 
 @pytest.mark.parametrize(("limit", "size"), [({"most_waiting": 3}, 1), ({"request_mb": 0.1}, 20_000)])

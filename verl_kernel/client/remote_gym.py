@@ -31,6 +31,8 @@ _ALL_WAIT_S = 10.0
 """How long the service may hold its answer back until all evaluations that were sent together have ended."""
 _AT_ONCE = 32
 """Evaluations that are sent together."""
+_PARTED = (413, 422, 429)
+"""Statuses after which evaluations that were sent together are sent in halves: too large, one unfit, too many."""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
 _ANSWER_S, _CONNECT_S = 30.0, 5.0
 _RAISED: Mapping[str, type[VerlKernelError]] = {
@@ -153,6 +155,10 @@ class RemoteGym:
         sending = asyncio.ensure_future(self._sent(requests, wait_s))
         try:
             found = await asyncio.shield(sending)
+            if not found:
+                middle = len(requests) // 2
+                halves = (self._judged(half, wait_s) for half in (requests[:middle], requests[middle:]))
+                return [result for half in await asyncio.gather(*halves) for result in half]
             return await asyncio.gather(*map(self._ended, requests, found))
         except asyncio.CancelledError:
             await self._take_back(sending)
@@ -169,7 +175,7 @@ class RemoteGym:
         return _result(request, found)
 
     async def _sent(self, requests: Sequence[EvalRequest], wait_s: float = 0.0) -> list[Evaluation]:
-        """Send requests, in halves if they are too large or too many together."""
+        """Send requests; return nothing if they are refused together, which each of them alone may not be."""
         candidates = [
             {
                 "task": await self._task_id(each.task), "source": each.source, "kernel": each.kernel,
@@ -178,12 +184,10 @@ class RemoteGym:
             for each in requests
         ]  # fmt: skip
         body = {"evaluations": candidates, "wait_s": wait_s}
-        answer = await self._asked("POST", "/v1/evaluations", body, given_up=(413, 429) if len(requests) > 1 else ())
-        if answer.status_code in (413, 429) and len(requests) > 1:
-            middle = len(requests) // 2
-            halves = requests[:middle], requests[middle:]
-            first, second = await asyncio.gather(*(self._sent(half, wait_s) for half in halves))
-            return [*first, *second]
+        parted = _PARTED if len(requests) > 1 else ()
+        answer = await self._asked("POST", "/v1/evaluations", body, parted)
+        if answer.status_code in parted:
+            return []
         if answer.status_code == 404:  # the service has another folder now
             self._tasks.clear()
             return await self._sent(requests, wait_s)
@@ -210,14 +214,14 @@ class RemoteGym:
             self._tasks[key] = str(_accepted(await self._asked("POST", "/v1/tasks", text))["id"])
         return self._tasks[key]
 
-    async def _asked(self, method: str, path: str, body: object = None, given_up: Sequence[int] = ()) -> httpx.Response:
+    async def _asked(self, method: str, path: str, body: object = None, returned: Sequence[int] = ()) -> httpx.Response:
         """Send a request until the service takes it; while it has too much to do there is no limit.
 
         Args:
             method: of the request.
             path: of the request.
             body: of the request, for JSON; None for none.
-            given_up: statuses that are returned and not met by sending the request again.
+            returned: statuses after which the request is not sent again.
 
         Raises:
             InfraError: the service has been away for too long.
@@ -227,7 +231,7 @@ class RemoteGym:
             pause = _PAUSE_S
             try:
                 answer = await self._request(method, path, body)
-                if answer.status_code in given_up or answer.status_code not in (408, 429, 502, 503, 504):
+                if answer.status_code in returned or answer.status_code not in (408, 429, 502, 503, 504):
                     return answer
                 failure, pause = _detail(answer), float(answer.headers.get("Retry-After", _PAUSE_S))
                 if answer.status_code == 429:
