@@ -42,7 +42,7 @@ def test_every_class_has_a_half_width():
     assert STEPS.keys() == HALF_WIDTHS.keys() == COMPILED_HALF_WIDTHS.keys()
 
 
-def test_a_compiled_reference_is_less_certain_than_the_candidate():
+def test_a_compiled_reference_is_less_certain():
     (low, high), middle = interval_ms([op(COPY)], H100, widths=COMPILED_HALF_WIDTHS), time_ms([op(COPY)], H100)
     half = COMPILED_HALF_WIDTHS["memory"]
     assert (log(middle / low), log(high / middle)) == pytest.approx((half, half))
@@ -51,7 +51,7 @@ def test_a_compiled_reference_is_less_certain_than_the_candidate():
     assert log(high / low) / 2 == pytest.approx((half**2 + HALF_WIDTHS["memory"] ** 2) ** 0.5)
 
 
-def test_what_a_compiled_reference_shares_with_the_candidate_is_wrong_in_both():
+def test_what_both_sides_share_is_wrong_in_both():
     both = ([op(STEPS["convolutions"])], {})
     assert uncertainty.speedup_interval(both, both, H100, COMPILED_HALF_WIDTHS) == pytest.approx((1.0, 1.0))
 
