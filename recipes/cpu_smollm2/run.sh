@@ -15,10 +15,14 @@ export OMP_WAIT_POLICY=PASSIVE
 resume=()
 [[ ${RESUME:-0} == 0 ]] || resume=(--resume)
 
+validation=("$folder/val.parquet")
+[[ ! -f $folder/kernelbench.parquet ]] || validation+=("$folder/kernelbench.parquet")
+
 verl-kernel watch "${resume[@]}" "$run_dir" -- python -m verl.trainer.main_ppo \
     --config-name=cpu_smollm2 \
     hydra.run.dir="$run_dir" \
     smollm2_dir="$folder" \
+    data.val_files="[$(IFS=,; echo "${validation[*]}")]" \
     trainer.default_local_dir="$run_dir/checkpoints" \
     trainer.resume_mode="$([[ ${RESUME:-0} == 0 ]] && echo disable || echo auto)" \
     trainer.rollout_data_dir="$run_dir/rollouts" \

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Cold start: trains the pretrained model on the talks of `python -m recipes.cpu_smollm2`. Extra arguments are Hydra overrides.
+# Cold start: trains the pretrained model on the conversations of `python -m recipes.cpu_smollm2`. Extra arguments are Hydra overrides.
 # The result is linked as outputs/smollm2/model; SMOLLM2_DIR names another folder than outputs/smollm2.
 set -euo pipefail
 

@@ -14,6 +14,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.import_utils import load_extern_type
 
+from recipes.cpu_smollm2.build import BATCH
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.reward.options import parse_options
 from verl_kernel.verl_keys import find
@@ -64,10 +65,10 @@ def test_asynchronous_modes_choose_a_preset_for_stale_samples(overrides: list[st
     assert bounds.startswith("0.999" if narrow else "0.98")
 
 
-@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
-def test_our_node_parses(recipe: str):
+@pytest.mark.parametrize(("recipe", "turns"), [("kernel_trloo", 3), ("cpu_quickstart", 2), ("cpu_smollm2", 1)])
+def test_our_node_parses(recipe: str, turns: int):
     options = parse_options(find(composed(recipe), "kernelgym"))
-    assert options.rollout.max_turns >= 2
+    assert options.rollout.max_turns == turns
     assert options.reward.scale == 0.5
 
 
@@ -90,6 +91,7 @@ def test_the_recipe_of_a_real_model_fits_its_own_numbers():
     OmegaConf.resolve(config)
     rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
     assert rollout.max_model_len == config.data.max_prompt_length + config.data.max_response_length
+    assert sft.data.train_batch_size == BATCH
     assert config.data.train_batch_size == omega_conf_to_dataclass(config.actor_rollout_ref.actor).ppo_mini_batch_size
     assert config.actor_rollout_ref.model.path == "outputs/smollm2/model"
     assert (sft.model.path, sft.data.train_files) == ("outputs/smollm2/base", "outputs/smollm2/corpus.parquet")

