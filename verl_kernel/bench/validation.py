@@ -49,7 +49,7 @@ def read_validation(path: Path) -> list[BenchTurn]:
         DataError: the file cannot be read, or was written without `kernel_agent`.
     """
     trajectories: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in _rows(path):
+    for row in read_rows(path):
         trajectories[row.prompt, row.sample].append(row)
     return [turn for rows in trajectories.values() for turn in _turns(rows)]
 
@@ -68,7 +68,8 @@ def _turns(rows: Sequence[Row]) -> Iterator[BenchTurn]:
         )  # fmt: skip
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[Row]:
+    """Yield the lines of a validation (raises DataError, as `read_validation`)."""
     if not path.exists():
         raise DataError(f"{path} does not exist: {_WANTED}")
     try:

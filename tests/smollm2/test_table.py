@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers are kept as a validation gave them, and the table of them is the same each time."""
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from recipes.cpu_smollm2 import table
+from verl_kernel.env import EvalResult, EvalStatus
+from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dump_turns
+
+TASKS = ("one", "two", "three", "four")
+
+
+def verdict(task: str, is_right: bool) -> EvalResult:
+    if is_right:
+        return EvalResult(status=EvalStatus.OK, task_id=task, compiled=True, correctness=True, decoy_kernel=False)
+    return EvalResult(status=EvalStatus.COMPILE_ERROR, task_id=task, compiled=False)
+
+
+def write(path: Path, right: set[tuple[str, int]]) -> Path:
+    """Write a validation of two answers a task, in the form in which verl writes it."""
+    path.parent.mkdir(parents=True)
+    lines = []
+    for number, task in enumerate(TASKS):
+        for sample in range(2):
+            turn = TurnRecord(
+                result=verdict(task, (task, sample) in right), reward=0.0, code="code", start=0, stop=7,
+                novel=True, novel_bytes=True,
+            )  # fmt: skip
+            row = {"uid": f"{number}_{sample}_0", "output": f"answer {task} {sample}", HASH_COLUMN: "0"}
+            lines.append(json.dumps({**row, TURNS_COLUMN: dump_turns([turn])}))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    before = write(tmp_path / "run" / "validation" / "0.jsonl", {("one", 0)})
+    after = write(tmp_path / "other" / "validation" / "60.jsonl", {("one", 0), ("one", 1), ("two", 0)})
+    done = CliRunner().invoke(table.app, [str(tmp_path / "kept"), f"before={before}", f"trloo={after}"])
+    assert done.exit_code == 0, done.output
+    return tmp_path / "kept"
+
+
+def test_an_answer_is_kept_with_its_text_and_verdict(kept: Path):
+    with lzma.open(kept / "before.jsonl.xz", "rt") as file:
+        rows = [json.loads(line) for line in file]
+    assert [row["answer"] for row in rows] == [f"answer {task} {sample}" for task in TASKS for sample in range(2)]
+    assert [row["correct"] for row in rows] == [True, *[False] * 7]
+    assert {"commit", "date", "split", "status", "novel"} <= rows[0].keys()
+
+
+def test_the_table_shows_both_arms_and_their_difference(kept: Path):
+    lines = (kept / "table.md").read_text().splitlines()
+    assert lines[0] == "| split | tasks | figure | before | trloo | trloo - before |"
+    (correct,) = (line.split(" | ") for line in lines if "| correct |" in line)
+    assert correct[3].startswith("0.125 (")
+    assert correct[4].startswith("0.375 (")
+    assert correct[5].startswith("+0.250 (")
+
+
+def test_the_table_counts_verdicts(kept: Path):
+    text = (kept / "table.md").read_text()
+    assert "| verdicts | split | compile_error | ok |" in text
+    assert "| trloo | KernelBench level 1 | 5 | 3 |" in text
+
+
+def test_the_table_is_the_same_when_it_is_made_again(kept: Path):
+    before = (kept / "table.md").read_bytes()
+    assert CliRunner().invoke(table.app, [str(kept)]).exit_code == 0
+    assert (kept / "table.md").read_bytes() == before
+
+
+def test_a_missing_validation_is_one_sentence(tmp_path: Path):
+    for words, said in (
+        (["kept"], "kept holds no answers"),
+        (["kept", "before"], "before is no NAME=FILE"),
+        (["kept", "before=gone/validation/0.jsonl"], "gone/validation/0.jsonl does not exist"),
+    ):
+        done = CliRunner().invoke(table.app, words)
+        assert done.exit_code == 2
+        assert done.output.startswith(f"Error: {said}")
