@@ -15,14 +15,10 @@ export OMP_WAIT_POLICY=PASSIVE
 resume=() fresh=true
 [[ ${RESUME:-0} == 0 ]] || resume=(--resume) fresh=false
 
-validation=("$folder/val.parquet")
-[[ ! -f $folder/kernelbench.parquet ]] || validation+=("$folder/kernelbench.parquet")
-
 verl-kernel watch "${resume[@]}" "$run_dir" -- python -m verl.trainer.main_ppo \
     --config-name=cpu_smollm2 \
     hydra.run.dir="$run_dir" \
     smollm2_dir="$folder" \
-    data.val_files="[$(IFS=,; echo "${validation[*]}")]" \
     trainer.default_local_dir="$run_dir/checkpoints" \
     trainer.resume_mode="$($fresh && echo disable || echo auto)" \
     trainer.val_before_train="$fresh" \

@@ -41,32 +41,39 @@ app = typer.Typer(add_completion=False)
 def command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of kept answers, and of table.md.")],
     validations: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME=FILE", help="Validation of a run, by the name of its arm.")
+        list[str] | None, typer.Argument(metavar="NAME=FILE", help="Validations of runs, by the names of their arms.")
     ] = None,
 ) -> None:
     """Keep the answers of validations, and compare all that are kept."""
+    named: dict[str, list[Path]] = {}
     for text in validations or []:
         name, equals, file = text.partition("=")
         if not name or not equals:
             raise DataError(f"{text} is no NAME=FILE: write before=RUN/validation/0.jsonl")
-        keep(Path(file), folder / f"{name}.jsonl.xz")
+        named.setdefault(name, []).append(Path(file))
+    for name, files in named.items():
+        keep(files, folder / f"{name}.jsonl.xz")
     arms = read_arms(folder)
     (folder / "table.md").write_text(table(arms), encoding="utf-8")
 
 
-def keep(validation: Path, out: Path) -> None:
-    """Write the answers of a validation, with the origin of the run in whose folder it lies (raises DataError)."""
-    run = validation.resolve().parents[1]
-    origin, split = {**code_origin(), **run_origin(run)}, splits(run)
-    rows = []
-    for line in read_rows(validation):
-        turn = line.turns[-1]
-        judged = attempt_of(turn.result, sample=line.sample, tokens=turn.tokens, novelty=turn.novelty)
-        where = split.get(judged.task, f"KernelBench level {LEVEL}")
-        rows.append({**origin, "split": where, **asdict(judged), "answer": line.output})
+def keep(validations: Sequence[Path], out: Path) -> None:
+    """Write the answers of an arm's validations, with the origin of the run that made each (raises DataError)."""
+    rows = [row for path in validations for row in _answers(path)]
     out.parent.mkdir(parents=True, exist_ok=True)
     with lzma.open(out, "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _answers(validation: Path) -> Iterator[Row]:
+    lines = list(read_rows(validation))
+    run = validation.resolve().parents[1]
+    origin, split = {**code_origin(), **run_origin(run)}, splits(run)
+    for line in lines:
+        turn = line.turns[-1]
+        judged = attempt_of(turn.result, sample=line.sample, tokens=turn.tokens, novelty=turn.novelty)
+        where = split.get(judged.task, f"KernelBench level {LEVEL}")
+        yield {**origin, "split": where, **asdict(judged), "answer": line.output}
 
 
 def read_arms(folder: Path) -> dict[str, list[Row]]:

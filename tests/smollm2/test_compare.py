@@ -18,7 +18,7 @@ case "$*" in
     echo 2 > "$SMOLLM2_DIR/sft/latest_checkpointed_iteration.txt" ;;
 *main_ppo*)
     run=$(sed -E 's/.*hydra.run.dir=([^ ]+).*/\\1/' <<< "$*")
-    mkdir -p "$run/validation" "$run/checkpoints"
+    mkdir -p "$run/validation" "$run/checkpoints/global_step_"{5,60}
     touch "$run/validation/"{0,30,60}.jsonl ;;
 report*) touch "$2/report.html" ;;
 *cpu_smollm2.table*) mkdir -p "$4"; echo "the table" > "$3/table.md" ;;
@@ -63,6 +63,17 @@ def test_both_arms_start_from_the_cold_start_and_are_compared(folder: Path):
         f"before={folder}/runs/trloo/validation/0.jsonl trloo={folder}/runs/trloo/validation/60.jsonl "
         f"rsft={folder}/runs/rsft/validation/60.jsonl"
     )
+
+
+def test_each_arm_is_asked_for_kernelbench_by_its_weights(folder: Path):
+    (folder / "model" / "kernelbench.parquet").touch()
+    code, said = compare(folder)
+    assert code == 0
+    asked = [line for line in said if "trainer.val_only=true" in line]
+    assert ["before" in asked[0], "trloo" in asked[1], "rsft" in asked[2]] == [True] * 3
+    assert "resume_from_path" not in asked[0]
+    assert asked[1].endswith(f"trainer.resume_from_path={folder}/runs/trloo/checkpoints/global_step_60")
+    assert said[-1].endswith(f"rsft={folder}/runs/rsft-kernelbench/validation/60.jsonl")
 
 
 def test_it_goes_on_where_it_was_stopped(folder: Path):

@@ -54,6 +54,13 @@ def test_an_answer_is_kept_with_its_text_and_verdict(kept: Path):
     assert {"commit", "date", "split", "status", "novel"} <= rows[0].keys()
 
 
+def test_an_arm_may_have_several_validations(tmp_path: Path):
+    files = [write(tmp_path / name / "validation" / "0.jsonl", set()) for name in ("run", "other")]
+    table.keep(files, tmp_path / "before.jsonl.xz")
+    with lzma.open(tmp_path / "before.jsonl.xz", "rt") as file:
+        assert len(file.readlines()) == 16
+
+
 def test_the_table_shows_both_arms_and_their_difference(kept: Path):
     lines = (kept / "table.md").read_text().splitlines()
     assert lines[0] == "| split | tasks | figure | before | trloo | trloo - before |"
