@@ -19,26 +19,27 @@ train() {
     shift
     [[ ! -f $run/report.html ]] || return 0
     [[ ! -d $run/checkpoints ]] || resume=1
-    RUN_DIR=$run RESUME=$resume "$here/run.sh" "$@"
+    RUN_DIR=$run RESUME=$resume "$here/run.sh" trainer.val_before_train=false "$@"
 }
 train trloo "$@"
-train rsft method=rsft trainer.val_before_train=false "$@"
+train rsft method=rsft "$@"
 
-last() { find "$runs/$1/validation" -name '*.jsonl' | sort -V | tail -n 1; }
-answers=(before="$runs/trloo/validation/0.jsonl" trloo="$(last trloo)" rsft="$(last rsft)")
-
-# ask ARM OVERRIDE...: asks an arm's weights for KernelBench, apart from the other tasks: a right answer takes up to a minute.
+last() { find "$runs/$1" -path '*validation/*.jsonl' | sort -V | tail -n 1; }
+# ask ARM RUN OVERRIDE...: has an arm's weights answer a validation without training, unless they have.
 ask() {
-    local run=$runs/$1-kernelbench
-    [[ -f $run/report.html ]] || RUN_DIR=$run "$here/run.sh" trainer.val_only=true \
-        data.val_files="$SMOLLM2_DIR/kernelbench.parquet" actor_rollout_ref.rollout.val_kwargs.n=2 "${@:2}"
-    answers+=("$1=$(last "$1-kernelbench")")
+    local run=$runs/$2
+    [[ -f $run/report.html ]] || RUN_DIR=$run "$here/run.sh" trainer.val_only=true "${@:3}"
+    answers+=("$1=$(last "$2")")
 }
+answers=(trloo="$(last trloo)" rsft="$(last rsft)")
+ask before before
 if [[ -f $SMOLLM2_DIR/kernelbench.parquet ]]; then
-    ask before
+    # Apart from the other tasks, and fewer answers: it takes up to a minute to judge a right one.
+    few=(data.val_files="$SMOLLM2_DIR/kernelbench.parquet" actor_rollout_ref.rollout.val_kwargs.n=2)
+    ask before before-kernelbench "${few[@]}"
     for arm in trloo rsft; do
         weights=$(find "$runs/$arm/checkpoints" -maxdepth 1 -name 'global_step_*' | sort -V | tail -n 1)
-        ask "$arm" trainer.resume_mode=resume_path trainer.resume_from_path="$weights"
+        ask "$arm" "$arm-kernelbench" "${few[@]}" trainer.resume_mode=resume_path trainer.resume_from_path="$weights"
     done
 fi
 python -m recipes.cpu_smollm2.table "$table" "${answers[@]}"
