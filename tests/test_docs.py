@@ -110,7 +110,7 @@ def test_what_a_long_block_names_exists(page, line):
     elif words[0].startswith("recipes/"):
         assert os.access(ROOT / words[0], os.X_OK)
         recipe = {"cpu_study": "cpu_hard"}.get(Path(words[0]).parent.name, Path(words[0]).parent.name)
-        suffix = Path(words[0]).stem.removeprefix("run")
+        suffix = Path(words[0]).stem.removeprefix("run").removeprefix("compare")
         overrides_compose([f"--config-name={recipe}{suffix}", *words[1:]])
     else:
         assert words[0] == "python"
