@@ -82,6 +82,11 @@ def test_the_table_is_the_same_when_it_is_made_again(kept: Path):
     assert (kept / "table.md").read_bytes() == before
 
 
+def test_the_recipes_table_is_that_of_its_answers():
+    folder = Path(table.__file__).with_name("data")
+    assert table.table(table.read_arms(folder)) == (folder / "table.md").read_text()
+
+
 def test_a_missing_validation_is_one_sentence(tmp_path: Path):
     for words, said in (
         (["kept"], "kept holds no answers"),
