@@ -25,7 +25,8 @@ from verl_kernel.commands.sentences import guarded
 from verl_kernel.errors import DataError
 from verl_kernel.figures.attempts import Attempt, attempt_of
 from verl_kernel.figures.bootstrap import Bootstrap
-from verl_kernel.figures.figures import Ratio, ratio
+from verl_kernel.figures.comparison import difference
+from verl_kernel.figures.figures import ratio
 from verl_kernel.figures.record import Estimate
 
 Row = dict[str, Any]
@@ -108,23 +109,18 @@ def table(arms: dict[str, list[Row]]) -> str:
         for figure in FIGURES:
             ratios = {arm: ratio(figure, answers, tasks) for arm, answers in found.items()}
             shown = [_value(Bootstrap().estimates({figure: one})[figure]) for one in ratios.values()]
-            changes = [_difference(ratios[first], ratios[second]) for first, second in pairs]
-            lines.append(_line([name, str(len(tasks)), figure, *shown, *changes]))
+            changes = [
+                difference(figure, "last turn", ratios[first], ratios[second], Bootstrap()) for first, second in pairs
+            ]
+            lines.append(
+                _line([name, str(len(tasks)), figure, *shown, *(_value(one.difference, "+") for one in changes)])
+            )
     return "\n".join([*lines, "", *_verdicts(arms, names), "", *_origins(arms), ""])
 
 
 def _attempts(rows: Sequence[Row], split: str) -> list[Attempt]:
     names = [one.name for one in fields(Attempt)]
     return [Attempt(**{name: row[name] for name in names}) for row in rows if row["split"] == split]
-
-
-def _difference(first: Ratio, second: Ratio) -> str:
-    bootstrap = Bootstrap()
-    values = [bootstrap.estimates({"": one})[""].value for one in (first, second)]
-    if values[0] is None or values[1] is None:
-        return "-"
-    found = bootstrap.estimate(values[1] - values[0], bootstrap.resampled(second) - bootstrap.resampled(first))
-    return _value(found, "+")
 
 
 def _value(one: Estimate, sign: str = "") -> str:
@@ -146,9 +142,10 @@ def _verdicts(arms: dict[str, list[Row]], names: Sequence[str]) -> Iterator[str]
 
 
 def _origins(arms: dict[str, list[Row]]) -> Iterator[str]:
+    """Yield a line for each run whose answers an arm has."""
     for arm, rows in arms.items():
-        first = rows[0]
-        yield f"- {arm}: " + ", ".join(f"{key} {first[key]}" for key in KEYS if key in first)
+        for origin in dict.fromkeys(tuple((key, row[key]) for key in KEYS if key in row) for row in rows):
+            yield f"- {arm}: " + ", ".join(f"{key} {value}" for key, value in origin)
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -86,7 +86,7 @@ def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> Comparison:
     return Comparison(
         tasks=len(tasks),
         differences=tuple(
-            _difference(figure, view, ratio(figure, one, tasks), ratio(figure, other, tasks), bootstrap)
+            difference(figure, view, ratio(figure, one, tasks), ratio(figure, other, tasks), bootstrap)
             for view, one, other in views
             for figure in FIGURES
         ),
@@ -113,12 +113,13 @@ class _Answers(NamedTuple):
         return cls(last_turn(samples, turns), best_of_history(samples, turns))
 
 
-def _difference(figure: str, view: View, a: Ratio, b: Ratio, bootstrap: Bootstrap) -> Difference:
+def difference(figure: str, view: View, a: Ratio, b: Ratio, bootstrap: Bootstrap) -> Difference:
+    """Return a figure of both runs and its change, by resamples that take the same tasks from both."""
     known = bootstrap.estimates({"a": a, "b": b})
     values = known["a"].value, known["b"].value
     change = float("nan") if values[0] is None or values[1] is None else values[1] - values[0]
-    difference = bootstrap.estimate(change, bootstrap.resampled(b) - bootstrap.resampled(a))
-    return Difference(figure=figure, view=view, a=known["a"], b=known["b"], difference=difference)
+    found = bootstrap.estimate(change, bootstrap.resampled(b) - bootstrap.resampled(a))
+    return Difference(figure=figure, view=view, a=known["a"], b=known["b"], difference=found)
 
 
 def _changes(
