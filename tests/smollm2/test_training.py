@@ -59,6 +59,9 @@ def run(warm: tuple[Path, str]) -> Run:
         "trainer.save_freq=-1", "actor_rollout_ref.rollout.n=2", "data.train_batch_size=2",
         "actor_rollout_ref.actor.ppo_mini_batch_size=2", "kernelgym.max_turns=2", "data.max_response_length=1152",
         "actor_rollout_ref.rollout.max_model_len=1600",
+        # The recipe's bfloat16 would hide a small difference between the weights of vLLM and of the trainer.
+        "actor_rollout_ref.rollout.dtype=float32",
+        "actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/run/samples",
     )  # fmt: skip
     return Run(folder / "run")
