@@ -28,10 +28,11 @@ from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.comparison import difference
 from verl_kernel.figures.figures import ratio
 from verl_kernel.figures.record import Estimate
+from verl_kernel.world.kinds import SPLITS
 
 Row = dict[str, Any]
 FIGURES = ("correct", "compiled", "fast@1.2", "hacking", "novel (correct)")
-ORDER = ("before", "trloo", "rsft")
+ARMS = ("before", "trloo", "rsft")
 PAIRS = (("before", "trloo"), ("before", "rsft"), ("rsft", "trloo"))
 """Arms whose difference is shown: the second less the first."""
 app = typer.Typer(add_completion=False)
@@ -79,14 +80,15 @@ def _answers(validation: Path) -> Iterator[Row]:
 
 def read_arms(folder: Path) -> dict[str, list[Row]]:
     """Return the kept answers by arm (raises DataError)."""
-    names = sorted((path.name.partition(".")[0] for path in folder.glob("*.jsonl.xz")), key=_place)
+    names = _sorted({path.name.partition(".")[0] for path in folder.glob("*.jsonl.xz")}, ARMS)
     if not names:
         raise DataError(f"{folder} holds no answers: name validations, as before=RUN/validation/0.jsonl")
     return {name: _read(folder / f"{name}.jsonl.xz") for name in names}
 
 
-def _place(name: str) -> tuple[int, str]:
-    return ORDER.index(name) if name in ORDER else len(ORDER), name
+def _sorted(names: set[str], known: Sequence[str]) -> list[str]:
+    """Return the names in the order of `known`, then all others."""
+    return sorted(names, key=lambda name: (known.index(name) if name in known else len(known), name))
 
 
 def _read(path: Path) -> list[Row]:
@@ -99,7 +101,7 @@ def _read(path: Path) -> list[Row]:
 
 def table(arms: dict[str, list[Row]]) -> str:
     """Return the figures of every arm by split, the differences of pairs of arms, and the verdicts, as Markdown."""
-    names = list(dict.fromkeys(row["split"] for rows in arms.values() for row in rows))
+    names = _sorted({row["split"] for rows in arms.values() for row in rows}, SPLITS)
     pairs = [pair for pair in PAIRS if set(pair) <= set(arms)]
     head = ["split", "tasks", "figure", *arms, *(f"{second} - {first}" for first, second in pairs)]
     lines = [_line(head), _line(["---"] * len(head))]

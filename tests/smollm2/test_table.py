@@ -3,6 +3,7 @@
 
 import json
 import lzma
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from recipes.cpu_smollm2 import table
 from verl_kernel.env import EvalResult, EvalStatus
+from verl_kernel.figures.attempts import Attempt
 from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dump_turns
 
 TASKS = ("one", "two", "three", "four")
@@ -68,6 +70,22 @@ def test_the_table_shows_both_arms_and_their_difference(kept: Path):
     assert correct[3].startswith("0.125 (")
     assert correct[4].startswith("0.375 (")
     assert correct[5].startswith("+0.250 (")
+
+
+def test_splits_are_in_the_order_of_their_distance_from_training():
+    answer = asdict(Attempt("task", 0, 1, "ok", correct=True, compiled=True))
+    made = [{**answer, "split": split} for split in ("KernelBench level 1", "new_family", "same")]
+    lines = table.table({"before": made}).splitlines()
+    shown = [line.split(" | ")[0] for line in lines if "| correct |" in line]
+    assert shown == ["| same", "| new_family", "| KernelBench level 1"]
+
+
+def test_an_arm_that_was_not_asked_a_split_shows_no_figure_of_it():
+    answer = asdict(Attempt("task", 0, 1, "ok", correct=True, compiled=True))
+    arms = {arm: [{**answer, "split": split} for split in asked]
+            for arm, asked in (("before", ("same", "new_chain")), ("trloo", ("same",)))}  # fmt: skip
+    (line,) = (line for line in table.table(arms).splitlines() if line.startswith("| new_chain | 1 | correct |"))
+    assert line.endswith("| - | - |")
 
 
 def test_the_table_counts_verdicts(kept: Path):
