@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recipes.cpu_smollm2 import table
+from recipes.cpu_smollm2 import answers, table
+from recipes.cpu_smollm2.answers import in_order
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.figures.attempts import Attempt
 from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dump_turns
+from verl_kernel.world.kinds import SPLITS
 
 TASKS = ("one", "two", "three", "four")
 
@@ -58,15 +60,33 @@ def test_an_answer_is_kept_with_its_text_and_verdict(kept: Path):
 
 def test_an_arm_may_have_several_validations(tmp_path: Path):
     files = [write(tmp_path / name / "validation" / "0.jsonl", set()) for name in ("run", "other")]
-    table.keep(files, tmp_path / "before.jsonl.xz")
+    answers.keep(tmp_path, "before", files)
     with lzma.open(tmp_path / "before.jsonl.xz", "rt") as file:
         assert len(file.readlines()) == 16
+
+
+def test_the_steps_of_a_training_are_kept_and_shown_as_means(tmp_path: Path):
+    trained = write(tmp_path / "trained" / "validation" / "6.jsonl", set())
+    asked = write(tmp_path / "asked" / "validation" / "0.jsonl", set())
+    metrics = [
+        {"step": step, "data": {"training/global_step": step, "kernel/correct_rate": step / 10, "other": 1.0}}
+        for step in range(1, 7)
+    ]
+    (tmp_path / "trained" / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in metrics))
+    answers.keep(tmp_path / "kept", "trloo", [trained, asked])
+    steps = (tmp_path / "kept" / "trloo.steps.jsonl").read_text().splitlines()
+    assert json.loads(steps[0]) == {"step": 1, "kernel/correct_rate": 0.1}
+    lines = [line for line in table.table(tmp_path / "kept").splitlines() if line.startswith("| trloo | ")]
+    assert lines[-2:] == [
+        "| trloo | 1 to 4 | - | 0.25 | - | - | - | - |",
+        "| trloo | 5 to 6 | - | 0.55 | - | - | - | - |",
+    ]
 
 
 def test_the_table_shows_both_arms_and_their_difference(kept: Path):
     lines = (kept / "table.md").read_text().splitlines()
     assert lines[0] == "| split | tasks | figure | before | trloo | trloo - before |"
-    (correct,) = (line.split(" | ") for line in lines if "| correct |" in line)
+    (correct,) = (line.split(" | ") for line in lines if "| 4 | correct |" in line)
     assert correct[3].startswith("0.125 (")
     assert correct[4].startswith("0.375 (")
     assert correct[5].startswith("+0.250 (")
@@ -75,7 +95,7 @@ def test_the_table_shows_both_arms_and_their_difference(kept: Path):
 def test_splits_are_in_the_order_of_their_distance_from_training():
     answer = asdict(Attempt("task", 0, 1, "ok", correct=True, compiled=True))
     made = [{**answer, "split": split} for split in ("KernelBench level 1", "new_family", "same")]
-    lines = table.table({"before": made}).splitlines()
+    lines = table.figures({"before": made}, in_order({row["split"] for row in made}, SPLITS))
     shown = [line.split(" | ")[0] for line in lines if "| correct |" in line]
     assert shown == ["| same", "| new_family", "| KernelBench level 1"]
 
@@ -84,7 +104,7 @@ def test_an_arm_that_was_not_asked_a_split_shows_no_figure_of_it():
     answer = asdict(Attempt("task", 0, 1, "ok", correct=True, compiled=True))
     arms = {arm: [{**answer, "split": split} for split in asked]
             for arm, asked in (("before", ("same", "new_chain")), ("trloo", ("same",)))}  # fmt: skip
-    (line,) = (line for line in table.table(arms).splitlines() if line.startswith("| new_chain | 1 | correct |"))
+    (line,) = (line for line in table.figures(arms, SPLITS) if line.startswith("| new_chain | 1 | correct |"))
     assert line.endswith("| - | - |")
 
 
@@ -102,7 +122,7 @@ def test_the_table_is_the_same_when_it_is_made_again(kept: Path):
 
 def test_the_recipes_table_is_that_of_its_answers():
     folder = Path(table.__file__).with_name("data")
-    assert table.table(table.read_arms(folder)) == (folder / "table.md").read_text()
+    assert table.table(folder) == (folder / "table.md").read_text()
 
 
 def test_a_missing_validation_is_one_sentence(tmp_path: Path):
