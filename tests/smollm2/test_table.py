@@ -92,7 +92,7 @@ def test_the_table_shows_both_arms_and_their_difference(kept: Path):
     assert correct[5].startswith("+0.250 (")
 
 
-def test_splits_are_in_the_order_of_their_distance_from_training():
+def test_splits_are_in_the_order_of_their_distance():
     answer = asdict(Attempt("task", 0, 1, "ok", correct=True, compiled=True))
     made = [{**answer, "split": split} for split in ("KernelBench level 1", "new_family", "same")]
     lines = table.figures({"before": made}, in_order({row["split"] for row in made}, SPLITS))
@@ -100,7 +100,7 @@ def test_splits_are_in_the_order_of_their_distance_from_training():
     assert shown == ["| same", "| new_family", "| KernelBench level 1"]
 
 
-def test_an_arm_that_was_not_asked_a_split_shows_no_figure_of_it():
+def test_an_arm_that_was_not_asked_has_no_figure():
     answer = asdict(Attempt("task", 0, 1, "ok", correct=True, compiled=True))
     arms = {arm: [{**answer, "split": split} for split in asked]
             for arm, asked in (("before", ("same", "new_chain")), ("trloo", ("same",)))}  # fmt: skip
