@@ -78,6 +78,6 @@ def _read(path: Path) -> list[Row]:
 
 
 def read_curves(folder: Path, arms: Sequence[str]) -> dict[str, list[Step]]:
-    """Return the kept steps of the arms that were trained (raises DataError)."""
+    """Return the kept steps of the arms that were trained."""
     files = {arm: folder / f"{arm}{_STEPS}" for arm in arms}
     return {arm: list(read_objects(path)) for arm, path in files.items() if path.is_file()}
