@@ -20,8 +20,10 @@ from verl_kernel.reporting.steps import COLUMNS, Step, earlier, read_steps
 
 Row = dict[str, Any]
 ARMS = ("before", "trloo", "rsft")
-CURVE = {name: COLUMNS[name] for name in ("reward", "correct", "fast@1.2", "coverage", "hacks")}
-CURVE["novel (correct)"] = "kernel/novel_correct"
+CURVE = {
+    **{name: COLUMNS[name] for name in ("reward", "correct", "fast@1.2", "coverage", "hacks")},
+    "novel (correct)": "kernel/novel_correct",
+}
 """Figures of a step by their metrics."""
 _ANSWERS, _STEPS = ".jsonl.xz", ".steps.jsonl"
 

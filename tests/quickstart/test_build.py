@@ -9,8 +9,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.world import near
 from verl_kernel.cli import app
-from verl_kernel.data.families import THRESHOLD, normal_form, shingles, similarity
+from verl_kernel.data.families import THRESHOLD
 from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart import build as quickstart
@@ -51,19 +52,13 @@ def test_the_validation_holds_every_split(made):
     assert sources == [f"kernel_world_{split}" for split, count in SMALL.validation.items() for _ in range(count)]
 
 
-def forms(texts):
-    return [shingles(normal_form(text)) for text in texts]
-
-
 @pytest.mark.processes
 @pytest.mark.parametrize("split", ["new_chain", "new_family"])
 def test_the_cold_start_has_no_near_duplicate_of_an_unseen_task(made, split):
     out, _ = made
     talks = pq.read_table(out / "corpus.parquet")["messages"].to_pylist()
-    shown = forms("class Model" + talk[0]["content"].split("class Model")[1].rstrip("`") for talk in talks)
-    shown += forms(references(out / "train.parquet", "train"))
-    unseen = forms(references(out / "val.parquet", split))
-    assert max(similarity(one, other) for one in unseen for other in shown) < THRESHOLD
+    shown = {*near.references(talks), *references(out / "train.parquet", "train")}
+    assert near.nearest(references(out / "val.parquet", split), shown) < THRESHOLD
 
 
 @pytest.mark.processes

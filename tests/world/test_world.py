@@ -5,7 +5,8 @@ from random import Random
 
 import pytest
 
-from verl_kernel.data.families import THRESHOLD, normal_form, shingles, similarity
+from tests.world.near import nearest, references
+from verl_kernel.data.families import THRESHOLD, normal_form
 from verl_kernel.data.rows import SCHEMA, check_rows, write_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.extract import extract_code
@@ -38,17 +39,12 @@ def tokenizer(talks):
     return train_tokenizer((message["content"] for talk in talks for message in talk), 1024)
 
 
-def forms(references):
-    return [shingles(form) for form in {normal_form(reference) for reference in references}]
-
-
 @pytest.mark.parametrize("split", ["new_chain", "new_family"])
 def test_a_new_chain_has_no_near_duplicate(world, trained, talks, split):
-    validated = forms(program.reference for program in world.validation(split, 64, trained, Random(3)))
-    shown = forms(program.reference for program in trained)
-    shown += forms("class Model" + talk[0]["content"].split("class Model")[1].rstrip("`") for talk in talks)
+    validated = world.validation(split, 64, trained, Random(3))
+    shown = [*(program.reference for program in trained), *references(talks)]
     assert len(validated) == 64
-    assert max(similarity(one, other) for one in validated for other in shown) < THRESHOLD
+    assert nearest((program.reference for program in validated), shown) < THRESHOLD
 
 
 def test_new_sizes_are_near_by_form_and_never_shown(world, trained):
