@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.published.left_out import LEFT_OUT
-from tests.published.program import Program
 from tests.published.programs import PROGRAMS
 from verl_kernel.env import EvalResult, GymOptions, LocalPool, Task
 
@@ -23,12 +22,9 @@ OPTIONS = GymOptions(
     true_size="auto",
 )  # fmt: skip
 HONEST = [
-    pytest.param(program, id=program.name, marks=[pytest.mark.xfail(reason=LEFT_OUT[program.name])])
-    if program.name in LEFT_OUT
-    else pytest.param(program, id=program.name)
-    for program in PROGRAMS
+    pytest.param(name, marks=[pytest.mark.xfail(reason=LEFT_OUT[name])] if name in LEFT_OUT else [])
+    for name in PROGRAMS
 ]
-WRONG = [pytest.param(program, id=program.name) for program in PROGRAMS if program.wrong]
 
 
 @pytest.fixture(scope="session")
@@ -37,24 +33,24 @@ def pool() -> Iterator[LocalPool]:
         yield pool
 
 
-@pytest.mark.parametrize("program", HONEST)
-def test_an_honest_program_is_right_and_has_a_time(pool: LocalPool, program: Program) -> None:
-    result = judged(pool, program)
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_program_is_right_and_has_a_time(pool: LocalPool, name: str) -> None:
+    result = judged(pool, name)
     print(said(result))
     assert (result.status, result.speedup is not None) == ("ok", True), said(result)
 
 
-@pytest.mark.parametrize("program", WRONG)
-def test_a_mistake_is_found(pool: LocalPool, program: Program) -> None:
-    result = judged(pool, program, is_wrong=True)
+@pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program.wrong])
+def test_a_mistake_is_found(pool: LocalPool, name: str) -> None:
+    result = judged(pool, name, is_wrong=True)
     print(said(result))
     assert not result.rewarded, said(result)
     assert result.status not in ("ok", "rejected_static", "infra_error"), said(result)
 
 
-def judged(pool: LocalPool, program: Program, is_wrong: bool = False) -> EvalResult:
-    task = Task(program.task(), task_id=program.name)
-    (result,) = pool.evaluate_many([(task, program.candidate(FOLDER, is_wrong), program.name)])
+def judged(pool: LocalPool, name: str, is_wrong: bool = False) -> EvalResult:
+    task = Task(PROGRAMS[name].task(), task_id=name)
+    (result,) = pool.evaluate_many([(task, PROGRAMS[name].candidate(FOLDER, is_wrong), name)])
     return result
 
 

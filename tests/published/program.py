@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,54 +29,64 @@ from triton.language.extra import libdevice
 class Program:
     """What is asked and what is answered.
 
-    `inputs`, `init` and `parameters` say how each is made. `before` stands in front of the package's text, `after`
-    behind it. `changes` are replacements in the package's text, `wrong` is one in the whole that makes it wrong.
+    `inputs` and `parameters` say how each is made, and equal ones share a row. `init` names sizes that the model is
+    given beside those of its parameters. `before` stands in front of the package's text. `changes` are replacements in
+    that text, `wrong` is one in the whole that makes it wrong.
     """
 
-    name: str
-    parts: tuple[Part, ...]
+    parts: Part | tuple[Part, ...]
     sizes: str
     inputs: dict[str, str]
     reference: str
     host: str
-    init: dict[str, str] = field(default_factory=dict)
+    init: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
     before: str = ""
-    after: str = ""
     changes: tuple[tuple[str, str], ...] = ()
     wrong: tuple[str, str] | None = None
 
     def task(self) -> str:
         """The reference program."""
-        made = f"def get_inputs():\n    return [{', '.join(self.inputs.values())}]\n"
-        asked = f"def get_init_inputs():\n    return [{', '.join(self.init.values())}]\n"
-        sizes = f"{self.sizes.replace('; ', chr(10))}\n"
-        return "\n\n".join((IMPORTS, self._model("Model", self.reference), sizes, made, asked))
+        made = f"def get_inputs():\n    return [{', '.join(each(self.inputs).values())}]\n"
+        asked = f"def get_init_inputs():\n    return [{', '.join(self._given())}]\n"
+        return "\n\n".join((IMPORTS, self._model("Model", self.reference), f"{self.sizes}\n", made, asked))
 
     def candidate(self, folder: Path, is_wrong: bool = False) -> str:
         """The program that is judged, from the packages in a folder."""
-        taken = "\n\n".join(part.text(folder) for part in self.parts)
+        parts = (self.parts,) if isinstance(self.parts, Part) else self.parts
+        taken = "\n\n".join(part.text(folder) for part in parts)
         for old, new in self.changes:
             taken = replaced(taken, old, new)
         model = self._model("ModelNew", self.host)
-        text = "\n\n".join((IMPORTS + TRITON, textwrap.dedent(self.before), taken, textwrap.dedent(self.after), model))
+        text = "\n\n".join((IMPORTS + TRITON, textwrap.dedent(self.before), taken, model))
         return replaced(text, *self.wrong) if is_wrong and self.wrong else text
 
+    def _given(self) -> list[str]:
+        """The sizes that the model is given."""
+        sizes = self.sizes.partition("=")[0].replace(",", " ").split()
+        asked = " ".join((self.init, *self.parameters.values()))
+        return [size for size in sizes if re.search(rf"\b{size}\b", asked)]
+
     def _model(self, name: str, body: str) -> str:
-        kept = [f"        self.{key} = nn.Parameter({value})" for key, value in self.parameters.items()]
-        kept += [f"        self.{key} = {key}" for key in self.init]
+        kept = [f"        self.{key} = nn.Parameter({value})" for key, value in each(self.parameters).items()]
+        kept += [f"        self.{key} = {key}" for key in self._given()]
         lines = textwrap.dedent(body).strip()
         lines = lines if "return " in lines else f"return {lines}"
         return "\n".join([
             f"class {name}(nn.Module):",
-            f"    def __init__({', '.join(['self', *self.init])}):",
+            f"    def __init__({', '.join(['self', *self._given()])}):",
             "        super().__init__()",
             *kept,
             "",
-            f"    def forward({', '.join(['self', *self.inputs])}):",
+            f"    def forward({', '.join(['self', *each(self.inputs)])}):",
             textwrap.indent(lines, " " * 8),
             "",
         ])  # fmt: skip
+
+
+def each(rows: dict[str, str]) -> dict[str, str]:
+    """Rows of names, with a row for each name."""
+    return {name: value for names, value in rows.items() for name in names.split()}
 
 
 def replaced(text: str, old: str, new: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A candidate from a package's text and a host part."""
+"""What is taken of a package's text, and the candidate that it makes with a host part."""
 
 from __future__ import annotations
 
@@ -9,17 +9,90 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.published.packages import Part
-from tests.published.program import Program
+from tests.published.packages import NotThere, Part, heuristics, tuned
+from tests.published.program import TRITON, Program
+from tests.published.programs import PROGRAMS
+
+TEXT = '''
+import this_module_is_nowhere
+
+SIZE: int = 4
+FIRST = SECOND = 2
+
+if FIRST:
+    def chosen(): return "first"
+else:
+    def chosen(): return "other"
+
+
+@own()
+@triton.heuristics({"A": lambda args: 1})
+@triton.jit(do_not_specialize=["n"])
+def kernel(n):
+    """Says nothing."""
+    return n
+
+
+def launch():
+    return kernel
+'''
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    (tmp_path / "module.py").write_text(TEXT)
+    return tmp_path
+
+
+def test_objects_come_in_the_order_of_the_file(package: Path) -> None:
+    text = Part("module.py", "launch SIZE").text(package)
+    assert text == "SIZE: int = 4\n\ndef launch():\n    return kernel\n"
+
+
+def test_an_assignment_to_two_names_is_taken_once(package: Path) -> None:
+    assert Part("module.py", "FIRST SECOND").text(package) == "FIRST = SECOND = 2\n"
+
+
+def test_only_tritons_decorators_are_taken(package: Path) -> None:
+    lines = Part("module.py", "kernel").text(package).splitlines()
+    assert [line for line in lines if line.startswith("@")] == [
+        '@triton.heuristics({"A": lambda args: 1})', '@triton.jit(do_not_specialize=["n"])',
+    ]  # fmt: skip
+
+
+def test_given_decorators_replace_all_but_that_of_the_compiler(package: Path) -> None:
+    text = Part("module.py", "kernel", "@triton.autotune([], [])").text(package)
+    assert text.startswith('@triton.autotune([], [])\n@triton.jit(do_not_specialize=["n"])\ndef kernel(n):')
+
+
+def test_of_several_definitions_the_last_is_taken(package: Path) -> None:
+    assert '"other"' in Part("module.py", "chosen").text(package)
+
+
+def test_a_name_that_is_not_there_is_named(package: Path) -> None:
+    with pytest.raises(NotThere, match=r"module.py has no nowhere at module level: another version of the package?"):
+        Part("module.py", "kernel nowhere").text(package)
+
+
+def test_decorators_of_ours_are_those_that_triton_reads() -> None:
+    assert heuristics(A="f", B="lambda args: 1") == "@triton.heuristics({'A': f, 'B': lambda args: 1})"
+    assert tuned("M N", "A B num_warps", (1, 2, 4), (3, 4, 8), reset_to_zero=["X"]) == (
+        "@triton.autotune(configs=[triton.Config({'A': 1, 'B': 2}, num_warps=4), "
+        "triton.Config({'A': 3, 'B': 4}, num_warps=8)], key=['M', 'N'], reset_to_zero=['X'])"
+    )
+
+
+def test_every_task_is_a_program() -> None:
+    for name, program in PROGRAMS.items():
+        compile(program.task(), name, "exec")
+
 
 PROGRAM = Program(
-    "twice",
-    (Part("module.py", "twice"),),
+    Part("module.py", "twice"),
     "rows, columns = 2, 3",
     {"x": "torch.ones(rows, columns)"},
     "2 * x * self.weight",
     "twice(x) * self.weight",
-    init={"columns": "columns"},
     parameters={"weight": "torch.ones(columns)"},
     changes=(("own.", ""),),
     wrong=("return twice(x)", "return x"),
@@ -34,10 +107,8 @@ def folder(tmp_path: Path) -> Path:
 
 def ran(text: str, name: str) -> torch.Tensor:
     names: dict = {}
-    exec(
-        text.partition("import triton\n")[0] + text.partition("from triton.language.extra import libdevice\n")[2], names
-    )
     task: dict = {}
+    exec(text.replace(TRITON, ""), names)
     exec(PROGRAM.task(), task)
     return names[name](*task["get_init_inputs"]())(*task["get_inputs"]())
 
