@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
+from tests.config.composed import composed
 
-@pytest.fixture(scope="session")
+
+@pytest.fixture
 def verl_config() -> DictConfig:
     """verl's own configuration."""
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer")
+    return composed("ppo_trainer")

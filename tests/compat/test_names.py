@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 
+from tests.compat.pins import found
 from verl_kernel.preflight.trainer_mode import NEED_AN_ACCELERATOR
 from verl_kernel.verl_keys import KEYS
 
 ACTOR = "actor_rollout_ref.actor"
+CORE = "verl.trainer.ppo.core_algos"
 
 
 def words(key: str) -> tuple[str, ...]:
@@ -21,12 +23,20 @@ def words(key: str) -> tuple[str, ...]:
     return get_args(arms[0]) or tuple(arms)
 
 
-def test_a_trainer_mode_is_looked_up_in_a_registry() -> None:
-    from verl.trainer.ppo.v1.trainer_base import TRAINER_REGISTRY, get_trainer_cls
+REWARDS = "verl.experimental.reward_loop.reward_manager.registry"
 
-    assert get_trainer_cls("sync") is TRAINER_REGISTRY["sync"]
+
+@pytest.mark.parametrize(
+    ("registry", "look_up", "name"),
+    [
+        ("verl.trainer.ppo.v1.trainer_base:TRAINER_REGISTRY", "verl.trainer.ppo.v1:get_trainer_cls", "sync"),
+        (f"{REWARDS}:REWARD_MANAGER", f"{REWARDS}:get_reward_manager_cls", "naive"),
+    ],
+)
+def test_trainer_modes_and_reward_managers_are_looked_up_in_a_registry(registry: str, look_up: str, name: str) -> None:
+    assert found(look_up)(name) is found(registry)[name]
     with pytest.raises(ValueError, match="abc"):
-        get_trainer_cls("abc")
+        found(look_up)("abc")
 
 
 def test_a_rollout_engine_is_looked_up_in_a_registry() -> None:
@@ -35,6 +45,12 @@ def test_a_rollout_engine_is_looked_up_in_a_registry() -> None:
     assert {"vllm", "sglang"} <= set(RolloutReplicaRegistry._registry)
     with pytest.raises(ValueError, match="vlm"):
         RolloutReplicaRegistry.get("vlm")
+
+
+def test_an_agent_loop_is_a_target_by_name() -> None:
+    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+
+    assert _agent_loop_registry["single_turn_agent"]["_target_"].endswith("SingleTurnAgentLoop")
 
 
 def test_weight_transfers_are_looked_up_in_a_lenient_registry() -> None:
@@ -48,6 +64,7 @@ def test_weight_transfers_are_looked_up_in_a_lenient_registry() -> None:
 
 
 def test_a_module_is_a_file_or_a_package_with_a_prefix() -> None:
+    import torch
     from verl.utils.import_utils import load_module
 
     assert load_module("pkg://torch.optim") is torch.optim
@@ -55,29 +72,36 @@ def test_a_module_is_a_file_or_a_package_with_a_prefix() -> None:
         load_module("torch.optim")
 
 
-@pytest.mark.parametrize("word", words(f"{ACTOR}.loss_agg_mode"))
-def test_a_way_to_aggregate_is_one_of_verls(word: str) -> None:
-    from verl.trainer.ppo.core_algos import agg_loss
+def aggregated(word: str) -> Any:
+    import torch
 
-    ones = torch.ones(1, 2)
     numbers = {"dp_size": 1, "batch_num_tokens": 2, "global_batch_size": 1, "loss_scale_factor": 1.0}
-    assert torch.isfinite(agg_loss(loss_mat=ones, loss_mask=ones, loss_agg_mode=word, **numbers))
+    return found(f"{CORE}:agg_loss")(torch.ones(1, 2), torch.ones(1, 2), word, **numbers)
 
 
-@pytest.mark.parametrize("key", [f"{ACTOR}.kl_loss_type", "algorithm.kl_penalty"])
-def test_a_divergence_is_one_of_verls(key: str) -> None:
-    from verl.trainer.ppo.core_algos import kl_penalty
+def divergence(word: str) -> Any:
+    import torch
 
-    for word in words(key):
-        assert kl_penalty(torch.zeros(1, 2), torch.zeros(1, 2), word).shape == (1, 2)
+    return found(f"{CORE}:kl_penalty")(torch.zeros(1, 2), torch.zeros(1, 2), word)
 
 
-@pytest.mark.parametrize("word", words("algorithm.kl_ctrl.type"))
-def test_a_controller_is_one_of_verls(word: str) -> None:
-    from verl.trainer.ppo.core_algos import get_kl_controller
-
+def controller(word: str) -> Any:
     node = OmegaConf.create({"type": word, "kl_coef": 0.1, "horizon": 10, "target_kl": 0.1})
-    assert get_kl_controller(node).value == 0.1
+    return found(f"{CORE}:get_kl_controller")(node)
+
+
+@pytest.mark.parametrize(
+    ("key", "use"),
+    [
+        (f"{ACTOR}.loss_agg_mode", aggregated),
+        (f"{ACTOR}.kl_loss_type", divergence),
+        ("algorithm.kl_penalty", divergence),
+        ("algorithm.kl_ctrl.type", controller),
+    ],
+)
+def test_the_words_of_an_option_are_verls(key: str, use: Callable[[str], Any]) -> None:
+    for word in words(key):
+        assert use(word) is not None
 
 
 @pytest.mark.parametrize(
@@ -94,6 +118,7 @@ def test_a_controller_is_one_of_verls(word: str) -> None:
     ],
 )
 def test_a_rule_of_correction_is_refused_when_it_is_applied(rule: dict[str, Any], refused: bool) -> None:
+    import torch
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask as correct
 
     token = torch.zeros(1, 1)

@@ -8,28 +8,17 @@ import os
 from pathlib import Path
 
 import ray
-import verl
-from hydra.experimental.callback import Callback
 from ray._private import ray_constants
-from ray._private.runtime_env.context import RuntimeEnvContext
 
-RAY, VERL = Path(ray.__file__).parent, Path(verl.__file__).parent
+RAY = Path(ray.__file__).parent
 
 
-def test_verl_has_one_place_for_the_variables_of_its_workers():
+def test_the_variables_of_verls_workers_are_texts():
     from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-    assert "get_ppo_ray_runtime_env(config)" in (VERL / "trainer" / "main_ppo.py").read_text()
     variables = get_ppo_ray_runtime_env()["env_vars"]
     assert variables
     assert all(isinstance(value, str) for value in variables.values())
-
-
-def test_verl_filters_prompts_in_process_by_default():
-    source = (VERL / "utils" / "dataset" / "rl_dataset.py").read_text()
-    assert 'config.get("filter_overlong_prompts_workers"' in source
-    assert "if self.num_workers is not None else None" in source
-    assert "num_proc=self.num_workers" in source
 
 
 def test_ray_joins_the_setup_file_to_its_folder():
@@ -49,8 +38,6 @@ def test_rays_script_takes_two_options_and_runs_the_rest():
     assert '"--serialized-runtime-env-context"' in source
     assert '"--language"' in source
     assert (RAY / "_private" / "workers" / "default_worker.py").exists()
-    fields = list(inspect.signature(RuntimeEnvContext).parameters)
-    assert fields == ["command_prefix", "env_vars", "py_executable", "override_worker_entrypoint", "java_jars"]
 
 
 def test_multiprocessing_reads_its_command_line_to_spawn():
@@ -64,7 +51,3 @@ def test_vllm_spawns_its_engine_inside_a_ray_actor():
     from vllm.utils import system_utils
 
     assert '"spawn"' in inspect.getsource(system_utils._maybe_force_spawn)
-
-
-def test_hydra_calls_back_before_a_run():
-    assert list(inspect.signature(Callback.on_run_start).parameters) == ["self", "config", "kwargs"]

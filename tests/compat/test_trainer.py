@@ -1,44 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pins what recipes and checks before the start lean on in verl's trainers."""
+"""Pins what recipes, seams and checks before the start lean on in what verl's trainers and their parts do."""
 
 from __future__ import annotations
 
 import ast
+import importlib.metadata
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import transfer_queue
 from omegaconf import DictConfig, OmegaConf
-from verl.trainer.ppo.v1 import get_trainer_cls
 
-from tests.compat.pins import VERL, source_of
+from tests.compat.pins import VERL
+from tests.config.composed import composed
 
-
-def test_bypass_mode_takes_the_samplers_log_probabilities() -> None:
-    trainer = "trainer/ppo/v1/trainer_base.py"
-    source = ast.unparse(source_of(trainer, "PPOTrainer", "_compute_old_log_prob"))
-    assert "data['old_log_probs'] = data.pop('rollout_log_probs')" in source
-    source = ast.unparse(source_of(trainer, "PPOTrainer", "_compute_advantage"))
-    assert "and (not bypass_recomputing_logprobs)" in source
+MODES = ("sync", "colocate_async", "separate_async")
 
 
 @pytest.fixture
 def trainer(verl_config: DictConfig) -> Callable[[str], Any]:
     """A trainer of a mode that has not been set up, with batches of four prompts."""
+    from verl.trainer.ppo.v1 import get_trainer_cls
 
     def make(mode: str) -> Any:
         made = object.__new__(get_trainer_cls(mode))
-        made.config, made.trainer_mode, made.global_steps = verl_config.copy(), mode, 3
+        made.config, made.trainer_mode, made.global_steps = verl_config, mode, 3
         made.config.data.train_batch_size = 4
         return made
 
     return make
 
 
-@pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
+def test_trainer_modes_have_the_names_recipes_use(verl_config: DictConfig) -> None:
+    from verl.trainer.ppo.v1 import get_trainer_cls
+
+    for mode in MODES:
+        assert get_trainer_cls(mode).__name__.startswith("PPOTrainer")
+        assert mode in verl_config.trainer.v1
+    assert verl_config.trainer.use_v1 is True
+    assert verl_config.trainer.v1.trainer_mode == "sync"
+
+
+@pytest.mark.parametrize("mode", MODES[1:])
 def test_asynchronous_trainers_run_ahead_by_num_warmup_batches(mode: str, trainer: Callable[[str], Any]) -> None:
     made, prompts = trainer(mode), []
     made._restored_tq_prompt_count = 0
@@ -54,7 +60,7 @@ def test_checkpoints_of_asynchronous_trainers_hold_the_queue(
     mode: str, kept: list[str], trainer: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, queues = trainer(mode), []
-    monkeypatch.setattr(transfer_queue, "save_checkpoint", lambda path, **_: queues.append(Path(path)))
+    monkeypatch.setattr("transfer_queue.save_checkpoint", lambda path, **_: queues.append(Path(path)))
     made.config.trainer.default_local_dir = str(tmp_path)
     made.use_critic, made.actor_rollout_wg, made.checkpoint_callback = False, Mock(), Mock()
     made.train_dataloader = Mock(state_dict=dict)
@@ -63,34 +69,155 @@ def test_checkpoints_of_asynchronous_trainers_hold_the_queue(
     assert [path.relative_to(tmp_path / "global_step_3").as_posix() for path in queues] == kept
 
 
-def test_trainer_modes_have_the_names_recipes_use(verl_config: DictConfig) -> None:
-    for mode in ("sync", "colocate_async", "separate_async"):
-        assert get_trainer_cls(mode).__name__.startswith("PPOTrainer")
-        assert mode in verl_config.trainer.v1
+def test_a_custom_sampler_is_built_by_path_and_name(trainer: Callable[[str], Any]) -> None:
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
+
+    from verl_kernel.sampler.prs import PRSReplayBuffer
+
+    made = trainer("colocate_async")
+    sampler = made.config.trainer.v1.sampler
+    sampler.custom_sampler = {"path": "pkg://verl_kernel.sampler.prs", "name": "PRSReplayBuffer"}
+    OmegaConf.set_struct(made.config, False)
+    sampler.sampler_kwargs = {"threshold": 0.5, "poll_interval_s": 0.1}
+    buffer = made._build_replay_buffer()
+    assert isinstance(buffer, PRSReplayBuffer)
+    assert isinstance(buffer, ReplayBufferAsync)
+    assert buffer.options.threshold == 0.5
+    assert buffer.poll_interval == 0.1
 
 
-def test_main_ppo_starts_from_ppo_trainer_with_the_v1_trainer(verl_config: DictConfig) -> None:
-    source = (VERL / "trainer/main_ppo.py").read_text()
-    assert '@hydra.main(config_path="config", config_name="ppo_trainer"' in source
-    assert "class TaskRunnerV1" in source
-    assert verl_config.trainer.use_v1 is True
-    assert verl_config.trainer.v1.trainer_mode == "sync"
+def test_padding_rows_have_no_loss_token() -> None:
+    from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+
+    row, tag = construct_minimal_padding_template({}, {}, eos_token_id=0)
+    assert row["response_mask"].tolist() == row["loss_mask"].tolist() == [0]
+    assert row["rm_scores"].tolist() == [0]
+    assert tag["is_padding"] is True
+
+
+def test_a_loops_output_becomes_the_row_our_subclass_edits() -> None:
+    import torch
+    from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+
+    row = AgentLoopOutput(
+        prompt_ids=[1],
+        response_ids=[2, 3],
+        response_mask=[1, 0],
+        response_logprobs=[-1.0, 0.0],
+        reward_score=0.5,
+        metrics=AgentLoopMetrics(),
+        extra_fields={"kernel_turns": "[]"},
+    ).as_dict()
+    assert row["rm_scores"].tolist() == [0, 0.5]
+    assert row["rm_scores"].dtype is torch.float32
+    assert row["response_mask"].dtype is torch.int64
+    assert row["rollout_log_probs"].tolist() == [-1.0, 0.0]
+    assert row["extra_fields"]["kernel_turns"] == "[]"
+    assert {"prompts", "responses"} <= set(row)
 
 
 def test_recipes_find_the_keys_they_override(verl_config: DictConfig) -> None:
+    rollout = [
+        *("agent.default_agent_loop", "agent.num_workers", "calculate_log_probs", "engine_kwargs.vllm"),
+        "checkpoint_engine.update_weights_bucket_megabytes",
+    ]
+    model = ["path", "tokenizer_path", "custom_chat_template", "trust_remote_code"]
     for key in (
-        "trainer.v1.sampler.sampler_kwargs",
-        "trainer.v1.sampler.custom_sampler.path",
-        "trainer.rollout_data_dir",
-        "trainer.device",
-        "reward.reward_manager.name",
-        "reward.num_workers",
-        "actor_rollout_ref.rollout.agent.default_agent_loop",
-        "actor_rollout_ref.rollout.agent.num_workers",
-        "actor_rollout_ref.rollout.calculate_log_probs",
-        "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes",
-        "actor_rollout_ref.rollout.engine_kwargs.vllm",
-        "actor_rollout_ref.actor.loss_agg_mode",
-        "actor_rollout_ref.actor.loss_scale_factor",
+        *("trainer.v1.sampler.sampler_kwargs", "trainer.v1.sampler.custom_sampler.path"),
+        *("trainer.rollout_data_dir", "trainer.device", "reward.reward_manager.name", "reward.num_workers"),
+        *(f"actor_rollout_ref.rollout.{key}" for key in rollout),
+        *(f"actor_rollout_ref.model.{key}" for key in model),
+        *(f"actor_rollout_ref.actor.{key}" for key in ("loss_agg_mode", "loss_scale_factor", "use_kl_loss")),
+        *(f"algorithm.{key}" for key in ("adv_estimator", "gamma", "use_kl_in_reward")),
+        *(f"algorithm.rollout_correction.rollout_{key}" for key in ("is", "is_threshold", "rs", "rs_threshold")),
+        "algorithm.rollout_correction.bypass_mode",
     ):
         assert OmegaConf.select(verl_config, key, default="missing") != "missing", key
+
+
+# Transfer of weights.
+
+
+def test_engines_register_by_a_name_that_verl_does_not_use() -> None:
+    from verl.checkpoint_engine.base import CheckpointEngineRegistry
+    from verl.utils.import_utils import import_external_libs
+
+    from verl_kernel.cpu import WEIGHT_TRANSFER
+    from verl_kernel.cpu.checkpoint_engine import GlooCheckpointEngine
+    from verl_kernel.preflight.trainer_mode import ENGINE_MODULE
+
+    import_external_libs(ENGINE_MODULE)
+    assert CheckpointEngineRegistry.get(WEIGHT_TRANSFER) is GlooCheckpointEngine
+    engine = CheckpointEngineRegistry.new(WEIGHT_TRANSFER, is_master=True, bucket_size=1)
+    assert engine.is_master
+    assert engine.bucket_size == 1
+
+
+def test_verls_own_backends_are_those_that_are_refused_on_a_cpu() -> None:
+    from verl_kernel.preflight.trainer_mode import NEED_AN_ACCELERATOR
+
+    sources = [path.read_text() for path in (VERL / "checkpoint_engine").glob("*.py")]
+    found = {
+        name for source in sources for name in re.findall(r'@CheckpointEngineRegistry\.register\("(\w+)"\)', source)
+    }
+    assert found == {"naive", *NEED_AN_ACCELERATOR}
+
+
+def test_a_broadcast_comes_from_rank_0_unless_told_otherwise() -> None:
+    import torch
+    from torch.distributed import BroadcastOptions
+
+    options = BroadcastOptions()
+    assert (options.rootRank, options.rootTensor) == (0, 0)
+    assert torch.distributed.is_gloo_available()
+
+
+def test_engines_register_by_device() -> None:
+    import verl.workers.engine  # noqa: F401  (fills the registry)
+    from verl.workers.engine.base import EngineRegistry
+
+    assert "cuda" in EngineRegistry._engines["language_model"]["fsdp2"]
+
+
+# The asynchronous trainer with a rollout of its own.
+SEPARATE = ("cpu_quickstart", "trainer_mode=separate_async")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("data.train_batch_size", 5, "parameter_sync_step * ppo_mini_batch_size"),
+        ("actor_rollout_ref.rollout.nnodes", 0, "nnodes must be > 0"),
+        ("actor_rollout_ref.rollout.n_gpus_per_node", 0, "n_gpus_per_node must be > 0"),
+        ("actor_rollout_ref.rollout.checkpoint_engine.backend", "naive", "nccl"),
+    ],
+)
+def test_the_trainer_has_rules_for_batches_and_devices(key: str, value: object, said: str) -> None:
+    from verl.trainer.ppo.v1 import get_trainer_cls
+
+    with pytest.raises(AssertionError, match=re.escape(said)):
+        get_trainer_cls("separate_async")(composed(*SEPARATE, f"{key}={value}"))
+
+
+def test_the_preset_has_devices_for_trainer_and_rollout() -> None:
+    config = composed(*SEPARATE)
+    rollout = config.actor_rollout_ref.rollout
+    assert rollout.nnodes == 1
+    assert rollout.n_gpus_per_node == config.trainer.n_gpus_per_node == 1
+    assert config.actor_rollout_ref.hybrid_engine is False
+
+
+def flushing(source: str) -> list[str]:
+    """The functions to which a module hands `flush`."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return [ast.unparse(call.func) for call in calls if any(word.arg == "flush" for word in call.keywords)]
+
+
+def test_whatever_the_trainer_flushes_is_a_logger() -> None:
+    assert set(flushing((VERL / "trainer/ppo/v1/trainer_separate_async.py").read_text())) <= {"logger.info"}
+
+
+def test_the_supported_release_flushes_its_logger_hence_our_own() -> None:
+    """Once it does not, `plugin/trainer_log.py` can go."""
+    installed = importlib.metadata.distribution("verl").locate_file("verl/trainer/ppo/v1/trainer_separate_async.py")
+    assert flushing(Path(installed).read_text()) == ["logger.info"]
