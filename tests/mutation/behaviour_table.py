@@ -2,12 +2,10 @@
 """Checks that are no single statement: kinds of trials, modes, ablations, flags, what other processes do."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-import tests.exploits.corpus
 from tests.env.judge.test_ablation import SECOND_HALF
 from tests.env.judge.test_native_memory import RACING
 from tests.env.judge.test_native_memory import TASK as TWICE
@@ -15,6 +13,7 @@ from tests.env.judge.test_native_trials import HEAD, IN_ORDER
 from tests.env.judge.test_native_trials import TASK as CUMSUM
 from tests.env.programs import REFERENCE, candidate
 from tests.env.tamper.test_tripwire import COPY
+from tests.exploits.corpus import PIECES, load
 from tests.exploits.tasks import TASKS
 from tests.mutation.shown import Shown, attack, body, program
 from verl_kernel.env.comparison.compare import _judge
@@ -63,9 +62,8 @@ def usual(session: Any, number: int, kind: Any, inspect: bool) -> Any:
 
 EMPTY = candidate("return self.right(x, y) + self.kept * 0").replace("class ModelNew(Base):\n", KEPT)
 """Adds zero times what nobody has written."""
-PRELUDE = (Path(tests.exploits.corpus.__file__).with_name("prelude.py")).read_text()
 ONES = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return sm(x, torch.ones(64)).sum(-1) / 128\n"
-DOUBLED = (Path(tests.exploits.corpus.__file__).parent / "controls" / "plain" / "in_place.py").read_text()
+DOUBLED = next(case.source for case in load() if case.name == "in_place")
 
 
 TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
@@ -102,7 +100,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     ),
     "a constant output": (
         {"reference.exploration:_flags": lambda *args: []}, "ok, not paid",
-        program(TASKS["constant"], f"{PRELUDE}\n{ONES}"),
+        program(TASKS["constant"], f"{PIECES['attack']}\n{ONES}"),
     ),
     "what of the reference is needed": (
         {"judge.evaluation:bounded": lambda measured, *more: measured}, "ok, paid", program(SLIGHT, DOUBLED),
