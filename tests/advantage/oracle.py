@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 
+from verl_kernel.advantage.turns import ZERO_REWARD
+
 
 def returns_to_go(rewards: Sequence[float], gamma: float) -> list[float]:
     return [sum(gamma ** (s - t) * rewards[s] for s in range(t, len(rewards))) for t in range(len(rewards))]
@@ -18,14 +20,21 @@ def shaped(rewards: Sequence[float], shaping: str, gamma: float) -> list[float]:
     return [b - a for a, b in zip([0.0, *rewards[:-1]], [*rewards[:-1], last], strict=True)]
 
 
+def voids(rewards: Sequence[float]) -> list[bool]:
+    """Whether a turn earned nothing after one before it had earned something."""
+    earned = [reward if abs(reward) > ZERO_REWARD else 0.0 for reward in rewards]
+    return [reward <= 0 and any(earlier > 0 for earlier in earned[:t]) for t, reward in enumerate(earned)]
+
+
 def naive_advantages(
     turn_rewards: Sequence[Sequence[float]],
     uids: Sequence[str],
-    gamma: float,
-    singleton: str,
-    leave_one_out: bool,
     *,
+    gamma: float = 1.0,
+    singleton: str = "zero",
+    leave_one_out: bool = False,
     kept: Sequence[Sequence[bool]] | None = None,
+    mask_void_turn: bool = False,
     shaping: str = "none",
     baseline: str = "turn",
     credit: str = "turn",
@@ -38,6 +47,7 @@ def naive_advantages(
     """
     counts = kept or [[True] * len(row) for row in turn_rewards]
     returns = [returns_to_go(shaped(rewards, shaping, gamma), gamma) for rewards in turn_rewards]
+    void = [[mask_void_turn and is_void for is_void in voids(rewards)] for rewards in turn_rewards]
 
     if credit == "trajectory":
         returns = [[row[0]] * len(row) for row in returns]
@@ -49,7 +59,7 @@ def naive_advantages(
 
     def member(j: int, t: int) -> bool:
         if t < len(returns[j]):
-            return counts[j][t]
+            return counts[j][t] and not void[j][t]
         return baseline == "padded" and any(counts[j])
 
     advantages: list[list[float]] = []
@@ -57,7 +67,7 @@ def naive_advantages(
         advantages.append([])
         for t, own in enumerate(row):
             group = [j for j in range(len(returns)) if uids[j] == uids[i] and member(j, t)]
-            if not counts[i][t]:
+            if not member(i, t):
                 advantages[i].append(0.0)
             elif len(group) == 1:
                 advantages[i].append(own if singleton == "raw" else 0.0)
@@ -73,11 +83,4 @@ def naive_trloo(
     turn_rewards: list[list[float]], uids: list[str], gamma: float = 1.0, singleton: str = "zero"
 ) -> list[list[float]]:
     """Leave-one-out advantage of every turn of every trajectory."""
-    return naive_advantages(turn_rewards, uids, gamma, singleton, leave_one_out=True)
-
-
-def naive_turn_grpo(
-    turn_rewards: list[list[float]], uids: list[str], gamma: float = 1.0, singleton: str = "zero"
-) -> list[list[float]]:
-    """Advantage of every turn of every trajectory against the mean of its whole group."""
-    return naive_advantages(turn_rewards, uids, gamma, singleton, leave_one_out=False)
+    return naive_advantages(turn_rewards, uids, gamma=gamma, singleton=singleton, leave_one_out=True)

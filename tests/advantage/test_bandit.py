@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.advantage.batches import build
-from tests.advantage.estimates import estimate, per_turn
+from tests.advantage.batches import build, estimated
 
 STOP = 2
 LOGITS = (torch.tensor([0.3, -0.5, 0.2]), torch.tensor([[0.7, -0.2], [-0.4, 0.1]]))
@@ -51,7 +50,7 @@ class Bandit:
             [[(2 * t, 2 * t + 1) for t in range(len(path))] for path in rows],
             [str(i // rollouts) for i in range(len(rows))],
         )
-        advantages = per_turn(batch, estimate(name, batch, **switches))
+        advantages = estimated(name, batch, **switches)
         surrogate = torch.zeros((), dtype=torch.float64)
         for i, outcome in enumerate(outcomes):
             weight = torch.stack([self.probability(path) for path in outcome]).prod().detach()

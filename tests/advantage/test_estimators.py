@@ -1,29 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every estimator that the plugin registers."""
+"""What holds for every estimator that the plugin registers, and for their options."""
 
 from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from omegaconf import OmegaConf
 
-from tests.advantage.batches import Batch, build
-from tests.advantage.estimates import estimate, per_turn
-from tests.advantage.test_switches import CHOICES, rejected_batches
+from tests.advantage.batches import EMPTY, Batch, build, estimate, per_turn, rejected_batches
+from tests.advantage.oracle import naive_trloo
 from verl_kernel.advantage import ESTIMATORS, OPTIONS
+from verl_kernel.advantage.baselines import trloo
+from verl_kernel.advantage.options import TrlooOptions, check_algorithm
+from verl_kernel.advantage.topr import ToprOptions
 from verl_kernel.errors import ConfigError
 
 every = pytest.mark.parametrize("name", ESTIMATORS)
 
 
 @every
+@settings(max_examples=20)
 @given(drawn=rejected_batches())
 def test_a_turns_tokens_share_one_finite_value(name: str, drawn: tuple[Batch, list[list[bool]]]) -> None:
     batch, kept = drawn
     before = batch.rewards.clone(), batch.mask.clone()
-    for baseline in CHOICES["baseline"]:
+    for baseline in ("turn", "padded"):
         advantages = estimate(name, batch, baseline=baseline)
         assert advantages.isfinite().all()
         assert advantages.dtype is torch.float32
@@ -45,13 +52,13 @@ def test_padding_rows_change_nothing_and_stay_zero(name: str) -> None:
 
 @every
 def test_no_rows_one_row_and_rejected_rows_are_borne(name: str) -> None:
-    empty = Batch([], [], [], torch.zeros(0, 4), torch.zeros(0, 4, dtype=torch.int64))
-    assert estimate(name, empty).shape == (0, 4)
+    assert estimate(name, EMPTY).shape == (0, 4)
     alone = build([[0.5]], [[(0, 3)]], ["a"])
     # A right answer needs no other one to compare with.
     assert bool((estimate(name, alone) == 0).all()) == (name != "rsft")
-    alone.mask[:] = 0
-    assert (estimate(name, alone) == 0).all()
+    rejected = build([[1.0], [0.0], [0.0]], [[(0, 3)]] * 3, ["a"] * 3)
+    rejected.mask[:] = 0
+    assert (estimate(name, rejected) == 0).all()
 
 
 @every
@@ -60,9 +67,33 @@ def test_kl_in_reward_is_refused_with_its_remedy(name: str) -> None:
         ESTIMATORS[name](torch.zeros(1, 2), torch.ones(1, 2), index=np.array(["a"]), config={"use_kl_in_reward": True})
 
 
+def test_a_recorded_call_can_be_recomputed(tmp_path: Path) -> None:
+    batch = build([[1.0, 0.5], [0.0, 2.0]], [[(0, 2), (3, 5)], [(0, 1), (2, 6)]], ["a", "a"])
+    config = {"trloo": {"record_dir": str(tmp_path / "calls")}}
+    for _ in range(2):
+        trloo(batch.rewards, batch.mask, index=batch.index, config=config)
+    first, second = (np.load(path) for path in sorted((tmp_path / "calls").iterdir()))
+    assert all(np.array_equal(first[name], second[name]) for name in ("rewards", "mask", "uid", "advantages"))
+    assert np.array_equal(first["rewards"], batch.rewards.numpy())
+    expected = naive_trloo(batch.turn_rewards, list(first["uid"]))
+    for row, spans, values in zip(first["advantages"], batch.spans, expected, strict=True):
+        assert [row[start] for start, _ in spans] == values
+
+
 @pytest.mark.parametrize(
     ("node", "key", "value"),
     [
+        ("trloo", "gamma", 1.5),
+        ("trloo", "gamma", "high"),
+        ("trloo", "gamma", True),
+        ("trloo", "gamma", -0.1),
+        ("trloo", "gamma", float("nan")),
+        ("trloo", "singleton", "keep"),
+        ("trloo", "count_rejected", "no"),
+        ("trloo", "count_rejected", 0),
+        ("trloo", "shaping", "slope"),
+        ("trloo", "baseline", "prompt"),
+        ("trloo", "sigma", 1),
         ("rec", "asymre_shift", float("inf")),
         ("rec", "asymre_shift", "low"),
         ("rec", "opmd_baseline", "median"),
@@ -79,6 +110,38 @@ def test_kl_in_reward_is_refused_with_its_remedy(name: str) -> None:
     ],
 )
 def test_bad_options_are_refused_by_name(node: str, key: str, value: object) -> None:
-    (options,) = (kind for kind in OPTIONS if f"algorithm.{node}" == kind.NODE)
-    with pytest.raises(ConfigError, match=rf"algorithm\.{node}\.{key} "):
+    (options,) = (kind for kind in (TrlooOptions, *OPTIONS) if f"algorithm.{node}" == kind.NODE)
+    with pytest.raises(ConfigError, match=rf"algorithm\.{node}\.{key} ") as error:
         options.from_node(OmegaConf.create({key: value}))
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sentence"),
+    [
+        (
+            {"gamma": 1.0, "trloo": {"shaping": "difference_terminal"}},
+            r"algorithm\.trloo\.gamma below 1, or algorithm\.trloo\.shaping",
+        ),
+        (
+            {"adv_estimator": "asymre_shift", "trloo": {"normaliser": "deviation"}},
+            r"algorithm\.trloo\.normaliser is deviation.*asymre_shift",
+        ),
+        ({"trloo": "raw"}, r"algorithm\.trloo is 'raw'"),
+    ],
+)
+def test_a_contradiction_is_refused_with_its_remedy(algorithm: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        check_algorithm(OmegaConf.create(algorithm))
+
+
+def test_raw_rewards_have_no_share_to_solve_for() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.topr\.c to a number, or algorithm\.topr\.reward to sign"):
+        ToprOptions(reward="raw")
+
+
+def test_the_discount_is_verls_where_the_node_leaves_it_open() -> None:
+    for node, gamma in (({}, 0.5), ({"gamma": None}, 0.5), ({"gamma": 0.0}, 0.0), ({"gamma": 0.9}, 0.9)):
+        assert check_algorithm({"gamma": 0.5, "trloo": node}).gamma == gamma
+    assert check_algorithm({"gamma": 0.9, "trloo": {"shaping": "difference_terminal"}}).gamma == 0.9
+    assert check_algorithm(None) == TrlooOptions()

@@ -3,20 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.advantage.batches import Batch, batches, build
-from tests.advantage.estimates import assert_close, estimate, per_turn
+from tests.advantage.batches import Batch, assert_close, build, estimate, estimated, rejected_batches
 from tests.advantage.oracle import returns_to_go
-from tests.advantage.test_switches import rejected_batches
-from verl_kernel.advantage.topr import ToprOptions, solve
+from verl_kernel.advantage.topr import solve
 from verl_kernel.advantage.turns import ZERO_REWARD
-from verl_kernel.errors import ConfigError
 
 SHARES = st.floats(0.001, 0.999)
 
@@ -36,21 +30,13 @@ def test_the_constant_is_the_inverse_of_the_share(share: float, wanted: float) -
     assert effective(share, solve(share, wanted)) == pytest.approx(wanted, abs=1e-9)
 
 
-@given(share=SHARES)
-def test_half_of_the_signed_weight_lies_where_it_should(share: float) -> None:
-    """The share is of the advantages' size: positives weigh 1 - c, negatives 1 + c."""
-    c = solve(share, 0.15)
-    up, down = share * (1 - c), (1 - share) * (1 + c)
-    assert up / (up + down) == pytest.approx(0.15, abs=1e-9)
-
-
 def test_no_constant_leaves_plus_and_minus_one() -> None:
     batch = build([[1.0], [0.0], [-0.5], [0.25]], [[(0, 2)]] * 4, ["a", "a", "b", "b"])
-    assert per_turn(batch, estimate("topr_signed", batch, topr={"c": 0.0})) == [[1.0], [-1.0], [-1.0], [1.0]]
-    above = estimate("topr_signed", batch, topr={"c": 0.5, "threshold": 0.25})
-    assert per_turn(batch, above) == [[0.5], [-1.5], [-1.5], [-1.5]]
-    raw = estimate("topr_signed", batch, topr={"c": 0.5, "reward": "raw"})
-    assert per_turn(batch, raw) == [[0.5], [-0.5], [-1.0], [-0.25]]
+    assert estimated("topr_signed", batch, topr={"c": 0.0}) == [[1.0], [-1.0], [-1.0], [1.0]]
+    above = {"c": 0.5, "threshold": 0.25}
+    assert estimated("topr_signed", batch, topr=above) == [[0.5], [-1.5], [-1.5], [-1.5]]
+    raw = {"c": 0.5, "reward": "raw"}
+    assert estimated("topr_signed", batch, topr=raw) == [[0.5], [-0.5], [-1.0], [-0.25]]
 
 
 @given(drawn=rejected_batches(), gamma=st.sampled_from([0.0, 1.0]), share=st.sampled_from([0.15, 0.5]))
@@ -63,22 +49,8 @@ def test_every_turn_matches_the_naive_sums(drawn: tuple[Batch, list[list[bool]]]
     c = (p - share) / (p + share - 2 * p * share)
     expected = [[(sign - c) * k for sign, k in zip(*row, strict=True)] for row in zip(signs, kept, strict=True)]
     for switches in ({}, {"baseline": "padded"}, {"count_rejected": False}, {"singleton": "raw"}):
-        found = estimate("topr_signed", batch, gamma=gamma, topr={"positive_share": share}, **switches)
-        assert_close(per_turn(batch, found), expected)
-
-
-@given(batches(max_rows=5))
-def test_padding_has_no_say(batch: Batch) -> None:
-    pad = Batch(
-        batch.turn_rewards,
-        batch.spans,
-        [*batch.uids, "pad0", "pad1"],
-        torch.cat([batch.rewards, torch.zeros(2, batch.rewards.shape[1])]),
-        torch.cat([batch.mask, torch.zeros(2, batch.mask.shape[1], dtype=torch.int64)]),
-    )
-    found = estimate("topr_signed", pad)
-    assert torch.equal(found[:-2], estimate("topr_signed", batch))
-    assert (found[-2:] == 0).all()
+        found = estimated("topr_signed", batch, gamma=gamma, topr={"positive_share": share}, **switches)
+        assert_close(found, expected)
 
 
 def test_a_batch_of_one_class_teaches_nothing() -> None:
@@ -89,16 +61,6 @@ def test_a_batch_of_one_class_teaches_nothing() -> None:
 
 def test_a_turn_that_broke_a_kernel_may_leave_the_share() -> None:
     batch = build([[1.0, 0.0], [0.0, 0.0]], [[(0, 2), (3, 5)]] * 2, ["a"] * 2)
-    masked = per_turn(batch, estimate("topr_signed", batch, topr={"positive_share": 0.5}, mask_void_turn=True))
+    masked = estimated("topr_signed", batch, topr={"positive_share": 0.5}, mask_void_turn=True)
     # One positive of three turns: c = (1/3 - 1/2) / (1/3 + 1/2 - 1/3).
     assert masked == [[pytest.approx(4 / 3), 0.0], [pytest.approx(-2 / 3), pytest.approx(-2 / 3)]]
-
-
-def test_nothing_but_rejected_turns_gives_zeros() -> None:
-    batch = build([[1.0], [0.0]], [[(0, 2)]] * 2, ["a"] * 2)
-    assert (estimate("topr_signed", replace(batch, mask=torch.zeros_like(batch.mask))) == 0).all()
-
-
-def test_raw_rewards_have_no_share_to_solve_for() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm\.topr\.c to a number, or algorithm\.topr\.reward to sign"):
-        ToprOptions(reward="raw")
