@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from verl_kernel.env.judge.judge_processes import JudgeProcesses
 
 # A busy machine is no failure, and the suite's budget is shared by all property tests.
 settings.register_profile("suite", deadline=None, max_examples=60)
@@ -31,3 +35,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.schedule import ByFile
 
     return ByFile(config, log)
+
+
+@pytest.fixture(scope="session")
+def judge_processes() -> Iterator[JudgeProcesses]:
+    """What judges of the CPU device fork from, started once for all files: `Judge(options, processes=judge_processes)`.
+
+    Kernels that one file has compiled are not compiled again. A test that ends these processes, looks for theirs among
+    all children or pretends another device has a judge with processes of its own.
+    """
+    from verl_kernel.env.backends import resolve_device
+    from verl_kernel.env.judge.judge_processes import JudgeProcesses
+
+    processes = JudgeProcesses(resolve_device("cpu"), ["sm_90", "gfx942"])
+    yield processes
+    processes.close()
