@@ -50,7 +50,7 @@ def measured(count: int, target: str) -> tuple[dict[str, list[tuple[float, float
     rows: dict[str, list[tuple[float, float]]] = {"off": [], "cold": [], "remembered": []}
     with Judge(replace(OFF, compile_for=target), seed=0) as on, Judge(OFF, seed=0) as off:
         begun = time.perf_counter()
-        on._compilers[0].start()
+        on.processes.compiling.start()
         start_s = time.perf_counter() - begun
         on.warm_up()
         off.warm_up()

@@ -17,8 +17,7 @@ def verdict(judge):
     """Verdict on a candidate in a mode, by a judge with the session's zygote."""
 
     def run(mode, source):
-        other = Judge(replace(judge._options, float32=mode), seed=2)
-        other._zygote = judge._zygote
+        other = Judge(replace(judge._options, float32=mode), seed=2, processes=judge.processes)
         return other.evaluate(Task(REFERENCE), source)
 
     return run

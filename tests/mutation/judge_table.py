@@ -161,103 +161,103 @@ def killed_by_its_kernel() -> object:
 
 
 TABLE: dict[str, tuple[str, Shown]] = {
-    "judge.ablation:Ablation.finds_decoy": ("incorrect/WrongValues", body(AT_THE_ENDS, **RIGHT_ON_ONE_TRIAL)),
-    "judge.candidate_session:CandidateSession.forward": ("incorrect/InputsChanged", attack("mutate_input")),
-    "judge.candidate_session:CandidateSession._run": ("hacking/EditedTrace", attack("edited_trace")),
-    "judge.compiling.code:Translation.__post_init__": ("passes", passing(f"{ANSWERS}[answer2]")),
-    "judge.compiling.code:Translation.__post_init__ 2": ("passes", passing(f"{ANSWERS}[answer3]")),
-    "judge.compiling.code:Translation.__post_init__ 3": ("passes", passing(f"{ANSWERS}[answer4]")),
-    "judge.compiling.code:CodeStore.code": (
+    "output-before-ablation-is-right": ("incorrect/WrongValues", body(AT_THE_ENDS, **RIGHT_ON_ONE_TRIAL)),
+    "inputs-are-unchanged": ("incorrect/InputsChanged", attack("mutate_input")),
+    "trace-is-sealed": ("hacking/EditedTrace", attack("edited_trace")),
+    "warps-are-possible": ("passes", passing(f"{ANSWERS}[answer2]")),
+    "shared-memory-is-possible": ("passes", passing(f"{ANSWERS}[answer3]")),
+    "signature-is-an-object": ("passes", passing(f"{ANSWERS}[answer4]")),
+    "left-out-stores-are-numbers": (
         "instructions have numbers",
         value(lambda: CodeStore.code(None, None, None, ["stores"], None, None)),
     ),
-    "judge.compiling.code:_read": ("passes", passing(f"{ANSWERS}[answer0]")),
-    "judge.compiling.stage:CompileStage._compiled": (
+    "code-has-a-length": ("passes", passing(f"{ANSWERS}[answer0]")),
+    "kernel-fits-the-target": (
         "compile_error/OutOfResources",
         program(TASKS["sum"], tuned((256, 64)), **COMPILED),
     ),
-    "judge.compiling.stage:CompileStage._compiled 2": (
+    "grid-fits-the-target": (
         "compile_error/OutOfResources",
         too_wide(program(TASKS["sum"], compiled(launch="k[(2,)](x, y, out, 256, BLOCK=128)"), **COMPILED)),
     ),
-    "judge.compiling.stage:CompileStage._refuse_configuration": (
+    "configuration-fits": (
         "ok, paid",
         program(TASKS["sum"], tuned((256, 64), (64, 2), body=SLOW), **COMPILED),
     ),
-    "judge.evaluation:Evaluation._static": (
+    "source-is-short": (
         "rejected_static/size",
         program(REFERENCE, f"{HONEST}#{'#' * (101 << 10)}"),
     ),
-    "judge.evaluation:Evaluation._static 2": (
+    "gate-accepts": (
         "rejected_static/import",
         program(REFERENCE, f"{HONEST}\nimport sys\n", static_check="coverage"),
     ),
-    "judge.evaluation:Evaluation._time": ("crash/Crash", attack("crash_at_exit")),
-    "judge.trials.correctness:_trial": ("incorrect/WrongValues", attack("half_the_rows")),
-    "judge.evaluation:Evaluation._take": ("hacking/ImpossibleTime ['impossible_time']", charged()),
-    "judge.evaluation:Evaluation._refuse_hidden": ("hacking/HiddenWork", attack("hidden_python")),
-    "judge.evaluation:Evaluation._refuse_hidden 2": ("hacking/ImpossibleTrace", attack("kept_constant")),
-    "judge.evaluation:Evaluation._find_decoys": ("decoy/NoLaunch", attack("torch_only")),
-    "judge.candidate_session:CpuTime.read": ("processor times", value(lambda: CpuTime.read(1, {"own": 1.5}, 0))),
-    "judge.native_trials:NativeTrials._guarded": (
+    "exit-after-timing-is-clean": ("crash/Crash", attack("crash_at_exit")),
+    "output-is-right": ("incorrect/WrongValues", attack("half_the_rows")),
+    "time-is-possible": ("hacking/ImpossibleTime ['impossible_time']", charged()),
+    "work-is-not-hidden": ("hacking/HiddenWork", attack("hidden_python")),
+    "trace-is-possible": ("hacking/ImpossibleTrace", attack("kept_constant")),
+    "launches-matter": ("decoy/NoLaunch", attack("torch_only")),
+    "processor-times-are-integers": ("processor times", value(lambda: CpuTime.read(1, {"own": 1.5}, 0))),
+    "executor-survives": (
         "passes",
         passing("tests/env/judge/test_executing.py::test_a_kernel_that_ends_the_process_has_crashed"),
     ),
-    "judge.native_trials:NativeTrials._refuse": ("compile_error", attack("failing_launch")),
-    "judge.native_trials:NativeTrials._refuse 2": ("crash/CompiledOutOfBounds", attack("load_outside")),
-    "judge.native_trials:_compare": ("hacking/EditedTrace", attack("edited_trace_invented")),
-    "judge.output_check:OutputCheck.form": ("incorrect/WrongStructure", attack("tuple_output")),
-    "judge.output_check:OutputCheck.form 2": ("incorrect/WrongDtype", attack("wrong_dtype")),
-    "judge.output_check:OutputCheck.values": ("incorrect/WrongValues", outside_the_trials()),
-    "judge.output_check:OutputCheck._refuse_replay": ("hacking/ReplayedOutput", attack("memo_by_address")),
-    "judge.processes.runner:RunnerProcess.ask": ("crash/Crash", attack("exit_quietly")),
-    "judge.processes.runner:RunnerProcess._look_at_time": ("processor time and sleep", late(used=2.0, clock=0.0)),
-    "judge.processes.runner:RunnerProcess._look_at_time 2": ("on the wall clock", late(used=0.0, clock=2.0)),
-    "judge.processes.runner:RunnerProcess._refuse": ("oom/DiskExceeded", attack("endless_log")),
-    "judge.runner_client:RunnerClient.ask": ("timeout/Timeout", answered(TimeoutError("processor time"))),
-    "judge.runner_client:RunnerClient.ask 2": ("oom/DiskExceeded", answered(GrantExceeded("DiskExceeded", "much"))),
-    "judge.runner_client:RunnerClient.ask 3": ("crash/Crash", answered(RunnerDied(3))),
-    "judge.runner_client:RunnerClient.ask 4": (FORGED, answered(ProtocolError("no message"))),
-    "judge.runner_client:RunnerClient.ask 5": ("hacking/HostAccess", attack("numpy")),
-    "judge.runner_client:RunnerClient.ask 6": ("runtime_error/ValueError", body("raise ValueError('boo')")),
-    "judge.runner_client:RunnerClient.parse": (FORGED, answered({"notes": {"unheard_of": "x"}})),
-    "judge.runner_client:RunnerClient._failure": (
+    "launch-compiles": ("compile_error", attack("failing_launch")),
+    "launch-does-not-fault": ("crash/CompiledOutOfBounds", attack("load_outside")),
+    "trace-agrees-with-execution": ("hacking/EditedTrace", attack("edited_trace_invented")),
+    "output-has-the-structure": ("incorrect/WrongStructure", attack("tuple_output")),
+    "output-has-the-form": ("incorrect/WrongDtype", attack("wrong_dtype")),
+    "output-outside-the-trials-is-right": ("incorrect/WrongValues", outside_the_trials()),
+    "output-is-not-replayed": ("hacking/ReplayedOutput", attack("memo_by_address")),
+    "runner-answers": ("crash/Crash", attack("exit_quietly")),
+    "own-time-is-left": ("processor time and sleep", late(used=2.0, clock=0.0)),
+    "wall-clock-time-is-left": ("on the wall clock", late(used=0.0, clock=2.0)),
+    "grant-is-kept": ("oom/DiskExceeded", attack("endless_log")),
+    "answer-is-in-time": ("timeout/Timeout", answered(TimeoutError("processor time"))),
+    "answer-is-within-the-grant": ("oom/DiskExceeded", answered(GrantExceeded("DiskExceeded", "much"))),
+    "answering-runner-lives": ("crash/Crash", answered(RunnerDied(3))),
+    "answer-is-a-message": (FORGED, answered(ProtocolError("no message"))),
+    "nothing-was-noted": ("hacking/HostAccess", attack("numpy")),
+    "forward-does-not-fail": ("runtime_error/ValueError", body("raise ValueError('boo')")),
+    "message-parses": (FORGED, answered({"notes": {"unheard_of": "x"}})),
+    "failure-is-a-runners": (
         FORGED,
         answered({"failure": {"status": "ok", "type": "", "message": ""}}),
     ),
-    "judge.processes.runner:RunnerProcess.tell": ("raised RunnerDied: 3", value(told_to_the_dead)),
-    "judge.processes.runner:RunnerProcess._step": ("raised ChannelClosed", value(ended)),
-    "judge.sizes.dry_session:DrySession._ask_both": (
+    "runner-listens": ("raised RunnerDied: 3", value(told_to_the_dead)),
+    "runner-has-not-ended": ("raised ChannelClosed", value(ended)),
+    "dry-kernel-survives": (
         "raised NotFollowed: it ended",
         value(killed_by_its_kernel),
     ),
-    "judge.sizes.reduced_times:ReducedTimes._verified": (
+    "exit-after-reduced-sizes-is-clean": (
         "crash/Crash",
         at_second_size(BOMB, "self.bomb = getattr(self, 'bomb', None) or (Bomb() if n > {} else None)"),
     ),
-    "judge.sizes.reduced_times:_further_trials": (
+    "reduced-output-is-right": (
         "incorrect/WrongValues",
         at_second_size("", "n = n if n <= {} else 0"),
     ),
-    "judge.sizes.dry_session:_read": ("hacking/ForgedMessage", dry({"reasons": "", "replies": []})),
-    "judge.sizes.dry_session:_read 2": (
+    "dry-answer-has-lists": ("hacking/ForgedMessage", dry({"reasons": "", "replies": []})),
+    "dry-forward-needs-no-data": (
         "runtime_error/WithoutData",
         dry({"reasons": ["it reads"], "replies": []}),
     ),
-    "judge.sizes.dry_session:_read 3": ("hacking/EditedTrace", dry({"reasons": [], "replies": []})),
-    "judge.sizes.dry_session:_refuse": ("it stopped", value(lambda: dry_session._refuse(STOPPED))),
-    "judge.sizes.dry_session:_counted_dry": (
+    "dry-trace-is-sealed": ("hacking/EditedTrace", dry({"reasons": [], "replies": []})),
+    "dry-kernel-does-not-stop": ("it stopped", value(lambda: dry_session._refuse(STOPPED))),
+    "dry-trace-agrees-with-execution": (
         "is not what its kernels did",
         value(lambda: dry_session._counted_dry([COUNTED], [])),
     ),
-    "judge.sizes.dry_session:_followed": ("incorrect/OtherOutput", value(lambda: unlike([]))),
-    "judge.sizes.dry_session:DrySession._ask": (
+    "dry-output-is-the-verified": ("incorrect/OtherOutput", value(lambda: unlike([]))),
+    "dry-forward-is-followed": (
         "ok, not paid",
         program(ROWS, rows("[] if n < 1 << 24 else [].pop()"), **REDUCED),
     ),
-    "judge.sizes.reduced_times:ReducedTimes.after_exit": (
+    "work-does-not-depend-on-size": (
         "size_dependent",
         program(ROWS, rows("n = n if n < 1 << 24 else n // 2"), **REDUCED),
     ),
-    "tamper.hack_flags:read_notes": ("a runner cannot note only_moves", value(lambda: read_notes({"only_moves": "x"}))),
+    "note-is-a-runners": ("a runner cannot note only_moves", value(lambda: read_notes({"only_moves": "x"}))),
 }

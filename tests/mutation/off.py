@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from inspect import unwrap
-from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from tests.mutation.sites import Functions, Site, findings, functions, rule_of
+from tests.mutation.sites import Functions, Site, functions
 
 _NO_YIELD = ast.parse("def f():\n    if False: yield").body[0]
 _EMPTY = ast.List([], ast.Load())
@@ -29,27 +28,21 @@ def switched_off(site: Site) -> Iterator[None]:
         function.__code__ = before
 
 
-def switch_off(site: Site) -> None:
-    """Do without this check from now on, in a process of its own."""
-    _function(site).__code__ = _without(site)
-
-
 def _function(site: Site) -> FunctionType:
-    found: Any = import_module(f"verl_kernel.env.{site.module}")
+    member: Any = import_module(site.module)
     for name in site.function.split("."):
-        found = vars(found)[name]
-    found = getattr(found, "fget", None) or getattr(found, "__func__", found)
-    made: FunctionType = unwrap(found)
-    return made
+        member = vars(member)[name]
+    member = getattr(member, "fget", None) or getattr(member, "__func__", member)
+    function: FunctionType = unwrap(member)
+    return function
 
 
 def _without(site: Site) -> CodeType:
-    file = Path(_function(site).__code__.co_filename)
-    tree = ast.parse(file.read_text())
+    tree = ast.parse(site.file.read_text())
     function = dict(functions(tree))[site.function]
-    found = findings(function, rule_of(site))[site.number]
-    _Left(found, function).visit(tree)
-    return _code_of(compile(ast.fix_missing_locations(tree), str(file), "exec"), site.function)
+    statement = next(node for node in ast.walk(function) if isinstance(node, ast.stmt) and node.lineno == site.line)
+    _Left(statement, function).visit(tree)
+    return _code_of(compile(ast.fix_missing_locations(tree), str(site.file), "exec"), site.function)
 
 
 def _code_of(code: CodeType, name: str) -> CodeType:

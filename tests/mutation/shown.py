@@ -42,9 +42,7 @@ class Judges:
         """A judge with these options."""
         key = tuple(sorted(changes.items()))
         if key not in self._made:
-            self._made[key] = judge = Judge(replace(OPTIONS, **changes), seed=5)
-            judge._zygote, judge._executor = self._first._zygote, self._first._executor
-            judge._compilers = self._first._compilers if "compile_for" in changes else []
+            self._made[key] = Judge(replace(OPTIONS, **changes), seed=5, processes=self._first.processes)
         return self._made[key]
 
 

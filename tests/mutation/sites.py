@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places in the evaluator's code where a check says what it has found, read off the syntax trees.
+"""The statements in the evaluator's code by which a check objects to something.
 
-A check is one statement: it raises a verdict, yields a violation or a change, returns a difference, notes a flag. So a
-new check is a new place, whether or not anybody thinks of a test.
+A check is one statement: it raises a verdict, yields a change, returns a difference, notes a flag. A comment beside it,
+`# check: name`, gives it the name that the tables of this folder use, wherever the code moves. What such a statement
+looks like is read off the syntax trees too, so that one without a name is noticed. The gate's checks need no names:
+`test_gate.py` tries all of its rules.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +20,7 @@ import verl_kernel.env
 
 ENV = Path(verl_kernel.env.__file__).parent
 Functions = ast.FunctionDef | ast.AsyncFunctionDef
+_NAME = re.compile(r"(^\s*)?# check: ([\w-]+)")
 _OURS = frozenset(
     "InfraError EnvironmentNotReady ConfigError TaskError NotCompiled not_compiled".split()
     + "ExecutionDied failure _failed refusal known".split()
@@ -28,27 +32,21 @@ _DIFFERENCES = frozenset(("str | None", "Unlike | None", "tuple[str, str] | None
 
 @dataclass(frozen=True)
 class Site:
-    """One check: where its finding stands."""
+    """The statement of a check."""
 
-    file: str
-    """Below `verl_kernel/env`."""
-    function: str
-    """Its qualified name."""
-    number: int
-    """Among the findings of the function; 0 for the first."""
+    name: str
+    """As the tables name it; empty where it has no name."""
+    file: Path
     line: int
     last_line: int
+    function: str
+    """The qualified name of the function that holds it."""
 
     @property
     def module(self) -> str:
-        """Dotted, below `verl_kernel.env`."""
-        return ".".join(Path(self.file).with_suffix("").parts).removesuffix(".__init__")
-
-    @property
-    def name(self) -> str:
-        """As the tables name it."""
-        more = f" {self.number + 1}" if self.number else ""
-        return f"{self.module}:{self.function}{more}"
+        """Its dotted name."""
+        below = self.file.relative_to(ENV.parents[1]).with_suffix("")
+        return ".".join(below.parts).removesuffix(".__init__")
 
 
 def _called(node: ast.AST) -> set[str]:
@@ -63,9 +61,7 @@ def _violation(node: ast.stmt, function: Functions) -> bool:
 
 def _verdict(node: ast.stmt, function: Functions) -> bool:
     """A statement that raises what ends an evaluation by the candidate's doing."""
-    if not isinstance(node, ast.Raise) or node.exc is None:
-        return False
-    if not isinstance(node.exc, ast.Call | ast.Subscript):
+    if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call | ast.Subscript):
         return False
     made = node.exc.func if isinstance(node.exc, ast.Call) else node.exc.value
     return getattr(made, "id", getattr(made, "attr", "")) not in _OURS
@@ -74,11 +70,11 @@ def _verdict(node: ast.stmt, function: Functions) -> bool:
 def _difference(node: ast.stmt, function: Functions) -> bool:
     """A statement that returns what differs, in a function that else returns None."""
     text = "" if function.returns is None else ast.unparse(function.returns)
-    if text not in _DIFFERENCES:
+    if text not in _DIFFERENCES or not isinstance(node, ast.Return):
         return False
-    is_none = isinstance(node, ast.Return) and (node.value is None or getattr(node.value, "value", node) is None)
-    passes_on = isinstance(node, ast.Return) and isinstance(node.value, ast.Name | ast.BoolOp)
-    return isinstance(node, ast.Return) and not is_none and not passes_on
+    is_none = node.value is None or getattr(node.value, "value", node) is None
+    passes_on = isinstance(node.value, ast.Name | ast.BoolOp)
+    return not is_none and not passes_on
 
 
 def _change(node: ast.stmt, function: Functions) -> bool:
@@ -94,9 +90,8 @@ def _defect(node: ast.stmt, function: Functions) -> bool:
     return bool(_called(node) & {"finding", "Finding"})
 
 
+_GATE = ("static_check/__init__.py", "static_check/rules")
 _KINDS: dict[str, Callable[[ast.stmt, Functions], bool]] = {
-    "static_check/__init__.py": _violation,
-    "static_check/rules": _violation,
     "judge": _verdict,
     "true_size/consistency.py": _difference,
     "ipc/tensor_facts.py": _difference,
@@ -112,13 +107,32 @@ _KINDS: dict[str, Callable[[ast.stmt, Functions], bool]] = {
     "execution": _verdict,
     "reference/defects": _defect,
 }
-"""By part of the evaluator, what a finding looks like there."""
+"""By part of the evaluator, what the statement of a check looks like there."""
 
 
 @lru_cache(maxsize=1)
-def sites() -> tuple[Site, ...]:
-    """All of them."""
-    return tuple(site for part, is_finding in _KINDS.items() for file in _files(part) for site in _in(file, is_finding))
+def named_sites() -> dict[str, Site]:
+    """Return all statements with a name, by their names."""
+    sites = [site for file in sorted(ENV.rglob("*.py")) for site in _statements(file, _any) if site.name]
+    named = {site.name: site for site in sites}
+    assert len(named) == len(sites), "two checks have one name"
+    return named
+
+
+def unnamed_sites() -> list[Site]:
+    """Return the statements that look like a check's and have no name."""
+    return [
+        site
+        for part, looks_like in _KINDS.items()
+        for file in _files(part)
+        for site in _statements(file, looks_like)
+        if not site.name
+    ]
+
+
+def gate_sites() -> list[Site]:
+    """Return the statements by which the gate refuses a text."""
+    return [site for part in _GATE for file in _files(part) for site in _statements(file, _violation)]
 
 
 def _files(part: str) -> list[Path]:
@@ -126,11 +140,23 @@ def _files(part: str) -> list[Path]:
     return [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
-def _in(file: Path, is_finding: Callable[[ast.stmt, Functions], bool]) -> Iterator[Site]:
-    path = str(file.relative_to(ENV))
-    for name, function in functions(ast.parse(file.read_text())):
-        for number, node in enumerate(findings(function, is_finding)):
-            yield Site(path, name, number, node.lineno, node.end_lineno or node.lineno)
+def _any(node: ast.stmt, function: Functions) -> bool:
+    return True
+
+
+def _statements(file: Path, looks_like: Callable[[ast.stmt, Functions], bool]) -> Iterator[Site]:
+    text = file.read_text()
+    names = _names(text)
+    for qualified, function in functions(ast.parse(text)):
+        for node in ast.walk(function):
+            if isinstance(node, ast.stmt) and not hasattr(node, "body") and looks_like(node, function):
+                yield Site(names.get(node.lineno, ""), file, node.lineno, node.end_lineno or node.lineno, qualified)
+
+
+def _names(text: str) -> dict[int, str]:
+    """Return the names of checks by the line of their statement: a name stands behind it, or in the line above."""
+    found = [(number, _NAME.search(line)) for number, line in enumerate(text.splitlines(), 1) if "# check: " in line]
+    return {number + (match[1] is not None): match[2] for number, match in found if match}
 
 
 def functions(tree: ast.AST, above: str = "") -> Iterator[tuple[str, Functions]]:
@@ -140,18 +166,3 @@ def functions(tree: ast.AST, above: str = "") -> Iterator[tuple[str, Functions]]
             yield above + node.name, node
         elif isinstance(node, ast.ClassDef):
             yield from functions(node, f"{above}{node.name}.")
-
-
-def findings(function: Functions, is_finding: Callable[[ast.stmt, Functions], bool]) -> list[ast.stmt]:
-    """The innermost statements of a function that say what is found, in order."""
-    statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt) and _is_simple(node)]
-    return sorted((node for node in statements if is_finding(node, function)), key=lambda node: node.lineno)
-
-
-def _is_simple(node: ast.stmt) -> bool:
-    return not hasattr(node, "body")
-
-
-def rule_of(site: Site) -> Callable[[ast.stmt, Functions], bool]:
-    """What a finding looks like where this one stands."""
-    return next(rule for part, rule in _KINDS.items() if site.file.startswith(part))

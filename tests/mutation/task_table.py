@@ -84,68 +84,71 @@ def audited(
 X = torch.zeros(2, 3)
 AT_SIZES = "torch.randn(int(torch.randint(3, 9, ())), 64)"
 TABLE: dict[str, tuple[str, Shown]] = {
-    "true_size.consistency:not_repeated": ("another grid", repeated(one(grid=(9, 1, 1)))),
-    "true_size.consistency:not_repeated 2": ("operations (wide) differ by 50%", repeated(one(wide=50))),
-    "true_size.consistency:_sequence": ("kernel or op 1 is j without data", repeated(one(), "j")),
-    "true_size.consistency:difference": (
+    "dry-grid-is-the-verified": ("another grid", repeated(one(grid=(9, 1, 1)))),
+    "dry-work-is-the-verified": ("operations (wide) differ by 50%", repeated(one(wide=50))),
+    "true-launches-are-the-verified": ("kernel or op 1 is j without data", repeated(one(), "j")),
+    "true-work-is-the-verified": (
         "kernel or op 1 is j at the true size",
         value(lambda: difference([forward(one())], forward(one(64), names=("j",)))),
     ),
-    "true_size.consistency:_types": ("has x as *fp16", at_true_size(one(64, types={"x": "*fp16", "n": "i32"}))),
-    "true_size.consistency:_shares": ("loads 1% of x", at_true_size(one(64, read=1))),
-    "true_size.consistency:_units": ("'half' or a cheaper one", at_true_size(one(64, wide=0, half=100), EXACT)),
-    "true_size.consistency:_narrowed": ("computes 40% in 16 bits", at_true_size(one(64, wide=60, narrow=40))),
-    "true_size.consistency:_executed": ("instructions for each byte", at_true_size(one(64, wide=0, issue=300), WHOLE)),
-    "true_size.consistency:_ops": (
+    "true-types-are-the-verified": ("has x as *fp16", at_true_size(one(64, types={"x": "*fp16", "n": "i32"}))),
+    "true-shares-are-the-verified": ("loads 1% of x", at_true_size(one(64, read=1))),
+    "true-units-are-the-verified": ("'half' or a cheaper one", at_true_size(one(64, wide=0, half=100), EXACT)),
+    "true-precision-is-the-verified": ("computes 40% in 16 bits", at_true_size(one(64, wide=60, narrow=40))),
+    "true-instructions-are-the-verified": (
+        "instructions for each byte",
+        at_true_size(one(64, wide=0, issue=300), WHOLE),
+    ),
+    "true-op-precision-is-the-verified": (
         "computes in 16 bits at the true size only",
         value(lambda: difference([op(0)], op(100))),
     ),
-    "true_size.consistency:_operations": ("the operations grow less", at_true_size(one(64, wide=50))),
-    "ipc.tensor_facts:disagreement": ("WrongDtype", form(X, X.double())),
-    "ipc.tensor_facts:disagreement 2": ("WrongStride", form(X, X[:1].expand(2, 3))),
-    "ipc.tensor_facts:disagreement 3": ("Aliased", form(X.clone(), X, (X,))),
-    "compilation.target:Target.too_large": ("2048 threads", fits(64, 0, 16, 0)),
-    "compilation.target:Target.too_large 2": ("232449 bytes of shared memory", fits(4, (227 << 10) + 1, 16, 0)),
-    "compilation.nvidia:NvidiaTarget.misfit": ("num_ctas is 32", fits(4, 0, 16, 0, ctas=32)),
-    "compilation.nvidia:NvidiaTarget.misfit 2": ("tensor memory", fits(4, 0, 16, 0, tensor_columns=513)),
-    "compilation.nvidia:NvidiaTarget.misfit 3": ("more than a multiprocessor has", fits(32, 0, 255, 0)),
-    "compilation.nvidia:NvidiaTarget.wrong_grid": ("65536 programs along y", grid("sm_90", 1, 65536, 1)),
-    "compilation.amd:AmdTarget.misfit": ("2048 threads", fits(32, 0, 16, 0, target="gfx942")),
-    "compilation.amd:AmdTarget.wrong_grid": ("at most 16777215 of 4 warps", grid("gfx942", 1 << 24, 1, 1)),
-    "clocks.cuda.rounds:Samples.refusal": ("IMPOSSIBLE_TIME", timed(0.1, 0.1, floor_ms=1.0)),
-    "clocks.cuda.rounds:Samples.refusal 2": ("TIMING_MISMATCH", timed(90.0, 1.0)),
-    "clocks.cuda.rounds:mismatch": ("the events claim", crosschecked(90.0, 1.0)),
-    "clocks.cuda.rounds:mismatch 2": ("of a call unexplained", crosschecked(1.0, 90.0)),
-    "reference.defects.search:idle_answers": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
-    "reference.defects.search:idle_answers 2": (
+    "true-operations-grow": ("the operations grow less", at_true_size(one(64, wide=50))),
+    "output-facts-agree": ("WrongDtype", form(X, X.double())),
+    "output-stride-agrees": ("WrongStride", form(X, X[:1].expand(2, 3))),
+    "output-is-not-an-input": ("Aliased", form(X.clone(), X, (X,))),
+    "block-threads-fit": ("2048 threads", fits(64, 0, 16, 0)),
+    "block-shared-memory-fits": ("232449 bytes of shared memory", fits(4, (227 << 10) + 1, 16, 0)),
+    "nvidia-cluster-fits": ("num_ctas is 32", fits(4, 0, 16, 0, ctas=32)),
+    "nvidia-tensor-memory-fits": ("tensor memory", fits(4, 0, 16, 0, tensor_columns=513)),
+    "nvidia-registers-fit": ("more than a multiprocessor has", fits(32, 0, 255, 0)),
+    "nvidia-grid-fits": ("65536 programs along y", grid("sm_90", 1, 65536, 1)),
+    "amd-kernel-fits": ("2048 threads", fits(32, 0, 16, 0, target="gfx942")),
+    "amd-grid-fits": ("at most 16777215 of 4 warps", grid("gfx942", 1 << 24, 1, 1)),
+    "time-exceeds-the-floor": ("IMPOSSIBLE_TIME", timed(0.1, 0.1, floor_ms=1.0)),
+    "clocks-agree": ("TIMING_MISMATCH", timed(90.0, 1.0)),
+    "events-do-not-exceed-the-wall-clock": ("the events claim", crosschecked(90.0, 1.0)),
+    "events-explain-the-wall-clock": ("of a call unexplained", crosschecked(1.0, 90.0)),
+    "zeros-pass": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
+    "constant-output-passes": (
         "constant_output: the output of the first trial",
         audited("(x + y).softmax(-1).sum(-1)"),
     ),
-    "reference.defects.search:idle_answers 3": ("zeros_pass_allclose", audited("1e-6 * (x + y).softmax(-1) * y")),
-    "reference.defects.search:_one_number": ("one_number_passes", audited("(x + y).softmax(-1).sum(-1)")),
-    "reference.defects.search:_not_finite": ("not_finite", audited("(x + y) / torch.zeros(64)")),
-    "reference.defects.search:_ignored_input": ("ignored_input", audited("x.exp() + y * 0")),
-    "reference.defects.search:_ignored_weights": (
+    "zeros-pass-allclose": ("zeros_pass_allclose", audited("1e-6 * (x + y).softmax(-1) * y")),
+    "one-number-passes": ("one_number_passes", audited("(x + y).softmax(-1).sum(-1)")),
+    "not-finite": ("not_finite", audited("(x + y) / torch.zeros(64)")),
+    "ignored-input": ("ignored_input", audited("x.exp() + y * 0")),
+    "ignored-weights": (
         "ignored_weights: with other numbers in all 2 parameters",
         audited("x + y + self.l(x) * 0", "self.l = nn.Linear(64, 64)"),
     ),
-    "reference.defects.search:_ignored_weights 2": (
+    "ignored-other-weights": (
         "in b.weight, b.bias",
         audited("self.l(x) + y", f"{LINEAR}; self.b = nn.Linear(64, 2)"),
     ),
-    "reference.defects.search:_known": (
+    "constant-output": (
         "the judge rewards no answer",
         audited("x[:, 0] * 0 + 1", other="torch.rand(3)", first=AT_SIZES),
     ),
-    "reference.defects.search:_known 2": (
+    "constant-inputs": (
         "constant_inputs",
         audited("x * y", other="torch.zeros(3, dtype=torch.int64)", first="torch.zeros(3, dtype=torch.int64)"),
     ),
-    "reference.defects.search:_known 3": (
+    "fixed-input": (
         "fixed_input",
         audited("x + y", other="torch.full((64,), 7)"),
     ),
-    "reference.defects.search:_known 4": ("insensitive", audited("x + torch.sigmoid(y) * 1e-9")),
-    "reference.defects.search:_too_small": ("too_small_to_time", audited("x * y", ms=LEAST_MS / 2)),
-    "reference.defects.search:finding": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
+    "insensitive": ("insensitive", audited("x + torch.sigmoid(y) * 1e-9")),
+    "too-small-to-time": ("too_small_to_time", audited("x * y", ms=LEAST_MS / 2)),
+    "counted-defect": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
 }

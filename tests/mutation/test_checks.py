@@ -9,13 +9,13 @@ from tests.mutation import behaviour_table, judge_table, task_table, watch_table
 from tests.mutation.off import switched_off
 from tests.mutation.shown import judges as all_judges
 from tests.mutation.shown import outcome
-from tests.mutation.sites import sites
+from tests.mutation.sites import named_sites, unnamed_sites
 from verl_kernel.env.reference.defects.findings import Defect
 from verl_kernel.env.reference.kinds import KINDS
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.tamper.hack_flags import HackFlag
 
-SITES = {site.name: site for site in sites() if not site.file.startswith("static_check")}
+SITES = named_sites()
 TABLE = {**judge_table.TABLE, **watch_table.TABLE, **task_table.TABLE}
 
 
@@ -23,6 +23,11 @@ TABLE = {**judge_table.TABLE, **watch_table.TABLE, **task_table.TABLE}
 def judges():
     with all_judges() as made:
         yield made
+
+
+def test_every_check_has_a_name():
+    """`# check: name` beside the statement that objects, or in the line above it."""
+    assert [f"{site.file}:{site.line}" for site in unnamed_sites()] == []
 
 
 def test_every_check_has_a_line():

@@ -6,18 +6,18 @@ from collections import defaultdict
 
 import pytest
 
-from tests.env.static_check.gate_programs import ENTRY as MODEL
-from tests.env.static_check.gate_programs import HEADER as PRELUDE
+from tests.env.static_check.gate_programs import ENTRY, HEADER
 from tests.env.static_check.gate_refused import REFUSED
-from tests.env.static_check.test_static_check import BOMBS, COMPUTE, ENTRY, FORWARD, HEADER, TRICKS
+from tests.env.static_check.gate_shapes import HOSTILE
+from tests.env.static_check.test_static_check import COMPUTE, FORWARD
 from tests.exploits.corpus import load
 from tests.mutation.off import switched_off
-from tests.mutation.sites import ENV, sites
+from tests.mutation.sites import gate_sites
 from verl_kernel.env.static_check import check
 from verl_kernel.env.static_check.names import Violation
 
-GATE = [site for site in sites() if site.file.startswith("static_check")]
-LINES = {(str(ENV / site.file), line): site for site in GATE for line in range(site.line, site.last_line + 1)}
+GATE = gate_sites()
+LINES = {(str(site.file), line): site for site in GATE for line in range(site.line, site.last_line + 1)}
 MORE = [
     HEADER + "class ModelNew:\n    def forward(self, x): return x",
     HEADER + "class Other(nn.Module):\n    pass",
@@ -29,9 +29,9 @@ MORE = [
 def refused() -> list[tuple[str, str]]:
     """Texts that the gate refuses, with its mode."""
     texts = [case.source for case in load() if not case.honest]
-    texts += [PRELUDE + piece + MODEL for piece in REFUSED] + [HEADER + trick + ENTRY for trick in TRICKS]
-    strict = [(FORWARD.format(body), "strict") for body in COMPUTE]
-    return [(text, "coverage") for text in (*texts, *MORE, *BOMBS[:8])] + strict
+    texts += [HEADER + piece + ENTRY for _, piece in REFUSED]
+    unread = [text for text in HOSTILE.values() if len(text) < 100]
+    return [(text, "coverage") for text in (*texts, *MORE, *unread)] + [(FORWARD + body, "strict") for body in COMPUTE]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def refused_by_one():
     return found
 
 
-@pytest.mark.parametrize("site", GATE, ids=lambda site: site.name)
+@pytest.mark.parametrize("site", GATE, ids=lambda site: f"{site.module}:{site.function}:{site.line}")
 def test_without_it_some_text_passes(site, refused_by_one):
     assert refused_by_one[site], "no text is refused by this check alone: add one to gate_refused.py"
     text, mode = refused_by_one[site][0]

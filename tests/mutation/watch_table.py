@@ -179,103 +179,103 @@ def faulty() -> object:
 
 
 TABLE: dict[str, tuple[str, Shown]] = {
-    "tamper.snapshot:Snapshot.changes": ("time.sleep was replaced", changed(time, "sleep", print)),
-    "tamper.snapshot:Snapshot.changes 2": (
+    "attributes-are-unchanged": ("time.sleep was replaced", changed(time, "sleep", print)),
+    "code-is-unchanged": (
         "the code of op_cost was replaced",
         changed(op_cost, "__code__", (lambda f, a, k, r: None).__code__),
     ),
-    "tamper.snapshot:Snapshot._hooks": (
+    "no-trace-function": (
         "a trace or profile function",
         hooked(lambda: sys.setprofile(callback), lambda: sys.setprofile(None)),
     ),
-    "tamper.snapshot:Snapshot._hooks 2": ("a handler of SIGUSR1 was set", handled()),
-    "tamper.snapshot:Snapshot._hooks 3": (
+    "no-signal-handler": ("a handler of SIGUSR1 was set", handled()),
+    "no-interval-timer": (
         "an interval timer",
         hooked(lambda: signal.setitimer(signal.ITIMER_PROF, 900), lambda: signal.setitimer(signal.ITIMER_PROF, 0)),
     ),
-    "tamper.snapshot:Snapshot._hooks 4": (
+    "no-collector-callback": (
         "garbage collector",
         hooked(lambda: gc.callbacks.append(callback), lambda: gc.callbacks.remove(callback)),
     ),
-    "tamper.snapshot:Snapshot._hooks 5": (
+    "no-torch-mode": (
         "a mode of torch",
         hooked(MODE.__enter__, lambda: MODE.__exit__(None, None, None)),
     ),
-    "tamper.snapshot:Snapshot._hooks 6": ("a thread was started", changed(threading, "active_count", lambda: 2)),
-    "tamper.tripwire:Tripwire.read": ("host_access", noted(lambda: WIRE.read(65, "items"))),
-    "tamper.tripwire:_audit": ("host_access", noted(lambda: tripwire._audit("ctypes.string_at", ()))),
-    "tamper.tripwire:_audit 2": ("escaped_recorder", noted(lambda: tripwire._audit("gc.get_objects", ()))),
-    "tamper.tripwire:_wired": (
+    "no-thread": ("a thread was started", changed(threading, "active_count", lambda: 2)),
+    "few-elements-are-read": ("host_access", noted(lambda: WIRE.read(65, "items"))),
+    "no-raw-memory": ("host_access", noted(lambda: tripwire._audit("ctypes.string_at", ()))),
+    "no-escape-from-the-recorder": ("escaped_recorder", noted(lambda: tripwire._audit("gc.get_objects", ()))),
+    "no-call-past-the-recorder": (
         "foreign_op",
         noted(lambda: tripwire._wired(lambda: None, "torch.library.impl", HackFlag.FOREIGN_OP)()),
     ),
-    "devices.cpu.launches:_launch": ("unapproved_launch", noted(launched)),
-    "devices.op_recorder:_watch": ("foreign_op", noted(lambda: run_by("mine"))),
-    "devices.op_recorder:_watch 2": ("foreign_op", noted(lambda: run_by("aten", torch.nn.Parameter))),
-    "runner.runner:Runner._inspect": ("patched", noted(inspected)),
-    "execution.launch_arguments:Arena.address": (
+    "launch-is-of-a-kernel": ("unapproved_launch", noted(launched)),
+    "op-is-of-torch": ("foreign_op", noted(lambda: run_by("mine"))),
+    "tensor-class-is-of-torch": ("foreign_op", noted(lambda: run_by("aten", torch.nn.Parameter))),
+    "nothing-was-patched": ("patched", noted(inspected)),
+    "arena-piece-has-numbers": (
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[-1-4]"),
     ),
-    "execution.launch_arguments:Arena.address 2": (
+    "arena-piece-lies-inside": (
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[0-1048577]"),
     ),
-    "execution.launch_arguments:views": (
+    "view-lies-in-its-storage": (
         "does not lie in its storage",
         value(lambda: views([[0, 16]], SimpleNamespace(address=lambda place, length: place), [Buffer(0, 8)])),
     ),
-    "execution.launch_arguments:_value": ("unknown kind", value(lambda: _value({"what": 1}, None))),
-    "execution.launches:Launches._compiled": (
+    "argument-has-a-known-kind": ("unknown kind", value(lambda: _value({"what": 1}, None))),
+    "launch-is-known": (
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_clusters_are_said_to_be_unknown"),
     ),
-    "execution.launches:Launches._compiled 2": (
+    "launch-is-not-refused": (
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_what_the_compiler_refuses_is_told_with_its_line"),
     ),
-    "execution.launches:Launches._compiled 3": (
+    "launch-did-not-fail": (
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_a_failure_of_the_judge_stops_the_launch"),
     ),
-    "execution.launches:Launches._run": ("programs takes too long", run(grid=[1 << 20, 1 << 10, 1])),
-    "execution.launches:Launches._run 2": ("raised Stop: they race", run(failing(Fault("race", "they race")))),
-    "execution.launches:Launches._run 3": (
+    "grid-is-finite": ("programs takes too long", run(grid=[1 << 20, 1 << 10, 1])),
+    "launch-has-no-fault": ("raised Stop: they race", run(failing(Fault("race", "they race")))),
+    "watched-launch-has-no-fault": (
         "raised Stop: it reads",
         run(lambda run, buffers, views: (None, [Fault("unwritten", "it reads")])),
     ),
-    "execution.launches:Launches._copied": ("do not fit twice", value(copied)),
-    "execution.launches:readable": (
+    "tuned-tensors-fit-twice": ("do not fit twice", value(copied)),
+    "launch-is-readable": (
         "passes",
         passing(f"{EXECUTION}/test_launches.py::test_what_cannot_be_read_is_told_to_the_judge"),
     ),
-    "execution.launches:grid_of": ("a grid has three sizes", value(lambda: grid_of({"grid": [1, 1, -1]}))),
-    "execution.memory_checks:MemoryChecks.launch": ("raised Fault: it lies outside", value(beyond_its_views)),
-    "execution.memory_checks:MemoryChecks.launch 2": ("could not be watched for races", value(watched)),
-    "execution.sampled:Placed.address": (
+    "grid-has-three-sizes": ("a grid has three sizes", value(lambda: grid_of({"grid": [1, 1, -1]}))),
+    "access-lies-in-its-view": ("raised Fault: it lies outside", value(beyond_its_views)),
+    "launch-could-be-watched": ("could not be watched for races", value(watched)),
+    "sampled-tensor-lies-in-its-area": (
         "lies in its area",
         value(lambda: Placed((), (Buffer(0, 8),)).address([0, 99], 0)),
     ),
-    "execution.sampled:SampledLaunches._sampled": ("raised Stop: two samples", value(apart)),
-    "execution.sampled:SampledLaunches._programs": ("raised Stop: they race", value(faulty)),
-    "execution.sampled:SampledLaunches._placed": (
+    "samples-agree": ("raised Stop: two samples", value(apart)),
+    "sampled-program-has-no-fault": ("raised Stop: they race", value(faulty)),
+    "sampled-tensors-fit": (
         "more, or larger, tensors",
         value(lambda: SampledLaunches._placed(sampling(), REQUEST)),
     ),
-    "execution.sampled:SampledLaunches._address": (
+    "sampled-address-fits": (
         "raised Stop: too large",
         value(lambda: SampledLaunches._address(sampling(), (0, 1, "float32"))),
     ),
-    "execution.sampled:_area": ("an area has a place", value(lambda: sampled._area(-1, 1, "float32"))),
-    "execution.sampling:Sampler.count": (
+    "area-has-numbers": ("an area has a place", value(lambda: sampled._area(-1, 1, "float32"))),
+    "counts-of-samples-agree": (
         "passes",
         passing(f"{EXECUTION}/test_sampling.py::test_samples_that_differ_are_no_count"),
     ),
-    "execution.sparse_memory:SparseMemory.known": (
+    "sparse-piece-lies-inside": (
         "passes",
         passing(f"{EXECUTION}/test_sparse_memory.py::test_a_piece_outside_of_the_arena_has_no_address"),
     ),
-    "execution.sparse_memory:SparseMemory._mapped": (
+    "sparse-tensors-fit": (
         "passes",
         passing(f"{EXECUTION}/test_sparse_memory.py::test_what_no_process_can_address_is_refused"),
     ),

@@ -34,8 +34,7 @@ def judge():
 @pytest.fixture
 def verdict(judge):
     def run(mode, source, reference=REFERENCE, **options):
-        other = Judge(replace(OPTIONS, float32=mode, **options), seed=5)
-        other._zygote = judge._zygote
+        other = Judge(replace(OPTIONS, float32=mode, **options), seed=5, processes=judge.processes)
         return other.evaluate(Task(reference), source)
 
     return run
@@ -204,8 +203,8 @@ def test_each_run_of_the_reference_has_its_time_limit(judge):
         guarded.append(True)
         yield
 
-    other = Judge(replace(OPTIONS, float32="tf32", correctness_trials=1, ablation=False), seed=5, guard=guard)
-    other._zygote = judge._zygote
+    options = replace(OPTIONS, float32="tf32", correctness_trials=1, ablation=False)
+    other = Judge(options, seed=5, guard=guard, processes=judge.processes)
     assert other.evaluate(Task(REFERENCE), TF32).correctness
     assert len(guarded) == 2 + 1 + RUNS  # preparation, trial, rounded towards zero and at random
 

@@ -83,12 +83,13 @@ class AmdTarget(Target):
 
     def misfit(self, kernel: Resources) -> str | None:
         """Return a sentence why no such GPU can launch a kernel that it can compile; None if it can."""
-        return self.too_large(kernel)
+        return self.too_large(kernel)  # check: amd-kernel-fits
 
     def wrong_grid(self, grid: Sequence[int], kernel: Resources) -> str | None:
         """Return a sentence why no such GPU can launch a grid of the kernel; None if it can."""
         most = _MOST_THREADS_OF_AXIS // (kernel.warps * self.lanes)
         if grid[0] > most:
+            # check: amd-grid-fits
             return f"the grid has {grid[0]} programs along x, and there can be at most {most} of {kernel.warps} warps"
         return None
 

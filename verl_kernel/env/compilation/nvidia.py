@@ -71,11 +71,14 @@ class NvidiaTarget(Target):
         if (reason := self.too_large(kernel)) is not None:
             return reason
         if kernel.ctas not in _CLUSTER_SIZES:
+            # check: nvidia-cluster-fits
             return f"num_ctas is {kernel.ctas}; a cluster has {', '.join(map(str, _CLUSTER_SIZES))} blocks"
         if kernel.tensor_columns > _TENSOR_COLUMNS:
+            # check: nvidia-tensor-memory-fits
             return f"it needs {kernel.tensor_columns} columns of tensor memory, and there are {_TENSOR_COLUMNS}"
         if self.blocks(kernel) == 0:
             threads = kernel.warps * self.lanes
+            # check: nvidia-registers-fit
             return f"{kernel.registers} registers in each of {threads} threads are more than a multiprocessor has"
         return None
 
@@ -83,6 +86,7 @@ class NvidiaTarget(Target):
         """Return a sentence why no GPU can launch a grid; None if it can."""
         for axis, size, most in zip("xyz", grid, _GRID, strict=False):
             if size > most:
+                # check: nvidia-grid-fits
                 return f"the grid has {size} programs along {axis}, and there can be at most {most}"
         return None
 

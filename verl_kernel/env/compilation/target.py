@@ -74,8 +74,10 @@ class Target(ABC):
         """Return a sentence why a block is too large for every GPU of this kind; None if it is not."""
         threads, most = kernel.warps * self.lanes, self.MOST_THREADS
         if threads > most:
+            # check: block-threads-fit
             return f"{kernel.warps} warps are {threads} threads in a block, and a block holds at most {most}"
         if kernel.shared > self.block_shared_bytes:
+            # check: block-shared-memory-fits
             return f"it needs {kernel.shared} bytes of shared memory, and a block has at most {self.block_shared_bytes}"
         return None
 

@@ -199,9 +199,10 @@ def whole(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> An
 def _watch(func: Any, types: Any) -> None:
     """Report what could compute unseen by this recorder: ops that are not torch's, and tensor subclasses."""
     if func.namespace not in _NAMESPACES:
-        WIRE.note(HackFlag.FOREIGN_OP, f"{func.name()} is not an op of torch")
+        WIRE.note(HackFlag.FOREIGN_OP, f"{func.name()} is not an op of torch")  # check: op-is-of-torch
     foreign = [kind for kind in types if kind is not torch.Tensor]  # `types` lists Tensor for views of another dtype
     if foreign:
+        # check: tensor-class-is-of-torch
         WIRE.note(HackFlag.FOREIGN_OP, f"a tensor of class {foreign[0].__name__} computes by itself")
     if func._schema.name == "aten::_local_scalar_dense":
         WIRE.read(1, "Tensor.item")

@@ -42,9 +42,10 @@ class Arena:
             ValueError: the piece does not lie in the arena.
         """
         if type(offset) is not int or type(length) is not int or min(offset, length) < 0:
+            # check: arena-piece-has-numbers
             raise ValueError("a piece of the arena has a place and a length of at least 0")
         if offset + length > len(self._bytes):
-            raise ValueError("a piece lies outside of the arena")
+            raise ValueError("a piece lies outside of the arena")  # check: arena-piece-lies-inside
         return self._start + offset
 
     def point(self, pointers: Iterable[Sequence[int]]) -> None:
@@ -138,7 +139,7 @@ def views(told: Sequence[Sequence[int]], arena: Arena, buffers: Sequence[Buffer]
         view.address < item.address or view.address + view.bytes > item.address + item.bytes
         for view, item in zip(found, buffers, strict=True)
     ):
-        raise ValueError("a view does not lie in its storage")
+        raise ValueError("a view does not lie in its storage")  # check: view-lies-in-its-storage
     return found
 
 
@@ -186,4 +187,4 @@ def _value(told: Any, arena: Arena) -> Any:
         return _Pointer(arena.address(content, 0))
     if kind == "descriptor":
         return SimpleNamespace(**{**content, "base": _value(content["base"], arena)})
-    raise ValueError(f"an argument of the unknown kind {kind!r}")
+    raise ValueError(f"an argument of the unknown kind {kind!r}")  # check: argument-has-a-known-kind

@@ -210,10 +210,11 @@ class Launches:
         if "refused" in told:
             refused = told["refused"]
             if refused["kind"] == UNKNOWN:
-                raise Stop("unknown", refused["message"])
+                raise Stop("unknown", refused["message"])  # check: launch-is-known
+            # check: launch-is-not-refused
             raise Stop("refused", f"{refused['kind']}: {refused['message']}", *_place(unit, refused))
         if "failed" in told:  # the judge knows the reason, which is not the kernel
-            raise Stop("failed", told["failed"])
+            raise Stop("failed", told["failed"])  # check: launch-did-not-fail
         if told["name"] not in self._native:
             self._native[told["name"]] = Kernel.loaded(code.read(native))
         signature = {name: _sort(kind) for name, kind in told["signature"].items()}
@@ -234,7 +235,7 @@ class Launches:
         if not x * y * z:
             return None, []
         if x * y * z > _MOST:
-            raise Stop("endless", f"a grid of {x * y * z} programs takes too long")
+            raise Stop("endless", f"a grid of {x * y * z} programs takes too long")  # check: grid-is-finite
         order = self._drawn(ready, x * y * z)
         follow = (
             Follow(launch_arguments.kinds(ready.signature, request["arguments"], arena, buffers), self._random)
@@ -249,10 +250,10 @@ class Launches:
             else:
                 count, faults = self._checks.launch(run, buffers, views)
         except Fault as fault:
-            raise _stop(ready, fault, near(fault)) from None
+            raise _stop(ready, fault, near(fault)) from None  # check: launch-has-no-fault
         found = [_stop(ready, fault, near(fault)) for fault in faults]
         if found and self._checks.refuses:
-            raise found[0]
+            raise found[0]  # check: watched-launch-has-no-fault
         if follow is not None:
             self._stores.end(name, follow)
         names = readable(lambda: _names(request))
@@ -273,6 +274,7 @@ class Launches:
         try:
             return readable(lambda: Copy(self._arena, request["areas"]))
         except (OSError, MemoryError):
+            # check: tuned-tensors-fit-twice
             raise Stop("stopped", "an autotuner's tensors do not fit twice into the memory that is granted") from None
 
     def _drawn(self, ready: Ready, programs: int) -> Any:
@@ -287,6 +289,7 @@ def readable(read: Callable[[], Part]) -> Part:
     try:
         return read()
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as exc:
+        # check: launch-is-readable
         raise Stop("unreadable", f"a launch cannot be read: {type(exc).__name__}: {exc}") from None
 
 
@@ -304,7 +307,7 @@ def grid_of(request: LaunchRequest) -> tuple[int, int, int]:
     """Return the grid of a launch (raises ValueError)."""
     grid = request["grid"]
     if len(grid) != 3 or not all(type(size) is int and 0 <= size < 1 << 31 for size in grid):
-        raise ValueError("a grid has three sizes")
+        raise ValueError("a grid has three sizes")  # check: grid-has-three-sizes
     x, y, z = grid
     return x, y, z
 

@@ -75,10 +75,11 @@ class MemoryChecks:
         watch = Watch(self._most_bytes, between_warps=False)
         outside = _outside(run, watch, buffers, views)
         if outside and self.refuses:
-            raise outside[0]
+            raise outside[0]  # check: access-lies-in-its-view
         count, found = (run(buffers, watch=watch), []) if self.refuses else self._tolerant(run, watch, buffers)
         self.not_watched += [*watch.not_watched, *watch.not_decided]
         if self.refuses and watch.not_watched:
+            # check: launch-could-be-watched
             raise Fault("not_watched", f"it could not be watched for {'; nor for '.join(watch.not_watched)}")
         return count, [*outside, *found, *_unwritten(count)]
 

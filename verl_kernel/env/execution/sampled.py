@@ -39,7 +39,7 @@ class Placed:
         """Return the address at which a tensor begins (raises ValueError if it lies in no area)."""
         number, offset = map(int, told)
         if number < 0 or not 0 <= offset <= self.buffers[number].bytes:
-            raise ValueError("a tensor lies in its area")
+            raise ValueError("a tensor lies in its area")  # check: sampled-tensor-lies-in-its-area
         return self.buffers[number].address + offset
 
 
@@ -87,7 +87,7 @@ class SampledLaunches(Launches):
         try:
             count = Sampler(run, grid, self._draw, told, furthest).count(request["is_tried"])
         except Apart as exc:
-            raise Stop("apart", str(exc)) from None
+            raise Stop("apart", str(exc)) from None  # check: samples-agree
         finally:
             self._sparse.restore(placed.areas)
             self._sparse.give_back()
@@ -109,6 +109,7 @@ class SampledLaunches(Launches):
         except Fault as fault:
             is_wide = any(buffer.bytes >= _NARROW for buffer in buffers)
             hint = _WRAPPED if fault.kind == "out_of_bounds" and is_wide else ""
+            # check: sampled-program-has-no-fault
             raise Stop(fault.kind, f"{fault}{hint}", own_line(ready, fault.line)) from None
         uses = zip(placed.areas, count.reads, count.writes, strict=False)
         self._sparse.restore([area for area, read, written in uses if read.total and written.total])
@@ -122,6 +123,7 @@ class SampledLaunches(Launches):
             found = Placed(areas, tuple(Buffer(self._address(area), area[1]) for area in areas))
             if self._sparse.clearings == before:
                 return found
+        # check: sampled-tensors-fit
         raise Stop("unknown", "a launch has more, or larger, tensors than this process can address")
 
     def _address(self, area: tuple[int, int, str]) -> int:
@@ -129,7 +131,7 @@ class SampledLaunches(Launches):
         try:
             return self._sparse.unknown(area) if dtype else readable(lambda: self._sparse.known(place, length))
         except MemoryError as exc:
-            raise Stop("unknown", str(exc)) from None
+            raise Stop("unknown", str(exc)) from None  # check: sampled-address-fits
 
     def _told(self, request: LaunchRequest, ready: Ready, count: LaunchCount) -> Tally:
         areas, names = request["areas"], _names(request)
@@ -147,5 +149,5 @@ def _names(request: LaunchRequest) -> dict[str, int]:
 
 def _area(place: Any, length: Any, dtype: Any) -> tuple[int, int, str]:
     if type(place) is not int or type(length) is not int or type(dtype) is not str or min(place, length) < 0:
-        raise ValueError("an area has a place, a length and a type")
+        raise ValueError("an area has a place, a length and a type")  # check: area-has-numbers
     return place, length, dtype

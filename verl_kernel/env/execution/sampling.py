@@ -267,7 +267,7 @@ class Sampler:
                 found = extrapolated(self.grid, both)
                 return replace(found, rereads=Windows(self.run, self.grid, self.random).rereads(found))
             number *= 2
-        raise Apart(what, part)
+        raise Apart(what, part)  # check: counts-of-samples-agree
 
     def _sample(self, parts: Sequence[Stratum], known: dict[int, LaunchCount]) -> list[Weighted]:
         """Run one program of each stratum; a program that was run for another sample is not run again."""

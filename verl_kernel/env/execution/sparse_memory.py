@@ -117,7 +117,7 @@ class SparseMemory:
             ValueError: the piece does not lie in the arena.
         """
         if min(offset, length) < 0 or offset + length > self._arena_bytes:
-            raise ValueError("a piece lies outside of the arena")
+            raise ValueError("a piece lies outside of the arena")  # check: sparse-piece-lies-inside
         return self._start + offset
 
     def unknown(self, tensor: Tensor) -> int:
@@ -163,6 +163,7 @@ class SparseMemory:
         if is_full or self._next + windows * BYTES > self._start + _RESERVED:
             self._clear()
         if not self._arena_bytes or windows > _MOST_MAPPINGS:
+            # check: sparse-tensors-fit
             raise MemoryError("the tensors of a launch are larger than this process can address")
         start, number = self._next, len(self._places)
         self._bytes[number] = self._template(dtype)

@@ -70,12 +70,13 @@ def disagreement(wanted: Sequence[Facts], given: Sequence[Facts], strides: str) 
         for key in ("type", "dtype", "shape", "device", "layout"):
             if got[key] != want[key]:
                 text = f"output {number} has {key} {str(got[key])[:100]} where the reference's has {want[key]}"
-                return f"Wrong{key.capitalize()}", text
+                return f"Wrong{key.capitalize()}", text  # check: output-facts-agree
         is_known = got["stride"] in (want["stride"], _contiguous(want["shape"]))
         if not is_known and (strides == "equal" or not _is_dense(got["shape"], got["stride"])):
             stride = f"stride {got['stride']} where the reference's has {want['stride']}"
-            return "WrongStride", f"output {number} has {stride}: return it contiguous"
+            return "WrongStride", f"output {number} has {stride}: return it contiguous"  # check: output-stride-agrees
         if got["aliased"] and not want["aliased"]:
+            # check: output-is-not-an-input
             return "Aliased", f"output {number} shares memory with an input where the reference's does not"
     return None
 

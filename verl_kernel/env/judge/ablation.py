@@ -69,6 +69,7 @@ class Ablation:
         for kind in ENDS:
             agreement = self._whole(kind)
             if not agreement.ok:
+                # check: output-before-ablation-is-right
                 raise self._session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
         return self._finds_decoy()
 

@@ -64,6 +64,7 @@ class CpuTime:
     def read(cls, total_ns: int, spent: Any, events: int) -> CpuTime:
         """Combine the judge's measurement with the runner's claim."""
         if not isinstance(spent, dict) or not all(type(value) is int and value >= 0 for value in spent.values()):
+            # check: processor-times-are-integers
             raise ValueError("the processor times of an answer must be integers of at least 0")
         return cls(total_ns / 1e6, sum(spent.values()) / 1e6, events)
 
@@ -201,7 +202,7 @@ class CandidateSession:
         actual, after = self._outputs(trial), self._inputs()
         self.check.form(trial, form)
         if not self.reference.mutates_inputs and not torch.equal(before, after):
-            raise self.check.wrong("InputsChanged", "the forward wrote to its inputs")
+            raise self.check.wrong("InputsChanged", "the forward wrote to its inputs")  # check: inputs-are-unchanged
         return self.check.trial(trial, actual, ablated=suppress is not None)
 
     @property
@@ -304,7 +305,7 @@ class CandidateSession:
             events = self.parse(lambda: load_events(reply["events"]))
             if self.is_sealed and sealed != seals(events):
                 text = "the record of a forward is not what happened in it"
-                raise self.client.hacking(HackFlag.EDITED_TRACE, text)
+                raise self.client.hacking(HackFlag.EDITED_TRACE, text)  # check: trace-is-sealed
             (self.other_traces if request["mode"] else self.traces).append(events)
             self._latest = events
             self.entries.append(self.parse(lambda: CpuTime.read(used, reply["spent"], len(events))))

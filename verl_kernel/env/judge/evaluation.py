@@ -79,7 +79,7 @@ class Evaluation:
     def _static(self, source: str) -> None:
         limit = self._options.max_source_kb
         if len(source) > limit << 10:
-            raise _refused("size", f"the source is longer than {limit} kB")
+            raise _refused("size", f"the source is longer than {limit} kB")  # check: source-is-short
         if self._options.static_check == "off":
             return
         entry = self._reference.task.candidate_class
@@ -87,7 +87,7 @@ class Evaluation:
         if violations:
             first = violations[0]
             where = f"line {first.line}: " if first.line else ""
-            raise _refused(first.rule, f"{where}{first.reason}")
+            raise _refused(first.rule, f"{where}{first.reason}")  # check: gate-accepts
 
     def _dynamic(self, source: str) -> None:
         """Load and judge; repeat if an autotuner chose a configuration that does not fit the target and has others."""
@@ -172,7 +172,7 @@ class Evaluation:
         with self._stages.stage("exit"):
             candidate.loading.dismiss()
             if code := session.client.runner.finish():
-                raise session.client.crash(code)
+                raise session.client.crash(code)  # check: exit-after-timing-is-clean
         with self._stages.stage("clock"):
             self._take(session, times.after_exit(candidate, measured))
             self._find_decoys(session)
@@ -184,19 +184,19 @@ class Evaluation:
         self._found.measured, self._found.reference_mode = measured, measured.reference_mode
         self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)
         if measured.refusal is not None:
-            raise session.client.hacking(*measured.refusal)
+            raise session.client.hacking(*measured.refusal)  # check: time-is-possible
         if self._device.seals_traces:
             self._refuse_hidden(session)
 
     def _refuse_hidden(self, session: CandidateSession) -> None:
         """Refuse work that the simulated clock cannot see; a clock that measures includes such work."""
         if entry := hidden_work(session.entries):
-            raise session.client.hacking(HackFlag.HIDDEN_WORK, _hidden(entry))
+            raise session.client.hacking(HackFlag.HIDDEN_WORK, _hidden(entry))  # check: work-is-not-hidden
         pairs = [*zip(session.traces, session.works, strict=True)]
         pairs += zip(session.other_traces, session.other_works, strict=True)
         if any(moves_too_little(trace, work.events, work.written_bytes) for trace, work in pairs):
             text = "fewer bytes were counted than the output has"
-            raise session.client.hacking(HackFlag.IMPOSSIBLE_TRACE, text)
+            raise session.client.hacking(HackFlag.IMPOSSIBLE_TRACE, text)  # check: trace-is-possible
 
     def _find_decoys(self, session: CandidateSession) -> None:
         file = session.source
@@ -215,6 +215,7 @@ class Evaluation:
         self._found.decoy_kernel = True
         if self._options.decoys == "record":
             return
+        # check: launches-matter
         raise session.client.verdict(EvalStatus.DECOY, "LaunchIrrelevant" if launched else "NoLaunch", text)
 
     def _environment(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import ProtocolError
 from verl_kernel.env.ipc.execution_messages import Begin, Report, Reported, Shows
@@ -20,7 +19,7 @@ from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.code import CandidateCode, CodeService, CodeStore
 from verl_kernel.env.judge.processes.own_time import RunQueue
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
-from verl_kernel.env.judge.processes.zygote import CompileZygote, ExecuteZygote
+from verl_kernel.env.judge.processes.zygote import ExecuteZygote
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import Scratch
 from verl_kernel.errors import InfraError
@@ -44,28 +43,17 @@ class ExecutionDied(InfraError):
 
 
 class LaunchExecutor:
-    """A judge's zygote for executing processes.
+    """Begins the executing processes of a judge.
 
     Args:
         options: limits of its processes.
-        compilers: forks the processes that make native code.
+        zygote: forks them.
+        store: has native code made, and keeps it.
     """
 
-    def __init__(self, options: GymOptions, compilers: CompileZygote) -> None:
-        self._options, self._zygote, self._compilers = options, ExecuteZygote(), compilers
+    def __init__(self, options: GymOptions, zygote: ExecuteZygote, store: CodeStore) -> None:
+        self._options, self._zygote, self.store = options, zygote, store
         self._beside = ThreadPoolExecutor(1)
-        self.store = CodeStore(options, compilers)
-        """Native code that has been made so far."""
-
-    def launch(self) -> None:
-        """Start its zygotes, and do not wait."""
-        self._compilers.launch()
-        self._zygote.launch()
-
-    def start(self) -> None:
-        """Wait until its zygotes serve (raises EnvironmentNotReady)."""
-        self._compilers.start()
-        self._zygote.start()
 
     def for_candidate(self, namespace: str) -> CandidateExecutor:
         """Make the executor of one candidate's launches."""
@@ -73,10 +61,8 @@ class LaunchExecutor:
         return CandidateExecutor(self._options, lambda *wanted: self._beside.submit(self._zygote.fork, *wanted), code)
 
     def close(self) -> None:
-        """End the zygotes."""
+        """Wait for the current fork."""
         self._beside.shutdown()
-        self._zygote.close()
-        self._compilers.close()
 
 
 class CandidateExecutor:
@@ -94,11 +80,6 @@ class CandidateExecutor:
             source: the candidate's file.
         """
         return Execution(self._fork, self._code, source, self._options)
-
-
-def make_executor(options: GymOptions, device: DeviceBackend, compilers: CompileZygote) -> LaunchExecutor | None:
-    """Make what runs compiled kernels; None if the device runs them itself."""
-    return LaunchExecutor(options, compilers) if device.has_executor else None
 
 
 class Execution:

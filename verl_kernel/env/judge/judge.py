@@ -19,12 +19,16 @@ import torch
 from verl_kernel.env.backends import refuse_simulating, resolve_backend
 from verl_kernel.env.clocks.base import CompiledReference
 from verl_kernel.env.clocks.simulated import unpriced, with_noise
+from verl_kernel.env.compilation.targets import TARGETS
+from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge.compiled_references import make_compiled_references
-from verl_kernel.env.judge.compiling.compiler import LaunchCompiler, make_compilers
+from verl_kernel.env.judge.compiling.code import CodeStore
+from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.evaluation import Evaluation
-from verl_kernel.env.judge.executing import LaunchExecutor, make_executor
+from verl_kernel.env.judge.executing import LaunchExecutor
+from verl_kernel.env.judge.judge_processes import JudgeProcesses
 from verl_kernel.env.judge.processes.own_time import OwnTime
-from verl_kernel.env.judge.processes.zygote import CompileZygote, ForkedZygote, Zygote
+from verl_kernel.env.judge.processes.zygote import ForkedZygote
 from verl_kernel.env.judge.sizes.reduced_times import ReducedTimes
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
 from verl_kernel.env.judge.steps import ClockTimes, EvaluationContext, Steps
@@ -61,12 +65,14 @@ class Judge:
         options: how to judge.
         seed: makes verdicts reproducible, except wall-clock fields; without it every evaluation draws a fresh secret.
         guard: context manager entered around every call of a reference, for a caller that can end a hung process.
-        forked: the first zygote, if the caller has forked one.
+        forked: the first zygote of runners, if the caller has forked one.
+        processes: another judge's, of the same device, which ends them; without them the judge starts its own.
 
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
-        ConfigError: `reference_cache` or `verdict_cache` cannot be written; `verdict_cache` or `timing_noise` is set
-            where times are measured; or `trial_choice` cannot be read.
+        ConfigError: `processes` do not compile for a target of the options; `reference_cache` or `verdict_cache` cannot
+            be written; `verdict_cache` or `timing_noise` is set where times are measured; or `trial_choice` cannot be
+            read.
     """
 
     def __init__(
@@ -75,6 +81,7 @@ class Judge:
         seed: int | None = None,
         guard: Callable[[], AbstractContextManager[object]] = nullcontext,
         forked: ForkedZygote | None = None,
+        processes: JudgeProcesses | None = None,
     ) -> None:
         self._options, self._seed, self._guard = options, seed, guard
         backend = resolve_backend(options.device)
@@ -86,16 +93,16 @@ class Judge:
         self._device.adopt(options)
         self._clock = backend.clock(options)
         self._choice = TrialChoice.read(options.trial_choice)
-        self._zygote = Zygote(self._device, forked)
-        zygote = CompileZygote(options.targets)
-        self._compilers = make_compilers(options, self._device, zygote)
-        self._executor = make_executor(options, self._device, zygote)
-        self._sizes = SizeChoice(options, self._device, seed, guard, self._zygote.prepare)
+        self.processes = processes or JudgeProcesses(self._device, options.targets, forked)
+        self._owns_processes = processes is None
+        self._compilers = _make_compilers(options, self._device, self.processes)
+        self._executor = _make_executor(options, self._device, self.processes)
+        self._sizes = SizeChoice(options, self._device, seed, guard, self.processes.runners.prepare)
         self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceCache(folder, self._device.name)
         self._compiled = make_compiled_references(
-            options, self._device, self._zygote, self._executor, self._compilers, self._store, guard
+            options, self._device, self.processes.runners, self._executor, self._compilers, self._store, guard
         )
 
     @property
@@ -204,7 +211,7 @@ class Judge:
             options=self._options,
             namespace=task.namespace,
             device=self._device,
-            zygote=self._zygote,
+            zygote=self.processes.runners,
             executor=None if self._executor is None else self._executor.for_candidate(task.namespace),
             guard=self._guard,
             draw_secret=draw_secret,
@@ -230,31 +237,27 @@ class Judge:
             ) from None
 
     def warm_up(self) -> None:
-        """Start the zygote and load what recording needs, so that the first evaluation need not."""
-        self._zygote.launch()
-        for helper in self._helpers:
-            helper.launch()
+        """Start the processes and load what recording needs, so that the first evaluation need not."""
+        self.processes.launch()
         with torch.no_grad(), self._device.record():
             torch.nn.functional.relu(torch.ones(1) + 1)
-        self._zygote.start()
-        for helper in self._helpers:
-            helper.start()
+        self.processes.start()
 
     def rest(self) -> None:
-        """Restart zygotes that have died, and end the compiler of references; call it while the judge is idle."""
+        """Restart processes that have died, and end the compiler of references; call it while the judge is idle."""
         if self._compiled is not None:
             self._compiled.inductor.close()
-        self._zygote.launch()
-        for helper in self._helpers:
-            helper.launch()
+        self.processes.launch()
 
     def close(self) -> None:
-        """End the zygotes."""
+        """End the processes, unless they were given."""
         if self._compiled is not None:
             self._compiled.inductor.close()
-        self._zygote.close()
-        for helper in self._helpers:
-            helper.close()
+        if self._owns_processes:
+            self.processes.close()
+        for helper in (*self._compilers, self._executor):
+            if helper is not None:
+                helper.close()
 
     def __enter__(self) -> Judge:
         return self
@@ -306,10 +309,6 @@ class Judge:
             )
         return VerdictStore(folder, self._options)
 
-    @property
-    def _helpers(self) -> list[LaunchCompiler | LaunchExecutor]:
-        return [*self._compilers, *([] if self._executor is None else [self._executor])]
-
     def _compiles(self, request: EvalRequest) -> bool:
         """Whether a candidate's launches are compiled: drawn from the secret, so that a candidate cannot know it."""
         share = 1.0 if request.validate else COMPILED_SHARES[self._options.compile]
@@ -322,6 +321,20 @@ class Judge:
             return lambda: os.urandom(32)
         text = f"{self._seed}\0{request.task.fingerprint}\0{request.source}".encode("utf-8", "surrogatepass")
         return lambda: hashlib.sha256(text).digest()
+
+
+def _make_compilers(options: GymOptions, device: DeviceBackend, processes: JudgeProcesses) -> list[LaunchCompiler]:
+    """Make a compiler for each target of the options; none for a device that compiles kernels itself."""
+    names = () if device.compiles_itself else options.targets
+    processes.refuse_others(names)
+    return [LaunchCompiler(TARGETS[name], options, processes.compiling) for name in names]
+
+
+def _make_executor(options: GymOptions, device: DeviceBackend, processes: JudgeProcesses) -> LaunchExecutor | None:
+    """Make what runs compiled kernels; None if the device runs them itself."""
+    if not device.has_executor:
+        return None
+    return LaunchExecutor(options, processes.executing, CodeStore(options, processes.compiling, processes.code))
 
 
 def _tasks(task: Task, shrunk: Shrunk | None) -> list[Task]:

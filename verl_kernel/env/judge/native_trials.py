@@ -108,6 +108,7 @@ class NativeTrials:
             return ask()
         except ExecutionDied as exc:
             if exc.by_kernel:
+                # check: executor-survives
                 raise session.client.verdict(EvalStatus.CRASH, "ExecutionDied", str(exc)) from None
             raise
 
@@ -116,9 +117,9 @@ class NativeTrials:
         stopped = reported["stopped"]
         if stopped is not None and stopped["kind"] == "refused":
             kind, sentence = session.client.parse(lambda: self._refusal(stopped))
-            raise session.client.verdict(EvalStatus.COMPILE_ERROR, kind, sentence)
+            raise session.client.verdict(EvalStatus.COMPILE_ERROR, kind, sentence)  # check: launch-compiles
         if stopped is not None:
-            raise _verdict(session, stopped)
+            raise _verdict(session, stopped)  # check: launch-does-not-fault
 
     def _refusal(self, stopped: Stopped) -> tuple[str, str]:
         """Why the compiler refused a kernel: the kind, and a sentence with the text of the line."""
@@ -135,7 +136,7 @@ def _compare(session: CandidateSession, works: list[Work]) -> None:
     told = [list(map(launched, own_launches(trace, session.source))) for trace in traces]
     if list(map(worked, works)) not in told:
         text = "the record of a forward is not what its kernels did"
-        raise session.client.hacking(HackFlag.EDITED_TRACE, text)
+        raise session.client.hacking(HackFlag.EDITED_TRACE, text)  # check: trace-agrees-with-execution
 
 
 def launched(event: TraceEvent) -> list[object]:

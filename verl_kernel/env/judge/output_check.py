@@ -60,15 +60,15 @@ class OutputCheck:
         given = self._client.parse(lambda: read_facts(form["tensors"]))
         if form.get("output") != trial.expected.tree or len(given) != len(trial.facts):
             text = "the output is not structured like the reference's (one tensor, or a tuple of as many)"
-            raise self.wrong("WrongStructure", text)
+            raise self.wrong("WrongStructure", text)  # check: output-has-the-structure
         if found := disagreement(trial.facts, given, self._strides):
-            raise self.wrong(*found)
+            raise self.wrong(*found)  # check: output-has-the-form
 
     def values(self, trial: Trial, actual: list[torch.Tensor]) -> None:
         """Check every element of an output outside the trials (raises Verdict)."""
         agreement, _ = self._agreement(trial, actual, True)
         if not agreement.ok:
-            raise self.wrong("WrongValues", difference(agreement))
+            raise self.wrong("WrongValues", difference(agreement))  # check: output-outside-the-trials-is-right
 
     def trial(self, trial: Trial, actual: list[torch.Tensor], *, ablated: bool) -> Agreement:
         """Return how far the output of a trial agrees (raises Verdict if it is the answer to an earlier trial)."""
@@ -123,7 +123,7 @@ class OutputCheck:
             there = [tensor.to(device) for tensor in past]
             if self._compare(there, actual, _moved(rooms, device)).ok:
                 text = "the output is the answer to an earlier trial"
-                raise self._client.hacking(HackFlag.REPLAYED_OUTPUT, text)
+                raise self._client.hacking(HackFlag.REPLAYED_OUTPUT, text)  # check: output-is-not-replayed
 
 
 def difference(agreement: Agreement) -> str:

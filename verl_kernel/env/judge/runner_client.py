@@ -68,17 +68,18 @@ class RunnerClient:
             reply = self.runner.ask(request, budget_s)
         except TimeoutError as exc:
             self.runner.end()
+            # check: answer-is-in-time
             raise self.verdict(EvalStatus.TIMEOUT, "Timeout", self._late(str(exc))) from None
         except GrantExceeded as exc:
-            raise self.verdict(EvalStatus.OOM, exc.kind, str(exc)) from None
+            raise self.verdict(EvalStatus.OOM, exc.kind, str(exc)) from None  # check: answer-is-within-the-grant
         except RunnerDied as died:
-            raise self.crash(died.code) from None
+            raise self.crash(died.code) from None  # check: answering-runner-lives
         except ProtocolError as exc:
-            raise self._forged(str(exc)) from exc
+            raise self._forged(str(exc)) from exc  # check: answer-is-a-message
         if notes := reply.get("notes"):
-            raise self.parse(lambda: self._noted(notes))
+            raise self.parse(lambda: self._noted(notes))  # check: nothing-was-noted
         if "failure" in reply:
-            raise self.parse(lambda: self._failure(reply["failure"]))
+            raise self.parse(lambda: self._failure(reply["failure"]))  # check: forward-does-not-fail
         return reply
 
     def parse(self, read: Callable[[], Parsed]) -> Parsed:
@@ -86,7 +87,7 @@ class RunnerClient:
         try:
             return read()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
-            raise self._forged(f"{type(exc).__name__}: {exc}") from exc
+            raise self._forged(f"{type(exc).__name__}: {exc}") from exc  # check: message-parses
 
     def verdict(self, status: EvalStatus, kind: str, message: str, tail: str = "") -> Verdict:
         """Make a verdict whose texts have no paths and addresses of this run."""
@@ -138,7 +139,7 @@ class RunnerClient:
     def _failure(self, failure: Any) -> Verdict:
         status = EvalStatus(failure["status"])
         if status not in _RUNNER_STATUSES:
-            raise ValueError(f"a runner cannot report {status}")
+            raise ValueError(f"a runner cannot report {status}")  # check: failure-is-a-runners
         return self.verdict(
             status, str(failure["type"]), str(failure["message"]), str(failure.get("traceback_tail", ""))
         )

@@ -205,7 +205,7 @@ class Runner:
 
     def _inspect(self) -> None:
         for change in self._snapshot.changes():
-            WIRE.note(HackFlag.PATCHED, change)
+            WIRE.note(HackFlag.PATCHED, change)  # check: nothing-was-patched
 
     def _tensors(self, specs: list[Place]) -> list[torch.Tensor]:
         return [self._device.to_device(self._view(spec)) for spec in specs]

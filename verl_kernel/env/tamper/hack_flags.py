@@ -57,5 +57,5 @@ def read_notes(notes: Any) -> dict[HackFlag, str]:
     """
     read = {HackFlag(name): str(detail) for name, detail in notes.items()}
     if remarks := [flag.value for flag in read if flag.is_remark]:
-        raise ValueError(f"a runner cannot note {', '.join(remarks)}")
+        raise ValueError(f"a runner cannot note {', '.join(remarks)}")  # check: note-is-a-runners
     return {flag: read[flag] for flag in HackFlag if flag in read}

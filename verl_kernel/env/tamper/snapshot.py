@@ -57,27 +57,27 @@ class Snapshot:
         for owner, names, values in self._owners:
             now = _MAP(_VARS(owner).get, names)
             for name in _differing(names, now, values):
-                yield f"{_name(owner)}.{name} was replaced"
+                yield f"{_name(owner)}.{name} was replaced"  # check: attributes-are-unchanged
         for field, before in ((_CODE, self._codes), (_DEFAULTS, self._defaults)):
             for function in _differing(self._functions, _MAP(field, self._functions), before):
-                yield f"the code of {function.__qualname__} was replaced"
+                yield f"the code of {function.__qualname__} was replaced"  # check: code-is-unchanged
         yield from self._hooks()
 
     def _hooks(self) -> Iterator[str]:
         profile: Callable[[], Any] = getattr(threading, "getprofile", lambda: None)
         if any(get() is not None for get in (sys.gettrace, sys.getprofile, profile)):
-            yield "a trace or profile function was set"
+            yield "a trace or profile function was set"  # check: no-trace-function
         for number, handler in self._signals:
             if signal.getsignal(number) is not handler:
-                yield f"a handler of {signal.Signals(number).name} was set"
+                yield f"a handler of {signal.Signals(number).name} was set"  # check: no-signal-handler
         if any(map(any, map(signal.getitimer, _TIMERS))):
-            yield "an interval timer was set"
+            yield "an interval timer was set"  # check: no-interval-timer
         if len(gc.callbacks) != len(self._callbacks):
-            yield "a callback of the garbage collector was set"
+            yield "a callback of the garbage collector was set"  # check: no-collector-callback
         if _modes() != self._modes:
-            yield "a mode of torch was left on or taken off"
+            yield "a mode of torch was left on or taken off"  # check: no-torch-mode
         if threading.active_count() > 1:
-            yield "a thread was started"
+            yield "a thread was started"  # check: no-thread
 
 
 def _differing(names: tuple[Any, ...], now: Iterable[Any], before: tuple[Any, ...]) -> list[Any]:

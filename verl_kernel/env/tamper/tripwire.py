@@ -92,6 +92,7 @@ class Tripwire:
         """Count tensor elements that the host reads; note a violation above `HOST_ELEMENTS`."""
         self._read += elements
         if self.watching and self._read > HOST_ELEMENTS:
+            # check: few-elements-are-read
             self.note(
                 HackFlag.HOST_ACCESS,
                 f"{how}: the forward reads more than {HOST_ELEMENTS} elements of tensors on the host",
@@ -132,9 +133,9 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     An audit hook cannot be removed.
     """
     if WIRE.watching and event.startswith("ctypes."):
-        WIRE.note(HackFlag.HOST_ACCESS, f"{event}: raw memory is used")
+        WIRE.note(HackFlag.HOST_ACCESS, f"{event}: raw memory is used")  # check: no-raw-memory
     elif WIRE.watching and event in ("gc.get_objects", "gc.get_referrers"):
-        WIRE.note(HackFlag.ESCAPED_RECORDER, f"{event} is called")
+        WIRE.note(HackFlag.ESCAPED_RECORDER, f"{event} is called")  # check: no-escape-from-the-recorder
 
 
 def _watch_read(name: str) -> None:
@@ -175,7 +176,7 @@ def _wired(original: Callable[..., Any], name: str, flag: HackFlag) -> Callable[
     @wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
         if program_asks():
-            WIRE.note(flag, f"{name} is called")
+            WIRE.note(flag, f"{name} is called")  # check: no-call-past-the-recorder
         return original(*args, **kwargs)
 
     function.wired = True  # type: ignore[attr-defined]

@@ -129,9 +129,11 @@ def not_repeated(verified: Counted, followed: Counted) -> str | None:
         return text
     for number, one, other in _pairs(verified, followed):
         if one["grid"] != other["grid"]:
+            # check: dry-grid-is-the-verified
             return f"launch {number} ({one['kernel']}) has another grid on tensors without data than where verified"
         what, part = furthest(one, other)
         if part > _REPEATED:
+            # check: dry-work-is-the-verified
             return (
                 f"launch {number} ({one['kernel']}) does something else on tensors without data than where its output "
                 f"was verified, at the same size: {what} differ by {part:.0%}"
@@ -148,7 +150,7 @@ def difference(verified: Sequence[Counted], true: Counted) -> Unlike | None:
     """
     last = verified[-1]
     if (text := _sequence(last.events, true.events, "at the true size")) is not None:
-        return Unlike(text)
+        return Unlike(text)  # check: true-work-is-the-verified
     left = _left(last, true)
     for number, one, other in _pairs(last, true):
         covered = _shares(number, one, other, last.read, true.read)
@@ -178,6 +180,7 @@ def _sequence(verified: Sequence[TraceEvent], other: Sequence[TraceEvent], where
         return None
     at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
     there, then = (names[at] if at < len(names) else "nothing" for names in (ours, theirs))
+    # check: true-launches-are-the-verified
     return f"kernel or op {at + 1} is {there} {where} and {then} where the output was verified"
 
 
@@ -186,6 +189,7 @@ def _types(number: int, verified: Tally, true: Tally) -> Unlike | None:
     for name, kind in verified["types"].items():
         now = true["types"].get(name, "")
         if "*" in kind + now and now != kind:
+            # check: true-types-are-the-verified
             return Unlike(f"launch {number} has {name} as {now} at the true size and as {kind} where it was verified")
     return None
 
@@ -197,7 +201,7 @@ def _shares(number: int, verified: Tally, true: Tally, read: float, now_read: fl
         for place, what in ((1, "load"), (3, "store")):
             shares = [min(1.0, area[place] / max(1, area[0])) for area in (before, now)]
             if shares[1] < _COVERED * asked[place] * shares[0]:
-                return _uncovered(number, name, what, shares, true["guessed"])
+                return _uncovered(number, name, what, shares, true["guessed"])  # check: true-shares-are-the-verified
     return None
 
 
@@ -213,6 +217,7 @@ def _units(number: int, verified: Tally, true: Tally, left: float) -> Unlike | N
     """Find a shift to cheaper units; operations left out at the true size count as done by the cheapest one."""
     for unit, was, now in zip(PRODUCTS, _cheaper(verified), _cheaper(true), strict=True):
         if now > 1 - min(1.0, (1 - was) / left) + _SHIFTED:
+            # check: true-units-are-the-verified
             return Unlike(
                 f"launch {number} does {now:.0%} of its products by the unit {unit!r} or a cheaper one at the true "
                 f"size, and {was:.0%} where it was verified"
@@ -228,6 +233,7 @@ def _narrowed(number: int, verified: Sequence[Tally], true: Tally, left: float) 
     expected = 1 - min(1.0, (1 - was) / left) * trend
     if now <= expected + _SHIFTED:
         return None
+    # check: true-precision-is-the-verified
     return Unlike(f"launch {number} computes {now:.0%} in 16 bits at the true size, and {was:.0%} where verified")
 
 
@@ -246,6 +252,7 @@ def _executed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | N
     expected = was * _trend(verified, true, _often(first), was)
     if any(map(flops, verified)) or now >= _EXECUTED * expected:
         return None
+    # check: true-instructions-are-the-verified
     return Unlike(
         f"launch {number} executes {now:.3g} instructions for each byte that it asks for at the true size, and "
         f"{was:.3g} where it was verified"
@@ -272,6 +279,7 @@ def _ops(verified: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike |
     for number, (before, now) in enumerate(zip(verified, true, strict=True), 1):
         shares = [event.half_flops / max(1, event.flops) for event in (before, now)]
         if now.kind == "op" and shares[1] > shares[0] + _SHIFTED:
+            # check: true-op-precision-is-the-verified
             return Unlike(f"op {number} ({now.name}) computes in 16 bits at the true size only")
     return None
 
@@ -280,6 +288,7 @@ def _operations(verified: Sequence[Counted], true: Counted) -> Unlike | None:
     there, now = (each.ratio(true.tallies) for each in (verified[-1], true))
     if not any(map(flops, verified[-1].tallies)) or now >= _least(verified, true):
         return None
+    # check: true-operations-grow
     return Unlike(
         f"the operations grow less than the reference's: {now:.3g} times as many at the true size, "
         f"{there:.3g} times where the output was verified"

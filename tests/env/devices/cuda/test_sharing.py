@@ -163,7 +163,7 @@ def test_an_evaluation_says_who_shared_the_gpu(gpu, monkeypatch):
     judge, _ = gpu
     assert judge.evaluate(TASK, HONEST).env["foreign_processes"] is None  # nobody can tell
     sharing = judge._device.sharing
-    monkeypatch.setattr(sharing, "_census", lambda: {os.getpid(), os.getppid(), judge._zygote.pid})
+    monkeypatch.setattr(sharing, "_census", lambda: {os.getpid(), os.getppid(), judge.processes.runners.pid})
     assert judge.evaluate(TASK, HONEST).env["foreign_processes"] == 1
     monkeypatch.setattr(sharing, "_wants_idle", True)
     with pytest.raises(InfraError, match="the GPU was not idle: 1 foreign .*kernelgym.require_idle_gpu"):

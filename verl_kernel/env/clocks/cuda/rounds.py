@@ -137,9 +137,11 @@ def mismatch(calls: Sequence[TimedCall], null: NullCall) -> str | None:
     inner = statistics.median(call.inner for call in calls)
     wall = statistics.median(call.wall for call in calls)
     if inner > 1.02 * wall + JITTER_MS:
+        # check: events-do-not-exceed-the-wall-clock
         return f"the events claim {inner:.3f} ms of calls that took {wall:.3f} ms in all"
     hidden = hidden_ms(calls, null)
     if hidden > JITTER_MS and inner < HONEST_SHARE * (inner + hidden):
+        # check: events-explain-the-wall-clock
         return f"the events explain {inner:.3f} ms and leave {hidden:.3f} ms of a call unexplained"
     return None
 
@@ -215,9 +217,10 @@ class Samples:
         """
         median = statistics.median(self.kernel)
         if median <= 0 or median < floor_ms:
+            # check: time-exceeds-the-floor
             return HackFlag.IMPOSSIBLE_TIME, f"{median:.4f} ms is less than moving the data takes, {floor_ms:.4f} ms"
         reason = mismatch(self.calls, self.null)
-        return None if reason is None else (HackFlag.TIMING_MISMATCH, reason)
+        return None if reason is None else (HackFlag.TIMING_MISMATCH, reason)  # check: clocks-agree
 
 
 # Both sides of a comparison: the reference in the judge and the candidate in its runner, on the same fresh inputs.

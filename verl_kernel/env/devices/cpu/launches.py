@@ -53,6 +53,7 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> N
     if STATE.suppressed or warmup:  # a warm-up only compiles and changes no tensors
         return
     if not is_kernel(self):
+        # check: launch-is-of-a-kernel
         WIRE.note(HackFlag.UNAPPROVED_LAUNCH, f"a {type(self).__name__} is no kernel of triton.jit")
         raise RuntimeError("only functions under @triton.jit can be launched")
     for hook in self.pre_run_hooks:

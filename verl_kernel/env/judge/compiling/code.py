@@ -116,11 +116,11 @@ class Translation:
 
     def __post_init__(self) -> None:
         if type(self.warps) is not int or not 0 < self.warps <= _MOST_WARPS:
-            raise ValueError("a block has between one and 64 warps")
+            raise ValueError("a block has between one and 64 warps")  # check: warps-are-possible
         if type(self.shared) is not int or not 0 <= self.shared <= _MOST_SHARED:
-            raise ValueError("a block's shared memory must be a number of bytes")
+            raise ValueError("a block's shared memory must be a number of bytes")  # check: shared-memory-is-possible
         if type(self.signature) is not dict:
-            raise ValueError("a kernel's signature must be an object")
+            raise ValueError("a kernel's signature must be an object")  # check: signature-is-an-object
 
 
 @dataclass(frozen=True)
@@ -136,18 +136,26 @@ class LaunchCode:
     """First lines of the launch's functions in the source that was compiled."""
 
 
+class CodeCache:
+    """Code that has been made so far; judges that share processes share it."""
+
+    def __init__(self) -> None:
+        self.translations: LRUCache[Translation | Refusal] = LRUCache(_KEPT, _KEPT_BYTES)
+        self.natives: LRUCache[bytes | Refusal] = LRUCache(_KEPT, _KEPT_BYTES)
+
+
 class CodeStore:
     """A judge's native code; one thread may use it at a time.
 
     Args:
         options: limits of its processes.
         zygote: forks them.
+        cache: what is kept; one of its own if it is missing.
     """
 
-    def __init__(self, options: GymOptions, zygote: CompileZygote) -> None:
+    def __init__(self, options: GymOptions, zygote: CompileZygote, cache: CodeCache | None = None) -> None:
         self._options, self._zygote = options, zygote
-        self._translations: LRUCache[Translation | Refusal] = LRUCache(_KEPT, _KEPT_BYTES)
-        self._natives: LRUCache[bytes | Refusal] = LRUCache(_KEPT, _KEPT_BYTES)
+        self._cache = CodeCache() if cache is None else cache
         self.forked = 0
         """Number of processes so far."""
 
@@ -176,13 +184,15 @@ class CodeStore:
             InfraError: a process failed, and the kernel is not the reason.
         """
         if left_out is not None and not (type(left_out) is list and all(type(number) is int for number in left_out)):
-            raise ValueError("instructions have numbers")
+            raise ValueError("instructions have numbers")  # check: left-out-stores-are-numbers
         source, alone = isolated(unit, texts)
         translation = self._translation(source, alone, stopping, spent, namespace)
         if isinstance(translation, Refusal):
             return translation
         name = _name(_hash(translation.ptx), translation.warps, translation.shared, left_out and sorted(set(left_out)))
-        native = self._native(_name(namespace, name), translation, alone, left_out, stopping, spent)
+        native = self._native(
+            _name(namespace, self._options.memory_mb, name), translation, alone, left_out, stopping, spent
+        )
         if isinstance(native, Refusal):
             return native
         return LaunchCode(native, name, translation.signature, [item.line for item in alone.functions])
@@ -190,8 +200,8 @@ class CodeStore:
     def _translation(
         self, source: str, unit: Unit, stopping: Stopping, spent: CodeTime, namespace: str
     ) -> Translation | Refusal:
-        name = _name(namespace, source, unit.to_json())
-        known = self._translations.get(name)
+        name = _name(namespace, self._options.memory_mb, source, unit.to_json())
+        known = self._cache.translations.get(name)
         if known is not None:
             return known
 
@@ -201,7 +211,7 @@ class CodeStore:
 
         made, is_certain = self._asked(source, stopping, spent, ask)
         size = len(made.ptx) if isinstance(made, Translation) else 0
-        return self._translations.put(name, made, size) if is_certain else made
+        return self._cache.translations.put(name, made, size) if is_certain else made
 
     def _native(
         self,
@@ -212,7 +222,7 @@ class CodeStore:
         stopping: Stopping,
         spent: CodeTime,
     ) -> bytes | Refusal:
-        known = self._natives.get(name)
+        known = self._cache.natives.get(name)
         if known is not None:
             return known
 
@@ -224,7 +234,7 @@ class CodeStore:
 
         made, is_certain = self._asked("", stopping, spent, ask)
         size = len(made) if isinstance(made, bytes) else 0
-        return self._natives.put(name, made, size) if is_certain else made
+        return self._cache.natives.put(name, made, size) if is_certain else made
 
     def _asked(
         self, source: str, stopping: Stopping, spent: CodeTime,
@@ -271,7 +281,7 @@ def _code(reply: Any, memory: SharedMemory) -> bytes | Refusal:
 
 def _read(memory: SharedMemory, size: Any) -> bytes:
     if type(size) is not int or not 0 < size <= memory.size:
-        raise ValueError("a kernel's code has a length")
+        raise ValueError("a kernel's code has a length")  # check: code-has-a-length
     return bytes(memory.region(0, size).numpy().tobytes())
 
 

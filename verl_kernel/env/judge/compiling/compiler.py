@@ -12,8 +12,6 @@ from importlib.metadata import version
 from verl_kernel.env.compilation.description import Place, Unit
 from verl_kernel.env.compilation.outcome import Outcome, Refusal
 from verl_kernel.env.compilation.target import Target
-from verl_kernel.env.compilation.targets import TARGETS
-from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling.process import CompilingProcess, Stopping
 from verl_kernel.env.judge.processes.runner import RunnerProcess
@@ -43,18 +41,6 @@ class LaunchCompiler:
         self._known: LRUCache[Outcome] = LRUCache(_KEPT)
         self._threads = ThreadPoolExecutor(1, "compile")
         self._versions = (version("triton"), target.name)
-
-    def launch(self) -> None:
-        """Start its zygote, without waiting."""
-        self._zygote.launch()
-
-    def start(self) -> None:
-        """Wait until its zygote serves.
-
-        Raises:
-            EnvironmentNotReady: the installed Triton does not know the target, or has no assembler for it.
-        """
-        self._zygote.start()
 
     def job(self, source: str, texts: Texts, namespace: str) -> CompileJob:
         """Begin to compile launches of a candidate in the background.
@@ -91,15 +77,8 @@ class LaunchCompiler:
         return self._zygote.fork(scratch.path, memory, self._options)
 
     def close(self) -> None:
-        """End the zygote and wait for the current job."""
-        self._zygote.close()
+        """Wait for the current job."""
         self._threads.shutdown()
-
-
-def make_compilers(options: GymOptions, device: DeviceBackend, zygote: CompileZygote) -> list[LaunchCompiler]:
-    """Make a compiler for each target of the options; none for a device that compiles kernels itself."""
-    names = () if device.compiles_itself else options.targets
-    return [LaunchCompiler(TARGETS[name], options, zygote) for name in names]
 
 
 class CompileJob:

@@ -92,17 +92,18 @@ class CompileStage:
         for unit, outcome in compiled:
             if isinstance(outcome.result, Refusal):
                 self._refuse_configuration(unit, outcome.result)
-                raise self._verdict(session, target, unit, outcome.result)
+                raise self._verdict(session, target, unit, outcome.result)  # check: kernel-fits-the-target
         used = {unit.digest(): cast(Resources, outcome.result) for unit, outcome in compiled}
         for event in (event for trace in session.traces for event in self._own(session, trace)):
             if (reason := target.wrong_grid(event.grid, used[event.variant])) is not None:
+                # check: grid-fits-the-target
                 raise self._verdict(session, target, self._units[event.variant], Refusal("OutOfResources", reason, 0))
         return {unit.digest(): _kernel(unit, outcome, target) for unit, outcome in compiled}
 
     def _refuse_configuration(self, unit: Unit, refusal: Refusal) -> None:
         """Raise Unfit if an autotuner would skip the configuration for this refusal."""
         if self._may_choose_again and refusal.kind in PASSED_OVER and unit.digest() in self._tuned:
-            raise Unfit(unit.digest())
+            raise Unfit(unit.digest())  # check: configuration-fits
 
     def _own(self, session: CandidateSession, trace: Sequence[TraceEvent]) -> list[TraceEvent]:
         """Return the launches of a forward that needed a compiled kernel of the candidate."""

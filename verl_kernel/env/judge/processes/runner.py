@@ -147,7 +147,7 @@ class RunnerProcess:
             while (answer := self._step(budget_s, deadline)) is None:
                 pass
         except ChannelClosed:
-            raise RunnerDied(self.end(grace_s=0.2)) from None
+            raise RunnerDied(self.end(grace_s=0.2)) from None  # check: runner-answers
         if not self._inherited_kb:
             self._look_at_memory()
         self._look_at_disk()
@@ -158,7 +158,7 @@ class RunnerProcess:
         try:
             self.channel.send(message)
         except ChannelClosed:
-            raise RunnerDied(self.end(grace_s=0.2)) from None
+            raise RunnerDied(self.end(grace_s=0.2)) from None  # check: runner-listens
 
     @property
     def used_s(self) -> float:
@@ -210,7 +210,7 @@ class RunnerProcess:
             if (answer := self.channel.feed()) is not None:
                 return answer
         elif self.pidfd in ready:
-            raise ChannelClosed("the runner has ended")
+            raise ChannelClosed("the runner has ended")  # check: runner-has-not-ended
         if time.monotonic() >= self._next_look:  # even while an answer comes byte by byte
             self._next_look = time.monotonic() + _WATCH_S
             self._look_at_memory()
@@ -220,8 +220,9 @@ class RunnerProcess:
 
     def _look_at_time(self, budget_s: float, deadline: float) -> None:
         if self._own_time.is_over(budget_s):
-            raise TimeoutError("processor time and sleep")
+            raise TimeoutError("processor time and sleep")  # check: own-time-is-left
         if self._clock() >= deadline:
+            # check: wall-clock-time-is-left
             raise TimeoutError("processor time, by ten times that and 30 s on the wall clock")
 
     def _clock(self) -> float:
@@ -240,7 +241,7 @@ class RunnerProcess:
 
     def _refuse(self, kind: str, text: str) -> None:
         self.end()
-        raise GrantExceeded(kind, f"the process {text}")
+        raise GrantExceeded(kind, f"the process {text}")  # check: grant-is-kept
 
     def _grown_kb(self) -> int:
         """Return its own memory: private pages, and shared pages that the judge does not share with it."""

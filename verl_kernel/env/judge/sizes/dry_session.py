@@ -103,7 +103,7 @@ class DrySession:
         except ExecutionDied as exc:
             if not exc.by_kernel:
                 raise
-            raise NotFollowed(str(exc), False) from None
+            raise NotFollowed(str(exc), False) from None  # check: dry-kernel-survives
         finally:
             execution.end()
 
@@ -124,7 +124,7 @@ class DrySession:
         except Verdict as verdict:
             is_unlike = verdict.status is EvalStatus.INCORRECT
             text = f"{verdict.error.type}: {verdict.error.message}"
-            raise NotFollowed(text, is_unlike, was_killed=not runner.alive) from None
+            raise NotFollowed(text, is_unlike, was_killed=not runner.alive) from None  # check: dry-forward-is-followed
         finally:
             runner.end()
 
@@ -154,11 +154,13 @@ def _without_data(tensor: torch.Tensor) -> TensorSpec:
 def _read(reply: Claims, client: RunnerClient, sizes: Sequence[DryForward]) -> list[Counted]:
     reasons, replies = reply["reasons"], reply["replies"]
     if not isinstance(reasons, list) or not isinstance(replies, list):
-        raise ValueError("an answer without data needs lists of reasons and replies")
+        raise ValueError("an answer without data needs lists of reasons and replies")  # check: dry-answer-has-lists
     if reasons or len(replies) != len(sizes):
+        # check: dry-forward-needs-no-data
         raise client.verdict(EvalStatus.RUNTIME_ERROR, "WithoutData", str((reasons or ["it ended early"])[0]))
     found = [_followed(item, dry, client.verdict) for item, dry in zip(replies, sizes, strict=True)]
     if client.runner.seals.take() != b"".join(seals(one.events) for one in found):
+        # check: dry-trace-is-sealed
         raise client.hacking(HackFlag.EDITED_TRACE, "the record of a forward without data is not what happened in it")
     return [replace(one, events=[_named_alike(event, client.file) for event in one.events]) for one in found]
 
@@ -173,6 +175,7 @@ def _refuse(reported: Reported) -> None:
     if (stopped := reported["stopped"]) is not None:
         line = "" if stopped["line"] is None else f"line {stopped['line']}, "
         message = ADDRESS.sub("0x...", stopped["message"])
+        # check: dry-kernel-does-not-stop
         raise NotFollowed(f"{line}in {stopped['kernel']}, on tensors without data: {message}", False)
 
 
@@ -184,6 +187,7 @@ def _counted_dry(found: list[Counted], works: Sequence[Work]) -> list[Counted]:
         launches = own_launches(one.events, CANDIDATE_FILE)
         own, left = left[: len(launches)], left[len(launches) :]
         if list(map(launched, launches)) != list(map(worked, own)):
+            # check: dry-trace-agrees-with-execution
             raise NotFollowed("the record of a forward without data is not what its kernels did", False)
         counted.append(replace(one, tallies=[work["tally"] for work in own], works=own))
     return counted
@@ -197,5 +201,6 @@ def _followed(item: Claims, dry: DryForward, verdict: Callable[..., Verdict]) ->
     wrong = disagreement(wanted, given, "any") if is_alike else None
     if not is_alike or wrong:
         text = wrong[1] if wrong else "the output is not structured like the reference's"
+        # check: dry-output-is-the-verified
         raise verdict(EvalStatus.INCORRECT, "OtherOutput", f"at the true size {text}")
     return Counted(load_events(item["events"]), [], dry.flops, dry.share_read)

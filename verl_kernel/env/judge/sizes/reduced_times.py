@@ -76,6 +76,7 @@ class ReducedTimes:
             measured, unknown, is_other = self._at_true_size(candidate, verified)
         found.true_size = TrueSize(sizes=self._copied, unknown=unknown)
         if unknown is not None and is_other:
+            # check: work-does-not-depend-on-size
             raise session.client.verdict(EvalStatus.SIZE_DEPENDENT, "SizeDependent", unknown)
         return measured
 
@@ -97,7 +98,7 @@ class ReducedTimes:
                 session.secret = candidate.session.secret
                 _further_trials(candidate.found, session, trials)
                 if code := session.client.runner.finish():
-                    raise session.client.crash(code)
+                    raise session.client.crash(code)  # check: exit-after-reduced-sizes-is-clean
             finally:
                 session.client.runner.end()
                 loading.end()
@@ -155,4 +156,5 @@ def _further_trials(found: Findings, session: CandidateSession, native: NativeTr
         assert trials is not None  # the trials at the first size have ended
         found.trials = worst(trials.model_copy(update={"total": trials.total + 1}), agreement)
         if not agreement.ok:
+            # check: reduced-output-is-right
             raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", wrong_values(agreement))

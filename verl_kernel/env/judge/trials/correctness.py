@@ -112,7 +112,7 @@ def _trial(candidate: LoadedCandidate, plan: TrialPlan, number: int) -> Mode | N
     candidate.found.trials = worst(cast(Trials, candidate.found.trials), agreement)
     if not agreement.ok:
         text = difference(agreement) + (WHERE if mode else "")
-        raise candidate.session.client.verdict(EvalStatus.INCORRECT, "WrongValues", text)
+        raise candidate.session.client.verdict(EvalStatus.INCORRECT, "WrongValues", text)  # check: output-is-right
     return mode
 
 

@@ -59,6 +59,7 @@ def finding(defect: Defect, passed: Sequence[bool], evidence: str) -> list[Findi
     if not all(passed[:DRAWN]):
         return []
     counts = f"in {DRAWN} of {DRAWN} trials as drawn and {sum(passed[DRAWN:])} of {VARIED} varied ones"
+    # check: counted-defect
     return [Finding(defect=defect, evidence=f"{evidence} {counts}", only_drawn=not all(passed))]
 
 
@@ -84,6 +85,7 @@ def largest(values: Sequence[Value]) -> float:
 
 def idle_answers(trials: AuditTrials) -> list[Finding]:
     """Find answers without computation that pass, and outputs that are not finite."""
+    # check: zeros-pass
     found = finding(
         "zeros_pass", trials.passed(lambda number, trial: zeros(trial.expected)), f"{_size(trials)}; zeros are right"
     )
@@ -91,9 +93,10 @@ def idle_answers(trials: AuditTrials) -> list[Finding]:
         found = _one_number(trials)
     first = trials.trials[0].expected
     same = trials.passed(lambda number, trial: first)
-    found += finding("constant_output", same, "the output of the first trial is right")
+    found += finding("constant_output", same, "the output of the first trial is right")  # check: constant-output-passes
     if all(allows_zeros(trial.expected) for trial in trials.trials[:DRAWN]) and not _is_found(found):
         text = f"allclose with 1e-2 takes zeros for every output as drawn; {_size(trials)}"
+        # check: zeros-pass-allclose
         found.append(Finding(defect="zeros_pass_allclose", evidence=text, only_drawn=True))
     return found + _not_finite(trials)
 
@@ -119,7 +122,7 @@ def _one_number(trials: AuditTrials) -> list[Finding]:
         return Value(expected.tree, [torch.full_like(tensor, mean) for tensor, mean in pairs])
 
     text = f"an output filled with {', '.join(f'{mean:.4g}' for mean in means)} is right"
-    return finding("one_number_passes", trials.passed(filled), text)
+    return finding("one_number_passes", trials.passed(filled), text)  # check: one-number-passes
 
 
 def _not_finite(trials: AuditTrials) -> list[Finding]:
@@ -129,7 +132,7 @@ def _not_finite(trials: AuditTrials) -> list[Finding]:
         return []
     nan = sum(int(tensor.isnan().sum()) for tensor in tensors)
     text = f"{bad} of {total} numbers in {len(trials.trials)} outputs are not finite, {nan} of them NaN"
-    return [Finding(defect="not_finite", evidence=text)]
+    return [Finding(defect="not_finite", evidence=text)]  # check: not-finite
 
 
 # Inputs and weights that the outputs do not depend on: replacing them changes nothing that a trial compares.
@@ -156,6 +159,7 @@ def _ignored_input(trials: AuditTrials, place: int) -> list[Finding]:
         tensors[place] = donors[number]
         return trials.reference.output(Value(trial.inputs.tree, tensors))
 
+    # check: ignored-input
     return finding("ignored_input", trials.passed(answer), f"with another tensor {place} the output is the same")
 
 
@@ -191,9 +195,10 @@ def _ignored_weights(trials: AuditTrials) -> list[Finding]:
     passed = _passed(trials, numbers, set(own))
     if all(passed):
         text = f"with other numbers in all {len(own)} parameters the output is the same"
-        return finding("ignored_weights", passed, text)
+        return finding("ignored_weights", passed, text)  # check: ignored-weights
     names = [] if len(own) > _MOST_WEIGHTS else list(_idle(trials, numbers))
     text = f"with other numbers in {', '.join(names)} the output is the same"
+    # check: ignored-other-weights
     return finding("ignored_weights", _passed(trials, numbers, set(names)), text) if names else []
 
 
@@ -248,16 +253,17 @@ def _known(reference: Reference, found: list[Finding]) -> list[Finding]:
     flags, known = reference.task_flags, []
     if "constant_output" in flags and all(one.defect != "constant_output" for one in found):
         text = "the output is the same in every trial of the preparation: the judge rewards no answer"
-        known.append(Finding(defect="constant_output", evidence=text))
+        known.append(Finding(defect="constant_output", evidence=text))  # check: constant-output
     if "constant_inputs" in flags:
+        # check: constant-inputs
         known.append(Finding(defect="constant_inputs", evidence="the inputs are the same in every draw"))
     for number in (flag.removeprefix(FIXED_INPUT) for flag in flags if flag.startswith(FIXED_INPUT)):
         text = f"tensor {number} is the same in every trial, however varied: a program need not read it"
-        known.append(Finding(defect="fixed_input", evidence=text))
+        known.append(Finding(defect="fixed_input", evidence=text))  # check: fixed-input
     ops = dict.fromkeys(flag.removeprefix(INSENSITIVE) for flag in flags if flag.startswith(INSENSITIVE))
     if ops:
         text = f"with zeros in place of the result of {', '.join(ops)} the output is still right"
-        known.append(Finding(defect="insensitive", evidence=text))
+        known.append(Finding(defect="insensitive", evidence=text))  # check: insensitive
     return known
 
 
@@ -265,4 +271,4 @@ def _too_small(reference_ms: float | None) -> list[Finding]:
     if reference_ms is None or reference_ms >= LEAST_MS:
         return []
     text = f"a forward takes {1e3 * reference_ms:.1f} us on the simulated clock, less than {1e3 * LEAST_MS:.0f}"
-    return [Finding(defect="too_small_to_time", evidence=text)]
+    return [Finding(defect="too_small_to_time", evidence=text)]  # check: too-small-to-time
