@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels whose prices have to stand in an order; run by test_prices.py in a process of its own.
+"""Kernels whose prices have to stand in an order; run by test_programs.py in a process of its own.
 
 Prints a line of JSON: the price of each, in microseconds on an H100 by the machine model, without the start of a
 kernel.

@@ -63,17 +63,9 @@ def product(dtype, precision, **tolerance):
 
 
 @program
-def product_of_halves():
+def products():
     product(torch.float16, "ieee", rtol=1e-4, atol=1e-4)
-
-
-@program
-def product_of_bfloat16():
     product(torch.bfloat16, "ieee", rtol=1e-4, atol=1e-4)
-
-
-@program
-def product_of_float32():
     product(torch.float32, "ieee", rtol=1e-5, atol=1e-4)
 
 

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import pytest
 
+from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 
 Words = np.ndarray
@@ -41,12 +45,18 @@ def buffer(array: Words, written: Words | None = None) -> Buffer:
 
 
 def launch(
-    text: str, arrays: Sequence[Words], *, blocks: int = 1, warps: int = 1, shared: int = 0, **more: int
+    text: str, arrays: Sequence[Words], *, blocks: int = 1, warps: int = 1, shared: int = 0, **more: Any
 ) -> Kernel:
     """Launch a module on arrays, in the order of its parameters."""
     made = Kernel(text, warps, shared)
-    made.launch((blocks,), [array.ctypes.data for array in arrays], [buffer(array) for array in arrays], **more)
+    counted(made, arrays, blocks, **more)
     return made
+
+
+def counted(made: Kernel, arrays: Sequence[Words], blocks: int = 1, **more: Any) -> LaunchCount:
+    """Launch a kernel on arrays, in the order of its parameters."""
+    addresses, buffers = [array.ctypes.data for array in arrays], [buffer(array) for array in arrays]
+    return made.launch((blocks,), addresses, buffers, **more)
 
 
 def evaluate(
@@ -91,6 +101,35 @@ def each(
     code = "\n".join(line.format(d=f"%{names[name]}") for name, line in lines.items())
     found = evaluate(code, inputs, dict.fromkeys(names.values(), kind), is_uniform=is_uniform)
     return {name: found[own] for name, own in names.items()}
+
+
+def compare(
+    lines: Mapping[str, str],
+    kind: type,
+    inputs: Mapping[str, Words],
+    wanted: Callable[..., int | None],
+    *,
+    is_nan: Callable[[int], bool] | None = None,
+    is_uniform: bool = False,
+) -> None:
+    """Compare what instructions give with `wanted(name, *operands)`; None is NaN, any that `is_nan` knows."""
+    rows = list(zip(*(map(int, column) for column in inputs.values()), strict=True))
+    for name, found in each(lines, kind, inputs, is_uniform=is_uniform).items():
+        for operands, got in zip(rows, map(int, found), strict=True):
+            bits = wanted(name, *operands)
+            is_right = is_nan(got) if bits is None else got == bits
+            assert is_right, (name, *map(hex, (*operands, got)), bits)
+
+
+def ways(kinds: Iterable[Any]) -> list[Any]:
+    """Each kind in registers of each lane and in those that lanes share; `make test` has one of the two in turn."""
+    found = []
+    for (number, kind), is_uniform in itertools.product(enumerate(kinds), (False, True)):
+        values = kind if isinstance(kind, tuple) else (kind,)
+        marks = [] if is_uniform == bool(number % 2) else [pytest.mark.exhaustive]
+        name = "-".join(map(str, (*values, "uniform" if is_uniform else "by lane")))
+        found.append(pytest.param(*values, is_uniform, marks=marks, id=name))
+    return found
 
 
 def _padded(array: Words, count: int) -> Words:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels with races and their honest neighbours, launched with a watch; test_race_programs.py runs them in a process.
+"""Kernels with races and their honest neighbours, launched with a watch; test_programs.py runs them in a process.
 
 Prints a line of JSON: for each program the kind of its fault (None: there was none), its sentence, and what was not
 watched.
 """
 
 import json
-import sys
 
 import torch
 import triton
@@ -17,16 +16,7 @@ from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Kernel, Watch
 
 driver.activate()
-PROGRAMS = {}
 WATCH = Watch()
-
-
-def racing(function):
-    PROGRAMS[function.__name__] = function
-    return function
-
-
-honest = racing  # names say which is which
 
 
 @triton.jit
@@ -38,16 +28,10 @@ def histogram_kernel(x_ptr, count_ptr, ATOMIC: tl.constexpr):
         tl.store(count_ptr + bins, tl.load(count_ptr + bins) + 1)
 
 
-@racing
-def racing_histogram():
-    histogram_kernel[(8,)](torch.arange(256) % 50, torch.zeros(64, dtype=torch.int32), ATOMIC=False, num_warps=1)
-
-
-@honest
-def honest_histogram():
-    count = torch.zeros(64, dtype=torch.int32)
-    histogram_kernel[(8,)](torch.arange(256) % 50, count, ATOMIC=True, num_warps=4)
-    assert count.sum() == 256
+def count(is_atomic, warps):
+    found = torch.zeros(64, dtype=torch.int32)
+    histogram_kernel[(8,)](torch.arange(256) % 50, found, ATOMIC=is_atomic, num_warps=warps)
+    assert not is_atomic or found.sum() == 256
 
 
 @triton.jit
@@ -59,21 +43,10 @@ def total_kernel(x_ptr, out_ptr, ATOMIC: tl.constexpr):
         tl.store(out_ptr, x)
 
 
-@racing
-def racing_reduction():
-    total_kernel[(4,)](torch.randn(1024), torch.zeros(1), ATOMIC=False)
-
-
-@honest
-def honest_reduction():
-    x, out = torch.ones(1024), torch.zeros(1)
-    total_kernel[(4,)](x, out, ATOMIC=True)
-    assert out.item() == 1024
-
-
-@honest
-def honest_equal_stores():
-    total_kernel[(4,)](torch.ones(1024), torch.zeros(1), ATOMIC=False)
+def total(x, is_atomic):
+    out = torch.zeros(1)
+    total_kernel[(4,)](x, out, ATOMIC=is_atomic)
+    assert not is_atomic or out.item() == 1024
 
 
 @triton.jit
@@ -101,36 +74,6 @@ def hand_over(tells, hears, waits=True):
     assert not waits or torch.equal(out, torch.arange(256, dtype=torch.int32) + 1)
 
 
-@honest
-def honest_handover():
-    hand_over("release", "acquire")
-
-
-@honest
-def honest_handover_by_both():
-    hand_over("acq_rel", "acq_rel")
-
-
-@racing
-def racing_handover_without_release():
-    hand_over("relaxed", "acquire")
-
-
-@racing
-def racing_handover_without_acquire():
-    hand_over("release", "relaxed")
-
-
-@racing
-def racing_handover_by_a_plain_store():
-    hand_over("store", "acquire")
-
-
-@racing
-def racing_look_that_does_not_wait():
-    hand_over("acq_rel", "acq_rel", waits=False)
-
-
 @triton.jit
 def locked_kernel(x_ptr, lock_ptr, sum_ptr, ENTERS: tl.constexpr, LEAVES: tl.constexpr, BARRIER: tl.constexpr):
     where = tl.arange(0, 512)
@@ -147,31 +90,6 @@ def add_up(enters="acquire", leaves="release", barrier=True):
     x, lock, total = torch.randint(0, 9, (7, 512)).float(), torch.zeros(1, dtype=torch.int32), torch.zeros(512)
     locked_kernel[(7,)](x, lock, total, ENTERS=enters, LEAVES=leaves, BARRIER=barrier)
     assert torch.equal(total, x.sum(0))
-
-
-@honest
-def honest_lock():
-    add_up()
-
-
-@honest
-def honest_lock_of_both():
-    add_up("acq_rel", "acq_rel")
-
-
-@racing
-def racing_relaxed_lock():
-    add_up("relaxed", "relaxed")
-
-
-@racing
-def racing_lock_left_relaxed():
-    add_up(leaves="relaxed")
-
-
-@racing
-def racing_lock_left_before_other_warps_have_stored():
-    add_up(barrier=False)
 
 
 @triton.jit
@@ -196,26 +114,6 @@ def finish(sem="acq_rel", everybody=False, resets=False):
     assert not resets or not ticket.item()
 
 
-@honest
-def honest_ticket():
-    finish()
-
-
-@honest
-def honest_ticket_that_is_reset():
-    finish(resets=True)
-
-
-@racing
-def racing_relaxed_ticket():
-    finish("relaxed")
-
-
-@racing
-def racing_ticket_that_does_not_choose():
-    finish(everybody=True)
-
-
 @triton.jit
 def shifted_kernel(x_ptr, IN_PLACE: tl.constexpr, N: tl.constexpr):
     where = tl.program_id(0) * 128 + tl.arange(0, 128)
@@ -226,30 +124,10 @@ def shifted_kernel(x_ptr, IN_PLACE: tl.constexpr, N: tl.constexpr):
         tl.store(x_ptr + N + 1 + where, x)
 
 
-@racing
-def racing_shift_in_place():
-    shifted_kernel[(4,)](torch.randn(1100), IN_PLACE=True, N=512, num_warps=1)
-
-
-@honest
-def honest_shift():
-    shifted_kernel[(4,)](torch.randn(1100), IN_PLACE=False, N=512)
-
-
 @triton.jit
 def bytes_kernel(out_ptr, STEP: tl.constexpr):
     where = tl.arange(0, 32) * 4 + tl.program_id(0) * STEP
     tl.store(out_ptr + where, (tl.program_id(0) + 1).to(tl.int8))
-
-
-@honest
-def honest_bytes_of_one_word():
-    bytes_kernel[(4,)](torch.zeros(256, dtype=torch.int8), STEP=1, num_warps=1)
-
-
-@racing
-def racing_bytes():
-    bytes_kernel[(4,)](torch.zeros(256, dtype=torch.int8), STEP=4, num_warps=1)
 
 
 @triton.jit
@@ -278,16 +156,6 @@ def all_steps(sem):
     assert torch.equal(x, torch.full_like(x, 125))
 
 
-@honest
-def honest_barrier_of_the_grid():
-    all_steps("acq_rel")
-
-
-@racing
-def racing_barrier_of_the_grid():
-    all_steps("relaxed")
-
-
 @triton.jit
 def chain_kernel(x_ptr, sums_ptr, flags_ptr, out_ptr, N: tl.constexpr):
     number, where = tl.program_id(0), tl.arange(0, N)
@@ -305,8 +173,7 @@ def chain_kernel(x_ptr, sums_ptr, flags_ptr, out_ptr, N: tl.constexpr):
     tl.store(out_ptr + number * N + where, x + before)
 
 
-@honest
-def honest_chain_of_sums():
+def chain():
     x, out = torch.randint(0, 9, (6, 64)).float(), torch.zeros(6, 64)
     chain_kernel[(6,)](x, torch.zeros(6), torch.zeros(6, dtype=torch.int32), out, N=64)
     assert torch.equal(out.flatten(), x.flatten().cumsum(0))
@@ -319,16 +186,6 @@ def turned_kernel(x_ptr, BARRIER: tl.constexpr):
     if BARRIER:
         tl.debug_barrier()
     tl.store(x_ptr + 256 + where, tl.load(x_ptr + 255 - where))
-
-
-@honest
-def honest_warps():
-    turned_kernel[(1,)](torch.zeros(512, dtype=torch.int32), BARRIER=True)
-
-
-@racing
-def racing_warps():
-    turned_kernel[(1,)](torch.zeros(512, dtype=torch.int32), BARRIER=False)
 
 
 @triton.jit
@@ -356,14 +213,40 @@ def split(sem):
     torch.testing.assert_close(c, a.float() @ b.float(), rtol=1e-3, atol=1e-2)
 
 
-@honest
-def honest_split_product():
-    split("acq_rel")
-
-
-@racing
-def racing_split_product():
-    split("relaxed")
+PROGRAMS = {
+    "racing_histogram": lambda: count(is_atomic=False, warps=1),
+    "honest_histogram": lambda: count(is_atomic=True, warps=4),
+    "racing_reduction": lambda: total(torch.randn(1024), is_atomic=False),
+    "honest_reduction": lambda: total(torch.ones(1024), is_atomic=True),
+    "honest_equal_stores": lambda: total(torch.ones(1024), is_atomic=False),
+    "honest_handover": lambda: hand_over("release", "acquire"),
+    "honest_handover_by_both": lambda: hand_over("acq_rel", "acq_rel"),
+    "racing_handover_without_release": lambda: hand_over("relaxed", "acquire"),
+    "racing_handover_without_acquire": lambda: hand_over("release", "relaxed"),
+    "racing_handover_by_a_plain_store": lambda: hand_over("store", "acquire"),
+    "racing_look_that_does_not_wait": lambda: hand_over("acq_rel", "acq_rel", waits=False),
+    "honest_lock": lambda: add_up(),
+    "honest_lock_of_both": lambda: add_up("acq_rel", "acq_rel"),
+    "racing_relaxed_lock": lambda: add_up("relaxed", "relaxed"),
+    "racing_lock_left_relaxed": lambda: add_up(leaves="relaxed"),
+    "racing_lock_left_before_other_warps_have_stored": lambda: add_up(barrier=False),
+    "honest_ticket": lambda: finish(),
+    "honest_ticket_that_is_reset": lambda: finish(resets=True),
+    "racing_relaxed_ticket": lambda: finish("relaxed"),
+    "racing_ticket_that_does_not_choose": lambda: finish(everybody=True),
+    "racing_shift_in_place": lambda: shifted_kernel[(4,)](torch.randn(1100), IN_PLACE=True, N=512, num_warps=1),
+    "honest_shift": lambda: shifted_kernel[(4,)](torch.randn(1100), IN_PLACE=False, N=512),
+    "honest_bytes_of_one_word": lambda: bytes_kernel[(4,)](torch.zeros(256, dtype=torch.int8), STEP=1, num_warps=1),
+    "racing_bytes": lambda: bytes_kernel[(4,)](torch.zeros(256, dtype=torch.int8), STEP=4, num_warps=1),
+    "honest_barrier_of_the_grid": lambda: all_steps("acq_rel"),
+    "racing_barrier_of_the_grid": lambda: all_steps("relaxed"),
+    "honest_chain_of_sums": lambda: chain(),
+    "honest_warps": lambda: turned_kernel[(1,)](torch.zeros(512, dtype=torch.int32), BARRIER=True),
+    "racing_warps": lambda: turned_kernel[(1,)](torch.zeros(512, dtype=torch.int32), BARRIER=False),
+    "honest_split_product": lambda: split("acq_rel"),
+    "racing_split_product": lambda: split("relaxed"),
+}
+"""Those that race, and their honest neighbours."""
 
 
 def watched(kernel, *arguments, **more):
@@ -385,5 +268,4 @@ def outcome(function):
 
 
 if __name__ == "__main__":
-    chosen = sys.argv[1:] or PROGRAMS
-    print(json.dumps({name: outcome(PROGRAMS[name]) for name in chosen}))
+    print(json.dumps({name: outcome(function) for name, function in PROGRAMS.items()}))

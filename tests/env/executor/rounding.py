@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -76,6 +77,21 @@ def _floor_log2(size: Fraction) -> int:
 F16, BF16, F32, F64 = Format(5, 10), Format(8, 7), Format(8, 23), Format(11, 52)
 TF32 = Format(8, 10)
 FORMATS = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64}
+EIGHT_BITS = {"e4m3": 0x7E, "e5m2": 0x7B}
+"""Formats of 8 bits, with the byte of the largest number of each."""
+
+
+@functools.cache
+def eight(kind: str, byte: int) -> Fraction | float | None:
+    """The number of a byte; None for NaN. An e4m3 is never infinite."""
+    size = byte & 0x7F
+    if size > EIGHT_BITS[kind] + (kind == "e5m2"):
+        return None
+    if kind == "e5m2":
+        return Format(5, 2).value(byte)
+    exponent, mantissa = divmod(size, 8)
+    number = Fraction(mantissa + 8 * bool(exponent)) * Fraction(2) ** (max(1, exponent) - 10)
+    return -number if byte & 0x80 else number
 
 
 def calculated(name: str, form: Format, operands: list[int], how: str = "rn") -> int | None:

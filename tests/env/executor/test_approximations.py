@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from tests.env.executor.ptx import each, evaluate
+from tests.env.executor.ptx import each, evaluate, ways
 from tests.env.executor.rounding import F32, FORMATS
-from tests.env.executor.test_integers import FORMS, WIDTHS
+from tests.env.executor.test_integers import WIDTHS
 
 INF, NAN = math.inf, math.nan
 
@@ -36,45 +36,26 @@ def units(found, wanted):
 
 
 SPECIAL = {
-    "ex2": [
-        (-INF, 0),
-        (INF, INF),
-        (0.0, 1),
-        (-0.0, 1),
-        (128, INF),
-        (-150.5, 0),
-        (-149, 2.0**-149),
-        (-126, 2.0**-126),
-        (NAN, NAN),
-    ],
-    "lg2": [
-        (0.0, -INF),
-        (-0.0, -INF),
-        (INF, INF),
-        (-1, NAN),
-        (-INF, NAN),
-        (1, 0),
-        (2.0**-149, -149),
-        (8, 3),
-        (NAN, NAN),
-    ],
-    "sin": [(0.0, 0.0), (-0.0, -0.0), (INF, NAN), (-INF, NAN), (NAN, NAN)],
-    "cos": [(0.0, 1), (-0.0, 1), (INF, NAN), (-INF, NAN), (NAN, NAN)],
-    "tanh": [(0.0, 0.0), (-0.0, -0.0), (INF, 1), (-INF, -1), (30, 1), (2.0**-149, 2.0**-149), (NAN, NAN)],
-    "sqrt": [(0.0, 0.0), (-0.0, -0.0), (INF, INF), (-1, NAN), (-INF, NAN), (4, 2), (NAN, NAN)],
-    "rsqrt": [(0.0, INF), (-0.0, -INF), (INF, 0.0), (-1, NAN), (-INF, NAN), (4, 0.5), (NAN, NAN)],
-    "rcp": [(0.0, INF), (-0.0, -INF), (INF, 0.0), (-INF, -0.0), (4, 0.25), (-2, -0.5), (NAN, NAN)],
+    "ex2": {-INF: 0, INF: INF, 0.0: 1, -150.5: 0, 128: INF, -149: 2.0**-149, -126: 2.0**-126, NAN: NAN},
+    "lg2": {0.0: -INF, INF: INF, -1: NAN, -INF: NAN, 1: 0, 2.0**-149: -149, 8: 3, NAN: NAN},
+    "sin": {0.0: 0.0, INF: NAN, -INF: NAN, NAN: NAN},
+    "cos": {0.0: 1, INF: NAN, -INF: NAN, NAN: NAN},
+    "tanh": {0.0: 0.0, INF: 1, -INF: -1, 30: 1, 2.0**-149: 2.0**-149, NAN: NAN},
+    "sqrt": {0.0: 0.0, INF: INF, -1: NAN, -INF: NAN, 4: 2, NAN: NAN},
+    "rsqrt": {0.0: INF, INF: 0.0, -1: NAN, -INF: NAN, 4: 0.5, NAN: NAN},
+    "rcp": {0.0: INF, INF: 0.0, -INF: -0.0, 4: 0.25, -2: -0.5, NAN: NAN},
 }
+OF_MINUS_ZERO = {
+    "ex2": 1, "lg2": -INF, "sin": -0.0, "cos": 1, "tanh": -0.0, "sqrt": -0.0, "rsqrt": -INF, "rcp": -INF,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("root", SPECIAL)
+@pytest.mark.parametrize("root, is_uniform", ways(SPECIAL))
 def test_special_values(root, is_uniform):
-    values, wanted = zip(*SPECIAL[root], strict=True)
-    found = run(f"{root}.approx.f32", values, is_uniform)
-    for value, got, right in zip(values, found, floats(wanted), strict=True):
-        assert math.isnan(got) if math.isnan(right) else got == right, (value, got)
-        assert math.isnan(right) or math.copysign(1, got) == math.copysign(1, right), (value, got)
+    found = run(f"{root}.approx.f32", [*SPECIAL[root], -0.0], is_uniform)
+    wanted = floats([*SPECIAL[root].values(), OF_MINUS_ZERO[root]])
+    np.testing.assert_array_equal(found, wanted)
+    assert (np.signbit(found) == np.signbit(wanted))[~np.isnan(wanted)].all()
 
 
 @pytest.mark.parametrize("root", [root for root in SPECIAL if root != "tanh"])
@@ -92,25 +73,37 @@ def test_flushing(root):
 
 
 def test_powers_of_two_err_by_two_units_at_most():
-    x = np.concatenate([spread(-(2.0**-20), -126.0), spread(2.0**-20, 127.99), floats(np.linspace(-1, 1, 100_001))])
+    middle, low = floats(np.linspace(-1, 1, 100_001)), floats(np.linspace(-149.4, -126, 5_001))
+    x = np.concatenate([spread(-(2.0**-20), -126.0), spread(2.0**-20, 127.99), middle, low])
     assert units(run("ex2.approx.f32", x), np.exp2(x.astype(np.float64))).max() <= 2
-    low = floats(np.linspace(-149.4, -126, 5_001))
-    assert units(run("ex2.approx.f32", low), np.exp2(low.astype(np.float64))).max() <= 2
 
 
-def test_logarithms_stay_within_their_bounds():
-    middle, rest = spread(0.5, 2.0), np.concatenate([spread(2.0**-149, 0.5), spread(2.0, 3e38)])
-    assert np.abs(run("lg2.approx.f32", middle) - np.log2(middle.astype(np.float64))).max() <= 2.0**-22
-    exact = np.log2(rest.astype(np.float64))
-    assert (np.abs(run("lg2.approx.f32", rest) - exact) / np.abs(exact)).max() <= 2.0**-22
+# Functions, where they are looked at, how far they may be off, and whether relative to the result.
+BOUNDS = [
+    ("lg2", spread(0.5, 2.0), 2.0**-22, False),
+    ("lg2", np.concatenate([spread(2.0**-149, 0.5), spread(2.0, 3e38)]), 2.0**-22, True),
+    *((name, floats(np.linspace(-2 * math.pi, 2 * math.pi, 200_001)), 2.0**-20.5, False) for name in ("sin", "cos")),
+    *(
+        (name, floats(np.linspace(-100 * math.pi, 100 * math.pi, 200_001)), 2.0**-14.7, False)
+        for name in ("sin", "cos")
+    ),
+    ("tanh", np.concatenate([spread(2.0**-40, 20.0), -spread(2.0**-40, 20.0)]), 2.0**-11, True),
+    *(
+        (f"{name}{mark}", spread(2.0**-126, 2.0**126), bound, True)
+        for name, bound in (("sqrt", 2.0**-23), ("rsqrt", 2.0**-22.9), ("rcp", 2.0**-23))
+        for mark in ("", ".ftz")
+    ),
+]
+EXACT = {"lg2": np.log2, "rsqrt": lambda x: 1 / np.sqrt(x), "rcp": np.reciprocal}
 
 
-@pytest.mark.parametrize("name", ["sin", "cos"])
-def test_circular_functions_stay_within_their_bounds(name):
-    exact = getattr(np, name)
-    for most, bound in ((2 * math.pi, 2.0**-20.5), (100 * math.pi, 2.0**-14.7)):
-        x = floats(np.linspace(-most, most, 200_001))
-        assert np.abs(run(f"{name}.approx.f32", x) - exact(x.astype(np.float64))).max() <= bound
+@pytest.mark.parametrize("name, x, bound, is_relative", BOUNDS, ids=[row[0] for row in BOUNDS])
+def test_functions_stay_within_their_bounds(name, x, bound, is_relative):
+    root, _, mark = name.partition(".")
+    exact = EXACT.get(root, getattr(np, root, None))(x.astype(np.float64))
+    found = run(f"{root}.approx{'.' if mark else ''}{mark}.f32", x)
+    errors = np.abs(found - exact) / (np.abs(exact) if is_relative else 1)
+    assert errors[(np.abs(exact) >= 2.0**-126) | (not is_relative)].max() <= bound
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])
@@ -119,23 +112,6 @@ def test_circular_functions_of_huge_numbers_are_bounded(name):
     found = run(f"{name}.approx.f32", x)
     assert np.isfinite(found).all()
     assert np.abs(found).max() <= 1
-
-
-def test_tanh_stays_within_its_bound():
-    x = np.concatenate([spread(2.0**-40, 20.0), -spread(2.0**-40, 20.0)])
-    exact = np.tanh(x.astype(np.float64))
-    assert (np.abs(run("tanh.approx.f32", x) - exact) / np.abs(exact)).max() <= 2.0**-11
-
-
-def test_roots_and_reciprocals_stay_within_their_bounds():
-    x = spread(2.0**-126, 2.0**126)
-    wide = x.astype(np.float64)
-    exact = {"sqrt": np.sqrt(wide), "rsqrt": 1 / np.sqrt(wide), "rcp": 1 / wide}
-    for name, bound in (("sqrt", 2.0**-23), ("rsqrt", 2.0**-22.9), ("rcp", 2.0**-23)):
-        for mark in ("", ".ftz"):
-            found = run(f"{name}.approx{mark}.f32", x)
-            normal = exact[name] >= 2.0**-126
-            assert (np.abs(found - exact[name]) / exact[name])[normal].max() <= bound
 
 
 @pytest.mark.parametrize("kind, dtype", [("f32", np.float32), ("f64", np.float64)])

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`cvt` between floats and integers against exact fractions."""
+"""`cvt` between floats, integers and floats of 8 bits, against exact fractions."""
 
+import itertools
 import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from tests.env.executor.ptx import cross, each, evaluate
-from tests.env.executor.rounding import F32, FORMATS, TF32
+from tests.env.executor.ptx import compare, cross, each, evaluate, ways
+from tests.env.executor.rounding import EIGHT_BITS, F16, F32, FORMATS, TF32, eight
 from tests.env.executor.test_floats import corners
-from tests.env.executor.test_integers import FORMS, WIDTHS, signed
+from tests.env.executor.test_integers import WIDTHS, signed
 from tests.env.executor.test_integers import corners as whole_corners
 
 WHOLE = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
@@ -43,20 +44,18 @@ FLOAT_CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("source, target, how", FLOAT_CASES)
+@pytest.mark.parametrize("source, target, how, is_uniform", ways(FLOAT_CASES))
 def test_floats_to_floats(source, target, how, is_uniform):
     form, narrow = FORMATS[source], FORMATS[target]
-    values = corners(form) + (
-        ties(form, narrow) if narrow.bits <= form.bits and form.mantissa > narrow.mantissa else []
-    )
-    values += [form.infinity + 1, form.infinity | 1 | form.sign]  # NaN with low bits only
+    values = [*corners(form), form.infinity + 1, form.infinity | 1 | form.sign]  # NaN with low bits only
+    values += ties(form, narrow) if narrow.bits <= form.bits and form.mantissa > narrow.mantissa else []
+    lines = {"one": f"cvt{'.' if how else ''}{how}.{target}.{source} {{d}}, %a;"}
+
+    def wanted(name, bits):
+        return converted(form, narrow, bits, how or "rn")
+
     a = cross(values, dtype=WIDTHS[form.bits])[0]
-    mark = f".{how}" if how else ""
-    found = each({"d": f"cvt{mark}.{target}.{source} {{d}}, %a;"}, WIDTHS[narrow.bits], {"a": a}, is_uniform=is_uniform)
-    for x, got in zip(map(int, a), map(int, found["d"]), strict=True):
-        bits = converted(form, narrow, x, how or "rn")
-        assert narrow.is_nan(got) if bits is None else got == bits, (hex(x), hex(got), bits)
+    compare(lines, WIDTHS[narrow.bits], {"a": a}, wanted, is_nan=narrow.is_nan, is_uniform=is_uniform)
 
 
 def test_all_halves_to_floats_and_back():
@@ -77,55 +76,50 @@ def test_all_halves_to_floats_and_back():
 def test_pairs_of_floats_to_packed_halves(kind, how):
     narrow = FORMATS[kind[:-2]]
     a = cross(corners(F32) + ties(F32, narrow))[0]
-    b = np.roll(a, 3)
-    found = each(
-        {mark: f"cvt.{how}{mark}.{kind}.f32 {{d}}, %a, %b;" for mark in ("", ".relu")}, np.uint32, {"a": a, "b": b}
-    )
-    for mark, row in found.items():
-        for x, y, got in zip(map(int, a), map(int, b), map(int, row), strict=True):
-            for value, half in ((x, got >> 16), (y, got & 0xFFFF)):
-                bits = converted(F32, narrow, value, how)
-                if bits is None:
-                    assert narrow.is_nan(half), (mark, hex(value))
-                elif mark and bits & narrow.sign:
-                    assert half & ~narrow.sign == 0, (mark, hex(value))
-                else:
-                    assert half == bits, (mark, hex(value), hex(half))
-
-
-@pytest.mark.parametrize("is_uniform", FORMS)
-def test_floats_to_whole_floats_and_their_flushing(is_uniform):
-    values = [
-        *corners(F32),
-        *(F32.rounded(Fraction(item, 4)) for item in range(-16, 17) if item),
-        F32.rounded(2**24 + 2),
-    ]
-    a = cross(values)[0]
-    lines = {f"{how}{mark}": f"cvt.{how}{mark}.f32.f32 {{d}}, %a;" for how in WHOLE for mark in ("", ".ftz")}
-    for name, row in each(lines, np.uint32, {"a": a}, is_uniform=is_uniform).items():
-        for x, got in zip(map(int, a), map(int, row), strict=True):
-            x = F32.flushed(x) if "ftz" in name else x
-            value = F32.value(x)
-            if isinstance(value, float):
-                assert F32.is_nan(got) if math.isnan(value) else got == x
+    lines = {mark: f"cvt.{how}{mark}.{kind}.f32 {{d}}, %a, %b;" for mark in ("", ".relu")}
+    for mark, row in each(lines, np.uint32, {"a": a, "b": np.roll(a, 3)}).items():
+        for value, got in zip(
+            [*map(int, a), *map(int, np.roll(a, 3))], map(int, [*row >> 16, *row & 0xFFFF]), strict=True
+        ):
+            bits = converted(F32, narrow, value, how)
+            if bits is None:
+                assert narrow.is_nan(got), (mark, hex(value))
+            elif mark and bits & narrow.sign:
+                assert got & ~narrow.sign == 0, (mark, hex(value))
             else:
-                assert got == F32.rounded(Fraction(WHOLE[name[:3]](value)), "rn", x & F32.sign), (
-                    name,
-                    hex(x),
-                    hex(got),
-                )
+                assert got == bits, (mark, hex(value), hex(got))
+
+
+@pytest.mark.parametrize("is_uniform", [False, True])
+def test_floats_to_whole_floats_and_their_flushing(is_uniform):
+    quarters = [F32.rounded(Fraction(item, 4)) for item in range(-16, 17) if item]
+    a = cross([*corners(F32), *quarters, F32.rounded(2**24 + 2)])[0]
+    lines = {f"{how}{mark}": f"cvt.{how}{mark}.f32.f32 {{d}}, %a;" for how in WHOLE for mark in ("", ".ftz")}
+
+    def wanted(name, bits):
+        bits = F32.flushed(bits) if "ftz" in name else bits
+        if bits & F32.infinity == F32.infinity:
+            return None if F32.is_nan(bits) else bits
+        return F32.rounded(Fraction(WHOLE[name[:3]](F32.value(bits))), "rn", bits & F32.sign)
+
+    compare(lines, np.uint32, {"a": a}, wanted, is_nan=F32.is_nan, is_uniform=is_uniform)
+
+
+def clamped(bits):
+    return 0 if F32.is_nan(bits) or bits & F32.sign else min(bits, F32.rounded(1))
 
 
 def test_saturated_and_flushed_floats():
     a = cross([*corners(F32), F32.rounded(Fraction(1, 3)), F32.rounded(Fraction(-1, 3))])[0]
-    lines = {"sat": "cvt.sat.f32.f32 {d}, %a;", "ftz": "cvt.ftz.f32.f32 {d}, %a;"}
-    found = each(lines, np.uint32, {"a": a})
-    halves = each({"d": "cvt.rn.ftz.f16.f32 {d}, %a;", "s": "cvt.rn.sat.f16.f32 {d}, %a;"}, np.uint16, {"a": a})
-    for x, sat, ftz, half in zip(map(int, a), *(map(int, row) for row in (*found.values(), halves["s"])), strict=True):
-        clamped = 0 if F32.is_nan(x) or x & F32.sign else min(x, F32.rounded(1))
-        assert sat == clamped
-        assert half == FORMATS["f16"].rounded(F32.value(clamped))
-        assert F32.is_nan(ftz) if F32.is_nan(x) else ftz == F32.flushed(x)
+    cases = {
+        ("cvt.sat.f32.f32", np.uint32): clamped,
+        ("cvt.ftz.f32.f32", np.uint32): lambda bits: None if F32.is_nan(bits) else F32.flushed(bits),
+        ("cvt.rn.sat.f16.f32", np.uint16): lambda bits: F16.rounded(F32.value(clamped(bits))),
+        ("cvt.rn.ftz.f16.f32", np.uint16): lambda bits: converted(F32, F16, F32.flushed(bits), "rn"),
+    }
+    for (opcode, kind), function in cases.items():
+        is_nan = (F32 if kind is np.uint32 else F16).is_nan
+        compare({opcode: f"{opcode} {{d}}, %a;"}, kind, {"a": a}, lambda _, x, f=function: f(x), is_nan=is_nan)
 
 
 NEAR = [(11, 0), (11, 1), (24, 0), (24, 1), (8, 0), (8, 1)]
@@ -143,80 +137,84 @@ def held(kind):
     return WIDTHS[max(16, int(kind[1:]))]
 
 
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("source", FORMATS)
-@pytest.mark.parametrize("target", INTEGERS)
+def whole(kind, bits):
+    """The integer that a register holds, its upper bits cut off."""
+    size = int(kind[1:])
+    return signed(bits, size) if kind[0] == "s" else bits & (1 << size) - 1
+
+
+def register(kind, value):
+    """Bits of the register that holds an integer."""
+    return value & (1 << max(16, int(kind[1:]))) - 1
+
+
+@pytest.mark.parametrize("source, target, is_uniform", ways(itertools.product(FORMATS, INTEGERS)))
 def test_floats_to_integers_are_clamped(source, target, is_uniform):
-    form, (least, most), bits = FORMATS[source], limits(target), int(target[1:])
+    form, (least, most), size = FORMATS[source], limits(target), int(target[1:])
     edges = [Fraction(edge) + Fraction(step, 4) for edge in (least, most, 0, 2, -3) for step in range(-6, 7)]
     a = cross([*corners(form), *map(form.rounded, edges)], dtype=WIDTHS[form.bits])[0]
     marks = ["", ".ftz"] if source == "f32" else [""]
     lines = {f"{how}{mark}": f"cvt.{how}{mark}.{target}.{source} {{d}}, %a;" for how in WHOLE for mark in marks}
-    mask = (1 << max(16, bits)) - 1
-    for name, row in each(lines, held(target), {"a": a}, is_uniform=is_uniform).items():
-        for x, got in zip(map(int, a), map(int, row), strict=True):
-            value = form.value(form.flushed(x) if "ftz" in name else x)
-            if isinstance(value, float) and math.isnan(value):
-                wanted = 1 << bits - 1 if source == "f64" or bits == 64 else 0
-                wanted = signed(wanted, bits) if target[0] == "s" else wanted
-            elif isinstance(value, float):
-                wanted = most if value > 0 else least
-            else:
-                wanted = min(max(WHOLE[name[:3]](value), least), most)
-            assert got == wanted & mask, (name, hex(x), got, wanted)
+    of_nan = whole(target, 1 << size - 1) if source == "f64" or size == 64 else 0
+
+    def wanted(name, bits):
+        value = form.value(form.flushed(bits) if "ftz" in name else bits)
+        if form.is_nan(bits):
+            return register(target, of_nan)
+        if isinstance(value, float):
+            return register(target, most if value > 0 else least)
+        return register(target, min(max(WHOLE[name[:3]](value), least), most))
+
+    compare(lines, held(target), {"a": a}, wanted, is_uniform=is_uniform)
 
 
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("source", INTEGERS)
+@pytest.mark.parametrize("source, is_uniform", ways(INTEGERS))
 def test_integers_to_floats_are_rounded_once(source, is_uniform):
-    bits, register = int(source[1:]), held(source)
+    bits = int(source[1:])
     near = [(1 << place) + (1 << max(0, place - far)) + more for place in range(bits) for far, more in NEAR]
     odd = [number for place in range(bits - 1) for number in (3 << place, (1 << place) - 1)]
     odd += [(sign * ((257 << place) + more)) for place in range(40, 54) for sign in (1, -1) for more in (-1, 0, 1)]
-    a = cross([*whole_corners(bits), *near, *odd], dtype=register)[0]
+    a = cross([*whole_corners(bits), *near, *odd], dtype=held(source))[0]
     cases = [(kind, "rn") for kind in FORMATS]
     cases += [("f32", how) for how in ("rz", "rm", "rp") if bits < 64]
     for kind, how in cases:
         form = FORMATS[kind]
-        found = each({"d": f"cvt.{how}.{kind}.{source} {{d}}, %a;"}, WIDTHS[form.bits], {"a": a}, is_uniform=is_uniform)
-        for x, got in zip(map(int, a), map(int, found["d"]), strict=True):
-            value = signed(x, bits) if source[0] == "s" else x & (1 << bits) - 1
-            assert got == form.rounded(Fraction(value), how), (kind, how, value, hex(got))
+
+        def wanted(name, value, form=form, how=how):
+            return form.rounded(Fraction(whole(source, value)), how)
+
+        lines = {f"{kind} {how}": f"cvt.{how}.{kind}.{source} {{d}}, %a;"}
+        compare(lines, WIDTHS[form.bits], {"a": a}, wanted, is_uniform=is_uniform)
 
 
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("source", INTEGERS)
+@pytest.mark.parametrize("source, is_uniform", ways(INTEGERS))
 def test_integers_to_integers(source, is_uniform):
-    bits = int(source[1:])
-    a = cross([*whole_corners(bits), 127, 128, 255, 256, -129], dtype=held(source))[0]
+    a = cross([*whole_corners(int(source[1:])), 127, 128, 255, 256, -129], dtype=held(source))[0]
     for target in INTEGERS:
         least, most = limits(target)
-        own, mask = int(target[1:]), (1 << max(16, int(target[1:]))) - 1
+
+        def wanted(mark, bits, target=target, least=least, most=most):
+            value = whole(source, bits)
+            return register(target, min(max(value, least), most) if mark else whole(target, value))
+
         lines = {mark: f"cvt{mark}.{target}.{source} {{d}}, %a;" for mark in ("", ".sat")}
-        found = each(lines, held(target), {"a": a}, is_uniform=is_uniform)
-        for x, plain, clamped in zip(*(map(int, row) for row in (a, found[""], found[".sat"])), strict=True):
-            value = signed(x, bits) if source[0] == "s" else x & (1 << bits) - 1
-            cut = signed(value, own) if target[0] == "s" else value & (1 << own) - 1
-            assert (plain, clamped) == (cut & mask, min(max(value, least), most) & mask), (target, value)
+        compare(lines, held(target), {"a": a}, wanted, is_uniform=is_uniform)
 
 
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("how", ["rna", "rn", "rna.satfinite", "rn.satfinite"])
+@pytest.mark.parametrize("how, is_uniform", ways(["rna", "rn", "rna.satfinite", "rn.satfinite"]))
 def test_tensor_floats(how, is_uniform):
     a = cross([*corners(F32), *ties(F32, TF32)])[0]
-    found = each({"d": f"cvt.{how}.tf32.f32 {{d}}, %a;"}, np.uint32, {"a": a}, is_uniform=is_uniform)
-    largest = (TF32.infinity - 1) << 13
-    for x, got in zip(map(int, a), map(int, found["d"]), strict=True):
+
+    def wanted(name, x):
         bits = converted(F32, TF32, x, "rn")
-        if bits is None:
-            assert F32.is_nan(got)
-            continue
-        if "rna" in how and x & 0x1FFF == 0x1000:
+        if bits is not None and "rna" in how and x & 0x1FFF == 0x1000:
             bits = (x + 0x1000) >> 13  # ties go away from zero
-        bits <<= 13
-        if "satfinite" in how and bits & ~F32.sign == F32.infinity:
-            bits = largest | bits & F32.sign
-        assert got == bits, (hex(x), hex(got), hex(bits))
+        if bits is not None and "satfinite" in how and bits & ~TF32.sign == TF32.infinity:
+            bits = TF32.infinity - 1 | bits & TF32.sign
+        return bits if bits is None else bits << 13
+
+    lines = {how: f"cvt.{how}.tf32.f32 {{d}}, %a;"}
+    compare(lines, np.uint32, {"a": a}, wanted, is_nan=F32.is_nan, is_uniform=is_uniform)
 
 
 def test_narrow_integers_are_extended_in_wider_registers():
@@ -224,3 +222,55 @@ def test_narrow_integers_are_extended_in_wider_registers():
     found = evaluate("cvt.s32.s8 %s, %a; cvt.u32.u8 %u, %a;", {"a": a}, {"s": np.uint32, "u": np.uint32})
     assert [hex(item) for item in found["s"]] == ["0xffffff80", "0x7f", "0xffffffff", "0xffffff80"]
     assert [int(item) for item in found["u"]] == [0x80, 0x7F, 0xFF, 0x80]
+
+
+@pytest.mark.parametrize("kind", EIGHT_BITS)
+def test_bytes_to_halves(kind):
+    low = np.arange(256).astype(np.uint16)
+    found = evaluate(f"cvt.rn.f16x2.{kind}x2 %d, %a;", {"a": low | (255 - low) << 8}, {"d": np.uint32})["d"]
+    for byte, half in zip([*range(256), *range(255, -1, -1)], map(int, [*found & 0xFFFF, *found >> 16]), strict=True):
+        number = eight(kind, byte)
+        if number is None:
+            assert F16.is_nan(half)
+        else:
+            assert (F16.value(half), half >> 15) == (number, byte >> 7), hex(byte)
+
+
+def nearest(kind, number, sign):
+    """The byte of the nearest number, of two the one with an even mantissa, at most the largest."""
+    sizes = range(EIGHT_BITS[kind] + 1)
+    return min(sizes, key=lambda size: (abs(eight(kind, size) - abs(number)), size & 1)) | sign
+
+
+def of_eight_bits(kind, form, bits):
+    """The byte of a float, by rounding and clamping."""
+    sign, value = bits >> form.bits - 8 & 0x80, form.value(bits)
+    if isinstance(value, float):
+        return 0x7F if math.isnan(value) else EIGHT_BITS[kind] | sign
+    return nearest(kind, value, sign)
+
+
+@pytest.mark.parametrize("kind", EIGHT_BITS)
+def test_floats_to_bytes_are_rounded_and_clamped(kind):
+    numbers = [eight(kind, byte) for byte in range(EIGHT_BITS[kind] + 1)]
+    middles = [(low + high) / 2 for low, high in itertools.pairwise(numbers)]
+    bits = [F32.rounded(item) for item in (*numbers, *middles, numbers[-1] * Fraction(17, 16), Fraction(10) ** 9)]
+    bits = [near for item in bits for near in (item, item + 1, max(item, 1) - 1)]
+    bits += [*(item | F32.sign for item in bits), F32.infinity, F32.infinity | F32.sign, 0x7FC00000, 0x7F800001]
+    a = np.array(bits, np.uint32)
+    found = evaluate(f"cvt.rn.satfinite.{kind}x2.f32 %d, %a, %b;", {"a": a, "b": a[::-1].copy()}, {"d": np.uint16})["d"]
+    wanted = [of_eight_bits(kind, F32, item) for item in bits]
+    assert [int(item) >> 8 & 0xFF for item in found] == wanted
+    assert [int(item) & 0xFF for item in found] == wanted[::-1]
+
+
+@pytest.mark.parametrize("kind", EIGHT_BITS)
+def test_halves_to_bytes(kind):
+    halves = np.arange(0, 1 << 16, 31).astype(np.uint32)
+    inputs = {"a": halves << 16 | halves[::-1]}
+    found = evaluate(f"cvt.rn.satfinite.{kind}x2.f16x2 %d, %a;", inputs, {"d": np.uint16})["d"]
+    is_nan = np.array([F16.is_nan(int(half)) for half in halves])
+    wanted = np.array([of_eight_bits(kind, F16, int(half)) for half in halves])
+    assert (found >> 8 == wanted)[~is_nan].all()
+    assert (found >> 8 & 0x7F == 0x7F)[is_nan].all()
+    assert (found[::-1] >> 8 == (found & 0xFF)).all()

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums, products, quotients and fused products against exact fractions."""
+"""Arithmetic, extremes, signs, comparisons, classes and clamping of floats, against exact fractions."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.env.executor.ptx import cross, each
-from tests.env.executor.rounding import BF16, FORMATS, calculated
-from tests.env.executor.test_integers import WIDTHS
+from tests.env.executor.ptx import compare, cross, each, evaluate, ways
+from tests.env.executor.rounding import BF16, F32, FORMATS, calculated
+from tests.env.executor.test_flow import graph
+from tests.env.executor.test_integers import RELATIONS, WIDTHS
+from verl_kernel.env.executor.flow.graph import normal
 
 DIRECTIONS = ("rn", "rz", "rm", "rp")
+FLUSHED = ("f32", "f16")
 
 
 def corners(form):
@@ -24,32 +27,21 @@ def corners(form):
     return [*sizes, *(size | form.sign for size in sizes)]
 
 
-def wanted(name, form, row, how, is_flushed):
-    row = [form.flushed(item) for item in row] if is_flushed else row
-    bits = calculated(name, form, row, how)
-    return form.flushed(bits) if is_flushed and bits is not None else bits
+def pairs(form):
+    """All pairs of them, as two columns."""
+    return dict(zip("ab", cross(corners(form), corners(form), dtype=WIDTHS[form.bits]), strict=True))
 
 
-def check(cases, form, columns, is_uniform=False):
-    """Cases: for each opcode, which calculation, direction and flushing it stands for."""
-    operands = ("%a, %b", "%a, %b, %c")
-    lines = {opcode: f"{opcode} {{d}}, {operands[case[0] == 'fma']};" for opcode, case in cases.items()}
-    inputs = dict(zip("abc", columns, strict=False))
-    found = each(lines, WIDTHS[form.bits], inputs, is_uniform=is_uniform)
-    rows = [[int(item) for item in row] for row in zip(*columns, strict=True)]
-    for opcode, (name, how, is_flushed) in cases.items():
-        for row, got in zip(rows, map(int, found[opcode]), strict=True):
-            bits = wanted(name, form, row[: 3 if name == "fma" else 2], how, is_flushed)
-            is_right = form.is_nan(got) if bits is None else got == bits
-            assert is_right, (opcode, [hex(item) for item in row], hex(got), bits if bits is None else hex(bits))
+def marks(kind, *more):
+    return ("", *more, ".ftz") if kind in FLUSHED else ("", *more)
 
 
 def opcodes(kind):
-    """Of add, sub, mul, fma and div, with every rounding and flushing that a type has."""
+    """Of add, sub, mul, fma and div, with every rounding and flushing of a type: what each of them calculates."""
     found = {}
     for name in ("add", "sub", "mul", "fma"):
         for how in DIRECTIONS if kind == "f32" else ("rn",):
-            for flushing in ("", ".ftz") if kind in ("f32", "f16") else ("",):
+            for flushing in marks(kind):
                 found[f"{name}.{how}{flushing}.{kind}"] = (name, how, bool(flushing))
     found |= {f"{name}.{kind}": (name, "rn", False) for name in ("add", "sub", "mul")}
     if kind in ("f32", "f64"):
@@ -59,23 +51,35 @@ def opcodes(kind):
     return found
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_corner_cases_in_every_direction(kind):
-    form, pairs = FORMATS[kind], {}
-    values = corners(form)
-    for opcode, case in opcodes(kind).items():
-        if case[0] != "fma":
-            pairs[opcode] = case
-    check(pairs, form, cross(values, values, dtype=WIDTHS[form.bits]))
+def check(cases, form, columns, is_uniform=False):
+    """Cases: for each opcode, which calculation, direction and flushing it stands for."""
+    lines = {opcode: f"{opcode} {{d}}, {operands(opcode)};" for opcode in cases}
+
+    def wanted(opcode, *row):
+        name, how, is_flushed = cases[opcode]
+        row = row[: 3 if name == "fma" else 2]
+        bits = calculated(name, form, [form.flushed(item) for item in row] if is_flushed else [*row], how)
+        return form.flushed(bits) if is_flushed and bits is not None else bits
+
+    inputs = dict(zip("abc", columns, strict=False))
+    compare(lines, WIDTHS[form.bits], inputs, wanted, is_nan=form.is_nan, is_uniform=is_uniform)
+
+
+def operands(opcode):
+    return "%a, %b, %c" if opcode.startswith("fma") else "%a, %b"
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_fused_products_of_corner_cases(kind):
-    form = FORMATS[kind]
-    fused = {opcode: case for opcode, case in opcodes(kind).items() if case[0] == "fma"}
-    values = corners(form)
-    few = [*values[::2], form.sign]
-    check(fused, form, cross(few, few, values, dtype=WIDTHS[form.bits]))
+def test_results_are_rounded_in_every_direction(kind):
+    form, cases = FORMATS[kind], {opcode: case for opcode, case in opcodes(kind).items() if case[0] != "fma"}
+    check(cases, form, [*pairs(form).values()])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_fused_products_are_rounded_once(kind):
+    form, cases = FORMATS[kind], {opcode: case for opcode, case in opcodes(kind).items() if case[0] == "fma"}
+    few = [*corners(form)[::2], form.sign]
+    check(cases, form, cross(few, few, corners(form), dtype=WIDTHS[form.bits]))
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -96,36 +100,175 @@ def test_any_values(kind, data):
         st.sampled_from([0, form.sign]),
     )
     rows = data.draw(st.lists(st.tuples(*[number | near] * 3), min_size=32, max_size=32))
-    columns = [np.array(column, WIDTHS[form.bits]) for column in zip(*rows, strict=True)]
-    check(opcodes(kind), form, columns)
+    check(opcodes(kind), form, [np.array(column, WIDTHS[form.bits]) for column in zip(*rows, strict=True)])
 
 
 def test_a_fused_product_of_brain_floats_is_rounded_once():
     """7 x 37 = 259 lies between 258 and 260: what is added decides, however small it is."""
-    a, b = BF16.rounded(7), BF16.rounded(37)
-    tiny = BF16.rounded(BF16.value(1))
+    a, b, tiny = BF16.rounded(7), BF16.rounded(37), 1
     rows = [(a, b, tiny), (a, b, tiny | 0x8000), (a | 0x8000, b, tiny), (a, b, 0)]
     columns = [np.array(column, np.uint16) for column in zip(*rows, strict=True)]
     check({"fma.rn.bf16": ("fma", "rn", False)}, BF16, columns)
 
 
-@pytest.mark.parametrize("kind", ["f16x2", "bf16x2"])
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_packed_halves_are_two_of_them(kind):
-    form = FORMATS[kind[:-2]]
-    a, b = cross(corners(form)[:9], corners(form)[9:], dtype=np.uint16)
+    form = FORMATS[kind]
+    a, b = pairs(form).values()
     c = np.roll(a, 5)
-    joined = [row.astype(np.uint32) | np.roll(row, 1).astype(np.uint32) << 16 for row in (a, b, c)]
-    names = ["add", "sub", "mul", "fma.rn"] + (["add.ftz", "mul.ftz", "fma.rn.ftz"] if kind == "f16x2" else [])
-    single = each(
-        {name: f"{name}.{kind[:-2]} {{d}}, %a, %b{', %c' if 'fma' in name else ''};" for name in names},
-        np.uint16,
-        {"a": a, "b": b, "c": c},
+    names = ["add", "sub", "mul", "fma.rn", "min", "max", "min.NaN", "max.NaN"]
+    names += ["add.ftz", "mul.ftz", "fma.rn.ftz"] if kind == "f16" else []
+    lines, packed_lines = (
+        {name: f"{name}.{kind}{pair} {{d}}, {operands(name)};" for name in names} for pair in ("", "x2")
     )
-    packed = each(
-        {name: f"{name}.{kind} {{d}}, %a, %b{', %c' if 'fma' in name else ''};" for name in names},
-        np.uint32,
-        dict(zip("abc", joined, strict=True)),
+    single = each(lines, np.uint16, {"a": a, "b": b, "c": c})
+    joined = {name: row | np.roll(row, 1).astype(np.uint32) << 16 for name, row in (("a", a), ("b", b), ("c", c))}
+    for name, packed in each(packed_lines, np.uint32, joined).items():
+        assert (packed & 0xFFFF == single[name]).all(), name
+        assert (packed >> 16 == np.roll(single[name], 1)).all(), name
+
+
+def ordered(form, bits):
+    """A key that orders numbers, -0 below +0."""
+    return -(bits & form.sign - 1) - 1 if bits & form.sign else bits
+
+
+@pytest.mark.parametrize("kind, is_uniform", ways(FORMATS))
+def test_extremes_leave_out_nan_and_order_zeros(kind, is_uniform):
+    form = FORMATS[kind]
+    all_marks = [""] if kind == "f64" else [*marks(kind, ".NaN"), *([".ftz.NaN"] if kind in FLUSHED else [])]
+    lines = {f"{root}{mark}": f"{root}{mark}.{kind} {{d}}, %a, %b;" for root in ("min", "max") for mark in all_marks}
+
+    def wanted(name, *pair):
+        numbers = [form.flushed(item) if "ftz" in name else item for item in pair if not form.is_nan(item)]
+        if len(numbers) < 2 and ("NaN" in name or not numbers):
+            return None
+        return (min if name.startswith("min") else max)(numbers, key=lambda item: ordered(form, item))
+
+    compare(lines, WIDTHS[form.bits], pairs(form), wanted, is_nan=form.is_nan, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("kind, is_uniform", ways(FORMATS))
+def test_signs(kind, is_uniform):
+    form = FORMATS[kind]
+    a = cross([item for item in corners(form) if not form.is_nan(item)], dtype=WIDTHS[form.bits])[0]
+    lines = {f"{root}{mark}": f"{root}{mark}.{kind} {{d}}, %a;" for root in ("neg", "abs") for mark in marks(kind)}
+
+    def wanted(name, bits):
+        bits = form.flushed(bits) if "ftz" in name else bits
+        return bits ^ form.sign if "neg" in name else bits & ~form.sign
+
+    compare(lines, WIDTHS[form.bits], {"a": a}, wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("kind, is_uniform", ways(["f32", "f64"]))
+def test_a_sign_is_copied_from_the_first_operand(kind, is_uniform):
+    form = FORMATS[kind]
+
+    def wanted(name, x, y):
+        return x & form.sign | y & ~form.sign
+
+    lines = {"copysign": f"copysign.{kind} {{d}}, %a, %b;"}
+    compare(lines, WIDTHS[form.bits], pairs(form), wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("kind, is_uniform", ways(FORMATS))
+def test_comparisons(kind, is_uniform):
+    form = FORMATS[kind]
+    names = [*RELATIONS, *(f"{name}u" for name in RELATIONS), "num", "nan"]
+    lines = {f"{name}{mark}": f"setp.{name}{mark}.{kind} {{d}}, %a, %b;" for name in names for mark in marks(kind)}
+
+    def wanted(name, *pair):
+        relation, has_nan = name.partition(".")[0], any(map(form.is_nan, pair))
+        if relation in ("num", "nan"):
+            return has_nan == (relation == "nan")
+        values = [form.value(form.flushed(item) if "ftz" in name else item) for item in pair]
+        return relation.endswith("u") if has_nan else RELATIONS[relation[:2]](*values)
+
+    compare(lines, bool, pairs(form), wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("kind, is_uniform", ways(["f32", "f64"]))
+def test_classes(kind, is_uniform):
+    form = FORMATS[kind]
+    classes = {
+        "finite": lambda size: size < form.infinity,
+        "infinite": lambda size: size == form.infinity,
+        "number": lambda size: size <= form.infinity,
+        "notanumber": lambda size: size > form.infinity,
+        "normal": lambda size: not size or 1 << form.mantissa <= size < form.infinity,  # zeros are, says the PTX ISA
+        "subnormal": lambda size: 0 < size < 1 << form.mantissa,
+    }
+    lines = {name: f"testp.{name}.{kind} {{d}}, %a;" for name in classes}
+    a = cross(corners(form), dtype=WIDTHS[form.bits])[0]
+
+    def wanted(name, bits):
+        return classes[name](bits & form.sign - 1)
+
+    compare(lines, bool, {"a": a}, wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("is_uniform", [False, True])
+def test_saturated_results(is_uniform):
+    one, roots = F32.rounded(1), ("add", "sub", "mul")
+    a, b = cross([*corners(F32), F32.rounded(0.5)], [*corners(F32)[::3], F32.rounded(0.25)])
+    lines = {f"{name}{mark}": f"{name}.rn{mark}.sat.f32 {{d}}, %a, %b;" for name in roots for mark in ("", ".ftz")}
+
+    def wanted(name, x, y):
+        flush = F32.flushed if "ftz" in name else int
+        bits = calculated(name[:3], F32, [flush(x), flush(y)])
+        return 0 if bits is None or bits & F32.sign else flush(min(bits, one))
+
+    compare(lines, np.uint32, {"a": a, "b": b}, wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_relu_keeps_nan_and_takes_negative_results_for_zero(kind):
+    form = FORMATS[kind]
+    a, b = cross(corners(form), corners(form)[::3], dtype=np.uint16)
+    inputs = {"a": a, "b": b, "c": np.full_like(a, form.sign)}
+    found = each({"one": f"fma.rn.relu.{kind} {{d}}, %a, %b, %c;"}, np.uint16, inputs)["one"]
+    for x, y, got in zip(map(int, a), map(int, b), map(int, found), strict=True):
+        bits = calculated("fma", form, [x, y, form.sign])
+        if bits is None:
+            assert form.is_nan(got), (hex(x), hex(y), hex(got))
+        else:
+            assert got & ~form.sign == (0 if bits & form.sign else bits), (hex(x), hex(y), hex(got))
+
+
+NORMAL = [
+    "add.ftz.f32 %r1, %r8, %r8;",
+    "fma.rn.ftz.f32 %r1, %r8, %r8, %r8;",
+    "mov.b32 %r1, 0f3F800000;",
+    "mov.b32 %r1, 0f80000000;",
+    "add.ftz.f32 %r2, %r8, %r8; mov.b32 %r1, %r2;",
+    "add.ftz.f32 %r2, %r8, %r8; selp.f32 %r1, %r2, 0f3F800000, %p1;",
+    "cvt.rn.f32.s32 %r1, %r8;",
+    "mov.b32 %r1, 0f3F800000; @%p1 add.ftz.f32 %r1, %r8, %r8;",
+]
+SUBNORMAL = [
+    "add.f32 %r1, %r8, %r8;",
+    "mov.b32 %r1, 0f00400000;",
+    "mov.b32 %r1, %r8;",
+    "mov.b32 %r1, 1;",
+    "add.ftz.f32 %r2, %r8, %r8; selp.f32 %r1, %r2, %r8, %p1;",
+    "add.ftz.f32 %r1, %r8, %r8; add.s32 %r1, %r1, 1;",
+    "ld.global.b32 %r1, [%rd1];",
+]
+
+
+@pytest.mark.parametrize("line", [*NORMAL, *SUBNORMAL])
+def test_registers_without_subnormals_are_known(line):
+    assert ("%r1" in normal(graph("mov.u32 %r8, %tid.x;\n" + line))) == (line in NORMAL)
+
+
+def test_a_register_that_something_else_writes_is_flushed():
+    tiny = np.array([1, 0x00400000, 0x80000001, 0x3F800000], np.uint32)
+    code = (
+        ".reg .b32 %x, %y; add.ftz.f32 %x, %a, %a; mov.b32 %x, %a; add.ftz.f32 %d, %x, 0f80000000;"
+        "mov.b32 %y, 0f00400000; mul.ftz.f32 %e, %y, 0f40000000; neg.ftz.f32 %f, %a;"
     )
-    for name in names:
-        assert ((packed[name] & 0xFFFF) == single[name]).all(), name
-        assert ((packed[name] >> 16) == np.roll(single[name], 1)).all(), name
+    found = evaluate(code, {"a": tiny}, dict.fromkeys("def", np.uint32))
+    assert found["d"].tolist() == [0, 0, 0x80000000, 0x3F800000]
+    assert found["e"].tolist() == [0] * 4
+    assert found["f"].tolist() == [0x80000000, 0x80000000, 0, 0xBF800000]

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integer arithmetic, comparisons and carries against Python's integers."""
+"""Integers, predicates, bits and bytes against Python's integers."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.env.executor.ptx import cross, each, evaluate
+from tests.env.executor.ptx import compare, cross, each, evaluate, ways
 
 WIDTHS = {16: np.uint16, 32: np.uint32, 64: np.uint64}
-FORMS = [pytest.param(False, id="by lane"), pytest.param(True, id="uniform")]
+AMOUNTS = [0, 1, 7, 15, 16, 17, 31, 32, 33, 63, 64, 65, 0x80000000, 0xFFFFFFFF]
+RELATIONS = {
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+}  # fmt: skip
 
 
 def signed(value, bits):
@@ -26,62 +30,67 @@ def corners(bits):
     return [0, 1, 2, 3, 7, -1, -2, -7, (1 << bits - 1) - 1, 1 << bits - 1, (1 << bits - 1) + 1, 0x5A5A5A5A5A5A5A5A]
 
 
-def operations(bits, sign):
-    """Each instruction of two operands with the function that it computes, of signed or unsigned integers."""
-    kind = f"{sign}{bits}"
-    found = {
-        f"add.{kind}": lambda a, b: a + b,
-        f"sub.{kind}": lambda a, b: a - b,
-        f"mul.lo.{kind}": lambda a, b: a * b,
-        f"mul.hi.{kind}": lambda a, b: a * b >> bits,
-        f"min.{kind}": min,
-        f"max.{kind}": max,
-    }
-    if sign == "u":
-        logic = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b}
-        found |= {f"{name}.b{bits}": function for name, function in logic.items()}
-    return found
+def few(bits):
+    return [0, 1, -1, 3, (1 << bits - 1) - 1, 1 << bits - 1]
 
 
-def check(lines, functions, values, bits, sign, is_uniform):
-    found = each(lines, WIDTHS[bits], values, is_uniform=is_uniform)
-    rows = list(zip(*([int(item) for item in array] for array in values.values()), strict=True))
-    for name, function in functions.items():
-        typed = [tuple(signed(item, bits) if sign == "s" else item for item in row) for row in rows]
-        wanted = [function(*row) & (1 << bits) - 1 for row in typed]
-        got = [int(item) for item in found[name]]
-        wrong = [case for case in zip(rows, got, wanted, strict=True) if case[1] != case[2]]
-        assert not wrong, (name, wrong[:3])
+# Opcodes with the letters of their types, and what they compute of integers of so many bits.
+ONE = {
+    "not.b": lambda bits, a: ~a, "cnot.b": lambda bits, a: a == 0, "neg.s": lambda bits, a: -a,
+    "abs.s": lambda bits, a: abs(a),
+}  # fmt: skip
+TWO = {
+    "add.su": lambda bits, a, b: a + b, "sub.su": lambda bits, a, b: a - b, "mul.lo.su": lambda bits, a, b: a * b,
+    "mul.hi.su": lambda bits, a, b: a * b >> bits, "min.su": lambda bits, a, b: min(a, b),
+    "max.su": lambda bits, a, b: max(a, b), "and.b": lambda bits, a, b: a & b, "or.b": lambda bits, a, b: a | b,
+    "xor.b": lambda bits, a, b: a ^ b,
+}  # fmt: skip
+QUOTIENTS = {"div.su": lambda bits, a, b: quotient(a, b), "rem.su": lambda bits, a, b: a - quotient(a, b) * b}
+SUMS = {"mad.lo.su": lambda bits, a, b, c: a * b + c, "mad.hi.su": lambda bits, a, b, c: (a * b >> bits) + c}
+COMPARISONS = {
+    f"setp.{name}.{'sub' if name in ('eq', 'ne') else 'su'}": lambda bits, a, b, holds=holds: holds(a, b)
+    for name, holds in RELATIONS.items()
+} | {
+    f"setp.{name}.u": lambda bits, a, b, holds=RELATIONS[other]: holds(a, b)
+    for name, other in {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}.items()
+}
+OPERATIONS = {
+    "of one": (ONE, [corners]),
+    "of two": (TWO, [corners, corners]),
+    "quotients": (QUOTIENTS, [corners, lambda bits: [item for item in corners(bits) if item]]),
+    "with addends": (SUMS, [few, few, few]),
+    "comparisons": (COMPARISONS, [corners, corners]),
+}
 
 
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("sign", "su")
-@pytest.mark.parametrize("bits", WIDTHS)
-def test_two_operands(bits, sign, is_uniform):
-    a, b = cross(corners(bits), corners(bits), dtype=WIDTHS[bits])
-    functions = operations(bits, sign)
-    lines = {name: f"{name} {{d}}, %a, %b;" for name in functions}
-    check(lines, functions, {"a": a, "b": b}, bits, sign, is_uniform)
+def check(group, bits, columns, *, is_uniform=False):
+    functions = {}
+    for name, function in group.items():
+        opcode, _, letters = name.rpartition(".")
+        functions |= {f"{opcode}.{letter}{bits}": function for letter in letters}
+    inputs, kind = dict(zip("abc", columns, strict=False)), bool if group is COMPARISONS else WIDTHS[bits]
+    operands = ", ".join(f"%{name}" for name in inputs)
+
+    def wanted(opcode, *row):
+        typed = [signed(item, bits) for item in row] if opcode.endswith(f".s{bits}") else row
+        return functions[opcode](bits, *typed) & (1 << bits) - 1
+
+    compare({name: f"{name} {{d}}, {operands};" for name in functions}, kind, inputs, wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("bits, is_uniform", ways(WIDTHS))
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_are_those_of_integers(name, bits, is_uniform):
+    group, values = OPERATIONS[name]
+    columns = cross(*(numbers(bits) for numbers in values), dtype=WIDTHS[bits])
+    check(group, bits, columns, is_uniform=is_uniform)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from([16, 32, 64]), st.sampled_from("su"), st.data())
-def test_two_operands_of_any_value(bits, sign, data):
+@given(st.sampled_from([16, 32, 64]), st.data())
+def test_operations_on_any_values(bits, data):
     numbers = st.lists(st.integers(0, (1 << bits) - 1), min_size=32, max_size=32)
-    a, b = (np.array(data.draw(numbers), WIDTHS[bits]) for _ in range(2))
-    functions = operations(bits, sign)
-    lines = {name: f"{name} {{d}}, %a, %b;" for name in functions}
-    check(lines, functions, {"a": a, "b": b}, bits, sign, is_uniform=False)
-
-
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("sign", "su")
-@pytest.mark.parametrize("bits", WIDTHS)
-def test_division_truncates(bits, sign, is_uniform):
-    divisors = [value for value in corners(bits) if value & (1 << bits) - 1]
-    a, b = cross(corners(bits), divisors, dtype=WIDTHS[bits])
-    functions = {f"div.{sign}{bits}": quotient, f"rem.{sign}{bits}": lambda a, b: a - quotient(a, b) * b}
-    check({name: f"{name} {{d}}, %a, %b;" for name in functions}, functions, {"a": a, "b": b}, bits, sign, is_uniform)
+    check(TWO, bits, [np.array(data.draw(numbers), WIDTHS[bits]) for _ in range(2)])
 
 
 @pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32", "s64", "u64"])
@@ -91,77 +100,29 @@ def test_a_division_by_zero_does_not_stop_the_host(kind):
     assert set(each(lines, zeros.dtype, {"a": zeros + 5, "b": zeros})) == {"div", "rem"}
 
 
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("sign", "su")
-@pytest.mark.parametrize("bits", WIDTHS)
-def test_one_operand(bits, sign, is_uniform):
-    functions = {f"not.b{bits}": lambda a: ~a, f"cnot.b{bits}": lambda a: int(a == 0)}
-    if sign == "s":
-        functions |= {f"neg.s{bits}": lambda a: -a, f"abs.s{bits}": abs}
-    values = {"a": cross(corners(bits), dtype=WIDTHS[bits])[0]}
-    check({name: f"{name} {{d}}, %a;" for name in functions}, functions, values, bits, sign, is_uniform)
-
-
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("sign", "su")
-@pytest.mark.parametrize("bits", WIDTHS)
-def test_products_with_addends(bits, sign, is_uniform):
-    few = [0, 1, -1, 3, (1 << bits - 1) - 1, 1 << bits - 1]
-    a, b, c = cross(few, few, few, dtype=WIDTHS[bits])
-    kind = f"{sign}{bits}"
-    functions = {f"mad.lo.{kind}": lambda a, b, c: a * b + c, f"mad.hi.{kind}": lambda a, b, c: (a * b >> bits) + c}
-    lines = {name: f"{name} {{d}}, %a, %b, %c;" for name in functions}
-    check(lines, functions, {"a": a, "b": b, "c": c}, bits, sign, is_uniform)
-
-
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("kind", ["s16", "u16", "s32", "u32"])
+@pytest.mark.parametrize("kind, is_uniform", ways(["s16", "u16", "s32", "u32"]))
 def test_wide_products(kind, is_uniform):
     bits = int(kind[1:])
     a, b = cross(corners(bits), corners(bits), dtype=WIDTHS[bits])
-    addends = np.arange(len(a)).astype(WIDTHS[2 * bits]) * WIDTHS[2 * bits](0x0123)
-    lines = f"mul.wide.{kind} %d, %a, %b; mad.wide.{kind} %e, %a, %b, %c;"
-    outputs = dict.fromkeys("de", WIDTHS[2 * bits])
-    found = evaluate(lines, {"a": a, "b": b, "c": addends}, outputs, is_uniform=is_uniform)
-    mask = (1 << 2 * bits) - 1
-    for x, y, c, product, total in zip(a, b, addends, found["d"], found["e"], strict=True):
-        x, y = (signed(int(item), bits) if kind[0] == "s" else int(item) for item in (x, y))
-        assert (int(product), int(total)) == (x * y & mask, x * y + int(c) & mask)
+    c = np.arange(len(a)).astype(WIDTHS[2 * bits]) * WIDTHS[2 * bits](0x0123)
+    lines = {"mul": f"mul.wide.{kind} {{d}}, %a, %b;", "mad": f"mad.wide.{kind} {{d}}, %a, %b, %c;"}
+
+    def wanted(name, x, y, addend):
+        x, y = (signed(item, bits) if kind[0] == "s" else item for item in (x, y))
+        return x * y + (addend if name == "mad" else 0) & (1 << 2 * bits) - 1
+
+    compare(lines, WIDTHS[2 * bits], {"a": a, "b": b, "c": c}, wanted, is_uniform=is_uniform)
 
 
-RELATIONS = {
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-}  # fmt: skip
-UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-
-
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("sign", "sub")
-@pytest.mark.parametrize("bits", WIDTHS)
-def test_comparisons(bits, sign, is_uniform):
-    a, b = cross(corners(bits), corners(bits), dtype=WIDTHS[bits])
-    kept = {name: name for name in ("eq", "ne")} if sign == "b" else {name: name for name in RELATIONS}
-    kept |= UNSIGNED if sign == "u" else {}
-    lines = {name: f"setp.{name}.{sign}{bits} {{d}}, %a, %b;" for name in kept}
-    found = each(lines, bool, {"a": a, "b": b}, is_uniform=is_uniform)
-    for x, y, *got in zip(a, b, *found.values(), strict=True):
-        x, y = (signed(int(item), bits) if sign == "s" else int(item) for item in (x, y))
-        assert [bool(item) for item in got] == [RELATIONS[name](x, y) for name in kept.values()], (x, y)
-
-
-@pytest.mark.parametrize("is_uniform", FORMS)
+@pytest.mark.parametrize("is_uniform", [False, True])
 def test_a_comparison_combines_with_a_predicate(is_uniform):
     a, b = (np.array(values, np.uint32) for values in ([1, 1, 2, 2], [2, 2, 1, 1]))
     c = np.array([False, True] * 2)
     code = "".join(f"setp.lt.{how}.u32 %{how}1|%{how}2, %a, %b, %c;" for how in ("and", "or", "xor"))
     code += "setp.lt.and.u32 %n1|%n2, %a, %b, !%c;"
     outputs = dict.fromkeys(["and1", "and2", "or1", "or2", "xor1", "xor2", "n1", "n2"], bool)
-    found = {
-        name: [int(item) for item in row]
-        for name, row in evaluate(code, {"a": a, "b": b, "c": c}, outputs, is_uniform=is_uniform).items()
-    }
-    assert found == {
+    found = evaluate(code, {"a": a, "b": b, "c": c}, outputs, is_uniform=is_uniform)
+    assert {name: [int(item) for item in row] for name, row in found.items()} == {
         "and1": [0, 1, 0, 0], "and2": [0, 0, 0, 1], "or1": [1, 1, 0, 1], "or2": [0, 1, 1, 1],
         "xor1": [1, 0, 0, 1], "xor2": [0, 1, 1, 0], "n1": [1, 0, 0, 0], "n2": [0, 0, 1, 0],
     }  # fmt: skip
@@ -174,8 +135,7 @@ def test_both_results_see_the_predicate_as_it_was():
     assert ([*found["p"]], [*found["q"]]) == ([False, False], [True, False])
 
 
-@pytest.mark.parametrize("is_uniform", FORMS)
-@pytest.mark.parametrize("bits", WIDTHS)
+@pytest.mark.parametrize("bits, is_uniform", ways(WIDTHS))
 def test_a_choice_by_a_predicate(bits, is_uniform):
     values = np.arange(4).astype(WIDTHS[bits])
     inputs = {"a": values, "b": values + WIDTHS[bits](100), "c": np.array([True, False, True, False])}
@@ -183,7 +143,7 @@ def test_a_choice_by_a_predicate(bits, is_uniform):
     assert [*found["selp"]] == [0, 101, 2, 103]
 
 
-@pytest.mark.parametrize("is_uniform", FORMS)
+@pytest.mark.parametrize("is_uniform", [False, True])
 def test_predicates_are_bits(is_uniform):
     a, b = np.array([False, False, True, True]), np.array([False, True, False, True])
     lines = {name: f"{name}.pred {{d}}, %a, %b;" for name in ("and", "or", "xor")}
@@ -222,3 +182,171 @@ def test_carries_of_words_of_64_bits():
     for x, y, *got in zip(a, b, *(found[name] for name in "scmw"), strict=True):
         x, y, mask = int(x), int(y), (1 << 64) - 1
         assert [int(item) for item in got] == [x + y & mask, x + y >> 64, x - y & mask, -(x < y) & mask]
+
+
+def shifted(opcode, value, amount):
+    """PTX: amounts beyond the width are the width."""
+    bits = int(opcode[-2:])
+    amount = min(amount, bits)
+    if opcode.startswith("shl"):
+        return value << amount & (1 << bits) - 1
+    return (signed(value, bits) if ".s" in opcode else value) >> amount & (1 << bits) - 1
+
+
+@pytest.mark.parametrize("bits, is_uniform", ways(WIDTHS))
+def test_shifts_beyond_the_width(bits, is_uniform):
+    a, b = cross(corners(bits), AMOUNTS, dtype=WIDTHS[bits])[0], cross(corners(bits), AMOUNTS)[1]
+    lines = {f"{name}{bits}": f"{name}{bits} {{d}}, %a, %b;" for name in ("shl.b", "shr.u", "shr.s")}
+    compare(lines, WIDTHS[bits], {"a": a, "b": b}, shifted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_shifts_by_constants(bits):
+    opcodes = [f"{name}{bits}" for name in ("shl.b", "shr.u", "shr.s")]
+    lines = {f"{opcode} {{d}}, %a, {far};": opcode for opcode in opcodes for far in (0, 1, 15, 16, 31, 32, 33, 64)}
+
+    def wanted(line, a):
+        return shifted(lines[line], a, int(line.rpartition(" ")[2][:-1]))
+
+    compare({line: line for line in lines}, WIDTHS[bits], {"a": cross(corners(bits), dtype=WIDTHS[bits])[0]}, wanted)
+
+
+@pytest.mark.parametrize("is_uniform", [False, True])
+def test_funnel_shifts(is_uniform):
+    columns = cross([0x12345678, 0x89ABCDEF, 0], [0xDEADBEEF, 1], [0, 1, 16, 31, 32, 33, 63, 0xFFFFFFFF])
+    lines = {f"{way}.{how}": f"shf.{way}.{how}.b32 {{d}}, %a, %b, %c;" for way in "lr" for how in ("wrap", "clamp")}
+
+    def wanted(name, low, high, amount):
+        both, amount = high << 32 | low, amount & 31 if "wrap" in name else min(amount, 32)
+        return (both << amount >> 32 if name[0] == "l" else both >> amount) & 0xFFFFFFFF
+
+    compare(lines, np.uint32, dict(zip("abc", columns, strict=True)), wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("kind, is_uniform", ways(["u32", "s32", "u64", "s64"]))
+def test_fields_taken_out(kind, is_uniform):
+    bits = int(kind[1:])
+    fields = [(0, 1), (3, 4), (23, 1), (0, bits), (bits - 1, 1), (bits - 4, 8), (5, 255), (16, 16)]
+    lines = {f"{place} {length}": f"bfe.{kind} {{d}}, %a, {place}, {length};" for place, length in fields}
+
+    def wanted(name, a):
+        place, length = map(int, name.split())
+        length = min(length, bits - place)
+        field = a >> place & (1 << length) - 1
+        return (signed(field, length) if kind[0] == "s" else field) & (1 << bits) - 1
+
+    values = {"a": cross(corners(bits), dtype=WIDTHS[bits])[0]}
+    compare(lines, WIDTHS[bits], values, wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("bits, is_uniform", ways([32, 64]))
+def test_fields_put_in(bits, is_uniform):
+    a, b = cross(corners(bits), corners(bits), dtype=WIDTHS[bits])
+    fields = [(0, 1), (3, 4), (0, bits), (bits - 1, 1), (bits - 4, 8), (7, 0), (bits, 4), (bits + 8, 1), (5, 255)]
+    lines = {f"{place} {length}": f"bfi.b{bits} {{d}}, %a, %b, {place}, {length};" for place, length in fields}
+
+    def wanted(name, a, b):
+        place, length = map(int, name.split())
+        mask = ((1 << length) - 1 << place) & (1 << bits) - 1
+        return a << place & mask | b & ~mask
+
+    compare(lines, WIDTHS[bits], {"a": a, "b": b}, wanted, is_uniform=is_uniform)
+
+
+def permuted(name, a, b, selector):
+    data, value = a.to_bytes(4, "little") + b.to_bytes(4, "little"), 0
+    for place in range(4):
+        nibble = (0x7B40 if name == "constant" else selector) >> 4 * place & 15
+        byte = data[nibble & 7]
+        value |= ((0xFF if byte & 0x80 else 0) if nibble & 8 else byte) << 8 * place
+    return value
+
+
+@pytest.mark.parametrize("is_uniform", [False, True])
+def test_bytes_are_permuted(is_uniform):
+    selectors = [0x3210, 0x7654, 0xFEDC, 0xBA98, 0x0, 0x8F07, 0xFFFF1234]
+    columns = cross([0x83828180, 0x03020100], [0x87868584, 0x77665544], selectors)
+    lines = {"register": "prmt.b32 {d}, %a, %b, %c;", "constant": "prmt.b32 {d}, %a, %b, 0x7B40U;"}
+    compare(lines, np.uint32, dict(zip("abc", columns, strict=True)), permuted, is_uniform=is_uniform)
+    assert permuted("register", 0x83828180, 0x87868584, 0xBA98) == 0xFFFFFFFF  # each byte's sign is set
+
+
+@pytest.mark.parametrize("is_uniform", [False, True])
+def test_all_functions_of_three_bits(is_uniform):
+    inputs = {name: np.array([value], np.uint32) for name, value in (("a", 0xF0), ("b", 0xCC), ("c", 0xAA))}
+    tables = range(0, 256, 17 if is_uniform else 1)
+    lines = {str(table): f"lop3.b32 {{d}}, %a, %b, %c, {table};" for table in tables}
+
+    def wanted(table, *_):
+        return int(table) | (0xFFFFFF00 if int(table) & 1 else 0)
+
+    compare(lines, np.uint32, inputs, wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("bits, is_uniform", ways([32, 64]))
+def test_counts_of_bits(bits, is_uniform):
+    a = cross([*corners(bits), *(1 << place for place in range(bits))], dtype=WIDTHS[bits])[0]
+    opcodes = [f"{name}{bits}" for name in "clz.b popc.b bfind.u bfind.s bfind.shiftamt.u bfind.shiftamt.s".split()]
+
+    def wanted(opcode, value):
+        if not opcode.startswith("bfind"):
+            return value.bit_count() if opcode.startswith("popc") else bits - value.bit_length()
+        differs = ~value & (1 << bits) - 1 if ".s" in opcode.replace(".shiftamt", "") and value >> bits - 1 else value
+        top = differs.bit_length() - 1
+        return (bits - 1 - top if differs and "shiftamt" in opcode else top) & 0xFFFFFFFF
+
+    lines = {opcode: f"{opcode} {{d}}, %a;" for opcode in opcodes}
+    compare(lines, np.uint32, {"a": a}, wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("bits, is_uniform", ways([32, 64]))
+def test_bits_in_the_other_order(bits, is_uniform):
+    a = cross(corners(bits), dtype=WIDTHS[bits])[0]
+
+    def wanted(name, value):
+        return int(f"{value:0{bits}b}"[::-1], 2)
+
+    compare({"brev": f"brev.b{bits} {{d}}, %a;"}, WIDTHS[bits], {"a": a}, wanted, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("is_uniform", [False, True])
+def test_registers_are_joined_and_taken_apart(is_uniform):
+    a, b = np.array([0x1111AAAA, 5], np.uint32), np.array([0x2222BBBB, 6], np.uint32)
+    code = (
+        ".reg .b16 %h, %l; mov.b64 %d, {%a, %b}; mov.b64 {%e, _}, %d; mov.b64 {_, %f}, %d;"
+        "mov.b32 {%l, %h}, %a; mov.b32 %g, {%h, %l}; mov.b64 %k, {%l, %h, %h, %l};"
+    )
+    outputs = {"d": np.uint64, "e": np.uint32, "f": np.uint32, "g": np.uint32, "k": np.uint64}
+    found = evaluate(code, {"a": a, "b": b}, outputs, is_uniform=is_uniform)
+    assert [hex(row[0]) for row in found.values()] == [
+        "0x2222bbbb1111aaaa", "0x1111aaaa", "0x2222bbbb", "0xaaaa1111", "0xaaaa11111111aaaa",
+    ]  # fmt: skip
+
+
+SPELT = {
+    "b32 -1": 0xFFFFFFFF, "b32 0x10": 16, "b32 0xFFFFFFFFU": 0xFFFFFFFF, "b32 0f3F800000": 0x3F800000, "b32 12U": 12,
+    "b32 0": 0, "b32 -0x10": 0xFFFFFFF0, "b32 017": 15, "b64 0d4009000000000000": 0x4009000000000000,
+    "f64 0f3F800000": 0x3FF0000000000000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_constants_are_read_in_every_spelling(bits):
+    kinds = {text: text.replace(" ", " {d}, ") for text in SPELT if f"{bits} " in text}
+    lines = {text: f"mov.{line};" for text, line in kinds.items()}
+    compare(lines, WIDTHS[bits], {"a": np.zeros(1, np.uint32)}, lambda text, _: SPELT[text])
+
+
+def test_special_registers():
+    names = "tid.x tid.y tid.z ntid.x ntid.y ctaid.x ctaid.y ctaid.z nctaid.x nctaid.y laneid warpid".split()
+    found = each({name: f"mov.u32 {{d}}, %{name};" for name in names}, np.uint32, {"a": np.zeros(64, np.uint32)})
+    lanes, block = np.arange(64) % 32, np.arange(64) // 32
+    wanted = {"tid.x": lanes, "laneid": lanes, "ctaid.x": block}
+    wanted |= {"ntid.x": 32, "ntid.y": 1, "nctaid.x": 2, "nctaid.y": 1}
+    assert all((found[name] == wanted.get(name, 0)).all() for name in names)
+
+
+def test_a_special_register_in_a_group_differs_by_lane():
+    code = ".reg .b32 %t; mov.b64 %d, {%tid.x, %ctaid.x};"
+    found = evaluate(code, {"a": np.zeros(64, np.uint32)}, {"d": np.uint64})
+    assert [*found["d"]] == [place // 32 << 32 | place % 32 for place in range(64)]

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.env.executor.ptx import aligned, entry, launch
-from tests.env.executor.rounding import BF16, F16, F32, F64
-from tests.env.executor.test_eights import value as eight
+from tests.env.executor.rounding import BF16, F16, F32, F64, eight
 from verl_kernel.env.executor.errors import Fault, NotKnown
 from verl_kernel.env.executor.kernel import Kernel
 

@@ -1,45 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prices of executed kernels stand in the order that every GPU has (tests/env/executor/priced.py)."""
+"""What a launch costs: loads that wait together, units of instructions, chains, registers, and products of zeros."""
 
-import json
-
+import numpy as np
 import pytest
 
-from tests.env.executor.ptx import aligned, buffer, entry
-from tests.env.executor.test_programs import run
+from tests.env.executor.ptx import aligned, counted, entry, kernel
+from tests.env.executor.test_matrices import laid_out, written
+from verl_kernel.env.executor.flow.graph import pressure
 from verl_kernel.env.executor.kernel import Kernel
+from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Instruction
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.executor.work.steps import chains, groups, launch_work
-
-
-@pytest.fixture(scope="module")
-def prices(tmp_path_factory):
-    done = run(tmp_path_factory.mktemp("triton"), "-m", "tests.env.executor.priced")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-ORDERS = [
-    ("stride 1", "stride 2", 1.3, 2.1), ("stride 2", "stride 8", 2, 5), ("half of it masked out", "stride 1", 1.8, 2.2),
-    ("a half", "half of it masked out", 1, 1.15), ("stride 1", "spilled", 2, 20), ("16 blocks", "1 blocks", 10, 20),
-    ("512 blocks", "16 blocks", 5, 32), ("1 of long rows", "2 of long rows", 1.8, 2.2),
-    ("1 of short rows", "2 of short rows", 1, 1.5), ("half", "half, small tiles", 1.5, 10),
-    ("half", "naive half", 10, 200), ("half", "tf32", 1.3, 3), ("tf32", "tf32x3", 1.5, 3.5), ("tf32", "ieee", 1.5, 10),
-    ("8 integer", "256 integer", 20, 40), ("256 float", "256 integer", 4, 16), ("256 float", "256 exp", 3, 12),
-    ("256 integer", "256 division", 2, 10), ("one row for all", "a row for each", 1.3, 1.6),
-    ("gather in order", "gather at random", 1.2, 9), ("gather few", "gather in order", 1.1, 1.6),
-    ("copied", "transposed", 1, 1.3), ("large, twice near", "large, twice far", 1.6, 2),
-    ("small, twice near", "small, twice far", 1, 1),
-]  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cheaper, dearer, least, most", ORDERS)
-def test_a_kernel_is_cheaper_than_another(prices, cheaper, dearer, least, most):
-    assert least <= prices[dearer] / prices[cheaper] * (1 + 1e-9)
-    assert prices[dearer] <= most * prices[cheaper]
-
 
 REGISTERS = (
     ".reg .b64 %in, %out, %a, %b, %o, %p1; .reg .b32 %t, %x, %y, %z; .reg .b16 %h; ld.param.u64 %in, [p0];"
@@ -73,11 +45,8 @@ def test_copies_are_under_way_until_the_kernel_waits():
 
 
 def test_an_event_tells_bytes_and_operations():
-    source, target = aligned(4096), aligned(4096)
     made = ready("ld.global.f32 %x, [%a]; fma.rn.f32 %x, %x, %x, %x; add.f32 %x, %x, %x; st.global.f32 [%b], %x;")
-    arrays = [source, target]
-    count = made.launch((3,), [array.ctypes.data for array in arrays], [buffer(array) for array in arrays])
-    work = launch_work(count)
+    work = launch_work(counted(made, [aligned(4096), aligned(4096)], 3))
     assert (work.bytes, work.flops, work.half_flops) == (3 * 2 * 128, 3 * 32 * 3, 0)
     assert work.reads[:2] == (128, 0)
     assert work.writes[:2] == (0, 128)
@@ -89,9 +58,7 @@ def test_a_launch_whose_work_one_block_does_counts_as_one_block():
     skip = ".reg .pred %q; mov.u32 %y, %ctaid.x; setp.ne.u32 %q, %y, 0; @%q bra END;"
     loop = ".reg .pred %r; mov.u32 %z, 0; AGAIN: ld.global.b32 %x, [%a]; add.u32 %z, %z, 1;"
     made = ready(f"{skip} {loop} setp.lt.u32 %r, %z, 500; @%r bra AGAIN; END:")
-    array = aligned(4096)
-    count = made.launch((64,), [array.ctypes.data] * 2, [buffer(array)])
-    assert launch_work(count).steps[0].blocks == 1
+    assert launch_work(counted(made, [aligned(4096)] * 2, 64)).steps[0].blocks == 1
 
 
 def cost_of(opcode):
@@ -170,6 +137,67 @@ def test_a_loop_that_waits_for_others_has_no_chain(turn):
 
 
 def test_a_block_takes_as_long_as_its_turns():
-    made, array = ready(SHARED + LOOP.format(TO_OTHERS), 256), aligned(4096)
-    count = made.launch((7,), [array.ctypes.data] * 2, [buffer(array)])
-    assert launch_work(count).steps[0].block_ns == int(500 * 47 / 1.755)
+    made = ready(SHARED + LOOP.format(TO_OTHERS), 256)
+    assert launch_work(counted(made, [aligned(4096)] * 2, 7)).steps[0].block_ns == int(500 * 47 / 1.755)
+
+
+VALUES = ".reg .b32 %x, %y, %z; .reg .b64 %a, %b; .reg .pred %p; .reg .b16 %h;"
+LOADED = "ld.param.u64 %a, [p0]; ld.global.b32 %x, [%a];"
+BODIES = {
+    "an address and what it leads to": (LOADED + "st.global.b32 [%a], %x;", 3),
+    "what is read no more is free": (LOADED + "mov.b32 %y, %x; mov.b32 %z, %y; st.global.b32 [%a], %z;", 3),
+    "three at a time": (LOADED + "add.u32 %y, %x, 1; add.u32 %z, %x, %y; st.global.b32 [%a], %z;", 4),
+    "a predicate has no register": (LOADED + "setp.eq.u32 %p, %x, 0; @%p st.global.b32 [%a], %x;", 3),
+    "half a register is one": (LOADED + "cvt.u16.u32 %h, %x; st.global.b16 [%a], %h;", 3),
+    "what a loop needs lives through it": (
+        LOADED + "mov.b32 %y, 0;\nAGAIN: add.u32 %y, %y, %x; setp.lt.u32 %p, %y, 9; @%p bra AGAIN;"
+        "st.global.b32 [%a], %y;", 4,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_registers_that_hold_something(name):
+    body, most = BODIES[name]
+    assert pressure(parse(entry(f"{body}\nret;", parameters=1, declarations=VALUES))) == most
+
+
+SHAPES = [("m16n8k16", "f16", 0), ("m16n8k8", "bf16", 0), ("m16n8k8", "tf32", 1), ("m16n8k4", "tf32", 1)]
+
+
+def voids(shape, kind, a, b):
+    """Of a product of matrices of bits."""
+    parts = [*laid_out(shape, kind, kind, "f32", a, b, np.zeros((16, 8), np.uint64))]
+    given = aligned(128 * sum(part.shape[1] for part in parts), np.uint32)
+    given[:] = np.concatenate(parts, axis=1).astype(np.uint32).ravel()
+    made = kernel(written(shape, kind, kind, "f32", tuple(part.shape[1] for part in parts)))
+    return counted(made, [given, aligned(512, np.uint32)]).voids
+
+
+def full(shape):
+    depth = int(shape.rpartition("k")[2])
+    return np.full((16, depth), 0x3C00, np.uint64), np.full((depth, 8), 0x3C00, np.uint64), depth
+
+
+@pytest.mark.parametrize(("shape", "kind", "unit"), SHAPES)
+def test_products_of_zeros_are_counted_apart(shape, kind, unit):
+    """By rows, by columns, and by places along k of either factor."""
+    for rows in (0, 1, 5, 11, 16):
+        a, b, depth = full(shape)
+        a[16 - rows :] = 0
+        assert voids(shape, kind, a, b)[unit] == 2 * rows * 8 * depth
+    a, b, _ = full(shape)
+    b[:, [1, 2, 6]] = 0
+    assert voids(shape, kind, a, b)[unit] == 2 * 16 * 3 * depth
+    for is_left in (True, False):
+        a, b, _ = full(shape)
+        (a.T if is_left else b)[depth // 2 :] = 0
+        assert voids(shape, kind, a, b)[unit] == 16 * 8 * depth
+
+
+@pytest.mark.parametrize(("shape", "kind", "unit"), SHAPES)
+def test_single_zeros_are_data(shape, kind, unit):
+    a, b, _ = full(shape)
+    assert voids(shape, kind, a, b) == (0, 0)
+    a[::2, ::2] = a[1::2, 1::2] = 0
+    assert voids(shape, kind, a, b) == (0, 0)

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch asks of the caches: by buffer, by block, and what the first level has already."""
+"""What a launch asks of memory: of caches by buffer and block, again and how far apart, of banks, and without waste."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.env.executor.ptx import aligned, buffer, entry
+from tests.env.executor.ptx import aligned, counted, entry, kernel
+from tests.env.executor.test_prices import ready
+from tests.env.executor.tile_reads import COPIES, FAR, LOADS, MEGABYTE, NEAR, launches
 from verl_kernel.env.executor.kernel import Kernel
-from verl_kernel.env.executor.rereads import Use
+from verl_kernel.env.executor.rereads import Use, _distinct_between
+from verl_kernel.env.executor.work.changed import accesses, coalesced, multiplied, read_once
+from verl_kernel.env.executor.work.steps import launch_work
 
 REGISTERS = (
     ".reg .b64 %in, %out, %at, %to, %off, %big; .reg .b32 %t, %b, %x, %i, %j, %n; .reg .pred %p, %q;"
@@ -21,8 +28,7 @@ def lines(count):
 
 def launched(code, arrays, *, blocks=1, warps=1, times=1):
     made = Kernel(entry(f"{REGISTERS} {code}", 2), warps, 0)
-    arguments, buffers = [array.ctypes.data for array in arrays], [buffer(array) for array in arrays]
-    return [made.launch((blocks,), arguments, buffers) for _ in range(times)]
+    return [counted(made, arrays, blocks) for _ in range(times)]
 
 
 def used(array, total, own, low, high):
@@ -153,8 +159,199 @@ def test_blocks_that_take_turns_are_counted_as_blocks():
     code = code.format(one="%n").replace("WAIT:", "setp.eq.u32 %q, %t, 0; selp.b32 %n, 1, 0, %q; WAIT:", 1)
     number, target = aligned(64), aligned(4096)
     made = Kernel(entry(f"{REGISTERS} {code}", 2), 1, 0)
-    count = made.launch(
-        (6,), [number.ctypes.data, target.ctypes.data], [buffer(number), buffer(target)], order=[5, 4, 3, 2, 1, 0]
-    )
+    count = counted(made, [number, target], 6, order=[5, 4, 3, 2, 1, 0])
     assert count.writes[1] == used(target, 6 * 128, 6 * 128, 0, 6 * 128)
     assert count.heaviest_work < sum(count.instructions().values())
+
+
+def read(megabytes, tile, seed=None, loads=LOADS):
+    """What `Rereads` finds where two blocks read each tile."""
+    run, blocks = launches(megabytes, tile, loads)
+    return run(None if seed is None else np.random.default_rng(seed).permutation(blocks)).rereads
+
+
+@pytest.mark.parametrize("megabytes", [8, 64])
+def test_what_the_next_block_reads_again_is_near(megabytes):
+    assert read(megabytes, NEAR) == ()
+
+
+@pytest.mark.parametrize("loads", [LOADS, COPIES], ids=["loads", "copies"])
+@pytest.mark.parametrize("megabytes", [8, 64])
+def test_a_reread_after_all_else_is_as_far_as_all_else(megabytes, loads):
+    ((others, again),) = read(megabytes, FAR, loads=loads)
+    assert others == pytest.approx(megabytes * MEGABYTE, rel=0.25)
+    assert again == pytest.approx(megabytes * MEGABYTE, rel=0.15)
+
+
+@pytest.mark.parametrize("tile", [NEAR, FAR])
+def test_the_order_of_blocks_changes_only_the_sample(tile):
+    plain, drawn = read(64, tile), read(64, tile, seed=1)
+    assert [others for others, _ in drawn] == pytest.approx([others for others, _ in plain], rel=0.2)
+    assert [size for _, size in drawn] == pytest.approx([size for _, size in plain], rel=0.15)
+
+
+def test_what_fits_into_every_cache_is_not_looked_at():
+    assert read(2, FAR) == ()
+
+
+@given(st.lists(st.integers(0, 6), max_size=40))
+def test_other_places_between_are_counted_once(places):
+    counted = []
+    for number, place in enumerate(places):
+        before = [other for other in range(number) if places[other] == place]
+        counted.append(len({*places[before[-1] + 1 : number]}) if before else 0)
+    assert _distinct_between(places) == counted
+
+
+ONE_WARP = (
+    ".reg .b64 %in, %at, %off; .reg .b32 %t, %x, %y<4>; .reg .b16 %h; .reg .b64 %w; .reg .pred %p;"
+    "ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; add.u64 %at, %in, %off;"
+)
+SHARED_LOADS = {
+    2: "ld.shared.b16 %h",
+    4: "ld.shared.b32 %y0",
+    8: "ld.shared.b64 %w",
+    16: "ld.shared.v4.b32 {%y0,%y1,%y2,%y3}",
+}
+
+
+def expected(addresses, size, phase=32):
+    passes = 0
+    for start in range(0, len(addresses), phase):
+        given = {place // max(4, size) for place in addresses[start : start + phase]}
+        banks = [word % (128 // max(4, size)) for word in given]
+        passes += max((banks.count(bank) for bank in banks), default=0)
+    return passes
+
+
+def passes(load, offsets, lanes, turns=1):
+    """Of accesses at offsets; lanes beyond `lanes` do not take part."""
+    table = aligned(128, np.uint32)
+    table[:] = offsets
+    step = f"setp.lt.u32 %p, %t, {lanes}; {load.replace('PLACE', '[%x]')}"
+    loop = f".reg .b32 %j; .reg .pred %q; ld.global.b32 %x, [%at]; mov.u32 %j, 0; AGAIN: {step} add.u32 %j, %j, 1;"
+    loop += f"setp.lt.u32 %q, %j, {turns}; @%q bra AGAIN; ret;"
+    count = counted(kernel(entry(ONE_WARP + loop, 1), 1, 8192), [table])
+    return next(item.sectors for item in count.sites if item.site.kind == "shared load")
+
+
+@pytest.mark.parametrize("lanes", [32, 9, 0])
+@pytest.mark.parametrize("size", SHARED_LOADS)
+def test_passes_are_the_words_of_the_busiest_bank(size, lanes):
+    numbers, lane = np.random.default_rng(size), np.arange(32)
+    rows = [lane * 0, lane * size, lane[::-1] * size, lane * 128, lane // 4 * 128, lane % 4 * size]
+    rows += [numbers.integers(0, 8192 // size, 32) * size for _ in range(5)]
+    for number, row in enumerate(rows):
+        found = passes(f"@%p {SHARED_LOADS[size]}, PLACE;", row, lanes, turns=number + 1)
+        assert found == (number + 1) * expected(row[:lanes], size)
+
+
+def test_conflicts_are_what_they_are_known_to_be():
+    lane, load = np.arange(32), "@%p ld.shared.b32 %y0, PLACE;"
+    known = {1: 1, 2: 2, 8: 8, 32: 32, 33: 1}
+    assert {step: passes(load, lane * 4 * step, 32) for step in known} == known
+
+
+@pytest.mark.parametrize("row, passes_of_rows", [(16, 4), (32, 8), (64, 16), (80, 4), (128, 32)])
+def test_matrices_are_loaded_row_by_row(row, passes_of_rows):
+    load = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%y0,%y1,%y2,%y3}, PLACE;"
+    offsets = np.arange(32) * row
+    assert passes(load, offsets, 32, turns=200) == 200 * passes_of_rows == 200 * expected(offsets, 16, 8)
+
+
+def test_passes_of_warps_that_differ_are_taken_in_the_mean():
+    """Of four warps one has conflicts of 8 lanes."""
+    step = (
+        "shr.u32 %j, %t, 5; setp.eq.u32 %q, %j, 2; selp.b32 %x, 32, 4, %q; and.b32 %y1, %t, 31; mul.lo.u32 %x, %x, %y1;"
+    )
+    loop = f".reg .b32 %j, %n; .reg .pred %q; {step} mov.u32 %n, 0; AGAIN: bar.sync 0; ld.shared.b32 %y0, [%x];"
+    made = Kernel(
+        entry(f"{ONE_WARP} {loop} add.u32 %n, %n, 1; setp.lt.u32 %p, %n, 600; @%p bra AGAIN; ret;", 1), 4, 8192
+    )
+    count = counted(made, [aligned(64)])
+    (found,) = [item.sectors for item in count.sites if item.site.kind == "shared load"]
+    assert 0.85 < found / (600 * (3 + 8)) < 1.15
+
+
+def whole(code, blocks=1, shared=0):
+    return counted(ready(code, shared), [aligned(1 << 16, np.uint32), aligned(1 << 16, np.uint32)], blocks)
+
+
+TOGETHER = "ld.global.b32 %x, [%a];"
+APART = "mul.wide.u32 %o, %t, {}; add.u64 %a, %in, %o; ld.global.b32 %x, [%a];"
+
+
+@pytest.mark.parametrize(("step", "sectors"), [(4, 4), (8, 8), (32, 32), (64, 32)])
+def test_lanes_that_are_apart_waste_sectors(step, sectors):
+    (found,) = accesses(whole(APART.format(step)))
+    assert (found.kind, found.row, found.asked, found.sectors, found.needed) == ("load", 0, 128, sectors, 4)
+
+
+def test_a_store_has_a_kind_and_a_buffer_of_its_own():
+    found = accesses(whole(TOGETHER + "st.global.b32 [%b], %x;"))
+    assert [(one.kind, one.row) for one in found] == [("load", 0), ("store", 1)]
+
+
+def test_a_buffer_is_named_also_after_an_earlier_launch():
+    made = ready(TOGETHER + "st.global.b32 [%b], %x;")
+    for _ in range(2):
+        assert [one.row for one in accesses(counted(made, [aligned(4096), aligned(4096)]))] == [0, 1]
+
+
+def test_what_one_lane_accesses_is_no_waste():
+    lane = ".reg .pred %q; setp.eq.u32 %q, %t, 0; @%q ld.global.b32 %x, [%a];"
+    (found,) = accesses(whole(lane, blocks=5))
+    assert (found.asked, found.sectors, found.needed) == (4 * 5, 5, 5)
+
+
+def test_lanes_that_read_the_same_need_one_sector():
+    (found,) = accesses(whole("ld.global.b32 %x, [%in];"))
+    assert (found.sectors, found.needed) == (1, 1)
+
+
+def test_without_waste_the_steps_are_those_of_consecutive_lanes():
+    apart, near = whole(APART.format(64) + "st.global.b32 [%b], %x;"), whole(TOGETHER + "st.global.b32 [%b], %x;")
+    (changed,), (other,) = launch_work(coalesced(apart)).steps, launch_work(near).steps
+    assert (changed.bytes, changed.l2_bytes, changed.in_flight) == (other.bytes, other.l2_bytes, other.in_flight)
+    assert launch_work(apart).steps[0].bytes > other.bytes
+
+
+def test_a_launch_without_waste_is_not_changed():
+    near = whole(TOGETHER + "st.global.b32 [%b], %x;")
+    assert launch_work(coalesced(near)).steps == launch_work(near).steps
+
+
+# A warp reads 64 kB once or twice: more than it has of a first-level cache.
+TURNS = (
+    ".reg .pred %r; .reg .pred %s; mov.u32 %z, 0; OUTER: mov.u32 %y, 0; AGAIN: mul.wide.u32 %o, %y, 128;"
+    "add.u64 %p1, %a, %o; ld.global.b32 %x, [%p1]; add.u32 %y, %y, 1; setp.lt.u32 %r, %y, 512; @%r bra AGAIN;"
+    "add.u32 %z, %z, 1; setp.lt.u32 %s, %z, {}; @%s bra OUTER;"
+)
+
+
+def test_read_once_the_traffic_is_that_of_one_pass():
+    twice, single = whole(TURNS.format(2)), whole(TURNS.format(1))
+    assert twice.reads[0].total == 2 * single.reads[0].total
+    (changed,), (other,) = launch_work(read_once(twice, 0)).steps, launch_work(single).steps
+    assert (changed.bytes, changed.l2_bytes, changed.in_flight) == (other.bytes, other.l2_bytes, other.in_flight)
+
+
+def test_blocks_that_share_a_buffer_read_it_once_on_each_sm():
+    count = whole(TOGETHER, blocks=1000)
+    assert count.reads[0].total == 128 * 1000
+    assert read_once(count, 0).reads[0].total == 128 * 132
+
+
+def test_multiplications_are_counted_apart_from_the_rest():
+    plain = "cvt.rn.f32.u32 %f1, %t; fma.rn.f32 %f1, %f1, %f1, %f1; mul.f32 %f1, %f1, %f1; add.f32 %f1, %f1, %f1;"
+    found = multiplied(whole(".reg .f32 %f<3>;" + plain))
+    without = multiplied(whole(".reg .f32 %f<3>; cvt.rn.f32.u32 %f1, %t;"))
+    assert found.flops == 32 * (2 + 1 + 1)
+    assert found.rest == without.rest
+    assert without.flops == 0
+
+
+def test_factors_from_shared_memory_belong_to_products():
+    code = ".reg .f32 %f<3>; shl.b32 %x, %t, 2; ld.shared.f32 %f1, [%x]; fma.rn.f32 %f1, %f1, %f1, %f1;"
+    bare = ".reg .f32 %f<3>; shl.b32 %x, %t, 2;"
+    assert multiplied(whole(code, shared=256)).rest == multiplied(whole(bare, shared=256)).rest
