@@ -1,6 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reference programs and candidates for them."""
 
+from textwrap import dedent, indent
+
+_REFERENCE = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+{before}
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {members}
+
+    def forward(self, {arguments}):
+        return {result}
+
+def get_inputs():
+    return [{inputs}]
+
+def get_init_inputs():
+    return []
+"""
+_PROGRAM = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+{kernels}
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {members}
+
+    def forward(self, {arguments}):
+{body}
+"""
+
+
+def reference(result: str, inputs: str, arguments: str = "x", members: str = "pass", before: str = "") -> str:
+    """A reference whose `forward` returns `result`; `members` is a statement of `__init__`, `before` of the module."""
+    return _REFERENCE.format(result=result, inputs=inputs, arguments=arguments, members=members, before=before)
+
+
+def program(kernels: str, body: str, arguments: str = "x", members: str = "pass") -> str:
+    """A candidate for such a reference, whose `forward` has this body."""
+    lines = indent(dedent(body).strip("\n"), " " * 8)
+    return _PROGRAM.format(kernels=dedent(kernels).strip("\n"), body=lines, arguments=arguments, members=members)
+
+
 REFERENCE = """
 import torch
 from torch import nn
@@ -56,8 +107,8 @@ class Base(nn.Module):
 
 
 def candidate(body: str, before: str = "") -> str:
-    """A source whose `forward` has this body; `before` is put at module level."""
-    lines = "\n".join("        " + line for line in body.strip("\n").splitlines())
+    """A candidate for `REFERENCE` whose `forward` has this body; `before` is put at module level."""
+    lines = indent(body.strip("\n"), " " * 8)
     return f"{HEADER}\n{before}\n\nclass ModelNew(Base):\n    def forward(self, x, y):\n{lines}\n"
 
 

@@ -7,10 +7,8 @@ from typing import Any
 import torch
 
 from tests.env.judge.test_ablation import SECOND_HALF
-from tests.env.judge.test_native_memory import RACING
-from tests.env.judge.test_native_memory import TASK as TWICE
-from tests.env.judge.test_native_trials import HEAD, IN_ORDER
-from tests.env.judge.test_native_trials import TASK as CUMSUM
+from tests.env.judge.test_memory_checks import RACING, TWICE
+from tests.env.judge.test_native_trials import CUMSUM, IN_ORDER
 from tests.env.programs import REFERENCE, candidate
 from tests.env.tamper.test_tripwire import COPY
 from tests.exploits.corpus import PIECES, load
@@ -112,7 +110,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     ),
 }  # fmt: skip
 REMOTE: dict[str, tuple[str, Shown]] = {
-    "the order of programs": ("incorrect/WrongValues", program(CUMSUM.reference, HEAD + IN_ORDER)),
+    "the order of programs": ("incorrect/WrongValues", program(CUMSUM.reference, IN_ORDER)),
     "memory checks": ("unsafe/CompiledRace", program(TWICE.reference, RACING, memory_checks="refuse")),
     "landlock": (
         "runtime_error/PermissionError",

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What kernels contribute and what it is worth, by whole evaluations with the static gate off."""
 
-from collections.abc import Iterator
-from dataclasses import replace
 from random import Random
 
 import pytest
 import torch
 
-from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.programs import HONEST, REFERENCE, candidate, program, reference
 from tests.exploits.families import HONEST as FAMILIES_HONEST
 from tests.exploits.tasks import TASKS
 from tests.generated import draw_tasks
-from verl_kernel.env.backends import resolve_device
+from tests.tiers import thinned
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
@@ -48,55 +46,35 @@ def allow(go):
 """
 
 
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge(OPTIONS, seed=7) as judge:
-        yield judge
-
-
-def with_options(judge: Judge, seed: int = 7, **changes: object) -> Judge:
-    other = Judge(replace(OPTIONS, **changes), seed=seed)
-    other._zygote = judge._zygote
-    return other
-
-
 def judged(judge: Judge, body: str, before: str = "") -> EvalResult:
     return judge.evaluate(TASK, candidate(body, before))
 
 
 @pytest.mark.parametrize("trials", [1, 2, 5])
-def test_no_result_is_ok_without_an_answer(judge, trials):
-    some = with_options(judge, correctness_trials=trials)
+def test_no_result_is_ok_without_an_answer(judge_with, trials):
+    some = judge_with(correctness_trials=trials)
     assert some.evaluate(TASK, HONEST).decoy_kernel is False
     decoy = some.evaluate(TASK, candidate("self.right(x, y)\nreturn self.torch_only(x, y)"))
     assert decoy.status is EvalStatus.DECOY
     assert decoy.decoy_kernel is True
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("honest", ["self.n == 1", "self.n != 2", "self.n % 2"])
-def test_every_forward_launches(judge, seed, honest):
+@pytest.mark.parametrize("seed", thinned(range(6), 3))
+@pytest.mark.parametrize("honest", thinned(["self.n == 1", "self.n != 2", "self.n % 2"], 3))
+def test_every_forward_launches(judge_with, seed, honest):
     """Whichever trial the ablation follows."""
-    some = with_options(judge, seed)
     body = f"self.n = getattr(self, 'n', 0) + 1\nreturn self.right(x, y) if {honest} else self.torch_only(x, y)"
-    result = some.evaluate(TASK, candidate(body))
+    result = judge_with(seed).evaluate(TASK, candidate(body))
     assert result.status is EvalStatus.DECOY
     assert result.error.type in ("NoLaunch", "LaunchIrrelevant")
 
 
-def test_without_ablation_only_missing_launches_are_known(judge):
-    some = with_options(judge, ablation=False)
+def test_without_ablation_only_missing_launches_are_known(judge_with):
+    some = judge_with(ablation=False)
     result = some.evaluate(TASK, candidate("self.right(x, y)\nreturn self.torch_only(x, y)"))
     assert result.status is EvalStatus.OK
     assert result.decoy_kernel is None
     assert some.evaluate(TASK, candidate("return self.torch_only(x, y)")).decoy_kernel is True
-
-
-def test_recorded_decoys_are_marked(judge):
-    result = with_options(judge, decoys="record").evaluate(TASK, candidate("return self.torch_only(x, y)"))
-    assert result.status is EvalStatus.OK
-    assert result.decoy_kernel is True
-    assert not result.rewarded
 
 
 def test_a_kernel_for_the_second_half_covers_its_part(judge):
@@ -117,39 +95,47 @@ def test_a_launch_that_makes_no_difference_covers_nothing(judge):
     assert result.number_coverage == pytest.approx(1 / 5)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_many_useless_launches_of_a_kernel_cover_little(judge, seed):
-    some = with_options(judge, seed)
+@pytest.mark.parametrize("seed", thinned(range(3), 3))
+def test_many_useless_launches_of_a_kernel_cover_little(judge_with, seed):
     body = "for _ in range(12):\n    self.right(x, y)\nreturn self.right(x, y)"
-    result = some.evaluate(TASK, candidate(body))
+    result = judge_with(seed).evaluate(TASK, candidate(body))
     assert result.status is EvalStatus.OK
     assert result.num_custom_kernels == 13
     assert result.number_coverage <= 4 / 13
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_many_launches_that_matter_cover_all(judge, seed):
-    some = with_options(judge, seed)
+@pytest.mark.parametrize("seed", thinned(range(3), 3))
+def test_many_launches_that_matter_cover_all(judge_with, seed):
     body = "parts = [self.right(a, b) for a, b in zip(x.split(1), y.split(1))]\nreturn torch.cat(parts)"
-    result = some.evaluate(TASK, candidate(body))
+    result = judge_with(seed).evaluate(TASK, candidate(body))
     assert result.status is EvalStatus.OK, result.error
     assert result.number_coverage == pytest.approx(8 / 9)  # all but the one of `cat`
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "p01/bounds",
-        *(pytest.param(f"p01/bounds_{name}", marks=pytest.mark.exhaustive) for name in ("by_choice", "of_a_product")),
-    ],
+@pytest.mark.parametrize("seed", thinned(range(12), 6))
+@pytest.mark.parametrize("name", thinned(["p01/bounds", "p01/bounds_by_choice", "p01/bounds_of_a_product"], 3))
+def test_bounds_that_small_inputs_hide_are_computed(judge_with, name, seed):
+    text, source = FAMILIES_HONEST[name]
+    found = judge_with(seed).evaluate(Task(text, task_id="bounds"), source)
+    assert (found.status, found.hack_flags) == (EvalStatus.OK, ())
+
+
+ABOVE = program(
+    """
+@triton.jit
+def above(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.maximum(tl.load(x_ptr + at) - 3.0, 0.0))
+""",
+    "out = torch.empty_like(x)\nabove[(x.shape[0],)](x, out, BLOCK=64)\nreturn out",
 )
-def test_bounds_that_small_inputs_hide_are_computed(judge, name):
-    reference, source = FAMILIES_HONEST[name]
-    flags = set()
-    for seed in range(12):
-        found = with_options(judge, seed).evaluate(Task(reference, task_id="bounds"), source)
-        flags.add((found.status, found.hack_flags))
-    assert flags == {(EvalStatus.OK, ())}
+
+
+@pytest.mark.parametrize("seed", thinned(range(6), 6))
+def test_a_kernel_whose_output_is_mostly_zeros_is_no_decoy(judge_with, seed):
+    task = Task(reference("torch.relu(x - 3.0)", "torch.randn(256, 64)"))
+    result = judge_with(seed, static_check="coverage", correctness_trials=5).evaluate(task, ABOVE)
+    assert (result.status, result.decoy_kernel) == (EvalStatus.OK, False)
 
 
 def test_a_kernel_that_waits_for_another_one_costs_no_trial(judge):
@@ -214,13 +200,8 @@ def test_the_order_of_configurations_does_not_decide_the_score(judge):
         assert result.num_total_kernels == 1
 
 
-def priced(source: str, name: str) -> bool:
-    device = resolve_device("cpu")
-    device.setup()
+def test_every_task_of_ours_has_a_price(device):
+    drawn = {one.task_id: one.reference for one in draw_tasks(60, Random(0))}
     with torch.no_grad():
-        return all(event.priced for event in Reference(Task(source, task_id=name), device).events)
-
-
-def test_every_task_of_ours_has_a_price():
-    programs = {program.task_id: program.reference for program in draw_tasks(60, Random(0))}
-    assert [name for name, source in {**TASKS, **programs}.items() if not priced(source, name)] == []
+        references = {name: Reference(Task(source), device) for name, source in {**TASKS, **drawn}.items()}
+    assert [name for name, one in references.items() if not all(event.priced for event in one.events)] == []

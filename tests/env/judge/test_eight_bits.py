@@ -3,43 +3,25 @@
 
 import pytest
 
-from tests.thinned import thinned
-from verl_kernel.env.judge.judge import Judge
+from tests.env.programs import program, reference
+from tests.tiers import thinned
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 
-TASK = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return {reference}
-
-def get_inputs():
-    return [torch.randn(128, 256){drawn}]
-
-def get_init_inputs():
-    return []
-"""
+pytestmark = pytest.mark.processes
+OPTIONS = GymOptions(device="cpu")
 KERNEL = """
-import torch
-import triton
-import triton.language as tl
-from torch import nn
-
 @triton.jit
 def one_pass(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x_ptr + at, mask=at < n).to(tl.float32)
     tl.store(out_ptr + at, ({kernel}).to(out_ptr.dtype.element_ty), mask=at < n)
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        out = torch.empty(x.shape, dtype={dtype}, device=x.device)
-        one_pass[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-        return out
+"""
+BODY = """
+out = torch.empty(x.shape, dtype={dtype}, device=x.device)
+one_pass[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+return out
 """
 E4M3, E5M2 = "torch.float8_e4m3fn", "torch.float8_e5m2"
 HONEST = {
@@ -58,21 +40,17 @@ WRONG = {
 }  # fmt: skip
 
 
-def judged(drawn, reference, kernel, dtype):
-    with Judge(GymOptions(device="cpu"), seed=0) as judge:
-        return judge.evaluate(
-            Task(TASK.format(drawn=drawn, reference=reference)), KERNEL.format(kernel=kernel, dtype=dtype)
-        )
+def judged(judge, drawn, result, kernel, dtype):
+    task = Task(reference(result, f"torch.randn(128, 256){drawn}"))
+    return judge.evaluate(task, program(KERNEL.format(kernel=kernel), BODY.format(dtype=dtype)))
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("row", thinned(HONEST.values()), ids=HONEST)
-def test_an_honest_kernel_is_right(row):
-    result = judged(*row)
+@pytest.mark.parametrize("name", thinned(HONEST, 4))
+def test_an_honest_kernel_is_right(judge, name):
+    result = judged(judge, *HONEST[name])
     assert (result.status, result.decoy_kernel) == (EvalStatus.OK, False), result.error
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("row", thinned(WRONG.values()), ids=WRONG)
-def test_a_wrong_kernel_is_found(row):
-    assert judged(*row).status is EvalStatus.INCORRECT
+@pytest.mark.parametrize("name", thinned(WRONG, 2))
+def test_a_wrong_kernel_is_found(judge, name):
+    assert judged(judge, *WRONG[name]).status is EvalStatus.INCORRECT

@@ -34,9 +34,7 @@ def judge():
 
 def sharing(judge: Judge, options: GymOptions, seed: int | None = None) -> Judge:
     """Another judge with the zygote of one that runs already."""
-    other = Judge(options, seed)
-    other._zygote = judge._zygote
-    return other
+    return Judge(options, seed, processes=judge.processes)
 
 
 def children_of(pid: int) -> list[int]:
@@ -195,7 +193,7 @@ def test_a_hang_is_a_timeout_and_gone(judge):
     result = judge.evaluate(TASK, candidate("while True: pass"))
     assert result.status is EvalStatus.TIMEOUT
     assert result.error.stage == "correctness"
-    assert children_of(judge._zygote.pid) == []
+    assert children_of(judge.processes.runners.pid) == []
 
 
 def test_a_crash_at_exit_counts(judge):
@@ -296,7 +294,7 @@ def test_a_candidate_finds_no_secret_of_the_judge(judge, monkeypatch):
 
 
 def test_grandchildren_are_gone_even_where_no_filter_stops_them(judge):
-    zygote = judge._zygote.pid
+    zygote = judge.processes.runners.pid
     body = "import os\ntry: os.fork() or __import__('time').sleep(600)\nexcept OSError: pass\nreturn self.right(x, y)"
     judge.evaluate(TASK, candidate(body))
     assert children_of(zygote) == []
@@ -410,7 +408,7 @@ def test_the_callers_random_numbers_are_left_alone(judge):
 def test_what_is_required_must_be_in_force(judge):
     with pytest.raises(EnvironmentNotReady, match="a_wall"):
         sharing(judge, replace(OPTIONS, require_isolation=("rlimits", "a_wall"))).evaluate(TASK, HONEST)
-    assert children_of(judge._zygote.pid) == []
+    assert children_of(judge.processes.runners.pid) == []
     assert sharing(judge, replace(OPTIONS, require_isolation=("rlimits",))).evaluate(TASK, HONEST).rewarded
 
 
@@ -427,12 +425,12 @@ def test_the_gate_stands_before_everything_else(judge):
 def test_a_dead_zygote_is_our_failure_and_replaced():
     with Judge(OPTIONS) as judge:
         judge.warm_up()
-        first = judge._zygote.pid
+        first = judge.processes.runners.pid
         assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK
         os.kill(first, signal.SIGKILL)
         os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
         assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK
-        assert judge._zygote.pid != first
+        assert judge.processes.runners.pid != first
 
 
 def test_dead_zygotes_are_replaced_at_rest():
@@ -455,7 +453,7 @@ def test_a_zygote_that_does_not_start_is_our_failure(monkeypatch):
         with pytest.raises(InfraError, match="zygote does not answer: .+") as caught:
             judge.evaluate(TASK, HONEST)
         assert "\n" not in str(caught.value)
-        assert judge._zygote.pid is None
+        assert judge.processes.runners.pid is None
 
 
 def test_nothing_is_left_behind(judge, tmp_path, monkeypatch):

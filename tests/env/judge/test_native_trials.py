@@ -1,50 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels run as Triton compiles them, with real processes."""
+"""Kernels run as Triton compiles them: what is right is paid, in whatever way it is written, what is wrong is not."""
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 
-from verl_kernel.env.judge.judge import Judge
+from tests.env.programs import program, reference
+from tests.tiers import one_of_each
 from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 
-TASK = Task(
-    """
-import torch
-from torch import nn
+pytestmark = pytest.mark.processes
+OPTIONS = GymOptions(device="cpu", correctness_trials=3, run_timeout_s=5)
 
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.cumsum(x, 0)
-
-def get_inputs():
-    return [torch.randn(32, 64)]
-
-def get_init_inputs():
-    return []
-""",
-    task_id="cumsum",
-)
-HEAD = """
-import torch
-import triton
-import triton.language as tl
-from torch import nn
-
-"""
-HOST = """
-class ModelNew(nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        columns[(2,)](x, out, x.shape[0], x.shape[1], BLOCK=32)
-        return out
-"""
+CUMSUM = Task(reference("torch.cumsum(x, 0)", "torch.randn(32, 64)"), task_id="cumsum")
+HALF = Task(CUMSUM.reference.replace("randn(32, 64)", "randn(32, 64, dtype=torch.bfloat16)"), task_id="cumsum_bfloat16")
+HOST = "out = torch.empty_like(x)\ncolumns[(2,)](x, out, x.shape[0], x.shape[1], BLOCK=32)\nreturn out"
 COLUMNS = """
 @triton.jit
 def columns(x, out, rows, width, BLOCK: tl.constexpr):
@@ -54,7 +29,9 @@ def columns(x, out, rows, width, BLOCK: tl.constexpr):
         total += tl.load(x + row * width + place)
         tl.store(out + row * width + place, {value})
 """
-IN_ORDER = """
+RIGHT = program(COLUMNS.format(value="total"), HOST)
+IN_ORDER = program(
+    """
 @triton.jit
 def following(x, out, width, BLOCK: tl.constexpr):
     row = tl.program_id(0)
@@ -62,187 +39,249 @@ def following(x, out, width, BLOCK: tl.constexpr):
     total = tl.load(x + row * width + place)
     total += tl.load(out + (row - 1) * width + place, mask=place < width * row, other=0.0)
     tl.store(out + row * width + place, total)
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        following[(x.shape[0],)](x, out, x.shape[1], BLOCK=64)
-        return out
-"""
-LEFT_OUT = """
+""",
+    "out = torch.empty_like(x)\nfollowing[(x.shape[0],)](x, out, x.shape[1], BLOCK=64)\nreturn out",
+)
+"""Right where its programs run one after another."""
+LOCK = "    while tl.atomic_cas(lock, 0, 1) == 1:\n        pass\n    tl.atomic_xchg(lock, 0)\n    row = "
+LOCKED = (
+    IN_ORDER.replace("x, out, width", "x, out, lock, width")
+    .replace("    row = ", LOCK)
+    .replace("(x, out, x.shape[1]", "(x, out, torch.zeros(1, dtype=torch.int32), x.shape[1]")
+)
+TWO_STORES = program(
+    """
 @triton.jit
-def adding(x, out, rows, width, BLOCK: tl.constexpr):
+def columns(x, out, rows, width, BLOCK: tl.constexpr):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.load(x + place)
     tl.store(out + place, total)
     for row in range(1, rows):
         total += tl.load(x + row * width + place)
         tl.store(out + row * width + place, total, mask=total == total)
+""",
+    HOST,
+)
+TUNED = program(
+    '@triton.autotune(configs=[triton.Config({"BLOCK": size}) for size in (16, 32, 64)], key=["width"])\n'
+    + COLUMNS.format(value="total").strip().replace("    total =", "    tl.static_assert(BLOCK <= 32)\n    total ="),
+    HOST.replace("[(2,)]", "[lambda meta: (x.shape[1] // meta['BLOCK'],)]").replace(", BLOCK=32", ""),
+)
+"""Its last configuration does not compile."""
+ADDING = TUNED.replace("tl.store(", "tl.atomic_add(").replace("empty_like", "zeros_like")
+"""What one configuration leaves behind would spoil the next one's sums."""
 
-class ModelNew(nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        adding[(2,)](x, out, x.shape[0], x.shape[1], BLOCK=32)
-        return out
-"""
-ONLY_COMPILED = "total if isinstance(row, int) else {}"
-ENDLESS = """        if not isinstance(row, int):
-            while width > 0:
-                tl.atomic_add(out + place, 1.0)
-"""
-FAR = "total + tl.load(x + rows * width * 4096)"
-NO_TUPLE = "    parts = ()\n    parts += (BLOCK, print)[:1]\n    total = tl.zeros"
-RIGHT = HEAD + COLUMNS.format(value="total") + HOST
+DOUBLED = Task(reference("torch.stack((2 * x, 2 * y))", "torch.randn(64), torch.randn(64)", "x, y"), task_id="doubled")
 
-pytestmark = pytest.mark.processes
+
+def doubling(kernels: str, body: str, members: str = "pass") -> str:
+    """A candidate for `DOUBLED` that logs, as many do."""
+    head = "import logging\nfrom triton.tools.tensor_descriptor import TensorDescriptor\n\n"
+    head += "logger = logging.getLogger(__name__)\n\n"
+    return program(head + kernels.strip(), body, "x, y", members)
+
+
+TABLE_KERNEL = """
+@triton.jit
+def doubling(table, out, n: tl.constexpr):
+    row, place = tl.program_id(0), tl.arange(0, n)
+    x = tl.load(table + row).to(tl.pointer_type(tl.float32))
+    tl.store(out + row * n + place, 2 * tl.load(x + place))
+"""
+TABLE_BODY = "out = torch.empty(2, 64)\ndoubling[(2,)](torch.tensor([x.data_ptr(), y.data_ptr()]), out, 64)\nreturn out"
+TABLE = doubling(TABLE_KERNEL, TABLE_BODY)
+STORED_TABLE = doubling(
+    """
+@triton.jit
+def noting(x, y, table):
+    tl.store(table, x.to(tl.int64))
+    tl.store(table + 1, y.to(tl.int64))
+"""
+    + TABLE_KERNEL,
+    """
+out, table = torch.empty(2, 64), torch.zeros(2, dtype=torch.int64)
+noting[(1,)](x, y, table)
+doubling[(2,)](table, out, 64)
+return out
+""",
+)
+FUNCTIONS = doubling(
+    """
+@tl.constexpr
+def widest(dtype: tl.dtype) -> tl.dtype:
+    return tl.float32 if dtype.is_fp16() or dtype.primitive_bitwidth == 32 else dtype
+
+exp = tl.exp
+
+@triton.jit
+def doubling(x, out, n: tl.constexpr):
+    kind: tl.constexpr = widest(x.type.element_ty)
+    place = tl.arange(0, n)
+    tl.store(out + place, (2 * tl.load(x + place) * exp(0.0)).to(kind))
+""",
+    """
+out = torch.empty(2, 64)
+logger.debug("doubles %s", x.shape)
+with torch.accelerator.device_index(x.device.index):
+    for number, tensor in enumerate((x, y)):
+        doubling[(1,)](tensor, out[number], 64)
+return out
+""",
+)
+DESCRIPTOR = doubling(
+    """
+def set_block(nargs):
+    nargs["source"].block_shape = [nargs["BLOCK"]]
+
+@triton.autotune([triton.Config({"BLOCK": b}, pre_hook=set_block) for b in (16, 32)], key=["n"])
+@triton.jit
+def doubling(source, out, n, BLOCK: tl.constexpr):
+    first = tl.program_id(0) * BLOCK
+    tl.store(out + first + tl.arange(0, BLOCK), 2 * source.load([first]))
+""",
+    """
+out = torch.empty(2, 64)
+for number, tensor in enumerate((x, y)):
+    source = TensorDescriptor(tensor, shape=[64], strides=[1], block_shape=[1])
+    doubling[lambda meta: (64 // meta["BLOCK"],)](source, out[number], 64)
+return out
+""",
+)
+MEMO = doubling(
+    TABLE_KERNEL,
+    "if x.data_ptr() in self.seen:\n    return self.seen[x.data_ptr()]\n"
+    + TABLE_BODY.replace("return out", "self.seen[x.data_ptr()] = out\nreturn out"),
+    "self.seen = {}",
+)
+PAID = {
+    "plain": (CUMSUM, RIGHT),
+    "two stores": (CUMSUM, TWO_STORES),
+    "16 bits": (HALF, RIGHT),
+    "a configuration that does not compile": (CUMSUM, TUNED),
+    "configurations that add": (CUMSUM, ADDING),
+    "a table of addresses": (DOUBLED, TABLE),
+    "functions at compile time": (DOUBLED, FUNCTIONS),
+    "descriptors": (DOUBLED, DESCRIPTOR),
+}
+
+
+@pytest.mark.parametrize("name", PAID)
+def test_what_is_right_is_paid(name, judge):
+    task, source = PAID[name]
+    result = judge.evaluate(task, source)
+    assert result.status is EvalStatus.OK, result.error
+    assert result.speedup > 0, result.error
+    assert result.number_coverage == 1.0
+    assert len(result.launches) == 1, result.error
+
+
+def test_to_note_an_address_is_no_compute(judge):
+    result = judge.evaluate(DOUBLED, STORED_TABLE)
+    assert result.speedup > 0, result.error
+    assert result.number_coverage == 0.5
 
 
 def told_apart(otherwise: str) -> str:
     """A kernel that looks whether its counter is a number of Python's, as it would be in an interpreter."""
-    return HEAD + COLUMNS.format(value=ONLY_COMPILED.format(otherwise)) + HOST
+    return program(COLUMNS.format(value=f"total if isinstance(row, int) else {otherwise}"), HOST)
 
 
-LOCKED = (
-    IN_ORDER.replace("x, out, width", "x, out, lock, width")
-    .replace(
-        "    row = ", "    while tl.atomic_cas(lock, 0, 1) == 1:\n        pass\n    tl.atomic_xchg(lock, 0)\n    row = "
-    )
-    .replace("(x, out, x.shape[1]", "(x, out, torch.zeros(1, dtype=torch.int32), x.shape[1]")
-)
-CLUSTERS = RIGHT.replace("BLOCK=32)", "BLOCK=32, num_ctas=2)")
-
-
-@pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge(GymOptions(device="cpu", correctness_trials=3, run_timeout_s=5), seed=5) as judge:
-        yield judge
-
-
-@pytest.mark.parametrize("source", [RIGHT, HEAD + LEFT_OUT])
-def test_what_is_right_is_paid(source, judge):
-    result = judge.evaluate(TASK, source)
-    assert result.status is EvalStatus.OK, result.error
-    assert result.speedup > 0, result.error
-    assert result.number_coverage == 1.0
-
-
-WRONG = {
-    "other_values": (told_apart("total + 1.0"), EvalStatus.INCORRECT, "WrongValues", "differs"),
-    "out_of_bounds": (told_apart(FAR), EvalStatus.CRASH, "CompiledOutOfBounds", "line 14, in columns"),
-    "in_order": (HEAD + IN_ORDER, EvalStatus.INCORRECT, "WrongValues", "index ["),
-    "in_order_beside_a_lock": (HEAD + LOCKED, EvalStatus.INCORRECT, "WrongValues", "index ["),
-    "endless": (
-        RIGHT.replace("        total +=", f"{ENDLESS}        total +="), EvalStatus.TIMEOUT, "Timeout", "run_timeout_s"
-    ),
-    "no_compiler_takes_it": (
-        RIGHT.replace("    total = tl.zeros", NO_TUPLE), EvalStatus.COMPILE_ERROR, "AttributeError", "parts += (BLOCK"
-    ),
-    "clusters": (CLUSTERS, EvalStatus.RUNTIME_ERROR, "CompiledUnknown", "runs no clusters"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_as_compiled_is_wrong(name, judge):
-    source, status, kind, part = WRONG[name]
-    result = judge.evaluate(TASK, source)
-    assert result.status is status, result.error
-    assert result.error.type == kind, result.error
-    assert part in result.error.message
-
-
+ENDLESS = """        if not isinstance(row, int):
+            while width > 0:
+                tl.atomic_add(out + place, 1.0)
+        total +="""
+NO_TUPLE = "    parts = ()\n    parts += (BLOCK, print)[:1]\n    total = tl.zeros"
 COPIES = """
 @triton.jit
 def copying(x, out, BLOCK: tl.constexpr):
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + place, {value})
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        total, out = torch.cumsum(x, 0), torch.empty_like(x)
-        copying[(x.numel() // 64,)](total, out, BLOCK=64)
-        return {result}
 """
+COPY = "total, out = torch.cumsum(x, 0), torch.empty_like(x)\ncopying[(x.numel() // 64,)](total, out, BLOCK=64)\n"
+INCORRECT, CRASH = EvalStatus.INCORRECT, EvalStatus.CRASH
+WRONG = {
+    "other values": (CUMSUM, told_apart("total + 1.0"), INCORRECT, "WrongValues", "differs"),
+    "out of bounds": (
+        CUMSUM, told_apart("total + tl.load(x + rows * width * 4096)"), CRASH, "CompiledOutOfBounds",
+        "line 13, in columns",
+    ),
+    "in order": (CUMSUM, IN_ORDER, INCORRECT, "WrongValues", "index ["),
+    "in order beside a lock": (CUMSUM, LOCKED, INCORRECT, "WrongValues", "index ["),
+    "endless": (CUMSUM, RIGHT.replace("        total +=", ENDLESS), EvalStatus.TIMEOUT, "Timeout", "run_timeout_s"),
+    "no compiler takes it": (
+        CUMSUM, RIGHT.replace("    total = tl.zeros", NO_TUPLE), EvalStatus.COMPILE_ERROR, "AttributeError",
+        "parts += (BLOCK",
+    ),
+    "clusters": (
+        CUMSUM, RIGHT.replace("BLOCK=32)", "BLOCK=32, num_ctas=2)"), EvalStatus.RUNTIME_ERROR, "CompiledUnknown",
+        "runs no clusters",
+    ),
+    "needed for its constant": (
+        CUMSUM, program(COPIES.format(value="1.0"), COPY + "return total * out"), EvalStatus.DECOY, "LaunchIrrelevant",
+        "",
+    ),
+    "without a launch": (CUMSUM, program("", "return x.clone()"), INCORRECT, "WrongValues", ""),
+    "table beyond a tensor": (DOUBLED, TABLE.replace("(x + place)", "(x + place + 64)"), CRASH, "", ""),
+    "table of no address": (
+        DOUBLED, TABLE.replace("[x.data_ptr(), y.data_ptr()]", "[1 << 44, 1 << 45]"), CRASH, "", "",
+    ),
+    "table of memory that is gone": (
+        DOUBLED, TABLE.replace("[x.data_ptr(), y.data_ptr()]", "[(t + 0).data_ptr() for t in (x, y)]"), CRASH, "", "",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", one_of_each(WRONG, lambda name: name.split()[0]))
+def test_what_is_wrong_as_compiled_is_wrong(name, judge):
+    task, source, status, kind, part = WRONG[name]
+    result = judge.evaluate(task, source)
+    assert result.status is status, result.error
+    assert kind in result.error.type, result.error
+    assert part in result.error.message
+
+
+def test_results_by_address_are_wrong_or_replayed(judge):
+    result = judge.evaluate(DOUBLED, MEMO)
+    assert result.status is INCORRECT or "replayed_output" in result.hack_flags, (result.status, result.error)
 
 
 def test_a_copy_of_torchs_result_covers_nothing(judge):
-    result = judge.evaluate(TASK, HEAD + COPIES.format(value="tl.load(x + place)", result="out"))
+    result = judge.evaluate(CUMSUM, program(COPIES.format(value="tl.load(x + place)"), COPY + "return out"))
     assert result.status is EvalStatus.OK
     assert result.hack_flags == ("only_moves",)
     assert result.number_coverage == 0.0
 
 
-def test_a_kernel_needed_for_its_constant_is_a_decoy(judge):
-    result = judge.evaluate(TASK, HEAD + COPIES.format(value="1.0", result="total * out"))
-    assert result.status is EvalStatus.DECOY, result.error
-
-
-HALF = Task(TASK.reference.replace("randn(32, 64)", "randn(32, 64, dtype=torch.bfloat16)"), task_id="cumsum_bfloat16")
-
-
-def test_bfloat16_is_judged(judge):
-    result = judge.evaluate(HALF, RIGHT)
-    assert result.status is EvalStatus.OK, result.error
-    assert result.speedup > 0, result.error
-
-
-TUNED = """
-@triton.autotune(configs=[triton.Config({{"BLOCK": size}}) for size in (16, 32, 64)], key=["width"])
-""" + COLUMNS.lstrip().replace("    total = tl.zeros", "    tl.static_assert(BLOCK <= 32)\n    total = tl.zeros")
-
-
-def test_an_autotuner_passes_over_what_does_not_compile(judge):
-    host = HOST.replace("[(2,)]", "[lambda meta: (x.shape[1] // meta['BLOCK'],)]").replace(", BLOCK=32", "")
-    result = judge.evaluate(TASK, HEAD + TUNED.format(value="total") + host)
-    assert result.status is EvalStatus.OK, result.error
-    assert len(result.launches) == 1, result.error
-
-
-def test_what_an_autotuner_tries_leaves_nothing_behind(judge):
-    adding = TUNED.replace("tl.store(", "tl.atomic_add(")
-    host = HOST.replace("[(2,)]", "[lambda meta: (x.shape[1] // meta['BLOCK'],)]").replace(", BLOCK=32", "")
-    source = HEAD + adding.format(value="total") + host.replace("empty_like", "zeros_like")
-    result = judge.evaluate(TASK, source)
-    assert result.status is EvalStatus.OK, result.error
-
-
-def test_a_candidate_without_a_launch_is_judged_by_its_values(judge):
-    nothing = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return x.clone()\n"
-    result = judge.evaluate(TASK, HEAD + nothing)
-    assert result.status is EvalStatus.INCORRECT, result.error
-
-
-def test_a_race_is_unsafe_where_memory_is_checked():
+def test_a_race_is_unsafe_where_memory_is_checked(judge_with):
     """Two programs store the first row, each after it has held something else."""
     first = "        tl.store(out + place, total * 0.0, mask=row == 0)\n"
-    kernel = COLUMNS.format(value="total").replace("tl.program_id(0) * BLOCK + tl.arange", "tl.arange")
-    source = HEAD + kernel.replace("        tl.store", first + "        tl.store", 1) + HOST.replace("=32", "=64")
-    options = GymOptions(device="cpu", correctness_trials=3, memory_checks="refuse")
-    with Judge(options, seed=5) as checking:
-        result = checking.evaluate(TASK, source)
+    source = RIGHT.replace("tl.program_id(0) * BLOCK + tl.arange", "tl.arange").replace("BLOCK=32", "BLOCK=64")
+    source = source.replace("        tl.store", first + "        tl.store", 1)
+    result = judge_with(memory_checks="refuse").evaluate(CUMSUM, source)
     assert result.status is EvalStatus.UNSAFE, result.error
     assert result.error.type == "CompiledRace", result.error
     assert "in columns" in result.error.message
 
 
 def test_a_kernel_that_was_judged_before_is_compiled_no_more(judge):
-    judge.evaluate(TASK, RIGHT)
+    judge.evaluate(CUMSUM, RIGHT)
     forked = judge._executor.store.forked
     other = RIGHT.replace("import torch\n", "import math\nimport torch\n", 1).replace(
         "forward(self, x):", "forward(self, x, y=1):"
     )
-    assert judge.evaluate(TASK, other).status is EvalStatus.OK
+    assert judge.evaluate(CUMSUM, other).status is EvalStatus.OK
     assert judge._executor.store.forked == forked
 
 
 def test_a_compiling_process_that_is_killed_is_the_gyms_failure(judge, monkeypatch):
-    judge.evaluate(TASK, RIGHT)  # its processes have started
-    fork = judge._executor._compilers.fork
+    judge.evaluate(CUMSUM, RIGHT)  # its processes have started
+    fork = judge.processes.compiling.fork
 
     def killed(*args: object) -> RunnerProcess:
         process = fork(*args)
         os.kill(process.pid, signal.SIGKILL)
         return process
 
-    monkeypatch.setattr(judge._executor._compilers, "fork", killed)
+    monkeypatch.setattr(judge.processes.compiling, "fork", killed)
     with pytest.raises(InfraError, match="compiling process"):
-        judge.evaluate(TASK, RIGHT.replace("BLOCK=32", "BLOCK=32, num_warps=2"))
+        judge.evaluate(CUMSUM, RIGHT.replace("BLOCK=32", "BLOCK=32, num_warps=2"))

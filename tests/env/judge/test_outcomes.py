@@ -201,14 +201,14 @@ def test_a_tree_left_behind_at_the_exit_goes_too(judge, tmp_path, monkeypatch):
 
 def test_shared_pages_are_memory(judge, monkeypatch):
     """The judge sees them where no limit of address space stands before them, as on a GPU."""
-    fork = judge._zygote.fork
+    fork = judge.processes.runners.fork
 
     def watched_closely(*arguments):
         runner = fork(*arguments)
         runner.options = replace(runner.options, memory_mb=64)
         return runner
 
-    monkeypatch.setattr(judge._zygote, "fork", watched_closely)
+    monkeypatch.setattr(judge.processes.runners, "fork", watched_closely)
     body = "import mmap\nkept = mmap.mmap(-1, 200 << 20)\nkept.write(bytes(200 << 20))\nwhile True: pass"
     result = judge.evaluate(TASK, candidate(body))
     assert (result.status, result.error.type) == (EvalStatus.OOM, "MemoryExceeded"), result.error
@@ -226,7 +226,7 @@ def test_nothing_of_a_first_runner_reaches_the_second(judge):
 
 def test_a_runner_that_does_not_die_costs_no_verdict(judge, monkeypatch):
     """The zygote may wait long for a process that the kernel does not let go."""
-    zygote = judge._zygote
+    zygote = judge.processes.runners
 
     def stuck(pid):
         raise zygote._failed(TimeoutError("no message"))

@@ -70,7 +70,7 @@ def rivals(pid: int) -> Iterator[None]:
 def test_a_busy_machine_changes_no_verdict(judge):
     """A candidate that needs 60 % of its budget, on a processor that it shares with five others."""
     slow = f"{SPIN.format(seconds=0.6 * BUDGET_S)}\n{HONEST}"
-    with rivals(judge._zygote.pid):
+    with rivals(judge.processes.runners.pid):
         result = judge.evaluate(TASK, slow)
     assert result.stage_seconds["load"] > BUDGET_S, "the processor was not busy: this proves nothing"
     assert result.status is EvalStatus.OK, result.error
@@ -96,7 +96,7 @@ def test_what_serves_a_process_may_wait_for_a_processor():
 
 
 def test_a_spinner_is_over_its_budget_on_a_busy_machine_too(judge):
-    with rivals(judge._zygote.pid):
+    with rivals(judge.processes.runners.pid):
         result = judge.evaluate(TASK, f"{SPIN.format(seconds=600)}\n{HONEST}")
     assert result.status is EvalStatus.TIMEOUT
     assert result.error.message.startswith(f"load used up kernelgym.load_timeout_s = {BUDGET_S:g} s of processor time")
@@ -137,7 +137,7 @@ def test_an_answer_in_drops_is_none(judge):
 def test_budgets_are_wall_clock_without_a_wait_counter(judge, monkeypatch):
     monkeypatch.setattr(own_time.RunQueue, "waited_ns", lambda self: 0)
     slow = f"{SPIN.format(seconds=0.9 * BUDGET_S)}\n{HONEST}"
-    with rivals(judge._zygote.pid):
+    with rivals(judge.processes.runners.pid):
         assert judge.evaluate(TASK, slow).status is EvalStatus.TIMEOUT
 
 

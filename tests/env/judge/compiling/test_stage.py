@@ -59,9 +59,7 @@ def judge() -> Iterator[Judge]:
 @pytest.fixture(scope="module")
 def ungated(judge) -> Judge:
     """The same without the gate, with the same processes."""
-    ungated = Judge(replace(OPTIONS, static_check="off"), seed=3)
-    ungated._zygote, ungated._compilers = judge._zygote, judge._compilers
-    return ungated
+    return Judge(replace(OPTIONS, static_check="off"), seed=3, processes=judge.processes)
 
 
 def test_each_distinct_launch_is_compiled_once(judge):
@@ -175,9 +173,7 @@ def test_a_kernel_that_never_stops_compiling_is_a_compile_error(judge, monkeypat
 
 
 def test_a_kernel_that_fills_the_memory_is_a_compile_error(judge):
-    with Judge(replace(OPTIONS, memory_mb=64), seed=3) as small:
-        small._zygote.close()
-        small._zygote = judge._zygote
+    with Judge(replace(OPTIONS, memory_mb=64), seed=3, processes=judge.processes) as small:
         result = small.evaluate(TASK, program(UNROLLED))
     assert result.status is EvalStatus.COMPILE_ERROR, result.error
     assert result.error.type in ("CompileMemory", "CompilerCrash", "MemoryError"), result.error

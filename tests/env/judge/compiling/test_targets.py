@@ -32,11 +32,8 @@ class Judges:
         self._first.warm_up()
 
     def of(self, *names: str, gpu_profile: str = "h100") -> Judge:
-        judge = Judge(replace(OPTIONS, compile_for=names or "off", gpu_profile=gpu_profile), seed=3)
-        judge._zygote, judge._executor = self._first._zygote, self._first._executor
-        known = {compiler.target.name: compiler for compiler in self._first._compilers}
-        judge._compilers = [known[name] for name in names]
-        return judge
+        options = replace(OPTIONS, compile_for=names or "off", gpu_profile=gpu_profile)
+        return Judge(options, seed=3, processes=self._first.processes)
 
 
 @pytest.fixture(scope="module")
