@@ -1,4 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""verl asks for its platform once, when its trainer is imported: before tests pretend another one."""
+from __future__ import annotations
 
-import verl.trainer.ppo.v1  # noqa: F401
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def trainer() -> None:
+    """verl asks for its platform once, when its trainer is imported: before tests pretend another one."""
+    import verl.trainer.ppo.v1  # noqa: F401

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 
+from tests.config.composed import composed
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.preflight.checks import check_agents
@@ -21,14 +20,8 @@ SAMPLER = "trainer.v1.sampler.custom_sampler"
 RECIPES = ("cpu_quickstart", "kernel_trloo", "drkernel_8b")
 
 
-@functools.cache
-def composed(recipe: str, *overrides: str) -> DictConfig:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose(recipe, overrides=list(overrides))
-
-
 def changed(**values: object) -> DictConfig:
-    config = composed("cpu_quickstart").copy()
+    config = composed("cpu_quickstart")
     for key, value in values.items():
         OmegaConf.update(config, key, value, force_add=True)
     return config

@@ -1,109 +1,113 @@
 # SPDX-License-Identifier: Apache-2.0
 """What trainer, rollout and judges ask for is compared with the machine; what cannot be seen from it is said."""
 
+import importlib.metadata
 from collections.abc import Callable, Iterator
 
 import pytest
-from hydra import compose, initialize_config_module
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 
-from verl_kernel.errors import ConfigError, EnvironmentNotReady, VerlKernelError
+from tests.config.composed import composed
+from verl_kernel.errors import ConfigError, VerlKernelError
 from verl_kernel.preflight import placement
-from verl_kernel.preflight.hardware import Machine, described
+from verl_kernel.preflight.hardware import Machine, described, this_machine
+from verl_kernel.preflight.placement import CHOICE, SHARDS, check_attention, check_gpus, check_judges, check_shards
 
 Check = Callable[[DictConfig, Machine], Iterator[str]]
 ONE_NODE = described("8xH100-80GB")
+FULL = Machine("cuda", gpus=8)
 BARE = Machine("cuda", gpus=0)
 HEAD = Machine("cuda", gpus=0, cluster="10.0.0.1:6379")
 
-
-def config(*overrides: str, recipe: str = "kernel_trloo") -> DictConfig:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose(recipe, overrides=list(overrides))
-
-
-def refusal(check: Check, machine: Machine, *overrides: str) -> str:
-    with pytest.raises(VerlKernelError) as caught:
-        list(check(config(*overrides), machine))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+DEVICE, MANY = "kernelgym.device", "kernelgym.num_judges"
+SHARE, MEMORY = "kernelgym.gpus_per_judge", "kernelgym.memory_mb"
+NO_JUDGES = "reward.reward_manager.name=naive", "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent"
+PARALLEL = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 
 
-@pytest.mark.parametrize("check", [placement.check_judges, placement.check_gpus])
-def test_the_recipe_fits_one_node(check: Check):
-    assert not list(check(config(), ONE_NODE))
-
-
-@pytest.mark.parametrize("machine", [ONE_NODE, Machine("cuda", gpus=1), HEAD, BARE])
-def test_times_beside_gpus_are_simulated_only_with_a_word(machine: Machine):
-    sentence = refusal(placement.check_judges, machine, "kernelgym.device=auto", "kernelgym.gpus_per_judge=0")
-    assert "kernelgym.gpus_per_judge is 0" in sentence
-    assert "kernelgym.device=cpu" in sentence
-
-
-def test_the_word_for_simulated_times_is_the_device():
-    assert not list(placement.check_judges(config("kernelgym.device=cpu", "kernelgym.gpus_per_judge=0"), ONE_NODE))
-
-
-def test_a_recipe_for_the_cpu_may_leave_the_device_open():
-    assert not list(placement.check_judges(config("kernelgym.device=auto", recipe="cpu_quickstart"), Machine("cpu", 0)))
-
-
-def test_a_cpu_recipe_with_an_open_device_is_refused():
-    with pytest.raises(ConfigError, match="kernelgym.gpus_per_judge is 0"):
-        list(placement.check_judges(config("kernelgym.device=auto", recipe="cpu_quickstart"), Machine("cpu", gpus=1)))
-
-
-def test_judges_for_a_gpu_must_ask_ray_for_one():
-    assert "kernelgym.gpus_per_judge is 0" in refusal(placement.check_judges, ONE_NODE, "kernelgym.gpus_per_judge=0")
-
-
-@pytest.mark.parametrize("device", ["cuda", "auto"])
-def test_judges_without_any_gpu_are_refused(device: str):
-    sentence = refusal(placement.check_judges, BARE, f"kernelgym.device={device}")
-    assert sentence.startswith(f"kernelgym.device is {device}")
-    assert "RAY_ADDRESS" in sentence
-
-
-def test_a_head_node_without_a_gpu_may_submit():
-    for check in (placement.check_judges, placement.check_gpus):
-        assert list(check(config(), HEAD))
-
-
-def test_what_a_head_node_cannot_see_is_said():
-    assert "8 GPUs in the Ray cluster at 10.0.0.1:6379" in next(placement.check_gpus(config(), HEAD))
-
-
-def test_a_trainer_without_any_gpu_is_refused():
-    with pytest.raises(EnvironmentNotReady, match="trainer.device is cuda and this machine has no GPU"):
-        list(placement.check_gpus(config(), BARE))
+def notes(check: Check, machine: Machine, *overrides: str, recipe: str = "kernel_trloo") -> list[str]:
+    return list(check(composed(recipe, *overrides), machine))
 
 
 @pytest.mark.parametrize(
-    ("overrides", "asked"),
+    ("check", "machine", "recipe", "overrides"),
     [
-        (("gpus=sixteen",), "16 GPUs (8 the trainer, 8 the judges)"),
-        (("kernelgym.num_judges=5",), "9 GPUs (4 the trainer, 5 the judges)"),
-        (("trainer_mode=separate_async",), "12 GPUs (4 the trainer, 4 the rollout, 4 the judges)"),
-        (("kernelgym.num_judges=9", "kernelgym.gpus_per_judge=0.5"), "9 GPUs (4 the trainer, 5 the judges)"),
-        (("kernelgym.num_judges=6", "kernelgym.gpus_per_judge=0.7"), "10 GPUs (4 the trainer, 6 the judges)"),
+        (check_judges, ONE_NODE, "kernel_trloo", ()),
+        (check_gpus, ONE_NODE, "kernel_trloo", ()),
+        (check_gpus, described("2x8xH100-80GB"), "drkernel_8b", ()),
+        (check_judges, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
+        (check_gpus, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
+        # The word for simulated times is the device.
+        (check_judges, ONE_NODE, "kernel_trloo", (f"{DEVICE}=cpu", f"{SHARE}=0")),
+        (check_judges, Machine("cpu", 0), "cpu_quickstart", (f"{DEVICE}=auto",)),
+        (check_judges, ONE_NODE, "kernel_trloo", (*NO_JUDGES, f"{SHARE}=0")),
+        # torch's own attention needs no package.
+        (check_attention, FULL, "kernel_trloo", ()),
     ],
 )
-def test_more_gpus_than_there_are_are_refused_part_by_part(overrides: tuple[str, ...], asked: str):
-    sentence = refusal(placement.check_gpus, ONE_NODE, *overrides)
-    assert asked in sentence
-    assert "kernelgym.num_judges" in sentence
+def test_what_fits_passes(check: Check, machine: Machine, recipe: str, overrides: tuple[str, ...]):
+    assert notes(check, machine, *overrides, recipe=recipe) == []
+
+
+TOLD = (DEVICE, f"{DEVICE}=cpu", f"{SHARE} is 0")
+ABSENT = (f"{DEVICE}=cuda", f"{DEVICE}=auto")
+
+
+@pytest.mark.parametrize(
+    ("check", "machine", "overrides", "words"),
+    [
+        # Times beside GPUs are simulated only with a word.
+        *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (ONE_NODE, Machine("cuda", 1))),
+        *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (HEAD, BARE)),
+        (check_judges, ONE_NODE, (f"{SHARE}=0",), (f"{SHARE} is 0",)),
+        (check_judges, BARE, (ABSENT[0],), (f"{DEVICE} is cuda", "RAY_ADDRESS")),
+        (check_judges, BARE, (ABSENT[1],), (f"{DEVICE} is auto", "RAY_ADDRESS")),
+        (check_judges, described("8xA100-40GB"), (f"{MEMORY}=90000",), (f"{MEMORY} is",)),
+        (check_judges, described("8xA100-40GB"), (f"{SHARE}=0.4",), (f"{MEMORY} is",)),
+        (check_gpus, BARE, (), ("trainer.device is cuda and this machine has no GPU",)),
+        (check_gpus, ONE_NODE, ("gpus=sixteen",), ("16 GPUs (8 the trainer, 8 the judges)", MANY)),
+        (check_gpus, ONE_NODE, (f"{MANY}=5",), ("9 GPUs (4 the trainer, 5 the judges)", MANY)),
+        (check_gpus, ONE_NODE, ("trainer_mode=separate_async",), ("12 GPUs (4 the trainer, 4 the rollout, 4 the j",)),
+        (check_gpus, ONE_NODE, (f"{MANY}=9", f"{SHARE}=0.5"), ("9 GPUs (4 the trainer, 5 the judges)",)),
+        (check_gpus, ONE_NODE, (f"{MANY}=6", f"{SHARE}=0.7"), ("10 GPUs (4 the trainer, 6 the judges)",)),
+        (check_gpus, described("4x4xA100-80GB"), ("trainer.n_gpus_per_node=8", f"{MANY}=4"), ("4 a node",)),
+    ],
+)
+def test_what_does_not_fit_is_refused_part_by_part(
+    check: Check, machine: Machine, overrides: tuple[str, ...], words: tuple[str, ...]
+):
+    with pytest.raises(VerlKernelError) as caught:
+        notes(check, machine, *overrides)
+    sentence = str(caught.value)
+    assert [word for word in words if word not in sentence] == []
+    assert "\n" not in sentence
+
+
+def test_a_cpu_recipe_with_an_open_device_is_refused_beside_a_gpu():
+    with pytest.raises(ConfigError, match="kernelgym.gpus_per_judge is 0"):
+        notes(check_judges, Machine("cpu", gpus=1), f"{DEVICE}=auto", recipe="cpu_quickstart")
+
+
+@pytest.mark.parametrize(
+    ("check", "machine", "override", "words"),
+    [
+        (check_judges, HEAD, "gpus=eight", ""),
+        (check_gpus, HEAD, "gpus=eight", "8 GPUs in the Ray cluster at 10.0.0.1:6379"),
+        (placement.check_machine, ONE_NODE, "gpus=eight", "only described"),
+        (placement.check_hub, ONE_NODE, "actor_rollout_ref.model.path=nobody/nothing", "nobody/nothing"),
+    ],
+)
+def test_what_cannot_be_seen_is_said(check: Check, machine: Machine, override: str, words: str):
+    assert words in notes(check, machine, override)[0]
 
 
 @given(st.integers(1, 8), st.integers(1, 12), st.sampled_from([0.25, 0.5, 1.0]))
 def test_what_fits_is_accepted_and_nothing_else(trains: int, judges: int, share: float):
-    chosen = config().copy()
-    chosen.trainer.n_gpus_per_node, chosen.kernelgym.num_judges = trains, judges
-    chosen.kernelgym.gpus_per_judge = share
+    asked = f"trainer.n_gpus_per_node={trains}", f"{MANY}={judges}", f"{SHARE}={share}"
     try:
-        list(placement.check_gpus(chosen, ONE_NODE))
+        notes(check_gpus, ONE_NODE, *asked)
         fits = True
     except ConfigError:
         fits = False
@@ -111,48 +115,98 @@ def test_what_fits_is_accepted_and_nothing_else(trains: int, judges: int, share:
     assert fits == (trains + -(-judges * share // 1) <= 8)
 
 
-def test_a_node_has_no_more_gpus_than_it_has():
-    with pytest.raises(ConfigError, match="4 a node"):
-        list(
-            placement.check_gpus(
-                config("trainer.n_gpus_per_node=8", "kernelgym.num_judges=4"), described("4x4xA100-80GB")
-            )
-        )
-
-
-def test_two_nodes_hold_the_published_recipe():
-    assert not list(placement.check_gpus(config(recipe="drkernel_8b"), described("2x8xH100-80GB")))
-
-
-@pytest.mark.parametrize("override", ["kernelgym.memory_mb=90000", "kernelgym.gpus_per_judge=0.4"])
-def test_a_grant_beyond_the_gpu_is_refused(override: str):
-    assert "kernelgym.memory_mb is" in refusal(placement.check_judges, described("8xA100-40GB"), override)
-
-
-def test_one_gpu_is_enough_for_the_smoke_test():
-    smoke = config("gpus=one")
-    assert not list(placement.check_judges(smoke, described("1xL4-24GB")))
-    assert not list(placement.check_gpus(smoke, described("1xL4-24GB")))
-
-
-def test_a_run_that_judges_nothing_needs_no_word():
-    others = (
-        "reward.reward_manager.name=naive",
-        "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent",
-    )
-    assert not list(placement.check_judges(config(*others, "kernelgym.gpus_per_judge=0"), ONE_NODE))
-
-
-def test_a_described_machine_is_not_looked_into():
-    (note,) = placement.check_machine(config(), ONE_NODE)
-    assert "only described" in note
-
-
 def test_a_recipe_for_the_cpu_does_not_fit_a_machine_with_gpus():
     with pytest.raises(ConfigError, match="trainer.device is cpu"):
-        placement.check_platform(config(recipe="cpu_quickstart"), ONE_NODE)
+        placement.check_platform(composed("cpu_quickstart"), ONE_NODE)
 
 
-def test_a_model_on_the_hub_is_named():
-    (note,) = placement.check_hub(config("actor_rollout_ref.model.path=nobody/nothing"), ONE_NODE)
-    assert "nobody/nothing" in note
+# The trainer's attention is there, and bears how the trainer spreads a model.
+
+
+def test_verls_choice_is_flash_attention():
+    config = composed("ppo_trainer", "actor_rollout_ref.rollout.name=vllm")
+    assert placement.attention(config) == "flash_attention_2"
+
+
+def test_flash_attention_without_its_package_is_refused():
+    with pytest.raises(VerlKernelError, match="flash_attention_2.*pip install --no-build-isolation flash-attn==2.8.3"):
+        notes(check_attention, FULL, recipe="drkernel_8b")
+
+
+@pytest.mark.parametrize("package", ["flash-attn", "kernels"])
+def test_either_package_will_do(package: str, monkeypatch):
+    def version(name: str) -> str:
+        if name == package:
+            return "1"
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert not notes(check_attention, FULL, recipe="drkernel_8b")
+
+
+@pytest.mark.parametrize("machine", [ONE_NODE, Machine("cuda", gpus=0, cluster="auto")])
+def test_where_the_package_cannot_be_seen_it_is_said(machine: Machine):
+    (note,) = notes(check_attention, machine, recipe="drkernel_8b")
+    assert "flash-attn" in note
+
+
+@pytest.mark.parametrize("recipe", ["kernel_trloo", "drkernel_8b", "cpu_quickstart"])
+def test_a_models_shards_are_sound_in_the_recipes(recipe: str):
+    check_shards(composed(recipe))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "words"),
+    [
+        # A sequence is shared in flash attention only.
+        ("kernel_trloo", (f"{SHARDS}=2",), f"{SHARDS} is 2 and {CHOICE} is sdpa"),
+        ("drkernel_8b", (f"{SHARDS}=3",), f"{SHARDS} is 3 and there are 8 GPUs"),
+        ("drkernel_8b", (f"{PARALLEL}=3",), f"{PARALLEL} is 3 and there are 8 GPUs"),
+        # A rollout apart is divided by itself.
+        (
+            "kernel_trloo",
+            ("trainer_mode=separate_async", "actor_rollout_ref.rollout.n_gpus_per_node=2", f"{PARALLEL}=4"),
+            "actor_rollout_ref.rollout.nnodes",
+        ),
+    ],
+)
+def test_shards_that_do_not_divide_the_gpus_are_refused(recipe: str, overrides: tuple[str, ...], words: str):
+    with pytest.raises(ConfigError, match=words):
+        check_shards(composed(recipe, *overrides))
+
+
+# A machine is this one, or one that is described in words.
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "gpus", "memory"),
+    [("8xH100-80GB", 1, 8, 80_000), ("2x8xH100-80GB", 2, 8, 80_000), ("1xRTX4090-24GB", 1, 1, 24_000)],
+)
+def test_a_description_is_read(text: str, nodes: int, gpus: int, memory: int):
+    assert described(text) == Machine("cuda", gpus, nodes, memory, description=text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8", "H100", "8xH100", "0xH100-80GB", "0x8xH100-80GB", "8xH100-80GB ", "axH100-80GB"]
+)
+def test_anything_else_is_refused_with_the_form(text: str):
+    with pytest.raises(ConfigError, match="--machine is .*8xH100-80GB"):
+        described(text)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "address", "cluster"),
+    [
+        ("kernel_trloo", None, ""),
+        ("kernel_trloo", "10.0.0.1:6379", "10.0.0.1:6379"),
+        # A recipe with a cluster of its own joins no other.
+        ("cpu_quickstart", "10.0.0.1:6379", ""),
+    ],
+)
+def test_platform_and_cluster_are_those_of_the_environment(recipe: str, address: str | None, cluster: str, monkeypatch):
+    monkeypatch.delenv("VERL_PLATFORM", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address is not None:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    machine = this_machine(composed(recipe))
+    assert (machine.platform, machine.cluster) == ("cuda", cluster)

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asynchronous trainers that could not work are refused in one sentence."""
 
-from collections.abc import Iterator
-
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 
+from tests.config.composed import composed
 from verl_kernel.errors import ConfigError
 from verl_kernel.preflight.trainer_mode import NEED_AN_ACCELERATOR, check_asynchronous
 
@@ -16,14 +14,12 @@ SAMPLER = "trainer.v1.sampler"
 
 
 @pytest.fixture(autouse=True)
-def platform(monkeypatch) -> Iterator[None]:
+def platform(monkeypatch) -> None:
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        yield
 
 
-def config(*overrides: str, recipe: str = "cpu_quickstart") -> DictConfig:
-    return compose(recipe, overrides=list(overrides))
+def config(*overrides: str) -> DictConfig:
+    return composed("cpu_quickstart", *overrides)
 
 
 def refusal(*overrides: str) -> str:
@@ -92,7 +88,7 @@ def test_prompts_that_would_always_be_too_old_are_refused(mode: str):
 
 def test_on_gpus_verls_nccl_is_not_refused(monkeypatch):
     monkeypatch.delenv("VERL_PLATFORM")
-    gpus = config(SEPARATE, recipe="kernel_trloo")
+    gpus = composed("kernel_trloo", SEPARATE)
     assert gpus.actor_rollout_ref.rollout.checkpoint_engine.backend == "nccl"
     check_asynchronous(gpus)
     assert config(SEPARATE).actor_rollout_ref.rollout.checkpoint_engine.backend == "kernel_gloo"

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a start reads, as small as it can be: tasks, conversations and a model's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from verl_kernel.data.rows import make_row, write_rows
+from verl_kernel.data.talks import make_talk, write_talks
+
+REFERENCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(4)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def row(**changes: object) -> dict:
+    messages = [{"role": "user", "content": "Write a kernel."}]
+    return make_row(messages, REFERENCE, data_source="own", task_id="relu", split="train", index=0) | changes
+
+
+def write_folder(folder: Path) -> Path:
+    """Files as `verl-kernel data quickstart` names them."""
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text("{}")
+    for split in ("train", "val"):
+        write_rows([row()], folder / f"{split}.parquet")
+    write_talks([make_talk([{"role": "assistant", "content": "a"}], {})], folder / "corpus.parquet")
+    return folder
