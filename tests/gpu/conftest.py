@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 
-from .programs import REFERENCE
+from .programs import HONEST, REFERENCE
 
 
 def pytest_collection_modifyitems(items):
@@ -24,8 +25,6 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def judge():
     """One judge for every test: that a fault of one candidate does not reach the next is part of what is tested."""
-    from verl_kernel.env.judge.judge import Judge
-
     options = GymOptions(
         device="cuda", correctness_trials=3, memory_mb=16384, load_timeout_s=60.0, run_timeout_s=60.0,
         static_check="off",
@@ -48,6 +47,4 @@ def evaluate(judge):
 @pytest.fixture(scope="session")
 def honest(evaluate):
     """The verdict on the honest kernel."""
-    from .programs import HONEST
-
     return evaluate(HONEST)

@@ -1,25 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A linear layer with an activation, and fused kernels for it that multiply with different precision."""
 
+from tests.env.programs import reference
+
 ROWS, INNER, COLUMNS = 32, 128, 64
-REFERENCE = f"""
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear({INNER}, {COLUMNS})
-
-    def forward(self, x):
-        return torch.relu(self.linear(x))
-
-def get_inputs():
-    return [torch.randn({ROWS}, {INNER})]
-
-def get_init_inputs():
-    return []
-"""
+REFERENCE = reference(
+    "torch.relu(self.linear(x))",
+    f"torch.randn({ROWS}, {INNER})",
+    members=f"self.linear = nn.Linear({INNER}, {COLUMNS})",
+)
 _CANDIDATE = """
 import torch
 import triton

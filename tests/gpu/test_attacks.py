@@ -2,6 +2,10 @@
 """Attacks on a GPU clock, with the gate off: none may gain over the honest kernel it imitates."""
 
 import pytest
+import torch
+
+from tests.env.programs import program, reference
+from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
 
 from .programs import SLOW, candidate
 
@@ -19,38 +23,29 @@ def gained(result, slow):
     return result.rewarded and result.speedup > NO_GAIN * slow.speedup
 
 
-@pytest.mark.parametrize(
-    ("before", "body"),
-    [
-        pytest.param(
-            "", "with torch.cuda.stream(torch.cuda.Stream()):\n    " + SLOW_WORK + "return out", id="side_stream"
-        ),
-        pytest.param("torch.cuda.Event.elapsed_time = lambda *a: 1e-3", SLOW_WORK + "return out", id="elapsed_time"),
-        pytest.param("torch.cuda.Event.record = lambda *a: None", SLOW_WORK + "return out", id="record"),
-        pytest.param("torch.cuda.synchronize = lambda *a: None", SLOW_WORK + "return out", id="synchronize"),
-        pytest.param(
-            "import time\ntime.perf_counter = time.monotonic = lambda: 0.0", SLOW_WORK + "return out", id="host_clock"
-        ),
-        pytest.param("torch.Tensor.zero_ = lambda self: self", SLOW_WORK + "return out", id="no_l2_flush"),
-        pytest.param(
-            "cache = {}",
-            "key = x.data_ptr()\nif key not in cache:\n    " + SLOW_WORK.replace("\n", "\n    ")
-            + "cache[key] = out\nreturn cache[key]",
-            id="by_address",
-        ),
-        pytest.param(
-            "seen = []",
-            "if not seen:\n    " + SLOW_WORK.replace("\n", "\n    ") + "seen.append(out)\nreturn seen[0]",
-            id="first_output",
-        ),
-        pytest.param(
-            "count = [0]",
-            "count[0] += 1\nif count[0] > 12:\n    return torch.empty_like(x)\n" + SLOW_WORK + "return out",
-            id="stops_when_timed",
-        ),
-    ],
-)  # fmt: skip
-def test_no_attack_gains(evaluate, slow, before, body):
+INDENTED = SLOW_WORK.replace("\n", "\n    ")
+ATTACKS = {
+    "side_stream": ("", "with torch.cuda.stream(torch.cuda.Stream()):\n    " + SLOW_WORK + "return out"),
+    "elapsed_time": ("torch.cuda.Event.elapsed_time = lambda *a: 1e-3", SLOW_WORK + "return out"),
+    "record": ("torch.cuda.Event.record = lambda *a: None", SLOW_WORK + "return out"),
+    "synchronize": ("torch.cuda.synchronize = lambda *a: None", SLOW_WORK + "return out"),
+    "host_clock": ("import time\ntime.perf_counter = time.monotonic = lambda: 0.0", SLOW_WORK + "return out"),
+    "no_l2_flush": ("torch.Tensor.zero_ = lambda self: self", SLOW_WORK + "return out"),
+    "by_address": (
+        "cache = {}",
+        f"key = x.data_ptr()\nif key not in cache:\n    {INDENTED}cache[key] = out\nreturn cache[key]",
+    ),
+    "first_output": ("seen = []", f"if not seen:\n    {INDENTED}seen.append(out)\nreturn seen[0]"),
+    "stops_when_timed": (
+        "count = [0]",
+        f"count[0] += 1\nif count[0] > 12:\n    return torch.empty_like(x)\n{SLOW_WORK}return out",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_no_attack_gains(evaluate, slow, name):
+    before, body = ATTACKS[name]
     result = evaluate(candidate(body, before))
     assert result.status != "infra_error", result.error
     assert not gained(result, slow), (result.speedup, slow.speedup)
@@ -64,24 +59,6 @@ def test_work_on_another_stream_is_timed(evaluate, slow):
 
 def test_a_library_kernels_name_covers_nothing(evaluate):
     """An empty kernel that bears the name of the kernel which does the work."""
-    reference = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x @ x
-
-def get_inputs():
-    return [torch.randn(1024, 1024)]
-
-def get_init_inputs():
-    return []
-"""
-    import torch
-
-    from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
-
     x = torch.randn(1024, 1024, device="cuda")
     with torch.no_grad():
         x @ x
@@ -91,21 +68,12 @@ def get_init_inputs():
     name = max(kernels, key=lambda key: kernels[key][1])
     if not name.isidentifier():
         pytest.skip(f"the library's kernel has no name that Python can give: {name}")
-    source = f"""
-import torch
-import triton
-import triton.language as tl
-from torch import nn
-
+    kernels = f"""
 @triton.jit
 def {name}(x, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(x + i, tl.load(x + i))
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        {name}[(1,)](torch.empty(16, device=x.device), BLOCK=16)
-        return x @ x
 """
-    result = evaluate(source, reference)
+    source = program(kernels, f"{name}[(1,)](torch.empty(16, device=x.device), BLOCK=16)\nreturn x @ x")
+    result = evaluate(source, reference("x @ x", "torch.randn(1024, 1024)"))
     assert not result.rewarded or result.time_coverage < 0.1

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of the CUDA device, one by one."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import torch
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.clocks.cuda.clock import peak_gbs
 from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
+from verl_kernel.env.devices.cuda.stopwatch import Forward
 
 from .programs import HEADER
 
@@ -25,8 +27,6 @@ def device():
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory):
     """The module of kernels, from a file as Triton wants it."""
-    import importlib.util
-
     path = tmp_path_factory.mktemp("kernels") / "gpu_kernels.py"
     path.write_text(HEADER)
     spec = importlib.util.spec_from_file_location("gpu_kernels", path)
@@ -130,8 +130,6 @@ def test_the_stopwatch_sees_other_streams(device, protocol):
 
 
 def test_a_chilled_cache_is_cold(device):
-    from verl_kernel.env.devices.cuda.stopwatch import Forward
-
     watch = device.stopwatch
     x = torch.randn(watch.l2_bytes // 8, device="cuda")  # half of the cache
 

@@ -5,6 +5,10 @@ import time
 
 import pytest
 
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.task import Task
+
 from .programs import HONEST, REFERENCE, candidate
 
 SPIN = """
@@ -28,51 +32,37 @@ def next_is_fine(evaluate):
     assert result.status == "ok", result.error
 
 
-def test_an_illegal_access_is_a_crash(evaluate, next_is_fine):
-    result = evaluate(candidate("wild[(1,)](x, BLOCK=16)\nreturn self.right(x, y)", WILD))
-    assert result.status == "crash"
+FAULTS = {
+    "illegal access": ("crash", "wild[(1,)](x, BLOCK=16)", WILD),
+    "assertion on the device": ("crash", "x[torch.full((4,), 1 << 20, device=x.device)]", ""),
+    "too much device memory": ("oom", "keep = torch.empty(1 << 36, device=x.device)", ""),
+    "a leak up to its own limit": (
+        "oom", "self.keep = getattr(self, 'keep', [])\nfor _ in range(64): self.keep.append(x.repeat(64, 1))", "",
+    ),
+    "a process that leaves": ("crash", "import os\nos._exit(0)", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_has_its_own_verdict(evaluate, next_is_fine, name):
+    status, body, before = FAULTS[name]
+    result = evaluate(candidate(f"{body}\nreturn self.right(x, y)", before))
+    assert result.status == status
     assert not result.rewarded
 
 
-def test_an_assertion_on_the_device_is_a_crash(evaluate, next_is_fine):
-    result = evaluate(candidate("x[torch.full((4,), 1 << 20, device=x.device)]\nreturn self.right(x, y)"))
-    assert result.status == "crash"
+HANGS = {
+    "a kernel": ("spin[(1,)](torch.zeros(1, dtype=torch.int32, device=x.device))", SPIN),
+    "a host in the timed phase": ("count[0] += 1\nwhile count[0] > 6: pass", "count = [0]"),
+}
 
 
-def test_a_hung_kernel_is_killed(next_is_fine):
-    from verl_kernel.env.judge.judge import Judge
-    from verl_kernel.env.options import GymOptions
-    from verl_kernel.env.task import Task
-
-    body = "spin[(1,)](torch.zeros(1, dtype=torch.int32, device=x.device))\nreturn self.right(x, y)"
+@pytest.mark.parametrize("name", HANGS)
+def test_what_hangs_is_killed(next_is_fine, name):
+    body, before = HANGS[name]
     options = GymOptions(device="cuda", static_check="off", run_timeout_s=5.0, load_timeout_s=60.0)
     with Judge(options, seed=1) as judge:
         start = time.monotonic()
-        result = judge.evaluate(Task(REFERENCE), candidate(body, SPIN))
+        result = judge.evaluate(Task(REFERENCE), candidate(f"{body}\nreturn self.right(x, y)", before))
         assert result.status == "timeout"
         assert time.monotonic() - start < 90.0
-
-
-def test_too_much_device_memory_is_oom(evaluate, next_is_fine):
-    result = evaluate(candidate("keep = torch.empty(1 << 36, device=x.device)\nreturn self.right(x, y)"))
-    assert result.status == "oom"
-
-
-def test_a_leak_meets_the_candidates_own_limit(evaluate, next_is_fine):
-    body = "self.keep = getattr(self, 'keep', [])\nfor _ in range(64): self.keep.append(x.repeat(64, 1))\n"
-    assert evaluate(candidate(body + "return self.right(x, y)")).status == "oom"
-
-
-def test_a_process_that_leaves(evaluate, next_is_fine):
-    assert evaluate(candidate("import os\nos._exit(0)")).status == "crash"
-
-
-def test_a_host_that_hangs_in_the_timed_phase(next_is_fine):
-    from verl_kernel.env.judge.judge import Judge
-    from verl_kernel.env.options import GymOptions
-    from verl_kernel.env.task import Task
-
-    body = "count[0] += 1\nwhile count[0] > 6: pass\nreturn self.right(x, y)"
-    options = GymOptions(device="cuda", static_check="off", run_timeout_s=5.0, load_timeout_s=60.0)
-    with Judge(options, seed=1) as judge:
-        assert judge.evaluate(Task(REFERENCE), candidate(body, "count = [0]")).status == "timeout"

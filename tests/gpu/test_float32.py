@@ -14,7 +14,7 @@ from .products import DEFAULT, EXACT, REFERENCE, SEVEN_BITS, candidate
 
 @pytest.fixture(scope="module")
 def verdict(judge):
-    """Verdict on a candidate in a mode, by a judge with the session's zygote."""
+    """Verdict on a candidate in a mode, by a judge with the session's processes."""
 
     def run(mode, source):
         other = Judge(replace(judge._options, float32=mode), seed=2, processes=judge.processes)

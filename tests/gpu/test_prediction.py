@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.env.devices.cases import run_cases
+from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
 from . import predicted_programs
 
@@ -21,8 +22,6 @@ def predicted():
 
 @pytest.fixture(scope="module")
 def measured():
-    from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
-
     if "H100" not in torch.cuda.get_device_name():
         pytest.skip("the model is calibrated for an H100 only")
     stopwatch, found = Stopwatch(), {}

@@ -3,6 +3,11 @@
 
 import pytest
 
+from tests.env.programs import program, reference
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.task import Task
+
 from .programs import HONEST, MIXED, REFERENCE, SLOW, candidate
 
 
@@ -76,49 +81,32 @@ return out
     assert sum(launch.count for launch in result.launches) == 1  # trials of the tuner are no launches of a forward
 
 
-LIBDEVICE = """
-import torch
-import triton
-import triton.language as tl
-from torch import nn
+LIBDEVICE = program(
+    """
 from triton.language.extra import libdevice
 
 @triton.jit
 def tanh(x, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + i, libdevice.tanh(tl.load(x + i, mask=i < n)), mask=i < n)
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        tanh[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-        return out
-"""
-TANH = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.tanh(x)
-
-def get_inputs():
-    return [torch.randn(1024, 1024)]
-
-def get_init_inputs():
-    return []
-"""
+""",
+    """
+out = torch.empty_like(x)
+tanh[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
+return out
+""",
+)
 
 
 def test_libdevice(evaluate):
-    result = evaluate(LIBDEVICE, TANH)
+    result = evaluate(LIBDEVICE, reference("torch.tanh(x)", "torch.randn(1024, 1024)"))
     assert result.status == "ok", result.error
 
 
 def test_bfloat16(evaluate):
-    reference = TANH.replace("torch.randn(1024, 1024)", "torch.randn(1024, 1024, dtype=torch.bfloat16)")
+    halves = reference("torch.tanh(x)", "torch.randn(1024, 1024, dtype=torch.bfloat16)")
     source = LIBDEVICE.replace("tl.load(x + i, mask=i < n)", "tl.load(x + i, mask=i < n).to(tl.float32)")
-    result = evaluate(source, reference)
+    result = evaluate(source, halves)
     assert result.status == "ok", result.error
 
 
@@ -172,10 +160,6 @@ def test_changed_inputs_are_seen(evaluate):
 
 
 def test_a_compiled_reference(judge):
-    from verl_kernel.env.judge.judge import Judge
-    from verl_kernel.env.options import GymOptions
-    from verl_kernel.env.task import Task
-
     options = GymOptions(device="cuda", reference_mode="compile", memory_mb=16384, load_timeout_s=60, run_timeout_s=60)
     with Judge(options, seed=1) as compiled:
         result = compiled.evaluate(Task(REFERENCE), HONEST)
