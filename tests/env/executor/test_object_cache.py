@@ -4,35 +4,23 @@
 import numpy as np
 import pytest
 
-from tests.env.executor.test_parser import HEAD
+from tests.env.executor.ptx import counted, entry
 from verl_kernel.env.executor.code import ObjectCache
-from verl_kernel.env.executor.kernel import Buffer, Kernel
+from verl_kernel.env.executor.kernel import Kernel
 
-LOOKUP = f"""{HEAD}
-.global .align 4 .b32 table[4] = {{11, 22, 33, 44}};
-.visible .entry k(
-.param .u64 .ptr .global .align 1 k_param_0
+LOOKUP = entry(
+    "ld.param.u64 %out, [p0]; mov.u32 %t, %tid.x; mul.wide.u32 %at, %t, 4; add.u64 %out, %out, %at; and.b32 %x, %t, 3;"
+    "mov.b64 %table, table; mul.wide.u32 %at, %x, 4; add.u64 %table, %table, %at; ld.global.nc.b32 %x, [%table];"
+    "st.global.b32 [%out], %x; ret;",
+    1,
+    ".reg .b32 %t, %x; .reg .b64 %out, %at, %table;",
+    ".global .align 4 .b32 table[4] = {11, 22, 33, 44};",
 )
-{{
-.reg .b32 %r<4>; .reg .b64 %rd<6>;
-ld.param.b64 %rd1, [k_param_0];
-mov.u32 %r1, %tid.x;
-and.b32 %r2, %r1, 3;
-mul.wide.u32 %rd2, %r2, 4;
-mov.b64 %rd3, table;
-add.s64 %rd4, %rd3, %rd2;
-ld.global.nc.b32 %r3, [%rd4];
-mul.wide.u32 %rd5, %r1, 4;
-add.s64 %rd5, %rd5, %rd1;
-st.global.b32 [%rd5], %r3;
-ret;
-}}
-"""
 
 
 def looked_up(cache):
     out = np.zeros(32, np.int32)
-    Kernel(LOOKUP, 1, 0, cache).launch((1,), [out.ctypes.data], [Buffer(out.ctypes.data, out.nbytes)])
+    counted(Kernel(LOOKUP, 1, 0, cache), [out])
     return out.tolist()
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Races in small pieces of PTX: those between blocks, those between warps, and what orders them."""
+"""Races in small pieces of PTX: between blocks, between warps, in memory that is watched part by part; and what is
+given up and said."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,22 +13,30 @@ from tests.env.executor.ptx import aligned, buffer, entry, kernel, launch
 from tests.env.executor.test_memory import HEAD, REGISTERS
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Watch
+from verl_kernel.env.executor.races import knowledge, memory, rehearsal
 
-BLOCK = "mov.u32 %x1, %ctaid.x;"
+
+def run(code, arrays, **more):
+    """`%x1` is the number of the block."""
+    return launch(entry(f"{HEAD} mov.u32 %x1, %ctaid.x; {code} ret;", 2, REGISTERS), arrays, **more)
 
 
-def watched(code, *, blocks=2, warps=1, shared=0, watch=None, **more):
-    """What is found in code that may access `[%in]` and `[%out]`, of 4 kB each: the fault, or None."""
-    watch = Watch() if watch is None else watch
-    arrays = [aligned(4096), aligned(4096)]
+def found(code, watch, *, size=4096, blocks=2, **more):
+    """The race in code that may access `[%in]`, of 4 kB, and `[%out]`, of so many bytes; or None."""
     try:
-        launch(entry(f"{HEAD} {BLOCK} {code} ret;", 2, REGISTERS), arrays, blocks=blocks, warps=warps, shared=shared,
-               watch=watch, **more)  # fmt: skip
+        run(code, [aligned(4096), aligned(size)], watch=watch, blocks=blocks, **more)
     except Fault as fault:
         assert fault.kind == "race", fault
         return fault
-    assert not watch.not_watched + watch.not_decided
     return None
+
+
+def watched(code, *, watch=None, **more):
+    """What is found in code of which all is watched."""
+    watch = Watch() if watch is None else watch
+    fault = found(code, watch, **more)
+    assert fault or not watch.not_watched + watch.not_decided
+    return fault
 
 
 OWN = "mul.wide.u32 %off, %x1, 4; add.u64 %w1, %out, %off;"
@@ -85,7 +96,9 @@ def test_bytes_of_one_word_are_told_apart(bits, register):
 
 def test_a_buffer_that_is_given_twice_is_watched_once():
     array = aligned(256)
-    code = entry(f"{HEAD} {BLOCK} st.global.b32 [%in], %x1; st.global.b32 [%out+4], %x1; ret;", 2, REGISTERS)
+    code = entry(
+        f"{HEAD} mov.u32 %x1, %ctaid.x; st.global.b32 [%in], %x1; st.global.b32 [%out+4], %x1; ret;", 2, REGISTERS
+    )
     for second in (array, array[4:]):
         with pytest.raises(Fault, match="which block 0"):
             kernel(code).launch(
@@ -183,9 +196,10 @@ FENCE = "fence.acq_rel.gpu;"
     ],
 )  # fmt: skip
 def test_orders_of_memory(tell, look, fence, heard, is_race):
+    """Also where memory is watched part by part."""
     code = HANDOVER.format(tell=tell, look=look, fence=fence, heard=heard).replace("], 1", "], %x4")
-    fault = watched(f"mov.u32 %x4, 1; {code}")
-    assert bool(fault) == is_race
+    for watch in (Watch(), Watch(most_bytes=1 << 14)):
+        assert bool(watched(f"mov.u32 %x4, 1; {code}", watch=watch)) == is_race
 
 
 def test_a_result_that_nobody_reads_teaches_nothing():
@@ -199,7 +213,7 @@ def test_memory_is_as_it_was_after_the_rehearsal():
     code = "mov.u32 %x4, 1; setp.eq.u32 %p1, %t, 0; @%p1 atom.acq_rel.gpu.global.add.u32 %x2, [%out], %x4;"
     code += "@%p1 st.global.b32 [%w1], %x2;"
     place = "mul.wide.u32 %off, %x1, 4; add.u64 %w1, %in, %off;"
-    made = launch(entry(f"{HEAD} {BLOCK} {place} {code} ret;", 2, REGISTERS), [array, out], blocks=5, watch=Watch())
+    made = run(f"{place} {code}", [array, out], blocks=5, watch=Watch())
     assert [*array[:5]] == [0, 1, 2, 3, 4]
     assert out[0] == 5
     assert sum(item.accesses for item in made.site_counts() if item.site.kind == "global atomic") == 5
@@ -209,13 +223,8 @@ def test_a_fault_among_waiting_blocks_names_its_block():
     wait = "LOOP: ld.relaxed.gpu.global.b32 %x2, [%out]; setp.lt.u32 %p1, %x2, %x1; @%p1 bra LOOP;"
     code = f"{wait} setp.eq.u32 %p2, %x1, 1; @%p2 add.u64 %in, %in, 65536; ld.global.b32 %x3, [%in];"
     code += "red.global.add.u32 [%out], %x4;"
-    arrays = [aligned(64), aligned(64)]
     with pytest.raises(Fault, match=r"block 1, warp 0"):
-        launch(
-            entry(f"{HEAD} {BLOCK} mov.u32 %x4, 1; {code.replace('], 1', '], %x4')} ret;", 2, REGISTERS),
-            arrays,
-            blocks=6,
-        )
+        run(f"mov.u32 %x4, 1; {code}", [aligned(64), aligned(64)], blocks=6)
 
 
 ACCESS = st.tuples(st.sampled_from(["ld", "st", "red", "bar"]), st.integers(0, 5), st.booleans())
@@ -224,18 +233,22 @@ ACCESS = st.tuples(st.sampled_from(["ld", "st", "red", "bar"]), st.integers(0, 5
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), ACCESS), min_size=1, max_size=10))
 def test_random_accesses_are_judged_as_a_list_of_pairs_is(items):
-    """Accesses by block and warp; a word of four bytes, or a byte of it, at one of a few addresses."""
-    assert bool(watched(written_out(items), blocks=3, warps=2)) == races(items)
+    """Accesses by block and warp; a word of four bytes, or a byte of it, at one of a few addresses.
+
+    They are the same on both sides of the place where one part of the memory ends.
+    """
+    for start, watch in ((0, Watch()), (60, Watch(most_bytes=2000))):
+        assert bool(watched(written_out(items, start), blocks=3, warps=2, watch=watch)) == races(items)
 
 
-def written_out(items):
+def written_out(items, start):
     code = "shr.u32 %x2, %t, 5; mad.lo.u32 %x2, %x1, 2, %x2;"
     for number, (block, warp, (verb, place, is_byte)) in enumerate(items):
         if verb == "bar":
             code += "bar.sync 0;"
             continue
         value = f"mov.u32 %x3, {number + 1}; cvt.u16.u32 %h1, %x3;"
-        at = f"[%out+{place if is_byte and verb != 'red' else place // 4 * 4}]"
+        at = f"[%out+{start + (place if is_byte and verb != 'red' else place // 4 * 4)}]"
         instruction = {
             "ld": f"ld.global.b8 %h2, {at};" if is_byte else f"ld.global.b32 %x4, {at};",
             "st": f"st.global.b8 {at}, %h1;" if is_byte else f"st.global.b32 {at}, %x3;",
@@ -261,3 +274,122 @@ def races(items):
                 return True
         seen.append((block, warp, verb, touched, moment))
     return False
+
+
+BYTES = 1 << 16
+LAST = f"[%out+{BYTES - 1}]"
+STORE_BYTE = "cvt.u16.u32 %h1, %x1; st.global.b8 {}, %h1;"
+COUNT = "ld.global.b32 %x2, [%w1]; add.u32 %x2, %x2, 1; st.global.b32 [%w1], %x2;"
+TICKET = "mov.u32 %x4, 1; atom.acq_rel.gpu.global.add.u32 %x3, [%in], %x4;"
+
+
+def in_parts(code, watch, *, blocks=3, **more):
+    return found(code, watch, size=BYTES, blocks=blocks, **more)
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1000, BYTES, 1 << 30])
+@pytest.mark.parametrize("place", [0, 40_000, BYTES - 1])
+def test_a_race_anywhere_in_large_memory_is_in_parts(place, most_bytes):
+    code = STORE_BYTE.format(f"[%out+{place}]")
+    assert "which block 0 (warp 0) has stored to" in str(in_parts(code, Watch(most_bytes=most_bytes)))
+
+
+def test_large_memory_is_watched_and_counted_once():
+    watch, out = Watch(most_bytes=1000), aligned(BYTES, np.uint32)
+    code = f"setp.eq.u32 %p1, %t, 0; @!%p1 bra END; {OWN} {COUNT} setp.eq.u32 %p1, %x1, 0; @!%p1 bra END;"
+    made = run(f"{code} {STORE_BYTE.format(LAST)} END:", [aligned(64), out], blocks=3, watch=watch)
+    assert watch.not_watched == watch.not_decided == []
+    assert [*out[:3]] == [1, 1, 1]
+    assert [item.accesses for item in made.site_counts() if item.site.kind == "global load"] == [3]
+
+
+def test_one_schedules_order_is_no_order_in_any_part():
+    look = f"{TICKET} setp.eq.u32 %p1, %x1, 0; @%p1 st.global.b8 {LAST}, %h1; @!%p1 ld.global.b8 %h2, {LAST};"
+    first = f"setp.eq.u32 %p1, %x1, 0; @%p1 st.global.b8 {LAST}, %h1; {TICKET} @!%p1 ld.global.b8 %h2, {LAST};"
+    use = "mul.wide.u32 %off, %x1, 128; add.u64 %w1, %out, %off; mul.wide.u32 %off, %t, 4; add.u64 %w1, %w1, %off;"
+    use += "st.global.b32 [%w1], %x3;"
+    for code in (look, first):
+        assert in_parts(f"mov.u16 %h1, 1; {code} {use}", Watch(most_bytes=1 << 17))
+
+
+RANGES = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 700)), max_size=8)
+
+
+@given(RANGES, st.integers(0, 3000))
+def test_parts_cover_all_and_no_part_is_too_large(ranges, most):
+    parts = memory.parts(ranges, most)
+    covered = [byte for part in parts for start, length in part for byte in range(start, start + length)]
+    wanted = {byte for start, length in ranges for byte in range(start, start + length)}
+    assert len({*covered}) == len(covered)
+    assert wanted <= {*covered}
+    assert {byte // 16 for byte in covered} == {byte // 16 for byte in wanted}
+    cells = [[at // 16 for start, length in part for at in (start, start + length - 1)] for part in parts]
+    assert all(sum(length for _, length in part) <= max(64, most) for part in parts)
+    assert all(max(one) < min(two) for one, two in pairwise(cells))
+
+
+def test_a_launch_of_too_many_blocks_is_not_watched_and_says_so():
+    watch = Watch(most_bytes=1000)
+    assert in_parts(f"{TICKET} mov.u32 %x2, %x3; st.global.b32 [%out], %x2;", watch, blocks=40) is None
+    assert watch.not_watched == ["races: what its 40 blocks know of each other takes too many bytes; launch fewer"]
+
+
+def test_memory_that_cannot_be_kept_is_not_watched_and_says_so(monkeypatch):
+    def fail(*arguments):
+        raise MemoryError
+
+    watch, out = Watch(most_bytes=1000), aligned(BYTES, np.uint32)
+    monkeypatch.setattr(rehearsal, "Saved", fail)
+    run(f"{OWN} st.global.b32 [%w1], %x1;", [aligned(64), out], blocks=3, watch=watch)
+    assert "cannot be kept" in watch.not_watched[0]
+    assert [*out[:3]] == [0, 1, 2]
+
+
+def test_who_is_watched_no_longer_is_taken_for_no_race(monkeypatch):
+    def fail(*arguments):
+        raise OverflowError("releases tell too much")
+
+    monkeypatch.setattr(knowledge.Told, "tell", fail)
+    watch = Watch()
+    locked = "mov.u32 %x4, 1; mov.u32 %x5, 0; setp.eq.u32 %p1, %t, 0; LOOP: mov.u32 %x3, 0;"
+    locked += "@%p1 atom.acquire.gpu.global.cas.b32 %x3, [%in], %x5, %x4; setp.ne.u32 %p2, %x3, 0; @%p2 bra LOOP;"
+    locked += "@%p1 ld.global.b32 %x2, [%out]; add.u32 %x2, %x2, 1; @%p1 st.global.b32 [%out], %x2;"
+    locked += "@%p1 atom.release.gpu.global.exch.b32 %x3, [%in], %x5;"
+    assert in_parts(locked, watch, blocks=1100) is None
+    assert watch.not_watched == ["races from some block on: releases tell too much; launch fewer blocks"]
+
+
+def test_too_many_barriers_are_reported_as_unwatched(monkeypatch):
+    monkeypatch.setattr(knowledge, "STAMPS", 40)
+    watch = Watch()
+    assert in_parts(f"{TICKET} mov.u32 %x2, %x3; st.global.b32 [%out+4], %x2;", watch, blocks=1) is None
+    assert watch.not_watched == []
+    assert (
+        in_parts(f"{TICKET} mov.u32 %x2, %x3; mov.u32 %x2, 1; st.global.b32 [%out+4], %x2;", watch, blocks=50) is None
+    )
+    assert "more barriers and releases than stamps" in watch.not_watched[0]
+
+
+BLOCK_ATOMIC = "red.relaxed.cta.global.add.u32 [%out], %x1;"
+BLOCK_STORE = "st.relaxed.cta.global.b32 [%out], %x1;"
+
+
+@pytest.mark.parametrize("other", [BLOCK_ATOMIC, "red.relaxed.gpu.global.add.u32 [%out], %x1;",
+                                   "st.global.b32 [%out], %x1;", "ld.global.b32 %x2, [%out];",
+                                   "ld.relaxed.gpu.global.b32 %x2, [%out];"])  # fmt: skip
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+@pytest.mark.parametrize("own", [BLOCK_ATOMIC, BLOCK_STORE])
+def test_what_is_atomic_for_its_block_races_with_other_blocks(own, other, order):
+    code = f"setp.eq.u32 %p1, %x1, 0; @!%p1 bra OTHER; {own} ret; OTHER: {other}"
+    assert in_parts(code, Watch(between_warps=False), blocks=2, order=order)
+
+
+def test_warps_of_a_block_may_share_what_is_atomic_for_it():
+    watch = Watch(between_warps=False)
+    assert in_parts(f"{BLOCK_ATOMIC} ld.global.b32 %x2, [%out];", watch, blocks=1, warps=4) is None
+    assert watch.not_watched == watch.not_decided == []
+    watch = Watch()
+    assert in_parts(BLOCK_ATOMIC, watch, blocks=1, warps=4) is None
+    assert watch.not_decided == ["races between warps of a block with its atomics of scope cta"]
+    apart = f"setp.lt.u32 %p1, %t, 32; @%p1 {BLOCK_ATOMIC} @!%p1 ld.global.b32 %x2, [%out];"
+    assert in_parts(apart, Watch(), blocks=1, warps=4)
