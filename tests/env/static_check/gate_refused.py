@@ -1,258 +1,399 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways around the static gate, each of which it closes.
+"""Ways around the static gate, by the rule that closes them; they stand between HEADER and ENTRY of `gate_programs`."""
 
-Pieces are divided by lines of dashes; each stands between HEADER and ENTRY of gate_programs.py.
-"""
 
-REFUSED = r'''
-F.importlib.import_module("os")
+def _pieces(text: str) -> list[str]:
+    """Return each line before the first line of dashes, and what stands between lines of dashes."""
+    lines, *others = text.removesuffix("\n").split("\n---\n")
+    return [*lines.removeprefix("\n").splitlines(), *others]
+
+
+def _each(form: str, words: str) -> list[str]:
+    """Return a piece for each word, which stands in the place of NAME."""
+    return [form.replace("NAME", word) for word in words.split()]
+
+
+def _kernel(parts: list[str]) -> list[str]:
+    """Return pieces that end in the decorators of a kernel, and the kernel."""
+    return [f"{part}\n@triton.jit\ndef k(x, B: tl.constexpr): tl.store(x, B)" for part in parts]
+
+
+_REFUSED: dict[str, list[str]] = {}
+_REFUSED["import"] = _pieces("""
+import sys
+import sys, math
+import importlib
+import ctypes as c
+import numpy.linalg
+import os.path
+import logging.handlers
+import torch.utils
+import torch.utils.cpp_extension
+import triton.language.core as c
+import math as __builtins__
+from math import *
+from triton.language import *
+from . import secrets
+from .math import sqrt
+from ..torch import nn as n2
+from torch import _C
+from torch import ops
+from torch import nn as n2, os
+from torch import compile as c
+from torch import is_inference_mode_enabled
+from torch.utils.cpp_extension import load_inline
+from torch.nn.modules import module
+from torch.nn.functional import importlib
+from functools import wraps
+from numpy import asarray
+from os import execv
+from triton.runtime import interpreter
+from triton.runtime.driver import set_active
+from triton.language import core
 ---
-F.np.sum
+from torch.nn import Module
+Module = type(torch.empty(1))
+class Evil(Module): pass
 ---
-F.torch.os
+from torch import no_grad
+def no_grad(): return helper
 ---
-nn.modules.module.register_module_forward_hook(f)
+def f(x):
+    import math
+    math = x
+""")
+_REFUSED["builtin"] = _each(
+    "NAME(3)", "id hash input help memoryview bytearray quit breakpoint exec open __import__"
+) + _pieces("""
+exec
+run = eval
+globals()['x'] = 1
+def f(): return vars()
+class A: f = open
+g = lambda: compile('1', 'x', 'eval')
+f = open; open = 3
+setattr(torch, 'allclose', None)
+type("X", (object,), {})
+functools.partial(type, "X")
+t = type
+super
+s = super()
+def f(type=type): return type("X", (object,), {})
+def f(): return [open for y in [1]]
+with open("x"): pass
 ---
-m = [torch][0]
----
-for m in (torch,): m.load
----
-def f(m=torch): return m.load
----
-f = lambda m: m.load; f(torch)
----
-[m.load for m in [torch]]
----
-(m := torch.nn).modules
----
-functools.partial(getattr, torch)("ops")
----
-functools.reduce(getattr, ["ops"], torch)
----
-d = {"t": torch}
+@triton.jit
+def k(x): open(x)
 ---
 class A:
-    t = torch
+    type = 1
+    def f(self): return type("X", (object,), {})
 ---
-x = torch if 1 else math
+def f(x):
+    match x:
+        case {**getattr}: pass
+    return lambda: open
+""")
+_REFUSED["name"] = _pieces("""
+__builtins__['open']
+x = __loader__
+x = __file__
+__name__ = "__main__"
+""")
+_REFUSED["unbound"] = _pieces("""
+def f(x): return interpreter_semantic
+interpreter_semantic = interpreter_semantic
+class A: interpreter_semantic = interpreter_semantic
+for semantic in [semantic]: pass
+def f(x, B=interpreter_semantic): return B
+print([interpreter_semantic for y in [1]])
 ---
-math.__spec__
+interpreter_semantic: int
+def f(x): return interpreter_semantic
 ---
-typing.get_type_hints(f)
+def f():
+    class A: interpreter_semantic = interpreter_semantic
 ---
-typing.sys
+@triton.jit
+def k(x): tl.store(x, interpreter_semantic)
+""")
+_REFUSED["getattr"] = _pieces("""
+getattr(torch, '_C')
+getattr(torch, 'ops')
+getattr(torch, 'o' + 'ps')
+getattr(math, 3)
+getattr(math, b"pi")
+g = getattr
+def f(x): getattr(x, "_version")
+def f(x): return hasattr(x, "_private")
+functools.partial(getattr, torch)("ops")
+functools.reduce(getattr, ["ops"], torch)
+def f(x): return [getattr(torch, "o" + "ps") for y in x] + [getattr for getattr in x]
+from os import environ; getattr(environ, "update")
 ---
-dataclasses.sys
+if False: getattr = 1
+getattr(torch, "o" + "ps")
 ---
-dataclasses.make_dataclass("X", [])
+def f(x):
+    [getattr for getattr in x]
+    return getattr(torch, "o" + "ps")
 ---
-tl.core.builtins
+class A:
+    if 0: getattr = 1
+    found = getattr(torch, "o" + "ps")
+""")
+_REFUSED["attribute"] = """
+F.importlib.import_module F.np.sum F.torch.os collections.abc dataclasses.make_dataclass dataclasses.sys
+logging.basicConfig math.__spec__ nn.Module.register_forward_hook nn.modules.module.register_module_forward_hook
+operator.attrgetter operator.methodcaller os.environ.update os.system typing.get_type_hints typing.sys
+warnings.sys tl.core.builtins tl.math.core tl.semantic torch.DisableTorchFunction torch.FloatStorage torch._C
+torch._C._VariableFunctions torch.accelerator.set_device_index torch.backends.cudnn.flags torch.compile
+torch.cuda.CUDAGraph torch.cuda.Event torch.cuda.Stream torch.cuda.graph torch.cuda.stream torch.default_generator
+torch.distributions torch.from_dlpack torch.from_file torch.from_numpy torch.frombuffer torch.func.grad torch.fx.wrap
+torch.is_inference torch.is_inference_mode_enabled torch.jit.script torch.library torch.load torch.manual_seed
+torch.nested torch.ops.aten.mm torch.overrides torch.save torch.set_default_dtype torch.set_rng_state torch.sparse.mm
+torch.utils.data torch.vmap triton.compiler triton.knobs triton.language.core triton.runtime.driver.set_active
+triton.runtime.interpreter triton.runtime.jit triton.testing
+""".split()
+_REFUSED["attribute"] += _each("def f(x): x.NAME()", """
+numpy tolist apply_ untyped_storage register_hook register_forward_hook grad_fn is_inference as_subclass _base __dict__
+__class__ __globals__ fn data_ptr
+""")  # fmt: skip
+_REFUSED["attribute"] += _pieces("""
+def f(x): k = x.data_ptr()
+def f(x, c): return c[x.data_ptr()]
+def f(x): return x.data_ptr() % (1 << 60)
+def f(x): return x.data_ptr() % 1125899906842624
+def f(x, c): return x.data_ptr() % c
+def f(x): return x.data_ptr() & -1
+def f(x): return x.data_ptr() < 140000000000000
+def f(x, k): return x.data_ptr() == k
+def f(x, y): return x.data_ptr() == y.data_ptr() == 7
+def f(x): return 16 % x.data_ptr()
+def f(x): return getattr(x, "data_ptr")()
+def f(x): return x.data_ptr(x.data_ptr() % 16)
+def f(x): a = [x.data_ptr()]; return a[0]
+def f(x): return torch.tensor(sorted([x.data_ptr()]))
+def f(x): return [y for y in [x.data_ptr()]]
+def f(x): return torch.tensor([x.data_ptr() + 1])
+def f(x): return x.numel([x.data_ptr()])
 ---
-tl.math.core
+MOD = 16
+MOD = 1 << 60
+def f(x): return x.data_ptr() % MOD
 ---
-tl.semantic
+def f(x):
+    for MOD in [1 << 60]: return x.data_ptr() % MOD
 ---
-class B(nn.Module):
-    def __call__(self, x): return x
+def f(x):
+    a = []
+    a.append(x.data_ptr())
+    return max(a)
 ---
-class B(nn.Module):
-    def state_dict(self): return {}
+def f(x, a):
+    a.append(x.data_ptr())
+    return torch.tensor(a)
 ---
-class B(nn.Module):
-    _call_impl = helper
+TABLE = []
+def f(x):
+    TABLE.append(x.data_ptr())
+    return torch.tensor(TABLE)
 ---
-class B(nn.Module):
-    def train(self, m): pass
+def f(x):
+    a = [y.data_ptr() for y in x]
+    b = a
+    return torch.tensor(a)
 ---
-class B(nn.Module):
-    def parameters(self): pass
+def f(x, memo):
+    a = []
+    for a in memo: a.append(x.data_ptr())
+    return torch.tensor(a)
 ---
-class B(nn.Module):
-    def f(self): self.forward = helper
+def f(x):
+    a = [x.data_ptr()]
+    return lambda: a
+""")
+_REFUSED["attribute"] += _pieces(r"""
+"{0.__globals__}".format(helper)
+"{0.a[b]}".format(helper)
+"{:{0.a}}".format(helper)
+"{0[a]:{1}}".format({}, 2)
+str.format("{0.a}", helper)
+t = "{0.a}"; t.format(helper)
+"".join(["{0", ".a}"]).format(helper)
+("{0" + ".a}").format(helper)
+"{a.b}".format_map({"a": helper})
+"{}".format_map({})
+write = str.format
+list(map("{0.a}".format, [helper]))
+getattr("{0.a}", "format")(helper)
+getattr(str, "format_map")
+"{".format(helper)
+"{:{:{:{:}}}}".format(1)
+""")
+_REFUSED["attribute"] += _pieces("""
+().__class__.__bases__
+np.array([1.0])
+kern.fn
+kern.run(1, grid=(1,), warmup=False)
+kern.__class__
+torch.Tensor.tolist(1)
+getattr(3, "tolist")()
+t = torch; t.compile
+c, d = torch.cuda, 1; c.Stream()
+(k := torch.utils); k.dlpack
+kern.fn = helper
+torch.backends.mkldnn.enabled = False
+warnings.showwarning = helper
 ---
-class B(nn.Module):
-    def f(self): self._parameters["x"] = 1
+import torch as _A__x
+__x = 1
+class A:
+    def f(self): return __x.ops
 ---
 class B(nn.Module):
     def f(self): self.register_forward_hook(helper)
----
-class B(nn.Module):
-    def f(self): self.__dict__["x"] = 1
----
-nn.Module.register_forward_hook
----
-def f(x): x.register_hook(helper)
----
-def f():
-    global N
-    N = 1
----
-def f():
-    n = 0
-    def g():
-        nonlocal n
-        n += 1
+""") + _each("match helper:\n    case object(NAME=c): pass", "__class__ tolist format fn data_ptr")
+_REFUSED["module"] = _pieces("""
+m = [torch][0]
+for m in (torch,): m.load
+def f(m=torch): return m.load
+f = lambda m: m.load; f(torch)
+[m.load for m in [torch]]
+(m := torch.nn).modules
+d = {"t": torch}
+class A: t = torch
+x = torch if 1 else math
+torch.accelerator
+helper(os.environ)
+env = os.environ; env.setdefault("A", "1")
+""")
+_REFUSED["assignment"] = _pieces("""
+torch.allclose = lambda *a: True
+torch.nn.Module.forward = None
+torch.Tensor.add = helper
+tl.load = None
+logging.Logger.debug = helper
+triton.runtime.driver.active = 1
+E = torch.cuda.Event; E.elapsed_time = lambda *a: 1e-3
+n = 7 // 2; torch.cuda.Event.elapsed_time = 1
+del torch.randn
+for torch.x in [1]: pass
+torch.x += 1
+with helper(1) as torch.y: pass
+math.table['x'] = 1
+os.environ["TRITON_INTERPRET"] = "0"
+def f(x): helper.count = 1
+def f(T): T.add = helper
+T = torch.Tensor; T.add = helper
+def f(x): type(x).add = helper
+def f(x): T = type(x); T.add = helper
+[torch.Tensor][0].add = helper
+x = 1; x.y.z.add = helper
+def f(): torch.Tensor.add, y = helper, 1
+def f(x): x["n"].backward_hook = 1
+def f(x): x.block_shape = [1]
+def f(x): F.block_shape = [1]
+place = torch.backends.cuda.matmul; place = torch.nn; place.allow_tf32 = True
 ---
 N = [0]
 def f(): N[0] += 1
 ---
 C = {}
-def f(x): C.setdefault(1, x)
+def f(x): C[1] = x
+---
+class N(nn.Module):
+    @staticmethod
+    def f(one, two): two.count = 1
+""") + _each("class N(nn.Module):\n    def f(self, other): NAME = 2", "self.linear.eps other.count other.weight")
+_REFUSED["state"] = _pieces("""
+def f(x, c={}): c[1] = x
+def f(x, c=[]): c.append(x)
+def f(x, *, c={}): c[1] = x
+def f(x, *, n=1, c=[]): c.append(x)
+def f(a, b=1, c={}): c[1] = a
+def f(c={}, /, n=1): c[1] = n
+D = collections.defaultdict(helper)
+D = collections.defaultdict(lambda: torch.relu(torch.ones(3)))
+D = [collections.defaultdict][0]
 ---
 C = {}
-def f(x): C[1] = x
+def f(x): C.setdefault(1, x)
 ---
 C = []
 def f(x): C.append(x)
 ---
-def f(x, c={}): c[1] = x
----
-def f(x, c=[]): c.append(x)
----
-def f(x): helper.count = 1
----
-def f(x): kern.fn = helper
----
-def f(x): kern.fn(x)
----
-def f(x): kern.run(x, grid=(1,), warmup=False)
----
-def f(k): k.fn(1)
----
-def f(x): x.numpy()
----
-def f(x): x.tolist()
----
-def f(x): x.apply_(helper)
----
-def f(x): torch.Tensor.tolist(x)
----
-def f(x): getattr(x, "tolist")()
----
-def f(x): x.untyped_storage()
----
-def f(x): k = x.data_ptr()
----
-def f(x, c): return c[x.data_ptr()]
----
-id(3)
----
-hash(3)
----
-input()
----
-help()
----
-memoryview(b"")
----
-bytearray(1)
----
-type("X", (object,), {})
----
-functools.partial(type, "X")
----
-t = type
----
-super
----
-s = super()
----
-torch.manual_seed(0)
----
-torch.set_rng_state(1)
----
-torch.default_generator
----
-torch.set_default_dtype(torch.float64)
----
-torch.backends.cudnn.flags
----
-torch.backends.mkldnn.enabled = False
----
-torch.cuda.Stream()
----
-torch.cuda.stream(1)
----
-torch.cuda.CUDAGraph()
----
-torch.cuda.graph(1)
----
-torch.cuda.Event()
----
-torch.compile(helper)
----
-torch.jit.script
----
-torch.fx.wrap
----
-torch.ops.aten
----
-torch.library
----
-torch._C
----
-torch.utils.data
----
-torch.from_numpy
----
-torch.frombuffer
----
-torch.from_file
----
-torch.save
----
-torch.load
----
-torch.from_dlpack
----
-torch.vmap(helper)
----
-torch.func.grad
----
-torch.overrides
----
-torch.nested
----
-torch.sparse.mm
----
-torch.distributions
----
-torch.accelerator
----
-torch.DisableTorchFunction()
----
-torch.FloatStorage()
----
-triton.runtime.jit
----
-triton.compiler
----
-triton.knobs
----
-triton.testing
----
-triton.language.core
----
-triton.runtime.driver.set_active(1)
----
-triton.runtime.driver.active = 1
----
-def f(): yield 1
----
-async def f(): pass
----
-def f(): return (yield)
----
-with open("x"): pass
----
+D = collections.deque()
+def f(x): D.extendleft([x])
+""")
+_REFUSED["base"] = _each("class P(NAME): pass", """
+dict Exception Model torch.Tensor torch.nn.Parameter nn.Linear collections.OrderedDict enum.EnumMeta
+metaclass=abc.ABCMeta nn.Module,metaclass=type
+""")  # fmt: skip
+_REFUSED["method"] = (
+    _each(
+        "class B(nn.Module):\n    def NAME(self, x): return x",
+        "__call__ __setattr__ _apply parameters state_dict train",
+    )
+    + _each("class P:\n    def NAME(self, o): return True", "__eq__ __del__ __getattr__ __torch_function__")
+    + ["class B(nn.Module):\n    _call_impl = helper", "class P:\n    __getattr__ = helper"]
+)
+_REFUSED["internals"] = _each(
+    "class B(nn.Module):\n    def f(self): NAME = helper", 'self.forward self._parameters["x"]'
+)
+_REFUSED["try"] = _pieces("""
+---
+try: FAST = True
+except Exception: FAST = False
+---
+try: pass
+finally: pass
+---
+try:
+    import math
+    f()
+except Exception: pass
+---
+try: import math
+except ImportError: pass
+finally: pass
+---
+try: import math
+except ImportError: pass
+else: pass
+""")
+_REFUSED["with"] = _pieces("""
 with helper(1): pass
+with torch.relu(1): pass
+with torch.no_grad(), torch.relu(1): pass
+with torch.accelerator.Graph(): pass
 ---
-del helper
----
-del kern
+def f(x):
+    guard = torch.no_grad
+    guard = torch.relu
+    with guard(x): pass
+""")
+_REFUSED["decorator"] = _pieces("""
 ---
 @helper
 def f(): pass
+---
+@tl.constexpr_type
+def q(x): return x
+---
+mark = torch.no_grad
+mark = torch.relu
+@mark
+def f(): pass
+---
+def property(f): return helper
+class N(nn.Module):
+    @property
+    def f(self): return 1
+""")
+_REFUSED["cache"] = _pieces("""
+g = functools.cache(helper)
+g = functools.lru_cache(maxsize=None)(helper)
 ---
 @functools.lru_cache
 def f(x): return torch.softmax(x, -1)
@@ -269,447 +410,36 @@ def f(x): kern[(1,)](x, B=4); return x
 ---
 @functools.cache
 def f(x: torch.Tensor): return x
+""")
+_REFUSED["logging"] = _pieces("""
+logging.getLogger().addHandler(helper)
+log = logging.getLogger(); log.manager.setLogRecordFactory(helper)
+logs = [logging.getLogger()]
+make = logging.getLogger; make("a").parent
+list(map(logging.getLogger, ["a"]))
+(log := logging.getLogger()).debug("a"); log.handlers
+say = logging.getLogger().debug
 ---
-g = functools.cache(helper)
----
-g = functools.lru_cache(maxsize=None)(helper)
----
-def f(x): kern[lambda m: (torch.relu(x).numel(),)](x)
----
-def f(x): kern[lambda m: (int((x @ x).sum()),)](x)
----
-def f(x, buf):
-    kern[lambda m: (buf.append(x), 1)[1:]](x)
----
-def f(x):
-    def g(m):
-        x.copy_(x)
-        return (1,)
-    kern[g](x)
----
-def f(x):
-    g = lambda m: (x.softmax(-1), 1)
-    kern[g](x)
----
-def launch(grid, x): kern[grid](x)
-def f(x): launch(lambda m: (x.softmax(-1),), x)
----
-@triton.heuristics({"B": lambda a: torch.relu(a["x"])})
-@triton.jit
-def k(x, B: tl.constexpr): tl.store(x, 1)
----
-def h(a): return a["x"].softmax(-1)
-@triton.heuristics({"B": h})
-@triton.jit
-def k(x, B: tl.constexpr): tl.store(x, 1)
----
-H = {"B": lambda a: a["x"].mul_(2)}
-@triton.heuristics(H)
-@triton.jit
-def k(x, B: tl.constexpr): tl.store(x, 1)
----
-c = triton.Config({}, pre_hook=lambda n: n["x"].softmax(-1))
----
-c = triton.Config({}, **{"pre_hook": helper})
----
-more = {"do_bench": helper}
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-more = {}
-more["do_bench"] = helper
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-more = {}
-more.update(do_bench=helper)
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-more = {}
-other = more
-other["do_bench"] = helper
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-more = {}
-more |= {"do_bench": helper}
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-more = {}
-more = dict(do_bench=helper)
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-more = {}
-match {"do_bench": helper}:
-    case more: pass
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-more = {}
-match {"do_bench": helper}:
-    case {**more}: pass
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-more = {}
-def put():
-    global more
-    more = {"do_bench": helper}
-put()
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-more = {**other}
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-more = {}
-for more in [{"do_bench": helper}]: pass
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-def made(more):
-    return triton.autotune(configs=[], key=[], **more)
-@triton.autotune(configs=[], key=[], **more)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-@triton.autotune(configs=[], key=[], do_bench=helper)
-@triton.jit
-def k(x): tl.store(x, 1)
----
-@triton.jit
-def k(x): open(x)
----
-class P(dict): pass
----
-class P(torch.Tensor): pass
----
-class P(nn.Linear): pass
----
-class P(torch.nn.Parameter): pass
----
-class P(Exception): pass
----
-class P:
-    def __eq__(self, o): return True
----
-class P:
-    def __del__(self): pass
----
-class P:
-    __getattr__ = helper
----
-match 1:
-    case object(__class__=c): pass
----
-match 1:
-    case object(tolist=c): pass
----
-__name__ = "__main__"
----
-x = __file__
----
-import math as __builtins__
----
-from math import *
----
-torch.Tensor.add = helper
----
-def f(T): T.add = helper
----
-T = torch.Tensor
-T.add = helper
----
-def f(x): type(x).add = helper
+log = logging.getLogger()
+def f(x): return log
+""")
+_REFUSED["numpy"] = _pieces("""
+def f(x): return np.sqrt(x)
+def f(x): return np.prod(x * 2)
+def f(x): return list(map(np.sqrt, x))
+def f(x): return np.maximum(3, 4, out=x)
+def f(x): n = 3; n = x; return np.exp(n)
+def f(x): kern[lambda meta: (int(np.ceil(meta["x"])),)](x, B=4)
+f = functools.partial(np.sqrt)
 ---
 def f(x):
-    T = type(x)
-    T.add = helper
----
-[torch.Tensor][0].add = helper
----
-x = 1
-x.y.z.add = helper
----
-def f():
-    torch.Tensor.add, y = helper, 1
----
-import importlib
----
-import numpy.linalg
----
-import os.path
----
-import torch.utils
----
-from torch.nn.modules import module
----
-from torch.nn.functional import importlib
----
-from functools import wraps
----
-from triton.runtime import interpreter
----
-from triton.runtime.driver import set_active
----
-from triton.language import core
----
-import triton.language.core as c
----
-from torch import nn as n2, os
----
-from torch import compile as c
----
-class B(nn.Module):
-    def __setattr__(self, n, v): pass
----
-class B(nn.Module):
-    def _apply(self, n): pass
----
-def f(x): return x._base
----
-def f(x): x.grad_fn
----
-def f(x): x.is_inference()
----
-torch.is_inference
----
-torch.is_inference_mode_enabled
----
-from torch import is_inference_mode_enabled
----
-def f(): return torch._C._VariableFunctions
----
-def f(x): return x.as_subclass(int)
----
-exec
----
-quit()
----
-breakpoint()
----
-def f(x):
-    run = kern[lambda m: (x.softmax(-1),)]
-    run(x)
----
-class ModelNew(nn.Module): pass
----
-from torch.nn import Module
-Module = type(torch.empty(1))
-class Evil(Module): pass
----
-from torch import no_grad
-def no_grad(): return helper
----
-ModelNew = helper
----
-ModelNew: type = helper
----
-for ModelNew in [helper]: pass
----
-def f(x):
-    import math
-    math = x
----
-@triton.autotune(configs=[], key=[], post_hook=lambda n: n["x"].softmax(-1))
-@triton.jit
-def k(x): tl.store(x, 1)
----
-@triton.autotune([], ["n"], {"early_config_prune": lambda c, n: [n["x"].softmax(-1)]})
-@triton.jit
-def k(x, n): tl.store(x, n)
----
-@triton.autotune([], ["n"], None, None, None, lambda n, reset_only: n["x"].softmax(-1))
-@triton.jit
-def k(x, n): tl.store(x, n)
----
-c = triton.Config({}, 4, 2, 1, None, lambda n: n["x"].softmax(-1))
----
-def size(x): return x.softmax(-1)
-def f(x): kern[lambda m: (size(x),)](x)
----
-def size(x): return half(x)
-def half(x): return x.softmax(-1)
-def f(x): kern[lambda m: (size(x),)](x)
----
-def f(x): kern[lambda m: (len(x @ x),)](x)
----
-def f(x): kern[lambda m: (len(x.zero_()),)](x)
----
-def f(x): kern[lambda m: (len(x.fill_(1)),)](x)
----
-from .math import sqrt
----
-from ..torch import nn as n2
----
-def f(x): getattr(x, "_version")
----
-def f(x): return hasattr(x, "_private")
----
-getattr(math, 3)
----
-getattr(math, b"pi")
----
-try:
-    import math
-except ImportError:
-    pass
-finally:
-    pass
----
-try:
-    import math
-except ImportError:
-    pass
-else:
-    pass
----
-try:
-    FAST = True
-except Exception:
-    FAST = False
----
-def f(x):
-    with torch.relu(x): pass
----
-def f(x):
-    guard = torch.no_grad
-    guard = torch.relu
-    with guard(x): pass
----
-def f(x):
-    with torch.no_grad(), torch.relu(x): pass
----
-place = torch.backends.cuda.matmul
-place = torch.nn
-place.allow_tf32 = True
----
-class N(nn.Module):
-    def f(self): self.linear.eps = 2
----
-class N(nn.Module):
-    def f(self, other): other.count = 1
----
-class N(nn.Module):
-    def f(self, other): other.weight = 1
----
-class N(nn.Module):
-    @staticmethod
-    def f(one, two): two.count = 1
----
-def property(f): return helper
-class N(nn.Module):
-    @property
-    def f(self): return 1
----
-mark = torch.no_grad
-mark = torch.relu
-@mark
-def f(): pass
----
-def f(x, *, c={}): c[1] = x
----
-def f(x, *, n=1, c=[]): c.append(x)
----
-def f(a, b=1, c={}): c[1] = a
----
-def f(c={}, /, n=1): c[1] = n
----
-if False: getattr = 1
-getattr(torch, "o" + "ps")
----
-def f(x):
-    [getattr for getattr in x]
-    return getattr(torch, "o" + "ps")
+    for row in x: return np.exp(row)
 ---
 class A:
-    if 0: getattr = 1
-    found = getattr(torch, "o" + "ps")
----
-def f(x): return [getattr(torch, "o" + "ps") for y in x] + [getattr for getattr in x]
----
-def f(type=type): return type("X", (object,), {})
----
-class A:
-    type = 1
-    def f(self): return type("X", (object,), {})
----
-def f(x):
-    match x:
-        case {**getattr}: pass
-    return lambda: open
----
-def f(): return [open for y in [1]]
----
-import torch as _A__x
-__x = 1
-class A:
-    def f(self): return __x.ops
----
-def f(x): return interpreter_semantic
----
-interpreter_semantic = interpreter_semantic
----
-interpreter_semantic: int
-def f(x): return interpreter_semantic
----
-class A: interpreter_semantic = interpreter_semantic
----
-def f():
-    class A: interpreter_semantic = interpreter_semantic
----
-for semantic in [semantic]: pass
----
-def f(x, B=interpreter_semantic): return B
----
-@triton.jit
-def k(x): tl.store(x, interpreter_semantic)
----
-print([interpreter_semantic for y in [1]])
----
-def f(x): return x.data_ptr() % (1 << 60)
----
-def f(x): return x.data_ptr() % 1125899906842624
----
-def f(x, c): return x.data_ptr() % c
----
-def f(x): return x.data_ptr() & -1
----
-def f(x): return x.data_ptr() < 140000000000000
----
-def f(x, k): return x.data_ptr() == k
----
-def f(x, y): return x.data_ptr() == y.data_ptr() == 7
----
-def f(x): return 16 % x.data_ptr()
----
-def f(x): return getattr(x, "data_ptr")()
----
-def f(x): return x.data_ptr(x.data_ptr() % 16)
----
-MOD = 16
-MOD = 1 << 60
-def f(x): return x.data_ptr() % MOD
----
-def f(x):
-    for MOD in [1 << 60]: return x.data_ptr() % MOD
----
-def f(x): k = kern.__class__
+    shape = torch.ones(3)
+def f(a): return np.prod(a.shape)
+""")
+_REFUSED["kernel"] = _pieces(r'''
 ---
 @triton.heuristics({"B": lambda args: """
 def k(x):
@@ -744,113 +474,43 @@ class K:
         "text \
 def k(x)"
         tl.store(x, 1)
+''')
+_REFUSED["launch"] = _each("def f(x, min): kern[lambda m: (NAME,)](x)", """
+torch.relu(x).numel() int((x@x).sum()) len(x@x) len(x.zero_()) len(x.fill_(1)) operator.mul(x,x) min(x)
+""")  # fmt: skip
+_REFUSED["launch"] += _pieces("""
 ---
-import numpy as np
-np.array([1.0])
+def f(x, buf): kern[lambda m: (buf.append(x), 1)[1:]](x)
 ---
-import numpy as np
-def f(x): return np.sqrt(x)
----
-import numpy as np
-def f(x): return np.prod(x * 2)
----
-import numpy as np
-def f(x): return list(map(np.sqrt, x))
----
-import numpy as np
-def f(x): return np.maximum(3, 4, out=x)
----
-import numpy as np
-def f(x):
-    for row in x: return np.exp(row)
----
-import numpy as np
-def f(x):
-    n = 3
-    n = x
-    return np.exp(n)
----
-import numpy as np
-def f(x): kern[lambda meta: (int(np.ceil(meta["x"])),)](x, B=4)
----
-import numpy as np
-class A:
-    shape = torch.ones(3)
-def f(a): return np.prod(a.shape)
----
-from numpy import asarray
----
-import numpy as np
-f = functools.partial(np.sqrt)
----
-import operator
-operator.attrgetter("tolist")
----
-import operator
-operator.methodcaller("tolist")
----
-import operator
-@triton.heuristics({"B": operator.neg})
-@triton.jit
-def k(x, B: tl.constexpr): tl.store(x, 1)
----
-import operator
-def f(x): kern[lambda m: (operator.mul(x, x), 1)[1:]](x, B=4)
----
-import operator
 def f(x): kern[functools.partial(operator.mul, x)](x, B=4)
 ---
-import os
-os.system("true")
+def f(x):
+    def g(m):
+        x.copy_(x)
+        return (1,)
+    kern[g](x)
 ---
-import os
-os.environ["TRITON_INTERPRET"] = "0"
+def f(x):
+    g = lambda m: (x.softmax(-1), 1)
+    kern[g](x)
 ---
-import os
-os.environ.update(A="1")
+def f(x):
+    run = kern[lambda m: (x.softmax(-1),)]
+    run(x)
 ---
-import os
-env = os.environ
-env.setdefault("A", "1")
+def launch(grid, x): kern[grid](x)
+def f(x): launch(lambda m: (x.softmax(-1),), x)
 ---
-import os
-helper(os.environ)
+grid = functools.partial(helper2, 1)
+def helper2(n, m): return (torch.relu(m["x"]), n)
+def f(x): kern[grid](x, B=4)
 ---
-from os import environ
-getattr(environ, "update")
+def size(x): return x.softmax(-1)
+def f(x): kern[lambda m: (size(x),)](x)
 ---
-from os import execv
----
-import warnings
-warnings.showwarning = helper
----
-import warnings
-warnings.sys
----
-import collections
-D = collections.defaultdict(helper)
----
-from collections import defaultdict
-D = defaultdict(lambda: torch.relu(torch.ones(3)))
----
-from collections import defaultdict
-D = [defaultdict][0]
----
-from collections import deque
-D = deque()
-def f(x): D.extendleft([x])
----
-import collections
-collections.abc
----
-import collections
-class D(collections.OrderedDict): pass
----
-import enum
-class E(enum.EnumMeta): pass
----
-import abc
-class M(metaclass=abc.ABCMeta): pass
+def size(x): return half(x)
+def half(x): return x.softmax(-1)
+def f(x): kern[lambda m: (size(x),)](x)
 ---
 class Sizes:
     def __getitem__(self, n): return torch.relu(n)
@@ -859,139 +519,80 @@ def f(x, s): kern[lambda m: (s[0],)](x, B=4)
 class Sizes:
     def numel(self): return torch.relu(torch.ones(3))
 def f(x, s): kern[lambda m: (s.numel(),)](x, B=4)
+""")
+_REFUSED["launch"] += _pieces("""
+c = triton.Config({}, pre_hook=lambda n: n["x"].softmax(-1))
+c = triton.Config({}, **{"pre_hook": helper})
+c = triton.Config({}, 4, 2, 1, None, lambda n: n["x"].softmax(-1))
+""")
+_REFUSED["launch"] += _kernel(
+    _pieces("""
+@triton.heuristics({"B": operator.neg})
+@triton.heuristics({"B": lambda a: torch.relu(a["x"])})
+@triton.autotune(configs=[], key=[], do_bench=helper)
+@triton.autotune(configs=[], key=[], post_hook=lambda n: n["x"].softmax(-1))
+@triton.autotune([], ["n"], {"early_config_prune": lambda c, n: [n["x"].softmax(-1)]})
+@triton.autotune([], ["n"], None, None, None, lambda n, reset_only: n["x"].softmax(-1))
 ---
-def f(x, min): kern[lambda m: (min(x),)](x, B=4)
+def h(a): return a["x"].softmax(-1)
+@triton.heuristics({"B": h})
 ---
-grid = functools.partial(helper2, 1)
-def helper2(n, m): return (torch.relu(m["x"]), n)
-def f(x): kern[grid](x, B=4)
+H = {"B": lambda a: a["x"].mul_(2)}
+@triton.heuristics(H)
+""")
+)
+_UNPACKED = _pieces("""
 ---
-def f(x): a = [x.data_ptr()]; return a[0]
+more = {"do_bench": helper}
 ---
-def f(x):
-    a = []
-    a.append(x.data_ptr())
-    return max(a)
+more = {}
+more["do_bench"] = helper
 ---
-def f(x, a):
-    a.append(x.data_ptr())
-    return torch.tensor(a)
+more = {}
+more.update(do_bench=helper)
 ---
-TABLE = []
-def f(x):
-    TABLE.append(x.data_ptr())
-    return torch.tensor(TABLE)
+more = {}
+other = more
+other["do_bench"] = helper
 ---
-def f(x):
-    a = [y.data_ptr() for y in x]
-    b = a
-    return torch.tensor(a)
+more = {}
+more |= {"do_bench": helper}
 ---
-def f(x, memo):
-    a = []
-    for a in memo: a.append(x.data_ptr())
-    return torch.tensor(a)
+more = {}
+more = dict(do_bench=helper)
 ---
-def f(x): return torch.tensor(sorted([x.data_ptr()]))
+more = {}
+match {"do_bench": helper}:
+    case more: pass
 ---
-def f(x): return [y for y in [x.data_ptr()]]
+more = {}
+match {"do_bench": helper}:
+    case {**more}: pass
 ---
-def f(x): return torch.tensor([x.data_ptr() + 1])
+more = {}
+def put():
+    global more
+    more = {"do_bench": helper}
+put()
 ---
-def f(x):
-    a = [x.data_ptr()]
-    return lambda: a
+more = {**other}
 ---
-def f(x): return x.numel([x.data_ptr()])
+more = {}
+for more in [{"do_bench": helper}]: pass
 ---
-def f(x): x["n"].backward_hook = 1
----
-def f(x): x.block_shape = [1]
----
-def f(x): F.block_shape = [1]
----
-import logging
-logging.getLogger().addHandler(f)
----
-import logging
-log = logging.getLogger()
-log.manager.setLogRecordFactory(f)
----
-import logging
-log = logging.getLogger()
-def f(x): return log
----
-import logging
-logs = [logging.getLogger()]
----
-import logging
-make = logging.getLogger
-make("a").parent
----
-import logging
-list(map(logging.getLogger, ["a"]))
----
-import logging
-(log := logging.getLogger()).debug("a")
-log.handlers
----
-import logging
-say = logging.getLogger().debug
----
-import logging
-logging.basicConfig()
----
-import logging
-logging.Logger.debug = f
----
-import logging.handlers
----
-@tl.constexpr_type
-def q(x): return x
----
-torch.accelerator.set_device_index(0)
----
-with torch.accelerator.Graph(): pass
----
-"{0.__globals__}".format(helper)
----
-"{0.a[b]}".format(helper)
----
-"{:{0.a}}".format(helper)
----
-"{0[a]:{1}}".format({}, 2)
----
-str.format("{0.a}", helper)
----
-t = "{0.a}"
-t.format(helper)
----
-"".join(["{0", ".a}"]).format(helper)
----
-("{0" + ".a}").format(helper)
----
-"{a.b}".format_map({"a": helper})
----
-"{}".format_map({})
----
-write = str.format
----
-list(map("{0.a}".format, [helper]))
----
-getattr("{0.a}", "format")(helper)
----
-getattr(str, "format_map")
----
-"{".format(helper)
----
-"{:{:{:{:}}}}".format(1)
----
-match helper:
-    case str(format=f): pass
----
-match helper:
-    case object(fn=f): pass
----
-match helper:
-    case object(data_ptr=f): pass
-'''.strip("\n").split("\n---\n")
+def made(more):
+    return triton.autotune(configs=[], key=[], **more)
+""")
+_REFUSED["launch"] += _kernel([f"{piece}\n@triton.autotune(configs=[], key=[], **more)" for piece in _UNPACKED])
+_REFUSED["entry"] = _pieces("""
+class ModelNew(nn.Module): pass
+ModelNew = helper
+ModelNew: type = helper
+for ModelNew in [helper]: pass
+""")
+_REFUSED["del"] = ["del helper", "del kern"]
+_REFUSED["generator"] = ["def f(): yield 1", "def f(): return (yield)"]
+_REFUSED["async"] = ["async def f(): pass"]
+_REFUSED["global"] = ["def f():\n    global N\n    N = 1"]
+_REFUSED["nonlocal"] = ["def f():\n    n = 0\n    def g():\n        nonlocal n\n        n += 1"]
+REFUSED = [(rule, piece) for rule, pieces in _REFUSED.items() for piece in pieces]

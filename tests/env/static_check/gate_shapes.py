@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of any length, each a shape that makes some reader of programs slow."""
+"""Texts of any length, each a shape that makes some reader of programs slow, and texts made to break one."""
 
 from collections.abc import Callable
 
+from tests.env.programs import HONEST
 from tests.env.static_check.gate_programs import ENTRY, HEADER
-
-NUMPY = "import numpy as np\n"
 
 
 def _lines(line: str) -> Callable[[int], str]:
@@ -82,12 +81,12 @@ SHAPES: dict[str, Callable[[int], str]] = {
     "names in a class": lambda size: f"class {'N' * 190}(nn.Module):\n" + "    half = 1\n" * size,
     "addresses": _in_function("x.data_ptr() == x.data_ptr() % 16"),
     "a long comparison": lambda size: "x = helper" + " == x.data_ptr()" * 190 + "\n" + "x = 1\n" * size,
-    "numbers": _in_function("n = np.sqrt(n) + np.prod(x.shape) + int(x.size(0))", NUMPY),
+    "numbers": _in_function("n = np.sqrt(n) + np.prod(x.shape) + int(x.size(0))"),
     "numbers of numbers": lambda size: (
-        NUMPY + "def f(x):\n a0 = 1\n" + "".join(f" a{n + 1} = a{n} + n\n" for n in range(size))
+        "def f(x):\n a0 = 1\n" + "".join(f" a{n + 1} = a{n} + n\n" for n in range(size))
         + f" for n in x.shape: np.sqrt(a{min(size, 40)})\n"
     ),
-    "numbers of objects": _in_function("self.n = np.sqrt(self.n) + np.sqrt(self.m); self.m = self.n", NUMPY),
+    "numbers of objects": _in_function("self.n = np.sqrt(self.n) + np.sqrt(self.m); self.m = self.n"),
     "annotated": _lines("def g#(x: torch.Tensor, n: Optional[int] = None) -> Tuple[int, int]: return n"),
     "escaped quotes": lambda size: "x = " + "'" + "\\'" * size + "\n",
     "a long docstring": lambda size: "def f():\n    '''\n" + "    def g(x): eval(\n" * size + "    '''\n",
@@ -100,3 +99,35 @@ SHAPES: dict[str, Callable[[int], str]] = {
 def text(name: str, size: int) -> str:
     """A program of one shape."""
     return HEADER + SHAPES[name](size) + ENTRY
+
+
+def indented(levels: int) -> str:
+    """Return conditions within conditions."""
+    return "".join(f"{' ' * level}if 1:\n" for level in range(levels)) + " " * levels + "pass\n"
+
+
+HOSTILE = {
+    "nothing": "", "no class": "x = 1\n", "return": "return 1", "nonlocal": "nonlocal x", "backslash": "\\",
+    "open quotes": "'''", "open signature": "def f(:", "open parentheses": "(" * 50_000,
+    "null": "\0", "surrogate": "\ud800", "mark of byte order": "\ufeffimport os", "form feeds": "\f" * 1000 + "class",
+    "null after a program": HONEST + "\0", "null in a string": HONEST + "'\0'\n",
+    "surrogate in a string": HONEST + "'\ud800'\n", "mark of byte order in the middle": HONEST + "\ufeff",
+    "utf-7": "# -*- coding: utf-7 -*-\n" + HONEST, "rot13": "# -*- coding: rot13 -*-\nimport os",
+    "no such codec": "# coding: no-such-codec\n" + HONEST, "carriage returns": HONEST.replace("\n", "\r"),
+    "parentheses": "(" * 50_000 + ")" * 50_000, "signs": "x = " + "-" * 90_000 + "1", "sums": "1" + "+1" * 50_000,
+    "attributes": "x = a" + ".b" * 40_000, "lambdas": "lambda: " * 12_000 + "0", "negations": "not " * 25_000 + "1",
+    "calls": "f(" * 30_000 + ")" * 30_000, "calls of calls": "a" + "()" * 49_000, "indentation": indented(150),
+    "branches": "if a:\n p\n" + "elif a:\n p\n" * 9000, "a long name": "x" * 100_000,
+    "f-strings": "x = " + "f'{" * 60 + "1" + "}'" * 60, "signs in an f-string": "f'{" + "-" * 90_000 + "1}'",
+    "huge integer": HONEST + "N = " + "9" * 90_000 + "\n", "huge power": HONEST + "N = 9 ** 9 ** 9\n",
+    "huge string": HONEST + "N = 'a' * (1 << 40)\n", "too long": HONEST + "#" * 200_000,
+    "escaped quotes": "x = '" + "\\'" * 40_000, "builtins": "open\n" * 10_000, "reads": "getattr(x, 'y')\n" * 5000,
+    **{
+        f"{size} {name}": text(name, size) for name, size in (
+            ("kernels of one name", 1500), ("aliases that grow", 8000), ("aliases of aliases backwards", 3000),
+            ("classes of one name", 4000), ("classes in a row", 1500), ("launches with lambdas", 2000),
+            ("launches with one dictionary", 1500), ("caches", 1500), ("attributes of made objects", 3000),
+        )
+    },
+}  # fmt: skip
+"""Texts made to break whoever reads them."""

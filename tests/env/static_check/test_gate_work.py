@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.env.static_check.gate_programs import ENTRY, HEADER
-from tests.env.static_check.gate_shapes import NUMPY, SHAPES, text
-from tests.thinned import thinned
+from tests.env.static_check.gate_shapes import SHAPES, text
+from tests.tiers import thinned
 from verl_kernel.env.static_check import check
 
 SIZE = 100
@@ -45,7 +45,7 @@ def fixed() -> int:
     return work(HEADER + ENTRY)
 
 
-@pytest.mark.parametrize("name", thinned(SHAPES, 4))
+@pytest.mark.parametrize("name", thinned(SHAPES, 10))
 def test_twice_the_text_is_twice_the_work(name, fixed):
     for size in (SIZE, 2 * SIZE):  # what is found out once per process is found out now
         work(text(name, size))
@@ -75,9 +75,9 @@ def test_there_is_an_end_to_what_is_read():
     assert "too much" in found[0].reason
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", thinned(SHAPES, 8))
 def test_every_shape_is_a_verdict_at_full_length(name):
-    source = HEADER + NUMPY
+    source = HEADER
     while len(source) < 20_000:
         source += SHAPES[name](SIZE)
     assert all(item.reason and item.line >= 1 and len(item.reason) < 2000 for item in check(source + ENTRY, "strict"))

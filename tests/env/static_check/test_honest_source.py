@@ -26,6 +26,7 @@ def test_no_honest_program_is_refused(style):
     source = style.source()
     compile(source, "honest", "exec", dont_inherit=True)
     assert check(source) == []
+    assert style.size == "torch.numel(x)" or check(source, "strict") == []
 
 
 @pytest.mark.processes
