@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from tests.env.programs import REFERENCE, candidate
 from tests.exploits.corpus import Case, load
 from tests.exploits.tasks import TASKS
 from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.judge.judge_processes import JudgeProcesses
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult
@@ -50,10 +51,21 @@ Shown = Callable[[Judges], str]
 
 
 @contextmanager
-def judges() -> Iterator[Judges]:
+def judges(processes: JudgeProcesses | None = None) -> Iterator[Judges]:
     """All of them."""
-    with Judge(OPTIONS, seed=5) as first:
+    with Judge(OPTIONS, seed=5, processes=processes) as first:
         yield Judges(first)
+
+
+@dataclass(frozen=True)
+class Quick:
+    """An outcome that needs neither a judge nor another process."""
+
+    done: Callable[[], object]
+
+    def __call__(self, judges: Judges) -> str:
+        """Return it as text."""
+        return str(self.done())
 
 
 @lru_cache(maxsize=1)
@@ -89,13 +101,13 @@ def told(result: EvalResult) -> str:
 
 def value(done: Callable[[], object]) -> Shown:
     """What a function returns, or which verdict or other exception it raises."""
-    return lambda judges: str(done())
+    return Quick(done)
 
 
 def noted(done: Callable[[], object]) -> Shown:
     """What the tripwire notes of what a function does."""
 
-    def notes(judges: Judges) -> str:
+    def notes() -> object:
         WIRE.take()
         WIRE.start()
         try:
@@ -103,9 +115,9 @@ def noted(done: Callable[[], object]) -> Shown:
                 done()
         finally:
             WIRE.stop()
-        return str(WIRE.take())
+        return WIRE.take()
 
-    return notes
+    return Quick(notes)
 
 
 def passing(node: str) -> Shown:

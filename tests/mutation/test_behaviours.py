@@ -10,7 +10,7 @@ from tests.mutation.remote import OFF, customized, patched
 from tests.mutation.shown import judges as all_judges
 from tests.mutation.shown import outcome
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.exhaustive]
 
 
 @pytest.fixture(scope="module")

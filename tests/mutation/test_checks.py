@@ -7,8 +7,8 @@ import pytest
 
 from tests.mutation import behaviour_table, judge_table, task_table, watch_table
 from tests.mutation.off import switched_off
+from tests.mutation.shown import Quick, outcome
 from tests.mutation.shown import judges as all_judges
-from tests.mutation.shown import outcome
 from tests.mutation.sites import named_sites, unnamed_sites
 from verl_kernel.env.reference.defects.findings import Defect
 from verl_kernel.env.reference.kinds import KINDS
@@ -19,10 +19,17 @@ SITES = named_sites()
 TABLE = {**judge_table.TABLE, **watch_table.TABLE, **task_table.TABLE}
 
 
+NEEDS_PROCESSES = [pytest.mark.processes, pytest.mark.exhaustive]
+CASES = [
+    name if isinstance(shown, Quick) else pytest.param(name, marks=NEEDS_PROCESSES)
+    for name, (_, shown) in TABLE.items()
+]
+
+
 @pytest.fixture(scope="module")
-def judges():
-    with all_judges() as made:
-        yield made
+def judges(judge_processes):
+    with all_judges(judge_processes) as judges:
+        yield judges
 
 
 def test_every_check_has_a_name():
@@ -61,8 +68,7 @@ def test_every_defect_has_a_line():
     assert named(get_args(Defect)) == []
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", CASES)
 def test_without_it_the_outcome_is_another(name, judges):
     wanted, shown = TABLE[name]
     with_it = outcome(shown, judges)
