@@ -37,6 +37,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int) -> None:
+    """Say how many mutants were killed, and what to do about a failure."""
+    stats = terminalreporter.stats
+    passed, failed = ([report.nodeid for report in stats.get(kind, [])] for kind in ("passed", "failed"))
+    killed, survived = (len([node for node in nodes if _is_mutant(node)]) for nodes in (passed, failed))
+    if killed or survived:
+        terminalreporter.write_line(f"mutants killed: {killed} of {killed + survived}")
+    if failed := failed + [report.nodeid for report in stats.get("error", [])]:
+        terminalreporter.section("what to do")
+        terminalreporter.write_line(_ADVICE.format(node=failed[0]))
+
+
+_ADVICE = """\
+1. Run the first one alone: .venv/bin/python -m pytest '{node}'
+2. If it fails again, let `.venv/bin/verl-kernel doctor` say what this machine lacks.
+3. If it passes alone, or the machine lacks nothing, it is a defect of ours: report it with the text above."""
+
+
+def _is_mutant(node: str) -> bool:
+    return node.startswith("tests/mutation/") and "::test_without_it" in node
+
+
 @pytest.fixture(scope="session")
 def judge_processes() -> Iterator[JudgeProcesses]:
     """What judges of the CPU device fork from, started once for all files: `Judge(options, processes=judge_processes)`.
