@@ -83,6 +83,7 @@ def test_a_judge_killed_at_work_is_replaced(pool):
     assert (result.status, result.attempts, survivors(descendants)) == (EvalStatus.OK, 2, [])
 
 
+@pytest.mark.exhaustive
 def test_a_zygote_killed_at_work_is_replaced(pool):
     def kill_the_zygote():
         (runner,) = runners(pool.pids())
@@ -97,6 +98,7 @@ def test_a_zygote_killed_at_work_is_replaced(pool):
     assert [link for link in links if "memfd:verl_kernel" in link] == []
 
 
+@pytest.mark.exhaustive
 def test_a_zygote_killed_at_rest_is_replaced(pool):
     until(lambda: all(zygotes(pid) for pid in pool.pids()))
     (killed,) = zygotes(pool.pids()[0])
@@ -106,6 +108,7 @@ def test_a_zygote_killed_at_rest_is_replaced(pool):
     assert other.is_running()
 
 
+@pytest.mark.exhaustive
 def test_a_runner_killed_without_evidence_is_a_crash(pool):
     """A candidate can arrange its own SIGKILL, so one proves nothing against the machine."""
     before = pool.pids()
@@ -134,6 +137,7 @@ def test_two_judges_lost_are_an_infra_error_that_says_so(pool):
     assert "zygote does not answer" in result.error.message
 
 
+@pytest.mark.exhaustive
 def test_a_deadline_does_not_count_the_queue(pool):
     source = candidate("import time; time.sleep(0.8)\nreturn self.right(x, y)")
     results = pool.evaluate_many([(TASK, f"{source}# {number}\n", "") for number in range(6)])
@@ -141,6 +145,7 @@ def test_a_deadline_does_not_count_the_queue(pool):
     assert {result.status for result in results} == {EvalStatus.OK}
 
 
+@pytest.mark.exhaustive
 def test_a_restarted_judge_finds_its_references_on_disk(tmp_path):
     options = replace(OPTIONS, num_judges=1, reference_cache=str(tmp_path / "references"))
     counting = Task(
@@ -161,6 +166,7 @@ def test_a_restarted_judge_finds_its_references_on_disk(tmp_path):
     assert again == warm < first
 
 
+@pytest.mark.exhaustive
 def test_a_closed_pool_leaves_no_process_and_answers_nobody():
     before = {process.pid for process in family()}
     pool = LocalPool(GymOptions(device="cpu", run_timeout_s=60, static_check="off"))
@@ -228,6 +234,7 @@ def kill_an_owner(pool: str, setup: str) -> tuple[list[psutil.Process], list[psu
     return descendants, survivors(descendants)
 
 
+@pytest.mark.exhaustive
 def test_killing_the_owner_leaves_nothing_behind():
     assert kill_an_owner("LocalPool", "pool = LocalPool(OPTIONS)")[1] == []
 

@@ -218,6 +218,7 @@ if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zyg
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_pool_uses_its_gpu_for_what_its_workers_let_pass(tmp_path, monkeypatch):
     """Through real processes; the GPU is a pretended one, whose judges write down when they use it."""

@@ -18,6 +18,7 @@ def awaited(address, count, limit_s):
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.ray
 def test_verls_group_leaves_the_judge_node_to_the_judges():

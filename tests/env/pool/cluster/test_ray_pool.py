@@ -77,12 +77,14 @@ def test_a_pool_refuses_a_caller_with_another_seed(gym):
         KernelGym.connect(MADE_FROM, name="test", seed=6)
 
 
+@pytest.mark.exhaustive
 def test_a_relative_path_is_the_same_from_every_folder(gym, tmp_path, monkeypatch):
     with KernelGym.connect(replace(MADE_FROM, num_judges=1, reference_cache="kept"), name="folder"):
         monkeypatch.chdir(tmp_path)
         KernelGym.connect(replace(MADE_FROM, num_judges=1, reference_cache="kept"), name="folder")
 
 
+@pytest.mark.exhaustive
 def test_a_full_queue_makes_callers_wait(gym):
     async def scene():
         sources = [f"{SLEEPER}# wait {number}\n" for number in range(12)]
@@ -98,6 +100,7 @@ def test_a_full_queue_makes_callers_wait(gym):
     assert verdicts == [EvalStatus.OK] * 12
 
 
+@pytest.mark.exhaustive
 def test_validation_overtakes_training(gym):
     async def scene():
         order = []
@@ -131,6 +134,7 @@ def test_a_judge_actor_killed_at_work_costs_a_second_attempt(gym):
     until(lambda: gym.stats().alive == 2)
 
 
+@pytest.mark.exhaustive
 def test_everything_killed_at_once_comes_back(gym):
     async def scene():
         request = asyncio.ensure_future(gym.evaluate(TASK, SLEEPER + "# everything\n"))
@@ -147,6 +151,7 @@ def test_everything_killed_at_once_comes_back(gym):
     assert len(gym.ready()) == 2
 
 
+@pytest.mark.exhaustive
 def test_a_pool_that_was_closed_is_made_again(gym):
     options = replace(OPTIONS, num_judges=1, cpus_per_judge=0.1)
     handle = KernelGym.connect(options, name="mortal")
@@ -157,6 +162,7 @@ def test_a_pool_that_was_closed_is_made_again(gym):
     handle.close()
 
 
+@pytest.mark.exhaustive
 def test_figures_reach_rays_metrics_endpoint(gym):
     import urllib.request
 
@@ -176,6 +182,7 @@ def test_figures_reach_rays_metrics_endpoint(gym):
     assert 'pool="test"' in text.replace("Pool", "pool")
 
 
+@pytest.mark.exhaustive
 def test_killing_the_driver_leaves_nothing_behind(gym):
     setup = (
         "import ray; ray.init(address='local', num_cpus=2, include_dashboard=False, log_to_driver=False)"
