@@ -25,11 +25,12 @@ def optional(names: str = "") -> str:
 
 PROGRAMS = {
     "fla_l2norm_autotuned": Program(
-        Part("fla/modules/norm/l2norm.py", "BT_LIST l2norm_fwd_kernel_row l2norm_fwd l2norm_fwd_kernel", ROWS),
+        Part("fla/modules/norm/l2norm.py", "BT_LIST l2norm_fwd_kernel_row l2norm_fwd l2norm_fwd_kernel"),
         "batch, tokens, heads, width = 1, 512, 16, 128",
         {"x": "torch.randn(batch, tokens, heads, width)"},
         "x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-6)",
         "l2norm_fwd(x)[0]",
+        decorator=ROWS,
         before=CACHE + NUM_WARPS,
         wrong=("eps: float = 1e-6", "eps: float = 1e-1"),
     ),
@@ -184,11 +185,7 @@ PROGRAMS = {
         before=CACHE,
     ),
     "fla_swiglu_autotuned": Program(
-        Part(
-            "fla/modules/activations/ops.py",
-            "swiglu_fwd_kernel",
-            tuned("D", "B num_warps", *product((512, 1024, 2048), (4, 8))),
-        ),
+        Part("fla/modules/activations/ops.py", "swiglu_fwd_kernel"),
         "tokens, width = 512, 2816",
         {"x y": "torch.randn(tokens, width)"},
         "F.silu(x) * y",
@@ -198,13 +195,10 @@ PROGRAMS = {
         swiglu_fwd_kernel[grid](x, y, z, width, width, width, count, D=width)
         return z
         """,
+        decorator=tuned("D", "B num_warps", *product((512, 1024, 2048), (4, 8))),
     ),
     "fla_token_shift_bf16": Program(
-        Part(
-            "fla/modules/token_shift.py",
-            "token_shift_fwd_kernel_short",
-            optional("USE_INITIAL_STATE=cache") + tuned("BD", "num_warps", (2,), (4,), (8,)),
-        ),
+        Part("fla/modules/token_shift.py", "token_shift_fwd_kernel_short"),
         "batch, tokens, width = 4, 2048, 2048",
         {"x": "torch.randn(batch, tokens, width, dtype=torch.bfloat16)"},
         "F.pad(x, (0, 0, 1, -1)) - x",
@@ -216,15 +210,11 @@ PROGRAMS = {
         )
         return y
         """,
+        decorator=optional("USE_INITIAL_STATE=cache") + tuned("BD", "num_warps", (2,), (4,), (8,)),
         wrong=("is_first_pos = (g_t == 0)", "is_first_pos = (g_t == 1)"),
     ),
     "fla_short_convolution_bf16": Program(
-        Part(
-            "fla/modules/causal_conv1d/ops.py",
-            "causal_conv1d_fwd_kernel",
-            optional("HAS_WEIGHT=weight HAS_BIAS=bias HAS_RESIDUAL=residual USE_INITIAL_STATE=initial_state")
-            + tuned("D", "BD num_warps", (32, 4), (64, 4)),
-        ),
+        Part("fla/modules/causal_conv1d/ops.py", "causal_conv1d_fwd_kernel"),
         "batch, tokens, width = 4, 2048, 2048",
         {"x": "torch.randn(batch, tokens, width, dtype=torch.bfloat16)"},
         """
@@ -240,6 +230,8 @@ PROGRAMS = {
         )
         return y
         """,
+        decorator=optional("HAS_WEIGHT=weight HAS_BIAS=bias HAS_RESIDUAL=residual USE_INITIAL_STATE=initial_state")
+        + tuned("D", "BD num_warps", (32, 4), (64, 4)),
         parameters={"weight": "torch.randn(width, 4, dtype=torch.bfloat16)"},
         wrong=("o_w == (i_w + W - 1)", "o_w == -i_w"),
     ),
@@ -326,14 +318,7 @@ PROGRAMS = {
         wrong=("w_eps = w + eps", "w_eps = w"),
     ),
     "fla_chunk_cumsum_autotuned": Program(
-        (
-            OP,
-            Part(
-                f"{OPS}/utils/cumsum.py",
-                "chunk_local_cumsum_vector_kernel",
-                optional("HAS_SCALE=scale") + tuned("S", "BS num_warps", *product((32, 64), (2, 4))),
-            ),
-        ),
+        (OP, Part(f"{OPS}/utils/cumsum.py", "chunk_local_cumsum_vector_kernel")),
         "batch, tokens, heads, width = 2, 4096, 8, 128",
         {"x": "torch.randn(batch, tokens, heads, width)"},
         "x.unflatten(1, (-1, 64)).cumsum(2).flatten(1, 2)",
@@ -345,17 +330,11 @@ PROGRAMS = {
         )
         return o
         """,
+        decorator=optional("HAS_SCALE=scale") + tuned("S", "BS num_warps", *product((32, 64), (2, 4))),
         wrong=("REVERSE=False\n", "REVERSE=True\n"),
     ),
     "fla_scaled_dot_kkt_bf16": Program(
-        (
-            OP,
-            Part(
-                f"{OPS}/common/chunk_scaled_dot_kkt.py",
-                "chunk_scaled_dot_kkt_fwd_kernel",
-                optional("USE_G=g") + tuned("K", "BK num_warps", (32, 2), (64, 4), (128, 8)),
-            ),
-        ),
+        (OP, Part(f"{OPS}/common/chunk_scaled_dot_kkt.py", "chunk_scaled_dot_kkt_fwd_kernel")),
         "batch, tokens, heads, width = 2, 4096, 8, 128",
         {
             "k": "torch.randn(batch, tokens, heads, width, dtype=torch.bfloat16)",
@@ -374,6 +353,7 @@ PROGRAMS = {
         )
         return out
         """,
+        decorator=optional("USE_G=g") + tuned("K", "BK num_warps", (32, 2), (64, 4), (128, 8)),
         wrong=("(o_t[:, None] > o_t[None, :]) &", "(o_t[:, None] >= o_t[None, :]) &"),
     ),
     "fla_cross_entropy": Program(
@@ -412,11 +392,7 @@ PROGRAMS = {
         wrong=("NUM_ITERS=5", "NUM_ITERS=1"),
     ),
     "fla_solve_triangles": Program(
-        Part(
-            f"{OPS}/utils/solve_tril.py",
-            "solve_tril_16x16_kernel",
-            optional() + tuned("BT", "DOT_PRECISION num_warps", *product(("ieee",), (1, 2, 4))),
-        ),
+        Part(f"{OPS}/utils/solve_tril.py", "solve_tril_16x16_kernel"),
         "batch, tokens, heads = 4, 2048, 16",
         {"a": "torch.rand(batch, tokens, heads, 16) / 8"},
         """
@@ -434,6 +410,7 @@ PROGRAMS = {
         )
         return out
         """,
+        decorator=optional() + tuned("BT", "DOT_PRECISION num_warps", *product(("ieee",), (1, 2, 4))),
         before="def make_tensor_descriptor(*_):\n    return None\n",
         wrong=("b_A += m_I", "b_A += m_I * 0.99"),
     ),

@@ -55,7 +55,7 @@ PROGRAMS = {
         before="from triton.language.extra.libdevice import rsqrt\n",
     ),
     "gems_mean_autotuned": Program(
-        Part(f"{OPS}/mean.py", "mean_dim_kernel", ROWS),
+        Part(f"{OPS}/mean.py", "mean_dim_kernel"),
         "rows, columns = 512, 4096",
         {"x": "torch.randn(rows, columns)"},
         "x.mean(-1)",
@@ -65,10 +65,11 @@ PROGRAMS = {
         mean_dim_kernel[lambda meta: (triton.cdiv(rows, meta["BLOCK_M"]),)](x, out, rows, columns)
         return out
         """,
+        decorator=ROWS,
         wrong=("mean = summed / N", "mean = summed / (N - 1)"),
     ),
     "gems_var_mean_autotuned": Program(
-        Part(f"{OPS}/var_mean.py", "welford_func var_mean_welford_kernel", ROWS),
+        Part(f"{OPS}/var_mean.py", "welford_func var_mean_welford_kernel"),
         "rows, columns = 512, 4096",
         {"x": "torch.randn(rows, columns)"},
         "list(torch.var_mean(x, -1))",
@@ -78,6 +79,7 @@ PROGRAMS = {
         var_mean_welford_kernel[lambda meta: (triton.cdiv(rows, meta["BLOCK_M"]),)](x, var, mean, rows, columns, 1)
         return [var, mean]
         """,
+        decorator=ROWS,
     ),
     "gems_vector_norm": Program(
         Part(f"{OPS}/vector_norm.py", "l2_norm_kernel_1 l2_norm_kernel_2"),
@@ -114,15 +116,7 @@ PROGRAMS = {
     "gems_softmax_heuristics": Program(
         (
             Part(HEURISTICS, "softmax_heur_one_tile_per_cta softmax_heur_tile_n_inner softmax_heur_num_warps_inner"),
-            Part(
-                f"{OPS}/softmax.py",
-                "next_multiple_of prev_multiple_of softmax_kernel_inner",
-                heuristics(
-                    TILE_N="softmax_heur_tile_n_inner",
-                    ONE_TILE_PER_CTA="softmax_heur_one_tile_per_cta",
-                    num_warps="softmax_heur_num_warps_inner",
-                ),
-            ),
+            Part(f"{OPS}/softmax.py", "next_multiple_of prev_multiple_of softmax_kernel_inner"),
         ),
         "rows, columns = 32, 50257",
         {"x": "torch.randn(rows, columns)"},
@@ -132,17 +126,14 @@ PROGRAMS = {
         softmax_kernel_inner[(x.shape[0], 1, 1)](out, x, x.shape[0], x.shape[1])
         return out
         """,
+        decorator=heuristics(
+            TILE_N="softmax_heur_tile_n_inner",
+            ONE_TILE_PER_CTA="softmax_heur_one_tile_per_cta",
+            num_warps="softmax_heur_num_warps_inner",
+        ),
     ),
     "gems_softmax_of_columns": Program(
-        Part(
-            f"{OPS}/softmax.py",
-            "next_multiple_of prev_multiple_of softmax_kernel_non_inner",
-            heuristics(
-                TILE_K="lambda args: min(64, triton.next_power_of_2(args['K']))",
-                TILE_N="lambda args: triton.cdiv(8192, args['TILE_K'])",
-                ONE_TILE_PER_CTA="lambda args: args['TILE_N'] >= args['N']",
-            ),
-        ),
+        Part(f"{OPS}/softmax.py", "next_multiple_of prev_multiple_of softmax_kernel_non_inner"),
         "batch, rows, columns = 8, 512, 256",
         {"x": "torch.randn(batch, rows, columns)"},
         "torch.softmax(x, 1)",
@@ -152,6 +143,11 @@ PROGRAMS = {
         softmax_kernel_non_inner[grid](out, x, batch, rows, columns)
         return out
         """,
+        decorator=heuristics(
+            TILE_K="lambda args: min(64, triton.next_power_of_2(args['K']))",
+            TILE_N="lambda args: triton.cdiv(8192, args['TILE_K'])",
+            ONE_TILE_PER_CTA="lambda args: args['TILE_N'] >= args['N']",
+        ),
     ),
     "gems_log_softmax": Program(
         Part(f"{OPS}/log_softmax.py", "log_softmax_kernel"),
@@ -166,16 +162,7 @@ PROGRAMS = {
         """,
     ),
     "gems_mm_fp32_autotuned": Program(
-        Part(
-            f"{OPS}/mm.py",
-            "prev_multiple_of mm_kernel_general",
-            tuned(
-                "M N K",
-                "BLOCK_M BLOCK_N BLOCK_K GROUP_M num_warps num_stages",
-                (64, 64, 32, 8, 4, 3),
-                (32, 32, 32, 8, 4, 4),
-            ),
-        ),
+        Part(f"{OPS}/mm.py", "prev_multiple_of mm_kernel_general"),
         "rows, inner, columns = 512, 512, 768",
         {"a": "torch.randn(rows, inner)", "b": "torch.randn(inner, columns)"},
         "a @ b",
@@ -186,19 +173,16 @@ PROGRAMS = {
         mm_kernel_general[grid](a, b, c, m, n, k, k, 1, n, 1, n, 1)
         return c
         """,
+        decorator=tuned(
+            "M N K",
+            "BLOCK_M BLOCK_N BLOCK_K GROUP_M num_warps num_stages",
+            (64, 64, 32, 8, 4, 3),
+            (32, 32, 32, 8, 4, 4),
+        ),
         wrong=("m, n, k, k, 1, n, 1, n, 1)", "m, n, k - 1, k, 1, n, 1, n, 1)"),
     ),
     "gems_addmm_fp16_autotuned": Program(
-        Part(
-            f"{OPS}/addmm.py",
-            "addmm_kernel",
-            tuned(
-                "M N K",
-                "BLOCK_SIZE_M BLOCK_SIZE_N BLOCK_SIZE_K num_warps num_stages",
-                (64, 128, 32, 4, 3),
-                (128, 64, 32, 4, 3),
-            ),
-        ),
+        Part(f"{OPS}/addmm.py", "addmm_kernel"),
         "rows, inner, columns = 256, 512, 512",
         {
             "bias": "torch.randn(columns).half()",
@@ -213,19 +197,17 @@ PROGRAMS = {
         addmm_kernel[grid](a, b, bias, c, 2.0, 0.5, m, n, k, k, 1, n, 1, 0, 1, n, 1)
         return c
         """,
+        decorator=tuned(
+            "M N K",
+            "BLOCK_SIZE_M BLOCK_SIZE_N BLOCK_SIZE_K num_warps num_stages",
+            (64, 128, 32, 4, 3),
+            (128, 64, 32, 4, 3),
+        ),
     ),
     "gems_bmm_bf16_heuristics": Program(
         (
             Part(HEURISTICS, "bmm_heur_divisible_m bmm_heur_divisible_n bmm_heur_divisible_k"),
-            Part(
-                f"{OPS}/bmm.py",
-                "bmm_kernel",
-                heuristics(
-                    DIVISIBLE_M="bmm_heur_divisible_m",
-                    DIVISIBLE_N="bmm_heur_divisible_n",
-                    DIVISIBLE_K="bmm_heur_divisible_k",
-                ),
-            ),
+            Part(f"{OPS}/bmm.py", "bmm_kernel"),
         ),
         "batch, rows, inner, columns = 8, 256, 256, 256",
         {
@@ -242,10 +224,15 @@ PROGRAMS = {
         )
         return out
         """,
+        decorator=heuristics(
+            DIVISIBLE_M="bmm_heur_divisible_m",
+            DIVISIBLE_N="bmm_heur_divisible_n",
+            DIVISIBLE_K="bmm_heur_divisible_k",
+        ),
         wrong=("B += pid_b * stride_bb", "B += pid_b * stride_ab // 2"),
     ),
     "gems_mv": Program(
-        Part(f"{OPS}/mv.py", "mv_kernel", tuned("M N", "BLOCK_N BLOCK_M num_warps", (32, 128, 4), (64, 64, 4))),
+        Part(f"{OPS}/mv.py", "mv_kernel"),
         "rows, columns = 1024, 1536",
         {"a": "torch.randn(rows, columns)", "b": "torch.randn(columns)"},
         "torch.mv(a, b)",
@@ -256,6 +243,7 @@ PROGRAMS = {
         mv_kernel[grid](a, b, out, rows, columns, columns, 1, 1, 1)
         return out
         """,
+        decorator=tuned("M N", "BLOCK_N BLOCK_M num_warps", (32, 128, 4), (64, 64, 4)),
     ),
     "gems_embedding": Program(
         Part(f"{OPS}/embedding.py", "embedding_kernel"),
@@ -272,11 +260,7 @@ PROGRAMS = {
     "gems_index_select_heuristics": Program(
         (
             Part(HEURISTICS, "index_select_heur_block_m index_select_heur_block_n"),
-            Part(
-                f"{OPS}/index_select.py",
-                "index_select_kernel",
-                heuristics(BLOCK_M="index_select_heur_block_m", BLOCK_N="index_select_heur_block_n"),
-            ),
+            Part(f"{OPS}/index_select.py", "index_select_kernel"),
         ),
         "rows, columns, kept = 512, 2048, 641",
         {"x": "torch.randn(rows, columns)", "index": "torch.randint(0, columns, (kept,))"},
@@ -288,6 +272,7 @@ PROGRAMS = {
         index_select_kernel[grid](x, out, rows, columns, index, kept)
         return out
         """,
+        decorator=heuristics(BLOCK_M="index_select_heur_block_m", BLOCK_N="index_select_heur_block_n"),
         wrong=("kept, meta", "kept - 1, meta"),
     ),
     "gems_nll_loss_last_block": Program(
@@ -322,14 +307,7 @@ PROGRAMS = {
         wrong=("max_index + pid * BLOCK_SIZE", "max_index"),
     ),
     "gems_argmax_of_rows": Program(
-        (
-            LIMITS,
-            Part(
-                f"{OPS}/argmax.py",
-                "argmax_kernel_inner",
-                heuristics(ONE_TILE_PER_CTA="lambda args: args['TILE_N'] >= args['N']"),
-            ),
-        ),
+        (LIMITS, Part(f"{OPS}/argmax.py", "argmax_kernel_inner")),
         "rows, columns = 256, 5000",
         {"x": "torch.randn(rows, columns)"},
         "x.argmax(-1)",
@@ -339,6 +317,7 @@ PROGRAMS = {
         argmax_kernel_inner[(rows, 1, 1)](x, out, rows, columns, TILE_N=1024)
         return out
         """,
+        decorator=heuristics(ONE_TILE_PER_CTA="lambda args: args['TILE_N'] >= args['N']"),
     ),
     "gems_topk": Program(
         Part(
@@ -367,10 +346,7 @@ PROGRAMS = {
     ),
     "gems_sort_of_rows": Program(
         (
-            Part(
-                f"{OPS}/topk.py",
-                f"{EXTREMES} _get_finfo_val _compare_and_swap _bitonic_merge argsort",
-            ),
+            Part(f"{OPS}/topk.py", f"{EXTREMES} _get_finfo_val _compare_and_swap _bitonic_merge argsort"),
             Part(f"{OPS}/sort.py", "sort_kernel"),
         ),
         "rows, columns = 512, 512",
@@ -450,7 +426,7 @@ PROGRAMS = {
         wrong=("2, 2, 1, 1, 1, 1, COUNT", "2, 2, 1, 0, 1, 1, COUNT"),
     ),
     "gems_upsample_nearest2d": Program(
-        Part(f"{OPS}/upsample_nearest2d.py", "upsample_nearest2d_kernel", ""),
+        Part(f"{OPS}/upsample_nearest2d.py", "upsample_nearest2d_kernel"),
         "batch, channels, height = 4, 16, 64",
         {"x": "torch.randn(batch, channels, height, height)"},
         "F.interpolate(x, scale_factor=2, mode='nearest')",
@@ -464,13 +440,10 @@ PROGRAMS = {
         )
         return out
         """,
+        decorator="",
     ),
     "gems_triu": Program(
-        Part(
-            f"{OPS}/triu.py",
-            "triu_kernel",
-            tuned("M N", "M_BLOCK_SIZE N_BLOCK_SIZE num_warps", (4, 512, 4), (2, 1024, 4)),
-        ),
+        Part(f"{OPS}/triu.py", "triu_kernel"),
         "rows, columns = 1024, 1500",
         {"x": "torch.randn(rows, columns)"},
         "torch.triu(x, 1)",
@@ -479,6 +452,7 @@ PROGRAMS = {
         triu_kernel[lambda meta: (triton.cdiv(rows, meta["M_BLOCK_SIZE"]),)](x, out, rows, columns, 1)
         return out
         """,
+        decorator=tuned("M N", "M_BLOCK_SIZE N_BLOCK_SIZE num_warps", (4, 512, 4), (2, 1024, 4)),
     ),
     "gems_skip_layer_norm": Program(
         Part("flag_gems/fused/skip_layernorm.py", "skip_layer_norm_kernel"),
@@ -496,7 +470,7 @@ PROGRAMS = {
         wrong=("tl.where(mask, x - mean, 0.0)", "x - mean"),
     ),
     "gems_layer_norm_fp16": Program(
-        Part(f"{OPS}/layernorm.py", "layer_norm_persistent_kernel", WARPS),
+        Part(f"{OPS}/layernorm.py", "layer_norm_persistent_kernel"),
         "tokens, width = 8192, 2560",
         {"x": "torch.randn(tokens, width).half()"},
         "F.layer_norm(x, (self.width,), self.weight, self.bias)",
@@ -508,11 +482,12 @@ PROGRAMS = {
         )
         return y
         """,
+        decorator=WARPS,
         parameters={key: f"{value[:-1]}, dtype=torch.float16)" for key, value in AFFINE.items()},
         wrong=("s = tl.where(mask, d * d, 0)", "s = d * d"),
     ),
     "gems_layer_norm_loop": Program(
-        Part(f"{OPS}/layernorm.py", "prev_multiple_of layer_norm_loop_kernel", TILES),
+        Part(f"{OPS}/layernorm.py", "prev_multiple_of layer_norm_loop_kernel"),
         "tokens, width = 2048, 12288",
         {"x": "torch.randn(tokens, width)"},
         "F.layer_norm(x, (self.width,), self.weight, self.bias)",
@@ -522,6 +497,7 @@ PROGRAMS = {
         layer_norm_loop_kernel[(rows, 1, 1)](x, y, self.weight, self.bias, mean, rstd, rows, columns, 1e-5)
         return y
         """,
+        decorator=TILES,
         parameters=AFFINE,
     ),
     "gems_layer_norm_backward": Program(
@@ -557,11 +533,7 @@ PROGRAMS = {
     "gems_batch_norm": Program(
         (
             Part(HEURISTICS, "batch_norm_heur_block_m batch_norm_heur_block_n"),
-            Part(
-                f"{OPS}/batch_norm.py",
-                "batch_norm_forward_kernel",
-                heuristics(BLOCK_M="batch_norm_heur_block_m", BLOCK_N="batch_norm_heur_block_n"),
-            ),
+            Part(f"{OPS}/batch_norm.py", "batch_norm_forward_kernel"),
         ),
         "batch, channels, height = 16, 256, 28",
         {"x": "torch.randn(batch, channels, height, height)"},
@@ -575,20 +547,13 @@ PROGRAMS = {
         )
         return y
         """,
+        decorator=heuristics(BLOCK_M="batch_norm_heur_block_m", BLOCK_N="batch_norm_heur_block_n"),
         parameters={"weight": "torch.rand(channels)", "bias": "torch.randn(channels)"},
         before="from triton.language.extra.libdevice import rsqrt\n",
         wrong=("var = tl.sum(var + cnt * (mean - final_mean) * (mean - final_mean))", "var = tl.sum(var)"),
     ),
     "gems_softmax_backward_bf16": Program(
-        Part(
-            f"{OPS}/softmax.py",
-            "softmax_backward_kernel_inner",
-            heuristics(
-                TILE_M="lambda args: 1",
-                TILE_N="lambda args: min(4096, triton.next_power_of_2(args['N']))",
-                ONE_TILE_PER_CTA="lambda args: args['TILE_N'] >= args['N']",
-            ),
-        ),
+        Part(f"{OPS}/softmax.py", "softmax_backward_kernel_inner"),
         "rows, columns = 4096, 4096",
         {
             "d": "torch.randn(rows, columns, dtype=torch.bfloat16)",
@@ -600,10 +565,15 @@ PROGRAMS = {
         softmax_backward_kernel_inner[(rows, 1, 1)](y, d, dx, rows, columns, num_warps=8)
         return dx
         """,
+        decorator=heuristics(
+            TILE_M="lambda args: 1",
+            TILE_N="lambda args: min(4096, triton.next_power_of_2(args['N']))",
+            ONE_TILE_PER_CTA="lambda args: args['TILE_N'] >= args['N']",
+        ),
         wrong=("out_tile * (out_grad_tile - scale[:, None])", "out_tile * out_grad_tile"),
     ),
     "gems_instance_norm": Program(
-        Part(f"{FUSED}/instance_norm.py", "instance_norm_persistent_kernel", ""),
+        Part(f"{FUSED}/instance_norm.py", "instance_norm_persistent_kernel"),
         "batch, channels, height = 8, 64, 96",
         {"x": "torch.randn(batch, channels, height, height)"},
         "F.instance_norm(x, None, None, self.weight, self.bias)",
@@ -616,15 +586,12 @@ PROGRAMS = {
         )
         return y
         """,
+        decorator="",
         parameters={"weight": "torch.rand(channels)", "bias": "torch.randn(channels)"},
         wrong=("c_offsets = pid % C", "c_offsets = pid // C"),
     ),
     "gems_weight_norm": Program(
-        Part(
-            f"{FUSED}/weight_norm.py",
-            "weight_norm_except_dim_kernel",
-            tuned("v_shape0 v_shape1 v_shape2", "BLOCK_ROW_SIZE BLOCK_COL_SIZE num_warps", (4, 512, 4), (1, 1024, 4)),
-        ),
+        Part(f"{FUSED}/weight_norm.py", "weight_norm_except_dim_kernel"),
         "rows, columns = 4096, 3072",
         {"v": "torch.randn(rows, columns)", "g": "torch.rand(rows, 1) + 0.5"},
         "torch._weight_norm(v, g, 0)",
@@ -634,14 +601,13 @@ PROGRAMS = {
         weight_norm_except_dim_kernel[grid](out, norm, v, g, 1, rows, columns, 1e-12)
         return out
         """,
+        decorator=tuned(
+            "v_shape0 v_shape1 v_shape2", "BLOCK_ROW_SIZE BLOCK_COL_SIZE num_warps", (4, 512, 4), (1, 1024, 4)
+        ),
         wrong=("out = v_value * g_value / v_norm", "out = v_value / v_norm"),
     ),
     "gems_cross_entropy_fp16": Program(
-        Part(
-            f"{FUSED}/cross_entropy_loss.py",
-            "celoss_indices_kernel",
-            tuned("C D", "BLOCK_C BLOCK_D num_warps", (2048, 1, 8), (4096, 1, 8)),
-        ),
+        Part(f"{FUSED}/cross_entropy_loss.py", "celoss_indices_kernel"),
         "tokens, words = 1024, 32000",
         {"x": "torch.randn(tokens, words).half()", "target": "torch.randint(0, words, (tokens,))"},
         "F.cross_entropy(x.float(), target)",
@@ -651,19 +617,11 @@ PROGRAMS = {
         celoss_indices_kernel[(1, rows)](x, target, None, loss, kept, -100, words, 1)
         return loss.mean()
         """,
+        decorator=tuned("C D", "BLOCK_C BLOCK_D num_warps", (2048, 1, 8), (4096, 1, 8)),
         wrong=("range(0, C, BLOCK_C)", "range(0, C - BLOCK_C, BLOCK_C)"),
     ),
     "gems_attention_fp16_autotuned": Program(
-        Part(
-            f"{OPS}/attention.py",
-            "_attn_fwd_inner _attn_fwd",
-            tuned(
-                "KV_CTX HEAD_DIM",
-                "BLOCK_M BLOCK_N PRE_LOAD_V num_warps num_stages",
-                (64, 32, 0, 4, 2),
-                (128, 64, 0, 8, 2),
-            ),
-        ),
+        Part(f"{OPS}/attention.py", "_attn_fwd_inner _attn_fwd"),
         "batch, heads, tokens, width = 2, 16, 2048, 64",
         {"q k v": "torch.randn(batch, heads, tokens, width).half()"},
         "F.scaled_dot_product_attention(q, k, v, is_causal=True)",
@@ -677,19 +635,16 @@ PROGRAMS = {
         )
         return o
         """,
+        decorator=tuned(
+            "KV_CTX HEAD_DIM",
+            "BLOCK_M BLOCK_N PRE_LOAD_V num_warps num_stages",
+            (64, 32, 0, 4, 2),
+            (128, 64, 0, 8, 2),
+        ),
         wrong=("mask = offs_m[:, None] >= (start_n", "mask = offs_m[:, None] > (start_n"),
     ),
     "gems_conv2d": Program(
-        Part(
-            f"{OPS}/conv2d.py",
-            "conv2d_forward_kernel",
-            tuned(
-                "in_n out_c",
-                "BLOCK_NI_HO_WO BLOCK_CI BLOCK_CO num_warps num_stages",
-                (64, 32, 64, 4, 3),
-                (128, 32, 64, 8, 3),
-            ),
-        ),
+        Part(f"{OPS}/conv2d.py", "conv2d_forward_kernel"),
         "batch, channels, height, outputs = 4, 64, 56, 128",
         {"x": "torch.randn(batch, channels, height, height)"},
         "F.conv2d(x, self.weight, self.bias, padding=1)",
@@ -704,19 +659,17 @@ PROGRAMS = {
         )
         return y
         """,
+        decorator=tuned(
+            "in_n out_c",
+            "BLOCK_NI_HO_WO BLOCK_CI BLOCK_CO num_warps num_stages",
+            (64, 32, 64, 4, 3),
+            (128, 32, 64, 8, 3),
+        ),
         parameters={"weight": "torch.randn(outputs, channels, 3, 3) / 24", "bias": "torch.randn(outputs)"},
         wrong=("accum += bias", "accum -= bias"),
     ),
     "gems_baddbmm_fp16": Program(
-        Part(
-            f"{OPS}/baddbmm.py",
-            "baddbmm_kernel",
-            heuristics(
-                DIVISIBLE_M="lambda args: args['M'] % args['TILE_M'] == 0",
-                DIVISIBLE_N="lambda args: args['N'] % args['TILE_N'] == 0",
-                DIVISIBLE_K="lambda args: args['K'] % args['TILE_K'] == 0",
-            ),
-        ),
+        Part(f"{OPS}/baddbmm.py", "baddbmm_kernel"),
         "batch, rows, inner, columns = 32, 512, 256, 512",
         {
             "c": "torch.randn(batch, rows, columns).half()",
@@ -733,17 +686,15 @@ PROGRAMS = {
         )
         return out
         """,
+        decorator=heuristics(
+            DIVISIBLE_M="lambda args: args['M'] % args['TILE_M'] == 0",
+            DIVISIBLE_N="lambda args: args['N'] % args['TILE_N'] == 0",
+            DIVISIBLE_K="lambda args: args['K'] % args['TILE_K'] == 0",
+        ),
         wrong=("accumulator * alpha + bi * beta", "accumulator * alpha + bi"),
     ),
     "gems_max_pool2d_autotuned": Program(
-        (
-            LIMITS,
-            Part(
-                f"{OPS}/max_pool2d_with_indices.py",
-                "max_pool2d_forward_kernel",
-                tuned("out_h out_w", "BLOCK_H BLOCK_W num_warps", (16, 16, 4), (32, 32, 8)),
-            ),
-        ),
+        (LIMITS, Part(f"{OPS}/max_pool2d_with_indices.py", "max_pool2d_forward_kernel")),
         "batch, channels, height = 16, 64, 112",
         {"x": "torch.randn(batch, channels, height, height)"},
         "list(F.max_pool2d(x, 3, 2, 1, return_indices=True))",
@@ -758,6 +709,7 @@ PROGRAMS = {
         )
         return [out, places]
         """,
+        decorator=tuned("out_h out_w", "BLOCK_H BLOCK_W num_warps", (16, 16, 4), (32, 32, 8)),
         wrong=("current_idx = h_in * in_w + w_in", "current_idx = h_in * in_h + w_in + 1"),
     ),
     "gems_cat_bf16": Program(
@@ -852,7 +804,7 @@ PROGRAMS = {
         wrong=("pW = 2 * Wm1", "pW = 2 * Wm1 + 1"),
     ),
     "gems_amax_bf16": Program(
-        (LIMITS, Part(f"{OPS}/amax.py", "amax_kernel", ROWS)),
+        (LIMITS, Part(f"{OPS}/amax.py", "amax_kernel")),
         "rows, columns = 4096, 8192",
         {"x": "torch.randn(rows, columns, dtype=torch.bfloat16)"},
         "x.amax(-1)",
@@ -861,6 +813,7 @@ PROGRAMS = {
         amax_kernel[lambda meta: (triton.cdiv(rows, meta["BLOCK_M"]),)](x, out, rows, columns)
         return out
         """,
+        decorator=ROWS,
         wrong=("_all = tl.maximum(_all, a)", "_all = a"),
     ),
 }

@@ -356,11 +356,7 @@ PROGRAMS = {
         wrong=("c2 = tl.sum(wdy, axis=0) / n_cols", "c2 = tl.sum(dy_f32, axis=0) / n_cols * 0"),
     ),
     "liger_dyt_backward_autotuned": Program(
-        Part(
-            f"{OPS}/dyt.py",
-            "_dyt_bwd_kernel",
-            tuned("N", "BLOCK_N num_warps", (1024, 4), (2048, 8), reset_to_zero=["DA"]),
-        ),
+        Part(f"{OPS}/dyt.py", "_dyt_bwd_kernel"),
         "tokens, width = 1024, 4096",
         {"dy x": "torch.randn(tokens, width)"},
         """
@@ -377,6 +373,7 @@ PROGRAMS = {
         _dyt_bwd_kernel[grid](dy, dx, da, dg, db, x, self.alpha, self.gamma, True, rows, columns)
         return [dx, da.sum().reshape(1), dg.sum(0), db.sum(0)]
         """,
+        decorator=tuned("N", "BLOCK_N num_warps", (1024, 4), (2048, 8), reset_to_zero=["DA"]),
         parameters={"alpha": "torch.full((1,), 0.5)", "gamma": "torch.randn(width)"},
         before=TANH,
     ),

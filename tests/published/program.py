@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.published.packages import Part
@@ -30,8 +30,9 @@ class Program:
     """What is asked and what is answered.
 
     `inputs` and `parameters` say how each is made, and equal ones share a row. `init` names sizes that the model is
-    given beside those of its parameters. `before` stands in front of the package's text. `changes` are replacements in
-    that text, `wrong` is one in the whole that makes it wrong.
+    given beside those of its parameters. `decorator` replaces those of the last object of the last part. `before`
+    stands in front of the package's text. `changes` are replacements in that text, `wrong` is one in the whole that
+    makes it wrong.
     """
 
     parts: Part | tuple[Part, ...]
@@ -41,6 +42,7 @@ class Program:
     host: str
     init: str = ""
     parameters: dict[str, str] = field(default_factory=dict)
+    decorator: str | None = None
     before: str = ""
     changes: tuple[tuple[str, str], ...] = ()
     wrong: tuple[str, str] | None = None
@@ -53,8 +55,10 @@ class Program:
 
     def candidate(self, folder: Path, is_wrong: bool = False) -> str:
         """The program that is judged, from the packages in a folder."""
-        parts = (self.parts,) if isinstance(self.parts, Part) else self.parts
-        taken = "\n\n".join(part.text(folder) for part in parts)
+        *others, last = (self.parts,) if isinstance(self.parts, Part) else self.parts
+        if self.decorator is not None:
+            last = replace(last, decorator=self.decorator)
+        taken = "\n\n".join(part.text(folder) for part in (*others, last))
         for old, new in self.changes:
             taken = replaced(taken, old, new)
         model = self._model("ModelNew", self.host)
