@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queues for the sampler: one of this process, and TransferQueue itself; each test finds its own empty."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +20,7 @@ def transfer_queue() -> Iterator[None]:
     ray.shutdown()
 
 
-@pytest.fixture(params=["memory", pytest.param("transfer_queue", marks=pytest.mark.ray)])
+@pytest.fixture(params=["memory", pytest.param("transfer_queue", marks=[pytest.mark.ray, pytest.mark.exhaustive])])
 def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if request.param == "memory":
         memory = MemoryQueue()

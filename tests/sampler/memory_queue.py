@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The calls of TransferQueue that a replay buffer and an agent loop worker make, over a dict of this process."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

@@ -1,26 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sampler against a queue that is filled the way verl's agent loop worker fills TransferQueue."""
 
-from __future__ import annotations
-
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 from verl.trainer.ppo.v1.utils import MetricsAggregator
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from tests.reward.results import correct, failed, turn
-from tests.sampler.trajectories import advantages_of, clear, make_buffer, masks, put, trajectory
-from verl_kernel.errors import ConfigError
+from tests.reward.results import correct, failed
+from tests.sampler.trajectories import advantages_of, clear, make_buffer, masks, modes, put, queues, trajectory
+from verl_kernel.advantage.turns import ZERO_REWARD, place_turn_rewards
+from verl_kernel.errors import ConfigError, DataError, InfraError
 from verl_kernel.reporting.kernels import read_kernels
+from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.prs import PRSReplayBuffer
 
 FAST, LAZY = correct(2.0, 0.9), correct(1.0, 0.1)
+LOST = failed("infra_error", correctness=None)
+ESTIMATORS = ("trloo", "turn_grpo", "rloo", "grpo", "reinforce_plus_plus_baseline")
 
 
+@queues
 @pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
 def test_rejected_turns_leave_both_masks_and_nothing_else(queue: None, mode: str) -> None:
     put("train", f"u{mode.replace('_', '')}", [trajectory(FAST, LAZY), trajectory(LAZY, failed()), trajectory(FAST)])
@@ -43,17 +49,14 @@ def test_rejected_turns_leave_both_masks_and_nothing_else(queue: None, mode: str
     assert aggregator.get_aggregated_metrics() == pytest.approx(metrics)
 
 
-@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+@modes
 def test_a_batch_of_lazy_kernels_is_a_neutral_step(queue: None, mode: str, caplog: pytest.LogCaptureFixture) -> None:
     better = correct(1.0, 0.2)
     put("train", "u1", [trajectory(LAZY, better), trajectory(LAZY)])
     buffer = make_buffer(mode)
     batch, metrics = buffer.sample(1, "train", 1)
     found = masks(batch, neutral="u1_0_0")
-    advantages = {
-        name: advantages_of(batch, name)
-        for name in ("trloo", "turn_grpo", "rsft", "rloo", "grpo", "reinforce_plus_plus_baseline")
-    }
+    advantages = {name: advantages_of(batch, name) for name in (*ESTIMATORS, "rsft")}
     assert found == {"u1_0_0": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2, "u1_1_0": ([0, 0, 0],) * 2}
     assert metrics["prs/neutral_step"] == 1
     assert metrics["prs/rejected_turns"] == 3
@@ -65,12 +68,17 @@ def test_a_batch_of_lazy_kernels_is_a_neutral_step(queue: None, mode: str, caplo
         assert not advantage.any(), name
 
 
-@pytest.mark.parametrize(("partition", "enabled"), [("val", True), ("train", False)])
-def test_validation_and_a_disabled_sampler_keep_everything(queue: None, partition: str, enabled: bool) -> None:
-    put(partition, "u2", [trajectory(LAZY, LAZY)])
+@pytest.mark.parametrize(
+    ("partition", "enabled", "kept"), [("val", True, ["u2_0_0", "u2_1_0"]), ("train", False, ["u2_0_0"])]
+)
+def test_validation_and_a_disabled_sampler_keep_what_is_judged(
+    queue: None, partition: str, enabled: bool, kept: list[str]
+) -> None:
+    """What was not judged leaves a batch of training in any case."""
+    put(partition, "u2", [trajectory(LAZY, LAZY), trajectory(LOST)])
     batch, metrics = make_buffer(enabled=enabled).sample(1, partition, 1)
-    found = masks(batch)
-    assert found == {"u2_0_0": ([1, 1, 1, 0, 0, 1, 1, 1, 1],) * 2}
+    assert sorted(batch.keys) == kept
+    assert masks(batch)["u2_0_0"] == ([1, 1, 1, 0, 0, 1, 1, 1, 1],) * 2
     assert not [name for name in metrics if name.startswith("prs/")]
     assert ("kernel/correct_rate" in metrics) == (partition == "train")
 
@@ -124,105 +132,7 @@ def test_a_trajectory_is_kept_or_rejected_as_a_whole(queue: None) -> None:
     assert metrics["prs/rejected_turns"] == 4
 
 
-TIED = [([1, 1, 1], [turn(FAST, 0, 3, reward=1.0)])] * 2
-TOLD_APART = [([1, 1, 1], [turn(FAST, 0, 3, reward=reward)]) for reward in (1.0, 2.0)]
-
-
-@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
-def test_flat_prompts_leave_the_batch(queue: None, mode: str) -> None:
-    for uid, rows in (("d1", TIED), ("d2", TOLD_APART), ("d3", TIED)):
-        put("train", uid, rows)
-    batch, metrics = make_buffer(mode, group_filter="drop").sample(1, "train", 3)
-    assert sorted(batch.keys) == ["d2_0_0", "d2_1_0"]
-    assert len(batch.tags) == 2
-    assert metrics["groups/dropped"] == 2
-    assert metrics["groups/flat_fraction"] == pytest.approx(2 / 3)
-    left = {key for items in (tq.kv_list() or {}).values() for key in items}
-    assert left == set(batch.keys)
-
-
-def test_a_batch_of_flat_prompts_stays_whole(queue: None) -> None:
-    put("train", "e1", TIED)
-    batch, metrics = make_buffer(group_filter="drop").sample(1, "train", 1)
-    assert len(batch.keys) == 2
-    assert metrics["groups/dropped"] == 0
-    assert metrics["groups/flat_fraction"] == 1
-
-
-@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
-def test_flat_prompts_are_replaced(queue: None, mode: str) -> None:
-    asked = []
-
-    def refill(count: int) -> None:
-        asked.append(count)
-        for number in range(count):
-            put("train", f"new{len(asked)}{number}", TOLD_APART)
-
-    for uid, rows in (("f1", TIED), ("f2", TOLD_APART), ("f3", TIED)):
-        put("train", uid, rows)
-    batch, metrics = make_buffer(mode, refill, group_filter="refill").sample(1, "train", 3)
-    uids = {key.split("_")[0] for key in batch.keys}
-    # verl asks for more than it evicted and takes any three of those that are left.
-    assert len(uids) == 3
-    assert not uids & {"f1", "f3"}
-    assert sum(asked) >= 2
-    assert metrics["training/filter_groups/evicted_samples"] == 2
-    assert metrics["groups/flat_fraction"] == 0
-
-
-def test_flat_prompts_do_not_count_as_ready(queue: None) -> None:
-    put("train", "h1", TIED)
-    put("train", "h2", TOLD_APART)
-    buffer = make_buffer(
-        "separate_async", lambda count: pytest.fail("counting replaces nothing"), group_filter="refill"
-    )
-    assert [buffer.get_sampleable_count(1, "train") for _ in range(2)] == [1, 1]
-
-
-@pytest.mark.parametrize("mode", ["sync", "colocate_async"])
-def test_every_step_has_its_own_quota_of_replacements(queue: None, mode: str) -> None:
-    made = []
-
-    def refill(count: int) -> None:
-        for _ in range(count):
-            made.append(f"q{len(made)}")
-            put("train", made[-1], TIED)
-
-    buffer = make_buffer(mode, refill, group_filter="refill", group_refills=1)
-    for step in (1, 2):
-        refill(2)
-        batch, metrics = buffer.sample(step, "train", 2)
-        clear(batch)
-        assert metrics["training/filter_groups/evicted_samples"] == 2, step
-
-
-@pytest.mark.parametrize("mode", ["sync", "colocate_async"])
-def test_a_one_answer_policy_does_not_refill_for_ever(queue: None, mode: str) -> None:
-    made = []
-
-    def refill(count: int) -> None:
-        for _ in range(count):
-            made.append(f"g{len(made)}")
-            put("train", made[-1], TIED)
-
-    refill(2)
-    batch, metrics = make_buffer(mode, refill, group_filter="refill", group_refills=2).sample(1, "train", 2)
-    assert len({key.split("_")[0] for key in batch.keys}) == 2
-    assert metrics["training/filter_groups/evicted_samples"] == 4
-    assert metrics["groups/flat_fraction"] == 1
-
-
-def test_asynchronous_trainers_get_verls_asynchronous_policy() -> None:
-    assert not isinstance(make_buffer("sync"), ReplayBufferAsync)
-    for mode in ("colocate_async", "separate_async"):
-        buffer = make_buffer(mode)
-        assert isinstance(buffer, ReplayBufferAsync)
-        assert isinstance(buffer, ReplayBuffer)
-        assert type(buffer).sample is PRSReplayBuffer.sample
-        assert buffer.poll_interval == 0.01
-
-
-@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+@modes
 def test_a_subclass_of_the_sampler_works_in_every_mode(queue: None, mode: str) -> None:
     class Patient(PRSReplayBuffer):
         def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[tq.KVBatchMeta, dict]:
@@ -231,7 +141,9 @@ def test_a_subclass_of_the_sampler_works_in_every_mode(queue: None, mode: str) -
 
     buffer = make_buffer(mode, cls=Patient)
     assert isinstance(buffer, Patient)
+    assert isinstance(buffer, ReplayBuffer)
     assert isinstance(buffer, ReplayBufferAsync) == (mode != "sync")
+    assert buffer.poll_interval == 0.01
     put("train", "u", [trajectory(LAZY, FAST)])
     batch, metrics = buffer.sample(1, "train", 1)
     assert masks(batch) == {"u_0_0": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2}
@@ -297,3 +209,126 @@ def test_a_resumed_run_writes_its_record_anew_from_its_step_on(queue: None, tmp_
     sampled(resumed, 3, "f")
     assert recorded() == {"1": ["a_0_0"], "2": ["e_0_0"], "3": ["f_0_0"]}
     assert sorted(path.name for path in tmp_path.glob("*.old")) == ["10.jsonl.old", "2.jsonl.old"]
+
+
+def played(*rewards: float | None) -> tuple[list[int], list[TurnRecord]]:
+    """A trajectory that earned this in its turns; `None` is a turn that could not be judged."""
+    mask, turns = trajectory(*(LOST if reward is None else FAST for reward in rewards))
+    earned = (0.0 if reward is None else reward for reward in rewards)
+    return mask, [one.model_copy(update={"reward": reward}) for one, reward in zip(turns, earned, strict=True)]
+
+
+@modes
+def test_equal_rollouts_stay_equal_when_a_judge_is_lost(queue: None, mode: str) -> None:
+    put("train", "u", [played(2, 2, 2), played(2, None), played(2, 2, 2)])
+    batch, metrics = make_buffer(mode).sample(1, "train", 1)
+    assert sorted(batch.keys) == ["u_0_0", "u_2_0"]
+    assert len(batch.tags) == 2
+    for name in ESTIMATORS:
+        assert not advantages_of(batch, name).any(), name
+    assert metrics["kernel/unjudged_fraction"] == pytest.approx(1 / 3)
+    assert metrics["kernel/infra_error_rate"] == metrics["kernel/status/infra_error"] == 1 / 8
+    assert metrics["kernel/turn_2/infra_error_rate"] == pytest.approx(1 / 3)
+    assert metrics["kernel/turn_1/infra_error_rate"] == 0
+    assert metrics["kernel/turn_2/reward/mean"] == 2
+    assert set((tq.kv_list() or {})["train"]) == set(batch.keys)
+
+
+def test_the_others_get_what_they_would_get_alone(queue: None) -> None:
+    put("train", "a", [played(1, 3), played(None), played(2, 0), played(0, None)])
+    put("train", "b", [played(1, 3), played(2, 0)])
+    batch, _ = make_buffer().sample(1, "train", 2)
+    assert sorted(batch.keys) == ["a_0_0", "a_2_0", "b_0_0", "b_1_0"]
+    found = dict(zip(batch.keys, advantages_of(batch, "trloo"), strict=True))
+    assert found["a_0_0"].any()
+    assert torch.equal(found["a_0_0"], found["b_0_0"])
+    assert torch.equal(found["a_2_0"], found["b_1_0"])
+
+
+@pytest.mark.parametrize("with_turns", [True, False])
+def test_a_loss_in_the_only_turn_is_counted(queue: None, with_turns: bool) -> None:
+    put("train", "u", [played(1), played(None), played(1), played(None)], with_turns=with_turns)
+    batch, metrics = make_buffer().sample(1, "train", 1)
+    assert sorted(batch.keys) == ["u_0_0", "u_2_0"]
+    assert metrics["kernel/unjudged_fraction"] == 0.5
+    assert metrics.get("kernel/turn_1/infra_error_rate") == (0.5 if with_turns else None)
+
+
+def test_a_batch_without_one_judged_trajectory_stops_the_run(queue: None) -> None:
+    put("train", "u", [played(None), played(1, None)])
+    with pytest.raises(InfraError, match="step 4: the gym could judge none of the 2 trajectories.*last checkpoint"):
+        make_buffer().sample(4, "train", 1)
+
+
+def test_a_lost_turn_does_not_make_a_flat_prompt_uneven(queue: None) -> None:
+    made = []
+
+    def refill(count: int) -> None:
+        for _ in range(count):
+            made.append(f"new{len(made)}")
+            put("train", made[-1], [played(1), played(2)])
+
+    put("train", "flat", [played(1, 1), played(1, 1), played(1, None)])
+    batch, metrics = make_buffer("colocate_async", refill, group_filter="refill").sample(1, "train", 1)
+    assert sorted(batch.keys) == ["new0_0_0", "new0_1_0"]
+    assert metrics["training/filter_groups/evicted_samples"] == 1
+
+
+def test_a_prompt_of_which_nothing_was_judged_is_not_flat(queue: None) -> None:
+    put("train", "gone", [played(None), played(None)])
+    put("train", "told", [played(1), played(2)])
+    buffer = make_buffer("colocate_async", lambda count: pytest.fail("nothing is flat"), group_filter="refill")
+    batch, _ = buffer.sample(1, "train", 2)
+    assert sorted(batch.keys) == ["told_0_0", "told_1_0"]
+
+
+def halved_without_denormals(scores: torch.Tensor) -> torch.Tensor:
+    half = scores * 0.5
+    return torch.where(half.abs() < ZERO_REWARD, 0, half)
+
+
+def with_a_penalty(scores: torch.Tensor) -> torch.Tensor:
+    return scores.index_add(0, torch.tensor([1]), torch.tensor([-0.1]))
+
+
+def pulled_to_the_left(scores: torch.Tensor) -> torch.Tensor:
+    return scores.roll(-1)
+
+
+def summed_up(scores: torch.Tensor) -> torch.Tensor:
+    return place_turn_rewards(len(scores), [len(scores)], [float(scores.sum())])
+
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+def rewrite(keys: list[str], change: Change) -> None:
+    """Change the rewards of rows in the queue."""
+    found = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=["rm_scores"])["rm_scores"].unbind()
+    fields = list_of_dict_to_tensordict([{"rm_scores": change(scores)} for scores in found])
+    tq.kv_batch_put(keys=keys, partition_id="train", fields=fields)
+
+
+@pytest.mark.parametrize(
+    "change", [torch.Tensor.half, halved_without_denormals, with_a_penalty, pulled_to_the_left, summed_up]
+)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_turns_that_moved_end_the_step(
+    queue: None, enabled: bool, change: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    put("train", "u", [played(2.0, 0.0), played(0.0, 1.0)])
+    rewrite(["u_0_0", "u_1_0"], change)
+    with pytest.raises(
+        DataError, match=r"step 7: the turns of trajectory u_0_0 end at tokens \[3, 9\].*float32"
+    ) as error:
+        make_buffer("sync" if enabled else "colocate_async", enabled=enabled).sample(7, "train", 1)
+    assert "reward term" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.double, torch.Tensor.bfloat16, lambda scores: scores * 2])
+def test_a_change_that_leaves_turns_where_they_are_passes(queue: None, change: Change) -> None:
+    put("train", "u", [played(2.0, 0.0), played(0.0, 1.0)])
+    rewrite(["u_0_0", "u_1_0"], change)
+    batch, _ = make_buffer(enabled=False).sample(1, "train", 1)
+    assert sorted(batch.keys) == ["u_0_0", "u_1_0"]

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from __future__ import annotations
-
 import math
 import os
 import statistics
@@ -44,24 +42,15 @@ def test_width_zero_is_a_hard_cut_that_keeps_the_threshold() -> None:
     assert [keep_probability(turn(correct(1.0, c)), hard) for c in (0.2999, 0.3, 0.31)] == [0.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("status", [status.value for status in EvalStatus if status is not EvalStatus.OK])
-def test_every_failure_is_kept(status: str) -> None:
-    assert keep_probability(turn(failed(status, time_coverage=0.0, correctness=True)), PAPER) is None
-
-
-def test_unknown_coverage_is_kept() -> None:
-    assert keep_probability(turn(correct(1.0, None)), PAPER) is None
+def test_every_failure_is_kept() -> None:
+    for status in set(EvalStatus) - {EvalStatus.OK}:
+        assert keep_probability(turn(failed(status.value, time_coverage=0.0, correctness=True)), PAPER) is None
 
 
 def test_key_chooses_the_coverage() -> None:
     result = correct().model_copy(update={"time_coverage": 0.0, "number_coverage": 1.0})
     assert keep_probability(turn(result), PRSOptions(key="number_coverage")) == 1.0
     assert keep_probability(turn(result), PAPER) == 0.0
-
-
-@given(st.integers(0, 2**40), st.integers(0, 10**6), KEYS, st.integers(0, 9))
-def test_draws_repeat_and_stay_in_range(seed: int, step: int, key: str, number: int) -> None:
-    assert 0 <= uniform(seed, step, key, number) == uniform(seed, step, key, number) < 1
 
 
 def test_draws_differ_in_every_part_of_the_counter() -> None:
@@ -71,24 +60,9 @@ def test_draws_differ_in_every_part_of_the_counter() -> None:
 
 def test_draws_are_uniform() -> None:
     draws = [uniform(0, step, f"u{row}_0_0", 0) for step in range(40) for row in range(100)]
+    assert all(0 <= draw < 1 for draw in draws)
     assert statistics.mean(draws) == pytest.approx(0.5, abs=0.02)
     assert statistics.pvariance(draws) == pytest.approx(1 / 12, abs=0.004)
-
-
-def test_share_of_kept_turns_is_the_probability() -> None:
-    lazy = [turn(correct(1.0, 0.37))]
-    kept = sum(judge_turns(f"u_{i}_0", lazy, 3, PAPER)[0].kept for i in range(4000))
-    assert kept / 4000 == pytest.approx(0.7, abs=0.03)
-
-
-@given(st.lists(st.floats(0, 1), max_size=5), KEYS)
-def test_certain_turns_are_certain(coverages: list[float], key: str) -> None:
-    turns = [turn(correct(1.0, c)) for c in coverages]
-    verdicts = judge_turns(key, turns, 1, PAPER)
-    for coverage, verdict in zip(coverages, verdicts, strict=True):
-        assert verdict.kept or coverage < 0.4
-        assert not verdict.kept or coverage > 0.3
-    assert judge_turns(key, turns[:2], 1, PAPER) == verdicts[:2]
 
 
 def test_metrics_say_what_was_rejected() -> None:
@@ -132,14 +106,15 @@ def test_bad_options_are_refused_by_name(key: str, value: Any) -> None:
 
 
 COVERAGES = st.none() | st.just(math.nan) | st.sampled_from([0.0, 0.3, 0.35, 0.4, 1.0]) | st.floats(0, 1)
-TURNS = st.builds(lambda speedup, coverage: turn(correct(speedup, coverage)), st.none() | st.floats(0, 4), COVERAGES)
+SPEEDUPS = st.none() | st.just(1.5) | st.floats(0, 4)
+TURNS = st.builds(correct, SPEEDUPS, COVERAGES).map(turn)
 TURNS |= st.sampled_from(["incorrect", "crash", "decoy"]).map(lambda status: turn(failed(status, time_coverage=0.0)))
 OPTIONS = st.builds(
     PRSOptions,
     level=st.sampled_from(["turn", "trajectory"]),
-    threshold=st.floats(0, 0.9),
+    threshold=st.just(0.3) | st.floats(0, 0.9),
     width=st.just(0.0) | st.floats(0.01, 0.5),
-    speedup_threshold=st.none() | st.floats(0, 4),
+    speedup_threshold=SPEEDUPS,
     seed=st.integers(0, 99),
 )
 
@@ -215,30 +190,6 @@ def test_on_a_task_of_constant_output_nothing_is_rejected(pay_decoys: bool) -> N
     for decoy in (False, True):
         result = correct(1.0, 0.0, task_flags=("constant_output",)).model_copy(update={"decoy_kernel": decoy})
         assert keep_probability(turn(result).model_copy(update={"pay_decoys": pay_decoys}), PAPER) is None
-
-
-def test_a_trajectory_is_judged_by_its_correct_turns() -> None:
-    half = PRSOptions(level="trajectory")
-    turns = [turn(correct(1.0, 0.7)), turn(failed(time_coverage=0.0)), turn(correct(1.0, 0.175))]
-    assert trajectory_probability(turns, half) == pytest.approx(0.5)
-    assert trajectory_probability([turn(failed()), turn(correct(1.0, None))], half) is None
-    assert trajectory_probability([turn(correct(1.0, 0.0)), turn(correct(1.0, 1.0))], half) == 0.0
-
-
-def test_a_trajectorys_speedup_is_its_best_correct_one() -> None:
-    whole = PRSOptions(level="trajectory", speedup_threshold=1.5)
-    lazy = [turn(correct(speedup, 0.1)) for speedup in (1.0, 1.6, None)]
-    assert trajectory_probability(lazy, whole) == 1.0
-    assert trajectory_probability([lazy[0], turn(failed(speedup=9.0))], whole) == 0.0
-    assert trajectory_probability([lazy[2], lazy[2]], whole) == 0.0
-
-
-def test_share_of_kept_trajectories_is_the_probability() -> None:
-    whole = PRSOptions(level="trajectory")
-    turns = [turn(correct(1.0, 0.37))] * 3
-    verdicts = [judge_turns(f"u_{i}_0", turns, 3, whole) for i in range(4000)]
-    assert all(len(set(row)) == 1 for row in verdicts)
-    assert sum(row[0].kept for row in verdicts) / 4000 == pytest.approx(0.7, abs=0.03)
 
 
 PINNED = """

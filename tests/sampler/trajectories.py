@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sampler built as verl's trainer builds it, and a queue filled the way verl's agent loop worker fills it."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transfer_queue as tq
 from omegaconf import OmegaConf
@@ -23,6 +23,15 @@ from verl_kernel.reward.manager import extra_info
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.rollout.trajectory import KernelAgentOutput, summarise
 from verl_kernel.sampler.prs import PRSReplayBuffer
+
+modes = pytest.mark.parametrize(
+    "mode", ["sync", "colocate_async", pytest.param("separate_async", marks=pytest.mark.exhaustive)]
+)
+"""Of the trainer; the two asynchronous ones have the same buffer of verl's."""
+queues = pytest.mark.parametrize(
+    "queue", ["memory", pytest.param("transfer_queue", marks=pytest.mark.ray)], indirect=True
+)
+"""Both in `make test`, where other tests have TransferQueue itself in `make test-all` alone."""
 
 
 def make_buffer(
@@ -114,3 +123,12 @@ def advantages_of(batch: tq.KVBatchMeta, estimator: str) -> torch.Tensor:
         config=AlgoConfig(adv_estimator=estimator),
     )
     return advantages
+
+
+def prompts(keys: Iterable[str]) -> set[str]:
+    return {key.split("_")[0] for key in keys}
+
+
+def left() -> set[str]:
+    """The keys that are in the queue."""
+    return {key for items in (tq.kv_list() or {}).values() for key in items}
