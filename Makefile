@@ -41,10 +41,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-all test-fast test-next verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels check-install dist lock options check clean
+.PHONY: help env train test test-all test-fast coverage test-next verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels check-install dist lock options check clean
 
 help:
-	@echo "make train | test | test-all | test-fast | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | check-install | dist | lock | options | check | clean"
+	@echo "make train | test | test-all | test-fast | coverage | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | check-install | dist | lock | options | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -56,6 +56,7 @@ train: env
 	step "tasks, tokenizer and warm-started model in $(QUICKSTART)" verl-kernel data quickstart --out $(QUICKSTART)
 	step "recipe cpu_quickstart" recipes/cpu_quickstart/run.sh
 
+# Whether all that the project promises works on this machine.
 test: env
 	@$(steps)
 	step "tests" python -m pytest -n $(JOBS) --durations=10 $(PYTEST_ARGS)
@@ -64,6 +65,11 @@ test: env
 test-all: env
 	@$(steps)
 	step "all tests" python -m pytest -n $(JOBS) --durations=30 -m "not smollm2" $(PYTEST_ARGS)
+
+# All tests; prints which lines and branches they reach, and how many mutants they kill.
+coverage: env
+	@$(steps)
+	step "coverage" python -m pytest -n $(JOBS) -q -m "not smollm2" --cov --cov-report=term $(PYTEST_ARGS)
 
 # Without trainers, Ray, judges and whatever else takes long.
 test-fast: env
