@@ -119,11 +119,7 @@ PROGRAMS = {
                 optional("USE_INITIAL_STATE=h0 STORE_FINAL_STATE=ht USE_G=g USE_G_GAMMA=g_gamma USE_GK=gk USE_GV=gv")
                 + BLOCKS,
             ),
-            Part(
-                f"{OPS}/common/chunk_o.py",
-                "chunk_fwd_kernel_o",
-                optional("USE_G=g USE_G_GAMMA=g_gamma") + BLOCKS,
-            ),
+            Part(f"{OPS}/common/chunk_o.py", "chunk_fwd_kernel_o", optional("USE_G=g USE_G_GAMMA=g_gamma") + BLOCKS),
         ),
         "batch, tokens, heads, width = 2, 512, 4, 64",
         {"q k v": "torch.randn(batch, tokens, heads, width, dtype=torch.bfloat16)"},

@@ -225,9 +225,7 @@ PROGRAMS = {
         return out
         """,
         decorator=heuristics(
-            DIVISIBLE_M="bmm_heur_divisible_m",
-            DIVISIBLE_N="bmm_heur_divisible_n",
-            DIVISIBLE_K="bmm_heur_divisible_k",
+            DIVISIBLE_M="bmm_heur_divisible_m", DIVISIBLE_N="bmm_heur_divisible_n", DIVISIBLE_K="bmm_heur_divisible_k"
         ),
         wrong=("B += pid_b * stride_bb", "B += pid_b * stride_ab // 2"),
     ),
@@ -636,10 +634,7 @@ PROGRAMS = {
         return o
         """,
         decorator=tuned(
-            "KV_CTX HEAD_DIM",
-            "BLOCK_M BLOCK_N PRE_LOAD_V num_warps num_stages",
-            (64, 32, 0, 4, 2),
-            (128, 64, 0, 8, 2),
+            "KV_CTX HEAD_DIM", "BLOCK_M BLOCK_N PRE_LOAD_V num_warps num_stages", (64, 32, 0, 4, 2), (128, 64, 0, 8, 2)
         ),
         wrong=("mask = offs_m[:, None] >= (start_n", "mask = offs_m[:, None] > (start_n"),
     ),
