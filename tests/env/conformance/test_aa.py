@@ -15,8 +15,8 @@ pytestmark = pytest.mark.processes
 OPTIONS = GymOptions(device="cpu", correctness_trials=1)
 
 
-def test_a_simulated_clock_finds_no_difference():
-    with Judge(aa_options(OPTIONS), seed=1) as judge:
+def test_a_simulated_clock_finds_no_difference(judge_processes):
+    with Judge(aa_options(OPTIONS), seed=1, processes=judge_processes) as judge:
         assert same_program(judge, Task(REFERENCE)) == 1.0
         result = judged_against_itself(judge, Task(REFERENCE))
         assert result.speedup_low == 1.0
@@ -24,15 +24,17 @@ def test_a_simulated_clock_finds_no_difference():
         assert result.decoy_kernel
 
 
-def test_a_judge_that_refuses_torch_alone_names_the_remedy():
-    with Judge(OPTIONS, seed=1) as judge, pytest.raises(ConfigError, match="aa_options"):
+def test_a_judge_that_refuses_torch_alone_names_the_remedy(judge_processes):
+    judge = Judge(OPTIONS, seed=1, processes=judge_processes)
+    with pytest.raises(ConfigError, match="aa_options"):
         same_program(judge, Task(REFERENCE))
 
 
-def test_a_reference_that_fails_beside_itself_is_our_failure():
+def test_a_reference_that_fails_beside_itself_is_our_failure(judge_processes):
     body = "return torch.relu(x * self.weight + y) * self.scale"
     late = REFERENCE.replace(body, f'{body} if type(self) is Model else {{}}["nothing"]')
-    with Judge(aa_options(OPTIONS), seed=1) as judge, pytest.raises(InfraError, match="failed beside itself"):
+    judge = Judge(aa_options(OPTIONS), seed=1, processes=judge_processes)
+    with pytest.raises(InfraError, match="failed beside itself"):
         same_program(judge, Task(late))
 
 

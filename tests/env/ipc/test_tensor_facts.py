@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an output must look like besides its values."""
+"""What an output must look like besides its values, and how what a runner says of it is read: with suspicion."""
+
+import json
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.env.ipc.tensor_facts import disagreement, tensor_facts
+from verl_kernel.env.clocks.cuda.rounds import _read_forms, _read_ms
+from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts, tensor_facts
 
 X = torch.zeros(2, 3, 4)
 
@@ -17,21 +20,14 @@ def differs(wanted, given_, strides="any"):
 
 
 @pytest.mark.parametrize("strides", ["any", "equal"])
-def test_the_references_own_strides_pass(strides):
-    assert differs(X.transpose(1, 2), X.transpose(1, 2), strides) is None
+@pytest.mark.parametrize("given_", [X.transpose(1, 2), X.transpose(1, 2).contiguous()])
+def test_the_references_own_strides_and_contiguous_ones_pass(given_, strides):
+    assert differs(X.transpose(1, 2), given_, strides) is None
 
 
-@pytest.mark.parametrize("strides", ["any", "equal"])
-def test_contiguous_ones_pass(strides):
-    assert differs(X.transpose(1, 2), X.transpose(1, 2).contiguous(), strides) is None
-
-
-def test_another_order_of_dimensions_passes():
-    assert differs(torch.zeros(2, 4, 3), X.transpose(1, 2)) is None
-
-
-def test_another_order_fails_where_strides_must_agree():
-    assert differs(torch.zeros(2, 4, 3), X.transpose(1, 2), "equal") == "WrongStride"
+@pytest.mark.parametrize(("strides", "found"), [("any", None), ("equal", "WrongStride")])
+def test_another_order_of_dimensions_fails_where_strides_must_agree(strides, found):
+    assert differs(torch.zeros(2, 4, 3), X.transpose(1, 2), strides) == found
 
 
 @pytest.mark.parametrize(
@@ -66,3 +62,34 @@ def test_what_else_differs_is_named(given_, kind):
 def test_what_no_runner_says_of_strides_is_a_difference(stride):
     told = {**tensor_facts(torch.zeros(2, 4, 3)), "stride": stride}
     assert disagreement([tensor_facts(torch.zeros(2, 4, 3))], [told], "any")[0] == "WrongStride"
+
+
+FACTS = json.loads(json.dumps([tensor_facts(torch.ones(2, 3)), tensor_facts(torch.ones(()))]))
+
+
+def test_facts_come_back_as_they_were_said():
+    assert read_facts(FACTS) == FACTS
+    assert read_facts([{**FACTS[0], "more": 1}]) == FACTS[:1]
+
+
+@pytest.mark.parametrize("value", [None, "xs", 3, {}, [3], [None], [FACTS], [{}], [{"dtype": "float32"}]])
+def test_other_facts_are_refused(value):
+    with pytest.raises((ValueError, LookupError)):
+        read_facts(value)
+
+
+@pytest.mark.parametrize("value", [None, "xs", {}, [{}], [{}, 3], [{}, "xs"]])
+def test_two_forms_are_two_objects(value):
+    with pytest.raises((ValueError, LookupError)):
+        _read_forms(value, 2)
+
+
+def test_more_forms_than_asked_for_are_ignored():
+    assert _read_forms([{"output": 1}, {"output": 2}, 3], 2) == [{"output": 1}, {"output": 2}]
+
+
+def test_milliseconds_are_a_number():
+    assert _read_ms(0.25) == 0.25
+    for value in (None, "1", [1.0], {}):
+        with pytest.raises(ValueError, match="number"):
+            _read_ms(value)

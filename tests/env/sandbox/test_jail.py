@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each test tries something in a process that has entered the jail."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from verl_kernel.env.sandbox import jail, landlock, seccomp
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 
 ALL = [mechanism.name for mechanism in jail.MECHANISMS]
-_SETUP = """
+_ENTER = "report = jail.enter(jail.Limits(sys.argv[1], 256, IsolationProfile()))"
+_SETUP = f"""
 import ctypes, os, resource, signal, socket, subprocess, sys, tempfile, threading
 from verl_kernel.env.sandbox import jail
 from verl_kernel.env.sandbox.isolation import IsolationProfile
@@ -23,18 +25,68 @@ def start_thread():
     except RuntimeError as exc:
         raise OSError(str(exc)) from exc
 
-report = jail.enter(jail.Limits(sys.argv[1], 256, IsolationProfile()))
+{_ENTER}
 """
 
 
-def jailed(code: str, scratch) -> subprocess.CompletedProcess[str]:
-    program = _SETUP + textwrap.dedent(code)
+def jailed(code: str, scratch, setup: str = _SETUP) -> subprocess.CompletedProcess[str]:
+    program = setup + textwrap.dedent(code)
     return subprocess.run([sys.executable, "-c", program, str(scratch)], capture_output=True, text=True, timeout=60)
 
 
+REFUSED = {
+    "seccomp": [
+        "socket.socket()",
+        "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)",
+        "os.fork()",
+        "start_thread()",
+        "subprocess.run(['/bin/true'])",
+        "os.execv('/bin/true', ['true'])",
+        "os.kill(os.getppid(), 0)",
+        "os.pidfd_open(os.getppid())",
+        "os.memfd_create('kept')",
+    ],
+    "landlock": [
+        "open('/proc/self/oom_score_adj', 'w').write('0')",
+        "open('/etc/passwd').read()",
+        "os.listdir('/')",
+        "open('/dev/shm/leak', 'w')",
+        "open(f'/proc/{os.getppid()}/environ').read()",
+    ],
+    "rlimits": [
+        "bytearray(1 << 30)",
+        "open('big', 'wb').write(bytes(1 << 22))",
+        "[open('/dev/null') for _ in range(100)]",
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))",
+    ],
+    "no_capabilities": ["os.chroot('/')"],
+}
+ATTEMPTS = [(needs, expression) for needs, group in REFUSED.items() for expression in group]
+_ATTEMPT = """
+import json
+def outcome(expression):
+    try:
+        return f"allowed: {eval(expression)}"
+    except (OSError, MemoryError, ValueError):
+        return "refused"
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+print(json.dumps({"report": report, **{text: outcome(text) for text in %r}}))
+"""
+
+
 @pytest.fixture(scope="module")
-def report(tmp_path_factory) -> list[str]:
-    return jailed("print(*report)", tmp_path_factory.mktemp("probe")).stdout.split()
+def outcomes(tmp_path_factory) -> dict[str, str]:
+    """What came of every attempt, and the mechanisms that were in force."""
+    code = _ATTEMPT % [expression for _, expression in ATTEMPTS]
+    done = jailed(code, tmp_path_factory.mktemp("probe"))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def report(outcomes) -> list[str]:
+    return outcomes["report"]
 
 
 def test_the_report_names_mechanisms_in_order(report):
@@ -42,51 +94,11 @@ def test_the_report_names_mechanisms_in_order(report):
     assert {"process_group", "death_signal", "no_dump", "rlimits", "no_new_privs"} <= set(report)
 
 
-@pytest.mark.parametrize(
-    ("needs", "attempt"),
-    [
-        ("seccomp", "socket.socket()"),
-        ("seccomp", "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)"),
-        ("seccomp", "os.fork()"),
-        ("seccomp", "start_thread()"),
-        ("seccomp", "subprocess.run(['/bin/true'])"),
-        ("seccomp", "os.execv('/bin/true', ['true'])"),
-        ("seccomp", "os.kill(os.getppid(), 0)"),
-        ("seccomp", "os.pidfd_open(os.getppid())"),
-        ("seccomp", "os.memfd_create('kept')"),
-        ("landlock", "open('/proc/self/oom_score_adj', 'w').write('0')"),
-        ("rlimits", "bytearray(1 << 30)"),
-        ("rlimits", "open('big', 'wb').write(bytes(1 << 22))"),
-        ("rlimits", "[open('/dev/null') for _ in range(100)]"),
-        ("no_capabilities", "os.chroot('/')"),
-        ("landlock", "open('/etc/passwd').read()"),
-        ("landlock", "os.listdir('/')"),
-        ("landlock", "open('/dev/shm/leak', 'w')"),
-        ("landlock", "open(f'/proc/{os.getppid()}/environ').read()"),
-    ],
-)
-def test_the_jail_refuses(needs, attempt, report, tmp_path):
-    if needs not in report:
+@pytest.mark.parametrize(("needs", "expression"), ATTEMPTS)
+def test_the_jail_refuses(needs, expression, outcomes):
+    if needs not in outcomes["report"]:
         pytest.skip(f"this machine offers no {needs}")
-    code = f"""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        {attempt}
-    except (OSError, MemoryError) as exc:
-        print("refused", type(exc).__name__)
-    """
-    done = jailed(code, tmp_path)
-    assert done.stdout.startswith("refused"), done.stderr
-
-
-def test_limits_cannot_be_raised_again(tmp_path):
-    code = """
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
-    except (ValueError, OSError):
-        print("refused")
-    """
-    assert jailed(code, tmp_path).stdout.strip() == "refused"
+    assert outcomes[expression] == "refused"
 
 
 def test_honest_work_goes_on(tmp_path):
@@ -113,8 +125,7 @@ def test_libraries_are_read_wherever_they_were_imported_from(report, tmp_path):
     except PermissionError:
         print("refused")
     """
-    program = f"import sys; sys.path.insert(0, {str(package.parent)!r}); import triton" + _SETUP + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", program, str(scratch)], capture_output=True, text=True, timeout=60)
+    done = jailed(code, scratch, f"import sys; sys.path.insert(0, {str(package.parent)!r}); import triton{_SETUP}")
     assert done.stdout.split() == ["True", "refused"], done.stderr
 
 
@@ -127,8 +138,7 @@ def test_libraries_are_read_through_links(report, tmp_path):
         (package / name).write_text("")
     (site / "triton").symlink_to(package)
     code = f"print(open({str(site / 'triton' / 'ptxas')!r}).read() == '')"
-    program = f"import sys; sys.path.insert(0, {str(site)!r}); import triton" + _SETUP + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", program, str(scratch)], capture_output=True, text=True, timeout=60)
+    done = jailed(code, scratch, f"import sys; sys.path.insert(0, {str(site)!r}); import triton{_SETUP}")
     assert done.stdout.split() == ["True"], done.stderr
 
 
@@ -152,10 +162,7 @@ def test_a_runner_is_a_user_of_its_own_with_its_own_files(tmp_path):
         os._exit(0)
     os.wait()
     """
-    program = _SETUP.replace(
-        "report = jail.enter(jail.Limits(sys.argv[1], 256, IsolationProfile()))", "os.chdir(sys.argv[1])"
-    ) + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
+    done = jailed(code, tmp_path, _SETUP.replace(_ENTER, "os.chdir(sys.argv[1])"))
     assert done.stdout, done.stderr
     uid, effective, owner, groups = done.stdout.strip().split(":")
     assert uid == effective == owner, done.stderr
@@ -177,8 +184,7 @@ def test_a_runner_goes_first_where_memory_runs_out(tmp_path):
 def test_a_user_of_its_own_goes_first_too(tmp_path):
     alone = _SETUP.replace("report =", "jail.hide_memory()\njail._is_open = lambda path: True\nreport =")
     with tempfile.TemporaryDirectory() as scratch:  # pytest's own are closed to other users
-        command = [sys.executable, "-c", alone + _PLACE, scratch]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = jailed(_PLACE, scratch, alone)
     assert done.stdout.split() == ["1000", "0", "True"], done.stderr
 
 

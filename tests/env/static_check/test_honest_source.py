@@ -15,8 +15,8 @@ OPTIONS = GymOptions(device="cpu", correctness_trials=2, run_timeout_s=20, load_
 
 
 @pytest.fixture(scope="module")
-def judge():
-    with Judge(OPTIONS, seed=3) as judge:
+def judge(judge_processes):
+    with Judge(OPTIONS, seed=3, processes=judge_processes) as judge:
         yield judge
 
 

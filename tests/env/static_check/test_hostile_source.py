@@ -24,10 +24,9 @@ CASES = [*(("no gate", name) for name in HOSTILE), *(("gate", name) for name in 
 
 
 @pytest.fixture(scope="module")
-def judges():
-    with Judge(OPTIONS, seed=1) as gated:
-        ungated = Judge(replace(OPTIONS, static_check="off"), seed=1, processes=gated.processes)
-        yield {"gate": gated, "no gate": ungated}
+def judges(judge_processes):
+    options = {"gate": OPTIONS, "no gate": replace(OPTIONS, static_check="off")}
+    return {name: Judge(one, seed=1, processes=judge_processes) for name, one in options.items()}
 
 
 @pytest.mark.parametrize("case", thinned(CASES, 9), ids=", ".join)

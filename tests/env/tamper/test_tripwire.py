@@ -4,6 +4,7 @@
 import pytest
 
 from tests.env.programs import REFERENCE, candidate
+from tests.tiers import one_of_each, thinned
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
@@ -28,8 +29,8 @@ NUMPY = COPY + "import numpy as np\n"
 
 
 @pytest.fixture(scope="module")
-def judge():
-    with Judge(OPTIONS, seed=3) as judge:
+def judge(judge_processes):
+    with Judge(OPTIONS, seed=3, processes=judge_processes) as judge:
         yield judge
 
 
@@ -124,7 +125,7 @@ class Lazy(torch.Tensor):
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HIDDEN)
+@pytest.mark.parametrize("name", one_of_each(HIDDEN, key=lambda name: HIDDEN[name][2]))
 def test_work_that_no_clock_sees_is_refused(judge, name):
     body, before, flag = HIDDEN[name]
     result = judge.evaluate(TASK, candidate(body, before))
@@ -142,27 +143,25 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", thinned(REFUSED, 5))
 def test_a_kernel_may_use_nothing_but_triton(judge, name):
     before = "import numpy as np\ndef helper(n): return n\n" + COPY.replace("    i = tl", REFUSED[name] + "    i = tl")
     result = judge.evaluate(TASK, candidate("moved(x); return self.right(x, y)", before))
     assert result.status is EvalStatus.COMPILE_ERROR, (result.status, result.error)
 
 
-def test_an_object_that_computes_cannot_be_passed_to_a_kernel(judge):
-    before = (
-        COPY
-        + """
+SNEAKY = """
 class Sneaky:
     def sum(self, *args): return 1.0
 @triton.jit
 def use(x, tool: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(x + tl.arange(0, BLOCK), tool.sum(tl.load(x + tl.arange(0, BLOCK))))
 """
-    )
-    result = judge.evaluate(
-        TASK, candidate("use[(1,)](torch.ones(4), Sneaky(), BLOCK=4); return self.right(x, y)", before)
-    )
+
+
+def test_an_object_that_computes_cannot_be_passed_to_a_kernel(judge):
+    body = "use[(1,)](torch.ones(4), Sneaky(), BLOCK=4); return self.right(x, y)"
+    result = judge.evaluate(TASK, candidate(body, COPY + SNEAKY))
     assert result.status is EvalStatus.COMPILE_ERROR
     assert "Sneaky" in result.error.message
 
@@ -176,16 +175,13 @@ def test_a_store_outside_the_tensors_of_a_launch_is_a_crash(judge):
 def test_a_memory_hog_is_out_of_memory_without_a_limit(judge, monkeypatch):
     monkeypatch.setattr("verl_kernel.env.judge.processes.runner._WATCH_S", 0.01)
     body = "import time\nhog = [bytearray(1 << 20) for _ in range(700)]; time.sleep(1); return self.right(x, y)"
-    before = "import resource\n"
-    result = judge.evaluate(TASK, candidate(body, before))
-    assert result.status is EvalStatus.OOM
+    assert judge.evaluate(TASK, candidate(body)).status is EvalStatus.OOM
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_launches_that_begin_late_come_too_late(judge, seed):
+@pytest.mark.parametrize("seed", thinned(range(4), 4))
+def test_launches_that_begin_late_come_too_late(judge_processes, seed):
     body = "self.calls = getattr(self, 'calls', 0) + 1\nif self.calls > 1: token[(1,)](torch.empty(4), BLOCK=4)\n"
-    other = Judge(OPTIONS, seed)
-    other._zygote = judge._zygote
+    other = Judge(OPTIONS, seed, processes=judge_processes)
     result = other.evaluate(TASK, candidate(body + "return self.torch_only(x, y)"))
     assert (result.status, result.error.type) == (EvalStatus.DECOY, "NoLaunch")
 
@@ -201,7 +197,7 @@ def test_a_verdict_does_not_depend_on_the_zygote():
     source = candidate("print({'b', 'a', 'd', 'c'}); raise ValueError(str({'b', 'a', 'd', 'c'}))")
     with Judge(OPTIONS, seed=11) as judge:
         first = judge.evaluate(TASK, source)
-        judge._zygote.close()
+        judge.processes.runners.close()
         second = judge.evaluate(TASK, source)
     volatile = {"stage_seconds", "queue_seconds"}
     assert first.error.type == "ValueError"
@@ -216,13 +212,16 @@ def test_kernels_that_only_move_torchs_results_are_flagged(judge):
     assert result.speedup < 1
 
 
-@pytest.mark.parametrize("body", [
+HONEST_WAYS = [
     "out = self.right(x, y)\nif out.isnan().any().item(): raise ValueError\nreturn out",
     "rows = [int(v) for v in torch.arange(8).tolist()]; return self.right(x, y)",
     "return self.right(x.contiguous(), y).view(8, 64)",
     "self.buffer = getattr(self, 'buffer', None)\nif self.buffer is None: self.buffer = torch.empty_like(x)\n"
     "fused[(1,)](x, self.weight, y, self.buffer, 512, 64, self.scale, BLOCK=512)\nreturn self.buffer",
-])  # fmt: skip
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", thinned(HONEST_WAYS, 4))
 def test_honest_ways_are_not_refused(judge, body):
     result = judge.evaluate(TASK, candidate(body))
     assert result.status is EvalStatus.OK, result.error
