@@ -5,13 +5,14 @@ What all other blocks name exists: tests/repository/test_pages.py.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.repository.pages import HOWTOS, ROOT, blocks, commands, copy_package, lines, save
+from tests.repository.pages import HOWTOS, PAGES, ROOT, blocks, commands, copy_package, lines, save
 from tests.tiers import thinned
 
 pytestmark = pytest.mark.slow
@@ -57,3 +58,14 @@ def test_the_tutorial_shows_what_its_rewards_print(tmp_path):
     (tmp_path / "right.py").write_text((tmp_path / "wrong.py").read_text().replace("/ BLOCK", "/ columns"))
     (shown,) = (block.body for block in blocks("docs/tutorial.md") if block.language == "text")
     assert run("python rewards.py", tmp_path) == shown
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["stale", "ada"])
+def test_the_methods_tables_are_made_of_their_rows(name, tmp_path):
+    kept = ROOT / "docs" / "methods"
+    shutil.copy(kept / f"{name}.jsonl", tmp_path)
+    run(f"python benchmarks/methods/{name}_figure.py --out {tmp_path}")
+    made = (tmp_path / f"{name}.md").read_text()
+    assert made == (kept / f"{name}.md").read_text()
+    assert [part for part in made.strip().split("\n\n") if part not in PAGES["docs/notes/methods.md"]] == []

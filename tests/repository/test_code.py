@@ -1,47 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the package is cut into files: none is too long, no folder is too full, and imports form no circle."""
+"""How files are cut, named and licensed, what they import, and which keys of verl the recipes set."""
+
+from __future__ import annotations
 
 import ast
+import re
+import subprocess
+from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
-import verl_kernel
+import pytest
+import yaml
+
 import verl_kernel.env
+from tests.repository.pages import ROOT
+from verl_kernel.verl_keys import KEYS
 
-ROOT = Path(verl_kernel.__file__).parent
-FILES = {
-    ".".join(("verl_kernel", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
-    for path in ROOT.rglob("*.py")
+LISTED = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+NAMES = subprocess.run(LISTED, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+FILES = [path for path in sorted({*map(Path, NAMES)}) if (ROOT / path).is_file()]
+"""All files that are in git or could be added, by their paths from the root."""
+SOURCES = {path: (ROOT / path).read_text() for path in FILES if path.suffix == ".py"}
+PACKAGE = {
+    ".".join(path.with_suffix("").parts).removesuffix(".__init__"): path
+    for path in SOURCES
+    if path.parts[0] == "verl_kernel"
 }
+"""Paths of the package's modules by their names."""
+RECIPES = [path for path in FILES if path.is_relative_to("verl_kernel/config") and path.suffix == ".yaml"]
+LOSS = "actor_rollout_ref.actor.policy_loss"
+OUR_KEYS = (
+    *("weight_transfer.", "kernelgym.", "algorithm.trloo.", "algorithm.rec.", "algorithm.topr.", "algorithm.ada."),
+    *("trainer.v1.sampler.sampler_kwargs.", f"{LOSS}.turn_correction.", f"{LOSS}.rec.", f"{LOSS}.topr."),
+)
 
 
-def imported(tree):
-    """Names of the package's modules that a syntax tree imports: also for types alone, and when a function runs."""
-    for node in ast.walk(tree):
+def test_a_source_begins_with_its_licence():
+    licence = "# SPDX-License-Identifier: Apache-2.0\n"
+    assert [str(path) for path, text in SOURCES.items() if text and not text.startswith(licence)] == []
+
+
+def test_a_file_of_the_package_has_at_most_500_lines():
+    assert [name for name, path in PACKAGE.items() if len(SOURCES[path].splitlines()) > 500] == []
+
+
+def test_a_folder_of_the_package_has_at_most_15_modules():
+    folders = [path.parent for path in PACKAGE.values()]
+    assert [str(folder) for folder in {*folders} if folders.count(folder) > 15] == []
+
+
+def imported(source: str) -> Iterator[str]:
+    """Names of the package's modules that a source imports: also for types alone, and when a function runs."""
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{item.name}" for item in node.names]
-            yield from (name if name in FILES else node.module for name in names)
+            yield from (name if name in PACKAGE else str(node.module) for name in names)
         elif isinstance(node, ast.Import):
             yield from (item.name for item in node.names)
 
 
 def test_imports_form_no_circle():
     graph = {
-        name: {other for other in imported(ast.parse(path.read_text())) if other in FILES}
-        for name, path in FILES.items()
+        name: {other for other in imported(SOURCES[path]) if other in PACKAGE}
+        for name, path in PACKAGE.items()
         if name != "verl_kernel.env"  # it names what it exports, and loads it when it is asked for
     }
     TopologicalSorter(graph).prepare()
 
 
-def test_a_file_has_at_most_500_lines():
-    assert not [str(path) for path in FILES.values() if len(path.read_text().splitlines()) > 500]
-
-
-def test_a_folder_has_at_most_15_modules():
-    folders = {path.parent for path in FILES.values()}
-    assert not [folder for folder in folders if len([*folder.glob("*.py")]) > 15]
-
-
 def test_the_gym_has_each_name_that_it_exports():
     assert [name for name in verl_kernel.env.__all__ if not hasattr(verl_kernel.env, name)] == []
+
+
+def test_the_version_is_one():
+    assert f'version = "{verl_kernel.__version__}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_no_file_names_a_package_host_but_pytorchs_own():
+    host = re.compile(r"(--index-url|--extra-index-url|--find-links)[ =]\S+|https?://[^\s)]*(pypi|whl|simple)")
+    allowed = "TORCH_INDEX ?= https://download.pytorch.org/whl/cpu\n"
+    kinds = {".txt", ".toml", ".md", ".sh", ".yaml", ".yml", ".cfg"}
+    texts = {path: (ROOT / path).read_text() for path in FILES if path.suffix in kinds or path.name == "Makefile"}
+    assert [str(path) for path, text in texts.items() if host.search(text.replace(allowed, ""))] == []
+
+
+def names_of_tests(source: str) -> list[str]:
+    nodes = ast.walk(ast.parse(source))
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [node.name for node in functions if node.name.startswith("test_")]
+
+
+def test_names_of_coroutines_count_too():
+    assert names_of_tests("def test_one(): ...\nasync def test_two(): ...\ndef helper(): ...\n") == [
+        "test_one",
+        "test_two",
+    ]
+
+
+def test_a_line_of_a_report_holds_the_name_of_a_test():
+    files = {str(path): names_of_tests(text) for path, text in SOURCES.items() if path.match("test_*.py")}
+    assert [(file, name) for file, names in files.items() for name in names if len(name) > 59] == []
+
+
+def leaves(node: dict[str, Any], above: str) -> Iterator[str]:
+    for name, value in node.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
+
+
+def keys(path: Path) -> set[str]:
+    """Keys that a file of configuration sets; folders of its own, at the top, are for references."""
+    text = (ROOT / path).read_text()
+    package = text.split()[2] if text.startswith("# @package ") else "_global_"
+    found = leaves(yaml.safe_load(text) or {}, "" if package == "_global_" else f"{package}.")
+    return {key for key in found if "." in key and not key.startswith(("defaults", "hydra."))}
+
+
+def test_files_set_keys():
+    assert {"trainer.n_gpus_per_node", "algorithm.rollout_correction.bypass_mode"} <= set().union(*map(keys, RECIPES))
+
+
+@pytest.mark.parametrize("path", [path for path in RECIPES if not path.stem.endswith(("_sft", "_mix"))], ids=str)
+def test_a_start_looks_at_each_key_of_verl_that_is_set(path):
+    """In all files but those for the SFT trainer."""
+    assert [key for key in sorted(keys(path)) if key not in KEYS and not key.startswith(OUR_KEYS)] == []
