@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a runner may ask of the executing process, and what comes of requests that no runner sends."""
+"""What a runner may ask of the executing process, requests that no runner sends, orders of programs, and watching."""
 
 import ctypes
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
+from verl_kernel.env.execution import memory_checks
 from verl_kernel.env.execution.launch_arguments import Arena, Copy, nearest
-from verl_kernel.env.execution.launches import Launches
+from verl_kernel.env.execution.launches import Launches, drawn, turned
+from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
+from verl_kernel.env.executor.library.grid import RESIDENT
 
 SIZE = 1 << 20
 UNIT = {
@@ -162,3 +168,41 @@ def test_a_failure_of_the_judge_stops_the_launch(arena):
     launches = Launches(arena, lambda request: ({"failed": "it was killed"}, b""))
     assert launches.run(REQUEST)["failure"] == "it was killed"
     assert launches.report()["stopped"]["kind"] == "failed"
+
+
+@pytest.mark.parametrize("programs", [1, 2, 37, (1 << 20) + 5])
+def test_two_forwards_run_each_pair_both_ways_round(programs):
+    order = drawn(np.random.default_rng(3), programs, False)
+    np.testing.assert_array_equal(np.sort(order), np.arange(programs))
+    np.testing.assert_array_equal(turned(order, False), order[::-1])
+
+
+def test_orders_are_drawn():
+    orders = {tuple(drawn(np.random.default_rng(seed), 5, False)) for seed in range(40)}
+    assert len(orders) > 20
+
+
+@pytest.mark.parametrize("programs", [5, RESIDENT, 3 * RESIDENT + 7])
+def test_programs_that_wait_stay_among_those_that_are_resident(programs):
+    order = drawn(np.random.default_rng(3), programs, True)
+    for some in (order, turned(order, True)):
+        np.testing.assert_array_equal(np.sort(some), np.arange(programs))
+        np.testing.assert_array_equal(some // RESIDENT, np.arange(programs) // RESIDENT)
+    first = order[:RESIDENT]
+    assert list(turned(order, True)[: len(first)]) == list(first[::-1]) != list(np.sort(first))
+
+
+@contextmanager
+def no_room(ranges, arrays):
+    raise MemoryError
+    yield
+
+
+def test_views_whose_memory_cannot_be_kept_are_not_watched(monkeypatch):
+    monkeypatch.setattr(memory_checks.rehearsal, "undone", no_room)
+    memory = np.zeros(8, np.uint8)
+    whole, checks = Buffer(int(memory.ctypes.data), 8), memory_checks.MemoryChecks()
+    checks.begin(True, True)
+    nothing = SimpleNamespace(sites=[], program=None)
+    with pytest.raises(Fault, match="could not be watched for accesses beyond views"):
+        checks.launch(lambda buffers, **more: nothing, [whole], [Buffer(whole.address, 4)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of a launch's programs count as all of them, and say so where they do not."""
+"""Samples of a launch's programs count as all of them, and windows of neighbours tell what is read again."""
 
 import os
 import re
@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.env.executor.ptx import aligned, buffer, entry
-from verl_kernel.env.execution.sampling import AGREEMENT, WHOLE, Apart, Sampler, strata
+from tests.env.executor.ptx import aligned, buffer, counted, entry
+from tests.env.executor.tile_reads import FAR, MEGABYTE, NEAR, launches
+from verl_kernel.env.execution.sampling import AGREEMENT, MOVED, WHOLE, Apart, Sampler, Windows, strata
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.ipc.execution_messages import furthest
@@ -117,12 +118,20 @@ def test_samples_of_fifty_kernels_agree_with_the_whole(table):
     assert all(abs(ours - theirs) < 0.07 * theirs for _, _, _, _, ours, theirs in table.values())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_page_has_the_table(table):
     page = (ROOT / "docs" / "notes" / "executor.md").read_text()
     found = re.search(r"counts\s+(\d+) kernels", page)
     assert found
     assert int(found[1]) == len(table)
+
+
+def told(code, size, blocks=1):
+    """What is told of a launch on so many bytes."""
+    data = aligned(size)
+    count = counted(Kernel(entry(code, 1), 1, 128), [data], blocks)
+    return tally(count, [data.nbytes], {"p0": 0}, "k", {})
 
 
 # Each block of one warp stores a byte a lane to a row of its own, which ends within a sector.
@@ -133,9 +142,7 @@ ROWS = (
 
 
 def test_of_a_sector_no_more_is_written_than_lanes_store():
-    data = aligned(48 * 64, np.uint8)
-    count = Kernel(entry(ROWS, 1), 1, 0).launch((64, 1, 1), [data.ctypes.data], [buffer(data)])
-    assert tally(count, [data.nbytes], {"p0": 0}, "k", {})["areas"]["p0"][3] == 32 * 64
+    assert told(ROWS, 48 * 64, blocks=64)["areas"]["p0"][3] == 32 * 64
 
 
 # A block of one warp copies four times, once of these before its loop, whose last turn copies nothing.
@@ -150,9 +157,7 @@ COPIES = (
 
 @pytest.mark.parametrize(("most", "masked"), [(3, 0), (2, 128), (4, 0)])
 def test_prefetches_are_not_masked_at_a_loops_end(most, masked):
-    data = aligned(128, np.uint8)
-    made = Kernel(entry(COPIES.replace("{MOST}", str(most)), 1), 1, 128)
-    found = tally(made.launch((1,), [data.ctypes.data], [buffer(data)]), [data.nbytes], {"p0": 0}, "k", {})
+    found = told(COPIES.replace("{MOST}", str(most)), 128)
     assert found["offered"] - found["useful"] == masked
 
 
@@ -166,8 +171,59 @@ IDLE = (
 
 def test_idle_loads_say_nothing_about_other_lanes():
     """Else a program could make its work at a verified size seem to be padding, and leave it out at another."""
-    data = aligned(128, np.uint8)
-    made = Kernel(entry(IDLE, 1), 1, 0)
-    found = tally(made.launch((1,), [data.ctypes.data], [buffer(data)]), [data.nbytes], {"p0": 0}, "k", {})
+    found = told(IDLE, 128)
     assert found["useful"] == 4 * (32 + 6)
     assert found["offered"] < 1.2 * found["useful"]
+
+
+STRIPES = "shr.u32 %x, %b, 6; mul.lo.u32 %x, %x, 32; and.b32 %tile, %b, 31; add.u32 %tile, %tile, %x;"
+"""Each tile is read again 32 blocks later."""
+LITTLE_AGAIN = "setp.gt.u32 %p, %b, {0}; @%p and.b32 %b, %b, 15; mov.u32 %tile, %b; mov.u32 %b, %ctaid.x;"
+"""The first half of the blocks read all tiles, the other half a few, over and over."""
+SIZE = 512
+
+
+@pytest.fixture(scope="module")
+def found(request):
+    """Bytes that windows, and the whole launch, find further away than a cache of 50 MB."""
+    run, blocks = launches(SIZE, request.param)
+    ran = []
+
+    def some(numbers):
+        ran.append(len(numbers))
+        return run(numbers)
+
+    count = run(None)
+    found = Windows(some, (blocks, 1, 1), np.random.default_rng(0)).rereads(count)
+    far = [sum(size for distance, size in rows if distance > 50 << 20) for rows in (found, count.rereads)]
+    return *far, sum(ran) / blocks
+
+
+@pytest.mark.parametrize("found", [NEAR, STRIPES], indirect=True)
+def test_what_neighbours_read_again_is_near(found):
+    assert found[0] == 0
+
+
+@pytest.mark.parametrize("found", [FAR], indirect=True)
+def test_what_is_read_again_far_away_is_found_as_by_the_whole_launch(found):
+    assert found[0] == pytest.approx(SIZE * MEGABYTE, rel=0.35)  # places that two tiles share seem read again
+    assert found[0] == pytest.approx(found[1], rel=0.35)
+
+
+@pytest.mark.parametrize("found", [LITTLE_AGAIN], indirect=True)
+def test_what_is_new_everywhere_has_not_been_read_before(found):
+    assert found[0] < 0.2 * SIZE * MEGABYTE
+
+
+@pytest.mark.parametrize("found", [NEAR, FAR], indirect=True)
+def test_windows_are_short(found):
+    assert found[2] <= 3 * MOVED / (SIZE * MEGABYTE)
+
+
+@pytest.mark.parametrize(("tile", "is_far"), [(NEAR, False), (FAR, True)])
+def test_the_count_of_a_sampled_launch_has_them(tile, is_far):
+    run, blocks = launches(SIZE, tile)
+    nothing = ("nothing", 0.0)
+    count = Sampler(run, (blocks, 1, 1), np.random.default_rng(0), lambda count: count, lambda *both: nothing).count()
+    far = sum(size for distance, size in count.rereads if distance > 50 << 20)
+    assert (far > 0.05 * SIZE * MEGABYTE) == is_far

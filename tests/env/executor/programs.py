@@ -26,22 +26,6 @@ def program(function):
 
 
 @triton.jit
-def softmax_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * n + columns, mask=columns < n, other=-float("inf"))
-    x = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row * n + columns, x / tl.sum(x, 0), mask=columns < n)
-
-
-@program
-def softmax():
-    x = torch.randn(17, 781)
-    out = torch.empty_like(x)
-    softmax_kernel[(17,)](x, out, 781, BLOCK=1024)
-    torch.testing.assert_close(out, x.softmax(1))
-
-
-@triton.jit
 def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr):
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     total = tl.zeros((BM, BN), dtype=tl.float32)
@@ -77,68 +61,6 @@ def product_in_tf32_is_not_exact():
     except AssertionError:
         return
     raise AssertionError("TF32 has lost nothing")
-
-
-@triton.jit
-def column_sums_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    columns = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + tl.program_id(0) * n + columns, mask=columns < n)
-    tl.atomic_add(out_ptr + columns, x, mask=columns < n)
-
-
-@program
-def atomics():
-    x, out = torch.randint(0, 100, (33, 100)).float(), torch.zeros(100)
-    column_sums_kernel[(33,)](x, out, 100, BLOCK=128)
-    assert torch.equal(out, x.sum(0))
-
-
-@triton.jit
-def locked_kernel(lock_ptr, count_ptr):
-    while tl.atomic_cas(lock_ptr, 0, 1) == 1:
-        pass
-    tl.store(count_ptr, tl.load(count_ptr, volatile=True) + 1)
-    tl.debug_barrier()
-    tl.atomic_xchg(lock_ptr, 0)
-
-
-@program
-def spin_lock():
-    lock, count = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
-    locked_kernel[(9,)](lock, count, num_warps=1)
-    assert (lock.item(), count.item()) == (0, 9)
-
-
-@triton.jit
-def turns_kernel(turn_ptr, out_ptr, last):
-    number = last - tl.program_id(0)
-    while tl.load(turn_ptr, volatile=True) != number:
-        pass
-    tl.store(out_ptr + number, number)
-    tl.debug_barrier()
-    tl.atomic_add(turn_ptr, 1)
-
-
-@program
-def blocks_wait_for_later_ones():
-    turn, out = torch.zeros(1, dtype=torch.int32), torch.full((8,), -1, dtype=torch.int32)
-    turns_kernel[(8,)](turn, out, 7, num_warps=1)
-    assert torch.equal(out, torch.arange(8, dtype=torch.int32))
-
-
-@triton.jit
-def scan_kernel(x_ptr, out_ptr, N: tl.constexpr):
-    where = tl.arange(0, N)
-    tl.store(out_ptr + where, tl.cumsum(tl.load(x_ptr + where), 0))
-    tl.store(out_ptr + N + where, tl.sort(tl.load(x_ptr + where)))
-
-
-@program
-def scan_and_sort():
-    x, out = torch.randint(-9, 9, (256,)).float(), torch.empty(512)
-    scan_kernel[(1,)](x, out, N=256)
-    assert torch.equal(out[:256], x.cumsum(0))
-    assert torch.equal(out[256:], x.sort().values)
 
 
 @triton.jit
@@ -212,22 +134,6 @@ def descriptors():
     out = torch.empty(32, 32)
     described_kernel[(1,)](TensorDescriptor.from_tensor(x, [32, 32]), TensorDescriptor.from_tensor(out, [32, 32]), N=32)
     assert torch.equal(out, x.T)
-
-
-@triton.jit
-def eight_bit_kernel(x_ptr, out_ptr, N: tl.constexpr):
-    where = tl.arange(0, N)
-    x = tl.load(x_ptr + where)
-    tl.store(out_ptr + where, x.to(tl.float8e4nv).to(tl.float32))
-    tl.store(out_ptr + N + where, x.to(tl.float8e5).to(tl.float32))
-
-
-@program
-def floats_of_eight_bits():
-    x, out = torch.randn(4096) * 40, torch.empty(2, 4096)
-    eight_bit_kernel[(1,)](x, out, N=4096)
-    expected = [x.to(kind).float() for kind in (torch.float8_e4m3fn, torch.float8_e5m2)]
-    assert torch.equal(out, torch.stack(expected))
 
 
 @triton.jit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which code of the library an executing process takes from a folder."""
+"""The small launch of a new executing process, and which code of the library it takes from a folder."""
 
 import pytest
 
@@ -36,3 +36,7 @@ def test_a_folder_of_others_is_not_read(asked, tmp_path):
     tmp_path.chmod(0o777)
     zygote._load_library(str(tmp_path))
     assert asked == [(all.FIRST, None)]
+
+
+def test_a_new_process_begins_with_a_small_launch():
+    assert zygote.run(zygote.made()).tolist() == [2.0 * number for number in range(32)]
