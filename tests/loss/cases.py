@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches for losses, and one call of a loss as verl makes it."""
+"""Configurations and batches for losses, and one call of a loss as verl makes it."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from hydra import compose, initialize_config_module
+from hypothesis import strategies as st
+from omegaconf import DictConfig
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.workers.config import ActorConfig
 
@@ -15,6 +18,17 @@ from verl_kernel.loss.config import KernelPolicyLossConfig
 from verl_kernel.loss.options import PRESETS, TOPR
 
 OURS = [*PRESETS, TOPR]
+AGGREGATIONS = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-sum"]
+SEEDS = st.integers(0, 10**6)
+
+
+@functools.cache
+def composed(*overrides: str) -> DictConfig:
+    """The recipe with overrides; with a `method=` it is that of the CPU, which has methods."""
+    recipe = "cpu_quickstart" if any(one.startswith("method=") for one in overrides) else "kernel_trloo"
+    micro = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose(recipe, overrides=[micro, *overrides])
 
 
 @dataclass(frozen=True)
@@ -25,9 +39,6 @@ class Batch:
     log_ratio: torch.Tensor
     advantages: torch.Tensor
     mask: torch.Tensor
-
-    def rows(self, part: slice) -> Batch:
-        return Batch(*(getattr(self, name)[part] for name in ("log_prob", "log_ratio", "advantages", "mask")))
 
 
 def random_batch(seed: int = 0, rows: int = 8, width: int = 9, spread: float = 0.7) -> Batch:
@@ -43,11 +54,6 @@ def random_batch(seed: int = 0, rows: int = 8, width: int = 9, spread: float = 0
     return Batch(-2 + 0.3 * normal(), spread * normal(), normal(), mask)
 
 
-def constant_rows(batch: Batch) -> Batch:
-    """The same batch with one advantage a row, as outcome rewards give."""
-    return replace(batch, advantages=batch.advantages[:, :1].expand_as(batch.advantages))
-
-
 def actor(mode: str, clip: tuple[float, float] = (0.2, 0.2), dual: float = 3.0, **policy: Any) -> ActorConfig:
     return ActorConfig(
         strategy="fsdp",
@@ -60,16 +66,20 @@ def actor(mode: str, clip: tuple[float, float] = (0.2, 0.2), dual: float = 3.0, 
     )
 
 
-def evaluate(
-    mode: str, batch: Batch, agg: str = "token-mean", weights: torch.Tensor | None = None, **settings: Any
+def call(
+    mode: str, tensors: Sequence[torch.Tensor | None], mask: torch.Tensor, agg: str = "token-mean", **settings: Any
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
-    """Loss, its gradient by `log_prob`, and metrics; `settings` are those of `actor`."""
-    log_prob = batch.log_prob.clone().requires_grad_()
+    """Loss, its gradient by `log_prob`, and metrics; the tensors are log pi, log pi_old, advantages and verl's weights.
+
+    `settings` are those of `actor`.
+    """
+    log_prob, old, advantages, weights = tensors
+    log_prob = log_prob.clone().requires_grad_()
     loss, metrics = get_policy_loss_fn(mode)(
-        old_log_prob=batch.log_prob - batch.log_ratio,
+        old_log_prob=old,
         log_prob=log_prob,
-        advantages=batch.advantages,
-        response_mask=batch.mask,
+        advantages=advantages,
+        response_mask=mask,
         loss_agg_mode=agg,
         config=actor(mode, **settings),
         rollout_is_weights=weights,
@@ -78,5 +88,24 @@ def evaluate(
     return loss.detach(), gradient, metrics
 
 
+def evaluate(
+    mode: str, batch: Batch, agg: str = "token-mean", weights: torch.Tensor | None = None, **settings: Any
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
+    """The same of a batch."""
+    tensors = (batch.log_prob, batch.log_prob - batch.log_ratio, batch.advantages, weights)
+    return call(mode, tensors, batch.mask, agg, **settings)
+
+
 def assert_same(one: torch.Tensor, two: torch.Tensor) -> None:
     torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-9)
+
+
+def segments(mask: list[int], level: str) -> list[list[int]]:
+    """Columns of each turn, or of the row, that the mask leaves."""
+    runs: list[list[int]] = []
+    for column, on in enumerate(mask):
+        if on and (not runs or (level == "turn" and runs[-1][-1] != column - 1)):
+            runs.append([column])
+        elif on:
+            runs[-1].append(column)
+    return runs

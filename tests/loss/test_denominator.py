@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one token weighs in a step: verl's actor loss as its engine calls it, with the composed recipe's settings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 from tensordict import TensorDict
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
@@ -19,6 +16,7 @@ from verl.workers.engine.utils import prepare_micro_batches
 from verl.workers.utils.losses import ppo_loss
 
 import verl_kernel.plugin  # noqa: F401  registers the losses
+from tests.loss.cases import composed
 
 PROMPT = 2
 GLOBAL = 8
@@ -29,8 +27,7 @@ MASKS = [[1, 1, 0, 1, 1, 1], [1, 0, 1], [1, 1, 1, 0, 1], [1, 0, 1, 1]] * 2
 
 @pytest.fixture(scope="module")
 def recipe() -> DictConfig:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("kernel_trloo", overrides=["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"])
+    return composed()
 
 
 def nested(rows: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -84,53 +81,33 @@ def gradients(
 
 
 def without(turn: slice | None, row: int) -> list[list[int]]:
+    """Masks after the rejection of a turn, or of a row."""
     masks = [list(mask) for mask in MASKS]
     masks[row][turn or slice(None)] = [0] * len(masks[row][turn or slice(None)])
     return masks
 
 
 @pytest.mark.parametrize(
-    "cut",
+    "masks",
     [
-        {"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 2},
-        {"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 8},
-        {"use_dynamic_bsz": True, "max_token_len_per_gpu": 16},
+        MASKS,
+        [*MASKS[:1], *[[0] * len(mask) for mask in MASKS[1:]]],
+        without(slice(0, 2), row=0),
+        without(slice(3, 6), row=0),
+        without(None, row=2),
+        [[0] * len(mask) for mask in MASKS],
     ],
+    ids=["all", "one row of two turns", "without a first turn", "without a second turn", "without a row", "nothing"],
 )
-def test_the_gradient_is_the_same_however_micro_batches_are_cut(recipe: DictConfig, cut: dict[str, Any]):
-    loss, expected = gradients(recipe)
-    other, found = gradients(recipe, **cut)
-    assert other == pytest.approx(loss, rel=1e-5)
-    for one, two in zip(expected, found, strict=True):
-        torch.testing.assert_close(one, two)
-
-
-def test_tokens_weigh_their_advantage_over_a_constant(recipe: DictConfig):
-    _, found = gradients(recipe)
-    for mask, advantages, grad in zip(MASKS, advantages_of(MASKS), found, strict=True):
-        torch.testing.assert_close(grad, -advantages * torch.tensor(mask) / (GLOBAL * SCALE))
-
-
-def test_two_turns_in_a_row_weigh_like_two_rows(recipe: DictConfig):
-    both = gradients(recipe, [[1, 1, 0, 1, 1, 1]], [torch.arange(1.0, 7.0)])
-    first = gradients(recipe, [[1, 1]], [torch.arange(1.0, 3.0)])
-    second = gradients(recipe, [[1, 1, 1]], [torch.arange(4.0, 7.0)])
-    assert both[0] == pytest.approx(first[0] + second[0])
-    torch.testing.assert_close(both[1][0], torch.cat([first[1][0], torch.zeros(1), second[1][0]]))
-
-
-@pytest.mark.parametrize(("row", "turn"), [(0, slice(0, 2)), (0, slice(3, 6)), (2, None)])
-def test_a_rejected_turn_or_row_takes_its_own_tokens_only(recipe: DictConfig, row: int, turn: slice | None):
-    masks = without(turn, row)
-    expected, found = gradients(recipe)[1], gradients(recipe, masks)[1]
-    for mask, full, left in zip(masks, expected, found, strict=True):
-        assert torch.equal(left, full * torch.tensor(mask))
-
-
-def test_a_batch_of_rejected_rows_has_loss_and_gradient_zero(recipe: DictConfig):
-    loss, found = gradients(recipe, [[0] * len(mask) for mask in MASKS])
-    assert loss == 0.0
-    assert all(torch.equal(grad, torch.zeros_like(grad)) for grad in found)
+def test_tokens_weigh_their_advantage_over_a_constant(recipe: DictConfig, masks: list[list[int]]):
+    loss, found = gradients(recipe, masks)
+    expected = [
+        -advantages * torch.tensor(mask) / (GLOBAL * SCALE)
+        for mask, advantages in zip(masks, advantages_of(masks), strict=True)
+    ]
+    assert loss == pytest.approx(sum(map(float, map(torch.sum, expected))), rel=1e-5)
+    for grad, one in zip(found, expected, strict=True):
+        torch.testing.assert_close(grad, one)
 
 
 def test_data_parallel_ranks_average_to_one_processs_gradient(recipe: DictConfig):

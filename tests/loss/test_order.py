@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What it means that PRS empties the mask before the mismatch correction sees it (docs/algorithms.md, Mismatch)."""
 
-from __future__ import annotations
-
-import functools
 import math
 
 import torch
-from hydra import compose, initialize_config_module
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import DictConfig
 from verl.protocol import DataProto
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
 
+from tests.loss.cases import composed
 from verl_kernel.loss.options import TurnCorrectionOptions
 from verl_kernel.loss.turn_corrected import judge
 
@@ -23,16 +19,12 @@ RATIOS = st.lists(st.sampled_from([0.0, 5e-4, -5e-4, 2e-3, -2e-3, 9.5, -9.5]), m
 REJECTED = st.sets(st.integers(0, 2))
 
 
-@functools.cache
-def mrs() -> DictConfig:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("kernel_trloo", overrides=["mismatch=mrs"]).algorithm.rollout_correction
-
-
 def verl_keeps(logs: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     rollout = torch.full_like(logs, -30.0)
     tensors = {"old_log_probs": rollout + logs, "rollout_log_probs": rollout, "response_mask": mask}
-    return compute_rollout_correction_and_add_to_batch(DataProto.from_dict(tensors), mrs())[0].batch["response_mask"]
+    correction = composed("mismatch=mrs").algorithm.rollout_correction
+    batch, _ = compute_rollout_correction_and_add_to_batch(DataProto.from_dict(tensors), correction)
+    return batch.batch["response_mask"]
 
 
 def without(turns: set[int]) -> torch.Tensor:

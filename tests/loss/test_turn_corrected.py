@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loss as verl calls it, behind verl's own rollout correction, composed as a recipe composes it."""
-
-from __future__ import annotations
+"""Rejection and weights of turns: against the paper's formula, and as verl calls the loss behind its correction."""
 
 import math
 from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
-from omegaconf import DictConfig
+from hypothesis import given
+from hypothesis import strategies as st
 from verl.protocol import DataProto
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_add_to_batch
@@ -17,25 +15,97 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import AggregationType, Metric, reduce_metrics
 
 import verl_kernel.plugin  # noqa: F401  registers the loss
+from tests.loss.cases import composed, segments
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import TurnCorrectionOptions
-from verl_kernel.loss.preflight import check_mismatch
 from verl_kernel.loss.turn_corrected import correction_metrics, judge
+
+MRS = {"low": 0.999, "high": 1.001, "veto": 1e-4}
+
+
+def naive_weights(logs: list[float], mask: list[int], options: TurnCorrectionOptions) -> list[float]:
+    weights = [0.0] * len(mask)
+    for columns in segments(mask, options.level):
+        tokens = [logs[c] for c in columns]
+        w = math.exp(sum(tokens) / len(tokens))
+        stays = (options.low or 0) <= w <= (options.high or math.inf)
+        stays = stays and all(math.exp(value) >= (options.veto or 0) for value in tokens)
+        for c in columns:
+            ratios = {"token": math.exp(logs[c]), "geometric": w, "product": math.exp(sum(tokens))}
+            weights[c] = stays * (1.0 if options.weights == "none" else min(ratios[options.weights], options.cap))
+    return weights
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[list[list[float]], list[list[int]]]:
+    rows, width = draw(st.integers(1, 4)), draw(st.integers(1, 12))
+    log = st.sampled_from([0.0, 5e-4, -5e-4, 2e-3, -2e-3, 0.7, -0.7, 9.0, -9.0, -9.5, 12.0, -19.0])
+    row = st.lists(log, min_size=width, max_size=width)
+    mask = st.lists(st.sampled_from([0, 1, 1]), min_size=width, max_size=width)
+    return [draw(row) for _ in range(rows)], [draw(mask) for _ in range(rows)]
+
+
+@given(
+    batch=batches(),
+    level=st.sampled_from(["turn", "trajectory"]),
+    weights=st.sampled_from(["none", "token", "geometric", "product"]),
+    bounds=st.sampled_from([{}, MRS, {"low": 0.5}, {"high": 2.0}, {"veto": 1e-4}, {"cap": 5.0}]),
+)
+def test_every_rule_matches_the_formula(
+    batch: tuple[list[list[float]], list[list[int]]], level: str, weights: str, bounds: dict[str, float]
+) -> None:
+    logs, mask = batch
+    options = TurnCorrectionOptions(level=level, weights=weights, **bounds)
+    verdicts = judge(torch.tensor(logs).exp(), torch.tensor(mask).bool(), options)
+    expected = [naive_weights(*row, options) for row in zip(logs, mask, strict=True)]
+    torch.testing.assert_close(verdicts.weights, torch.tensor(expected), rtol=1e-4, atol=1e-7)
+    assert len(verdicts.kept) == sum(len(segments(row, level)) for row in mask)
+    assert all(math.isfinite(value) for value in correction_metrics(verdicts).values())
+
+
+def test_products_of_long_turns_are_cut_before_they_overflow() -> None:
+    options = TurnCorrectionOptions(weights="product")
+    assert (judge(torch.full((1, 4000), 3.0), torch.ones(1, 4000).bool(), options).weights == 2).all()
+
+
+@pytest.mark.parametrize("bound", ["low", "high", "veto"])
+def test_a_turn_that_reaches_a_bound_stays(bound: str) -> None:
+    ratios, mask = torch.full((1, 3), 0.5), torch.ones(1, 3).bool()
+    assert judge(ratios, mask, TurnCorrectionOptions(**{bound: 0.5})).kept.tolist() == [True]
+
+
+def test_metrics_are_counts_and_sums() -> None:
+    mask = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 1, 0, 1]]).bool()
+    ratios = torch.tensor([[1.0, 1.0, 7.0, 2.0, 2.0], [1e-5, 1.0, 1.0, 7.0, 1.0]])
+    verdicts = judge(ratios, mask, TurnCorrectionOptions(high=1.5, veto=1e-4, weights="token"))
+    assert correction_metrics(verdicts) == {
+        "turn_corr/judged": 4,
+        "turn_corr/rejected": 2,
+        "turn_corr/vetoed": 1,
+        "turn_corr/log_ratio": pytest.approx(math.log(2) + math.log(1e-5) / 3),
+        "turn_corr/tokens": 3,
+        "turn_corr/weight": 3,
+    }
+
+
+@pytest.mark.parametrize("mask", [torch.zeros(2, 3), torch.zeros(0, 3), torch.zeros(2, 0)])
+def test_no_token_is_no_turn(mask: torch.Tensor) -> None:
+    verdicts = judge(torch.ones_like(mask), mask.bool(), TurnCorrectionOptions(**MRS))
+    assert len(verdicts.kept) == 0
+    assert (verdicts.weights == 0).all()
+    assert set(correction_metrics(verdicts).values()) == {0.0}
+
 
 MASK = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 0, 1, 0]])
 FINE = torch.zeros(2, 5)
 
 
-def recipe(*overrides: str) -> DictConfig:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("kernel_trloo", overrides=["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", *overrides])
-
-
-def run(config: DictConfig, log_ratio: torch.Tensor, mask: torch.Tensor = MASK, **batch_info: Any) -> tuple[Any, ...]:
-    """Loss, gradient and metrics of one step where pi_train / pi_rollout is exp(log_ratio)."""
+def run(log_ratio: torch.Tensor, *overrides: str, **batch_info: Any) -> tuple[Any, ...]:
+    """Loss, gradient and metrics of one step where pi_train / pi_rollout is exp(log_ratio), by default of turn_mrs."""
+    config = composed(*(overrides or ("mismatch=turn_mrs",)))
     rollout = torch.full_like(log_ratio, -3.0)
     batch = DataProto.from_dict(
-        {"old_log_probs": rollout + log_ratio, "rollout_log_probs": rollout, "response_mask": mask}
+        {"old_log_probs": rollout + log_ratio, "rollout_log_probs": rollout, "response_mask": MASK}
     )
     batch, _ = compute_rollout_correction_and_add_to_batch(batch, config.algorithm.rollout_correction)
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
@@ -54,23 +124,18 @@ def run(config: DictConfig, log_ratio: torch.Tensor, mask: torch.Tensor = MASK, 
     return loss.item(), log_prob.grad, metrics
 
 
-@pytest.fixture(scope="module")
-def turn_mrs() -> DictConfig:
-    return recipe("mismatch=turn_mrs")
-
-
-def test_without_mismatch_it_is_verls_own_loss(turn_mrs: DictConfig) -> None:
-    ours, theirs = run(turn_mrs, FINE), run(recipe("mismatch=none"), FINE)
+def test_without_mismatch_it_is_verls_own_loss() -> None:
+    ours, theirs = run(FINE), run(FINE, "mismatch=none")
     assert ours[0] == pytest.approx(theirs[0])
     assert torch.allclose(ours[1], theirs[1])
     assert ours[2]["turn_corr/rejected"] == 0
     assert ours[2]["turn_corr/log_ratio"] == pytest.approx(0)
 
 
-def test_a_rejected_turn_has_no_gradient_and_others_keep_theirs(turn_mrs: DictConfig) -> None:
+def test_a_rejected_turn_has_no_gradient_and_others_keep_theirs() -> None:
     far = FINE.clone()
     far[0, 3:] = math.log(1.01)
-    whole, rest = run(turn_mrs, FINE), run(turn_mrs, far)
+    whole, rest = run(FINE), run(far)
     assert (rest[1][0, 3:] == 0).all()
     assert rest[1][0, 0] != 0
     kept = torch.ones_like(FINE).bool()
@@ -79,31 +144,31 @@ def test_a_rejected_turn_has_no_gradient_and_others_keep_theirs(turn_mrs: DictCo
     assert (rest[2]["turn_corr/rejected"], rest[2]["turn_corr/judged"]) == (1, 4)
 
 
-def test_verl_hands_over_ratios_that_it_did_not_cut(turn_mrs: DictConfig) -> None:
+def test_verl_hands_over_ratios_that_it_did_not_cut() -> None:
     # Mean 0 within the turn: only uncut ratios, e^9 and e^-9 of them, average out.
     swing = FINE.clone()
     swing[0, 0], swing[0, 1] = 9.0, -9.0
-    metrics = run(turn_mrs, swing)[2]
+    metrics = run(swing)[2]
     assert metrics["turn_corr/rejected"] == 0
     swing[0, 0], swing[0, 1] = 9.3, -9.3
-    assert run(turn_mrs, swing)[2]["turn_corr/vetoed"] == 1
+    assert run(swing)[2]["turn_corr/vetoed"] == 1
 
 
 @pytest.mark.parametrize("mode", ["seq-mean-token-sum-norm", "seq-mean-token-mean", "token-mean"])
 @pytest.mark.parametrize("global_batch_size", [None, 8])
 def test_a_batch_of_nothing_but_rejected_turns_has_loss_zero(mode: str, global_batch_size: int | None) -> None:
-    config = recipe("mismatch=turn_mrs", f"actor_rollout_ref.actor.loss_agg_mode={mode}")
-    loss, gradient, metrics = run(config, FINE + 1.0, global_batch_size=global_batch_size)
+    overrides = ("mismatch=turn_mrs", f"actor_rollout_ref.actor.loss_agg_mode={mode}")
+    loss, gradient, metrics = run(FINE + 1.0, *overrides, global_batch_size=global_batch_size)
     assert loss == 0
     assert (gradient == 0).all()
     assert metrics["turn_corr/rejected"] == metrics["turn_corr/judged"] == 4
     assert all(math.isfinite(value) for value in metrics.values())
 
 
-def test_padding_does_not_dilute_the_rejected_share(turn_mrs: DictConfig) -> None:
+def test_padding_does_not_dilute_the_rejected_share() -> None:
     far = FINE.clone()
     far[0, 3:] = math.log(1.01)
-    full = run(turn_mrs, far)[2]
+    full = run(far)[2]
     # Verl's trainer refuses an empty mask, but a micro-batch of its batch may hold nothing but padding.
     nothing = correction_metrics(judge(torch.ones(1, 2), torch.zeros(1, 2).bool(), TurnCorrectionOptions()))
     metrics = Metric.from_dict(full, AggregationType.MEAN)
@@ -117,7 +182,7 @@ def test_padding_does_not_dilute_the_rejected_share(turn_mrs: DictConfig) -> Non
 
 @pytest.mark.parametrize("preset", ["mrs", "mrs_tis"])
 def test_verls_presets_bear_the_rejection_of_all_too(preset: str) -> None:
-    loss, gradient, metrics = run(recipe(f"mismatch={preset}"), FINE + 1.0, global_batch_size=8)
+    loss, gradient, metrics = run(FINE + 1.0, f"mismatch={preset}", global_batch_size=8)
     assert loss == 0
     assert (gradient == 0).all()
     assert all(math.isfinite(value) for value in metrics.values())
@@ -128,62 +193,12 @@ def test_turn_weights_are_the_product_cut_at_two() -> None:
     ratios[0, :2] = math.log(1.2)
     ratios[0, 3:] = math.log(3.0)
     ratios[1, :2] = math.log(0.5)
-    weighted, plain = run(recipe("mismatch=turn_tis"), ratios), run(recipe("mismatch=none"), ratios)
+    weighted, plain = run(ratios, "mismatch=turn_tis"), run(ratios, "mismatch=none")
     expected = torch.tensor([[1.44, 1.44, 1, 2, 2], [0.25, 0.25, 1, 1, 1]])
     assert torch.allclose(weighted[1], plain[1] * expected)
 
 
-def test_without_ratios_it_refuses(turn_mrs: DictConfig) -> None:
-    actor = omega_conf_to_dataclass(turn_mrs.actor_rollout_ref.actor)
+def test_without_ratios_it_refuses() -> None:
+    actor = omega_conf_to_dataclass(composed("mismatch=turn_mrs").actor_rollout_ref.actor)
     with pytest.raises(ConfigError, match="rollout_correction.rollout_is to token"):
         get_policy_loss_fn("turn_corrected")(FINE, FINE, FINE, MASK, config=actor)
-
-
-@pytest.mark.parametrize("preset", ["none", "mrs", "tis", "mrs_tis", "turn_mrs", "turn_tis"])
-def test_presets_pass_the_check(preset: str) -> None:
-    check_mismatch(recipe(f"mismatch={preset}"))
-
-
-def test_what_verl_cannot_cut_passes() -> None:
-    # verl cuts log-ratios at 20, and exp(20) is 4.85e8.
-    check_mismatch(recipe("mismatch=turn_mrs", "algorithm.rollout_correction.rollout_is_threshold=4.9e8"))
-    check_mismatch(recipe("mismatch=none", BYPASS))
-
-
-LOSS = "actor_rollout_ref.actor.policy_loss"
-BYPASS = "algorithm.rollout_correction.bypass_mode=true"
-RS = "algorithm.rollout_correction.rollout_rs"
-LOG_PROBS = "actor_rollout_ref.rollout.calculate_log_probs"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "key", "remedy"),
-    [
-        (["mismatch=tis", f"{LOG_PROBS}=false"], "rollout_is", f"{LOG_PROBS}=true"),
-        (["mismatch=mrs", f"{LOG_PROBS}=false"], "rollout_rs", "mismatch=none"),
-        (["mismatch=mrs", f"{LOSS}.loss_mode=turn_corrected"], "rollout_is", "token"),
-        (["mismatch=tis", f"{LOSS}.loss_mode=turn_corrected"], "rollout_is_threshold", "1.0e9"),
-        (["mismatch=turn_mrs", f"{LOSS}.loss_mode=vanilla"], f"{LOSS}.turn_correction", "turn_corrected"),
-        (["mismatch=turn_mrs", "kernelgym.max_turns=1"], "kernelgym.max_turns", "trajectory"),
-        (["mismatch=turn_mrs", f"{LOSS}.turn_correction.low=2"], "turn_correction.low", "no ratio"),
-        (["mismatch=turn_mrs", f"+{LOSS}.turn_correction.tow=2"], "turn_correction.tow", "known keys are"),
-        (
-            ["mismatch=turn_mrs", "algorithm.rollout_correction.rollout_is_batch_normalize=true"],
-            "rollout_is_batch_normalize",
-            "false",
-        ),
-        (["mismatch=mrs", BYPASS], "bypass_mode", "mismatch=none"),
-        (["mismatch=tis", BYPASS], "bypass_mode", "mismatch=none"),
-        (["mismatch=turn_mrs", BYPASS], "bypass_mode", "false"),
-        (["mismatch=turn_mrs", "algorithm.rollout_correction.rollout_is_threshold=4.8e8"], "threshold", "1.0e9"),
-        (["mismatch=turn_mrs", "algorithm.rollout_correction.rollout_is_threshold=0.5_5.0"], "threshold", "1.0e9"),
-        (["mismatch=turn_mrs", f"{RS}=token_k2", f"{RS}_threshold=2.0"], "rollout_rs", "veto"),
-        (["mismatch=turn_mrs", f"{RS}=token_k2"], "rollout_rs_threshold", "mismatch=mrs"),
-    ],
-)
-def test_a_contradiction_is_refused_by_key_and_remedy(overrides: list[str], key: str, remedy: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        check_mismatch(recipe(*overrides))
-    assert key in str(error.value)
-    assert remedy in str(error.value)
-    assert "\n" not in str(error.value)
