@@ -6,9 +6,13 @@ from collections import Counter
 
 from verl_kernel.bench.models.answers import Answer
 from verl_kernel.bench.models.endpoint import Sampling
+from verl_kernel.bench.records import read_run
 from verl_kernel.bench.request import BenchOptions, make_header
+from verl_kernel.bench.store import Store
 from verl_kernel.bench.suites import Suite, SuiteItem
+from verl_kernel.bench.trajectories import play_all
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
+from verl_kernel.errors import EndpointError
 
 REFERENCE = "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n"
 
@@ -95,3 +99,16 @@ class Counted:
 
     def shorten(self, turns):
         self.shortened += turns
+
+
+async def played(folder, suite, model, judges, num_judges=1, reward=None, header=None, **options):
+    """Play what a folder lacks; return all its turns, and the progress."""
+    options, progress = BenchOptions(**options), Counted()
+    with Store(folder, header_of(suite, options, **(header or {})), suite) as store:
+        jobs = [(item, sample) for item in suite.tasks for sample in range(options.samples)]
+        await play_all(jobs, model, judges, store, options, num_judges, progress, reward)
+    return read_run(folder)[1], progress
+
+
+def down(question):
+    raise EndpointError("it does not answer")

@@ -2,20 +2,23 @@
 """`verl-kernel bench` against a stub endpoint, with real judges."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
 from random import Random
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
 from tests.bench.stub_endpoint import StubEndpoint, answers_by_model, model_of
+from tests.env.waiting import until
 from tests.interrupts import hears_interrupts
 from verl_kernel.bench.records import read_run, read_tasks
+from verl_kernel.bench.suites import load_suite
 from verl_kernel.cli import app
+from verl_kernel.reward.extract import extract_code
 
 pytestmark = pytest.mark.processes
 
@@ -35,13 +38,9 @@ def bench(*arguments):
 
 
 def process(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "verl_kernel", "bench", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hears_interrupts,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", "verl_kernel", "bench", *arguments]
+    return subprocess.Popen(command, preexec_fn=hears_interrupts, **pipes)
 
 
 def what_counts(folder):
@@ -66,12 +65,9 @@ def test_a_run_its_tables_and_its_folder(tmp_path):
         other = bench(*words(stub, tmp_path / "run", "-n", "3"))
     assert other.exit_code == 2
     assert "whose samples is 2, and this one's is 3" in other.stderr
-    assert "3 tasks x 2 samples x 2 turns: 12 answers" in done.stdout
-    assert "fast@1.2 (sure)" in done.stdout
     header, turns = read_run(tmp_path / "run")
-    assert (header.suite, header.tasks, header.source, header.device, header.feedback_chars) == (
-        "cpu", 3, "endpoint", "cpu", 440
-    )  # fmt: skip
+    asked = (header.suite, header.tasks, header.source, header.device, header.feedback_chars)
+    assert asked == ("cpu", 3, "endpoint", "cpu", 440)
     assert all("class Model" in task.reference for task in read_tasks(tmp_path / "run"))
     assert header.gym == {"correctness_trials": 1, "true_size": "auto"}
     statuses = {turn.result.status.value for turn in turns}
@@ -81,17 +77,18 @@ def test_a_run_its_tables_and_its_folder(tmp_path):
     scores = json.loads(bench(*words(stub, tmp_path / "run", "-n", "2", "--json")).stdout)
     assert scores["answers"] == 12
     assert scores["timing_sources"] == ["simulated"]
-    assert "cpu, simulated times" in done.stdout
-    assert "times: simulated: a model of a GPU, no measurement" in done.stdout
-    assert done.stdout.count("\n") < 20
-    assert "fast@1.5" not in done.stdout
-    assert "or --all" in done.stdout
     everything = bench(*words(stub, tmp_path / "run", "-n", "2", "--all")).stdout
+    for said in ("3 tasks x 2 samples x 2 turns: 12 answers", "fast@1.2 (sure)", "cpu, simulated times", "or --all",
+                 "times: simulated: a model of a GPU, no measurement"):  # fmt: skip
+        assert said in done.stdout, said
+    assert done.stdout.count("\n") < 20
+    for more in ("fast@1.5", "by turn"):
+        assert more not in done.stdout
+        assert more in everything
     assert "cpu, simulated times" in everything
-    assert "fast@1.5" in everything
-    assert "by turn" in everything
 
 
+@pytest.mark.exhaustive
 def test_malformed_answers_end_a_run_that_can_go_on(tmp_path):
     with StubEndpoint(always=b"<html>Log in</html>") as stub:
         stopped = bench(*words(stub, tmp_path))
@@ -105,6 +102,7 @@ def test_malformed_answers_end_a_run_that_can_go_on(tmp_path):
     assert "1 malformed" in " ".join(done.stdout.split())
 
 
+@pytest.mark.exhaustive
 def test_an_endpoint_that_fails_in_the_middle_and_comes_back(tmp_path):
     failing = ["answer"] * 4 + [(503, {"error": {"message": "overloaded"}})] * 99
     with StubEndpoint(failing) as stub:
@@ -126,8 +124,6 @@ def test_an_endpoint_that_fails_in_the_middle_and_comes_back(tmp_path):
         (["--suite=cpu"], 2, "name one model: --base-url URL --model NAME, --vllm FOLDER, or --kernels FOLDER"),
         (["--suite=cpu", "--base-url=http://x/v1"], 2, "--base-url and --model go together"),
         (["--suite=cpu", "--base-url=127.0.0.1:1", "--model=m"], 2, "'127.0.0.1:1', without a scheme: begin it"),
-        (["--suite=cpu", "--base-url=ftp://x/v1", "--model=m"], 2, "'ftp://x/v1': its scheme must be http or https"),
-        (["--suite=cpu", "--base-url=http://", "--model=m"], 2, "names no host or no port that could be"),
         (["--suite=cpu", "--vllm=a", "--kernels=b"], 2, "name one model"),
         (["--suite=nowhere", "--kernels=."], 2, "--suite is 'nowhere'"),
         (["--suite=kernelbench:nowhere", "--kernels=."], 2, "nowhere does not exist: give a checkout"),
@@ -163,9 +159,6 @@ def test_a_usage_error_is_one_sentence(tmp_path, arguments, code, said):
 @pytest.fixture
 def kernels(tmp_path):
     """Of the suite's first two tasks: a right, a lazy and a wrong program; of a third nothing."""
-    from verl_kernel.bench.suites import load_suite
-    from verl_kernel.reward.extract import extract_code
-
     known, folder = answers_by_model(2), tmp_path / "kernels"
     folder.mkdir()
     for item in load_suite("cpu").tasks[:2]:
@@ -189,12 +182,14 @@ def test_saved_kernels_and_tasks_that_have_none(tmp_path, kernels):
     assert "--turns is for models" in turns.stderr
 
 
+@pytest.mark.exhaustive
 def test_the_self_check_of_the_built_in_suite(tmp_path):
     done = bench("--suite=cpu", "--tasks=3", "--self-check", f"--out={tmp_path}", *LIGHT)
     assert done.exit_code == 0, done.output
     assert "cpu: 3 of 3 references are right and as fast as themselves" in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_an_interrupt_ends_all_and_the_same_command_goes_on(tmp_path):
     with StubEndpoint(delay=3.0) as stub:  # long, so that the other answers are still to come when one is judged
         running = process(*words(stub, tmp_path, "--requests=1"))
@@ -209,14 +204,14 @@ def test_an_interrupt_ends_all_and_the_same_command_goes_on(tmp_path):
     assert len(read_run(tmp_path)[1]) == 6
 
 
-def wait_for_lines(folder, lines, running, within_s=120.0):
+def wait_for_lines(folder, lines, running):
     """Wait until the run has written so many lines, or has ended."""
-    end, path = time.monotonic() + within_s, folder / "turns.jsonl"
-    while running.poll() is None and time.monotonic() < end:
-        if path.exists() and path.read_bytes().count(b"\n") >= lines:
-            return
-        time.sleep(0.01)
-    assert running.poll() is not None, "the run stands still"
+    path = folder / "turns.jsonl"
+    until(lambda: running.poll() is not None or (path.exists() and path.read_bytes().count(b"\n") >= lines))
+
+
+def kept_in(folder):
+    return what_counts(folder) if (folder / "run.json").exists() else {}
 
 
 @pytest.mark.exhaustive
@@ -230,7 +225,7 @@ def test_a_run_killed_ten_times_ends_with_the_same_table(tmp_path):
         asked = [word.replace("undisturbed", "killed") for word in asked]
         kills = 0
         for moment in range(10):
-            written = read_run(tmp_path / "killed")[1] if (tmp_path / "killed" / "run.json").exists() else ()
+            written = kept_in(tmp_path / "killed")
             running = process(*asked)
             if moment % 4:
                 wait_for_lines(tmp_path / "killed", min(23, len(written) + rng.randint(1, 3)), running)
@@ -238,8 +233,7 @@ def test_a_run_killed_ten_times_ends_with_the_same_table(tmp_path):
             running.kill()
             running.communicate()
             kills += running.returncode == -signal.SIGKILL
-            kept = what_counts(tmp_path / "killed") if (tmp_path / "killed" / "run.json").exists() else {}
-            assert len(kept) >= len(written)
+            assert len(kept_in(tmp_path / "killed")) >= len(written)
         assert kills >= 8
         tables.append(bench(*asked).stdout)
     assert what_counts(tmp_path / "killed") == what_counts(tmp_path / "undisturbed")
@@ -247,21 +241,13 @@ def test_a_run_killed_ten_times_ends_with_the_same_table(tmp_path):
     assert json.loads(tables[0])["answers"] == 24
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_left_of_a_killed_run(tmp_path):
     with StubEndpoint(delay=0.2) as stub:
         running = process(*words(stub, tmp_path))
         wait_for_lines(tmp_path, 1, running)
-        children = descendants(running.pid)
+        children = psutil.Process(running.pid).children(recursive=True)
         assert children
         running.kill()
         running.communicate()
-    end = time.monotonic() + 30
-    while any(os.path.exists(f"/proc/{pid}") for pid in children) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not [pid for pid in children if os.path.exists(f"/proc/{pid}")]
-
-
-def descendants(pid):
-    import psutil
-
-    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    until(lambda: not any(child.is_running() for child in children))

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's folder: taken up again, refused, cut, full."""
+"""A run's folder: written, read, taken up again, refused, cut, full."""
 
+import json
 import resource
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.bench import recorded
 from tests.bench.scripted_run import header_of, judged, suite_of
-from verl_kernel.bench.records import HEADER, TURNS, BenchTurn, read_header, read_run, read_tasks
+from verl_kernel.bench.records import HEADER, TURNS, BenchTurn, RunHeader, SuiteTask, read_header, read_run, read_tasks
 from verl_kernel.bench.request import BenchOptions
 from verl_kernel.bench.store import Store
 from verl_kernel.env import GymOptions
@@ -114,22 +116,19 @@ def test_turns_behind_a_gap_are_played_again(tmp_path):
         assert store.history((SUITE.tasks[0], 0)) == [turn(1)]
 
 
-def test_a_damaged_line_is_refused(tmp_path):
-    with opened(tmp_path) as store:
-        store.append(turn())
-    (tmp_path / TURNS).write_text("{}\n" + (tmp_path / TURNS).read_text())
-    with pytest.raises(DataError, match="line 1 is damaged"):
-        opened(tmp_path)
-
-
 def test_a_folder_has_one_writer(tmp_path):
     with opened(tmp_path), pytest.raises(ConfigError, match="is in use by another bench"):
         opened(tmp_path)
     opened(tmp_path).close()
 
 
-def test_turns_without_a_header_are_refused(tmp_path):
-    (tmp_path / TURNS).write_text("{}\n")
+def test_turns_that_are_damaged_or_have_no_header_are_refused(tmp_path):
+    with opened(tmp_path) as store:
+        store.append(turn())
+    (tmp_path / TURNS).write_text("{}\n" + (tmp_path / TURNS).read_text())
+    with pytest.raises(DataError, match="line 1 is damaged"):
+        opened(tmp_path)
+    (tmp_path / HEADER).unlink()
     with pytest.raises(DataError, match=r"holds turns.jsonl without run.json"):
         opened(tmp_path)
 
@@ -157,3 +156,76 @@ def test_a_full_disk_keeps_whole_lines(tmp_path):
         assert (tmp_path / TURNS).stat().st_size == size
         store.append(turn(2))
     assert read_run(tmp_path)[1] == [turn(1), turn(2)]
+
+
+RECORDED = [
+    recorded.turn("a", 0, 1, recorded.OK),
+    recorded.turn("a", 0, 2, recorded.WRONG),
+    recorded.turn("b", 1, 1, recorded.OK),
+]
+
+
+def test_what_was_written_is_read(tmp_path):
+    tasks = [SuiteTask(task_id="a", task_hash="h", level=1, family="map"), SuiteTask(task_id="b", task_hash="i")]
+    folder = recorded.write_run(tmp_path / "run", RECORDED, tasks)
+    assert read_run(folder) == (RunHeader(**recorded.HEADER), RECORDED)
+    assert read_tasks(folder) == tasks
+    assert read_tasks(recorded.write_run(tmp_path / "other", RECORDED)) == []
+
+
+def test_a_run_that_was_killed_at_once_has_no_answers(tmp_path):
+    folder = recorded.write_run(tmp_path, [])
+    (folder / "turns.jsonl").unlink()
+    assert read_run(folder)[1] == []
+
+
+def test_a_cut_last_line_is_left_out(tmp_path):
+    folder = recorded.write_run(tmp_path, RECORDED)
+    whole = (folder / "turns.jsonl").read_bytes()
+    for length in (len(whole) - 1, len(whole) - 40):
+        (folder / "turns.jsonl").write_bytes(whole[:length])
+        assert read_run(folder)[1] == RECORDED[:2]
+
+
+def test_an_answer_that_was_judged_again_counts_once(tmp_path):
+    lost = recorded.turn("a", 0, 1, {"status": "infra_error"})
+    assert read_run(recorded.write_run(tmp_path, [lost, *RECORDED]))[1] == RECORDED
+
+
+@pytest.mark.parametrize("damage", ["", "{", "null", '{"task_id": "a"}', "\udcff\udcfe"])
+def test_a_damaged_line_is_named(tmp_path, damage):
+    folder = recorded.write_run(tmp_path, RECORDED)
+    lines = (folder / "turns.jsonl").read_text().splitlines()
+    lines[1] = damage
+    text = "\n".join(lines) + "\n"
+    (folder / "turns.jsonl").write_bytes(text.encode("utf-8", errors="surrogateescape"))
+    with pytest.raises(DataError, match=r"turns\.jsonl, line 2 is damaged"):
+        read_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("header", "named"),
+    [
+        ({"format": 99}, "has format 99 and this version reads format 1"),
+        ({"format": None}, "has format None"),
+        ({"samples": "many"}, "samples"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_another_header_is_refused(tmp_path, header, named):
+    (tmp_path / "run.json").write_text(json.dumps({"format": 1} | recorded.HEADER | header))
+    with pytest.raises(DataError, match=named):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "\xff"])
+def test_what_is_no_header_is_refused(tmp_path, text):
+    (tmp_path / "run.json").write_text(text, encoding="latin-1")
+    with pytest.raises(DataError, match=r"run\.json"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "missing"])
+def test_a_folder_without_a_run_is_refused(tmp_path, name):
+    with pytest.raises(DataError, match=r"holds no run\.json: name the folder"):
+        read_run(tmp_path / name)

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suites: the built-in one, and those from files."""
+"""Suites: the built-in one, and those from files; folders of kernels in place of a model."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.bench.scripted_run import suite_of
+from verl_kernel.bench.models.answers import Question
+from verl_kernel.bench.models.saved_kernels import SavedKernels, find_kernels
 from verl_kernel.bench.suites import load_suite
 from verl_kernel.data.rows import make_row, write_rows
+from verl_kernel.env import EvalStatus
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.quickstart.build import write_tasks
 from verl_kernel.quickstart.drawing import draw
@@ -95,11 +99,6 @@ def test_what_is_not_there_is_named(tmp_path, problems, suite, levels, words):
         load_suite(suite.format(empty=tmp_path / "empty", kb=tmp_path / "kb"), levels)
 
 
-def test_levels_are_for_kernelbench_only():
-    with pytest.raises(ConfigError, match="--levels chooses problems of KernelBench"):
-        load_suite("cpu", (1,))
-
-
 def test_two_files_of_one_number_are_refused(tmp_path, problems):
     checkout(tmp_path / "kb", {"level1/2_Again.py": REFERENCE.format(n=9)})
     with pytest.raises(DataError, match=r"2_\w+.py and .*2_\w+.py both hold level_1_problem_2"):
@@ -146,9 +145,54 @@ def test_two_tasks_of_one_name_are_refused(tmp_path):
         load_suite(rows_file(tmp_path / "val.parquet", "aba"))
 
 
-def test_the_first_tasks_only():
+def test_the_built_in_suite_has_no_levels_and_may_be_cut():
+    with pytest.raises(ConfigError, match="--levels chooses problems of KernelBench"):
+        load_suite("cpu", (1,))
     suite = load_suite("cpu")
     assert suite.first(2).tasks == suite.tasks[:2]
     assert suite.first(2).hash != suite.hash
     with pytest.raises(ConfigError, match="--tasks is 0"):
         suite.first(0)
+
+
+SUITE = suite_of("level_1_problem_3", "relu_2", "a")
+
+
+def kernels_in(tmp_path, *names):
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"# {name}\n")
+    found, strangers = find_kernels(tmp_path, SUITE)
+    return {task: sorted(samples) for task, samples in found.items()}, [file.name for file in strangers]
+
+
+def test_the_two_ways_to_name_a_kernel(tmp_path):
+    found, strangers = kernels_in(
+        tmp_path, "runs/x/level_1_problem_3_sample_0_kernel.py", "runs/x/level_1_problem_3_sample_7_kernel.py",
+        "relu_2.py", "relu_2_1.py", "a_4.py", "level_2_problem_3_sample_0_kernel.py", "b.py",
+    )  # fmt: skip
+    assert found == {"level_1_problem_3": [0, 7], "relu_2": [0, 1], "a": [4]}
+    assert strangers == ["b.py", "level_2_problem_3_sample_0_kernel.py"]
+
+
+def test_two_kernels_for_one_sample_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"are both sample 0 of a: rename one"):
+        kernels_in(tmp_path, "a.py", "a_0.py")
+
+
+def test_a_folder_without_kernels_for_the_suite_is_refused(tmp_path):
+    with pytest.raises(DataError, match="holds no kernel for suite s: name files like level_1_problem_3.py"):
+        kernels_in(tmp_path, "b.py")
+    with pytest.raises(DataError, match="is no folder"):
+        find_kernels(tmp_path / "nowhere", SUITE)
+
+
+async def test_a_kernel_is_an_answer_and_one_that_is_no_text_a_verdict(tmp_path):
+    (tmp_path / "a_0.py").write_text("x = 1\n")
+    (tmp_path / "a_1.py").write_bytes(b"\xff\xfe\x00")
+    model = SavedKernels(find_kernels(tmp_path, SUITE)[0])
+    right, wrong = [await model.answer(Question(SUITE.tasks[2], sample, 1, (), 0)) for sample in (0, 1)]
+    assert (right.code, right.text, right.verdict) == ("x = 1\n", None, None)
+    assert wrong.verdict.status is EvalStatus.LOAD_ERROR
+    assert "binary" in wrong.verdict.error.message
+    assert wrong.verdict.task_hash

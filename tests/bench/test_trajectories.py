@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run asks, judges and writes down, with a scripted model and scripted judges."""
 
+import io
 from random import Random
 
 import pytest
+from rich.console import Console
 
-from tests.bench.scripted_run import Counted, Judges, Scripted, header_of, judged, program, suite_of
+from tests.bench.scripted_run import Judges, Scripted, down, judged, played, program, suite_of
+from verl_kernel.bench import session
 from verl_kernel.bench.models.answers import Answer
 from verl_kernel.bench.records import TURNS, read_run
-from verl_kernel.bench.request import BenchOptions
 from verl_kernel.bench.scores import score_run
-from verl_kernel.bench.store import Store
-from verl_kernel.bench.trajectories import play_all
+from verl_kernel.bench.session import RunProgress
 from verl_kernel.env import EvalError, EvalStatus
 from verl_kernel.errors import EndpointError, TaskError
 from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
@@ -19,15 +20,6 @@ from verl_kernel.rollout.feedback import format_feedback
 
 WRONG, LOST = judged(EvalStatus.INCORRECT, correctness=False), judged(EvalStatus.INFRA_ERROR)
 FULL = Answer(failure="context_overflow")
-
-
-async def played(folder, suite, model, judges, num_judges=1, reward=None, **options):
-    options = BenchOptions(**options)
-    progress = Counted()
-    with Store(folder, header_of(suite, options), suite) as store:
-        jobs = [(item, sample) for item in suite.tasks for sample in range(options.samples)]
-        await play_all(jobs, model, judges, store, options, num_judges, progress, reward)
-    return read_run(folder)[1], progress
 
 
 async def test_turns_see_the_talk_and_earn_what_training_pays(tmp_path):
@@ -39,12 +31,10 @@ async def test_turns_see_the_talk_and_earn_what_training_pays(tmp_path):
     assert third.messages[2]["content"] == second.messages[2]["content"] == format_feedback(turns[0].result, 360)
     assert [turn.reward for turn in turns] == [0.0, *(profiling_reward(turn.result) for turn in turns[1:])]
     assert turns[1].reward > 0
-    assert turns[1].code == "a = (0, 2)\n"
-    assert turns[1].completion == program("a = (0, 2)")
+    assert (turns[1].code, turns[1].completion) == ("a = (0, 2)\n", program("a = (0, 2)"))
     assert [turn.shown for turn in turns] == [(), (1,), (1, 2)]
     assert (turns[2].prompt_tokens, turns[2].completion_tokens) == (10, 5)
-    assert progress.notes == [False, True, True]
-    assert progress.shortened == 0
+    assert (progress.notes, progress.shortened) == ([False, True, True], 0)
 
 
 async def test_a_bench_pays_by_the_reward_that_it_is_given(tmp_path):
@@ -52,16 +42,8 @@ async def test_a_bench_pays_by_the_reward_that_it_is_given(tmp_path):
     verdicts = [judged(speedup=3.0, time_coverage=0.1), judged(speedup=1.0, time_coverage=0.9), judged(), judged()]
     shown = {}
     for name, reward in (("default", None), ("coverage", coverage_only)):
-        turns, _ = await played(
-            tmp_path / name,
-            suite_of("a"),
-            Scripted(),
-            Judges(verdicts),
-            reward=reward,
-            turns=3,
-            context="top_w",
-            window=1,
-        )
+        options = {"reward": reward, "turns": 3, "context": "top_w", "window": 1}
+        turns, _ = await played(tmp_path / name, suite_of("a"), Scripted(), Judges(verdicts), **options)
         assert [turn.reward for turn in turns] == [profiling_reward(turn.result, reward) for turn in turns]
         shown[name] = turns[2].shown
     assert shown == {"default": (1,), "coverage": (2,)}
@@ -101,8 +83,7 @@ async def test_an_answer_without_a_program_is_counted(tmp_path, answer, failure)
 async def test_a_program_in_an_answer_that_was_cut_is_judged(tmp_path):
     answer = Answer(program("x = 1") + " and more", is_cut=True)
     (turn,), _ = await played(tmp_path, suite_of("a"), Scripted({"a": [answer]}), Judges())
-    assert turn.failure is None
-    assert turn.code == "x = 1\n"
+    assert (turn.failure, turn.code) == (None, "x = 1\n")
 
 
 async def test_a_prompt_without_room_ends_the_trajectory_and_no_other(tmp_path):
@@ -128,9 +109,8 @@ async def test_a_window_decides_what_is_shown(tmp_path):
     verdicts = [judged(speedup=speedup) for speedup in (3.0, 1.0, 2.0)]
     shown = {}
     for context in ("last", "best_window", "top_w"):
-        turns, _ = await played(
-            tmp_path / context, suite_of("a"), Scripted(), Judges(verdicts), turns=4, context=context, window=2
-        )
+        options = {"turns": 4, "context": context, "window": 2}
+        turns, _ = await played(tmp_path / context, suite_of("a"), Scripted(), Judges(verdicts), **options)
         shown[context] = turns[3].shown
     assert shown == {"last": (2, 3), "best_window": (1, 2), "top_w": (1, 3)}
 
@@ -173,9 +153,6 @@ async def test_requests_and_judges_overlap_and_both_are_bounded(tmp_path):
 
 
 async def test_a_failing_endpoint_ends_the_run_and_keeps_results(tmp_path):
-    def down(question):
-        raise EndpointError("it does not answer")
-
     suite = suite_of("a", "b", "c")
     with pytest.raises(EndpointError):
         await played(tmp_path, suite, Scripted({"c": [down]}, pause=0.001), Judges(), turns=2, requests=1)
@@ -207,3 +184,20 @@ async def test_verdicts_are_read_back_as_they_were_written(tmp_path):
     model = Scripted()
     turns, _ = await played(tmp_path, suite_of("a"), model, Judges([verdict]), turns=2)
     assert model.asked[1].messages[2]["content"] == format_feedback(turns[0].result, 800)
+
+
+def test_the_estimate_of_what_is_left_follows_from_this_runs_pace_alone(monkeypatch):
+    clock, told = [1000.0], io.StringIO()
+    monkeypatch.setattr(session.time, "monotonic", lambda: clock[0])
+    with RunProgress("turns", 100, done=40, console=Console(file=told, width=200)) as shown:
+        assert shown.line == "40 of 100 turns, 0 correct"
+        clock[0] += 20.0
+        shown.note(True)
+        shown.note(False)
+        assert shown.line == "42 of 100 turns, 1 correct, about 10 min left"
+        shown.shorten(50)
+        assert shown.line == "42 of 50 turns, 1 correct, about 80 s left"
+        assert told.getvalue() == ""
+        clock[0] += 11.0
+        shown.note(True)
+    assert told.getvalue() == "43 of 50 turns, 2 correct, about 72 s left\n"

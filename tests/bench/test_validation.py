@@ -9,6 +9,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from tests.rollout.chat_tokenizers import tokenizer as train
 from tests.rollout.scripted_loop import ANSWER, LOST, OK, REFERENCE, ROW, WRONG, play
+from tests.tiers import thinned
 from verl_kernel.bench.scores import attempt
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.env import Task
@@ -63,7 +64,7 @@ async def validated(monkeypatch, folder: Path, **options: object) -> dict[str, d
     return {name: values["mean@2"] for name, values in found["held_out"].items()}
 
 
-@pytest.mark.parametrize("context", ["concat", "last", "best_window", "top_w"])
+@pytest.mark.parametrize("context", thinned(["concat", "last", "best_window", "top_w"], 4))
 async def test_our_scores_of_a_validation_are_verls_figures(monkeypatch, tmp_path, context):
     logged = await validated(monkeypatch, tmp_path, context=context, window=WINDOW)
     turns = read_validation(tmp_path / "0.jsonl")

@@ -4,15 +4,16 @@
 vLLM itself is started by tests/e2e.
 """
 
+import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.env.waiting import until
 from verl_kernel.bench.models import vllm_server
 from verl_kernel.bench.models.vllm_server import VllmServer
 from verl_kernel.errors import ConfigError, EndpointError, EnvironmentNotReady
@@ -76,18 +77,11 @@ def model(tmp_path, monkeypatch):
 
 
 def started(model):
-    import json
-
     return json.loads((model / "started.json").read_text())
 
 
-def are_gone(pids, within_s=20.0):
-    end = time.monotonic() + within_s
-    while time.monotonic() < end:
-        if not any(_runs(pid) for pid in pids):
-            return True
-        time.sleep(0.05)
-    return False
+def wait_for_the_end_of(pids):
+    until(lambda: not any(_runs(pid) for pid in pids))
 
 
 def _runs(pid):
@@ -99,19 +93,19 @@ def _runs(pid):
 
 def test_a_server_answers_and_ends_with_all_that_it_started(model):
     with VllmServer(model, model / "log", ["--max-model-len", "64"], start_s=60) as server:
-        assert server.ended is None
-        assert server.model == "toy"
+        assert (server.ended, server.model) == (None, "toy")
         found = started(model)
         assert found["argv"][:3] == ["vllm", "serve", str(model)]
         assert found["argv"][-2:] == ["--max-model-len", "64"]
         assert all(_runs(pid) for pid in found["pids"])
-    assert are_gone(found["pids"])
+    wait_for_the_end_of(found["pids"])
 
 
+@pytest.mark.exhaustive
 def test_an_error_in_the_block_ends_it_too(model):
     with pytest.raises(KeyboardInterrupt), VllmServer(model, model / "log", start_s=60):
         raise KeyboardInterrupt
-    assert are_gone(started(model)["pids"])
+    wait_for_the_end_of(started(model)["pids"])
 
 
 def test_a_server_that_ends_at_once_is_quoted(model):
@@ -120,16 +114,15 @@ def test_a_server_that_ends_at_once_is_quoted(model):
         VllmServer(model, model / "log", start_s=60).__enter__()
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_dies_says_so(model):
     with VllmServer(model, model / "log", start_s=60) as server:
         pids = started(model)["pids"]
         os.kill(pids[0], signal.SIGKILL)
-        assert are_gone(pids[:1])
-        end = time.monotonic() + 20  # a killed process is a zombie before its last thread is gone
-        while server.ended is None and time.monotonic() < end:
-            time.sleep(0.05)
-        assert "has ended" in server.ended
-    assert are_gone(pids)
+        wait_for_the_end_of(pids[:1])
+        # A killed process is a zombie before its last thread is gone.
+        assert "has ended" in until(lambda: server.ended)
+    wait_for_the_end_of(pids)
 
 
 def test_a_server_that_never_answers_is_given_up(model):
@@ -138,6 +131,7 @@ def test_a_server_that_never_answers_is_given_up(model):
         server.__enter__()
 
 
+@pytest.mark.exhaustive
 def test_a_killed_owner_leaves_nothing_behind(model):
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(model)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout.readline() == "answers\n"
@@ -145,7 +139,7 @@ def test_a_killed_owner_leaves_nothing_behind(model):
     owner.kill()
     owner.wait()
     owner.stdout.close()
-    assert are_gone(pids)
+    wait_for_the_end_of(pids)
 
 
 def test_a_folder_without_a_model_and_a_machine_without_vllm(model, tmp_path, monkeypatch):

@@ -6,20 +6,17 @@ Each task's samples go through three turns, from an early mistake to a better ke
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import sys
-import time
-from collections.abc import Iterator
-from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from random import Random
 
+from tests.bench.scripted_run import Scripted, played
 from tests.generated import draw_tasks, one_of
-from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
-from verl_kernel.env import EvalResult, GymOptions, LocalPool, Task
-from verl_kernel.reward.extract import no_program
-from verl_kernel.reward.profiling import profiling_reward
+from verl_kernel.bench.models.answers import Answer, Question
+from verl_kernel.bench.suites import Suite, SuiteItem
+from verl_kernel.env import GymOptions, LocalPool, Task
 from verl_kernel.world.chains import Program
 from verl_kernel.world.kinds import Kind
 
@@ -36,72 +33,44 @@ PATHS = (
     ("lazy", "wrong", "partial"),
 )
 _WORDS = "The steps from load to store go into one kernel, so that a row is read once.\n\n```python\n{code}\n```\n"
+_NONE = Answer("I need more time to think about the grid.")
 
 
-def source(program: Program, kind: str, rng: Random) -> str | None:
-    """A candidate of a kind; None for an answer without a program."""
-    if kind == "none":
-        return None
+def source(program: Program, kind: str, rng: Random) -> str:
+    """A candidate of a kind."""
     return one_of(program, Kind(kind), rng).source
 
 
-def answers(programs: list[Program], rng: Random) -> Iterator[tuple[Program, int, int, str | None]]:
-    """Task, sample, turn and source of every answer."""
-    for number, program in enumerate(programs):
-        for sample in range(SAMPLES):
-            path = PATHS[(number * SAMPLES + sample) % len(PATHS)]
-            for turn, kind in enumerate(path, 1):
-                yield program, sample, turn, source(program, kind, rng)
-
-
-def record(program: Program, sample: int, turn: int, code: str | None, result: EvalResult, seconds: float) -> BenchTurn:
-    """The line of a judged answer."""
-    task = Task(program.reference, program.task_id)
-    text = "I need more time to think about the grid." if code is None else _WORDS.format(code=code)
-    return BenchTurn(
-        task_id=task.task_id, task_hash=task.text_hash, sample=sample, turn=turn, result=result,
-        reward=round(profiling_reward(result), 4), completion=text, code=code,
-        failure="no_code" if code is None else None, shown=tuple(range(1, turn)),
-        judge_s=round(seconds, 2), level=program.level, family=program.steps[0].op.family,
-    )  # fmt: skip
-
-
-def header(tasks: list[Task]) -> RunHeader:
-    """The header of the run."""
-    digest = hashlib.sha256("".join(task.text_hash for task in tasks).encode()).hexdigest()
-    return RunHeader(
-        suite="quickstart", suite_hash=digest, tasks=len(tasks), model="generated kernels", source="kernels",
-        samples=SAMPLES, turns=TURNS, context="concat", temperature=0.0, top_p=1.0, max_tokens=0, seed=14,
-        device="cpu", baseline="eager", gym={"memory_checks": "refuse", "compile_for": "sm_90"},
-        versions={name: version(name) for name in ("verl-kernel", "torch", "triton", "verl")},
-        started=datetime.now(timezone.utc).isoformat(timespec="minutes"),
-    )  # fmt: skip
+def answers(programs: list[Program], rng: Random) -> dict[tuple[str, int, int], Answer]:
+    """The answer to every task, sample and turn."""
+    found = {}
+    for number, (program, sample) in enumerate((program, sample) for program in programs for sample in range(SAMPLES)):
+        for turn, kind in enumerate(PATHS[number % len(PATHS)], 1):
+            said = _NONE if kind == "none" else Answer(_WORDS.format(code=source(program, kind, rng)))
+            found[program.task_id, sample, turn] = said
+    return found
 
 
 def main(folder: Path, tasks: int) -> None:
     """Judge, and write the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     programs = draw_tasks(tasks, Random(14))
-    named = [Task(program.reference, program.task_id) for program in programs]
-    lines = [
-        SuiteTask(
-            task_id=task.task_id,
-            task_hash=task.text_hash,
-            level=program.level,
-            family=program.steps[0].op.family,
-            reference=program.reference,
-        )
-        for task, program in zip(named, programs, strict=True)
-    ]
-    (folder / "run.json").write_text(header(named).model_dump_json(indent=1) + "\n")
-    (folder / "tasks.jsonl").write_text("".join(line.model_dump_json() + "\n" for line in lines))
-    with LocalPool(OPTIONS, seed=14) as pool, (folder / "turns.jsonl").open("w") as file:
-        for program, sample, turn, code in answers(programs, Random(14)):
-            task, start = Task(program.reference, program.task_id), time.perf_counter()
-            result = no_program(task) if code is None else pool.evaluate_many([(task, code)])[0]
-            line = record(program, sample, turn, code, result, time.perf_counter() - start)
-            file.write(line.model_dump_json(exclude_defaults=True) + "\n")
-            file.flush()
+    known = answers(programs, Random(14))
+    items = (
+        SuiteItem(Task(one.reference, one.task_id), (), level=one.level, family=one.steps[0].op.family)
+        for one in programs
+    )
+
+    def answer(question: Question) -> Answer:
+        return known[question.item.task.task_id, question.sample, question.turn]
+
+    model = Scripted({program.task_id: [answer] * TURNS for program in programs})
+    header = {
+        "model": "generated kernels", "source": "kernels", "gym": {"memory_checks": "refuse", "compile_for": "sm_90"},
+        "versions": {name: version(name) for name in ("verl-kernel", "torch", "triton", "verl")},
+    }  # fmt: skip
+    options = {"samples": SAMPLES, "turns": TURNS, "seed": 14}
+    with LocalPool(OPTIONS, seed=14) as pool:
+        asyncio.run(played(folder, Suite("quickstart", tuple(items)), model, pool, header=header, **options))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.bench import recorded
 from tests.generated import draw_tasks
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
 from verl_kernel.env import EvalResult, EvalStatus, Task, Timing
@@ -22,13 +23,8 @@ HOSTILE = (
 
 
 def header(tasks: int, **changes: Any) -> RunHeader:
-    fields: dict[str, Any] = {
-        "suite": "cpu", "suite_hash": "0" * 64, "tasks": tasks, "model": "a-model", "source": "vllm", "samples": 2,
-        "turns": 3, "context": "top_w", "window": 4, "temperature": 0.8, "top_p": 1.0, "max_tokens": 1024, "seed": 0,
-        "device": "cpu", "baseline": "eager", "gym": {}, "versions": {"torch": "2.13"},
-        "started": "2026-11-23T00:00:00Z",
-    }  # fmt: skip
-    return RunHeader(**fields | changes)
+    own = {"source": "vllm", "turns": 3, "context": "top_w", "window": 4, "tasks": tasks, "model": "a-model"}
+    return RunHeader(**recorded.HEADER | own | changes)
 
 
 def answer(task: str = "t1", sample: int = 0, turn: int = 1, **changes: Any) -> BenchTurn:
@@ -63,13 +59,8 @@ def tasks_of(turns: Iterable[BenchTurn]) -> Iterable[SuiteTask]:
 
 def write_run(folder: Path, turns: Iterable[BenchTurn], head: RunHeader | None = None) -> Path:
     """A folder as a bench leaves it."""
-    turns = list(turns)
-    head = head or header(len({one.task_id for one in turns}))
-    folder.mkdir(exist_ok=True)
-    (folder / "run.json").write_text(head.model_dump_json())
-    (folder / "turns.jsonl").write_text("".join(one.model_dump_json() + "\n" for one in turns))
-    (folder / "tasks.jsonl").write_text("".join(task.model_dump_json() + "\n" for task in tasks_of(turns)))
-    return folder
+    tasks = list(tasks_of(turns := list(turns)))
+    return recorded.write_run(folder, turns, tasks, **dict(head or header(len(tasks))))
 
 
 def generated(tasks: int, samples: int, turns: int, seed: int = 0) -> list[BenchTurn]:

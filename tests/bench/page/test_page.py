@@ -4,40 +4,16 @@ import errno
 import gzip
 import hashlib
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from tests.bench.page.runs import HOSTILE, answer, generated, header, right, write_run
+from tests.reporting.elements import OWN, Elements
 from verl_kernel.bench.page.page import write_page
 from verl_kernel.bench.records import SuiteTask
 from verl_kernel.env import EvalError
 from verl_kernel.errors import DataError
-
-OWN = {"style", "script"}
-
-
-class Elements(HTMLParser):
-    """The page as a browser reads it."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.found, self.text, self.raw, self._within = [], "", [], ""
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-        self._within = tag
-
-    def handle_endtag(self, tag):
-        self._within = ""
-
-    def handle_data(self, data):
-        if self._within in OWN:
-            self.raw.append((self._within, self.found[-1][1], data))
-        else:
-            self.text += data
 
 
 def page(folder, turns, head=None):
@@ -119,11 +95,6 @@ def test_an_older_page_outlives_a_full_disk(tmp_path, monkeypatch):
         write_page(tmp_path)
     assert path.read_text() == older
     assert not list(tmp_path.glob("*.part"))
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"holds no run\.json"):
-        write_page(tmp_path)
 
 
 def test_the_page_of_a_thousand_answers_is_small(tmp_path):
