@@ -18,13 +18,8 @@ def validation(number: int, source: str = "held_out", **figures: float) -> dict[
 
 
 def kernel(number: int, task: str = "relu", speedup: float = 2.0, **fields: Any) -> dict[str, Any]:
-    facts = {
-        "turn": 1,
-        "time_coverage": 0.5,
-        "timing_source": "simulated",
-        "reference": "class Model: ...",
-        "code": "k",
-    }
+    clock = {"time_coverage": 0.5, "timing_source": "simulated"}
+    facts = {"turn": 1, **clock, "reference": "class Model: ...", "code": "k"}
     return {"step": number, "task_id": task, "speedup": speedup} | facts | fields
 
 

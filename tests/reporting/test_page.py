@@ -2,31 +2,15 @@
 import base64
 import hashlib
 import re
-from html.parser import HTMLParser
 
 import pytest
 
+from tests.reporting.elements import Elements
 from tests.reporting.runs import kernel, write_lines
 from verl_kernel.reporting.page import KERNELS_SHOWN, write_page
 
 STEPS = [{"step": n, "critic/score/mean": float(n), "kernel/simulated_clock": 1.0} for n in (1, 2)]
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> & '\" {{ 7 * 7 }} {% raw %}"
-
-
-class Elements(HTMLParser):
-    """The page as a browser reads it."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.found = []
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def page(folder, steps=STEPS, validations=()):
@@ -51,8 +35,8 @@ def test_a_configuration_is_text_too(tmp_path):
 
 
 def test_a_source_that_is_no_unicode_can_be_written(tmp_path):
-    (tmp_path / "kernels.jsonl").write_text(
-        '{"step": 1, "task_id": "t", "turn": 1, "speedup": 2, "code": "x = \\ud800"}'
+    write_lines(
+        tmp_path / "kernels.jsonl", '{"step": 1, "task_id": "t", "turn": 1, "speedup": 2, "code": "x = \\ud800"}'
     )
     elements = page(tmp_path)
     assert "x = \\ud800" in elements.text
@@ -80,9 +64,8 @@ def test_the_page_begins_with_what_changed(tmp_path):
 
 
 def test_the_page_tells_what_changed_and_shows_the_best_kernels(tmp_path):
-    kernels = [
-        kernel(n, f"task{n:02}", 1.0 + n, code=f"code{n:02}", kernel_ms=0.00401) for n in range(KERNELS_SHOWN + 3)
-    ]
+    facts = {"kernel_ms": 0.00401}
+    kernels = [kernel(n, f"task{n:02}", 1.0 + n, code=f"code{n:02}", **facts) for n in range(KERNELS_SHOWN + 3)]
     write_lines(tmp_path / "kernels.jsonl", *kernels)
     held_out = [{"step": 0, "held_out/acc": 0.25}, {"step": 2, "held_out/acc": 0.75}]
     text = page(tmp_path, validations=held_out).text

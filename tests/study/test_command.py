@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -33,14 +34,20 @@ def run(plan: Path, *options: str):
     return RUNNER.invoke(app, [str(plan), "--out", str(plan.parent / "out"), *options])
 
 
-def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.MonkeyPatch):
-    trained = []
+def trains(monkeypatch: pytest.MonkeyPatch, failing: Callable[[list[str]], bool] = lambda trained: False) -> list[str]:
+    """Put a trainer in the real one's place that fails where `failing` says so; the names of its runs so far."""
+    trained: list[str] = []
 
     def train(folder: Path, argv: list[str]) -> int:
         trained.append(folder.name)
-        return trainer()(folder, argv) if folder.name != "one-1" or trained.count("one-1") > 1 else 1
+        return 1 if failing(trained) else trainer()(folder, argv)
 
     monkeypatch.setattr(study, "_train", train)
+    return trained
+
+
+def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.MonkeyPatch):
+    trained = trains(monkeypatch, lambda trained: trained[-1] == "one-1" and trained.count("one-1") == 1)
     stopped = run(plan)
     assert stopped.exit_code == 3
     assert "1 of the study's arms failed; the first: run one-1" in stopped.output
@@ -56,17 +63,22 @@ def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.Mo
 
 
 def test_an_arm_that_failed_is_left_alone(plan: Path, monkeypatch: pytest.MonkeyPatch):
-    trained = []
-
-    def train(folder: Path, argv: list[str]) -> int:
-        trained.append(folder.name)
-        return 1 if folder.name.startswith("one") else trainer()(folder, argv)
-
-    monkeypatch.setattr(study, "_train", train)
+    trained = trains(monkeypatch, lambda trained: trained[-1].startswith("one"))
     result = run(plan)
     assert result.exit_code == 3
     assert trained == ["one-0", "two-0", "two-1"]
     assert "| Two | 2 |" in result.output
+
+
+def test_only_the_chosen_arms_are_trained(plan: Path, monkeypatch: pytest.MonkeyPatch):
+    trained = trains(monkeypatch)
+    done = run(plan, "--arms", "two")
+    assert done.exit_code == 0
+    assert trained == ["two-0", "two-1"]
+    assert "2 runs, 0 finished" in done.output
+    refused = run(plan, "--arms", "two,three")
+    assert refused.exit_code == 2
+    assert "--arms names 'three'; the study's arms are one, two" in refused.output
 
 
 def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan: Path):
@@ -101,23 +113,6 @@ def test_nothing_finished_is_nothing_to_compare(plan: Path):
     assert "nothing to compare" in run(plan, "--summary-only").output
 
 
-def test_only_the_chosen_arms_are_trained(plan: Path, monkeypatch: pytest.MonkeyPatch):
-    trained = []
-
-    def train(folder: Path, argv: list[str]) -> int:
-        trained.append(folder.name)
-        return trainer()(folder, argv)
-
-    monkeypatch.setattr(study, "_train", train)
-    done = run(plan, "--arms", "two")
-    assert done.exit_code == 0
-    assert trained == ["two-0", "two-1"]
-    assert "2 runs, 0 finished" in done.output
-    refused = run(plan, "--arms", "two,three")
-    assert refused.exit_code == 2
-    assert "--arms names 'three'; the study's arms are one, two" in refused.output
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"), [(None, "cannot be read"), ("{", "cannot be read"), ('{"step": 1}\n', "line 1")]
 )
@@ -150,10 +145,7 @@ def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, study: st
 def test_the_page_holds_the_comparisons_of_the_kept_table():
     table = (KEPT / "data" / "table.md").read_text()
     page = (KEPT.parents[1] / "docs" / "notes" / "study.md").read_text()
-    made = [
-        line
-        for line in table.splitlines()
-        if line.endswith(("decided |", "confirmed |", "expected |", "smaller |", "larger |"))
-    ]
+    verdicts = ("decided |", "confirmed |", "expected |", "smaller |", "larger |")
+    made = [line for line in table.splitlines() if line.endswith(verdicts)]
     assert len(made) == 8
     assert [line for line in made if line not in page] == []

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What a study says of pairs of arms: effects, intervals, verdicts, power, and their figure."""
+
 import math
 import statistics
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import pyplot
 
 from recipes.cpu_study.comparisons import Effect, corrected, effect, effects_table, holm, power_table
+from recipes.cpu_study.figure import plot_effects
 from recipes.cpu_study.plan import Arm, Comparison, Study
-from recipes.cpu_study.student import power
+from recipes.cpu_study.student import p_value, power, quantile
 from recipes.cpu_study.summary import Interval
 
 FIGURE = "held_out/correct"
@@ -154,3 +159,47 @@ def test_power_is_computed_at_the_strictest_level_of_holm():
 def test_a_side_may_be_the_mean_of_arms():
     found = effect([*DATA, *rows("c", {0: 0.1, 1: 0.4})], ("a", "b + c"), "correct")
     assert found.differences == pytest.approx((0.5 - 0.2, 0.6 - 0.35))
+
+
+@pytest.mark.parametrize(("freedom", "value"), [(1, 12.7062), (4, 2.7764), (7, 2.3646), (30, 2.0423)])
+def test_quantiles(freedom, value):
+    assert quantile(freedom) == pytest.approx(value, abs=1e-4)
+
+
+def test_p_of_values():
+    # A t of 2 * sqrt(3) with two degrees of freedom, whose distribution has a closed form.
+    assert p_value([1.0, 2.0, 3.0]) == pytest.approx(1 - 2 * math.sqrt(3) / math.sqrt(2 + 12))
+    assert p_value([0.3]) == 1.0
+    assert p_value([0.0, 0.0]) == 1.0
+    assert p_value([0.1, 0.1]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("effect", "seeds", "level"), [(0.06, 8, 0.05), (-0.1, 8, 0.05 / 12), (0.0, 5, 0.05), (1 / 6, 8, 0.05 / 18)]
+)
+def test_power_is_the_share_of_experiments_that_find_the_effect(effect, seeds, level):
+    drawn = np.random.default_rng(0).normal(effect, 0.05, size=(4000, seeds))
+    found = np.mean([p_value(list(row)) < level for row in drawn])
+    assert power(effect, 0.05, seeds, level) == pytest.approx(found, abs=0.02)
+
+
+DRAWN = [*rows("a", {0: 0.4, 1: 0.6, 2: 0.5}), *rows("b", {0: 0.3, 1: 0.3, 2: 0.3})]
+
+
+def test_an_effect_is_drawn_with_seeds_and_interval(tmp_path: Path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(pyplot, "close", drawn.append)
+    plot_effects(DRAWN, [ONE], tmp_path / "effects.png", "r")
+    assert (tmp_path / "effects.png").stat().st_size > 1000
+    (axis,) = drawn[0].axes
+    lines = {line.get_label(): [round(float(x), 3) for x in line.get_xdata()] for line in axis.lines}
+    assert lines["a seed"] == [0.1, 0.3, 0.2]
+    assert lines["expected"] == [0.1]
+    assert lines["mean"] == [0.2]
+    assert lines["95 % interval"] == [-0.048, 0.448]
+    assert [text.get_text() for text in axis.get_yticklabels()] == ["a against b: correct"]
+
+
+def test_without_a_pair_of_runs_there_is_no_figure(tmp_path: Path):
+    plot_effects(DRAWN[:4], [ONE], tmp_path / "effects.png", "r")
+    assert not (tmp_path / "effects.png").exists()

@@ -29,8 +29,11 @@ def written(folder: Path, **changes: object) -> Path:
 
 
 def pair(**changes: object) -> dict:
-    one = {"title": "1 against 2", "arms": ["one", "two"], "figure": "correct", "expected": 0.1, **changes}
-    return {"comparisons": {"pair": one}}
+    return {"comparisons": {"pair": {**SMALL["comparisons"]["pair"], **changes}}}
+
+
+def best(**changes: object) -> dict:
+    return {"arms": {**SMALL["arms"], "best": {"title": "Best", **changes}}}
 
 
 def test_seeds_are_the_outer_loop(tmp_path: Path):
@@ -82,11 +85,8 @@ def test_a_fingerprint_knows_every_override(tmp_path: Path):
         ({"seeded": ["a={n}"]}, "seeded holds 'a={n}'; only {seed} may stand in braces"),
         ({"arms": ["one"]}, r"arms is \['one'\]; it must hold keys"),
         ({"arms": {"one": "One"}}, r"arms\.one is 'One'; it must hold keys, such as arms\.one\.title"),
-        ({"arms": {**SMALL["arms"], "best": {"title": "Best", "answers": "one"}}}, r"arms\.best\.cost_of is ''"),
-        (
-            {"arms": {**SMALL["arms"], "best": {"title": "Best", "answers": "best", "cost_of": "one"}}},
-            r"arms\.best\.answers is 'best'; it names one of one, two",
-        ),
+        (best(answers="one"), r"arms\.best\.cost_of is ''"),
+        (best(answers="best", cost_of="one"), r"arms\.best\.answers is 'best'; it names one of one, two"),
         ({"step": 3}, r"step is not a key of a study; did you mean steps\?"),
         (pair(also="correct"), r"comparisons\.pair\.also is 'correct'; it must be a list of figures"),
         (pair(expected="more"), r"comparisons\.pair\.expected is 'more'; it must be a finite number"),
@@ -98,12 +98,9 @@ def test_a_bad_plan_is_refused_by_file_and_key(tmp_path: Path, changes: dict, ke
         read_study(written(tmp_path, **changes))
 
 
-def test_a_plan_that_is_not_there_is_refused(tmp_path: Path):
+def test_a_plan_that_is_not_there_or_no_yaml_is_refused(tmp_path: Path):
     with pytest.raises(ConfigError, match="none.yaml does not exist: a study has the keys recipe"):
         read_study(tmp_path / "none.yaml")
-
-
-def test_a_plan_that_is_no_yaml_is_refused(tmp_path: Path):
     (tmp_path / "broken.yaml").write_text("seeds: [0, 1")
     with pytest.raises(ConfigError, match=r"broken\.yaml is no valid YAML \(line \d: .*\): a study has the keys"):
         read_study(tmp_path / "broken.yaml")

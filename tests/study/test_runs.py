@@ -13,12 +13,8 @@ from recipes.cpu_study.comparisons import effect
 from recipes.cpu_study.origin import KEYS, code_origin, origins, run_origin
 from recipes.cpu_study.plan import Arm, Study
 from recipes.cpu_study.runs import collect, execute, finished, minutes_left, read_rows
-from tests.study.test_best_of_n import write
-from tests.study.test_held_out import WRONG
-from tests.study.test_held_out import right as right_answer
-from verl_kernel.env import EvalResult, EvalStatus
+from tests.study.test_held_out import WRONG, right, write
 from verl_kernel.errors import DataError, InfraError
-from verl_kernel.reward.record import TurnRecord, dump_turns
 
 STUDY = Study("r", 2, (0, 1), minutes=6, arms=(Arm("one", "One"), Arm("two", "Two", ("b=1",))))
 
@@ -58,8 +54,9 @@ def test_a_failed_run_is_named_and_stays_missing(tmp_path: Path, train):
     assert finished(run, tmp_path) is None
 
 
-def test_the_estimate_is_the_plans_until_runs_have_been_timed(tmp_path: Path):
+def test_the_estimate_for_chosen_runs_is_the_plans_until_some_have_been_timed(tmp_path: Path):
     assert minutes_left(STUDY, tmp_path) == 4 * 6
+    assert minutes_left(STUDY, tmp_path, STUDY.runs()[:1]) == 6
     run = STUDY.runs()[0]
     execute(run, tmp_path, trainer())
     path = tmp_path / "one-0" / "run.json"
@@ -80,44 +77,33 @@ def test_collected_rows_hold_the_kept_metrics_of_finished_runs(tmp_path: Path):
 
 def test_a_run_that_ended_with_a_validation_has_its_figures(tmp_path: Path):
     run = STUDY.runs()[0]
-    folder = tmp_path / run.name
 
     def train(where: Path, argv: list[str]) -> int:
         (named,) = [word for word in argv if word.startswith("trainer.validation_data_dir=")]
-        validation = Path(named.partition("=")[2])
-        validation.mkdir(parents=True)
-        right = EvalResult(task_id="t", status=EvalStatus.OK, correctness=True, speedup=2.0, time_coverage=0.25)
-        turns = dump_turns([TurnRecord(start=0, stop=1, reward=1.0, result=right)])
-        (validation / "2.jsonl").write_text(json.dumps({"kernel_turns": turns}) + "\n")
+        write(Path(named.partition("=")[2]) / "2.jsonl", [[[right(2.0, 0.25)]]])
         return trainer()(where, argv)
 
     execute(run, tmp_path, train)
     first, last = collect(STUDY, tmp_path)
     assert "held_out/coverage" not in first
-    assert (folder / "validation").is_dir()
+    assert (tmp_path / run.name / "validation").is_dir()
     assert (last["held_out/coverage"], last["held_out/correct"], last["held_out/decoys"]) == (0.25, 1.0, 0.0)
 
 
-CONTROLS = replace(
-    STUDY,
-    seeds=(0,),
-    arms=(
-        Arm("one", "One"),
-        Arm("plain", "Not trained", ("trainer.val_only=true",)),
-        Arm("best", "Best of n", answers="plain", cost_of="one"),
-    ),
-)
+PLAIN = Arm("plain", "Not trained", ("trainer.val_only=true",))
+BEST = Arm("best", "Best of n", answers="plain", cost_of="one")
+CONTROLS = replace(STUDY, seeds=(0,), arms=(STUDY.arms[0], PLAIN, BEST))
 
 
 def test_an_arm_without_training_pays_for_the_best_of_n(tmp_path: Path):
-    wrong, right = [WRONG], [right_answer(2.0, 1.0)]
+    wrong, correct = [WRONG], [right(2.0, 1.0)]
 
     def train(where: Path, argv: list[str]) -> int:
         if where.name == "plain-0":
-            write(where / "validation" / "0.jsonl", [[right, wrong, wrong, wrong]])
+            write(where / "validation" / "0.jsonl", [[correct, wrong, wrong, wrong]])
             return trainer(steps=0)(where, argv)
         # 26 tokens: two trajectories of an untrained policy's 13.
-        write(where / "validation" / "2.jsonl", [[right, wrong]])
+        write(where / "validation" / "2.jsonl", [[correct, wrong]])
         return trainer(tokens=0)(where, argv)
 
     runs_made = CONTROLS.runs()
@@ -138,7 +124,7 @@ def test_last_weights_are_validated_where_they_were_kept(tmp_path: Path):
 
     def train(where: Path, argv: list[str]) -> int:
         told.extend(argv)
-        write(where / "validation" / "2.jsonl", [[[right_answer(2.0, 1.0)]]])
+        write(where / "validation" / "2.jsonl", [[[right(2.0, 1.0)]]])
         return trainer(steps=0)(where, argv)
 
     execute(asked, tmp_path, train)
@@ -150,10 +136,6 @@ def test_last_weights_are_validated_where_they_were_kept(tmp_path: Path):
 def test_a_failed_run_without_training_is_no_finished_one(tmp_path: Path):
     with pytest.raises(InfraError, match="plain-0 ended with exit code 1"):
         execute(CONTROLS.runs()[1], tmp_path, trainer(steps=0, code=1))
-
-
-def test_the_estimate_counts_the_chosen_arms_alone(tmp_path: Path):
-    assert minutes_left(STUDY, tmp_path, STUDY.runs()[:1]) == 6
 
 
 def test_rows_name_code_data_and_configuration(tmp_path: Path):

@@ -11,10 +11,8 @@ from recipes.cpu_study.summary import curve, ends, interval, last_turn, table
 
 def rows(arm: str, seed: int, values: list[float]) -> list[dict]:
     return [
-        {
-            "arm": arm, "seed": seed, "step": step, "kernel/correct_rate": value, "kernel/hack_rate": 0.375,
-            "kernel/turn_1/reward/mean": 1.0, "kernel/turn_2/reward/mean": 2.0,
-        }
+        {"arm": arm, "seed": seed, "step": step, "kernel/correct_rate": value, "kernel/hack_rate": 0.375,
+         "kernel/turn_1/reward/mean": 1.0, "kernel/turn_2/reward/mean": 2.0}
         for step, value in enumerate(values, 1)
     ]  # fmt: skip
 
