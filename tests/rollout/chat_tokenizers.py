@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small tokenizers with the chat templates of model families, each trained in a moment."""
 
-from __future__ import annotations
-
 from transformers import PreTrainedTokenizerFast
 
 from verl_kernel.world.tokenizer import CHAT_TEMPLATE, train_tokenizer

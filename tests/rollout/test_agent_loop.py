@@ -11,7 +11,8 @@ from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, DataError, InfraError
 from verl_kernel.reward.extract import no_program
 from verl_kernel.reward.record import load_turns
-from verl_kernel.rollout.turn_end import special_ids
+from verl_kernel.rollout.feedback import feedback_on
+from verl_kernel.rollout.turn_end import neutraliser, special_ids
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,10 @@ def tokenizer():
 async def test_two_turns_make_one_row(monkeypatch, tokenizer):
     loop, policy, gym = play(monkeypatch, tokenizer, [ANSWER, ANSWER], [WRONG, OK], max_turns=2)
     row = (await loop.run({"temperature": 1.0}, **ROW)).as_dict()
+    first, second = policy.prompts
+    assert second[: len(first)] == first
+    assert "Verdict: incorrect" in tokenizer.decode(second)
+    assert second == [*row["prompts"].tolist(), *row["responses"].tolist()][: len(second)]
     turns = load_turns(row["extra_fields"]["kernel_turns"])
     assert gym.sources == [turn.code for turn in turns] == ["x = 1\n"] * 2
     assert row["extra_fields"]["kernel_gym_seconds"] > 0
@@ -34,15 +39,7 @@ async def test_two_turns_make_one_row(monkeypatch, tokenizer):
         assert row["response_mask"][turn.start : turn.stop].all()
     assert row["response_mask"].sum() == sum(map(len, policy.said))
     assert tokenizer.decode(policy.said[0]) == ANSWER + "<|im_end|>"
-
-
-async def test_the_second_prompt_extends_the_first_answer(monkeypatch, tokenizer):
-    loop, policy, _ = play(monkeypatch, tokenizer, [ANSWER, ANSWER], [WRONG, OK], max_turns=2)
-    output = await loop.run({}, **ROW)
-    first, second = policy.prompts
-    assert second[: len(first)] == first
-    assert "Verdict: incorrect" in tokenizer.decode(second)
-    assert second == (output.prompt_ids + output.response_ids)[: len(second)]
+    assert row["extra_fields"]["reward_extra_info"]["unjudged"] == 0
 
 
 @pytest.mark.parametrize("family", ["qwen3", "llama"])
@@ -57,7 +54,9 @@ async def test_a_later_prompt_is_what_the_template_makes(monkeypatch, tokenizer,
     messages = list(ROW["raw_prompt"])
     for said, prompt in zip(policy.said, policy.prompts, strict=True):
         assert prompt == tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-        feedback = loop._feedback(task_from_row(ROW), OK if turn_tokens is None else no_program(task_from_row(ROW)))
+        task = task_from_row(ROW)
+        result = OK if turn_tokens is None else no_program(task)
+        feedback = feedback_on(task, result, loop.options.rollout, neutraliser(tokenizer))
         answer = tokenizer.decode(said, skip_special_tokens=True)
         messages += [{"role": "assistant", "content": answer}, {"role": "user", "content": feedback}]
 
@@ -97,11 +96,6 @@ async def test_a_lost_turn_takes_its_trajectory_out_of_the_loss(monkeypatch, tok
     assert figures["best_turn_acc"] == (OK in judged)
 
 
-async def test_a_judged_trajectory_says_so(monkeypatch, tokenizer):
-    loop, _, _ = play(monkeypatch, tokenizer, [ANSWER] * 2, [WRONG, OK], max_turns=2)
-    assert (await loop.run({}, **ROW)).extra_fields["reward_extra_info"]["unjudged"] == 0
-
-
 @pytest.mark.parametrize("judged", [[], [OK]])
 async def test_a_lost_turn_fails_a_rollout_without_our_sampler(monkeypatch, tokenizer, judged):
     loop, _, _ = play(monkeypatch, tokenizer, [ANSWER] * 2, [*judged, LOST], sampler=None)
@@ -116,10 +110,13 @@ async def test_validation_only_counts_what_is_lost(monkeypatch, tokenizer):
 
 
 @pytest.mark.parametrize(("row", "validate"), [({}, False), ({"kernel_validation": True}, True)])
-async def test_the_gym_is_told_the_step_and_what_is_validation(monkeypatch, tokenizer, row, validate):
-    loop, _, gym = play(monkeypatch, tokenizer, [ANSWER], [OK], max_turns=1)
-    await loop.run({}, **ROW, **row, global_steps=7)
+async def test_the_gym_gets_the_task_the_step_and_what_is_validation(monkeypatch, tokenizer, row, validate):
+    loop, policy, gym = play(monkeypatch, tokenizer, [ANSWER], [OK], max_turns=1)
+    await loop.run({"temperature": 0.7, "logprobs": True}, **ROW, **row, global_steps=7)
     assert gym.asked == [{"validate": validate, "step": 7}]
+    assert [(task.task_id, task.reference) for task in gym.tasks] == [("t1", REFERENCE)]
+    assert policy.params[0]["temperature"] == 0.7
+    assert policy.params[0]["logprobs"] is True
 
 
 async def test_a_response_without_room_for_a_turn_names_the_keys(monkeypatch, tokenizer):
@@ -132,15 +129,6 @@ async def test_a_row_without_reference_names_the_key(monkeypatch, tokenizer):
     loop, _, _ = play(monkeypatch, tokenizer, [ANSWER], [OK])
     with pytest.raises(DataError, match="reward_model.ground_truth"):
         await loop.run({}, **{**ROW, "reward_model": {}})
-
-
-async def test_the_gym_gets_the_rows_task_and_the_step(monkeypatch, tokenizer):
-    loop, policy, gym = play(monkeypatch, tokenizer, [ANSWER], [OK], max_turns=1)
-    await loop.run({"temperature": 0.7, "logprobs": True}, **ROW, global_steps=4)
-    assert [asked["step"] for asked in gym.asked] == [4]
-    assert [(task.task_id, task.reference) for task in gym.tasks] == [("t1", REFERENCE)]
-    assert policy.params[0]["temperature"] == 0.7
-    assert policy.params[0]["logprobs"] is True
 
 
 @pytest.mark.parametrize(("spare", "turns"), [(0, 1), (1, 2)])

@@ -103,9 +103,11 @@ def test_a_wrong_kernel_is_told_how_wrong():
     assert "0.5" in text
 
 
-def test_the_useful_end_of_an_error_survives():
-    error = EvalError(stage="load", type="NameError", message="x" * 1000 + " name 'blok' is not defined")
-    text = format_feedback(result(EvalStatus.LOAD_ERROR, error=error))
+@pytest.mark.parametrize(("form", "limit"), [("short", 800), ("full", 600)])
+def test_the_verdict_and_the_useful_end_of_an_error_survive(form, limit):
+    error = EvalError(stage="run", type="NameError", message="x" * 3000 + " name 'blok' is not defined")
+    text = format_feedback(result(EvalStatus.RUNTIME_ERROR, error=error), limit, form=form)
+    assert text.startswith("Verdict: runtime_error\n")
     assert "name 'blok' is not defined" in text
 
 
@@ -173,13 +175,6 @@ def test_a_full_report_is_json_without_secrets():
     assert not {"seed_commit", "env", "queue_seconds", "isolation", "task_id", "attempts", "status"} & set(report)
     assert "reward" not in text
     assert "abab" not in text
-
-
-def test_a_cut_report_keeps_verdict_and_error():
-    error = EvalError(stage="run", type="NameError", message="x" * 3000 + " name 'blok' is not defined")
-    text = format_feedback(result(EvalStatus.RUNTIME_ERROR, error=error), 600, form="full")
-    assert text.startswith("Verdict: runtime_error\n")
-    assert "name 'blok' is not defined" in text
 
 
 @pytest.mark.parametrize("form", ["short", "full"])

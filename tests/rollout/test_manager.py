@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is played for validation is known to the loops, through verl's own worker."""
-
-from __future__ import annotations
+"""The manager through verl's own worker: rows of a validation are marked, and prompts get budgets."""
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,15 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tensordict import TensorDict
+from verl.experimental.agent_loop.agent_loop import AgentLoopManager
 from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 
+from verl_kernel.adaptive import AdaOptions, run_state
+from verl_kernel.adaptive.budgets import PROMPT_NAME, prompt_name
 from verl_kernel.reward.rows import is_validation, step_of
 from verl_kernel.rollout.manager import KernelAgentLoopManager
 
@@ -54,23 +57,125 @@ def rows_of(prompts: TensorDict) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("validate", [None, False, True])
-def test_rows_of_a_validation_say_so(monkeypatch: pytest.MonkeyPatch, validate: bool | None) -> None:
-    sent: list[TensorDict] = []
-    monkeypatch.setattr(AgentLoopManagerTQ, "generate_sequences", lambda self, prompts: sent.extend(prompts.chunk(2)))
-    prompts = get_tensordict({"uid": np.array(["a", "b"], dtype=object), "index": np.array([0, 1], dtype=object)})
-    assign_non_tensor_data(prompts, "global_steps", 3)
-    if validate is not None:
-        assign_non_tensor_data(prompts, "validate", validate)
-    object.__new__(KernelAgentLoopManager).generate_sequences(prompts)
-    rows = [row for chunk in sent for row in rows_of(chunk)]
-    assert [row["uid"] for row in rows] == ["a", "b"]
-    assert [is_validation(row) for row in rows] == [bool(validate)] * 2
-    assert [step_of(row) for row in rows] == [3, 3]
-
-
 def test_recipes_select_the_manager() -> None:
     with initialize_config_module("verl.trainer.config", version_base=None):
         agent = compose("cpu_quickstart").actor_rollout_ref.rollout.agent
     assert load_class_from_fqn(agent.agent_loop_manager_class) is KernelAgentLoopManager
     assert omega_conf_to_dataclass(agent).agent_loop_manager_class == agent.agent_loop_manager_class
+
+
+@pytest.fixture(autouse=True)
+def no_run() -> Iterator[None]:
+    yield
+    run_state.begin(AdaOptions())
+
+
+TASKS = [[{"role": "user", "content": text}] for text in ("hard", "easy", "new")]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[TensorDict]:
+    """What goes to two workers."""
+    found: list[TensorDict] = []
+    monkeypatch.setattr(AgentLoopManagerTQ, "generate_sequences", lambda self, prompts: found.extend(prompts.chunk(2)))
+    return found
+
+
+def manager(**ada: Any) -> KernelAgentLoopManager:
+    rollout = {"n": 8, "agent": {"num_workers": 2}}
+    config = {"algorithm": {"ada": ada}, "actor_rollout_ref": {"rollout": rollout, "model": {}}}
+    return KernelAgentLoopManager(config=OmegaConf.create(config), llm_client=None)
+
+
+def batch(step: int = 1, validate: bool | None = None) -> TensorDict:
+    """Three prompts as verl's trainer hands them over."""
+    columns = {"uid": list("abc"), "index": [0, 1, 2], "raw_prompt": TASKS}
+    arrays = {name: np.empty(3, dtype=object) for name in columns}
+    for name, values in columns.items():
+        arrays[name][:] = values
+    prompts = get_tensordict(arrays)
+    assign_non_tensor_data(prompts, "global_steps", step)
+    if validate is not None:
+        assign_non_tensor_data(prompts, "validate", validate)
+    return prompts
+
+
+def played(sent: list[TensorDict]) -> dict[str, dict[str, Any]]:
+    return {row["uid"]: row for chunk in sent for row in rows_of(chunk)}
+
+
+@pytest.mark.parametrize("validate", [None, False, True])
+def test_rows_of_a_validation_say_so(sent: list[TensorDict], validate: bool | None) -> None:
+    manager().generate_sequences(batch(step=3, validate=validate))
+    rows = played(sent)
+    assert list(rows) == ["a", "b", "c"]
+    assert [is_validation(row) for row in rows.values()] == [bool(validate)] * 3
+    assert [step_of(row) for row in rows.values()] == [3, 3, 3]
+
+
+def test_harder_prompts_get_more_of_a_fixed_total(sent: list[TensorDict]) -> None:
+    own = manager(sampling="est", n_min=2, n_max=20, decay=0.5)
+    own.generate_sequences(batch())
+    assert [row["__rollout_n__"] for row in played(sent).values()] == [8, 8, 8]
+    begun = run_state.current()
+    assert begun is not None
+    begun.count(1, {prompt_name(TASKS[0]): (8, 0), prompt_name(TASKS[1]): (8, 8)})
+    sent.clear()
+    own.generate_sequences(batch(2))
+    rows = played(sent)
+    assert {uid: row[PROMPT_NAME] for uid, row in rows.items()} == dict(
+        zip("abc", map(prompt_name, TASKS), strict=True)
+    )
+    # p is 1/10, 9/10 and the prior's 1/2.
+    weights = [(p + 0.01) ** -0.5 for p in (0.1, 0.9, 0.5)]
+    found = [row["__rollout_n__"] for row in rows.values()]
+    assert sum(found) == 24
+    assert found == pytest.approx([24 * w / sum(weights) for w in weights], abs=1)
+
+
+def test_a_resumed_run_shares_out_by_the_counts_of_its_file(sent: list[TensorDict], tmp_path: Path) -> None:
+    options = {"sampling": "est", "counts_file": str(tmp_path / "counts.jsonl")}
+    manager(**options).generate_sequences(batch())
+    begun = run_state.current()
+    assert begun is not None
+    begun.count(1, {prompt_name(TASKS[0]): (8, 0), prompt_name(TASKS[1]): (8, 8)})
+    sent.clear()
+    manager(**options).generate_sequences(batch(2))
+    hard, easy, new = (played(sent)[uid]["__rollout_n__"] for uid in "abc")
+    assert hard > new > easy
+    assert hard + new + easy == 24
+
+
+@pytest.mark.parametrize(("sampling", "validate"), [("none", None), ("seq_pos", None), ("est", True)])
+def test_other_batches_are_left_alone(sent: list[TensorDict], sampling: str, validate: bool | None) -> None:
+    manager(sampling=sampling).generate_sequences(batch(validate=validate))
+    assert not any("__rollout_n__" in row or PROMPT_NAME in row for row in played(sent).values())
+
+
+def test_only_rounds_have_a_worker_of_ours() -> None:
+    from verl_kernel.rollout.adaptive_worker import AdaptiveWorker
+
+    assert manager(sampling="est").agent_loop_workers_class is AgentLoopWorkerTQ
+    ours = manager(sampling="seq_balance").agent_loop_workers_class
+    assert issubclass(ours.__ray_metadata__.modified_class, AdaptiveWorker)
+    assert issubclass(KernelAgentLoopManager, AgentLoopManager)
+
+
+def test_verls_worker_plays_as_many_rollouts_as_the_column_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    import transfer_queue as tq
+
+    started: list[int] = []
+
+    async def put(**kwargs: Any) -> None:
+        return None
+
+    async def run(*args: Any, session_id: int, **kwargs: Any) -> None:
+        assert "__rollout_n__" not in kwargs
+        started.append(session_id)
+
+    monkeypatch.setattr(tq, "async_kv_put", put)
+    worker = object.__new__(AgentLoopWorkerTQ.__ray_metadata__.modified_class)
+    worker.config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"n": 8}}})
+    worker._run_agent_loop = run
+    asyncio.run(worker._run_prompt({"uid": "a", "__rollout_n__": 3}, {}, trajectory={"validate": False}))
+    assert started == [0, 1, 2]

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import torch
-from verl.trainer.ppo.metric_utils import process_validation_metrics
 
 from verl_kernel.advantage.turns import find_turns
 from verl_kernel.env.result import EvalResult, EvalStatus
@@ -30,6 +29,15 @@ def two_turns(first: float, second: float) -> Trajectory:
     return trajectory
 
 
+def test_the_row_ends_with_its_last_judged_turn_and_sums_its_rewards():
+    output = two_turns(0.5, 1.5).output({"tool_calls": 1.5, "generate_sequences": 0.5})
+    assert output.reward_score == 2.0
+    assert output.num_turns == 4
+    row, fields = output.as_dict(), output.extra_fields
+    assert len(row["responses"]) == len(row["rollout_log_probs"]) == 8
+    assert (fields["kernel_gym_seconds"], fields["kernel_generate_seconds"]) == (1.5, 0.5)
+
+
 def test_rewards_sit_on_the_last_token_of_their_turns():
     row = two_turns(0.0, 1.5).output({}).as_dict()
     assert row["prompts"].tolist() == [1, 1, 1]
@@ -38,11 +46,6 @@ def test_rewards_sit_on_the_last_token_of_their_turns():
     assert row["rm_scores"].dtype is torch.float32
     turns = find_turns(row["rm_scores"][None])
     assert turns.rewards.tolist() == [[0.0, 1.5]]
-
-
-def test_the_row_ends_with_its_last_judged_turn():
-    row = two_turns(0.5, 1.5).output({}).as_dict()
-    assert len(row["responses"]) == len(row["rollout_log_probs"]) == 8
 
 
 def test_records_survive_the_way_through_the_queue():
@@ -71,12 +74,6 @@ def test_an_end_that_opens_the_next_message_stays_there():
     empty.close_turn(end)
     assert empty.ids == [END]
     assert empty.logprobs is None
-
-
-def test_the_row_sums_its_rewards_and_counts_messages():
-    output = two_turns(0.5, 1.5).output({})
-    assert output.reward_score == 2.0
-    assert output.num_turns == 4
 
 
 def test_only_a_correct_turn_has_a_speedup():
@@ -122,18 +119,3 @@ def test_novelty_has_figures_where_it_is_measured():
     assert found == [[1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     assert summarise(trajectory.turns)["best_turn_novel_acc"] == 1
     assert summarise(trajectory.turns)["novel_acc"] == 0
-
-
-def test_verls_validation_averages_over_all_trajectories():
-    turns = two_turns(0.0, 1.5).turns
-    infos = [summarise(turns), summarise(turns[:1])]
-    columns = {key: [info[key] for info in infos] for key in infos[0]}
-    found = process_validation_metrics(["held_out"] * 2, ["a", "b"], columns)["held_out"]
-    assert {name: values["mean@1"] for name, values in found.items()} == {
-        name: value / 2 for name, value in summarise(turns).items()
-    }
-
-
-def test_the_row_says_how_long_it_waited():
-    fields = two_turns(0.0, 1.0).output({"tool_calls": 1.5, "generate_sequences": 0.5}).extra_fields
-    assert (fields["kernel_gym_seconds"], fields["kernel_generate_seconds"]) == (1.5, 0.5)
