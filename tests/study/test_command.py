@@ -19,6 +19,7 @@ from recipes.cpu_study.command import app
 from tests.env.waiting import until
 from tests.study.test_plan import SMALL
 from tests.study.test_runs import trainer
+from tests.tiers import thinned
 
 RUNNER = CliRunner()
 
@@ -62,6 +63,7 @@ def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.Mo
     assert (out / "study.png").is_file()
 
 
+@pytest.mark.exhaustive
 def test_an_arm_that_failed_is_left_alone(plan: Path, monkeypatch: pytest.MonkeyPatch):
     trained = trains(monkeypatch, lambda trained: trained[-1].startswith("one"))
     result = run(plan)
@@ -129,10 +131,12 @@ def test_rows_that_are_none_are_refused_in_a_sentence(plan: Path, text: str | No
 KEPT = Path(__file__).parents[2] / "recipes" / "cpu_study"
 
 
-@pytest.mark.parametrize(
-    ("study", "folder"), [("first/study.yaml", "first"), ("second/study.yaml", "second"), ("study.yaml", "data")]
-)
-def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, study: str, folder: str):
+TABLES = [("first/study.yaml", "first"), ("second/study.yaml", "second"), ("study.yaml", "data")]
+
+
+@pytest.mark.parametrize("names", thinned(TABLES, 3))
+def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, names: tuple[str, str]):
+    study, folder = names
     kept = KEPT / folder
     words = [str(KEPT / study), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)]
     result = RUNNER.invoke(app, words)

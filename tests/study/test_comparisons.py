@@ -18,6 +18,7 @@ from recipes.cpu_study.figure import plot_effects
 from recipes.cpu_study.plan import Arm, Comparison, Study
 from recipes.cpu_study.student import p_value, power, quantile
 from recipes.cpu_study.summary import Interval
+from tests.tiers import thinned
 
 FIGURE = "held_out/correct"
 ONE = Comparison("pair", "a against b", ("a", "b"), "correct", 0.1, ("coverage",))
@@ -60,6 +61,7 @@ def test_the_interval_is_students():
     assert (found.seen.mean, found.seen.half) == pytest.approx((0.3, 2.776445 * error))
 
 
+@pytest.mark.exhaustive
 def test_under_no_effect_the_rule_decides_as_often_as_it_says():
     drawn = np.random.default_rng(0).normal(size=(1000, 5))
     still = rows("b", dict.fromkeys(range(5), 0.0))
@@ -175,9 +177,10 @@ def test_p_of_values():
 
 
 @pytest.mark.parametrize(
-    ("effect", "seeds", "level"), [(0.06, 8, 0.05), (-0.1, 8, 0.05 / 12), (0.0, 5, 0.05), (1 / 6, 8, 0.05 / 18)]
+    "experiment", thinned([(0.06, 8, 0.05), (-0.1, 8, 0.05 / 12), (0.0, 5, 0.05), (1 / 6, 8, 0.05 / 18)], 4)
 )
-def test_power_is_the_share_of_experiments_that_find_the_effect(effect, seeds, level):
+def test_power_is_the_share_of_experiments_that_find_the_effect(experiment):
+    effect, seeds, level = experiment
     drawn = np.random.default_rng(0).normal(effect, 0.05, size=(4000, seeds))
     found = np.mean([p_value(list(row)) < level for row in drawn])
     assert power(effect, 0.05, seeds, level) == pytest.approx(found, abs=0.02)

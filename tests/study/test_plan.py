@@ -7,6 +7,7 @@ from omegaconf import OmegaConf
 
 from recipes.cpu_study.comparisons import power_table
 from recipes.cpu_study.plan import read_study
+from tests.tiers import thinned
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.preflight import check_mismatch
@@ -106,15 +107,17 @@ def test_a_plan_that_is_not_there_or_no_yaml_is_refused(tmp_path: Path):
         read_study(tmp_path / "broken.yaml")
 
 
-def test_every_arm_of_the_recipe_composes_and_is_accepted():
-    runs = {run.arm.name: run for run in read_study(STUDY).runs()}
-    for run in runs.values():
-        with initialize_config_module("verl.trainer.config", version_base=None):
-            config = compose(run.study.recipe, overrides=list(run.overrides))
-        parse_options(find(config, "kernelgym"))
-        check_switches(config)
-        check_mismatch(config)
-        check_algorithm(config.algorithm)
+RUNS = list({run.arm.name: run for run in read_study(STUDY).runs()}.values())
+
+
+@pytest.mark.parametrize("run", thinned(RUNS, len(RUNS)), ids=lambda run: run.arm.name)
+def test_every_arm_of_the_recipe_composes_and_is_accepted(run):
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose(run.study.recipe, overrides=list(run.overrides))
+    parse_options(find(config, "kernelgym"))
+    check_switches(config)
+    check_mismatch(config)
+    check_algorithm(config.algorithm)
 
 
 def test_every_comparison_of_the_plan_has_power():
