@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
 from pathlib import Path
@@ -12,23 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
-from verl.protocol import DataProto
-from verl.trainer.ppo.core_algos import get_policy_loss_fn
-from verl.trainer.ppo.ray_trainer import compute_advantage
-from verl.utils.config import omega_conf_to_dataclass
-from verl.workers.config import ActorConfig
 
-import verl_kernel.config
-import verl_kernel.plugin  # registers what the methods name
 from tests.advantage.batches import Batch, build
+from tests.config.composed import CONFIG, composed
+from tests.tiers import one_of_each
 from verl_kernel.advantage import GROUPED
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss import LOSSES
 from verl_kernel.loss.options import ToprOptions
 from verl_kernel.loss.preflight import check_mismatch
-from verl_kernel.plugin.algorithm import KernelAlgoConfig
 from verl_kernel.preflight.checks import (
     ESTIMATOR,
     LOSS,
@@ -41,19 +33,16 @@ from verl_kernel.preflight.names import check_registries
 from verl_kernel.rollout.preflight import check_adaptive
 from verl_kernel.sampler.preflight import check_switches
 
-FOLDER = Path(next(iter(verl_kernel.config.__path__))) / "method"
-METHODS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-MODES = ("sync", "separate_async")
-"""The third, colocate_async, chooses the same mismatch as separate_async."""
+METHODS = sorted(path.stem for path in (CONFIG / "method").glob("*.yaml"))
+RECIPES = sorted(path.stem for path in CONFIG.glob("*.yaml") if "kernelgym:" in path.read_text())
+MODES = ("sync", "colocate_async", "separate_async")
 OURS = [name for name in METHODS if name != "dr_kernel" and not name.startswith("ada")]
 """Methods that train by the behaviour policy."""
 PAGES = "\n".join(page.read_text() for page in (Path(__file__).parents[2] / "docs").rglob("*.md"))
 
 
-@functools.cache
-def composed(*overrides: str, recipe: str = "cpu_quickstart") -> DictConfig:
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose(recipe, overrides=list(overrides))
+def quickstart(*overrides: str) -> DictConfig:
+    return composed("cpu_quickstart", *overrides)
 
 
 def check(config: DictConfig) -> None:
@@ -62,67 +51,74 @@ def check(config: DictConfig) -> None:
         question(config)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_composes_in_every_trainer_mode(method, monkeypatch):
+def turned(first: list[str], second: list[str]) -> list[tuple[str, str]]:
+    """All pairs: those of the first turn hold each value of both once at least."""
+    turns = range(len(second))
+    return [(value, second[(place + turn) % len(second)]) for turn in turns for place, value in enumerate(first)]
+
+
+@pytest.mark.parametrize("pair", one_of_each(turned(METHODS, RECIPES), key=lambda pair: pair[0]), ids="-".join)
+def test_a_method_composes_with_every_recipe(pair, monkeypatch):
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
-    for mode in MODES:
-        config = composed(f"method={method}", f"trainer_mode={mode}")
-        assert config.trainer.v1.trainer_mode == mode
-        check(config)
+    method, recipe = pair
+    config = composed(recipe, f"method={method}")
+    check(config)
+    ours = quickstart(f"method={method}")
+    assert OmegaConf.select(config, ESTIMATOR) == OmegaConf.select(ours, ESTIMATOR)
+    assert OmegaConf.select(config, LOSS) == OmegaConf.select(ours, LOSS)
 
 
-@pytest.mark.parametrize("method", OURS)
-def test_the_loss_gets_log_probabilities_in_every_mode(method):
-    for mode in MODES:
-        rule = composed(f"method={method}", f"trainer_mode={mode}").algorithm.rollout_correction
-        assert rule.bypass_mode
-        assert rule.rollout_is is None
-        assert rule.rollout_rs is None
+@pytest.mark.parametrize("pair", one_of_each(turned(METHODS, MODES), key=lambda pair: pair[0]), ids="-".join)
+def test_a_method_composes_in_every_trainer_mode(pair, monkeypatch):
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    method, mode = pair
+    config = quickstart(f"method={method}", f"trainer_mode={mode}")
+    assert config.trainer.v1.trainer_mode == mode
+    check(config)
+    if method in OURS:  # the loss gets the sampler's log-probabilities
+        rule = config.algorithm.rollout_correction
+        assert (rule.bypass_mode, rule.rollout_is, rule.rollout_rs) == (True, None, None)
 
 
 def test_the_default_sets_nothing():
-    plain = OmegaConf.to_container(composed())
-    assert OmegaConf.to_container(composed("method=dr_kernel")) == plain
+    plain = OmegaConf.to_container(quickstart())
+    assert OmegaConf.to_container(quickstart("method=dr_kernel")) == plain
     assert plain["algorithm"]["adv_estimator"] == "trloo"
     assert plain["algorithm"]["rollout_correction"]["rollout_rs"].startswith("seq_mean_k1")
     assert "stale" not in str(plain["algorithm"]["rollout_correction"])
-    stale = composed("method=dr_kernel", "trainer_mode=separate_async").algorithm.rollout_correction
+    stale = quickstart("method=dr_kernel", "trainer_mode=separate_async").algorithm.rollout_correction
     assert stale.rollout_is == "token"
     assert stale.rollout_rs_threshold.startswith("0.98")
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(["method=topr", "trainer_mode=separate_async"])))
-def test_the_order_of_switches_does_not_matter(order):
-    assert composed(*order).algorithm.rollout_correction.bypass_mode is True
+@pytest.mark.parametrize("turn", [1, -1])
+def test_the_order_of_switches_does_not_matter(turn):
+    switches = ("method=topr", "trainer_mode=separate_async")[::turn]
+    assert quickstart(*switches).algorithm.rollout_correction.bypass_mode is True
 
 
 def test_a_named_mismatch_wins_over_the_methods():
-    config = composed("method=topr", "mismatch=mrs")
+    config = quickstart("method=topr", "mismatch=mrs")
     assert config.algorithm.rollout_correction.rollout_rs == "seq_mean_k1,seq_max_k2"
     with pytest.raises(ConfigError, match="bypass_mode is not true.*mismatch=bypass"):
         check(config)
-    kept = composed("method=asymre", "mismatch=stale_tis", "trainer_mode=colocate_async")
+    kept = quickstart("method=asymre", "mismatch=stale_tis", "trainer_mode=colocate_async")
     check(kept)
     assert kept.algorithm.rollout_correction.rollout_is == "token"
 
 
 def test_a_single_switch_named_beside_a_method_wins():
-    config = composed("method=topr", "algorithm.adv_estimator=trloo", "algorithm.topr.c=0.5")
+    config = quickstart("method=topr", "algorithm.adv_estimator=trloo", "algorithm.topr.c=0.5")
     assert (config.algorithm.adv_estimator, config.algorithm.topr.c) == ("trloo", 0.5)
     assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "topr_taper"
 
 
-@pytest.mark.parametrize("recipe", ["kernel_trloo", "drkernel_8b"])
-def test_the_other_recipes_take_methods_too(recipe):
-    config = composed("method=rec_ring", recipe=recipe)
-    assert config.actor_rollout_ref.actor.policy_loss.loss_mode == "rec_ring"
-    assert config.algorithm.rollout_correction.bypass_mode
-
-
 @functools.cache
-def nodes(method: str) -> tuple[DictConfig, ActorConfig]:
+def nodes(method: str) -> tuple[DictConfig, Any]:
     """The nodes that verl hands to estimator and loss."""
-    config = composed(f"method={method}", "trainer_mode=sync")
+    from verl.utils.config import omega_conf_to_dataclass
+
+    config = quickstart(f"method={method}")
     algorithm, actor = (
         OmegaConf.create(OmegaConf.to_container(node, resolve=True))
         for node in (config.algorithm, config.actor_rollout_ref.actor)
@@ -132,6 +128,9 @@ def nodes(method: str) -> tuple[DictConfig, ActorConfig]:
 
 def advantages(algorithm: Any) -> torch.Tensor:
     """Of four rollouts of two turns, through verl's own call of the estimator."""
+    from verl.protocol import DataProto
+    from verl.trainer.ppo.ray_trainer import compute_advantage
+
     batch = rollouts()
     data = DataProto.from_dict(
         {"token_level_rewards": batch.rewards, "response_mask": batch.mask}, non_tensors={"uid": batch.index}
@@ -146,6 +145,8 @@ def rollouts() -> Batch:
 
 def gradient(method: str, drift: float = 0.1) -> torch.Tensor:
     """Of the loss by log pi, on the same rollouts."""
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn
+
     batch = rollouts()
     algorithm, actor = nodes(method)
     worth = advantages(algorithm)
@@ -177,6 +178,10 @@ def test_a_method_learns(method):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_verl_can_type_the_algorithm_node_and_our_nodes_in_it(method):
+    from verl.utils.config import omega_conf_to_dataclass
+
+    from verl_kernel.plugin.algorithm import KernelAlgoConfig
+
     node, _ = nodes(method)
     typed = omega_conf_to_dataclass(node)
     assert isinstance(typed, KernelAlgoConfig)
@@ -191,28 +196,21 @@ def test_asymre_is_the_same_as_estimator_and_as_loss():
 
 def test_clipping_does_nothing_where_policies_agree():
     plain = gradient("opmd", drift=0.0) * 2
-    for method in (
-        "opmd_k2",
-        "opmd_k2_sequence",
-        "rec_one_side_is",
-        "rec_one_side_no_is",
-        "rec_two_side_is",
-        "rec_two_side_no_is",
-        "rec_ring",
-    ):
+    sided = (f"rec_{sides}_side_{weights}" for sides in ("one", "two") for weights in ("is", "no_is"))
+    for method in ("opmd_k2", "opmd_k2_sequence", *sided, "rec_ring"):
         torch.testing.assert_close(gradient(method, drift=0.0), plain, atol=1e-7, rtol=1e-5)
 
 
 def test_toprs_ratio_is_the_papers_unless_a_key_says_otherwise():
     assert nodes("topr")[1].policy_loss.topr["ratio"] == ToprOptions().ratio == "sequence"
-    named = composed("method=topr", "actor_rollout_ref.actor.policy_loss.topr.ratio=geometric")
+    named = quickstart("method=topr", "actor_rollout_ref.actor.policy_loss.topr.ratio=geometric")
     check(named)
     assert named.actor_rollout_ref.actor.policy_loss.topr.ratio == "geometric"
 
 
 @pytest.mark.parametrize(("estimator", "loss"), REFUSED_PAIRS)
 def test_an_estimator_and_a_loss_may_contradict_each_other(estimator, loss):
-    config = copy.deepcopy(composed())
+    config = quickstart()
     OmegaConf.update(config, ESTIMATOR, estimator)
     OmegaConf.update(config, LOSS, loss)
     with pytest.raises(ConfigError, match=rf"{estimator}.*{loss}.*rec_group_mean, or .*gpg"):
@@ -221,7 +219,7 @@ def test_an_estimator_and_a_loss_may_contradict_each_other(estimator, loss):
 
 @pytest.mark.parametrize("estimator", [*GROUPED, "topr_signed"])
 def test_who_compares_rollouts_needs_two_of_them(estimator):
-    config = copy.deepcopy(composed())
+    config = quickstart()
     OmegaConf.update(config, ESTIMATOR, estimator)
     OmegaConf.update(config, "actor_rollout_ref.rollout.n", 1)
     if estimator in GROUPED:
@@ -233,7 +231,7 @@ def test_who_compares_rollouts_needs_two_of_them(estimator):
 
 def row(method: str) -> str:
     """What a method sets, as a line of the table in the documentation."""
-    config = composed(f"method={method}", "trainer_mode=sync")
+    config = quickstart(f"method={method}")
     actor = config.actor_rollout_ref.actor
     old = "sampler's" if config.algorithm.rollout_correction.bypass_mode else "trainer's"
     cells = (config.algorithm.adv_estimator, actor.policy_loss.loss_mode, old, actor.loss_agg_mode)
@@ -249,8 +247,7 @@ def verdicts(loss: str) -> list[str]:
     """Whether a loss starts with and without the sampler's log-probabilities, in sync and on older samples."""
     found = []
     for mode, mismatch in itertools.product(("sync", "colocate_async"), ("bypass", "none")):
-        # One that no other test uses is changed as it is: a copy takes longer than the check.
-        config = composed(f"trainer_mode={mode}", f"mismatch={mismatch}")
+        config = quickstart(f"trainer_mode={mode}", f"mismatch={mismatch}")
         OmegaConf.update(config, LOSS, loss)
         try:
             check_mismatch(config)

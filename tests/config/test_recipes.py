@@ -1,41 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes compose with verl's own configuration and pass its dataclasses."""
+"""The recipes compose with verl's own configuration, and pass its dataclasses, its checks and ours."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
 from pathlib import Path
+from typing import Any
 
 import pytest
-import verl.trainer
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import ConfigCompositionException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from verl.trainer.ppo.v1 import get_trainer_cls
-from verl.utils.config import omega_conf_to_dataclass
-from verl.utils.import_utils import load_extern_type
 
-from recipes.cpu_smollm2.build import BATCH
+from tests.config.composed import CONFIG, composed
+from tests.tiers import one_of_each
 from verl_kernel.advantage.options import check_algorithm
+from verl_kernel.loss.preflight import check_mismatch
+from verl_kernel.preflight.hardware import described
+from verl_kernel.preflight.placement import check_judges
 from verl_kernel.reward.options import parse_options
+from verl_kernel.sampler.options import PRSOptions
+from verl_kernel.sampler.preflight import check_switches
 from verl_kernel.verl_keys import find
 
+MODES = ("sync", "colocate_async", "separate_async")
+SIZES = ("one", "eight", "sixteen")
+OURS = ("trloo", "rec", "topr", "ada")
+"""Nodes of the estimators under `algorithm`."""
+QWEN3_8B = {"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32}
 
-@pytest.fixture(autouse=True)
-def hydra() -> Iterator[None]:
-    with initialize_config_dir(str(Path(verl.trainer.__file__).parent / "config"), version_base=None):
-        yield
-    GlobalHydra.instance().clear()
 
-
-def composed(recipe: str, *overrides: str) -> DictConfig:
-    config = compose(recipe, overrides=list(overrides))
-    OmegaConf.resolve(config.kernelgym)
+def resolved(recipe: str, *overrides: str) -> DictConfig:
+    config = composed(recipe, *overrides)
+    OmegaConf.resolve(config)
     return config
 
 
-@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+def options(config: DictConfig) -> Any:
+    return parse_options(find(config, "kernelgym"))
+
+
+def typed(node: DictConfig) -> Any:
+    from verl.utils.config import omega_conf_to_dataclass
+
+    return omega_conf_to_dataclass(node)
+
+
+def check(config: DictConfig) -> None:
+    """As verl's trainer does before anything else, and as a start of ours does."""
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    check_switches(config)
+    check_mismatch(config)
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
-def test_every_trainer_mode_composes(recipe: str, mode: str):
+def test_every_trainer_mode_gets_its_trainer_and_its_sampler(recipe: str, mode: str) -> None:
+    from verl.trainer.ppo.v1 import get_trainer_cls
+    from verl.utils.import_utils import load_extern_type
+
     config = composed(recipe, f"trainer_mode={mode}")
     assert config.trainer.v1.trainer_mode == mode
     assert get_trainer_cls(mode).__name__.lower().endswith(mode.replace("_", ""))
@@ -51,72 +74,217 @@ def test_every_trainer_mode_composes(recipe: str, mode: str):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "narrow"),
+    ("overrides", "bound"),
     [
-        (["trainer_mode=sync"], True),
-        (["trainer_mode=colocate_async"], False),
-        (["trainer_mode=separate_async"], False),
-        (["trainer_mode=colocate_async", "mismatch=mrs"], True),
-        (["mismatch=mrs", "trainer_mode=colocate_async"], True),
+        (["trainer_mode=sync"], "0.999"),
+        (["trainer_mode=colocate_async"], "0.98"),
+        (["trainer_mode=separate_async"], "0.98"),
+        (["trainer_mode=colocate_async", "mismatch=mrs"], "0.999"),
+        (["mismatch=mrs", "trainer_mode=colocate_async"], "0.999"),
     ],
 )
-def test_asynchronous_modes_choose_a_preset_for_stale_samples(overrides: list[str], narrow: bool):
-    bounds = composed("cpu_quickstart", *overrides).algorithm.rollout_correction.rollout_rs_threshold
-    assert bounds.startswith("0.999" if narrow else "0.98")
+def test_asynchronous_modes_choose_a_preset_for_stale_samples(overrides: list[str], bound: str) -> None:
+    correction = composed("cpu_quickstart", *overrides).algorithm.rollout_correction
+    assert correction.rollout_rs_threshold.startswith(bound)
 
 
 @pytest.mark.parametrize(("recipe", "turns"), [("kernel_trloo", 3), ("cpu_quickstart", 2), ("cpu_smollm2", 1)])
-def test_our_node_parses(recipe: str, turns: int):
-    options = parse_options(find(composed(recipe), "kernelgym"))
-    assert options.rollout.max_turns == turns
-    assert options.reward.scale == 0.5
+def test_our_node_parses(recipe: str, turns: int) -> None:
+    found = options(resolved(recipe))
+    assert found.rollout.max_turns == turns
+    assert found.reward.scale == 0.5
 
 
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "drkernel_8b"])
-def test_verls_discount_is_honoured(recipe: str):
-    assert check_algorithm(composed(recipe, "algorithm.gamma=0.7").algorithm).gamma == 0.7
-    assert check_algorithm(composed(recipe, "algorithm.gamma=0.7", "algorithm.trloo.gamma=0.3").algorithm).gamma == 0.3
+def test_verls_discount_is_honoured(recipe: str) -> None:
+    both = "algorithm.gamma=0.7", "algorithm.trloo.gamma=0.3"
+    assert check_algorithm(composed(recipe, both[0]).algorithm).gamma == 0.7
+    assert check_algorithm(composed(recipe, *both).algorithm).gamma == 0.3
 
 
-def test_verl_accepts_the_actor_rollout_and_algorithm_nodes():
-    config = composed("cpu_quickstart")
-    OmegaConf.resolve(config)
-    assert omega_conf_to_dataclass(config.actor_rollout_ref.actor).loss_agg_mode == "seq-mean-token-sum-norm"
-    assert omega_conf_to_dataclass(config.actor_rollout_ref.rollout).n == 8
+@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
+def test_a_checkpoint_can_be_read_without_the_plugin(recipe: str) -> None:
+    """Its configuration holds the name of the attention, and transformers refuses a name that it does not know."""
+    model = composed(recipe).actor_rollout_ref.model
+    assert model.override_config.get("attn_implementation", "flash_attention_2") in ("sdpa", "flash_attention_2")
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "rloo", "turn_grpo", "trloo"])
+def test_an_estimator_is_one_switch(estimator: str) -> None:
+    config = composed("cpu_quickstart", f"algorithm.adv_estimator={estimator}")
+    assert config.algorithm.adv_estimator == estimator
+
+
+def test_verl_accepts_the_actor_rollout_and_algorithm_nodes() -> None:
+    config = resolved("cpu_quickstart")
+    assert typed(config.actor_rollout_ref.actor).loss_agg_mode == "seq-mean-token-sum-norm"
+    assert typed(config.actor_rollout_ref.rollout).n == 8
     assert config.algorithm.adv_estimator == "trloo"
 
 
-def test_the_recipe_of_a_real_model_fits_its_own_numbers():
-    config, sft = composed("cpu_smollm2"), compose("cpu_smollm2_sft")
-    OmegaConf.resolve(config)
-    rollout = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+def test_the_recipe_of_a_real_model_fits_its_own_numbers() -> None:
+    from recipes.cpu_smollm2.build import BATCH
+
+    config, sft = resolved("cpu_smollm2"), composed("cpu_smollm2_sft")
+    rollout = typed(config.actor_rollout_ref.rollout)
     assert rollout.max_model_len == config.data.max_prompt_length + config.data.max_response_length
     assert sft.data.train_batch_size == BATCH
-    assert config.data.train_batch_size == omega_conf_to_dataclass(config.actor_rollout_ref.actor).ppo_mini_batch_size
+    assert config.data.train_batch_size == typed(config.actor_rollout_ref.actor).ppo_mini_batch_size
     assert config.actor_rollout_ref.model.path == "outputs/smollm2/model"
     assert (sft.model.path, sft.data.train_files) == ("outputs/smollm2/base", "outputs/smollm2/corpus.parquet")
     assert sft.trainer.default_local_dir == "outputs/smollm2/sft"
 
 
-@pytest.mark.parametrize("estimator", ["grpo", "rloo", "turn_grpo", "trloo"])
-def test_an_estimator_is_one_switch(estimator: str):
-    assert composed("cpu_quickstart", f"algorithm.adv_estimator={estimator}").algorithm.adv_estimator == estimator
+# The sizes of `gpus`: a recipe without a GPU gets none of them.
 
 
-@pytest.mark.parametrize("preset", ["none", "mrs", "tis", "mrs_tis"])
-def test_a_mismatch_preset_is_one_switch(preset: str):
-    correction = composed("kernel_trloo", f"mismatch={preset}").algorithm.rollout_correction
-    assert (correction.rollout_rs is not None) == preset.startswith("mrs")
-    assert (correction.rollout_is is not None) == preset.endswith("tis")
+@pytest.mark.parametrize(
+    "places", one_of_each([(size, mode) for mode in MODES for size in SIZES], key=lambda places: places[1])
+)
+def test_verl_accepts_the_sizes(places: tuple[str, str]) -> None:
+    size, mode = places
+    config = resolved("kernel_trloo", f"gpus={size}", f"trainer_mode={mode}")
+    check(config)
+    for node in ("actor", "rollout"):
+        typed(config.actor_rollout_ref[node])
 
 
-def test_an_unknown_preset_is_refused_with_those_there_are():
-    with pytest.raises((ConfigCompositionException, MissingConfigException), match="mrs_tis"):
-        composed("kernel_trloo", "mismatch=mrz")
+@pytest.mark.parametrize(("size", "trains", "judges"), [("one", 1, 0), ("eight", 4, 4), ("sixteen", 8, 8)])
+def test_trainer_and_judges_share_the_gpus(size: str, trains: int, judges: int) -> None:
+    config = resolved("kernel_trloo", f"gpus={size}")
+    gym = options(config).env
+    assert config.trainer.nnodes * config.trainer.n_gpus_per_node == trains
+    assert gym.num_judges * gym.gpus_per_judge == judges
+    assert gym.device == ("cuda" if judges else "cpu")
 
 
-@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
-def test_a_checkpoint_can_be_read_without_the_plugin(recipe: str):
-    """Its configuration holds the name of the attention, and transformers refuses a name that it does not know."""
-    model = composed(recipe).actor_rollout_ref.model
-    assert model.override_config.get("attn_implementation", "flash_attention_2") in ("sdpa", "flash_attention_2")
+@pytest.mark.parametrize("size", SIZES)
+def test_a_size_fits_its_context_and_asks_for_no_package_and_no_account(size: str) -> None:
+    config = resolved("kernel_trloo", f"gpus={size}")
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    node = config.actor_rollout_ref
+    assert longest <= node.rollout.max_model_len
+    assert longest <= node.actor.ppo_max_token_len_per_gpu
+    assert node.model.override_config.attn_implementation == "sdpa"
+    assert node.actor.ulysses_sequence_parallel_size == 1
+    assert list(config.trainer.logger) == ["console", "tensorboard", "file"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "size"),
+    [
+        *((recipe, "none") for recipe in ("cpu_quickstart", "cpu_hard", "cpu_smollm2", "cpu_tools")),
+        ("kernel_trloo", "eight"),
+    ],
+)
+def test_a_recipe_without_a_choice_is_for_no_gpu_or_for_one_node_of_8(recipe: str, size: str) -> None:
+    assert composed(recipe) == composed(recipe, f"gpus={size}")
+
+
+def test_no_gpus_are_no_keys() -> None:
+    assert not OmegaConf.load(CONFIG / "gpus" / "none.yaml")
+
+
+@pytest.mark.parametrize("recipe", ["drkernel_8b", "drkernel_14b"])
+def test_the_published_recipe_fits_on_one_node(recipe: str) -> None:
+    config = resolved(recipe, "gpus=eight")
+    assert (config.trainer.n_gpus_per_node, config.kernelgym.num_judges) == (4, 4)
+    assert config.trainer.n_gpus_per_node % config.actor_rollout_ref.actor.ulysses_sequence_parallel_size == 0
+
+
+# The 8B and 14B recipes.
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model's folder without weights: verl's model configuration reads config and tokenizer."""
+    from transformers import Qwen3Config
+
+    from verl_kernel.world.tokenizer import train_tokenizer
+
+    config = Qwen3Config(**QWEN3_8B, num_key_value_heads=8, head_dim=128, architectures=["Qwen3ForCausalLM"])
+    config.save_pretrained(tmp_path)
+    train_tokenizer(["x = x + 1"], 300).save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("recipe", "mode"), [*(("drkernel_8b", mode) for mode in MODES), ("drkernel_14b", "separate_async")]
+)
+def test_reinforcement_learning_passes_verls_checks_and_ours(recipe: str, mode: str, model: Path) -> None:
+    config = resolved(recipe, f"trainer_mode={mode}", f"cold_start_model={model}")
+    check(config)
+    node = config.actor_rollout_ref
+    actor, rollout, hub = (typed(node[key]) for key in ("actor", "rollout", "model"))
+    # verl reads this node as it is; the class only knows its own keys.
+    typed(DictConfig({key: value for key, value in config.algorithm.items() if key not in OURS}))
+    assert (actor.clip_ratio_low, actor.clip_ratio_high, actor.clip_ratio_c) == (0.2, 0.28, 3.0)
+    assert actor.engine.ulysses_sequence_parallel_size == 4
+    assert actor.engine.param_offload
+    assert (actor.optim.lr, actor.optim.lr_scheduler_type) == (1e-6, "constant")
+    assert (rollout.n, rollout.val_kwargs.n, rollout.val_kwargs.top_p) == (16, 8, 0.95)
+    assert hub.hf_config.num_hidden_layers == 36
+    assert node.model.override_config.attn_implementation == "flash_attention_2"
+    assert not node.model.use_fused_kernels
+    assert options(config).env.float32 == "tf32"
+    assert not list(check_judges(config, described("2x8xH100-80GB")))
+    assert check_algorithm(config.algorithm).mask_void_turn
+    sampler = PRSOptions.from_node(config.trainer.v1.sampler.sampler_kwargs)
+    assert (sampler.group_filter, sampler.group_spread, sampler.group_carry_over) == ("refill", "last_turn", False)
+
+
+def test_a_trajectory_fits_the_context_and_a_micro_batch() -> None:
+    config = resolved("drkernel_8b")
+    loop, actor, rollout = options(config).rollout, config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    assert longest <= rollout.max_model_len <= actor.ppo_max_token_len_per_gpu * actor.ulysses_sequence_parallel_size
+    # Even at one token a character the feedback between the turns fits.
+    answers, feedback = loop.max_turns * loop.turn_tokens, (loop.max_turns - 1) * loop.feedback_chars
+    assert answers + feedback <= config.data.max_response_length
+
+
+@pytest.mark.parametrize("recipe", ["drkernel_8b_sft", "drkernel_14b_sft"])
+def test_the_cold_start_passes_verls_dataclasses(recipe: str, model: Path) -> None:
+    from verl.workers.engine_workers import TrainingWorkerConfig
+
+    config = resolved(recipe, f"model.path={model}")
+    parts = {key: typed(config[key]) for key in ("model", "engine", "optim", "checkpoint", "profiler")}
+    TrainingWorkerConfig(
+        model_type="language_model",
+        model_config=parts["model"],
+        engine_config=parts["engine"],
+        optimizer_config=parts["optim"],
+        checkpoint_config=parts["checkpoint"],
+        profiler_config=parts["profiler"],
+    )
+    assert (parts["optim"].lr, parts["optim"].lr_scheduler_type) == (2e-5, "cosine")
+    assert "hf_model" in parts["checkpoint"].save_contents
+    shards = parts["engine"].ulysses_sequence_parallel_size
+    assert config.data.max_token_len_per_gpu * shards >= config.data.max_length
+    assert config.data.train_batch_size % (config.trainer.n_gpus_per_node // shards) == 0
+
+
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    if isinstance(config, DictConfig):
+        config = OmegaConf.to_container(config)
+    if not isinstance(config, dict):
+        return {prefix: config}
+    return {name: value for key in config for name, value in flat(config[key], f"{prefix}.{key}").items()}
+
+
+@pytest.mark.parametrize("part", ["", "_sft"])
+def test_14b_differs_from_8b_in_model_and_names_only(part: str) -> None:
+    small, large = (flat(resolved(f"drkernel_{size}{part}")) for size in ("8b", "14b"))
+    assert small.keys() == large.keys()
+    differing = {key.split(".")[-1] for key in small if small[key] != large[key]}
+    assert differing
+    assert differing <= {"path", "served_model_name", "cold_start_model", "experiment_name", "default_local_dir"}
+
+
+def test_every_script_names_a_recipe_there_is() -> None:
+    scripts = [*(Path(__file__).parents[2] / "recipes").glob("drkernel_*/*.sh")]
+    assert len(scripts) == 4
+    for script in scripts:
+        name = script.read_text().split("--config-name=")[1].split()[0]
+        assert name == script.parent.name + ("_sft" if script.stem == "run_sft" else "")
+        assert composed(name)

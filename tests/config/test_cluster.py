@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Slurm script starts what it should: programs of Slurm's and Ray's names note how they are called."""
+"""The Slurm script starts what it should, seen by programs of Slurm's and Ray's names; and docs/cluster.md is taken."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-import verl.trainer
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
+from tests.config.composed import composed
 from verl_kernel.preflight.hardware import Machine
 from verl_kernel.preflight.placement import check_judges
 from verl_kernel.reward.options import parse_options
@@ -72,9 +71,7 @@ def test_the_recipe_gets_overrides_that_compose(tmp_path: Path, per_gpu: str, ju
     *ours, last = words
     overrides = [f"kernelgym.{word}" for word in (*ours, last.removesuffix(" trainer.nnodes=2"))]
     assert last.endswith("trainer.nnodes=2")
-    with initialize_config_dir(str(Path(verl.trainer.__file__).parent / "config"), version_base=None):
-        config = compose("drkernel_8b", overrides=overrides)
-    GlobalHydra.instance().clear()
+    config = composed("drkernel_8b", *overrides)
     OmegaConf.resolve(config.kernelgym)
     options = parse_options(find(config, "kernelgym")).env
     assert (options.num_judges, options.gpus_per_judge, options.cpus_per_judge) == (judges, gpus, 1.0)
@@ -89,3 +86,14 @@ def test_ray_knows_the_options_that_the_script_uses():
     known = {name for parameter in start.params for name in parameter.opts}
     assert {"--head", "--port", "--address", "--num-cpus", "--num-gpus", "--resources", "--block"} <= known
     assert "--address" in {name for parameter in status.params for name in parameter.opts}
+
+
+PAGE = (ROOT / "docs" / "cluster.md").read_text()
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)
+NAMES = [["judge"], ["accelerator_type:H100", "accelerator_type:A100"]]
+
+
+@pytest.mark.parametrize(("block", "names"), list(zip(BLOCKS, NAMES, strict=True)))
+def test_a_configuration_of_the_page_parses(block, names):
+    options = parse_options(find(OmegaConf.create(block), "kernelgym")).env
+    assert [group.name for group in options.judge_resources] == names
