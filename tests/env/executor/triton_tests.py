@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plugin of pytest that runs Triton's own tests of its language through the executor (`make test-triton`).
 
-`EXECUTOR_CASES=3` keeps so many cases of each test function, `EXECUTOR_SHARE=0.2` a share of the functions, the same
-ones each time. `EXECUTOR_WATCH=1` looks for races: Triton's own code must have none, but that a scalar is loaded in
-each warp and stored in one.
+`EXECUTOR_CASES=3` keeps so many cases of each test function, the same ones each time. `EXECUTOR_WATCH=1` looks for
+races: Triton's own code must have none, but that a scalar is loaded in each warp and stored in one.
 """
 
 import hashlib
@@ -17,7 +16,6 @@ from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.kernel import Kernel, Watch
 
 CASES = int(os.environ.get("EXECUTOR_CASES", 0))
-SHARE = float(os.environ.get("EXECUTOR_SHARE", 1))
 
 
 def pytest_configure(config):
@@ -39,10 +37,10 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if why := reason(item.name, bool(os.environ.get("EXECUTOR_WATCH"))):
             item.add_marker(pytest.mark.skip(reason=why))
-        elif place(item.originalname) < SHARE:
+        else:
             groups.setdefault(item.originalname, []).append(item)
-    if CASES or SHARE < 1:
-        kept = {item for group in groups.values() for item in sorted(group, key=by_name)[: CASES or None]}
+    if CASES:
+        kept = {item for group in groups.values() for item in sorted(group, key=by_name)[:CASES]}
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
 
@@ -59,9 +57,5 @@ def watch_all():
 
 
 def by_name(item):
-    return place(item.name)
-
-
-def place(name):
-    """A number below 1 that has nothing to do with what the name says."""
-    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) / 2**32
+    """A number that has nothing to do with what the name says."""
+    return hashlib.sha256(item.name.encode()).hexdigest()

@@ -37,11 +37,7 @@ def machine():
     """What tutorials ask of a machine with a GPU, and of Triton's fork for CPUs; nothing is timed."""
     driver.activate()
     active = triton.runtime.driver.active
-    for name in (
-        "set_active_to_cpu",
-        "set_active_to_gpu",
-        "get_active_gpus",
-    ):
+    for name in ("set_active_to_cpu", "set_active_to_gpu", "get_active_gpus"):
         setattr(type(triton.runtime.driver), name, lambda self, *rest: None)
     properties = active.utils.get_device_properties(0)
     torch.cuda.get_device_capability = lambda device=None: divmod(driver.CAPABILITY, 10)
