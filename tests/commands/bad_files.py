@@ -19,7 +19,7 @@ _TEXTS = {
     "model/config.json": "{}", "cutbench/run.json": '{"format": 1, "suite',
     "cutlog/kernels.jsonl": '{"task_id": "a", "co',
     "cutrun/metrics.jsonl": '{"step": 1, "data": {"training/gl', "oddbench/run.json": '{"format": 99}',
-    "plan.yaml": json.dumps(_PLAN),
+    "plan.yaml": json.dumps(_PLAN), "empty.py": "", "large.py": "#" * (5 << 20),
 }  # fmt: skip
 _FOLDERS = ("empty", "garbage", "cutrun", "cutbench", "cutlog", "oddbench", "model")
 
@@ -34,6 +34,10 @@ def bad_files(root: Path) -> Path:
     for name, text in _TEXTS.items():
         (root / name).write_text(text)
     (root / "latin.jsonl").write_bytes(b'{"a": "\xff"}\n')
+    (root / "latin.py").write_bytes("é".encode("latin-1"))
+    (root / "binary.py").write_bytes(b"\x7fELF\x00\x00\x00")
+    (root / "again.py").symlink_to("k.py")
+    (root / "loop.py").symlink_to("loop.py")
     rows = (
         make_row(_MESSAGE, program.reference, data_source="own", task_id=str(index), split="train", index=index)
         for index, program in enumerate(files.programs(8))

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "ray", "triton", "vllm", "verl", "transformers", "matplotlib")
@@ -74,9 +75,12 @@ class Done:
 
 def run_lines(lines: Sequence[Sequence[str]], folder: Path) -> list[Done]:
     """Run command lines in turn in `folder`, each in a fork of a process that has imported their modules alone."""
-    kept = folder / "lines"
-    kept.mkdir()
-    words = [kept.resolve(), json.dumps([list(line) for line in lines]), json.dumps(HEAVY)]
+    with TemporaryDirectory() as kept:
+        return _run_lines(lines, folder, Path(kept))
+
+
+def _run_lines(lines: Sequence[Sequence[str]], folder: Path, kept: Path) -> list[Done]:
+    words = [kept, json.dumps([list(line) for line in lines]), json.dumps(HEAVY)]
     done = subprocess.run(
         [sys.executable, "-c", _SCRIPT, *map(str, words)], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=300,

@@ -64,22 +64,6 @@ def test_telling_kinds_get_the_trials(root):
     assert (root / "choice.json").read_text() == text
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--candidates", "nowhere"), "store them as <task_id>/<name>.py"),
-        (("--candidates", "pool", "--method", "x"), "it must be c or o"),
-        (("--candidates", "pool", "--device", "tpu"), "--device is 'tpu'; it must be one of auto, cpu, cuda"),
-    ],
-)
-@pytest.mark.processes
-def test_a_mistake_is_one_sentence(root, options, words):
-    done = aces(root, *(str(root / value) if value in ("pool", "nowhere") else value for value in options))
-    assert done.exit_code == 2
-    assert done.output.splitlines()[-1].startswith("Error: ")
-    assert words in done.output
-
-
 @pytest.mark.processes
 def test_eval_names_the_kernel_to_keep(root):
     names = ("cut.py", "wrong.py", "good.py", "empty.py")

@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands say to what cannot work: one sentence, an exit status, and no wait for what they do not need yet."""
+"""What commands say to what cannot work: one sentence, an exit status, and no wait for what they do not need yet.
+
+Every path that a command takes is among it.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.commands.bad_files import bad_files
+from tests.commands.bench.test_curves import write_run
 from tests.commands.lines import Done, run_lines
 from tests.data import published_files as files
+from verl_kernel.cli import COMMANDS
+from verl_kernel.commands import data
 
 TALKS = "name a parquet file of conversations"
 TASKS = "name a parquet file of tasks, a Python file, or a folder"
@@ -32,6 +40,21 @@ LINES = {
     "eval ref.py k.py --timeout 0": "--timeout is 0.0; it must be a finite number of at least 0.1",
     "eval ref.py k.py --compile-for sm_70": "--compile-for is 'sm_70'; it must be one of off, sm_80",
     "eval ref.py k.py --num-judges 0": "--num-judges is 0",
+    "eval ref.py empty": "empty is a directory: name a Python file",
+    "eval ref.py k.py again.py": "again.py is named twice: name each kernel once",
+    "eval binary.py k.py": "binary.py is a binary file",
+    "eval latin.py k.py": "latin.py is not UTF-8 text",
+    "eval ref.py large.py": "large.py is larger than 4 MB",
+    "eval ref.py loop.py": "loop.py cannot be read",
+    "eval empty.py k.py": "is empty",
+    "eval ref.py k.py --static-check lax": "--static-check is 'lax'; it must be one of strict, coverage, off",
+    "eval ref.py k.py --tolerance none": "--tolerance is 'none'; it must be one of scaled, parity",
+    "eval ref.py k.py --float32 half": "--float32 is 'half'; it must be one of ieee, tf32",
+    "eval ref.py k.py --compile-for sm_90,gfx94": "--compile-for is ['sm_90', 'gfx94']; did you mean gfx942? ",
+    "eval ref.py k.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
+    # profile
+    "profile ref.py k.py --page empty": "--page empty is a folder",
+    "profile ref.py k.py --gpu-profile b200": "--gpu-profile is 'b200'",
     # bench
     "bench --suite cpu": "name one model: --base-url URL --model NAME, --vllm FOLDER, or --kernels FOLDER",
     "bench --suite cpu --base-url 127.0.0.1:8101 --model m": "'127.0.0.1:8101', without a scheme: begin it with http",
@@ -87,10 +110,13 @@ LINES = {
     "data audit cut.parquet": "cut.parquet is cut off",
     "data audit empty.parquet": "empty.parquet is empty: make or fetch it anew",
     "data audit ref.py --out file": "file is no file of audits",
+    "data audit empty": "empty holds no",
+    "data audit empty --levels one": "--levels is 'one'",
     "data audit ref.py --true-size small": "--true-size is 'small'; it must be one of auto, off",
     "data coldstart --suite tasks.parquet --run r --out o.parquet --keep all": "--keep is 'all': give best or last",
     "data coldstart --suite tasks.parquet --run r --out empty": "--out empty is a folder",
     "data coldstart --suite cut.parquet --run r --out o.parquet": "cut.parquet is cut off",
+    "data coldstart --suite tasks.parquet --run r --out o.parquet": "r holds no run.json",
     # aces
     "aces none.parquet --candidates empty --out o.json": "none.parquet does not exist: give a parquet file",
     "aces text.parquet --candidates empty --out o.json": "text.parquet is no parquet file",
@@ -104,6 +130,9 @@ LINES = {
     "remix --data talks.parquet --model empty --out o": "--model empty holds no config.json: name the folder",
     "remix --data talks.parquet --model model --out file": "--out file cannot be a folder",
     "remix --data talks.parquet --model model --out o --chosen 9": "--chosen is 9; there are only 8 LoRAs",
+    "remix --data talks.parquet --model model --out o --selections 1": "--selections is 1",
+    "remix --data talks.parquet --model model --out o --router token": "--router is 'token'; it must be one of layer, ",
+    "remix --data talks.parquet --model model --out o --learning-rate 0": "--learning-rate is 0.0",
     # watch
     "watch w -- nosuchcommand": "nosuchcommand is no command that can be run here: name the trainer's command",
     "watch w -- ./ref.py": "./ref.py is no command that can be run here",
@@ -125,49 +154,157 @@ LINES = {
     "recipes.cpu_study plan.yaml --out o --rows none.jsonl": "none.jsonl cannot be read as a study's rows",
     # pools
     "serve-drain": "which judges are meant is unclear: name a node, or one judge with --judge",
+    "serve-drain node --judge 3": "which judges are meant is unclear: name a node",
     "serve-drain node --address 127.0.0.1:1": "no Ray cluster answers at 127.0.0.1:1: start a run first",
     "serve-status --address 127.0.0.1:1": "no Ray cluster answers at 127.0.0.1:1: start a run first",
+    "serve --port 0 --options none": "none does not exist: --options names",
+    # mcp
+    "mcp --suite none": "--suite is 'none'; it must be cpu",
+    "mcp --suite cpu --levels x": "--levels is 'x'; it must be numbers",
 }  # fmt: skip
 """Command lines by what they must say after `Error: `, or somewhere in the sentence."""
+
+MISSING, FILE, FOLDER, BELOW, CUT, CUT_BENCH, CUT_LOG, CUT_RUN = (
+    "none", "file", "empty", "file/x", "cut.parquet", "cutbench", "cutlog", "cutrun"
+)  # fmt: skip
+UNANSWERED = "unanswered"
+TASKS, READ, WRITTEN = (MISSING, FILE, CUT), (MISSING, FILE), (FILE, BELOW)
+"""What is no file of tasks, no folder to read and no folder to write."""
+
+PATHS: dict[str, tuple[str, ...]] = {
+    "eval {} k.py": (MISSING, FOLDER, "broken.py"),
+    "eval ref.py {}": (MISSING, FOLDER),
+    "profile {} k.py": (MISSING, FOLDER, "broken.py"),
+    "profile ref.py {}": (MISSING, FOLDER),
+    "profile ref.py k.py --page {}": (FOLDER, BELOW),
+    "bench --suite {} --kernels empty": TASKS,
+    "bench --suite kernelbench:{} --kernels empty": TASKS,
+    "bench --suite {} --self-check": TASKS,
+    "bench --suite cpu --kernels {}": (*READ, FOLDER),
+    "bench --suite cpu --vllm {}": (*READ, FOLDER),
+    "bench --suite cpu --kernels empty --out {}": WRITTEN,
+    "bench-curves {}": (*READ, FOLDER, UNANSWERED, CUT_BENCH, CUT_RUN, "cut.jsonl", "latin.jsonl"),
+    "bench-curves none --out {}.svg": (BELOW,),
+    "compare {} empty": (*READ, FOLDER, UNANSWERED, CUT_BENCH),
+    "best {}": (*READ, FOLDER, UNANSWERED, CUT_BENCH, CUT_LOG),
+    "aces {} --candidates empty --out o.json": TASKS,
+    "aces tasks.parquet --candidates {} --out o.json": (*READ, FOLDER),
+    "aces tasks.parquet --candidates empty --out {}": (FOLDER, BELOW),
+    "data quickstart --out {}": WRITTEN,
+    "data quickstart --out o --difficulty {}": (MISSING, FOLDER, "bad.yaml"),
+    "recipes.cpu_smollm2 --out {}": WRITTEN,
+    "data rows drkernel-rl {} --out o.parquet": (*TASKS, FOLDER, "cut.jsonl"),
+    "data rows drkernel-rl tasks.parquet --out {}": (FOLDER, BELOW),
+    "data talks drkernel-coldstart {} --out o.parquet": (*TASKS, FOLDER, "cut.jsonl"),
+    "data split {} --out o": (*TASKS, FOLDER),
+    "data split tasks.parquet --out {}": WRITTEN,
+    "data audit {}": (*TASKS, FOLDER),
+    "data audit ref.py --out {}": (FILE, FOLDER, BELOW),
+    "data coldstart --suite {} --run r --out o.parquet": TASKS,
+    "data coldstart --suite tasks.parquet --run {} --out o.parquet": (MISSING, FOLDER, CUT_BENCH),
+    "data coldstart --suite tasks.parquet --run r --out {}": (FOLDER, BELOW),
+    "remix --data {} --model model --out o": TASKS,
+    "remix --data talks.parquet --model {} --out o": (*READ, FOLDER),
+    "remix --data talks.parquet --model model --out {}": WRITTEN,
+    "watch {} -- true": WRITTEN,
+    "watch o -- ./{}": (MISSING, FILE),
+    "report {}": (*READ, FOLDER, UNANSWERED, CUT_BENCH, CUT_RUN),
+    "recipes.cpu_study {} --out o": (MISSING, FILE, FOLDER, "bad.yaml"),
+    "recipes.cpu_study plan.yaml --out {}": WRITTEN,
+    "recipes.cpu_study plan.yaml --out o --rows {}": (MISSING, "cut.jsonl"),
+    "eval ref.py k.py --address http://127.0.0.1:9 --address-key {}": (MISSING, FOLDER),
+    "serve --port 0 --keys {}": (MISSING, FOLDER, FILE),
+    "serve --port 0 --state {}": WRITTEN,
+    "serve --port 0 --options {}": (MISSING, FOLDER, "bad.yaml"),
+    "mcp --suite {}": TASKS,
+    "preflight --config-name=mine --config-dir={}": READ,
+}
+"""Command lines by what stands in their braces, each of which cannot work there."""
+WITHOUT_PATHS = {"doctor", "serve-status", "serve-drain"}
+RECIPES = {"recipes.cpu_smollm2", "recipes.cpu_study"}
+LATE = {
+    "aces tasks.parquet --candidates none --out o.json": "store them as <task_id>/<name>.py",
+    "data coldstart --suite tasks.parquet --run r --out o.parquet --base-url http://127.0.0.1:9/v1": (
+        "--base-url and --model go together"
+    ),
+}
+"""As `LINES`, but said after torch is imported."""
+CASES = LINES | LATE | {line.format(path): path for line, paths in PATHS.items() for path in paths} | LINES | LATE
+
+
+def quick() -> Iterator[str]:
+    """One line of each command, and one of each sentence without what it quotes of its line."""
+    seen = set[str]()
+    for line, sentence in CASES.items():
+        words = line.split()
+        kinds = {" ".join(words[: 1 + (words[0] == "data")]), functools.reduce(remove, words, sentence)}
+        if kinds - seen:
+            yield line
+        seen |= kinds
+
+
+def remove(text: str, word: str) -> str:
+    return text.replace(word, "")
+
+
+QUICK = {*quick()}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bad_files(tmp_path_factory.mktemp("bad"))
+    root = bad_files(tmp_path_factory.mktemp("bad"))
+    write_run(root / UNANSWERED, {})
+    return root
 
 
 @pytest.fixture(scope="module")
-def done(folder: Path) -> dict[str, Done]:
-    found = run_lines([line.split() for line in LINES], folder)
-    return dict(zip(LINES, found, strict=True))
+def done(folder: Path) -> Callable[[str], Done]:
+    """How a line ended; the lines of `make test` are run together, and so are the others."""
+
+    @functools.cache
+    def together(is_quick: bool) -> dict[str, Done]:
+        lines = [line for line in CASES if (line in QUICK) == is_quick]
+        return dict(zip(lines, run_lines([line.split() for line in lines], folder), strict=True))
+
+    return lambda line: together(line in QUICK)[line]
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_it_is_one_sentence_with_a_remedy(folder: Path, done: dict[str, Done], line: str):
-    said = done[line].error
-    wanted = LINES[line].replace("{here}", str(folder))
-    assert said.startswith("Error: "), said
-    assert said.count("\n") == 1, said
-    assert wanted in said, said
+def test_every_command_that_takes_a_path_is_here():
+    named = {tuple(line.split()[:2]) for line in PATHS}
+    assert {first for first, _ in named} == COMMANDS.keys() - WITHOUT_PATHS | RECIPES
+    known = {each.name or each.callback.__name__ for each in data.app.registered_commands if each.callback}
+    assert {second for first, second in named if first == "data"} == known
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_the_exit_status_is_that_of_a_usage_error(done: dict[str, Done], line: str):
-    assert done[line].status == 2
+@pytest.mark.parametrize(
+    "line", [line if line in QUICK else pytest.param(line, marks=pytest.mark.exhaustive) for line in CASES]
+)
+def test_it_is_a_usage_error_in_one_sentence_with_a_remedy(folder: Path, done: Callable[[str], Done], line: str):
+    ended = done(line)
+    assert ended.error.startswith("Error: "), ended.error
+    assert ended.error.count("\n") == 1, ended.error
+    assert CASES[line].replace("{here}", str(folder)) in ended.error
+    assert ": " in ended.error.removeprefix("Error: ") or "; " in ended.error, "no remedy"
+    assert ended.out == "" or line.startswith(("aces", "recipes."))  # which say first what they go on with
+    assert ended.status == (1 if line.startswith("preflight") else 2)
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_nothing_heavy_is_imported_before_checks(done: dict[str, Done], line: str):
-    assert done[line].heavy == []
+@pytest.mark.parametrize("lines", [QUICK & LINES.keys(), pytest.param(LINES, marks=pytest.mark.exhaustive)])
+def test_nothing_heavy_is_imported_before_checks(done: Callable[[str], Done], lines: set[str]):
+    assert {line: done(line).heavy for line in lines if done(line).heavy} == {}
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_it_takes_less_than_two_seconds(done: dict[str, Done], line: str):
-    assert done[line].seconds < 2
+@pytest.mark.parametrize("lines", [QUICK & LINES.keys(), pytest.param(LINES, marks=pytest.mark.exhaustive)])
+def test_it_takes_less_than_two_seconds(done: Callable[[str], Done], lines: set[str]):
+    assert {line: done(line).seconds for line in lines if done(line).seconds >= 2} == {}
 
 
-def test_nothing_was_left_behind(folder: Path, done: dict[str, Done]):
-    assert not [name for name in ("o", "o.json", "o.parquet", "o.part", "w", "r") if (folder / name).exists()]
+def test_no_file_was_changed_and_nothing_was_left_behind(folder: Path, done: Callable[[str], Done]):
+    assert done(min(QUICK)).status
+    assert (folder / "file").read_text() == "text\n"
+    assert not [*(folder / "empty").iterdir()]
+    assert not [name for name in ("o", "w", "r") if (folder / name).exists()]
+    assert not [*folder.glob("o*.parquet"), *folder.glob("*.part"), *folder.glob("o.json")]
 
 
 def test_a_parquet_file_with_a_hole_is_told_to_be_damaged(tmp_path: Path, folder: Path):

@@ -74,12 +74,6 @@ def test_what_cannot_be_compared_is_refused_in_one_sentence(runs, tmp_path, head
     assert len(done.output.splitlines()) == 1
 
 
-def test_a_run_that_is_not_there(runs, tmp_path):
-    done = compare(runs[0], tmp_path / "missing")
-    assert done.exit_code == 2
-    assert "holds no run.json" in done.output
-
-
 def test_names_of_tasks_are_no_markup(tmp_path):
     runs = [write_run(tmp_path / name, [turn("[red]", 0, 1, verdict)], tasks=1, samples=1, turns=1)
             for name, verdict in (("right", timed(2.0)), ("wrong", WRONG))]  # fmt: skip

@@ -3,13 +3,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from typer.testing import CliRunner
 
 from verl_kernel.cli import app
@@ -20,22 +18,20 @@ TEXTS = ["def f(x): return x", "import torch", "x + y", "while True: pass"]
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer() -> Any:
     return train_tokenizer(TEXTS, 300)
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Path:
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     folder = tmp_path_factory.mktemp("model")
     torch.manual_seed(0)
-    sizes = {
-        "hidden_size": 16,
-        "intermediate_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "head_dim": 8,
-    }
-    config = Qwen3Config(vocab_size=len(tokenizer), num_key_value_heads=2, tie_word_embeddings=True, **sizes)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    config = Qwen3Config(vocab_size=len(tokenizer), tie_word_embeddings=True, **sizes, **heads)
     Qwen3ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -59,6 +55,9 @@ def run(talks: Path, model: Path, out: Path, *extra: str):
 
 
 def test_one_adapter_for_each_key(talks: Path, model: Path, tmp_path: Path):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
     done = run(talks, model, tmp_path, "--steps", "2", "--key-column", "level", "--gradient-checkpointing")
     assert done.exit_code == 0, done.output
     summary = json.loads((tmp_path / "remix.json").read_text())
@@ -88,10 +87,6 @@ def test_the_paper_s_router_says_that_its_adapter_is_not_exact(talks: Path, mode
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        (("--chosen", "5"), "--chosen is 5"),
-        (("--selections", "1"), "--selections is 1"),
-        (("--router", "token"), "--router is 'token'; it must be one of layer, prompt"),
-        (("--learning-rate", "0"), "--learning-rate is 0.0"),
         (("--key-column", "family"), "has no column 'family'; it has messages, level"),
         (("--target", "gate"), "remix.targets names 'gate'"),
     ],

@@ -33,8 +33,3 @@ def test_the_gym_of_a_recipe_is_read(tmp_path, head):
 def test_a_bad_file_is_refused_in_a_sentence(tmp_path, text, sentence):
     with pytest.raises(ConfigError, match=sentence):
         read_gym(written(tmp_path, text))
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="gym.yaml does not exist: --options names"):
-        read_gym(tmp_path / "gym.yaml")

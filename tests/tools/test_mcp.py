@@ -80,19 +80,3 @@ async def test_the_same_over_http(folder, tmp_path):
 def is_listening(port):
     with socket.socket() as line:
         return line.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        (["--suite=/nowhere"], "--suite is '/nowhere'; it must be cpu"),
-        (["--suite=cpu", "--levels=x"], "--levels is 'x'; it must be numbers"),
-    ],
-)
-def test_bad_options_end_in_a_sentence(given, sentence):
-    done = subprocess.run(
-        [sys.executable, "-m", "verl_kernel", "mcp", *given], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 2
-    assert sentence in done.stderr
-    assert done.stdout == ""

@@ -81,15 +81,3 @@ def test_without_matplotlib_the_points_are_written(tmp_path, monkeypatch):
     assert "install the extra `plot`" in said
     assert (tmp_path / "curves.json").is_file()
     assert not (tmp_path / "curves.svg").exists()
-
-
-def test_bad_words_are_one_sentence(tmp_path):
-    for words, sentence in (
-        ((tmp_path,), "holds no run.json"),
-        ((tmp_path / "gone.jsonl",), "gone.jsonl does not exist: name the folder of `verl-kernel bench --out`, or"),
-        ((tmp_path, "--out", "curves.txt"), "--out is curves.txt: name a file that ends in .svg"),
-        ((tmp_path, "--figure", "fast"), "--figure is 'fast': name one of correct"),
-    ):
-        status, said = curves(*words)
-        assert status == 2, said
-        assert sentence in " ".join(said.split()), said
