@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Short ways to write results and turns in tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from verl_kernel.env.result import EvalResult, EvalStatus

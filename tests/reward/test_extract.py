@@ -17,75 +17,56 @@ def fenced(body: str, opening: str = "```python", closing: str = "```") -> str:
     return f"{opening}\n{body}{closing}\n"
 
 
-def test_the_last_python_block_is_the_program():
-    answer = "first\n```python\na = 1\n```\nbetter:\n```python\nb = 2\n```\ndone"
-    assert extract_code(answer) == "b = 2\n"
+DOCSTRING = 'class ModelNew:\n    """Use it so:\n\n    ```python\n    ModelNew()\n    ```\n    """\n'
+IN_A_STRING, WITHIN_A_LINE = 's = """\n```\n"""\n', 's = """\n```x```\n"""\n'
+WITH_TAGS = KERNEL.replace("return x", "return x  # <think> and </think>")
+LATER = [fenced("1.0\n", "```"), fenced("model = ModelNew()\n"), fenced("pip list\n", "```bash")]
+LABELS = ["python", "Python", "py", "python3", "PY", "triton", "python3.11", "{.python}"]
 
 
-def test_an_unlabelled_block_counts():
-    assert extract_code("```\na = 1\n```") == "a = 1\n"
-    assert extract_code("```python\na = 1\n```\n```bash\nls\n```") == "a = 1\n"
-    assert extract_code("```bash\nls\n```") is None
-    assert extract_code("```jsx\na = 1\n```") is None
-
-
-@pytest.mark.parametrize("label", ["python", "Python", "py", "python3", "PY", "triton", "python3.11", "{.python}"])
-def test_every_way_to_say_python_is_a_label(label):
-    assert extract_code(fenced("a = 1\n", f"```{label}") + fenced("42\n", "```")) == "a = 1\n"
-
-
-def test_an_unclosed_or_empty_block_is_no_program():
-    assert extract_code("```python\na = 1\n") is None
-    assert extract_code("```python\n\n```") is None
-    assert extract_code("no code at all") is None
-    assert extract_code("") is None
-
-
-def test_a_block_that_defines_the_class_wins_over_later_ones():
-    later = [fenced("1.0\n", "```"), fenced("model = ModelNew()\n"), fenced("pip list\n", "```bash")]
-    for other in [*later, "".join(later)]:
-        assert extract_code(f"Mine:\n{fenced(KERNEL)}Output:\n{other}") == KERNEL
-    assert extract_code(fenced(KERNEL) + fenced(KERNEL.replace("return x", "return -x"))) != KERNEL
+@pytest.mark.parametrize(
+    ("answer", "program"),
+    [
+        # The last block of Python, or without a label, that is closed and not empty.
+        ("first\n```python\na = 1\n```\nbetter:\n```python\nb = 2\n```\ndone", "b = 2\n"),
+        ("```\na = 1\n```", "a = 1\n"),
+        ("```python\na = 1\n```\n```bash\nls\n```", "a = 1\n"),
+        ("```bash\nls\n```", None),
+        ("```jsx\na = 1\n```", None),
+        ("```python\na = 1\n", None),
+        ("```python\n\n```", None),
+        ("no code at all", None),
+        ("", None),
+        # Every way to say Python is a label.
+        *[(fenced("a = 1\n", f"```{label}") + fenced("42\n", "```"), "a = 1\n") for label in LABELS],
+        # A block that defines the class wins over later ones.
+        *[(f"Mine:\n{fenced(KERNEL)}Output:\n{other}", KERNEL) for other in [*LATER, "".join(LATER)]],
+        (fenced(KERNEL.replace("return x", "return -x")) + fenced(KERNEL), KERNEL),
+        # What is no fence, or not the one that closes the block.
+        ("```python\ns = 'x ``` y'\n```", "s = 'x ``` y'\n"),
+        (fenced(DOCSTRING), DOCSTRING),
+        (fenced(WITHIN_A_LINE), WITHIN_A_LINE),
+        (fenced(IN_A_STRING, "````python", "````"), IN_A_STRING),
+        (fenced(fenced(KERNEL), "````markdown", "````"), KERNEL),
+        (fenced("a = 1\n~~~\n"), "a = 1\n~~~\n"),
+        (fenced("a = 1\n```\n", "~~~python", "~~~"), "a = 1\n```\n"),
+        (fenced(KERNEL, closing="      ```"), KERNEL),
+        ("```python x = 1```\n", None),
+        (f"``` uses `tl.load`\n{fenced(KERNEL, '```')}", KERNEL),
+        # Thinking without an end holds no answer, and a tag inside the program is text.
+        (f"<think>\n{fenced(KERNEL)}so", None),
+        (f"{fenced(KERNEL)}<think>\nbetter: {fenced('a = 1')}", KERNEL),
+        (f"<think>\nhm\n</think>\n{fenced(WITH_TAGS)}", WITH_TAGS),
+    ],
+)
+def test_which_block_is_the_program(answer: str, program: str | None):
+    assert extract_code(answer) == program
 
 
 def test_the_class_is_that_of_the_task():
     mine, other = KERNEL.replace("ModelNew", "BlockNew"), KERNEL.replace("ModelNew", "BlockNewer")
     assert extract_code(fenced(mine) + fenced(KERNEL) + fenced(other), "BlockNew") == mine
     assert extract_code(fenced(mine) + fenced("b = 2\n"), "Block") == "b = 2\n"
-
-
-def test_fences_in_earlier_strings_do_not_end_a_block():
-    assert extract_code("```python\ns = 'x ``` y'\n```") == "s = 'x ``` y'\n"
-
-
-def test_an_example_in_a_docstring_belongs_to_the_program():
-    program = 'class ModelNew:\n    """Use it so:\n\n    ```python\n    ModelNew()\n    ```\n    """\n'
-    assert extract_code(fenced(program)) == program
-
-
-def test_longer_fences_hold_shorter_ones():
-    program = 's = """\n```\n"""\n'
-    assert extract_code(fenced(program, "````python", "````")) == program
-    assert extract_code(fenced(fenced(KERNEL), "````markdown", "````")) == KERNEL
-
-
-def test_only_a_fence_of_the_same_kind_closes_a_block():
-    assert extract_code(fenced("a = 1\n~~~\n")) == "a = 1\n~~~\n"
-    assert extract_code(fenced("a = 1\n```\n", "~~~python", "~~~")) == "a = 1\n```\n"
-
-
-def test_a_closing_fence_may_be_indented():
-    assert extract_code(fenced(KERNEL, closing="      ```")) == KERNEL
-
-
-def test_an_opening_fence_holds_no_backtick():
-    assert extract_code("```python x = 1```\n") is None
-    assert extract_code(f"``` uses `tl.load`\n{fenced(KERNEL, '```')}") == KERNEL
-
-
-def test_code_within_a_line_is_no_fence():
-    program = 's = """\n```x```\n"""\n'
-    assert extract_code(fenced(program)) == program
 
 
 FENCES = st.builds(str.__mul__, st.sampled_from("`~"), st.integers(3, 6))
@@ -112,16 +93,6 @@ def test_no_sketch_in_the_thinking_hides_or_swallows_the_answer(sketches, openin
 @given(st.lists(SKETCHES, max_size=4))
 def test_a_labelled_answer_survives_open_fences(sketches):
     assert extract_code("\n".join([*sketches, fenced(KERNEL)])) == KERNEL
-
-
-def test_thinking_without_an_end_holds_no_answer():
-    assert extract_code(f"<think>\n{fenced(KERNEL)}so") is None
-    assert extract_code(f"{fenced(KERNEL)}<think>\nbetter: {fenced('a = 1')}") == KERNEL
-
-
-def test_a_tag_inside_the_program_is_text():
-    program = KERNEL.replace("return x", "return x  # <think> and </think>")
-    assert extract_code(f"<think>\nhm\n</think>\n{fenced(program)}") == program
 
 
 @given(st.sampled_from(["", "- ", "* ", "2. ", "10) "]), st.sampled_from(["  ", "    ", "\t"]), FENCES)

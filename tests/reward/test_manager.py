@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reward manager of verl's single-turn loop, called as verl's reward worker calls it."""
-
-from __future__ import annotations
+"""An answer's way to its reward: `judge_answer`, and the manager of verl's single-turn loop as its worker calls it."""
 
 from typing import Any
 
@@ -16,10 +14,12 @@ from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 import verl_kernel.plugin  # noqa: F401  registers the manager
 from tests.reward.results import correct, failed
 from verl_kernel.env.pool.cluster.gym import KernelGym
-from verl_kernel.env.result import EvalResult
+from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
+from verl_kernel.reward.judging import judge_answer, judge_program
 from verl_kernel.reward.manager import KernelGymRewardManager
+from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.world.tokenizer import train_tokenizer
 
 REFERENCE = (
@@ -27,10 +27,15 @@ REFERENCE = (
     "def get_inputs():\n    return [torch.ones(1)]\ndef get_init_inputs():\n    return []\n"
 )
 ANSWER = "Here.\n```python\nx = 1\n```"
-TOKENIZER = train_tokenizer([ANSWER, REFERENCE] * 4, 400)
+BLOCKS = "```python\nclass BlockNew: pass\n```\n```python\nclass ModelNew: pass\n```"
+TOKENIZER = train_tokenizer([ANSWER, REFERENCE, BLOCKS] * 4, 400)
+OURS = "pkg://verl_kernel.sampler.prs"
+NOTHING = {"acc": 0.0, "speedup": 0.0, "time_coverage": 0.0, "unjudged": 0.0}
 
 
 class Gym:
+    """Says one thing to everything, and keeps what it was asked."""
+
     def __init__(self, result: EvalResult) -> None:
         self.result, self.asked = result, []
 
@@ -40,11 +45,14 @@ class Gym:
 
 
 def manager(
-    monkeypatch: pytest.MonkeyPatch, result: EvalResult, sampler: str | None = "pkg://verl_kernel.sampler.prs"
+    monkeypatch: pytest.MonkeyPatch, result: EvalResult, sampler: str | None = OURS, **reward: float
 ) -> tuple[KernelGymRewardManager, Gym]:
     gym = Gym(result)
     monkeypatch.setattr(KernelGym, "connect", lambda options: gym)
-    config = {"kernelgym": {"device": "cpu"}, "trainer": {"v1": {"sampler": {"custom_sampler": {"path": sampler}}}}}
+    config = {
+        "kernelgym": {"device": "cpu", "reward": reward},
+        "trainer": {"v1": {"sampler": {"custom_sampler": {"path": sampler}}}},
+    }
     return get_reward_manager_cls("kernelgym")(OmegaConf.create(config), TOKENIZER), gym
 
 
@@ -70,25 +78,34 @@ async def test_an_answer_earns_its_profiling_reward(monkeypatch: pytest.MonkeyPa
     assert gym.asked == [(REFERENCE, "x = 1\n", {"validate": False, "step": 5})]
 
 
-async def test_the_gym_is_told_what_is_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_program_and_the_validation_are_those_of_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
     judge, gym = manager(monkeypatch, correct())
-    await judge.run_single(sample(ANSWER, kernel_validation=True))
+    row = {"reward_model": {"ground_truth": REFERENCE.replace("Model", "Block")}, "kernel_validation": True}
+    await judge.run_single(sample(BLOCKS, extra_info={"task_id": "t", "entry_point": "Block"}, **row))
+    assert [source for _, source, _ in gym.asked] == ["class BlockNew: pass\n"]
     assert gym.asked[0][2]["validate"] is True
 
 
-async def test_failures_and_answers_without_a_program_earn_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    nothing = {"acc": 0, "speedup": 0, "time_coverage": 0, "unjudged": 0}
-    judge, gym = manager(monkeypatch, failed("incorrect", speedup=9.0, time_coverage=1.0))
-    assert await judge.run_single(sample(ANSWER)) == {"reward_score": 0, "reward_extra_info": nothing}
-    assert await judge.run_single(sample("No idea.")) == {"reward_score": 0, "reward_extra_info": nothing}
-    assert len(gym.asked) == 1
+async def test_a_failure_earns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge, _ = manager(monkeypatch, failed("incorrect", speedup=9.0, time_coverage=1.0))
+    assert await judge.run_single(sample(ANSWER)) == {"reward_score": 0, "reward_extra_info": NOTHING}
 
 
-@pytest.mark.parametrize(("sampler", "row"), [("pkg://verl_kernel.sampler.prs", {}), (None, {"kernel_validation": 1})])
+@pytest.mark.parametrize("penalty", [0.0, 0.5])
+async def test_an_answer_without_a_program_is_one_that_does_not_compile(
+    monkeypatch: pytest.MonkeyPatch, penalty: float
+) -> None:
+    judge, gym = manager(monkeypatch, correct(2.0), uncompiled_penalty=penalty)
+    found = await judge.run_single(sample("I do not know."))
+    assert found == {"reward_score": -penalty, "reward_extra_info": NOTHING}
+    assert not gym.asked
+
+
+@pytest.mark.parametrize(("sampler", "row"), [(OURS, {}), (None, {"kernel_validation": 1})])
 async def test_an_answer_that_was_not_judged_is_marked(
     monkeypatch: pytest.MonkeyPatch, sampler: str | None, row: dict[str, Any]
 ) -> None:
-    judge, _ = manager(monkeypatch, failed("infra_error", correctness=None), sampler)
+    judge, _ = manager(monkeypatch, failed("infra_error", correctness=None), sampler, failure_penalty=1.0)
     found = await judge.run_single(sample(ANSWER, **row))
     assert found["reward_score"] == 0
     assert found["reward_extra_info"]["unjudged"] == 1
@@ -98,3 +115,14 @@ async def test_where_nobody_takes_it_out_it_is_an_error(monkeypatch: pytest.Monk
     judge, _ = manager(monkeypatch, failed("infra_error", correctness=None), sampler=None)
     with pytest.raises(InfraError, match="task t was not judged"):
         await judge.run_single(sample(ANSWER))
+
+
+async def test_an_answer_is_judged_by_its_program_if_it_has_one() -> None:
+    task, gym = Task(REFERENCE, task_id="t"), Gym(correct(2.0))
+    judged = await judge_answer(task, ANSWER, gym.evaluate)
+    assert gym.asked == [(REFERENCE, "x = 1\n", {})]
+    assert (judged.code, judged.result) == ("x = 1\n", gym.result)
+    missing = await judge_program(task, None, gym.evaluate, ProfilingReward(uncompiled_penalty=0.25))
+    assert len(gym.asked) == 1
+    assert (missing.code, missing.result.status) == (None, EvalStatus.REJECTED_STATIC)
+    assert missing.reward == -0.25
