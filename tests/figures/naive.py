@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures once more, by plain loops over answers: what the package's sums and weights must agree with."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

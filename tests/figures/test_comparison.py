@@ -8,13 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.figures import naive
-from tests.figures.test_scoring import last
+from tests.figures.test_scoring import FEW, assert_estimate, last
 from verl_kernel.errors import DataError
 from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
-from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.comparison import Side, compare
-
-FEW = Bootstrap(resamples=20, confidence=0.8, seed=2)
 
 
 @st.composite
@@ -42,11 +39,8 @@ def test_differences_and_their_paired_intervals(pair):
             values = (naive.figure(one.figure, last(side.attempts, side.asked, some, 3)) for side in (b, a))
             return minus(*values)
 
-        expected = value(tasks)
-        assert one.difference.value == (None if expected is None else pytest.approx(expected, abs=1e-12))
-        low, high = naive.interval(tasks, value, FEW.resamples, FEW.seed, FEW.confidence)
-        assert one.difference.low == (None if low is None else pytest.approx(low, abs=1e-12)), one.figure
-        assert one.difference.high == (None if high is None else pytest.approx(high, abs=1e-12)), one.figure
+        assert_estimate(one.difference, value, tasks)
+        low, high = one.difference.low, one.difference.high
         assert one.is_clear is (low is not None and (low > 1e-9 or high < -1e-9))
 
 

@@ -7,19 +7,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.bench.recorded import turn as bench_turn
 from tests.figures import naive
+from tests.reward.results import correct, failed, timed
+from tests.reward.results import turn as turn_of
+from verl_kernel.bench.scores import attempt
 from verl_kernel.errors import DataError
-from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
+from verl_kernel.figures.attempts import Asked, AskedTask, Attempt, attempt_of, best, roofline_share, sol_score
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import FIGURES
 from verl_kernel.figures.record import Scores
-from verl_kernel.figures.scoring import score
+from verl_kernel.figures.scoring import best_of_k, pass_at_k, score
+from verl_kernel.rollout.trajectory import summarise
+from verl_kernel.sampler.metrics import kernel_metrics
 
 FEW = Bootstrap(resamples=20, confidence=0.8, seed=3)
 
 
 def near(value):
     return None if value is None else pytest.approx(value, abs=1e-12)
+
+
+def assert_estimate(estimate, value, tasks):
+    """The estimate is `value(tasks)`, a task may come more than once, and has the interval of their resamples."""
+    assert estimate.value == near(value(tasks))
+    low, high = naive.interval(tasks, value, FEW.resamples, FEW.seed, FEW.confidence)
+    assert (estimate.low, estimate.high) == (near(low), near(high))
 
 
 def histories(attempts, asked, tasks, until):
@@ -45,17 +58,14 @@ def every(attempts, asked, tasks, turns):
 
 
 def check(figures, answers_of, tasks):
-    """Figures of a view against loops over `answers_of(tasks)`, where a task may come more than once."""
+    """Figures of a view against loops over `answers_of(tasks)`."""
     answers = answers_of(tasks)
     assert figures.lost == sum(one.status == "infra_error" for one in answers)
     assert figures.answers == len(answers) - figures.lost
     assert figures.missing == sum(one.status == "missing" for one in answers)
     assert list(figures.values) == list(FIGURES)
     for name, estimate in figures.values.items():
-        assert estimate.value == near(naive.figure(name, answers)), name
-        value = lambda some, name=name: naive.figure(name, answers_of(some))  # noqa: E731
-        low, high = naive.interval(tasks, value, FEW.resamples, FEW.seed, FEW.confidence)
-        assert (estimate.low, estimate.high) == (near(low), near(high)), name
+        assert_estimate(estimate, lambda some, name=name: naive.figure(name, answers_of(some)), tasks)
 
 
 @settings(max_examples=25, deadline=None)
@@ -125,10 +135,9 @@ def test_verls_acc_counts_what_is_lost_as_wrong(run):
     attempts, asked = run
     tasks = [one.task for one in asked.tasks]
     found = score(attempts, asked, FEW).verl_acc
-    value = lambda some: naive.mean([float(one.correct) for one in last(attempts, asked, some, asked.turns)])  # noqa: E731
-    assert found.value == near(value(tasks))
-    low, high = naive.interval(tasks, value, FEW.resamples, FEW.seed, FEW.confidence)
-    assert (found.low, found.high) == (near(low), near(high))
+    assert_estimate(
+        found, lambda some: naive.mean([float(one.correct) for one in last(attempts, asked, some, asked.turns)]), tasks
+    )
 
 
 @settings(max_examples=20, deadline=None)
@@ -201,3 +210,139 @@ ONE = Attempt("a", 0, 1, "ok", correct=True)
 def test_answers_to_something_else_are_refused(attempts, tasks, named):
     with pytest.raises(DataError, match=named):
         score(attempts, Asked(tuple(map(AskedTask, tasks)), samples=2, turns=2))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
+def test_pass_at_k_is_what_enumerating_subsets_gives(passed, data):
+    k = data.draw(st.integers(1, len(passed)))
+    subsets = list(itertools.combinations(passed, k))
+    assert pass_at_k(len(passed), sum(passed), k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+
+
+@pytest.mark.parametrize(("samples", "passed", "k"), [(3, 1, 4), (3, 1, 0), (3, 4, 2), (3, -1, 2)])
+def test_a_pass_at_k_that_is_not_defined_is_refused(samples, passed, k):
+    with pytest.raises(ValueError):
+        pass_at_k(samples, passed, k)
+
+
+@given(st.lists(st.floats(-3, 3), min_size=1, max_size=8), st.data())
+def test_the_best_of_k_is_what_enumerating_gives(values, data):
+    k = data.draw(st.integers(1, len(values)))
+    choices = list(itertools.combinations(values, k))
+    assert best_of_k(values, k) == pytest.approx(sum(map(max, choices)) / len(choices))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=2000), st.data())
+def test_the_best_of_zeros_and_ones_is_pass_at_k(passed, data):
+    k = data.draw(st.integers(1, len(passed)))
+    assert best_of_k(passed, k) == pytest.approx(pass_at_k(len(passed), sum(passed), k))
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_best_of_too_many_is_refused(k):
+    with pytest.raises(ValueError, match="is not defined"):
+        best_of_k([0.0, 1.0], k)
+
+
+def enumerated(tasks, samples, criterion, k):
+    """Mean over tasks, each by enumerating subsets of its judged samples; tasks with fewer than k are left out."""
+    values = []
+    for task in tasks:
+        judged = [one for one in samples if one.task == task and not one.lost]
+        if len(judged) >= k:
+            subsets = list(itertools.combinations([naive.figure(criterion, [one]) for one in judged], k))
+            values.append(sum(map(any, subsets)) / len(subsets))
+    return naive.mean(values)
+
+
+@settings(max_examples=20, deadline=None)
+@given(naive.runs())
+def test_every_pass_at_k_with_its_interval(run):
+    attempts, asked = run
+    tasks = [one.task for one in asked.tasks]
+    answers = last(attempts, asked, tasks, asked.turns)
+    found = [one for one in score(attempts, asked, FEW).passes if one.view == "last turn"]
+    assert {one.k for one in found} == set(range(1, asked.samples + 1))
+    for one in found:
+        assert_estimate(one.estimate, lambda some, one=one: enumerated(some, answers, one.criterion, one.k), tasks)
+
+
+def test_a_task_with_too_few_samples_is_left_out():
+    tasks = (AskedTask("a"), AskedTask("b"))
+    attempts = [Attempt(task, sample, 1, "ok", correct=True) for task in "ab" for sample in (0, 1)]
+    attempts[-1] = Attempt("b", 1, 1, "infra_error", correct=False)
+    found = {(one.k, one.criterion, one.view): one for one in score(attempts, Asked(tasks, 2)).passes}
+    assert found[1, "correct", "last turn"].tasks == 2
+    assert found[2, "correct", "last turn"].tasks == 1
+
+
+def test_ks_are_powers_of_two_and_the_number_of_samples():
+    attempts = [Attempt("a", sample, 1, "ok", correct=True) for sample in range(6)]
+    assert {one.k for one in score(attempts, Asked.of(attempts)).passes} == {1, 2, 4, 6}
+
+
+NOISY, SURE = timed(3.0, 1.1), timed(2.0, 1.9)
+
+
+def best_speedups(results):
+    """What the bench, a validation and the sampler say of the best answer's speedup."""
+    turns = [turn_of(result) for result in results]
+    attempts = [attempt(bench_turn("t", 0, n, one.model_dump(exclude={"task_id"}))) for n, one in enumerate(results, 1)]
+    scores = score(attempts, Asked.of(attempts))
+    return (
+        scores.overall.best_of_history.values["speedup (correct)"].value,
+        summarise(turns)["best_turn_speedup"],
+        kernel_metrics([turns])["kernel/best/speedup/mean"],
+    )
+
+
+@pytest.mark.parametrize("results", [(NOISY, SURE), (SURE, NOISY), (SURE, failed("infra_error", correctness=None))])
+def test_the_best_answer_has_the_highest_sure_speedup(results):
+    assert best_speedups(results) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_of_equally_sure_answers_the_faster_one_is_the_best():
+    assert best([attempt_of(timed(2.0, 1.5)), attempt_of(timed(2.5, 1.5))]).speedup == 2.5
+
+
+def test_without_a_right_answer_one_that_compiled_is_the_best():
+    wrong = [attempt_of(failed("load_error", compiled=False)), attempt_of(failed("incorrect", compiled=True))]
+    assert best(wrong).compiled
+
+
+@pytest.mark.parametrize("p", [1.0, 1.2, 1.5, 2.0])
+def test_an_answer_that_is_exactly_p_times_as_fast_is_not_fast(p):
+    turns = [turn_of(correct(p))]
+    assert not attempt_of(correct(p)).is_fast(p)
+    assert not attempt_of(correct(p)).is_surely_fast(p)
+    metrics = kernel_metrics([turns])
+    assert metrics[f"kernel/fast@{p:g}"] == metrics[f"kernel/fast@{p:g}_sure"] == 0.0
+
+
+def test_a_prediction_that_reaches_p_is_not_sure():
+    close = correct(1.4).model_copy(update={"speedup_interval": (1.1, 1.7)})
+    metrics = kernel_metrics([[turn_of(close)]])
+    assert (metrics["kernel/fast@1_sure"], metrics["kernel/fast@1.2_sure"]) == (1.0, 0.0)
+
+
+def test_a_speedup_within_noise_is_not_sure():
+    assert kernel_metrics([[turn_of(timed(1.01, 1.0))]])["kernel/fast@1_sure"] == 0.0
+
+
+times = st.floats(1e-4, 1e4)
+
+
+@pytest.mark.parametrize(("kernel", "score"), [(3.0, 0.5), (1.0, 1.0), (2.0, 2 / 3), (5.0, 1 / 3), (0.5, 1.0)])
+def test_sol_is_the_papers_score(kernel, score):
+    assert sol_score(kernel, reference_ms=3.0, roofline_ms=1.0) == pytest.approx(score)
+
+
+@given(times, times, times)
+def test_roofline_and_sol_are_shares_and_fall_with_time(kernel, reference, roofline):
+    score, share = sol_score(kernel, reference, roofline), roofline_share(kernel, roofline)
+    assert 0 < share <= 1
+    assert (score is None) == (reference <= roofline)
+    if score is not None:
+        assert 0 < score <= 1
+        assert sol_score(2 * kernel, reference, roofline) <= score
+    assert roofline_share(2 * kernel, roofline) <= share
