@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tests.env.reference.defects.test_search import LINEAR, TASK
+from tests.env.reference.defects.test_search import LINEAR, task
 from tests.env.true_size.test_consistency import SMALL, forward, found, one
 from tests.mutation.shown import Shown, value
 from verl_kernel.env.backends import resolve_device
@@ -72,7 +72,7 @@ def audited(
     """What an audit says of a task."""
 
     def findings() -> list[str]:
-        text = TASK.format(forward=result, members=members, other=other)
+        text = task(result, members, other)
         device = resolve_device("cpu")
         device.setup()
         reference = Reference(Task(text.replace("torch.rand(32, 64)", first) if first else text), device)

@@ -7,8 +7,7 @@ import sys
 import pytest
 import torch
 
-from tests.env.reference.test_reference import TASKS
-from verl_kernel.env.backends import resolve_device
+from tests.env.programs import reference
 from verl_kernel.env.comparison import tf32
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
@@ -83,30 +82,29 @@ LIBRARY = """
 CHOOSES = "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.allow_tf32 = True"
 
 
-def reference(forward: str, start: str = "pass") -> Reference:
-    source = TASKS["constant"].replace("pass", start)
-    device = resolve_device("cpu")
-    device.setup()
-    return Reference(Task(source.replace("        return torch.softmax(x, -1).sum(-1)", forward)), device)
+def prepared(device, forward: str, start: str = "pass") -> Reference:
+    """A reference with statements in its `forward` and in its `__init__`."""
+    source = reference("x", "torch.randn(16, 64)", members=start)
+    return Reference(Task(source.replace("        return x\n", f"{forward}\n")), device)
 
 
 @pytest.mark.parametrize("switch", ["torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32"])
 @pytest.mark.parametrize("start", ["pass", CHOOSES])
-def test_expected_outputs_are_exact_in_any_process(switch, start):
+def test_expected_outputs_are_exact_in_any_process(device, switch, start):
     """A program that rounds where its library would; convolutions of cuDNN do unless they are told not to."""
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
-    task = reference(LIBRARY.format(switch=switch), start)
+    task = prepared(device, LIBRARY.format(switch=switch), start)
     trial = task.trial(b"s", 0, "drawn")
     assert torch.equal(trial.expected.tensors[0], trial.inputs.tensors[0])
     assert not torch.equal(task.model(trial.inputs.tensors[0]), trial.inputs.tensors[0])  # it can tell
 
 
 @pytest.mark.parametrize("start", ["pass", CHOOSES])
-def test_what_a_program_chooses_reaches_no_other(start):
+def test_what_a_program_chooses_reaches_no_other(device, start):
     tf32.use("ieee")
     before = chosen()
-    task = reference(f"        {CHOOSES}\n        return x + 0", start)
+    task = prepared(device, f"        {CHOOSES}\n        return x + 0", start)
     assert chosen() == before
     task.trial(b"s", 0, "drawn")
     assert chosen() == before

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from verl_kernel.env.backends import resolve_device
+from tests.env.programs import reference
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.tf32_room import STEP_RUNS, step_rooms
 from verl_kernel.env.reference.jitter import jittered
@@ -82,70 +82,44 @@ def test_a_failing_reference_gives_no_room(outputs):
     assert step_rooms([torch.zeros(4)], outputs) is None
 
 
-QUANTISED = f"""
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        scale = x.abs().amax(-1, keepdim=True) / 127
-        return torch.clamp(torch.round(x / scale), -127, 127).to(torch.int8)
-
-def get_inputs():
-    return [torch.randn(16, {SIZE // 16})]
-
-def get_init_inputs():
-    return []
-"""
+QUANTISED = reference(
+    "torch.clamp(torch.round(x / (x.abs().amax(-1, keepdim=True) / 127)), -127, 127).to(torch.int8)",
+    f"torch.randn(16, {SIZE // 16})",
+)
 
 
-def test_a_reference_knows_its_steps():
-    device = resolve_device("cpu")
-    device.setup()
-    reference = Reference(Task(QUANTISED), device)
-    trial = reference.trial(b"secret", 0, "drawn")
-    (room,) = reference.step_room(trial, nullcontext)
+def test_a_reference_knows_its_steps(device):
+    prepared = Reference(Task(QUANTISED), device)
+    trial = prepared.trial(b"secret", 0, "drawn")
+    (room,) = prepared.step_room(trial, nullcontext)
     x = moved(trial.inputs.tensors[0])
     actual = torch.clamp(torch.round(x / (x.abs().amax(-1, keepdim=True) / 127)), -127, 127).to(torch.int8)
     assert not compare(trial.expected.tensors[0], actual).ok
     assert compare(trial.expected.tensors[0], actual, room=room).ok
 
 
-ROUNDED = f"""
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.full((1,), 1.5))
-
-    def forward(self, x):
-        return torch.sqrt(torch.abs(F.gelu(x, approximate="tanh"))) * self.scale
-
-def get_inputs():
-    return [torch.randn(16, {SIZE // 16}) * 1.6]
-
-def get_init_inputs():
-    return []
-"""
+ROUNDED = reference(
+    'torch.sqrt(torch.abs(F.gelu(x, approximate="tanh"))) * self.scale',
+    f"torch.randn(16, {SIZE // 16}) * 1.6",
+    members="self.scale = nn.Parameter(torch.full((1,), 1.5))",
+)
 """Where x is below -4, 1 + tanh loses its digits, and a root makes the rest large."""
 
 
-def rounded():
-    device = resolve_device("cpu")
-    device.setup()
-    reference = Reference(Task(ROUNDED), device)
-    trial = reference.trial(b"secret", 0, "drawn")
+@pytest.fixture(scope="module")
+def rounded(device):
+    """The reference, a trial, its exact values and the room."""
+    prepared = Reference(Task(ROUNDED), device)
+    trial = prepared.trial(b"secret", 0, "drawn")
     x = trial.inputs.tensors[0].double()
     gate = torch.sigmoid(2 * (2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))
-    return reference, trial, ((x * gate).abs().sqrt() * reference.state["scale"].double()).float()
+    exact = ((x * gate).abs().sqrt() * prepared.state["scale"].double()).float()
+    (room,) = prepared.step_room(trial, nullcontext)
+    return prepared, trial, exact, room
 
 
-def test_a_program_more_precise_than_the_reference_is_right():
-    reference, trial, exact = rounded()
-    (room,) = reference.step_room(trial, nullcontext)
+def test_a_program_more_precise_than_the_reference_is_right(rounded):
+    _, trial, exact, room = rounded
     plain = compare(trial.expected.tensors[0], exact)
     assert not plain.ok
     assert plain.has_few
@@ -153,15 +127,13 @@ def test_a_program_more_precise_than_the_reference_is_right():
 
 
 @pytest.mark.parametrize("factor", [1.5, -1.0])
-def test_a_program_beyond_the_exact_value_is_wrong(factor):
-    reference, trial, exact = rounded()
-    (room,) = reference.step_room(trial, nullcontext)
+def test_a_program_beyond_the_exact_value_is_wrong(rounded, factor):
+    _, trial, exact, room = rounded
     far = (trial.expected.tensors[0] - exact).abs() > 1e-4
     assert not compare(trial.expected.tensors[0], torch.where(far, exact * factor, exact), room=room).ok
 
 
-def test_a_model_has_its_own_numbers_after_a_forward_in_float64():
-    reference, trial, _ = rounded()
-    reference.step_room(trial, nullcontext)
-    assert reference.model.scale.dtype == torch.float32
-    assert torch.equal(reference.output(trial.inputs).tensors[0], trial.expected.tensors[0])
+def test_a_model_has_its_own_numbers_after_a_forward_in_float64(rounded):
+    prepared, trial, _, _ = rounded
+    assert prepared.model.scale.dtype == torch.float32
+    assert torch.equal(prepared.output(trial.inputs).tensors[0], trial.expected.tensors[0])

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.comparison.tf32 import Rounding, has_products, rounded, rounded_products
 
 floats = st.floats(-(2.0**126), 2.0**126, width=32, allow_subnormal=False)
@@ -151,11 +150,9 @@ def tensors(output):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_products_inside_of_layers_are_found(name):
+def test_products_inside_of_layers_are_found(device, name):
     """Each output moves by about what TF32 has, and what was switched off to take a layer apart is on again."""
     layer, inputs = LAYERS[name]
-    device = resolve_device("cpu")
-    device.setup()
     torch.manual_seed(0)
     layer.apply(lambda part: part.reset_parameters() if hasattr(part, "reset_parameters") else None)
     with torch.no_grad():

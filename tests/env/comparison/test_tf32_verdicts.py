@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.env.gyms import pretended_judge
-from tests.env.programs import HONEST
+from tests.env.programs import HONEST, program, reference
 from tests.env.programs import REFERENCE as PRODUCTLESS
 from tests.gpu.products import EXACT, REFERENCE, SEVEN_BITS, TEN_BITS, candidate
-from tests.thinned import thinned
+from tests.tiers import thinned
 from verl_kernel.env.comparison.tf32_room import RUNS
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
@@ -26,16 +26,9 @@ HINT = 'tl.dot(..., input_precision="ieee")'
 
 
 @pytest.fixture(scope="module")
-def judge():
-    with Judge(OPTIONS, seed=11) as judge:
-        yield judge
-
-
-@pytest.fixture
-def verdict(judge):
-    def run(mode, source, reference=REFERENCE, **options):
-        other = Judge(replace(OPTIONS, float32=mode, **options), seed=5, processes=judge.processes)
-        return other.evaluate(Task(reference), source)
+def verdict(judge_with):
+    def run(mode, source, text=REFERENCE, **options):
+        return judge_with(float32=mode, **options).evaluate(Task(text), source)
 
     return run
 
@@ -76,16 +69,10 @@ WRONG = {
         "total = tl.dot(left, right)", HALF_SUMS
     ),
     "no bias": TF32.replace("+ tl.load(b + n)[None, :]", ""),
-    "a last column left out": TF32.replace(
-        "total = tl.dot(left, right)", "total = tl.dot(tl.where(k[None, :] < K - 1, left, 0.0), right)"
-    ),
-    "a factor": candidate(TEN_BITS, body="return self.fused(x) * 1.01"),
-    "zeros": candidate(TEN_BITS, body="return self.fused(x) * 0"),
-    "rounded output": candidate(TEN_BITS, body="return self.fused(x).bfloat16().float()"),
 }
 
 
-@pytest.mark.parametrize("name", thinned(WRONG))
+@pytest.mark.parametrize("name", thinned(WRONG, 4))
 def test_what_tf32_does_not_explain_is_refused_in_both_modes(verdict, name):
     for mode in ("ieee", "tf32"):
         result = verdict(mode, WRONG[name])
@@ -121,34 +108,15 @@ def test_the_candidates_own_torch_ops_run_in_the_mode(verdict, mode, condition):
     assert verdict(mode, SWITCHED.replace("{}", f"not ({condition})")).status is EvalStatus.INCORRECT
 
 
-CONVOLUTION = """
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(16, 4, 3))
-
-    def forward(self, x):
-        weight = self.weight
-        if torch.backends.cudnn.allow_tf32:  # as cuDNN computes it on a GPU
-            x, weight = ((t.view(torch.int32) & -8192).view(torch.float32) for t in (x, weight))
-        return F.conv1d(x, weight)
-
-def get_inputs():
-    return [torch.randn(2, 4, 18)]
-
-def get_init_inputs():
-    return []
-"""
-EXACT_CONVOLUTION = """
-import torch
-import triton
-import triton.language as tl
-from torch import nn
-
+WEIGHT = "self.weight = nn.Parameter(torch.randn(16, 4, 3))"
+CONVOLUTION = reference(
+    "F.conv1d(*((t.view(torch.int32) & mask).view(torch.float32) for t in (x, self.weight)))",
+    "torch.randn(2, 4, 18)",
+    members=WEIGHT,
+).replace("        return F.", "        mask = -8192 if torch.backends.cudnn.allow_tf32 else -1\n        return F.")
+"""It rounds as cuDNN does on a GPU."""
+EXACT_CONVOLUTION = program(
+    """
 @triton.jit
 def convolve(x, w, out):
     b = tl.program_id(0)
@@ -158,17 +126,10 @@ def convolve(x, w, out):
         for k in range(3):
             total += tl.load(w + o * 12 + c * 3 + k)[:, None] * tl.load(x + b * 72 + c * 18 + i + k)[None, :]
     tl.store(out + b * 256 + o[:, None] * 16 + i[None, :], total)
-
-class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(16, 4, 3))
-
-    def forward(self, x):
-        out = torch.empty(2, 16, 16)
-        convolve[(2,)](x, self.weight, out)
-        return out
-"""
+""",
+    "out = torch.empty(2, 16, 16)\nconvolve[(2,)](x, self.weight, out)\nreturn out",
+    members=WEIGHT,
+)
 
 
 @pytest.mark.parametrize("mode", ["ieee", "tf32"])
@@ -177,24 +138,24 @@ def test_an_exact_convolution_is_right(verdict, mode):
     assert result.status is EvalStatus.OK, result.error
 
 
+ZEROS = candidate(TEN_BITS, body="return self.fused(x) * 0")
 IN_BFLOAT16 = REFERENCE.replace("torch.relu(self.linear(x))", "torch.relu(self.linear(x)).bfloat16()")
 
 
 @pytest.mark.parametrize(
-    ("mode", "source", "reference"),
+    ("mode", "source", "text"),
     [
-        ("ieee", EXACT, REFERENCE), ("tf32", EXACT, REFERENCE), ("tf32", WRONG["zeros"], REFERENCE),
-        ("ieee", WRONG["zeros"], REFERENCE), ("tf32", HONEST, PRODUCTLESS), ("ieee", HONEST, PRODUCTLESS),
+        ("tf32", EXACT, REFERENCE), ("ieee", EXACT, REFERENCE), ("tf32", ZEROS, REFERENCE), ("ieee", ZEROS, REFERENCE),
         ("tf32", HONEST.replace("tl.maximum(v, 0.0)", "v"), PRODUCTLESS),
         ("ieee", candidate(body="return (1.05 * self.fused(x)).bfloat16()"), IN_BFLOAT16),
     ],
 )  # fmt: skip
-def test_the_reference_runs_again_only_where_tf32_may_matter(verdict, monkeypatch, mode, source, reference):
+def test_the_reference_runs_again_only_where_tf32_may_matter(verdict, monkeypatch, mode, source, text):
     monkeypatch.setattr(Reference, "room", lambda self, *arguments: pytest.fail("the reference was run again"))
-    verdict(mode, source, reference)
+    verdict(mode, source, text)
 
 
-def test_each_run_of_the_reference_has_its_time_limit(judge):
+def test_each_run_of_the_reference_has_its_time_limit(judge_processes):
     """Together they may take longer than `reference_timeout_s`, which is no fault of the task."""
     guarded = []
 
@@ -204,7 +165,7 @@ def test_each_run_of_the_reference_has_its_time_limit(judge):
         yield
 
     options = replace(OPTIONS, float32="tf32", correctness_trials=1, ablation=False)
-    other = Judge(options, seed=5, guard=guard, processes=judge.processes)
+    other = Judge(options, seed=5, guard=guard, processes=judge_processes)
     assert other.evaluate(Task(REFERENCE), TF32).correctness
     assert len(guarded) == 2 + 1 + RUNS  # preparation, trial, rounded towards zero and at random
 

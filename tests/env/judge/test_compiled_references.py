@@ -2,13 +2,12 @@
 """References through `torch.compile` without a GPU: what Inductor writes, how it is timed, and what it refuses."""
 
 import os
-from dataclasses import replace
 
 import pytest
 
-from tests.env.programs import HONEST, REFERENCE
+from tests.env.programs import HONEST, REFERENCE, reference
+from tests.tiers import thinned
 from verl_kernel.env.judge.compiled_references import CompiledReferences
-from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.judge.processes.inductor import Inductor, NotCompiled
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms
@@ -27,41 +26,17 @@ OPTIONS = GymOptions(
     compile_for="sm_90",
     reference_mode="compile",
 )
-PROGRAM = """
-import torch
-from torch import nn
-import torch.nn.functional as F
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        {init}
-
-    def forward(self, x, y):
-        return {result}
-
-def get_inputs():
-    return [torch.randn({rows}, {columns}), torch.randn({rows}, {columns})]
-
-def get_init_inputs():
-    return []
-"""
 
 
-def task(result: str, init: str = "pass", rows: int = 64, columns: int = 256) -> Task:
-    return Task(PROGRAM.format(init=init, result=result, rows=rows, columns=columns), task_id="one")
+def task(result: str, members: str = "pass") -> Task:
+    draw = "torch.randn(64, 256)"
+    return Task(reference(result, f"{draw}, {draw}", "x, y", members), task_id="one")
 
 
 POINTWISE = task("torch.relu(x * 2 + y) - x.abs()")
 SOFTMAX = task("F.softmax(x + y, -1)")
 LAYER = task("F.gelu(self.n(self.l(x)))", "self.l, self.n = nn.Linear(256, 256), nn.LayerNorm(256)")
 DECIDES = Task(REFERENCE.replace("* self.scale", "* (self.scale if x.isfinite().all().item() else 0.0)"), task_id="one")
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(OPTIONS, seed=7) as judge:
-        yield judge
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +52,7 @@ def programs(inductor):
     return {one.fingerprint: inductor.program(one, "ieee", 600) for one in (POINTWISE, SOFTMAX, LAYER)}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("one", [POINTWISE, SOFTMAX], ids=["pointwise", "softmax"])
 def test_one_kernel_computes_what_the_reference_does(judge, programs, one):
     """The program without weights is a candidate like any other, and as fast as the reference that it was made of."""
@@ -89,6 +65,7 @@ def test_one_kernel_computes_what_the_reference_does(judge, programs, one):
     assert result.speedup == pytest.approx(1.0, rel=0.05)
 
 
+@pytest.mark.exhaustive
 def test_products_stay_torchs_and_the_rest_is_fused(judge):
     found = judge.compiled(LAYER)
     assert [(event.kind, event.name) for event in found.events] == [
@@ -118,8 +95,8 @@ def test_what_is_not_compiled_is_refused_in_a_sentence(judge):
         assert "\n" not in str(caught.value)
 
 
-def test_best_falls_back_to_eager_and_says_so():
-    with Judge(replace(OPTIONS, reference_mode="best"), seed=7) as judge:
+def test_best_falls_back_to_eager_and_says_so(judge_with):
+    with judge_with(reference_mode="best") as judge:
         result = judge.evaluate(DECIDES, HONEST)
     assert result.rewarded
     assert result.reference_mode == "eager"
@@ -131,21 +108,22 @@ def test_other_sizes_in_each_draw_are_not_compiled(judge):
         judge.compiled(POINTWISE, is_sized=True)
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("while True: pass", "takes longer than kernelgym.reference_timeout_s = 2 s"),
-        ("import os; os._exit(3)", "ended with status 3"),
-        ("import os; os.kill(os.getpid(), 11)", "ended with status -11"),
-        ("b'x' * (9 << 30)", "MemoryError"),
-    ],
-)
-def test_a_bad_end_is_that_of_its_own_process_only(inductor, line, reason):
-    with pytest.raises(NotCompiled, match=reason):
+ENDS = {
+    "import os; os._exit(3)": "ended with status 3",
+    "while True: pass": "takes longer than kernelgym.reference_timeout_s = 2 s",
+    "import os; os.kill(os.getpid(), 11)": "ended with status -11",
+    "b'x' * (9 << 30)": "MemoryError",
+}
+
+
+@pytest.mark.parametrize("line", thinned(ENDS, 4))
+def test_a_bad_end_is_that_of_its_own_process_only(inductor, line):
+    with pytest.raises(NotCompiled, match=ENDS[line]):
         inductor.program(Task(f"{POINTWISE.reference}\n{line}\n", task_id="one"), "ieee", 2)
     assert inductor.program(POINTWISE, "ieee", 600).graphs == 1
 
 
+@pytest.mark.exhaustive
 def test_a_torch_with_another_compiler_is_told(monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import triton.runtime.jit as jit\ndel jit.JITFunction\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
@@ -153,12 +131,12 @@ def test_a_torch_with_another_compiler_is_told(monkeypatch, tmp_path):
         Inductor().program(POINTWISE, "ieee", 60)
 
 
-def test_what_was_found_is_kept_over_restarts(monkeypatch, tmp_path, judge):
-    options = replace(OPTIONS, reference_cache=str(tmp_path))
-    with Judge(options, seed=7) as first:
+@pytest.mark.exhaustive
+def test_what_was_found_is_kept_over_restarts(monkeypatch, tmp_path, judge_with):
+    with judge_with(reference_cache=str(tmp_path)) as first:
         found = first.compiled(SOFTMAX)
     monkeypatch.setattr(CompiledReferences, "_followed", None)
-    with Judge(options, seed=8) as second:
+    with judge_with(reference_cache=str(tmp_path)) as second:
         assert second.compiled(SOFTMAX) == found
-    with Judge(replace(options, compile_for="off"), seed=8) as other, pytest.raises(TypeError):
+    with judge_with(reference_cache=str(tmp_path), compile_for="off") as other, pytest.raises(TypeError):
         other.compiled(SOFTMAX)

@@ -10,16 +10,14 @@ import pytest
 import torch
 
 from tests.env.gyms import below
-from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.judge.test_judge import BLIND, MARKED
+from tests.env.programs import HONEST
 from tests.env.waiting import until
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.local import LocalPool
 from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
 
 pytestmark = pytest.mark.processes
-
-TASK = Task(REFERENCE + "\nSECRET_MARK = 1\n")
 
 
 @pytest.fixture(scope="module")
@@ -54,19 +52,8 @@ def test_the_zygote_shares_no_descriptor_with_the_judge(pool):
 
 
 def test_a_runner_sees_nothing_of_the_judge(pool):
-    before = (
-        "import gc\nPLACES = [o for o in gc.get_objects() if type(o) in (dict, list, tuple)]\n"
-        "TEXTS = [t for o in PLACES for t in (o.values() if type(o) is dict else o) if type(t) is str]\n"
-        "SEEN = [t for t in TEXTS if ''.join(['SECRET_', 'MARK = 1']) in t]\n"
-    )
-    body = (
-        "import os, sys\nassert not SEEN\n"
-        "assert len(os.listdir('/proc/self/fd')) <= 8\n"
-        "assert not any(m in sys.modules for m in ('verl', 'ray', 'verl_kernel.env.judge.judge'))\n"
-        "return self.right(x, y)"
-    )
     for _ in range(2):
-        (result,) = pool.evaluate_many([(TASK, candidate(body, before), "")])
+        (result,) = pool.evaluate_many([(MARKED, BLIND, "")])
         assert result.status is EvalStatus.OK, result.error
         pool.forget()
 
@@ -74,7 +61,7 @@ def test_a_runner_sees_nothing_of_the_judge(pool):
 def test_a_dead_zygote_is_replaced_by_a_new_process(pool):
     first = zygote(pool)
     os.kill(first.pid, signal.SIGKILL)
-    (result,) = pool.evaluate_many([(TASK, HONEST + "# again", "")])
+    (result,) = pool.evaluate_many([(MARKED, HONEST + "# again", "")])
     assert result.status is EvalStatus.OK
     assert zygote(pool).pid != first.pid
     assert "verl_kernel.env.runner.zygote" in " ".join(zygote(pool).cmdline())

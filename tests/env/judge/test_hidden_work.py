@@ -11,28 +11,24 @@ def entry(total: float, explained: float = 5.0, events: int = 1) -> CpuTime:
 
 
 HONEST, HIDING = entry(5.0 + ALLOWED_MS / 2), entry(80.0)
+FORWARDS = {
+    "none": ([], False),
+    "a few milliseconds": ([HONEST] * 5, False),
+    "most of them": ([HIDING] * 3 + [HONEST] * 2, True),
+    "less than half": ([HIDING] * 2 + [HONEST] * 3, False),
+    "a first one, which may import and tune": ([HIDING, HONEST], False),
+    "the only one": ([HIDING], False),
+    "a first one with too much": ([entry(80.0 + FIRST_MS)], True),
+    "explained": ([entry(118.0, explained=100.0)] * 3, False),
+    "many events": ([entry(40.0, events=300)] * 3, False),
+    "few events": ([entry(40.0, events=1)] * 3, True),
+}
 
 
-def test_a_few_milliseconds_need_no_explanation():
-    assert hidden_work([HONEST] * 5) is None
-    assert hidden_work([]) is None
-
-
-def test_the_typical_forward_decides():
-    assert hidden_work([HIDING] * 3 + [HONEST] * 2) is HIDING
-    assert hidden_work([HIDING] * 2 + [HONEST] * 3) is None
-
-
-def test_a_first_forward_may_import_and_tune():
-    assert hidden_work([HIDING, HONEST]) is None
-    assert hidden_work([HIDING]) is None
-    assert hidden_work([entry(80.0 + FIRST_MS)]) is not None
-
-
-def test_explained_work_and_events_grant_more():
-    assert hidden_work([entry(118.0, explained=100.0)] * 3) is None
-    assert hidden_work([entry(40.0, events=300)] * 3) is None
-    assert hidden_work([entry(40.0, events=1)] * 3) is not None
+@pytest.mark.parametrize("name", FORWARDS)
+def test_the_typical_forward_decides_whether_work_is_hidden(name):
+    forwards, is_hidden = FORWARDS[name]
+    assert hidden_work(forwards) is (forwards[0] if is_hidden else None)
 
 
 @pytest.mark.parametrize("spent", [None, [], {"own": -1}, {"own": 1.5}, {"own": True}, {"own": "1"}])

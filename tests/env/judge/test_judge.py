@@ -5,18 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.env.programs import HONEST, PLAIN, REFERENCE, candidate
+from tests.env.programs import HONEST, PLAIN, REFERENCE, candidate, program, reference
+from tests.tiers import one_of_each
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
+from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, TaskError
 
 pytestmark = pytest.mark.processes
 
@@ -24,17 +24,6 @@ OPTIONS = GymOptions(
     device="cpu", static_check="off", correctness_trials=3, run_timeout_s=4, load_timeout_s=10, memory_mb=512
 )
 TASK = Task(REFERENCE, task_id="fused")
-
-
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(OPTIONS, seed=7) as judge:
-        yield judge
-
-
-def sharing(judge: Judge, options: GymOptions, seed: int | None = None) -> Judge:
-    """Another judge with the zygote of one that runs already."""
-    return Judge(options, seed, processes=judge.processes)
 
 
 def children_of(pid: int) -> list[int]:
@@ -97,7 +86,7 @@ STATUSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", STATUSES)
+@pytest.mark.parametrize("name", one_of_each(STATUSES, lambda name: STATUSES[name][1:]))
 def test_verdicts(judge, name):
     body, status, kind = STATUSES[name]
     result = judge.evaluate(TASK, candidate(body))
@@ -108,9 +97,9 @@ def test_verdicts(judge, name):
 
 
 @pytest.mark.parametrize("name", ["no launch", "token launch"])
-def test_a_recorded_decoy_is_timed_but_not_rewarded(judge, name):
+def test_a_recorded_decoy_is_timed_but_not_rewarded(judge_with, name):
     body, _, _ = STATUSES[name]
-    result = sharing(judge, replace(OPTIONS, decoys="record")).evaluate(TASK, candidate(body))
+    result = judge_with(decoys="record").evaluate(TASK, candidate(body))
     assert (result.status, result.correctness, result.decoy_kernel) == (EvalStatus.OK, True, True), result.error
     assert result.speedup is not None
     assert not result.rewarded
@@ -131,7 +120,7 @@ SOURCES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source[-24:])
+@pytest.mark.parametrize("source", one_of_each(SOURCES, SOURCES.get), ids=lambda source: source[-24:])
 def test_sources_that_do_not_load(judge, source):
     result = judge.evaluate(TASK, source)
     assert (result.status, result.error.type) == SOURCES[source]
@@ -182,13 +171,6 @@ def test_a_missing_triton_function_is_told_at_its_line(judge, launch, function, 
     assert named.strip() == text
 
 
-def test_signals_are_reported_without_waiting_for_the_limit(judge):
-    patient = sharing(judge, replace(OPTIONS, run_timeout_s=100_000))
-    result = patient.evaluate(TASK, candidate(STATUSES["segfault"][0]))
-    assert result.error.signal == signal.SIGSEGV
-    assert "SIGSEGV" in result.error.message
-
-
 def test_a_hang_is_a_timeout_and_gone(judge):
     result = judge.evaluate(TASK, candidate("while True: pass"))
     assert result.status is EvalStatus.TIMEOUT
@@ -200,15 +182,9 @@ def test_a_crash_at_exit_counts(judge):
     before = "import ctypes\nclass Bomb:\n    def __del__(self, boom=ctypes.string_at): boom(0)\nBOMB = Bomb()\n"
     result = judge.evaluate(TASK, candidate("return self.right(x, y)", before))
     assert (result.status, result.error.stage, result.error.signal) == (EvalStatus.CRASH, "exit", signal.SIGSEGV)
+    assert "SIGSEGV" in result.error.message
     assert not result.rewarded
     assert result.speedup is None
-
-
-def test_a_store_past_the_end_is_a_crash(judge):
-    before = "@triton.jit\ndef wild(o, B: tl.constexpr):\n    tl.store(o + 512 + tl.arange(0, B), 7.0)\n"
-    result = judge.evaluate(TASK, candidate("o = self.right(x, y); wild[(1,)](o, B=1024); return o", before))
-    assert not result.rewarded
-    assert result.status is EvalStatus.CRASH
 
 
 def test_output_is_neither_shown_nor_waited_for(judge, capfd):
@@ -234,14 +210,6 @@ def test_kernels_of_other_files_are_not_launched(judge):
     before = "from verl_kernel.env.devices import warmup"
     body = "warmup._add[(1,)](x, y, torch.empty_like(x), 16, BLOCK=16); return self.torch_only(x, y)"
     assert judge.evaluate(TASK, candidate(body, before)).error.type == "NotTriton"
-
-
-def test_a_caught_failed_launch_is_a_failed_launch(judge):
-    before = "@triton.jit\ndef bad(o):\n    tl.static_assert(False)\n"
-    body = "try: bad[(1,)](x)\nexcept Exception: pass\nreturn self.torch_only(x, y)"
-    result = judge.evaluate(TASK, candidate(body, before))
-    assert result.status is EvalStatus.COMPILE_ERROR
-    assert not result.rewarded
 
 
 def test_forged_answers_are_noticed_and_worth_nothing(judge):
@@ -275,21 +243,25 @@ def test_a_forged_launch_message_is_the_candidates_doing(judge, forged, last, st
     assert result.status is status, result.error
 
 
+SEEN = (
+    "import gc\nPLACES = [o for o in gc.get_objects() if type(o) in (dict, list, tuple)]\n"
+    "TEXTS = [t for o in PLACES for t in (o.values() if type(o) is dict else o) if type(t) is str]\n"
+    "SEEN = [t for t in TEXTS if ''.join(['SECRET_', 'MARK = 1']) in t]\n"
+)
+"""What a candidate finds of its reference's text."""
+BLIND = candidate(
+    "import os, sys\nfds = sorted(map(int, os.listdir('/proc/self/fd')))\n"
+    "assert len(fds) <= 8, fds\nassert 'WANDB_API_KEY' not in os.environ\nassert not SEEN\n"
+    "assert not any(m in sys.modules for m in ('verl', 'ray', 'verl_kernel.env.judge.judge'))\n"
+    "return self.right(x, y)",
+    SEEN,
+)
+MARKED = Task(REFERENCE + "\nSECRET_MARK = 1\n")
+
+
 def test_a_candidate_finds_no_secret_of_the_judge(judge, monkeypatch):
-    body = (
-        "import os, sys\nfds = sorted(map(int, os.listdir('/proc/self/fd')))\n"
-        "assert len(fds) <= 8, fds\nassert 'WANDB_API_KEY' not in os.environ\n"
-        "assert not SEEN\n"
-        "assert 'verl' not in sys.modules and 'ray' not in sys.modules\nreturn self.right(x, y)"
-    )
     monkeypatch.setenv("WANDB_API_KEY", "secret")
-    task = Task(REFERENCE + "\nSECRET_MARK = 1\n")
-    before = (
-        "import gc\nPLACES = [o for o in gc.get_objects() if type(o) in (dict, list, tuple)]\n"
-        "TEXTS = [t for o in PLACES for t in (o.values() if type(o) is dict else o) if type(t) is str]\n"
-        "SEEN = [t for t in TEXTS if ''.join(['SECRET_', 'MARK = 1']) in t]\n"
-    )
-    result = judge.evaluate(task, candidate(body, before))
+    result = judge.evaluate(MARKED, BLIND)
     assert result.status is EvalStatus.OK, result.error
 
 
@@ -300,9 +272,9 @@ def test_grandchildren_are_gone_even_where_no_filter_stops_them(judge):
     assert children_of(zygote) == []
 
 
-def test_the_same_seed_gives_the_same_result(judge):
+def test_the_same_seed_gives_the_same_result(judge_with):
     def verdicts(seed):
-        fresh = sharing(judge, OPTIONS, seed)
+        fresh = judge_with(seed)
         sources = [HONEST, candidate(STATUSES["wrong"][0]), candidate(STATUSES["raise"][0])]
         return [fresh.evaluate(TASK, source).model_copy(update={"stage_seconds": {}}) for source in sources]
 
@@ -321,30 +293,25 @@ def test_weights_follow_names_or_the_seed(judge):
     assert (result.status, result.env["weights"]) == (EvalStatus.OK, "copied")
 
 
-MANY = """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def forward(self, x, indices, factor, flags):
-        return x[indices] * factor, {"count": flags.sum(), "mask": x > 0}, [x.T]
-def get_inputs():
-    return [torch.randn(6, 4).T.contiguous().T, torch.randint(0, 6, (5,)), 2.5, torch.rand(7) > 0.5]
-def get_init_inputs():
-    return []
-"""
-MANY_NEW = """
-import torch, triton, triton.language as tl
-from torch import nn
+MANY = reference(
+    'x[indices] * factor, {"count": flags.sum(), "mask": x > 0}, [x.T]',
+    "torch.randn(6, 4).T.contiguous().T, torch.randint(0, 6, (5,)), 2.5, torch.rand(7) > 0.5",
+    "x, indices, factor, flags",
+)
+MANY_NEW = program(
+    """
 @triton.jit
 def scale(x, o, f, n, B: tl.constexpr):
     i = tl.arange(0, B)
     tl.store(o + i, tl.load(x + i, mask=i < n) * f, mask=i < n)
-class ModelNew(nn.Module):
-    def forward(self, x, indices, factor, flags):
-        a = x[indices].contiguous(); o = torch.empty_like(a)
-        scale[(1,)](a, o, factor, a.numel(), B=32)
-        return o, {"count": flags.sum(), "mask": x > 0}, [x.T]
-"""
+""",
+    """
+a = x[indices].contiguous(); o = torch.empty_like(a)
+scale[(1,)](a, o, factor, a.numel(), B=32)
+return o, {"count": flags.sum(), "mask": x > 0}, [x.T]
+""",
+    "x, indices, factor, flags",
+)
 
 
 def test_several_outputs_and_inputs_of_other_kinds(judge):
@@ -356,39 +323,33 @@ def test_several_outputs_and_inputs_of_other_kinds(judge):
     assert judge.evaluate(task, MANY_NEW.replace("flags.sum()", "flags.sum().int()")).error.type == "WrongDtype"
 
 
-KEYWORDS = REFERENCE.replace("return [64, 1.5]", "return [[64], {'scale': 1.5}]")
-
-
 def test_keyword_arguments_of_the_model(judge):
-    assert judge.evaluate(Task(KEYWORDS), HONEST).status is EvalStatus.OK
+    task = Task(REFERENCE.replace("return [64, 1.5]", "return [[64], {'scale': 1.5}]"))
+    assert judge.evaluate(task, HONEST).status is EvalStatus.OK
 
 
 INPUTS = "return [torch.randn(8, 64), torch.randn(8, 64)]"
 UNFIT = {
-    "get_inputs raises": (
-        (INPUTS, "raise ValueError('no data')"),
-        "no data",
-    ),
-    "no inputs": ((INPUTS, "pass"), "get_inputs.. returns nothing"),
-    "no tensors": ((INPUTS, "return [1, 2]"), "returns no tensor"),
-    "an object": ((INPUTS, "return [object()]"), "type object"),
-    "a number": ((INPUTS, "return 7"), "a int"),
-    "8-bit floats": ((INPUTS, "return [torch.ones(8, 64).to(torch.float8_e4m3fnuz)] * 2"), "use .* one of float16, "),
+    "get_inputs raises": (INPUTS, "raise ValueError('no data')", "no data"),
+    "no inputs": (INPUTS, "pass", "get_inputs.. returns nothing"),
+    "no tensors": (INPUTS, "return [1, 2]", "returns no tensor"),
+    "an object": (INPUTS, "return [object()]", "type object"),
+    "a number": (INPUTS, "return 7", "a int"),
+    "8-bit floats": (INPUTS, "return [torch.ones(8, 64).to(torch.float8_e4m3fnuz)] * 2", "use .* one of float16, "),
     "8-bit results": (
-        ("return torch.relu", "return torch.ones(2).to(torch.float8_e5m2fnuz); torch.relu"),
-        "dtype float8_e5m2fnuz",
+        "return torch.relu", "return torch.ones(2).to(torch.float8_e5m2fnuz); torch.relu", "dtype float8_e5m2fnuz"
     ),
-    "a sparse tensor": ((INPUTS, "return [torch.ones(8, 64).to_sparse()] * 2"), "layout torch.sparse_coo"),
-    "dropout": (("* self.scale", "* torch.rand(1)"), "two calls"),
-    "no output": (("return torch.relu", "torch.relu"), "returns no tensor"),
-    "import error": (("from torch import nn", "from torch import nn, no_such_thing"), "the source raised ImportError"),
-    "wrong init": (("return [64, 1.5]", "return [64]"), "raised TypeError"),
-}
+    "a sparse tensor": (INPUTS, "return [torch.ones(8, 64).to_sparse()] * 2", "layout torch.sparse_coo"),
+    "dropout": ("* self.scale", "* torch.rand(1)", "two calls"),
+    "no output": ("return torch.relu", "torch.relu", "returns no tensor"),
+    "import error": ("from torch import nn", "from torch import nn, no_such_thing", "the source raised ImportError"),
+    "wrong init": ("return [64, 1.5]", "return [64]", "raised TypeError"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNFIT)
 def test_references_that_cannot_serve(judge, name):
-    (old, new), reason = UNFIT[name]
+    old, new, reason = UNFIT[name]
     assert old in REFERENCE
     for _ in range(2):
         with pytest.raises(TaskError, match=reason) as caught:
@@ -405,15 +366,15 @@ def test_the_callers_random_numbers_are_left_alone(judge):
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_what_is_required_must_be_in_force(judge):
+def test_what_is_required_must_be_in_force(judge, judge_with):
     with pytest.raises(EnvironmentNotReady, match="a_wall"):
-        sharing(judge, replace(OPTIONS, require_isolation=("rlimits", "a_wall"))).evaluate(TASK, HONEST)
+        judge_with(require_isolation=("rlimits", "a_wall")).evaluate(TASK, HONEST)
     assert children_of(judge.processes.runners.pid) == []
-    assert sharing(judge, replace(OPTIONS, require_isolation=("rlimits",))).evaluate(TASK, HONEST).rewarded
+    assert judge_with(require_isolation=("rlimits",)).evaluate(TASK, HONEST).rewarded
 
 
-def test_the_gate_stands_before_everything_else(judge):
-    strict = sharing(judge, replace(OPTIONS, static_check="coverage"))
+def test_the_gate_stands_before_everything_else(judge_with):
+    strict = judge_with(static_check="coverage")
     result = strict.evaluate(TASK, "import subprocess\n" + PLAIN)
     assert result.status is EvalStatus.REJECTED_STATIC
     assert "line 1" in result.error.message
@@ -422,29 +383,37 @@ def test_the_gate_stands_before_everything_else(judge):
     assert strict.evaluate(TASK, PLAIN).rewarded
 
 
-def test_a_dead_zygote_is_our_failure_and_replaced():
-    with Judge(OPTIONS) as judge:
-        judge.warm_up()
-        first = judge.processes.runners.pid
-        assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK
-        os.kill(first, signal.SIGKILL)
-        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-        assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK
-        assert judge.processes.runners.pid != first
+def kill(child: int) -> None:
+    """And wait until it has ended, as its owner will find."""
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 
 
-def test_dead_zygotes_are_replaced_at_rest():
+def test_dead_zygotes_are_our_failure_and_replaced_by_the_next_evaluation_or_at_rest():
     others = {*children_of(os.getpid())}
     with Judge(OPTIONS) as judge:
         judge.warm_up()
-        first = {*children_of(os.getpid())} - others
-        for child in first:
-            os.kill(child, signal.SIGKILL)
-            os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        first = judge.processes.runners.pid
+        kill(first)
+        assert judge.evaluate(TASK, HONEST).status is EvalStatus.OK
+        assert judge.processes.runners.pid != first
+        old = {*children_of(os.getpid())} - others
+        for child in old:
+            kill(child)
         judge.rest()
-        second = {*children_of(os.getpid())} - others
-        assert len(second) == len(first) == 3
-        assert not first & second
+        new = {*children_of(os.getpid())} - others
+        assert len(new) == len(old) == 3
+        assert not old & new
+    assert {*children_of(os.getpid())} == others
+
+
+def test_given_processes_outlive_the_judge_and_must_compile_for_its_targets(judge_with, judge_processes):
+    with judge_with() as judge:
+        judge.evaluate(TASK, HONEST)
+        running = judge_processes.runners.pid
+    assert judge_processes.runners.pid == running is not None
+    with pytest.raises(ConfigError, match="compile_for names sm_80, for which the given processes do not compile"):
+        judge_with(compile_for=("sm_80", "sm_90"))
 
 
 def test_a_zygote_that_does_not_start_is_our_failure(monkeypatch):

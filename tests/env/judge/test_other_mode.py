@@ -6,13 +6,14 @@ from unittest import mock
 import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.tiers import thinned
 from verl_kernel.env.judge.candidate_session import CandidateSession
-from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 
 pytestmark = pytest.mark.processes
+OPTIONS = GymOptions(device="cpu", static_check="off", run_timeout_s=10)
 TASK = Task(REFERENCE, task_id="fused")
 TRAIN_ONLY = Task(
     REFERENCE.replace("return torch.relu(", "return (1.0 if self.training else 2.0) * torch.relu("),
@@ -24,10 +25,9 @@ OWN_TRAIN = "    def train(self, mode=True):\n        return super().train(mode)
 
 
 @pytest.fixture(scope="module")
-def judge():
+def judge(judge_with):
     """Without a seed: each evaluation has a secret of its own."""
-    with Judge(GymOptions(device="cpu", static_check="off", run_timeout_s=10)) as judge:
-        yield judge
+    return judge_with(seed=None)
 
 
 @pytest.fixture
@@ -54,6 +54,7 @@ def test_it_is_one_of_the_trials_and_costs_no_further_forward(judge, forwards):
     assert result.kernel_ms.n == 4, "a clock sees the trials in the usual mode"
 
 
+@pytest.mark.exhaustive
 def test_its_place_is_not_always_the_same(judge, forwards):
     places = set()
     for _ in range(12):
@@ -65,9 +66,9 @@ def test_its_place_is_not_always_the_same(judge, forwards):
 
 
 @pytest.mark.parametrize("body", [IN_EVAL, WITH_GRADIENTS])
-@pytest.mark.parametrize("token", ["", "token[(1,)](torch.zeros(4), BLOCK=4)\n"])
+@pytest.mark.parametrize("token", thinned(["token[(1,)](torch.zeros(4), BLOCK=4)\n", ""]))
 def test_torch_in_another_mode_is_a_decoy_in_any_trial(judge, body, token):
-    for _ in range(6):
+    for _ in range(3):
         result = judge.evaluate(TASK, candidate(token + body))
         assert result.status is EvalStatus.DECOY, result.status
         assert not result.rewarded, result.status
@@ -117,9 +118,8 @@ def test_a_model_may_define_train(judge):
     assert judge.evaluate(TASK, source).rewarded
 
 
-def test_one_trial_has_no_other_mode(forwards):
+def test_one_trial_has_no_other_mode(judge_with, forwards):
     for trials, modes in ((1, 0), (2, 1)):
         forwards.clear()
-        with Judge(GymOptions(device="cpu", correctness_trials=trials), seed=3) as judge:
-            assert judge.evaluate(TASK, HONEST).rewarded
+        assert judge_with(correctness_trials=trials).evaluate(TASK, HONEST).rewarded
         assert len([mode for mode, _ in forwards if mode]) == modes

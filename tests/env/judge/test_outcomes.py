@@ -3,15 +3,15 @@
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.env.judge.test_judge import sharing
 from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.tiers import thinned
 from verl_kernel.env.judge import runner_client
-from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.judge.processes import runner
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
@@ -22,14 +22,9 @@ from verl_kernel.errors import InfraError
 pytestmark = pytest.mark.processes
 
 OPTIONS = GymOptions(
-    device="cpu",
-    static_check="off",
-    correctness_trials=3,
-    run_timeout_s=6,
-    load_timeout_s=10,
-    memory_mb=512,
+    device="cpu", static_check="off", correctness_trials=3, run_timeout_s=6, load_timeout_s=10, memory_mb=512,
     disk_mb=16,
-)
+)  # fmt: skip
 TASK = Task(REFERENCE, task_id="fused")
 CTYPES = "import ctypes, os, signal\nlibc = ctypes.CDLL(None)\n"
 CHANNEL = (
@@ -51,45 +46,44 @@ WATCHED_DIRECTORY = (
 )
 
 
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(OPTIONS, seed=7) as judge:
-        yield judge
-
-
 KILLS = {"a timer": ALARM, "an owned pipe": OWNED_PIPE, "a watched directory": WATCHED_DIRECTORY}
 
 
-@pytest.mark.parametrize("name", KILLS)
+@pytest.mark.parametrize("name", thinned(KILLS, 3))
 def test_a_sigkill_that_a_candidate_arranges_is_a_crash(judge, name):
     result = judge.evaluate(TASK, candidate(KILLS[name]))
     assert (result.status, result.error.signal) == (EvalStatus.CRASH, signal.SIGKILL), result.error
 
 
-@pytest.mark.parametrize("number", [int(signal.SIGRTMIN), int(signal.SIGRTMIN) + 6, int(signal.SIGRTMAX)])
+@pytest.mark.parametrize("number", thinned([int(signal.SIGRTMIN), int(signal.SIGRTMIN) + 6, int(signal.SIGRTMAX)], 3))
 def test_every_signal_can_be_reported(judge, number):
     result = judge.evaluate(TASK, candidate(f"import os; os.kill(os.getpid(), {number})"))
     assert (result.status, result.error.signal) == (EvalStatus.CRASH, number)
 
 
-def killed(judge: Judge, monkeypatch, body: str, counts: list[int], **options: int) -> EvalResult:
-    """An evaluation that ends by SIGKILL while the kernel's counter reads `counts`, one after another."""
-    readings = iter([*counts, *counts[-1:] * 9])
-    monkeypatch.setattr(runner_client, "oom_kills", lambda: next(readings))
-    return sharing(judge, replace(OPTIONS, **options)).evaluate(TASK, candidate(body))
+@pytest.fixture
+def killed(judge_with, monkeypatch) -> Callable[..., EvalResult]:
+    """Makes an evaluation that ends by SIGKILL while the kernel's counter reads `counts`, one after another."""
+
+    def run(body: str, counts: list[int], **options: int) -> EvalResult:
+        readings = iter([*counts, *counts[-1:] * 9])
+        monkeypatch.setattr(runner_client, "oom_kills", lambda: next(readings))
+        return judge_with(**options).evaluate(TASK, candidate(body))
+
+    return run
 
 
-def test_a_kill_that_the_kernel_counted_is_ours(judge, monkeypatch):
+def test_a_kill_that_the_kernel_counted_is_ours(killed):
     with pytest.raises(InfraError, match="out of memory.*kernelgym.memory_mb = 512"):
-        killed(judge, monkeypatch, ALARM, [3, 4])
-    assert killed(judge, monkeypatch, ALARM, [4, 4]).status is EvalStatus.CRASH
+        killed(ALARM, [3, 4])
+    assert killed(ALARM, [4, 4]).status is EvalStatus.CRASH
 
 
-def test_a_kill_for_memory_is_the_processs_own(judge, monkeypatch):
-    result = killed(judge, monkeypatch, f"kept = bytearray(300 << 20)\n{ALARM}", [3, 4])
+def test_a_kill_for_memory_is_the_processs_own(killed):
+    result = killed(f"kept = bytearray(300 << 20)\n{ALARM}", [3, 4])
     assert (result.status, result.error.type) == (EvalStatus.OOM, "MemoryExceeded")
     with pytest.raises(InfraError):
-        killed(judge, monkeypatch, f"kept = bytearray(300 << 20)\n{ALARM}", [3, 4], memory_mb=4096)
+        killed(f"kept = bytearray(300 << 20)\n{ALARM}", [3, 4], memory_mb=4096)
 
 
 def test_the_counter_is_the_control_groups_where_there_is_one(tmp_path, monkeypatch):
@@ -128,7 +122,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", thinned(HOSTILE, 2))
 def test_the_judge_survives_whatever_it_is_told(judge, name):
     result = judge.evaluate(TASK, candidate(f"{HOSTILE[name]}return self.right(x, y)"))
     assert not result.rewarded
@@ -156,7 +150,7 @@ WRITES = {
 }
 
 
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("name", thinned(WRITES, 4))
 def test_disk_is_bounded_in_total(judge, name, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     result = judge.evaluate(TASK, candidate(f"{WRITES[name]}\nreturn self.right(x, y)"))
@@ -179,7 +173,7 @@ HONEST_WRITES = {
 }
 
 
-@pytest.mark.parametrize("name", HONEST_WRITES)
+@pytest.mark.parametrize("name", thinned(HONEST_WRITES, 4))
 def test_what_stays_within_its_grants_is_let_be(judge, name):
     body = "if not hasattr(self, 'begun'):\n    self.begun = True\n" + "".join(
         f"    {line}\n" for line in HONEST_WRITES[name].splitlines()

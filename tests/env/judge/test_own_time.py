@@ -12,7 +12,7 @@ import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import until
-from verl_kernel.env.judge.judge import Judge
+from tests.tiers import thinned
 from verl_kernel.env.judge.processes import own_time
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
 from verl_kernel.env.options import GymOptions
@@ -35,23 +35,13 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(OPTIONS, seed=7) as judge:
-        judge.warm_up()
-        yield judge
-
-
 @contextmanager
 def rivals(pid: int) -> Iterator[None]:
     """Others that keep the only processor busy that the process and its children may use."""
     mine = os.sched_getaffinity(pid)
     processor = min(mine)
-    command = [
-        sys.executable,
-        "-c",
-        f"import os\nos.sched_setaffinity(0, [{processor}])\nprint(flush=True)\nwhile True: pass",
-    ]
+    program = f"import os\nos.sched_setaffinity(0, [{processor}])\nprint(flush=True)\nwhile True: pass"
+    command = [sys.executable, "-c", program]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) for _ in range(RIVALS)]
     try:
         for rival in started:
@@ -76,6 +66,7 @@ def test_a_busy_machine_changes_no_verdict(judge):
     assert result.status is EvalStatus.OK, result.error
 
 
+@pytest.mark.exhaustive
 def test_what_serves_a_process_may_wait_for_a_processor():
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as asleep,
@@ -111,7 +102,7 @@ STILL = {
 }
 
 
-@pytest.mark.parametrize("name", STILL)
+@pytest.mark.parametrize("name", thinned(STILL, 5))
 def test_a_process_that_does_nothing_uses_its_budget_too(judge, name):
     result = judge.evaluate(TASK, candidate(f"{STILL[name]}\nreturn self.right(x, y)"))
     assert result.status is EvalStatus.TIMEOUT, (result.status, result.error)
@@ -123,6 +114,7 @@ def test_forwards_share_one_budget(judge):
     assert judge.evaluate(TASK, candidate(body)).status is EvalStatus.TIMEOUT
 
 
+@pytest.mark.exhaustive
 def test_an_answer_in_drops_is_none(judge):
     """Bytes that never become a message keep the channel busy, not the deadline away."""
     drip = (
@@ -134,6 +126,7 @@ def test_an_answer_in_drops_is_none(judge):
     assert judge.evaluate(TASK, candidate(drip)).status is EvalStatus.TIMEOUT
 
 
+@pytest.mark.exhaustive
 def test_budgets_are_wall_clock_without_a_wait_counter(judge, monkeypatch):
     monkeypatch.setattr(own_time.RunQueue, "waited_ns", lambda self: 0)
     slow = f"{SPIN.format(seconds=0.9 * BUDGET_S)}\n{HONEST}"
@@ -150,6 +143,7 @@ def test_the_wall_clock_ends_what_never_gets_a_processor(judge, monkeypatch):
     assert "wall clock" in result.error.message
 
 
+@pytest.mark.exhaustive
 def test_a_reference_is_not_slow_because_the_machine_is():
     """The judge of another process, which ends itself where its reference hangs."""
 
@@ -169,6 +163,7 @@ def test_a_reference_is_not_slow_because_the_machine_is():
         process.close()
 
 
+@pytest.mark.exhaustive
 def test_a_thread_in_the_queue_is_not_over_before_its_turn():
     """The kernel counts a wait when it ends: until then the clock on the wall proves nothing."""
     program = "import os\nprint(flush=True)\nwhile True: pass"

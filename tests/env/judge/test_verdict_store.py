@@ -7,7 +7,6 @@ import pytest
 
 from tests.env.programs import HONEST, REFERENCE
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
-from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import ConfigError
@@ -73,12 +72,10 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 
 
 @pytest.mark.processes
-def test_a_judge_asks_the_folder_first(tmp_path):
-    options = replace(OPTIONS, verdict_cache=str(tmp_path / "verdicts"))
-    with Judge(options) as judge:
-        first = judge.evaluate(TASK, HONEST)
+def test_a_judge_asks_the_folder_first(tmp_path, judge_with):
+    folder = str(tmp_path / "verdicts")
+    first = judge_with(verdict_cache=folder).evaluate(TASK, HONEST)
     assert first.status is EvalStatus.OK
     assert first.stage_seconds
-    with Judge(options) as judge:
-        second = judge.evaluate(TASK, HONEST)
+    second = judge_with(verdict_cache=folder).evaluate(TASK, HONEST)
     assert second == first.model_copy(update={"stage_seconds": {}})

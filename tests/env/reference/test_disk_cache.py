@@ -7,8 +7,7 @@ import threading
 import pytest
 import torch
 
-from tests.env.programs import REFERENCE
-from verl_kernel.env.backends import resolve_device
+from tests.env.programs import REFERENCE, reference
 from verl_kernel.env.reference.disk_cache import ReferenceCache
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
@@ -16,30 +15,15 @@ from verl_kernel.errors import ConfigError
 
 TASK = Task(REFERENCE, task_id="fused")
 LAYOUTS = Task(
-    """
-import torch
-from torch import nn
-class Model(nn.Module):
-    def __init__(self, table, flags, size):
-        super().__init__()
-        self.a, self.b = nn.Linear(size, size), nn.BatchNorm1d(size)
-        self.register_buffer("table", table)
-        self.register_buffer("flags", flags)
-    def forward(self, x):
-        return torch.where(self.flags, self.a(x) @ self.table, x)
-def get_inputs():
-    return [torch.randn(3, 4)]
-def get_init_inputs():
-    return [torch.randn(4, 4).T, torch.tensor([True, False, True, True]), 4]
-"""
+    reference(
+        "torch.where(self.flags, self.a(x) @ self.table, x)",
+        "torch.randn(3, 4)",
+        members="self.a, self.b = nn.Linear(size, size), nn.BatchNorm1d(size); "
+        'self.register_buffer("table", table); self.register_buffer("flags", flags)',
+    )
+    .replace("__init__(self)", "__init__(self, table, flags, size)")
+    .replace("return []", "return [torch.randn(4, 4).T, torch.tensor([True, False, True, True]), 4]")
 )
-
-
-@pytest.fixture(scope="module")
-def device():
-    device = resolve_device("cpu")
-    device.setup()
-    return device
 
 
 @pytest.fixture
@@ -111,20 +95,20 @@ def forget_trait(folder):
 
 @pytest.mark.parametrize("damage", [spoil_index, spoil_tensors, cut_tensors, drop_tensors, forget_trait])
 def test_a_damaged_entry_is_absent_and_written_again(store, device, tmp_path, damage):
-    reference = Reference(TASK, device)
-    store.save(TASK, reference.preparation)
+    prepared = Reference(TASK, device)
+    store.save(TASK, prepared.preparation)
     damage(tmp_path / "cache")
     assert store.load(TASK) is None
-    store.save(TASK, reference.preparation)
-    assert same(reference, Reference(TASK, device, store.load(TASK)))
+    store.save(TASK, prepared.preparation)
+    assert same(prepared, Reference(TASK, device, store.load(TASK)))
 
 
 def test_weights_that_do_not_fit_the_model_are_not_believed(store, device):
     smaller = Task(REFERENCE.replace("return [64, 1.5]", "return [1, 1.5]"))
     stored = Reference(smaller, device).preparation
     broken = type(stored)(Reference(TASK, device).init, stored.state, stored.events, stored.demand, stored.traits)
-    reference = Reference(TASK, device, broken)
-    assert same(reference, Reference(TASK, device))
+    prepared = Reference(TASK, device, broken)
+    assert same(prepared, Reference(TASK, device))
 
 
 def test_readers_and_writers_do_not_disturb_each_other(store, device):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_kernel.env.backends import resolve_device
+from tests.env.programs import reference
 from verl_kernel.env.judge.trials.plan import TrialPlan
 from verl_kernel.env.reference.exploration import FIXED_INPUT
 from verl_kernel.env.reference.reference import Reference
@@ -66,21 +66,10 @@ FIXED = {
 ALL = {**VARIED, **TRIANGLES, **FIXED}
 PLANS = 120
 """A zero of a one-hot matrix stays what it is in six plans of seven."""
-TASK = """
-import torch
-from torch import nn
 
-class Model(nn.Module):
-    def forward(self, *inputs):
-        sizes = [x.float().abs() for x in inputs]
-        return torch.stack([torch.nan_to_num(size, posinf=3.0).mean() for size in sizes])
 
-def get_inputs():
-    return [torch.randn(5), {made}]
-
-def get_init_inputs():
-    return []
-"""
+def task(made, result="torch.stack([torch.nan_to_num(x.float().abs(), posinf=3.0).mean() for x in inputs])"):
+    return reference(result, f"torch.randn(5), {made}", "*inputs")
 
 
 def drawn(names, seed):
@@ -120,22 +109,15 @@ def test_every_element_differs_between_trials(names, secret):
             assert not (kept & ~allowed).any(), name
 
 
-@pytest.fixture(scope="module")
-def device():
-    device = resolve_device("cpu")
-    device.setup()
-    return device
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_a_task_says_which_inputs_stay(name, device):
-    flags = Reference(Task(TASK.format(made=ALL[name])), device).task_flags
+    flags = Reference(Task(task(ALL[name])), device).task_flags
     assert (f"{FIXED_INPUT}1" in flags) is (name in FIXED)
     assert f"{FIXED_INPUT}0" not in flags
 
 
 def test_an_input_that_the_reference_bears_no_other_way_is_told(device):
-    text = TASK.format(made=TRIANGLES["a causal mask of infinities"])
+    text = task(TRIANGLES["a causal mask of infinities"])
     forward = text.replace(
         "def forward(self, *inputs):\n",
         "def forward(self, *inputs):\n        assert torch.equal(inputs[1], torch.full((8, 8), -torch.inf).triu(1))\n",
@@ -143,20 +125,10 @@ def test_an_input_that_the_reference_bears_no_other_way_is_told(device):
     assert f"{FIXED_INPUT}1" in Reference(Task(forward), device).task_flags
 
 
-WEIGHTED = """class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.w = nn.Parameter(torch.{start}(8))
-
-    def forward(self, x, y):
-        return x.mean() + y * self.w
-"""
-
-
 @pytest.mark.parametrize("start", ["zeros", "ones"])
 def test_every_element_of_weights_that_start_alike_is_another(start, device):
-    head, _, rest = TASK.format(made="torch.rand(6, 8)").partition("class Model")
-    text = head + WEIGHTED.format(start=start) + "\ndef get_inputs" + rest.partition("def get_inputs")[2]
+    weight = f"self.w = nn.Parameter(torch.{start}(8))"
+    text = reference("x.mean() + y * self.w", "torch.randn(5), torch.rand(6, 8)", "x, y", weight)
     weight = Reference(Task(text), device).state["w"]
     assert weight.unique().numel() == 8
     assert (weight != (start == "ones")).all()

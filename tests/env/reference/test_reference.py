@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.env.programs import HEADER
+from tests.env import programs
+from tests.env.programs import program
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.kinds import KINDS
 from verl_kernel.env.reference.reference import Reference
@@ -19,16 +18,8 @@ from verl_kernel.env.task import Task
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=6)
 
 
-@pytest.fixture(scope="module")
-def device():
-    device = resolve_device("cpu")
-    device.setup()
-    return device
-
-
 def reference(device, forward, inputs="torch.randn(16, 64)", members="pass"):
-    source = TASKS["constant"].replace("torch.softmax(x, -1).sum(-1)", forward)
-    return Reference(Task(source.replace("torch.randn(16, 64)", inputs).replace("pass", members)), device)
+    return Reference(Task(programs.reference(forward, inputs, members=members)), device)
 
 
 def change(task, **traits):
@@ -128,23 +119,15 @@ def test_a_rare_huge_draw_is_drawn_again(device):
     assert {task.trial(b"s", number, "drawn").inputs.tensors[0].shape[0] for number in range(30)} == {4}
 
 
-@pytest.fixture(scope="module")
-def judge():
-    with Judge(OPTIONS, seed=3) as judge:
-        yield judge
-
-
-ROWS = f"""{HEADER}
+ROWS = program(
+    """
 @triton.jit
 def row(x, o, D: tl.constexpr):
     c = tl.program_id(0) * D + tl.arange(0, D)
     tl.store(o + c, tl.maximum(tl.load(x + c), 0.0) * 2.0)
-class ModelNew(nn.Module):
-    def forward(self, x):
-        o = torch.empty_like(x)
-        row[(x.shape[0],)](x, o, D=64)
-        return o
-"""
+""",
+    "o = torch.empty_like(x)\nrow[(x.shape[0],)](x, o, D=64)\nreturn o",
+)
 
 
 @pytest.mark.processes

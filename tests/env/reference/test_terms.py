@@ -3,36 +3,14 @@
 
 import pytest
 
+from tests.env.programs import reference
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 
-FORM = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x, y):
-        return {result}
-
-def get_inputs():
-    return [torch.randn(16, 64{options}), torch.randn(16, 64{options})]
-
-def get_init_inputs():
-    return []
-"""
-
-
-@pytest.fixture(scope="module")
-def device():
-    made = resolve_device("cpu")
-    made.setup()
-    return made
-
 
 def flags(device, result, options=""):
-    task = Task(FORM.format(result=result, options=options))
+    task = Task(reference(result, f"torch.randn(16, 64{options}), torch.randn(16, 64{options})", "x, y"))
     known = Reference(task, device)
     again = Reference(task, device, known.preparation)
     assert again.task_flags == known.task_flags

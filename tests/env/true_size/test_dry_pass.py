@@ -2,67 +2,41 @@
 """A forward without data runs what one with data runs, and knows the shapes of what it returns."""
 
 import contextlib
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from verl_kernel.env.backends import resolve_device
+from tests.env.programs import reference
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.task import Task
 from verl_kernel.env.true_size.dataless import AddressSpace, Undecidable, is_dataless
 from verl_kernel.env.true_size.dry_pass import dry_forward, without_data
 
-TASK = """
-import torch
-from torch import nn
-import torch.nn.functional as F
-
-class Model(nn.Module):
-    def __init__(self, *sizes):
-        super().__init__()
-        {INIT}
-
-    def forward(self, *inputs):
-        x = inputs[0]
-        {FORWARD}
-
-def get_inputs():
-    return [torch.randn({SHAPE})]
-
-def get_init_inputs():
-    return [8]
-"""
-
 PROGRAMS = {
-    "convolution": ("self.c = nn.Conv2d(6, 8, 3, padding=1)", "return F.relu(self.c(x)).mean((2, 3))", "2, 6, 16, 16"),
-    "transposed convolution": ("self.c = nn.ConvTranspose2d(6, 4, 3, stride=2)", "return self.c(x) + 1", "2, 6, 9, 9"),
+    "convolution": ("self.c = nn.Conv2d(6, 8, 3, padding=1)", "F.relu(self.c(x)).mean((2, 3))", "2, 6, 16, 16"),
+    "transposed convolution": ("self.c = nn.ConvTranspose2d(6, 4, 3, stride=2)", "self.c(x) + 1", "2, 6, 9, 9"),
     "norms": (
         "self.b, self.l = nn.InstanceNorm2d(6), nn.LayerNorm(16)",
-        "return F.group_norm(self.l(self.b(x)), 3)",
+        "F.group_norm(self.l(self.b(x)), 3)",
         "2, 6, 16, 16",
     ),
-    "linear": ("self.c = nn.Linear(32, 64)", "return F.gelu(self.c(x)).logsumexp(1, keepdim=True)", "40, 32"),
-    "attention": ("", "return F.scaled_dot_product_attention(x, x, x)", "2, 4, 32, 16"),
-    "views": ("", "return torch.cat([x.t()[::2], x.t()[1::2]], 0).reshape(2, -1).transpose(0, 1)", "64, 128"),
-    "in place": ("", "y = x.clone(); y[:, :8].mul_(2).add_(x[:, 8:16]); return y.sort(1)[0]", "64, 128"),
-    "scan and pool": ("", "return F.max_pool1d(torch.cumsum(x, 1)[None], 4)[0].softmax(1)", "64, 128"),
-    "indices": ("", "i = torch.arange(0, 64, 2); return x.index_select(0, i)[:, i] * len(i)", "64, 128"),
-    "recurrent": ("self.c = nn.LSTM(16, 24)", "return self.c(x)[0]", "5, 3, 16"),
-    "loss": ("", "return F.cross_entropy(x, torch.zeros(64, dtype=torch.long))", "64, 128"),
+    "linear": ("self.c = nn.Linear(32, 64)", "F.gelu(self.c(x)).logsumexp(1, keepdim=True)", "40, 32"),
+    "attention": ("", "F.scaled_dot_product_attention(x, x, x)", "2, 4, 32, 16"),
+    "views": ("", "torch.cat([x.t()[::2], x.t()[1::2]], 0).reshape(2, -1).transpose(0, 1)", "64, 128"),
+    "in place": ("", "(y := x.clone(), y[:, :8].mul_(2).add_(x[:, 8:16]), y.sort(1)[0])[-1]", "64, 128"),
+    "scan and pool": ("", "F.max_pool1d(torch.cumsum(x, 1)[None], 4)[0].softmax(1)", "64, 128"),
+    "indices": ("", "x.index_select(0, i := torch.arange(0, 64, 2))[:, i] * len(i)", "64, 128"),
+    "recurrent": ("self.c = nn.LSTM(16, 24)", "self.c(x)[0]", "5, 3, 16"),
+    "loss": ("", "F.cross_entropy(x, torch.zeros(64, dtype=torch.long))", "64, 128"),
 }
-
-
-@pytest.fixture(scope="module")
-def device():
-    device = resolve_device("cpu")
-    device.setup()
-    return device
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_events_are_those_of_a_forward_with_data(device, name):
     init, forward, shape = PROGRAMS[name]
-    task = Task(TASK.replace("{INIT}", init or "pass").replace("{FORWARD}", forward).replace("{SHAPE}", shape))
+    task = Task(reference(forward, f"torch.randn({shape})", members=init or "pass"))
     dry = dry_forward(task, device)
     program = ReferenceProgram(task, device)
     with torch.no_grad():
@@ -110,10 +84,7 @@ def test_a_refusal_is_remembered_where_the_program_catches_it(device):
     assert len(space.reasons) == 1
 
 
-def test_the_compiler_is_not_loaded(device):
-    import subprocess
-    import sys
-
+def test_the_compiler_is_not_loaded():
     code = (
         "import sys; from verl_kernel.env.true_size import dataless; dataless.load(); "
         "import torch; assert 'torch._dynamo' not in sys.modules; torch.compile; assert hasattr(torch, '_dynamo')"

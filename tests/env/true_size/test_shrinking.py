@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.env.programs import reference
 from tests.env.true_size.programs import PRODUCT, ROWS
-from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.task import Task
 from verl_kernel.env.true_size.bounds import ALLOWED, POSSIBLE, Bounds, keeps_to
 from verl_kernel.env.true_size.dry_pass import dry_forward
@@ -39,44 +39,12 @@ def get_init_inputs():
     return [width, "65536", 1.5, True]
 """
 
-ATTENTION = """
-import torch
-from torch import nn
-import torch.nn.functional as F
-
-class Model(nn.Module):
-    def forward(self, q, k, v):
-        return F.scaled_dot_product_attention(q, k, v)
-
-batch, heads, tokens, width = 2, 16, 2048, 64
-
-def get_inputs():
-    return [torch.randn(batch, heads, tokens, width) for _ in range(3)]
-
-def get_init_inputs():
-    return []
-"""
-HALF_PRODUCT = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x @ x
-
-def get_inputs():
-    return [torch.randn(128, 128, dtype=torch.KIND)]
-
-def get_init_inputs():
-    return []
-"""
-
-
-@pytest.fixture(scope="module")
-def device():
-    device = resolve_device("cpu")
-    device.setup()
-    return device
+ATTENTION = reference(
+    "F.scaled_dot_product_attention(q, k, v)",
+    "*(torch.randn(batch, heads, tokens, width) for _ in range(3))",
+    "q, k, v",
+    before="batch, heads, tokens, width = 2, 16, 2048, 64",
+)
 
 
 def test_sizes_are_numbers_of_the_module_and_its_functions():
@@ -179,21 +147,17 @@ def test_sizes_tied_to_each_other_are_reduced_together(device):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "text"),
+    ("line", "text"),
     [
-        (
-            "return torch.relu",
-            "assert x.shape == (32768, 16384)\n        return torch.relu",
-            "no copy with smaller sizes",
-        ),
-        ("return torch.relu", "return x[x > 0]\n        return torch.relu", "depends on values"),
-        ("return torch.relu", "return x * x.max().item()\n        return torch.relu", "on the host"),
-        ("return torch.relu", "return torch.zeros(3) + x.numpy()[0, 0]\n        return", "reads a tensor on the host"),
+        ("assert x.shape == (32768, 16384)", "no copy with smaller sizes"),
+        ("return x[x > 0]", "depends on values"),
+        ("return x * x.max().item()", "on the host"),
+        ("return torch.zeros(3) + x.numpy()[0, 0]", "reads a tensor on the host"),
     ],
 )
-def test_a_task_without_copies_is_refused_in_one_sentence(device, old, new, text):
+def test_a_task_without_copies_is_refused_in_one_sentence(device, line, text):
     with pytest.raises(TaskError, match=text) as caught:
-        shrink(Task(ROWS.replace(old, new), "odd"), device, b"")
+        shrink(Task(ROWS.replace("return torch.relu", f"{line}\n        return torch.relu"), "odd"), device, b"")
     assert "reference odd" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -210,6 +174,6 @@ def test_bounds_hold_for_what_is_run(device):
 
 @pytest.mark.parametrize(("kind", "fits"), [("float32", True), ("bfloat16", True), ("float16", False)])
 def test_products_of_float16_are_slow_on_a_processor(device, kind, fits):
-    task = Task(HALF_PRODUCT.replace("KIND", kind))
+    task = Task(reference("x @ x", f"torch.randn(128, 128, dtype=torch.{kind})"))
     bounds = Bounds(traffic=1e9, flops=1e7, tensor_bytes=1e9)
     assert keeps_to(task, device, bounds) is (dry_forward(task, device).work <= bounds.flops) is fits

@@ -16,10 +16,9 @@ from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.compiling import code as module
-from verl_kernel.env.judge.compiling.code import CandidateCode, CodeService, CodeStore, CodeTime, LaunchCode
+from verl_kernel.env.judge.compiling.code import CandidateCode, CodeCache, CodeService, CodeStore, CodeTime, LaunchCode
 from verl_kernel.env.judge.compiling.process import CompilingProcess, Stopping
 from verl_kernel.env.judge.processes.runner import RunnerDied
-from verl_kernel.env.judge.processes.zygote import CompileZygote
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import InfraError
 
@@ -34,16 +33,9 @@ OTHER = f"import math\nimport triton\n\n\n{KERNEL}\nclass ModelNew:\n    def for
 NESTED = f"def make():\n{textwrap.indent(KERNEL, '    ')}\n    return copying\n"
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[CompileZygote]:
-    made = CompileZygote([])
-    yield made
-    made.close()
-
-
 @pytest.fixture
-def store(zygote) -> CodeStore:
-    return CodeStore(GymOptions(device="cpu"), zygote)
+def store(judge_processes) -> CodeStore:
+    return CodeStore(GymOptions(device="cpu"), judge_processes.compiling)
 
 
 def launch(source: str, block: int = 32, line: int = 0, **options: object) -> Unit:
@@ -118,26 +110,28 @@ def test_refusals_are_remembered(store, source, options, kind):
 
 
 @pytest.mark.processes
-def test_what_does_not_fit_is_forgotten(zygote, monkeypatch):
+def test_what_does_not_fit_is_forgotten(judge_processes, monkeypatch):
     monkeypatch.setattr(module, "_KEPT_BYTES", 1)
-    store = CodeStore(GymOptions(device="cpu"), zygote)
+    cache = CodeCache()
+    store = CodeStore(GymOptions(device="cpu"), judge_processes.compiling, cache)
     for block in (32, 64, 32):
         code(store, SOURCE, launch(SOURCE, block))
     assert store.forked == 6
-    assert len(store._natives) == len(store._translations) == 1
+    assert len(cache.natives) == len(cache.translations) == 1
 
 
 @pytest.mark.processes
-def test_a_killed_process_is_an_infra_error(zygote):
+def test_a_killed_process_is_an_infra_error(judge_processes):
     def fork(*args):
-        process = zygote.fork(*args)
+        process = judge_processes.compiling.fork(*args)
         os.kill(process.pid, signal.SIGKILL)
         return process
 
-    store = CodeStore(GymOptions(device="cpu"), SimpleNamespace(fork=fork))
+    cache = CodeCache()
+    store = CodeStore(GymOptions(device="cpu"), SimpleNamespace(fork=fork), cache)
     with pytest.raises(InfraError):
         code(store, SOURCE, launch(SOURCE))
-    assert len(store._translations) == 0
+    assert len(cache.translations) == 0
 
 
 def test_to_be_killed_at_work_is_no_statement_about_a_kernel():

@@ -2,23 +2,23 @@
 """Making code costs a candidate none of its own time, and has an end of its own."""
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from tests.env.judge.compiling.test_process import UNIT, Pretended
-from tests.env.judge.test_native_trials import HEAD, TASK
+from tests.env.judge.test_native_trials import CUMSUM
+from tests.env.programs import program
 from verl_kernel.env.compilation.targets import CODE_S, COMPILE_S
 from verl_kernel.env.judge.compiling import code
 from verl_kernel.env.judge.compiling.code import CodeTime
 from verl_kernel.env.judge.compiling.process import CompilingProcess
-from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.judge.processes.own_time import backstop_s
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import evaluation_limit_s
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.result import EvalStatus
 
+OPTIONS = GymOptions(device="cpu", correctness_trials=1, run_timeout_s=2.0, memory_mb=1024, static_check="off")
 LONG = """
 @triton.jit
 def columns(x, out, rows, width, BLOCK: tl.constexpr, STEPS: tl.constexpr):
@@ -30,57 +30,34 @@ def columns(x, out, rows, width, BLOCK: tl.constexpr, STEPS: tl.constexpr):
             value = tl.where(value == step + 1000, tl.sin(value + step), value)
         total += value
         tl.store(out + row * width + place, total)
-
 """
-TUNED = f"""
-@triton.autotune([triton.Config({{"STEPS": steps}}, num_warps=1) for steps in (30, 31, 32, 33)], key=["rows"])
-{LONG.strip()}
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        columns[(2,)](x, out, x.shape[0], x.shape[1], BLOCK=32)
-        return out
-"""
-ENDLESS = f"""
-{LONG}
-class ModelNew(nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        for steps in range(1, 5000):
-            {{launch}}
-        return out
-"""
-PLAIN = "columns[(2,)](x, out, x.shape[0], x.shape[1], BLOCK=32, STEPS=steps)"
-CAUGHT = f"""try:
-                {PLAIN}
-            except Exception:
-                pass"""
+CONFIGS = '@triton.autotune([triton.Config({"STEPS": steps}, num_warps=1) for steps in (30, 31, 32, 33)], key=["rows"])'
+CALL = "columns[(2,)](x, out, x.shape[0], x.shape[1], BLOCK=32{steps})"
+TUNED = program(f"{CONFIGS}\n{LONG.strip()}", f"out = torch.empty_like(x)\n{CALL.format(steps='')}\nreturn out")
 
 
-@pytest.fixture
-def patient() -> Iterator[Judge]:
-    options = GymOptions(device="cpu", correctness_trials=1, run_timeout_s=2.0, memory_mb=1024, static_check="off")
-    with Judge(options, seed=3) as judge:
-        yield judge
+def endless(launch: str) -> str:
+    """A candidate that launches one kernel after another, each of which must be compiled."""
+    return program(LONG, f"out = torch.empty_like(x)\nfor steps in range(1, 5000):\n    {launch}\nreturn out")
 
 
-def judged(judge: Judge, program: str) -> EvalResult:
-    return judge.evaluate(TASK, HEAD + program)
+PLAIN = CALL.format(steps=", STEPS=steps")
+CAUGHT = f"try:\n        {PLAIN}\n    except Exception:\n        pass"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
-def test_compiling_many_configurations_costs_no_time(patient):
-    result = judged(patient, TUNED)
+def test_compiling_many_configurations_costs_no_time(judge):
+    result = judge.evaluate(CUMSUM, TUNED)
     assert result.status is EvalStatus.OK, result.error
-    assert sum(result.stage_seconds.values()) > 2 * patient._options.run_timeout_s, "this proves nothing"
+    assert sum(result.stage_seconds.values()) > 2 * OPTIONS.run_timeout_s, "this proves nothing"
 
 
 @pytest.mark.processes
-def test_an_endless_supply_of_kernels_ends_in_a_sentence(patient, monkeypatch):
+def test_an_endless_supply_of_kernels_ends_in_a_sentence(judge, monkeypatch):
     monkeypatch.setattr(code, "CODE_S", 3.0)
     begun = time.monotonic()
-    result = judged(patient, ENDLESS.format(launch=PLAIN))
+    result = judge.evaluate(CUMSUM, endless(PLAIN))
     assert result.status is EvalStatus.COMPILE_ERROR, result.error
     assert result.error.type == "CompileTimeout", result.error
     assert "in columns" in result.error.message
@@ -88,10 +65,11 @@ def test_an_endless_supply_of_kernels_ends_in_a_sentence(patient, monkeypatch):
     assert time.monotonic() - begun < backstop_s(3.0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
-def test_asking_beyond_the_budget_costs_the_candidates_time(patient, monkeypatch):
+def test_asking_beyond_the_budget_costs_the_candidates_time(judge, monkeypatch):
     monkeypatch.setattr(code, "CODE_S", 1.0)
-    assert judged(patient, ENDLESS.format(launch=CAUGHT)).status in (EvalStatus.TIMEOUT, EvalStatus.COMPILE_ERROR)
+    assert judge.evaluate(CUMSUM, endless(CAUGHT)).status in (EvalStatus.TIMEOUT, EvalStatus.COMPILE_ERROR)
 
 
 def test_time_waits_only_while_code_is_made():

@@ -15,6 +15,7 @@ from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied
 from verl_kernel.env.judge.processes.zygote import CompileZygote
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.judge_process import evaluation_limit_s
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 FUNCTIONS = [Function(name, line, False, {}, {}, {}, {}) for name, line in (("k", 20), ("helper", 5))]
@@ -145,6 +146,7 @@ def test_a_wheel_without_amds_back_end_is_one_sentence(monkeypatch, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.slow
 def test_the_installed_triton_compiles_for_every_target():
@@ -156,8 +158,6 @@ def test_the_installed_triton_compiles_for_every_target():
 
 
 def test_the_options_have_a_compile_limit():
-    from verl_kernel.env.pool.judge_process import evaluation_limit_s
-
     compiling = GymOptions(device="cpu", compile_for="sm_90")
     assert evaluation_limit_s(compiling) > evaluation_limit_s(GymOptions(device="cpu")) + 30
     both = GymOptions(device="cpu", compile_for=("sm_90", "gfx942"))

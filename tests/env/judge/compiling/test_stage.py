@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stage as a whole: which kernels are compiled, how often, and what a candidate can do there."""
+"""The stage as a whole: which kernels are compiled, how often, for which targets, and what a candidate can do there."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from tests.env import programs
 from tests.env.compilation.refused_programs import TASKS
+from tests.tiers import thinned
 from verl_kernel.env.compilation import nvidia
 from verl_kernel.env.judge.compiling import code
+from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.compiling.process import CompilingProcess
+from verl_kernel.env.judge.compiling.stage import CompileStage
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.request import EvalRequest
@@ -18,22 +22,12 @@ from verl_kernel.env.task import Task
 
 TASK = Task(TASKS["sum"], task_id="sum")
 OPTIONS = GymOptions(device="cpu", correctness_trials=3, compile_for="sm_90", run_timeout_s=60)
-SOURCE = """import torch
-import torch.nn as nn
-import triton
-import triton.language as tl
-
+KERNEL = """
 {decorators}@triton.jit
 def k(x_ptr, y_ptr, o_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x, y = tl.load(x_ptr + i, mask=i < n), tl.load(y_ptr + i, mask=i < n)
     {body}
-
-class ModelNew(nn.Module):
-    def forward(self, x, y):
-        out = torch.empty_like(x)
-        {launch}
-        return out
 """
 STORE, LAUNCH = "tl.store(o_ptr + i, x + y, mask=i < n)", "k[(1,)](x, y, out, 256, BLOCK=256)"
 UNROLLED = """s = x + y
@@ -47,19 +41,15 @@ pytestmark = pytest.mark.processes
 
 
 def program(body: str = STORE, launch: str = LAUNCH, decorators: str = "") -> str:
-    return SOURCE.format(body=body, launch=launch, decorators=decorators)
+    """A candidate for `TASK` with this body of its kernel."""
+    kernel = KERNEL.format(body=body, decorators=decorators)
+    return programs.program(kernel, f"out = torch.empty_like(x)\n{launch}\nreturn out", "x, y")
 
 
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with Judge(OPTIONS, seed=3) as judge:
-        yield judge
-
-
-@pytest.fixture(scope="module")
-def ungated(judge) -> Judge:
-    """The same without the gate, with the same processes."""
-    return Judge(replace(OPTIONS, static_check="off"), seed=3, processes=judge.processes)
+def of(judge_with: Callable[..., Judge]) -> Callable[..., Judge]:
+    """Makes a judge for some targets, or for none."""
+    return lambda *names, **changes: judge_with(compile_for=names or "off", **changes)
 
 
 def test_each_distinct_launch_is_compiled_once(judge):
@@ -74,7 +64,7 @@ def test_each_distinct_launch_is_compiled_once(judge):
         "k[(1,)](x, y, out, 256, BLOCK=256, num_warps=8)",
         "k[(1,)](x, y, out, n=256, BLOCK=256)",
     ]
-    result = judge.evaluate(TASK, program(launch="\n        ".join(launches)))
+    result = judge.evaluate(TASK, program(launch="\n".join(launches)))
     assert result.status is EvalStatus.OK, result.error
     assert [kernel.name for kernel in result.compiled_kernels] == ["k"] * 8
     assert sorted(kernel.warps for kernel in result.compiled_kernels) == [4] * 7 + [8]
@@ -93,8 +83,8 @@ def test_what_is_known_is_not_compiled_again(judge, monkeypatch):
 def test_a_known_refusal_is_told_with_the_line_of_this_source(judge):
     refused = program("both = {0: x, 1: y}\n    tl.store(o_ptr + i, both[0] + both[1], mask=i < n)")
     first, again = judge.evaluate(TASK, refused), judge.evaluate(TASK, "\n\n" + refused)
-    assert "line 10, in k" in first.error.message
-    assert "line 12, in k" in again.error.message
+    assert "line 11, in k" in first.error.message
+    assert "line 13, in k" in again.error.message
 
 
 def test_the_configuration_that_the_autotuner_chose_is_compiled(judge):
@@ -168,23 +158,23 @@ def test_a_kernel_that_never_stops_compiling_is_a_compile_error(judge, monkeypat
     result = judge.evaluate(TASK, program(UNROLLED))
     assert result.status is EvalStatus.COMPILE_ERROR, result.error
     assert result.error.type == "CompileTimeout", result.error
-    assert "line 7, in k" in result.error.message
+    assert "line 8, in k" in result.error.message
     assert "1 s" in result.error.message
 
 
-def test_a_kernel_that_fills_the_memory_is_a_compile_error(judge):
-    with Judge(replace(OPTIONS, memory_mb=64), seed=3, processes=judge.processes) as small:
-        result = small.evaluate(TASK, program(UNROLLED))
+@pytest.mark.exhaustive
+def test_a_kernel_that_fills_the_memory_is_a_compile_error(judge_with):
+    result = judge_with(memory_mb=64).evaluate(TASK, program(UNROLLED))
     assert result.status is EvalStatus.COMPILE_ERROR, result.error
     assert result.error.type in ("CompileMemory", "CompilerCrash", "MemoryError"), result.error
 
 
-def test_a_launch_that_the_description_leaves_out_is_forged(ungated):
+def test_a_launch_that_the_description_leaves_out_is_forged(judge_with):
     """The trace names the compiled kernel that each launch needs, and is sealed when it happens."""
-    source = program(launch=f"{LAUNCH}\n        sys.modules[LAUNCHES].DESCRIPTIONS._launches.clear()").replace(
+    source = program(launch=f"{LAUNCH}\nsys.modules[LAUNCHES].DESCRIPTIONS._launches.clear()").replace(
         "import torch\n", "import sys\nimport torch\nLAUNCHES = 'verl_kernel.env.devices.cpu.launches'\n", 1
     )
-    result = ungated.evaluate(TASK, source)
+    result = judge_with(static_check="off").evaluate(TASK, source)
     assert result.status is EvalStatus.HACKING, result.error
     assert result.hack_flags == ("forged_message",), result.error
 
@@ -196,14 +186,117 @@ def test_a_grid_that_no_gpu_takes_is_a_compile_error(judge, monkeypatch):
     assert "2 programs along x" in wide.error.message, wide.error
 
 
-def test_validation_compiles_all_that_training_samples(judge):
+@pytest.mark.exhaustive
+def test_validation_compiles_all_that_training_samples(judge_with):
     sources = [program(STORE + f"  # {number}") for number in range(12)]
     compiled: dict[str, list[bool]] = {}
     for share in ("off", "sample"):
-        judge._options = replace(OPTIONS, compile=share)
+        judge = judge_with(compile=share)
         results = [judge.judge(EvalRequest(TASK, source, step=1)) for source in sources]
         compiled[share] = [result.compiled_for is not None for result in results]
         assert judge.judge(EvalRequest(TASK, sources[0], validate=True)).compiled_for == "sm_90"
-    judge._options = OPTIONS
     assert not any(compiled["off"]), compiled
     assert 0 < sum(compiled["sample"]) < len(sources), compiled
+
+
+BOTH = ("sm_90", "gfx942")
+PRODUCT = """a = tl.reshape(x, (16, 16)).to(tl.float16)
+    b = tl.reshape(y, (16, 16)).to(tl.float16)
+    z = tl.reshape(tl.dot(a, b), (256,))
+    tl.store(o_ptr + i, x + y + 0 * tl.where(z == z, z, 0.0), mask=i < n)"""
+ASSEMBLY = """z = tl.inline_asm_elementwise("add.f32 $0, $1, $2;", "=f,f,f", [x, y], tl.float32, True, 1)
+    tl.store(o_ptr + i, z, mask=i < n)"""
+
+
+def test_each_launch_is_compiled_for_each_target(of):
+    result = of(*BOTH).evaluate(TASK, program())
+    assert result.status is EvalStatus.OK, result.error
+    assert result.compiled_for == BOTH
+    nvidia, amd = result.compiled_kernels
+    assert (nvidia.target, nvidia.name, amd.target, amd.name) == ("sm_90", "k", "gfx942", "k")
+    assert (nvidia.accumulators, nvidia.scalars, nvidia.matrix) == (None, None, False)
+    assert (amd.accumulators, amd.matrix) == (0, False)
+    assert amd.scalars > 0
+    assert amd.registers > 0
+    assert 1 <= amd.blocks_per_sm <= 16
+
+
+def test_one_target_of_amd_is_a_plain_name(of):
+    result = of("gfx942").evaluate(TASK, program())
+    assert result.compiled_for == "gfx942"
+    assert [kernel.target for kernel in result.compiled_kernels] == ["gfx942"]
+
+
+def test_a_namespace_compiles_anew_what_another_one_sent(of, monkeypatch):
+    judge, program_of_both, forked = of("sm_90"), program(), []
+    fork = LaunchCompiler.fork
+    monkeypatch.setattr(LaunchCompiler, "fork", lambda self, *args: forked.append(1) or fork(self, *args))
+    for namespace, forks in (("one", 1), ("two", 2), ("one", 2)):
+        result = judge.evaluate(replace(TASK, namespace=namespace), program_of_both)
+        assert result.status is EvalStatus.OK, result.error
+        assert len(forked) == forks
+
+
+def test_matrix_instructions_are_seen(of):
+    result = of(*BOTH).evaluate(TASK, program(PRODUCT))
+    assert result.status is EvalStatus.OK, result.error
+    assert [kernel.matrix for kernel in result.compiled_kernels] == [True, True]
+
+
+REFUSED = {
+    "many warps": (program(launch="k[(1,)](x, y, out, 256, BLOCK=256, num_warps=32)"), "gfx942", "2048 threads"),
+    "too many warps": (program(launch="k[(1,)](x, y, out, 256, BLOCK=256, num_warps=64)"), "sm_90", "2048 threads"),
+    "fewer registers": (program(launch="k[(1,)](x, y, out, 256, BLOCK=256, maxnreg=64)"), "gfx942", "maxnreg"),
+    "assembly": (program(ASSEMBLY), "gfx942", "constraint 'f'"),
+}
+
+
+@pytest.mark.parametrize("name", thinned(REFUSED, 4))
+def test_a_refusal_names_its_target(name, of):
+    source, target, words = REFUSED[name]
+    result = of(*BOTH).evaluate(TASK, source)
+    assert result.status is EvalStatus.COMPILE_ERROR, result.error
+    assert f"compiled for {target}: " in result.error.message, result.error
+    assert words in result.error.message, result.error
+    assert result.compiled_for == BOTH
+    assert result.compiled_kernels is None
+
+
+def test_what_amd_refuses_is_right_elsewhere(of):
+    refused, _, _ = REFUSED["many warps"]
+    assert of("sm_90").evaluate(TASK, refused).rewarded
+    assert not of("gfx942").evaluate(TASK, refused).rewarded
+
+
+@pytest.mark.exhaustive
+def test_amd_changes_no_time_of_an_nvidia_gpu(of):
+    alone, both, amd, off = (of(*names).evaluate(TASK, program()) for names in (BOTH[:1], BOTH, BOTH[1:], ()))
+    assert alone.kernel_ms == both.kernel_ms
+    assert amd.kernel_ms == off.kernel_ms
+    assert {each.timing_source for each in (alone, both, amd, off)} == {"simulated"}
+
+
+PROFILES = [(BOTH, "h100", ["sm_90"]), (BOTH, "mi300x", ["gfx942"]), (BOTH[1:], "h100", []), (BOTH[:1], "mi355x", [])]
+
+
+@pytest.mark.parametrize("profile", thinned(PROFILES, 4))
+def test_the_clock_takes_blocks_of_its_makers_first_target(profile, of, monkeypatch):
+    names, gpu_profile, asked = profile
+    seen, finish = [], CompileStage.finish
+
+    def looked_at(own, session):
+        finish(own, session)
+        seen.extend(kernel.target for kernel in session.kernels.values())
+
+    monkeypatch.setattr(CompileStage, "finish", looked_at)
+    result = of(*names, gpu_profile=gpu_profile).evaluate(TASK, program())
+    assert result.rewarded, result.error
+    assert seen == asked
+    assert result.is_unvalidated is (gpu_profile != "h100")
+    assert result.env["gpu_profile"] == gpu_profile
+
+
+def test_an_autotuner_passes_over_what_one_target_lacks(of):
+    result = of(*BOTH).evaluate(TASK, tuned((256, 32), (64, 2)))
+    assert result.status is EvalStatus.OK, result.error
+    assert [kernel.warps for kernel in result.compiled_kernels] == [2, 2]

@@ -6,41 +6,19 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from verl_kernel.env.backends import resolve_device
+from tests.env.programs import reference
 from verl_kernel.env.reference.defects.search import DRAWN, LEAST_MS, find_defects
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 
-TASK = """
-import torch
-import torch.nn as nn
 
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        {members}
-
-    def forward(self, x, y):
-        return {forward}
-
-def get_inputs():
-    return [torch.rand(32, 64), {other}]
-
-def get_init_inputs():
-    return []
-"""
+def task(forward, members="pass", other="torch.randn(32, 64)"):
+    """The text of a reference whose first input is uniform."""
+    return reference(forward, f"torch.rand(32, 64), {other}", "x, y", members)
 
 
-@pytest.fixture(scope="module")
-def device():
-    device = resolve_device("cpu")
-    device.setup()
-    return device
-
-
-def findings(device, forward, members="pass", other="torch.randn(32, 64)", ms=1.0):
-    task = Task(TASK.format(forward=forward, members=members, other=other))
-    return find_defects(Reference(task, device), ms, nullcontext)
+def findings(device, *words, ms=1.0, **options):
+    return find_defects(Reference(Task(task(*words, **options)), device), ms, nullcontext)
 
 
 def defects(device, *words, **options):
@@ -100,25 +78,22 @@ def test_evidence_has_the_figures(device):
 
 
 def test_parameters_without_effect_are_named_and_come_back(device):
-    task = Task(TASK.format(forward="self.a(x) + y", other="torch.rand(32, 64)", members=(
-        "self.a = nn.Linear(64, 64); self.b = nn.Linear(64, 2)"
-    )))  # fmt: skip
-    reference = Reference(task, device)
-    before, trial = reference.parameters(), reference.trial(b"x", 0, "drawn")
-    (found,) = find_defects(reference, 1.0, nullcontext)
+    text = task("self.a(x) + y", "self.a = nn.Linear(64, 64); self.b = nn.Linear(64, 2)", "torch.rand(32, 64)")
+    prepared = Reference(Task(text), device)
+    before, trial = prepared.parameters(), prepared.trial(b"x", 0, "drawn")
+    (found,) = find_defects(prepared, 1.0, nullcontext)
     assert found.defect == "ignored_weights"
     assert "in b.weight, b.bias the output" in found.evidence
-    assert all(torch.equal(before[name], value) for name, value in reference.parameters().items())
-    again = reference.trial(b"x", 0, "drawn")
+    assert all(torch.equal(before[name], value) for name, value in prepared.parameters().items())
+    again = prepared.trial(b"x", 0, "drawn")
     assert torch.equal(trial.expected.tensors[0], again.expected.tensors[0])
 
 
 def test_what_the_judge_flags_is_in_it(device):
     found = {one.defect: one.evidence for one in findings(device, "x + torch.sigmoid(y) * 1e-9")}
     assert "zeros in place of the result of mul, sigmoid the output" in found["insensitive"]
-    text = TASK.format(forward="torch.ones(4) * 2", members="pass", other="torch.ones(3)")
-    task = Task(text.replace("rand(", "ones("))
-    found = {one.defect for one in find_defects(Reference(task, device), None, nullcontext)}
+    fixed = Task(task("torch.ones(4) * 2", other="torch.ones(3)").replace("rand(", "ones("))
+    found = {one.defect for one in find_defects(Reference(fixed, device), None, nullcontext)}
     assert {"constant_output", "one_number_passes"} <= found
 
 
