@@ -11,12 +11,9 @@ from tests.env.programs import HONEST, program, reference
 from tests.env.programs import REFERENCE as PRODUCTLESS
 from tests.gpu.products import EXACT, REFERENCE, SEVEN_BITS, TEN_BITS, candidate
 from tests.tiers import thinned
+from verl_kernel.env import EvalStatus, GymOptions, Judge, Task
 from verl_kernel.env.comparison.tf32_room import RUNS
-from verl_kernel.env.judge.judge import Judge
-from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.reference import Reference
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
 
 pytestmark = pytest.mark.processes
 

@@ -11,11 +11,8 @@ from tests.exploits.families import HONEST as FAMILIES_HONEST
 from tests.exploits.tasks import TASKS
 from tests.generated import draw_tasks
 from tests.tiers import thinned
-from verl_kernel.env.judge.judge import Judge
-from verl_kernel.env.options import GymOptions
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Judge, Task
 from verl_kernel.env.reference.reference import Reference
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.task import Task
 from verl_kernel.reward.profiling import profiling_reward
 
 pytestmark = pytest.mark.processes

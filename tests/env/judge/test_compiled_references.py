@@ -7,13 +7,11 @@ import pytest
 
 from tests.env.programs import HONEST, REFERENCE, reference
 from tests.tiers import thinned
+from verl_kernel.env import EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.compiled_references import CompiledReferences
 from verl_kernel.env.judge.processes.inductor import Inductor, NotCompiled
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
 from verl_kernel.errors import EnvironmentNotReady, TaskError
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]

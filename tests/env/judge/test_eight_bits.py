@@ -5,9 +5,7 @@ import pytest
 
 from tests.env.programs import program, reference
 from tests.tiers import thinned
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalStatus, GymOptions, Task
 
 pytestmark = pytest.mark.processes
 OPTIONS = GymOptions(device="cpu")

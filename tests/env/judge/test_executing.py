@@ -6,14 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from verl_kernel.env import EvalError, EvalStatus, GymOptions
 from verl_kernel.env.judge import executing
 from verl_kernel.env.judge.compiling.code import CandidateCode
 from verl_kernel.env.judge.executing import Execution, ExecutionDied
 from verl_kernel.env.judge.native_trials import NativeTrials
 from verl_kernel.env.judge.processes.runner import RunnerDied
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalError, EvalStatus
 from verl_kernel.errors import InfraError
 
 

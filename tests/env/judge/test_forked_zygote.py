@@ -13,9 +13,7 @@ from tests.env.gyms import below
 from tests.env.judge.test_judge import BLIND, MARKED
 from tests.env.programs import HONEST
 from tests.env.waiting import until
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.local import LocalPool
-from verl_kernel.env.result import EvalStatus
+from verl_kernel.env import EvalStatus, GymOptions, LocalPool
 
 pytestmark = pytest.mark.processes
 

@@ -7,11 +7,8 @@ import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate, program, reference
 from tests.tiers import thinned
-from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Judge, Task
 from verl_kernel.env.judge.runner_client import ADDRESS
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.task import Task
 from verl_kernel.rollout.feedback import format_feedback
 
 pytestmark = pytest.mark.processes

@@ -8,10 +8,8 @@ import pytest
 
 from tests.env.programs import program, reference
 from tests.tiers import one_of_each
+from verl_kernel.env import EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.processes.runner import RunnerProcess
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 
 pytestmark = pytest.mark.processes

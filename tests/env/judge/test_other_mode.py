@@ -7,10 +7,8 @@ import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.tiers import thinned
+from verl_kernel.env import EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.candidate_session import CandidateSession
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
 
 pytestmark = pytest.mark.processes
 OPTIONS = GymOptions(device="cpu", static_check="off", run_timeout_s=10)

@@ -11,11 +11,9 @@ import pytest
 
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.tiers import thinned
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.env.judge import runner_client
 from verl_kernel.env.judge.processes import runner
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent, load_events
 from verl_kernel.errors import InfraError
 

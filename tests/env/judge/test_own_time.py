@@ -13,13 +13,11 @@ import pytest
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import until
 from tests.tiers import thinned
+from verl_kernel.env import EvalStatus, GymOptions, JudgeProcess, Task
 from verl_kernel.env.judge.processes import own_time
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.judge_process import JudgeProcess, evaluation_limit_s
+from verl_kernel.env.pool.judge_process import evaluation_limit_s
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
 
 BUDGET_S = 1.5
 OPTIONS = GymOptions(

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from tests.env.programs import program, reference
 from tests.tiers import one_of_each
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalStatus, GymOptions, Task
 
 pytestmark = pytest.mark.processes
 OPTIONS = GymOptions(device="cpu", run_timeout_s=60)

@@ -10,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.env.programs import HONEST, REFERENCE, candidate
-from verl_kernel.env.judge.trials.plan import TrialChoice, TrialPlan
-from verl_kernel.env.options import GymOptions
+from verl_kernel.env import KINDS, EvalStatus, GymOptions, Task, TrialChoice
+from verl_kernel.env.judge.trials.plan import TrialPlan
 from verl_kernel.env.pool.scheduling.scheduler import Pin
 from verl_kernel.env.pool.verdict_cache import verdict_key
-from verl_kernel.env.reference.kinds import ENDS, KINDS
+from verl_kernel.env.reference.kinds import ENDS
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError
 
 OPTIONS = GymOptions(device="cpu", static_check="off", run_timeout_s=4.0)

@@ -9,11 +9,8 @@ import torch
 from tests.env import programs
 from tests.env.programs import program
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.reference.kinds import KINDS
+from verl_kernel.env import KINDS, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.env.reference.reference import Reference
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.task import Task
 
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=6)
 

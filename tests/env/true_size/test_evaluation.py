@@ -25,10 +25,7 @@ from tests.env.true_size.programs import (
     sums,
 )
 from tests.tiers import thinned
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.static_check import check
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task, check
 from verl_kernel.errors import TaskError
 
 pytestmark = pytest.mark.processes

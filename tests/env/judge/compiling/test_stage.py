@@ -9,16 +9,13 @@ import pytest
 from tests.env import programs
 from tests.env.compilation.refused_programs import TASKS
 from tests.tiers import thinned
+from verl_kernel.env import EvalStatus, GymOptions, Judge, Task
 from verl_kernel.env.compilation import nvidia
 from verl_kernel.env.judge.compiling import code
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.compiling.stage import CompileStage
-from verl_kernel.env.judge.judge import Judge
-from verl_kernel.env.options import GymOptions
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
 
 TASK = Task(TASKS["sum"], task_id="sum")
 OPTIONS = GymOptions(device="cpu", correctness_trials=3, compile_for="sm_90", run_timeout_s=60)
