@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.service.serving import KEYS, serving, some_keys
-from tests.service.test_app import GYM, Pool
+from tests.service.serving import GYM, KEYS, Pool, serving, some_keys
 from verl_kernel.client import RemoteGym
 from verl_kernel.env.conformance.cases import TASK
 from verl_kernel.env.options import GymOptions

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services for tests: in this process, with any options, and as a user starts them."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -14,18 +15,49 @@ from pathlib import Path
 import httpx
 import uvicorn
 
+from tests.env.waiting import until as wait_for
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.stats import JudgeStats, Tally
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.errors import TaskError
+from verl_kernel.service import desk
 from verl_kernel.service.app import Service
-from verl_kernel.service.desk import Pool
 from verl_kernel.service.keys import Keys, read_keys
 from verl_kernel.service.options import ServiceOptions
 from verl_kernel.service.record import ServiceRecord
 
 KEYS = {"operator": "key-of-the-operator", "one": "key-of-the-namespace-one", "two": "key-of-the-namespace-two"}
+GYM = GymOptions(device="cpu")
+
+
+class Pool:
+    """Judges nothing; `held` holds all answers back."""
+
+    def __init__(self):
+        self.open, self.asked, self.cancelled, self.tally = threading.Event(), [], 0, Tally()
+        self.open.set()
+        self.status = EvalStatus.OK
+
+    async def evaluate(self, task, source, *, kernel="", validate=False, step=None):
+        self.asked.append((task.namespace, task.task_id, source, kernel, validate, step))
+        try:
+            while not self.open.is_set():
+                await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if source == "unfit":
+            raise TaskError("reference t cannot serve as a task: no data")
+        if source == "fault":
+            raise ZeroDivisionError("a secret of the service")
+        return EvalResult(task_id=task.task_id, kernel=kernel, status=self.status, attempts=1)
+
+    def stats(self):
+        return self.tally.stats((JudgeStats(number=0, state="free"),), 0, 0, None)
 
 
 @contextmanager
-def serving(pool: Pool, folder: Path, gym: GymOptions, keys: Keys | None = None, **given: object) -> Iterator[str]:
+def serving(pool: desk.Pool, folder: Path, gym: GymOptions, keys: Keys | None = None, **given: object) -> Iterator[str]:
     """The address of a service in a thread of this process."""
     options, record = ServiceOptions(state=str(folder), **given), ServiceRecord(folder)
     service = Service(pool, record, keys or Keys({}), options, gym)
@@ -59,13 +91,6 @@ def client(address: str, name: str | None = None) -> httpx.Client:
     return httpx.Client(base_url=address, headers=headers, timeout=60, trust_env=False)
 
 
-def wait_for(condition, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
-
-
 QUICK = ("--device=cpu", "--static-check=off", "--trials=2")
 
 
@@ -81,7 +106,7 @@ class Started:
                 [*command, *usual, *words],
                 stdout=out, stderr=out, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
             )  # fmt: skip
-        wait_for(lambda: "serving on" in self.said or self.process.poll() is not None, 120)
+        wait_for(lambda: "serving on" in self.said or self.process.poll() is not None)
         assert self.process.poll() is None, self.said
         self.address = self.said.split("serving on ")[1].split()[0]
 

@@ -1,57 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP interface, with a pool that answers at once or when told to; `test_judging` has one that judges."""
 
-import asyncio
 import json
 import re
 import socket
-import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import given, settings
+import schemathesis
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
 
-from tests.service.serving import client, serving, some_keys, wait_for
-from verl_kernel.client.messages import evaluation_id
+from tests.service.serving import GYM, Pool, client, serving, some_keys, wait_for
+from verl_kernel.client.messages import LONGEST_WAIT_S, evaluation_id
 from verl_kernel.env.conformance.programs import HONEST, REFERENCE
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.stats import JudgeStats, Tally
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.errors import StorageError, TaskError
+from verl_kernel.errors import StorageError
+from verl_kernel.service.app import _ROUTES
 from verl_kernel.service.record import ServiceRecord
 
-GYM = GymOptions(device="cpu")
 TASK = {"reference": REFERENCE, "task_id": "t"}
-
-
-class Pool:
-    """Judges nothing; `held` holds all answers back."""
-
-    def __init__(self):
-        self.open, self.asked, self.cancelled, self.tally = threading.Event(), [], 0, Tally()
-        self.open.set()
-        self.status = EvalStatus.OK
-
-    async def evaluate(self, task, source, *, kernel="", validate=False, step=None):
-        self.asked.append((task.namespace, task.task_id, source, kernel, validate, step))
-        try:
-            while not self.open.is_set():
-                await asyncio.sleep(0.01)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        if source == "unfit":
-            raise TaskError("reference t cannot serve as a task: no data")
-        if source == "fault":
-            raise ZeroDivisionError("a secret of the service")
-        return EvalResult(task_id=task.task_id, kernel=kernel, status=self.status, attempts=1)
-
-    def stats(self):
-        return self.tally.stats((JudgeStats(number=0, state="free"),), 0, 0, None)
 
 
 @pytest.fixture
@@ -85,10 +58,18 @@ def wanted(source=HONEST, **rest):
     return {"task": TASK, "source": source, **rest}
 
 
+def post(http, *candidates, **rest):
+    return http.post("/v1/evaluations", json={"evaluations": candidates, **rest})
+
+
 def posted(http, *candidates, wait_s=30):
-    answer = http.post("/v1/evaluations", json={"evaluations": candidates, "wait_s": wait_s})
+    answer = post(http, *candidates, wait_s=wait_s)
     assert answer.status_code == 200, answer.text
     return answer.json()["evaluations"]
+
+
+def state_of(http, name, **asked):
+    return http.get(f"/v1/evaluations/{name}", params=asked).json()["state"]
 
 
 def detail(answer, status):
@@ -96,20 +77,16 @@ def detail(answer, status):
     return answer.json()["detail"]
 
 
-def test_an_evaluation_has_its_result(http):
-    (found,) = posted(http, wanted(kernel="k.py"))
+def test_an_evaluation_has_its_result_and_a_pool_is_told_all(http, pool):
+    (found,) = posted(http, wanted("a", kernel="k.py", validate=True, step=7))
     assert found["state"] == "done"
     assert EvalResult.model_validate_json(json.dumps(found["result"])).kernel == "k.py"
+    assert pool.asked == [("", "t", "a", "k.py", True, 7)]
 
 
 def test_many_come_in_order(http):
     found = posted(http, *(wanted(f"# {number}", kernel=str(number)) for number in range(20)))
     assert [each["result"]["kernel"] for each in found] == [str(number) for number in range(20)]
-
-
-def test_a_pool_is_told_all(http, pool):
-    posted(http, wanted("a", kernel="k", validate=True, step=7))
-    assert pool.asked == [("", "t", "a", "k", True, 7)]
 
 
 def test_a_task_is_sent_once(http):
@@ -122,8 +99,8 @@ def test_a_result_can_be_asked_for_later(http, pool):
     with held(pool):
         (found,) = posted(http, wanted(), wait_s=0)
         assert found["state"] == "waiting"
-        assert http.get(f"/v1/evaluations/{found['id']}").json()["state"] == "waiting"
-    assert http.get(f"/v1/evaluations/{found['id']}?wait_s=30").json()["state"] == "done"
+        assert state_of(http, found["id"]) == "waiting"
+    assert state_of(http, found["id"], wait_s=30) == "done"
 
 
 def test_equal_requests_are_judged_once(http, pool):
@@ -170,7 +147,7 @@ def test_what_another_one_wants_is_judged(http, pool):
         (found,) = posted(http, wanted(), wait_s=0)
         posted(http, wanted(), wait_s=0)
         assert http.delete(f"/v1/evaluations/{found['id']}").json()["state"] == "waiting"
-    assert http.get(f"/v1/evaluations/{found['id']}?wait_s=30").json()["state"] == "done"
+    assert state_of(http, found["id"], wait_s=30) == "done"
 
 
 @pytest.mark.parametrize(
@@ -204,17 +181,45 @@ JSON = st.recursive(
 )
 
 
-def test_nothing_that_is_sent_makes_the_service_fail(http):
-    parts = st.fixed_dictionaries({}, optional={key: JSON for key in ("task", "source", "kernel", "validate", "step")})
-    bodies = JSON | st.fixed_dictionaries(
-        {"evaluations": st.lists(parts | JSON, max_size=3)}, optional={"wait_s": JSON}
-    )
+PARTS = st.fixed_dictionaries({}, optional={key: JSON for key in ("task", "source", "kernel", "validate", "step")})
+BODIES = st.fixed_dictionaries({"evaluations": st.lists(PARTS | JSON, max_size=3)}, optional={"wait_s": JSON})
 
-    @settings(max_examples=150, deadline=None)
-    @given(st.sampled_from(["/v1/evaluations", "/v1/tasks"]), bodies)
+
+@pytest.mark.parametrize("examples", [30, pytest.param(150, marks=pytest.mark.exhaustive)])
+def test_nothing_that_is_sent_makes_the_service_fail(http, examples):
+    @settings(max_examples=examples)
+    @given(st.sampled_from(["/v1/evaluations", "/v1/tasks"]), JSON | BODIES)
     def send(path, body):
         answer = http.post(path, content=json.dumps(body), headers={"Content-Type": "application/json"})
         assert answer.status_code < 500, answer.text
+
+    send()
+
+
+OPERATIONS = sorted((route.path, method) for route in _ROUTES.routes for method in route.methods)
+GOOD, BAD = schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE
+MODES = [
+    (path, method, mode)
+    for path, method in OPERATIONS
+    for mode in (GOOD, BAD)
+    # A drained service accepts nothing, and where nothing is sent nothing can be wrong.
+    if path != "/v1/drain" and (mode is GOOD or path not in ("/health", "/ready"))
+]
+
+
+@pytest.fixture(scope="module")
+def description(tmp_path_factory):
+    with serving(Pool(), tmp_path_factory.mktemp("schema"), GYM) as address:
+        yield schemathesis.openapi.from_url(f"{address}/openapi.json")
+
+
+@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize(("path", "method", "mode"), MODES)
+def test_no_request_near_the_description_makes_the_service_fail(description, path, method, mode, examples):
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
+    @given(description[path][method].as_strategy(generation_mode=mode))
+    def send(case):
+        case.call_and_validate(checks=[not_a_server_error])
 
     send()
 
@@ -227,14 +232,12 @@ def test_a_page_in_a_browser_cannot_ask(http):
 def test_unknown_ids_are_not_found(http):
     assert "no evaluation" in detail(http.get("/v1/evaluations/nothing"), 404)
     assert "no evaluation" in detail(http.delete("/v1/evaluations/nothing"), 404)
-    body = {"evaluations": [{"task": "nothing", "source": ""}]}
-    assert "send its reference to /v1/tasks first" in detail(http.post("/v1/evaluations", json=body), 404)
+    assert "send its reference to /v1/tasks first" in detail(post(http, {"task": "nothing", "source": ""}), 404)
 
 
 def test_a_large_body_is_refused(pool, tmp_path):
     with serving(pool, tmp_path, GYM, request_mb=0.01) as address, client(address) as http:
-        body = {"evaluations": [wanted("#" * 20_000)]}
-        assert "more than 0.01 MB" in detail(http.post("/v1/evaluations", json=body), 413)
+        assert "more than 0.01 MB" in detail(post(http, wanted("#" * 20_000)), 413)
         assert posted(http, wanted())[0]["state"] == "done"
 
 
@@ -250,7 +253,7 @@ def test_a_namespace_has_a_bounded_number_of_evaluations(tenants, pool):
     one, two = tenants["one"], tenants["two"]
     with held(pool):
         posted(one, *(wanted(str(number)) for number in range(3)), wait_s=0)
-        refused = one.post("/v1/evaluations", json={"evaluations": [wanted("4")]})
+        refused = post(one, wanted("4"))
         assert "no more than 3 evaluations" in detail(refused, 429)
         assert int(refused.headers["Retry-After"]) >= 1
         assert posted(one, wanted("2"), wait_s=0)[0]["state"] == "waiting"  # it is known
@@ -260,8 +263,7 @@ def test_a_namespace_has_a_bounded_number_of_evaluations(tenants, pool):
 
 
 def test_more_than_fits_is_refused_as_a_whole(tenants, pool):
-    body = {"evaluations": [wanted(str(number)) for number in range(4)]}
-    assert "no more than 3" in detail(tenants["one"].post("/v1/evaluations", json=body), 429)
+    assert "no more than 3" in detail(post(tenants["one"], *(wanted(str(number)) for number in range(4))), 429)
     assert pool.asked == []
 
 
@@ -281,7 +283,7 @@ def test_a_namespace_does_not_see_another_one(tenants, pool):
     name = one.post("/v1/tasks", json=TASK).json()["id"]
     assert two.get(f"/v1/evaluations/{found['id']}").status_code == 404
     assert two.delete(f"/v1/evaluations/{found['id']}").status_code == 404
-    assert two.post("/v1/evaluations", json={"evaluations": [{"task": name, "source": ""}]}).status_code == 404
+    assert post(two, {"task": name, "source": ""}).status_code == 404
     (other,) = posted(two, wanted())
     assert other["id"] != found["id"]
     assert [namespace for namespace, *_ in pool.asked] == ["one", "two"]
@@ -304,9 +306,9 @@ def test_a_drained_service_finishes_what_it_has(http, pool):
     with held(pool):
         (found,) = posted(http, wanted(), wait_s=0)
         assert http.post("/v1/drain").json() == {"waiting": 1}
-        assert "accepts nothing new" in detail(http.post("/v1/evaluations", json={"evaluations": [wanted("b")]}), 503)
+        assert "accepts nothing new" in detail(post(http, wanted("b")), 503)
         assert http.get("/ready").status_code == 503
-    assert http.get(f"/v1/evaluations/{found['id']}?wait_s=30").json()["state"] == "done"
+    assert state_of(http, found["id"], wait_s=30) == "done"
     http.post("/v1/drain?undo=true")
     assert posted(http, wanted("b"))[0]["state"] == "done"
 
@@ -321,9 +323,7 @@ def test_a_result_that_cannot_be_recorded_is_served(pool, tmp_path, monkeypatch)
             monkeypatch.setattr(ServiceRecord, "end", full)
         assert posted(http, wanted())[0]["state"] == "done"
         monkeypatch.setattr(ServiceRecord, "accept", full)
-        assert "nothing can be recorded" in detail(
-            http.post("/v1/evaluations", json={"evaluations": [wanted("b")]}), 503
-        )
+        assert "nothing can be recorded" in detail(post(http, wanted("b")), 503)
 
 
 def test_what_waits_at_the_end_is_judged_by_the_next_service(pool, tmp_path):
@@ -332,7 +332,7 @@ def test_what_waits_at_the_end_is_judged_by_the_next_service(pool, tmp_path):
         (found,) = posted(http, wanted(), wait_s=0)
     pool.open.set()
     with serving(pool, tmp_path, GYM) as address, client(address) as http:
-        assert http.get(f"/v1/evaluations/{found['id']}?wait_s=30").json()["state"] == "done"
+        assert state_of(http, found["id"], wait_s=30) == "done"
 
 
 def accepted_before(folder, kills):
@@ -350,7 +350,7 @@ def accepted_before(folder, kills):
 def test_what_three_kills_did_not_let_end_is_lost(pool, tmp_path, kills, state):
     name = accepted_before(tmp_path, kills)
     with serving(pool, tmp_path, GYM) as address, client(address) as http:
-        assert http.get(f"/v1/evaluations/{name}?wait_s=30").json()["state"] == state
+        assert state_of(http, name, wait_s=30) == state
 
 
 def test_services_that_end_as_they_should_lose_nothing(pool, tmp_path):
@@ -358,15 +358,18 @@ def test_services_that_end_as_they_should_lose_nothing(pool, tmp_path):
     pool.open.clear()
     for _ in range(4):
         with serving(pool, tmp_path, GYM, grace_s=0) as address, client(address) as http:
-            assert http.get(f"/v1/evaluations/{name}").json()["state"] == "waiting"
+            assert state_of(http, name) == "waiting"
     pool.open.set()
     with serving(pool, tmp_path, GYM) as address, client(address) as http:
-        assert http.get(f"/v1/evaluations/{name}?wait_s=30").json()["state"] == "done"
+        assert state_of(http, name, wait_s=30) == "done"
 
 
-def test_an_answer_does_not_wait_for_the_end_of_the_service(pool, tmp_path):
+def test_an_answer_does_not_wait_once_the_service_ends(pool, tmp_path):
     pool.open.clear()
-    with serving(pool, tmp_path, GYM, grace_s=0) as address, client(address) as http, ThreadPoolExecutor() as threads:
-        answer = threads.submit(posted, http, wanted(), wait_s=50)
-        wait_for(lambda: pool.asked)
-    assert answer.result(timeout=10)[0]["state"] == "waiting"
+    with ThreadPoolExecutor() as threads:
+        with serving(pool, tmp_path, GYM, grace_s=0) as address:
+            answer = threads.submit(posted, client(address), wanted(), wait_s=LONGEST_WAIT_S)
+            wait_for(lambda: pool.asked)
+            asked = time.monotonic()
+        assert answer.result()[0]["state"] == "waiting"
+    assert time.monotonic() - asked < LONGEST_WAIT_S - 5

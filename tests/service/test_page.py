@@ -15,9 +15,9 @@ from verl_kernel.service.app import _ROUTES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "service.md").read_text()
-EXAMPLES = ("reference", "fused", "wrong")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.slow
 def test_its_commands_and_its_program_run(tmp_path):

@@ -2,13 +2,13 @@
 """`verl-kernel serve` as a process: started, killed, told to end."""
 
 import signal
-import subprocess
-import sys
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 from tests.service.serving import Started, client, keys_file, wait_for
+from verl_kernel.cli import app
 from verl_kernel.client import RemoteGym
 from verl_kernel.env.conformance.cases import TASK
 from verl_kernel.env.conformance.programs import HONEST, REFERENCE, SLEEPS
@@ -16,18 +16,16 @@ from verl_kernel.env.conformance.programs import HONEST, REFERENCE, SLEEPS
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
-def body(source, wait_s=0.0):
-    return {"evaluations": [{"task": {"reference": REFERENCE, "task_id": "t"}, "source": source}], "wait_s": wait_s}
-
-
-def posted(http, source, wait_s=0.0):
-    return http.post("/v1/evaluations", json=body(source, wait_s)).json()["evaluations"][0]
+def posted(http, source):
+    asked = {"task": {"reference": REFERENCE, "task_id": "t"}, "source": source}
+    return http.post("/v1/evaluations", json={"evaluations": [asked], "wait_s": 0.0}).json()["evaluations"][0]
 
 
 def children(process):
     return psutil.Process(process.pid).children(recursive=True)
 
 
+@pytest.mark.exhaustive
 def test_accepted_work_survives_a_kill_of_the_service(tmp_path):
     with Started(tmp_path) as first, client(first.address) as http:
         names = [posted(http, f"{HONEST}# {number}\n")["id"] for number in range(5)]
@@ -41,6 +39,7 @@ def test_accepted_work_survives_a_kill_of_the_service(tmp_path):
     assert [each["result"]["status"] for each in found] == ["ok"] * 5
 
 
+@pytest.mark.exhaustive
 def test_a_client_does_not_notice_a_restart(tmp_path):
     with Started(tmp_path) as first:
         port = first.address.rpartition(":")[2]
@@ -70,6 +69,7 @@ def test_told_to_end_it_finishes_what_it_judges(tmp_path):
         assert http.get(f"/v1/evaluations/{name}").json()["state"] == "done"
 
 
+@pytest.mark.exhaustive
 def test_what_takes_too_long_is_left_for_the_next_one(tmp_path):
     with Started(tmp_path, "--grace-s=0.5") as service, client(service.address) as http:
         name = posted(http, SLEEPS)["id"]
@@ -93,26 +93,20 @@ def test_what_takes_too_long_is_left_for_the_next_one(tmp_path):
     ],
 )
 def test_bad_options_end_in_a_sentence(words, sentence, tmp_path):
-    command = [sys.executable, "-m", "verl_kernel", "serve", "--port=0", f"--state={tmp_path}", "--device=cpu", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
+    done = CliRunner().invoke(app, ["serve", "--port=0", f"--state={tmp_path}", "--device=cpu", *words])
+    assert done.exit_code == 2
     assert done.stderr.startswith("Error: ")
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_a_taken_port_is_named(tmp_path):
-    with Started(tmp_path) as service:
-        port = service.address.rpartition(":")[2]
-        command = [sys.executable, "-m", "verl_kernel", "serve", f"--port={port}", f"--state={tmp_path / 'b'}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
-    assert f"--port is {port}, where nothing can listen (Address already in use)" in done.stderr
-
-
-def test_keys_are_asked_for(tmp_path):
+def test_keys_are_asked_for_and_a_taken_port_is_named(tmp_path):
     with Started(tmp_path, f"--keys={keys_file(tmp_path)}") as service:
         with client(service.address) as http:
             assert http.get("/v1/options").status_code == 401
         with client(service.address, "one") as http:
             assert http.get("/v1/options").json()["device"] == "cpu"
+        port = service.address.rpartition(":")[2]
+        done = CliRunner().invoke(app, ["serve", f"--port={port}", f"--state={tmp_path / 'b'}", "--device=cpu"])
+    assert done.exit_code == 2
+    assert f"--port is {port}, where nothing can listen (Address already in use)" in done.stderr
