@@ -97,6 +97,7 @@ def test_an_older_page_outlives_a_full_disk(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.part"))
 
 
+@pytest.mark.exhaustive
 def test_the_page_of_a_thousand_answers_is_small(tmp_path):
     turns = generated(tasks=50, samples=4, turns=5)
     path = write_page(write_run(tmp_path, turns, header(50, samples=4, turns=5)))
