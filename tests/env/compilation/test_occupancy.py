@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks per multiprocessor as NVIDIA's occupancy calculator has them, and launches that no GPU makes."""
+"""Blocks of a multiprocessor as the vendors' occupancy calculators have them, and launches that no GPU makes."""
 
 import typing
 
@@ -11,25 +11,42 @@ from verl_kernel.env.options import GymOptions, TargetName
 from verl_kernel.option_group import words_of
 
 H100, A100, RTX4090 = TARGETS["sm_90"], TARGETS["sm_80"], TARGETS["sm_89"]
+MI300X, MI355X, RADEON = TARGETS["gfx942"], TARGETS["gfx950"], TARGETS["gfx1100"]
 
 
-@pytest.mark.parametrize(
-    ("warps", "registers", "shared", "target", "blocks"),
-    [
-        (4, 32, 0, H100, 16),  # 64 warps
-        (1, 16, 0, H100, 32),  # 32 blocks
-        (8, 128, 0, H100, 2),  # 65536 registers / (256 threads x 128)
-        (8, 129, 0, H100, 1),  # registers come in eights a thread
-        (4, 255, 0, H100, 2),
-        (8, 32, 100 << 10, H100, 2),  # 228 kB / (100 + 1)
-        (8, 32, 227 << 10, H100, 1),
-        (8, 32, 80 << 10, A100, 2),  # 164 kB / (80 + 1)
-        (4, 32, 0, RTX4090, 12),  # 48 warps
-        (1, 16, 0, RTX4090, 24),
-    ],
-)
-def test_blocks_per_multiprocessor(warps, registers, shared, target, blocks):
-    assert target.blocks(Resources(warps, shared, registers, 0)) == blocks
+# Warps, registers, shared memory, target, blocks; and scalar registers of AMD's.
+BLOCKS = [
+    (4, 32, 0, H100, 16),  # 64 warps
+    (1, 16, 0, H100, 32),  # 32 blocks
+    (8, 128, 0, H100, 2),  # 65536 registers / (256 threads x 128)
+    (8, 129, 0, H100, 1),  # registers come in eights a thread
+    (4, 255, 0, H100, 2),
+    (8, 32, 100 << 10, H100, 2),  # 228 kB / (100 + 1)
+    (8, 32, 227 << 10, H100, 1),
+    (8, 32, 80 << 10, A100, 2),  # 164 kB / (80 + 1)
+    (4, 32, 0, RTX4090, 12),  # 48 warps
+    (1, 16, 0, RTX4090, 24),
+    (4, 64, 0, MI300X, 8, 20),  # 8 waves a SIMD
+    (4, 65, 0, MI300X, 7, 20),  # 512 registers / 72, which come in eights
+    (4, 512, 0, MI300X, 1, 20),
+    (16, 32, 0, MI300X, 2, 20),
+    (4, 64, 0, MI300X, 7, 101),
+    (1, 8, 0, MI300X, 32, 20),  # a block of one wave needs no barrier
+    (2, 8, 0, MI300X, 16, 20),
+    (4, 32, 20 << 10, MI300X, 3, 20),  # 64 kB / 20
+    (4, 32, 20 << 10, MI355X, 8, 20),  # 160 kB / 20
+    (4, 32, 33 << 10, MI355X, 4, 20),  # in units of 1280 bytes
+    (4, 96, 0, RADEON, 16, 101),
+    (4, 97, 0, RADEON, 12, 101),  # 1536 registers / 120
+    (4, 32, 60 << 10, RADEON, 2, 20),  # 128 kB / 60
+    (2, 32, 0, RADEON, 32, 20),
+]
+
+
+@pytest.mark.parametrize("row", BLOCKS, ids=lambda row: f"{row[3].name}-{row[:3]}")
+def test_blocks_of_a_multiprocessor(row):
+    warps, registers, shared, target, blocks, *more = row
+    assert target.blocks(Resources(warps, shared, registers, 0, scalars=more[0] if more else None)) == blocks
 
 
 def test_unknown_registers_leave_the_number_unknown():
@@ -38,18 +55,33 @@ def test_unknown_registers_leave_the_number_unknown():
     assert H100.misfit(kernel) is None
 
 
+def test_unknown_registers_of_amd_leave_the_number_unknown():
+    used = MI300X.resources({"num_warps": 4, "shared": 0}, "s_endpgm", "")
+    assert (used.registers, used.spills, used.scalars, used.matrix) == (None, None, None, False)
+    assert MI300X.blocks(used) is None
+
+
 @pytest.mark.parametrize(
-    ("kernel", "words"),
+    ("kernel", "target", "words"),
     [
-        (Resources(64, 0, 16, 0), "2048 threads"),
-        (Resources(4, (227 << 10) + 1, 16, 0), "232449 bytes of shared memory"),
-        (Resources(4, 0, 16, 0, ctas=32), "num_ctas is 32"),
-        (Resources(4, 0, 16, 0, tensor_columns=513), "tensor memory"),
-        (Resources(32, 0, 255, 0), "more than a multiprocessor has"),
+        (Resources(64, 0, 16, 0), H100, "2048 threads"),
+        (Resources(4, (227 << 10) + 1, 16, 0), H100, "232449 bytes of shared memory"),
+        (Resources(4, 0, 16, 0, ctas=32), H100, "num_ctas is 32"),
+        (Resources(4, 0, 16, 0, tensor_columns=513), H100, "tensor memory"),
+        (Resources(32, 0, 255, 0), H100, "more than a multiprocessor has"),
+        (Resources(32, 0, 16, 0), MI300X, "32 warps are 2048 threads"),
+        (Resources(4, (64 << 10) + 1, 16, 0), MI300X, "65537 bytes of shared memory"),
+        (Resources(4, (160 << 10) + 1, 16, 0), MI355X, "has at most 163840"),
+        (Resources(4, (64 << 10) + 1, 16, 0), RADEON, "has at most 65536"),
     ],
 )
-def test_what_compiles_and_cannot_be_launched(kernel, words):
-    assert words in H100.misfit(kernel)
+def test_what_compiles_and_cannot_be_launched(kernel, target, words):
+    assert words in target.misfit(kernel)
+
+
+def test_what_one_gpu_launches_and_another_does_not():
+    assert RADEON.misfit(Resources(32, 0, 16, 0)) is None
+    assert MI355X.misfit(Resources(4, (64 << 10) + 1, 16, 0)) is None
 
 
 def test_grids_have_a_largest_size_along_each_axis():
@@ -58,6 +90,13 @@ def test_grids_have_a_largest_size_along_each_axis():
     assert "65536 programs along y" in H100.wrong_grid((1, 65536, 1), kernel)
     assert "along z" in H100.wrong_grid((1, 1, 65536), kernel)
     assert "along x" in H100.wrong_grid((2**31, 1, 1), kernel)
+
+
+def test_an_axis_of_a_grid_has_fewer_than_two_to_the_32_threads():
+    four = Resources(4, 0, 16, 0)
+    assert MI300X.wrong_grid(((1 << 24) - 1, 1 << 20, 1 << 20), four) is None
+    assert "16777216 programs along x" in MI300X.wrong_grid((1 << 24, 1, 1), four)
+    assert RADEON.wrong_grid((1 << 24, 1, 1), four) is None
 
 
 def test_every_target_can_be_asked_for():

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Honest programs compile, programs that no GPU runs are refused with a line, and spilled registers are charged."""
+
+import re
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from tests.env.compilation import refused_programs
+from tests.env.programs import program, reference
+from tests.exploits.corpus import Case, load
+from tests.exploits.tasks import TASKS
+from tests.generated import draw_tasks
+from tests.tiers import one_of_each, thinned
+from verl_kernel.env.compilation import translation
+from verl_kernel.env.executor.ptx.parser import parse
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.options import GymOptions
+from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.rollout.feedback import format_feedback
+from verl_kernel.world.answers import right_answers
+
+REFUSED_BY_AMD = {
+    "libdevice_cuda": "__nv_tanhf device function",
+    "two_tensors_one_load": "the compiler's pass TritonAMDGPUCanonicalizePointers failed",
+}
+"""What AMD's compiler says of controls that it refuses, as it does on a machine with its GPU: CUDA's own library, and a
+fault of a pass over the addresses of two tensors."""
+
+BOTH = ["sm_90", "gfx942"]
+
+CONTROLS = [case for case in load() if case.honest]
+COMPILED = [case for case in CONTROLS if case.name not in REFUSED_BY_AMD]
+REFUSED = [case for case in CONTROLS if case.name in REFUSED_BY_AMD]
+REFERENCES = {name: Task(source, task_id=name) for name, source in refused_programs.TASKS.items()}
+
+pytestmark = pytest.mark.processes
+
+
+def judge_for(*targets: str) -> Judge:
+    return Judge(GymOptions(device="cpu", compile_for=list(targets), correctness_trials=2, ablation=False), seed=3)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with judge_for("sm_90") as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Judge]:
+    with judge_for(*BOTH) as judge:
+        yield judge
+
+
+def task_of(case: Case) -> Task:
+    return Task(TASKS[case.task], task_id=case.task)
+
+
+def assert_compiled(result: EvalResult, targets: list[str]) -> None:
+    assert result.status is EvalStatus.OK, result.error
+    launched = {launch.name for launch in result.launches}
+    for target in targets:
+        kernels = [kernel for kernel in result.compiled_kernels if kernel.target == target]
+        assert {kernel.name for kernel in kernels} >= launched, target
+        for kernel in kernels:
+            assert 0 < kernel.registers <= (255 if target == "sm_90" else 512), kernel
+            assert kernel.spills == 0, kernel
+            assert 1 <= kernel.blocks_per_sm <= 32, kernel
+
+
+@pytest.mark.parametrize("case", thinned(COMPILED, 40), ids=lambda case: case.name)
+def test_controls_compile(case, both):
+    assert_compiled(both.evaluate(task_of(case), case.source), BOTH)
+
+
+@pytest.mark.parametrize("case", thinned(REFUSED), ids=lambda case: case.name)
+def test_what_amds_compiler_refuses_it_refuses_in_its_words(case, judge, both):
+    assert_compiled(judge.evaluate(task_of(case), case.source), ["sm_90"])
+    result = both.evaluate(task_of(case), case.source)
+    assert result.status is EvalStatus.COMPILE_ERROR, result
+    assert "compiled for gfx942: " in result.error.message, result.error
+    assert REFUSED_BY_AMD[case.name] in result.error.message, result.error
+
+
+@pytest.mark.parametrize("drawn", thinned(draw_tasks(12, Random(0)), 12), ids=lambda drawn: drawn.task_id)
+def test_kernels_of_the_quickstart_compile(drawn, judge):
+    task = Task(drawn.reference, drawn.task_id)
+    for answer in right_answers(drawn):
+        result = judge.evaluate(task, answer.source)
+        assert result.status is EvalStatus.OK, (answer.name, result.error)
+        assert result.compiled_kernels, (answer.name, result.error)
+
+
+@pytest.mark.parametrize(
+    "refused", one_of_each(refused_programs.PROGRAMS, lambda item: item.launch), ids=lambda item: item.name
+)
+def test_what_a_gpu_refuses_is_a_compile_error_with_a_line(refused, judge):
+    result = judge.evaluate(REFERENCES[refused.task], refused.source)
+    error = result.error
+    assert result.status is EvalStatus.COMPILE_ERROR, error
+    assert not result.rewarded
+    assert result.compiled is False
+    assert result.speedup is None
+    assert result.compiled_kernels is None
+    for text in (error.message, format_feedback(result)):
+        assert f"line {refused.line}, in " in text, text
+        assert re.search(refused.words, text), text
+
+
+def test_the_set_is_large_and_each_program_is_another_one():
+    assert len(refused_programs.PROGRAMS) >= 25
+    assert len({item.source for item in refused_programs.PROGRAMS}) == len(refused_programs.PROGRAMS)
+
+
+ROWS = """
+@triton.jit
+def rows(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
+    e = tl.exp(tl.load(x + at) - tl.max(tl.load(x + at), 0))
+    tl.store(out + at, e / tl.sum(e, 0))
+"""
+LAUNCH = """
+out = torch.empty_like(x)
+rows[(x.shape[0],)](x, out, x.shape[1], BLOCK=8192, num_warps={})
+return out
+"""
+
+
+def test_a_kernel_that_spills_takes_longer():
+    task = Task(reference("torch.softmax(x, -1)", "torch.randn(264, 8192)"))
+    with Judge(GymOptions(device="cpu", correctness_trials=2), seed=3) as judge:
+        one, four, eight = (
+            judge.evaluate(task, program(ROWS, LAUNCH.format(warps))).kernel_ms.median for warps in (1, 4, 8)
+        )
+    assert one > 1.05 * four
+    assert four == eight
+
+
+def test_what_fits_is_not_assembled(monkeypatch):
+    monkeypatch.setattr(translation.subprocess, "run", lambda *args, **options: pytest.fail("it was assembled"))
+    text = ".version 8.7\n.target sm_89\n.address_size 64\n.visible .entry kernel()\n{\nret;\n}\n"
+    assert translation.spills(text, parse(text), 4) == 0
