@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routers' gradient, by enumeration of all that can be drawn: without bias, and as the formula demands."""
+"""The routers' gradient, by enumeration of all that can be drawn: without bias, and as the formula demands.
+
+Where activation checkpointing recomputes layers during the backward pass, it is the same.
+"""
 
 from collections.abc import Callable
 from itertools import permutations, product
@@ -7,9 +10,10 @@ from itertools import permutations, product
 import pytest
 import torch
 
-from tests.remix.modules import Chain, chain
+from tests.remix.modules import Chain, chain, fill, language_model, options
 from verl_kernel.errors import ConfigError
-from verl_kernel.remix.layers import Routing
+from verl_kernel.remix.batches import Row, collate, row_losses
+from verl_kernel.remix.layers import Routing, apply_remix
 from verl_kernel.remix.loss import leave_one_out, remix_loss
 
 ORDERS = list(permutations(range(4), 2))
@@ -82,14 +86,6 @@ def test_the_estimate_is_unbiased_over_both_layers(draws: int):
     assert (wrong - truth).abs().max() > 1e-3
 
 
-def test_dividing_by_selections_would_shrink_the_gradient():
-    model, routing = chain()
-    losses, log_q, _ = all_selections(model, routing)
-    truth = gradient((log_q.exp() * losses).sum(), routing)
-    shrunk = gradient(expected(losses, log_q, log_q, 2, lambda some, scored: weighted(some, scored) / 2), routing)
-    assert torch.allclose(shrunk, truth / 2, atol=1e-12)
-
-
 def test_the_loss_has_the_exact_gradients():
     model, routing = chain()
     x = torch.randn(3, 3, dtype=torch.float64)
@@ -116,18 +112,6 @@ def test_the_loss_has_the_exact_gradients():
         assert grad.abs().max() > 1e-4, name
 
 
-def test_micro_batches_in_turn_add_up_to_the_batch():
-    model, routing = chain(loras=2, chosen=2)  # nothing is random: all LoRAs are chosen
-    x = torch.randn(6, 3, dtype=torch.float64)
-    remix_loss(routing, lambda: model(x).square().sum(1) / 6, 2).loss.backward()
-    whole = [layer.lora_a.grad.clone() for layer in routing.layers.values()]
-    model.zero_grad()
-    for part in x.split(2):
-        remix_loss(routing, lambda part=part: model(part).square().sum(1) / 6, 2).loss.backward()
-    for layer, grad in zip(routing.layers.values(), whole, strict=True):
-        assert torch.allclose(layer.lora_a.grad, grad, atol=1e-12)
-
-
 def test_micro_batches_in_turn_have_the_gradient_of_their_sum():
     model, routing = chain()
     parts = torch.randn(4, 3, dtype=torch.float64).split(2)
@@ -140,35 +124,13 @@ def test_micro_batches_in_turn_have_the_gradient_of_their_sum():
         ]
 
     sum(losses()).backward()
-    together = [layer.router.grad.clone() for layer in routing.layers.values()]
+    trained = [weight for layer in routing.layers.values() for weight in (layer.router, layer.lora_a, layer.lora_b)]
+    together = [weight.grad.clone() for weight in trained]
     model.zero_grad()
     for loss in losses():
         loss.backward()
-    for layer, grad in zip(routing.layers.values(), together, strict=True):
-        assert torch.allclose(layer.router.grad, grad, atol=1e-12)
-
-
-@pytest.mark.exhaustive
-def test_variance_falls_with_the_number_of_selections():
-    model, routing = chain()
-    losses, log_q, _ = all_selections(model, routing)
-    scores = torch.stack([gradient(one, routing) for one in log_q])
-
-    def variance(draws: int) -> float:
-        generator = torch.Generator().manual_seed(0)
-        drawn = torch.multinomial(log_q.exp().detach(), 4000 * draws, True, generator=generator).view(4000, draws)
-        some = losses[drawn]
-        weights = (some - some.mean(1, keepdim=True)) / (draws - 1)
-        return (weights.unsqueeze(-1) * scores[drawn]).sum(1).var(0).sum().item()
-
-    assert variance(8) < variance(2) / 3
-
-
-def test_routers_get_no_gradient_where_all_losses_are_equal():
-    model, routing = chain()
-    x = torch.randn(2, 3, dtype=torch.float64)
-    remix_loss(routing, lambda: model(x).sum(1) * 0 + 1, 3).loss.backward()
-    assert all(not layer.router.grad.any() for layer in routing.layers.values())
+    for weight, grad in zip(trained, together, strict=True):
+        assert torch.allclose(weight.grad, grad, atol=1e-12)
 
 
 def test_one_selection_is_refused():
@@ -183,3 +145,39 @@ def test_uniform_choice_trains_loras_only():
     for layer in routing.layers.values():
         assert layer.router.grad is None
         assert layer.lora_a.grad.any()
+
+
+def model_gradients(router: str, checkpointing: bool) -> tuple[dict[str, torch.Tensor], int]:
+    """Gradients of one loss, and how often a target layer was called for each of its forward passes."""
+    model = language_model().double().train()
+    routing = apply_remix(model, options(router=router), key_width=2)
+    fill(routing)
+    if checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    tokens = torch.arange(2, 14).view(2, 6)
+    learned = torch.tensor([False, False, False, True, True, True])
+    batch = collate([Row(row, learned, key) for key, row in enumerate(tokens)], 2)
+    calls = []
+    routing.layers["model.layers.0.mlp.up_proj"].register_forward_hook(lambda *_: calls.append(1))
+    loss, _ = remix_loss(
+        routing,
+        lambda: row_losses(model, batch, 6),
+        3,
+        prompt=batch.prompt,
+        keys=batch.keys,
+        generator=torch.Generator().manual_seed(4),
+    )
+    loss.backward()
+    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}, len(calls)
+
+
+@pytest.mark.parametrize("router", ["layer", "prompt"])
+def test_checkpointing_changes_no_gradient(router: str):
+    kept, calls = model_gradients(router, checkpointing=False)
+    recomputed, more_calls = model_gradients(router, checkpointing=True)
+    assert (calls, more_calls) == (3, 6)
+    assert kept.keys() == recomputed.keys()
+    assert len(kept) == 2 * 3 * 3
+    for name, grad in kept.items():
+        assert grad.abs().max() > 0, name
+        assert torch.equal(recomputed[name], grad), name
