@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which candidates are kept, on planted candidates and tests, and where ACES is wrong."""
+"""Which candidates are kept, on planted ones, where ACES is wrong, and runs spread over kinds of tests."""
+
+from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.aces.test_weights import COLLUDERS
 from verl_kernel.aces import scores, select, weights
+from verl_kernel.aces.allocation import allocate, expected_rejections
 from verl_kernel.errors import DataError
 
 
@@ -30,24 +35,6 @@ def test_weights_rank_tests_as_the_planted_quality_does():
         assert (found[~kept] < 1 / 60).all()
         if method == "c":
             assert np.corrcoef(ranks(found), ranks(np.maximum(quality, 0)))[0, 1] > 0.8
-
-
-def first_is_right(score, right):
-    best = score >= score.max() - 1e-9
-    return right[best].mean()
-
-
-def test_the_choice_lies_between_majority_and_truth():
-    rng, hits = np.random.default_rng(1), []
-    for _ in range(200):
-        table, right, quality = planted(rng, 30, 24, misleading=0.4)
-        found = [weights(table), weights(table, "o", init="uniform", steps=6)]
-        weighed = [np.ones(24), *(each.values for each in found), np.maximum(quality, 0)]
-        hits.append([first_is_right(table @ each, right) for each in weighed])
-    majority, closed_form, optimised, oracle = np.mean(hits, axis=0)
-    assert majority <= closed_form <= oracle
-    assert majority <= optimised <= oracle
-    assert majority < oracle - 0.05
 
 
 @pytest.mark.parametrize(("bad", "distinct"), [(9, False), (11, True)])
@@ -85,3 +72,37 @@ def test_values_of_another_length_are_refused():
         scores(table, [1.0])
     with pytest.raises(DataError, match="one value for each of 2 candidates"):
         select(table, [1.0])
+
+
+KINDS = ["a", "a", "b", "b", "c"]
+
+
+@given(st.lists(st.floats(0, 10), min_size=5, max_size=5), st.integers(3, 40))
+def test_every_kind_has_one_and_the_rest_goes_by_weight(weights, total):
+    counts = allocate(weights, KINDS, total)
+    assert sum(counts.values()) == total
+    assert min(counts.values()) >= 1
+    mass = np.array([weights[0] + weights[1], weights[2] + weights[3], weights[4]])
+    wanted = (total - 3) * (mass / mass.sum() if mass.sum() > 0 else np.full(3, 1 / 3))
+    assert (np.abs(np.array(list(counts.values())) - 1 - wanted) < 1 + 1e-6).all()
+
+
+def test_a_kind_without_weight_gets_one_trial():
+    assert allocate([0.5, 0, 0.5, 0, 0], KINDS, 7) == {"a": 3, "b": 3, "c": 1}
+    with pytest.raises(DataError, match="give at least 3"):
+        allocate([1] * 5, KINDS, 2)
+
+
+@given(st.integers(0, 2**32 - 1), st.tuples(*[st.integers(0, 2)] * 3))
+def test_expected_rejections_are_those_of_all_draws(seed, numbers):
+    matrix = np.random.default_rng(seed).integers(0, 2, (4, 5))
+    counts = dict(zip("abc", numbers, strict=True))
+    places = [np.flatnonzero(np.array(KINDS) == kind) for kind, count in counts.items() for _ in range(count)]
+    draws = [matrix[:, list(drawn)].min(1, initial=1) for drawn in product(*places)]
+    assert expected_rejections(matrix, KINDS, counts) == pytest.approx((1 - np.mean(draws, 0)).sum())
+
+
+def test_a_kind_that_never_ran_rejects_nobody():
+    matrix, ran = np.zeros((2, 5), int), np.ones((2, 5), bool)
+    ran[0] = False
+    assert expected_rejections(matrix, KINDS, {"a": 1, "b": 1, "c": 1}, ran) == 1.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ACES-C against brute force, exact enumeration and the symmetries that it must have."""
+"""ACES-C and ACES-O against brute force, exact enumeration and the symmetries that they must have."""
 
 from itertools import product
 
@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from verl_kernel.aces import report, scores, weights
 from verl_kernel.aces.table import Table
-from verl_kernel.aces.weighting import discrimination
+from verl_kernel.aces.weighting import ascend, discrimination, objective
 from verl_kernel.errors import DataError
 
 TABLES = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
@@ -54,34 +54,6 @@ def test_auc_is_that_of_all_pairs_and_quality_follows_from_it(case, seed):
         assert found.quality[test] == pytest.approx(rate * (1 - rate) * (auc - 0.5), abs=1e-12)
 
 
-def bernoulli(matrix, chance):
-    return np.prod(np.where(matrix == 1, chance, 1 - chance))
-
-
-def true_auc(right, wrong, weight):
-    """Probability that a right candidate outscores a wrong one, ties one half, by all outcomes of both."""
-    outcomes = np.array(list(product((0, 1), repeat=len(weight))))
-    won = 0.0
-    for one, other in product(outcomes, outcomes):
-        gap = weight @ (one - other)
-        won += bernoulli(one, right) * bernoulli(other, wrong) * (0.5 if abs(gap) < 1e-12 else float(gap > 0))
-    return won
-
-
-@pytest.mark.parametrize(("right", "wrong"), [((0.9, 0.8, 0.6), (0.3, 0.5, 0.7)), ((1.0, 0.55, 0.7), (0.2, 0.95, 0.1))])
-def test_expected_quality_is_a_product_of_both_tests(right, wrong):
-    right, wrong, weight = np.array(right), np.array(wrong), np.ones(3)
-    chance = np.array([right, wrong, wrong, wrong])  # one right candidate, three wrong ones
-    expected = np.zeros(3)
-    for cells in product((0, 1), repeat=12):
-        matrix = np.array(cells).reshape(4, 3)
-        expected += bernoulli(matrix, chance) * discrimination(Table.read(matrix), weight).quality
-    for test in range(3):
-        rest = [other for other in range(3) if other != test]
-        others = true_auc(right[rest], wrong[rest], weight[rest])
-        assert expected[test] == pytest.approx(1 * 3 / 16 * (others - 0.5) * (right - wrong)[test], abs=1e-12)
-
-
 @given(TABLES, st.integers(0, 2**32 - 1), st.sampled_from("co"))
 def test_candidates_order_does_not_matter(table, seed, method):
     rng = np.random.default_rng(seed)
@@ -91,16 +63,6 @@ def test_candidates_order_does_not_matter(table, seed, method):
     assert moved.degenerate == plain.degenerate
     room = 1e-4 if method == "o" else 1e-12  # an ascent ends near its limit
     assert moved.values == pytest.approx(plain.values[columns], abs=room)
-
-
-@given(TABLES, st.data())
-def test_the_opposite_test_has_the_opposite_quality(table, data):
-    test = data.draw(st.integers(0, table.shape[1] - 1))
-    turned = table.copy()
-    turned[:, test] = 1 - turned[:, test]
-    ones = np.ones(table.shape[1])
-    plain, opposite = (discrimination(Table.read(each), ones).quality[test] for each in (table, turned))
-    assert opposite == -plain
 
 
 @given(TABLES, st.integers(0, 1))
@@ -122,13 +84,6 @@ def test_a_repeated_test_counts_once(table, data):
         total = found.values[-1] + found.values[:-1][(table == table[:, [test]]).all(0)].sum()
         assert total == pytest.approx(plain.values[(table == table[:, [test]]).all(0)].sum(), abs=1e-12)
         assert scores(longer, found) == pytest.approx(scores(table, plain), abs=1e-12)
-
-
-def test_without_grouping_a_repeated_test_would_gain():
-    table = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 0], [0, 0, 0], [1, 1, 1]])
-    alone = discrimination(Table.read(table), np.ones(3)).quality[0]
-    twice = discrimination(Table.read(np.column_stack([table, table[:, 0]])), np.ones(4)).quality[0]
-    assert twice > alone
 
 
 def test_tests_that_disagree_give_a_uniform_answer():
@@ -201,3 +156,73 @@ def test_the_report_names_what_kind_of_test_each_is():
     assert 1 <= found["effective_tests"] <= 3
     assert found["columns"][1]["weight"] == found["columns"][6]["weight"]
     assert sum(column["weight"] for column in found["columns"]) == pytest.approx(1)
+
+
+def planted(seed, n=24, m=10, masked=False):
+    rng = np.random.default_rng(seed)
+    right = rng.random(n) < 0.4
+    chance = np.where(right[:, None], rng.uniform(0.5, 1, m), rng.uniform(0.1, 0.8, m))
+    mask = rng.random((n, m)) < 0.8 if masked else None
+    return (rng.random((n, m)) < chance).astype(int), mask
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+def test_the_gradient_is_that_of_finite_differences(masked, temperature):
+    table = Table.read(*planted(1, masked=masked))
+    weight = np.random.default_rng(2).dirichlet(np.ones(10))
+    _, slope = objective(table, weight, temperature)
+    for test in range(10):
+        step = np.eye(10)[test] * 1e-6
+        up, down = (objective(table, weight + sign * step, temperature)[0] for sign in (1, -1))
+        assert slope[test] == pytest.approx((up - down) / 2e-6, abs=1e-6)
+
+
+def naive_objective(table, ran, weight, temperature):
+    value = 0.0
+    for test in range(table.shape[1]):
+        better = [i for i in range(len(table)) if ran[i, test] and table[i, test]]
+        worse = [k for k in range(len(table)) if ran[k, test] and not table[k, test]]
+        chances = []
+        for i in better:
+            for k in worse:
+                both = ran[i] & ran[k] & (np.arange(len(weight)) != test)
+                gap = (weight * (table[i] - table[k]))[both].sum()
+                chances.append(1 / (1 + np.exp(-gap / temperature)))
+        value += weight[test] * (np.mean(chances) - 0.5 if chances else 0.0)
+    return value
+
+
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_the_objective_is_that_of_all_pairs(seed, masked):
+    table, mask = planted(seed, n=7, m=5, masked=masked)
+    ran = np.ones(table.shape, bool) if mask is None else mask
+    weight = np.random.default_rng(seed).dirichlet(np.ones(5))
+    expected = naive_objective(table, ran, weight, 0.1)
+    assert objective(Table.read(table, mask), weight, 0.1)[0] == pytest.approx(expected, abs=1e-9)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["c", "uniform"]))
+def test_no_accepted_step_lowers_the_objective(seed, init):
+    found = weights(planted(seed, n=12, m=6)[0], "o", init=init)
+    assert all(after > before for before, after in zip(found.objective, found.objective[1:], strict=False))
+    assert found.values.sum() == pytest.approx(1)
+    assert (found.values >= 0).all()
+
+
+def test_it_climbs_from_every_start_and_the_start_matters():
+    table, _ = planted(5)
+    ends = {str(init): weights(table, "o", init=init, steps=5) for init in ("c", "uniform", np.eye(10)[0])}
+    assert all(end.objective[-1] > end.objective[0] for end in ends.values())
+    assert len({round(end.objective[0], 6) for end in ends.values()}) == 3
+
+
+@pytest.mark.parametrize("table", [[[1], [0]], [[1, 0]], [[1]], [[1, 1], [1, 1]]])
+def test_one_test_or_one_candidate_is_no_error(table):
+    found = weights(np.array(table), "o")
+    assert found.degenerate
+    assert found.values.sum() == pytest.approx(1)
+
+
+def test_a_single_test_keeps_its_weight():
+    assert ascend(Table.read([[1], [0]]), np.ones(1)).weights == pytest.approx([1])

@@ -1,17 +1,73 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The implementation against exact enumeration of the pool process, and the enumeration against known values."""
+"""The implementation against exact enumeration of the pool process, and the enumeration against known values.
 
-from __future__ import annotations
+The mean gradient of a group is `coefficient * grad p`, because the mean score of a positive rollout is grad p / p and
+that of a negative one -grad p / (1 - p). REINFORCE with the true baseline has the coefficient 1.
+"""
 
 import itertools
 import math
-import random
-import statistics
+from dataclasses import dataclass
 
 import pytest
 
-from tests.adaptive.enumeration import coefficient, expected, finals
 from verl_kernel.adaptive import AdaOptions, ExitRule, Pool
+
+
+@dataclass(frozen=True)
+class Expected:
+    draws: float
+    bias: float
+    """E[share of positives] - p."""
+    pool_mean: float
+    """Coefficient with the mean of the pool as baseline."""
+    group_mean: float
+    """Coefficient with the mean of the kept rollouts as baseline."""
+    inverse_p: float
+    """Coefficient with the pool's mean, times 1 / share of positives, not capped."""
+    silent: float
+    """Probability that no gradient is left."""
+
+
+def coefficient(kept: int, n: int, baseline: float, p: float) -> float:
+    return (kept * (1 - baseline) / p + (n - kept) * baseline / (1 - p)) / n
+
+
+def finals(p: float, n: int, size: int, rounds: int, k_pos: int, k_neg: int) -> dict[tuple[int, int], float]:
+    """Probability of each final (positives, negatives)."""
+    active, done = {(0, 0): 1.0}, dict[tuple[int, int], float]()
+    for number in range(rounds):
+        following: dict[tuple[int, int], float] = {}
+        for (hits, misses), mass in active.items():
+            for new in range(size + 1):
+                chance = mass * math.comb(size, new) * p**new * (1 - p) ** (size - new)
+                state = hits + new, misses + size - new
+                out = (state[0] >= k_pos and state[1] >= k_neg) or number == rounds - 1
+                where = done if out else following
+                where[state] = where.get(state, 0.0) + chance
+        active = following
+    return done
+
+
+def kept_of(hits: int, misses: int, n: int) -> int:
+    kept = min(n // 2, hits)
+    from_misses = min(n - kept, misses)
+    return kept + min(n - kept - from_misses, hits - kept)
+
+
+def expected(p: float, variant: str, n: int = 4, size: int = 8, rounds: int = 4) -> Expected:
+    k_pos, k_neg = (n // 2, n - n // 2) if variant == "balance" else (1, 0)
+    sums = [0.0] * 6
+    for (hits, misses), mass in finals(p, n, size, rounds, k_pos, k_neg).items():
+        total, kept = hits + misses, kept_of(hits, misses, n)
+        share = hits / total
+        pooled = coefficient(kept, n, share, p)
+        own = coefficient(kept, n, kept / n, p)
+        flat = float(hits == 0 or misses == 0)
+        for i, value in enumerate((total, share - p, pooled, own, pooled / share if share else 0.0, flat)):
+            sums[i] += mass * value
+    return Expected(*sums)
+
 
 GOLDEN = [
     # p, variant, draws, bias, pool mean, group mean, inverse p, silent; n = 4, M = 8, N = 4
@@ -65,34 +121,3 @@ def test_every_final_pool_has_its_exact_probability(p: float, variant: str) -> N
     rule = AdaOptions(sampling=SAMPLING[variant], round_size=4, max_draws=16).exit_rule(4)
     oracle = finals(p, 4, 4, 4, rule.k_pos, rule.k_neg)
     assert walk(rule, p) == pytest.approx(oracle, abs=1e-12)
-
-
-def simulate(p: float, rule: ExitRule, rng: random.Random) -> tuple[float, float, float]:
-    """Draws, coefficient with the pool's mean, and whether no gradient is left, of one group."""
-    pool = Pool(rule)
-    while count := pool.next_round():
-        marks = [rng.random() < p for _ in range(count)]
-        pool.add([(float(mark),) for mark in marks], marks)
-    kept = pool.select(4, rng)
-    found = pool.statistics()
-    positives = sum(pool.positive[i] for i in kept)
-    return found.draws, coefficient(positives, len(kept), found.share, p), float(len(set(found.rewards)) == 1)
-
-
-@pytest.mark.parametrize(("p", "variant"), [(0.1, "balance"), (0.1, "pos"), (0.8, "balance"), (0.8, "pos")])
-def test_simulated_groups_agree_with_the_enumeration(p: float, variant: str) -> None:
-    rule, rng = AdaOptions(sampling=SAMPLING[variant]).exit_rule(4), random.Random(7)
-    columns = list(zip(*(simulate(p, rule, rng) for _ in range(1500)), strict=True))
-    exact = expected(p, variant)
-    for values, wanted in zip(columns, (exact.draws, exact.pool_mean, exact.silent), strict=True):
-        error = statistics.stdev(values) / math.sqrt(len(values)) if len(set(values)) > 1 else 1e-4
-        assert statistics.fmean(values) == pytest.approx(wanted, abs=4 * error)
-
-
-def test_a_first_positive_takes_1_over_p_draws() -> None:
-    for p in (0.1, 0.5):
-        chances = finals(p, 1, 1, 500, 1, 0)
-        assert sum(sum(state) * mass for state, mass in chances.items()) == pytest.approx(1 / p, rel=1e-9)
-        rule, rng = ExitRule(1, 0, 1, 1, 10_000), random.Random(3)
-        draws = [simulate(p, rule, rng)[0] for _ in range(800)]
-        assert statistics.fmean(draws) == pytest.approx(1 / p, abs=4 * statistics.stdev(draws) / math.sqrt(800))

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pool of a prompt: when its rounds end, and which rollouts are kept."""
 
-from __future__ import annotations
-
-import itertools
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.adaptive.enumeration import kept_of
+from tests.adaptive.test_enumeration import kept_of
 from verl_kernel.adaptive import AdaOptions, ExitRule, Pool, PoolStatistics
 from verl_kernel.adaptive.pool import kept_positives
 
@@ -21,7 +17,7 @@ def filled(hits: int, misses: int, rule: ExitRule) -> Pool:
     return pool
 
 
-@pytest.mark.parametrize(("hits", "misses"), list(itertools.product(range(9), range(9))))
+@given(st.integers(0, 9), st.integers(0, 9))
 def test_the_exit_rule_of_both_variants(hits: int, misses: int) -> None:
     balance = AdaOptions(sampling="seq_balance", max_draws=64).exit_rule(4)
     pos = AdaOptions(sampling="seq_pos", max_draws=64).exit_rule(4)
