@@ -129,6 +129,8 @@ return out
 """
 
 
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1800)  # a warp's 8192 numbers make long code, which a busy machine compiles for minutes
 def test_a_kernel_that_spills_takes_longer():
     task = Task(reference("torch.softmax(x, -1)", "torch.randn(264, 8192)"))
     with Judge(GymOptions(device="cpu", correctness_trials=2), seed=3) as judge:
