@@ -22,6 +22,7 @@ MACHINE ?= x86_64
 # Another verl to try the plugin with: the folder that holds its package verl/.
 VERL ?=
 QUICKSTART := outputs/quickstart
+ADAPTERS := outputs/adapters
 SMOLLM2 := outputs/smollm2
 WHEEL ?=
 # Triton's own tests of its language, and how many cases of each of its test functions are run; 0: all.
@@ -41,10 +42,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-all test-fast coverage test-next verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels check-install dist lock options check clean
+.PHONY: help env train test test-all test-fast coverage test-next verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist lock options check clean
 
 help:
-	@echo "make train | test | test-all | test-fast | coverage | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | check-install | dist | lock | options | check | clean"
+	@echo "make train | test | test-all | test-fast | coverage | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | lock | options | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -64,7 +65,9 @@ test: env
 # Nothing left out but what needs a GPU or a download.
 test-all: env
 	@$(steps)
+	step "packages of tests/adapters" python requirements/adapters.py $(VENV) $(ADAPTERS) || true
 	step "all tests" python -m pytest -n $(JOBS) --durations=30 -m "not smollm2" $(PYTEST_ARGS)
+	step "extras" python -m pytest -q tests/requirements/resolved.py
 
 # All tests; prints which lines and branches they reach, and how many mutants they kill.
 coverage: env
@@ -142,9 +145,18 @@ gpu-wheels:
 	@$(PYTHON) requirements/gym.py fetch "$(or $(WHEELS),wheels)" --python "$(PY)" --machine "$(MACHINE)"
 	ls "$(or $(WHEELS),wheels)"
 
+# Other trainers and harnesses, whose packages contradict the environment's, for tests/adapters.
+adapters-env: env
+	@python requirements/adapters.py $(VENV) $(ADAPTERS)
+
 # An installation in an empty folder, with an empty home: PYTHON=python3.12 names the Python to prove.
 check-install:
 	@requirements/check_install.sh $(PYTHON) $(if $(PLAIN),plain)
+
+# Whether every extra resolves on every Python; needs a package index, and minutes.
+check-extras: env
+	@$(steps)
+	step "extras" python -m pytest -q tests/requirements/resolved.py $(PYTEST_ARGS)
 
 dist: env
 	@pip wheel --no-deps --no-build-isolation --quiet --wheel-dir dist .
@@ -158,13 +170,14 @@ lock: env
 options: env
 	@python -m verl_kernel.preflight.option_files
 
-# What is checked before the tests: style, which package may import which, types.
+# What is checked before the tests: style, which package may import which, types; then pages, names and lock files.
 check: env
 	@$(steps)
 	step "ruff" ruff check .
 	step "format" ruff format --check .
 	step "imports" lint-imports --no-logo
 	step "types" mypy
+	step "repository" python -m pytest -q tests/repository
 
 clean:
 	rm -rf $(VENV) build dist outputs
