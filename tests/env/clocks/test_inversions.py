@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.env.clocks import inverted_programs as programs
+from tests.env.clocks import programs
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
@@ -12,8 +12,8 @@ pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(scope="module")
-def judge():
-    with Judge(GymOptions(device="cpu", correctness_trials=1), seed=3) as judge:
+def judge(judge_processes):
+    with Judge(GymOptions(device="cpu", correctness_trials=1), seed=3, processes=judge_processes) as judge:
         yield judge
 
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.env.clocks.programs import program, task
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.clocks.needed import bounded, needed_share
 from verl_kernel.env.clocks.statistics import timing
@@ -25,20 +26,17 @@ def op(name, megabytes):
 EVENTS = [op("mul.Tensor", 64), op("tanh", 64), op("mul.Scalar", 256), op("add.Tensor", 64)]
 
 
-def test_all_is_needed_where_nothing_is_flagged():
-    assert needed_share(EVENTS, ["constant_inputs"], H100) == 1.0
-
-
-def test_an_op_that_is_flagged_is_not_needed():
-    assert needed_share(EVENTS, ["insensitive:tanh"], H100) == pytest.approx(1 - 64 / 448, abs=0.03)
-
-
-def test_of_several_with_a_name_the_longest_is_meant():
-    assert needed_share(EVENTS, ["insensitive:mul"], H100) == pytest.approx(1 - 256 / 448, abs=0.03)
-
-
-def test_a_name_that_is_flagged_twice_means_two():
-    assert needed_share(EVENTS, ["insensitive:mul"] * 2, H100) == pytest.approx(1 - 320 / 448, abs=0.03)
+@pytest.mark.parametrize(
+    ("flags", "idle"),
+    [
+        (["constant_inputs"], 0),
+        (["insensitive:tanh"], 64),
+        (["insensitive:mul"], 256),  # of several with a name the longest is meant
+        (["insensitive:mul"] * 2, 320),
+    ],
+)
+def test_an_op_that_is_flagged_is_not_needed(flags, idle):
+    assert needed_share(EVENTS, flags, H100) == pytest.approx(1 - idle / 448, abs=0.03 if idle else 1e-12)
 
 
 def test_a_forward_that_does_nothing_needs_all_of_it():
@@ -54,59 +52,38 @@ def measured(**more):
     return Measurement(timing([1.0]), timing([3.0]), None, **more)
 
 
-def test_the_speedup_is_bounded():
-    assert bounded(measured(), EVENTS, ["insensitive:tanh"], "h100").speedup == pytest.approx(
-        3 * (1 - 64 / 448), abs=0.1
-    )
-
-
-def test_the_part_is_told():
-    facts = bounded(measured(facts={"a": 1}), EVENTS, ["insensitive:tanh"], "h100").facts
-    assert facts.keys() == {"a", "reference_needed"}
+def test_the_speedup_is_bounded_and_the_part_is_told():
+    found = bounded(measured(facts={"a": 1}), EVENTS, ["insensitive:tanh"], "h100")
+    assert found.speedup == pytest.approx(3 * (1 - 64 / 448), abs=0.1)
+    assert found.facts.keys() == {"a", "reference_needed"}
 
 
 def test_nothing_changes_where_all_is_needed():
     assert bounded(measured(), EVENTS, [], "h100") == measured()
 
 
-REFERENCE = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        idle = x
-        for _ in range(6):
-            idle = torch.tanh(idle)
-        return x.abs() + x.abs() * 1e-9 * idle
-
-def get_inputs():
-    return [torch.randn(512, 1024)]
-
-def get_init_inputs():
-    return []
+REFERENCE = (
+    task("x.abs() + x.abs() * 1e-9 * _idle(x)", "torch.randn(512, 1024)")
+    + """
+def _idle(x):
+    for _ in range(6):
+        x = torch.tanh(x)
+    return x
 """
-LAZY = """
-import torch
-import triton
-import triton.language as tl
-from torch import nn
-
+)
+ABSOLUTE = """
 @triton.jit
 def absolute(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out_ptr + at, tl.abs(tl.load(x_ptr + at, mask=at < n)), mask=at < n)
-
-class ModelNew(nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        absolute[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-        return out
 """
+LAUNCH = "absolute[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)"
+LAZY = program(ABSOLUTE, f"out = torch.empty_like(x)\n{LAUNCH}\nreturn out")
 
 
 @pytest.mark.processes
-def test_leaving_out_idle_work_is_not_paid():
-    with Judge(GymOptions(device="cpu", static_check="coverage", compile_for="sm_90"), seed=1) as judge:
+def test_leaving_out_idle_work_is_not_paid(judge_processes):
+    options = GymOptions(device="cpu", static_check="coverage", compile_for="sm_90")
+    with Judge(options, seed=1, processes=judge_processes) as judge:
         result = judge.evaluate(Task(REFERENCE), LAZY)
     assert (result.status, result.speedup < 2.5) == ("ok", True), (result.speedup, result.task_flags, result.error)

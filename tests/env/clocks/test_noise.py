@@ -40,9 +40,9 @@ def test_nothing_else_changes_and_what_has_no_time_stays():
 
 
 @pytest.mark.processes
-def test_training_is_timed_with_noise_and_validation_without(tmp_path):
+def test_training_is_timed_with_noise_and_validation_without(tmp_path, judge_processes):
     options = replace(OPTIONS, timing_noise=0.4, verdict_cache=str(tmp_path))
-    with Judge(options) as judge:
+    with Judge(options, processes=judge_processes) as judge:
         noisy, again = (judge.judge(EvalRequest(TASK, HONEST)) for _ in range(2))
         exact = judge.judge(EvalRequest(TASK, HONEST, validate=True))
     assert options.judges_validation_apart

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What steps take on a GPU: by hand from data sheet and constants."""
+"""What steps take on a GPU, by hand from data sheet and constants; and a whole forward, beside the host."""
 
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from verl_kernel.env.machine.constants import CONSTANTS, constant
 from verl_kernel.env.machine.machine import GPUS, Machine
-from verl_kernel.env.machine.price import event_ms, step_ms
+from verl_kernel.env.machine.price import event_ms, step_ms, time_ms, timeline
 from verl_kernel.env.options import GymOptions, TargetName
-from verl_kernel.env.trace import ACCESSES, UNITS, Step, TraceEvent
+from verl_kernel.env.trace import ACCESSES, Step, TraceEvent
 from verl_kernel.option_group import words_of
 
 H100 = Machine.of("h100")
@@ -159,26 +159,6 @@ def test_what_is_still_in_l2_is_not_read_from_memory():
     assert event_ms(full, H100) == pytest.approx(2 * LAUNCH + 30 / 5500 + 10**6 / BANDWIDTH)
 
 
-counts = st.integers(0, 10**12)
-steps = st.builds(
-    Step, counts, st.sampled_from(ACCESSES), counts, counts, st.sampled_from(UNITS), st.integers(0, 256),
-    st.integers(0, 10**7), st.sampled_from([1, 4, 32]), st.integers(0, 10**6), st.integers(0, 10**4), counts, counts,
-    counts, counts,
-)  # fmt: skip
-
-
-@given(steps, st.sampled_from(["bytes", "flops", "instructions", "l2_bytes", "repeated_bytes", "private_bytes"]))
-def test_more_work_never_takes_less_time(step, field):
-    for name in GPUS:
-        more = replace(step, **{field: 2 * getattr(step, field) + 1})
-        assert step_ms(more, Machine.of(name)) >= step_ms(step, Machine.of(name)) * (1 - 1e-12)
-
-
-@given(steps)
-def test_every_step_has_a_positive_and_finite_time(step):
-    assert 0 < step_ms(step, H100) < 1e18
-
-
 def test_the_constants_are_shares_and_positive_numbers():
     assert all(one.value > 0 and one.meaning and one.source for one in CONSTANTS.values())
     assert all(constant(access) <= 1 for access in ACCESSES)
@@ -190,3 +170,47 @@ def test_every_profile_can_be_asked_for_and_finds_its_targets():
     for gpu in GPUS.values():
         assert any(name.startswith(gpu.targets) for name in get_args(TargetName))
     assert {name for name, gpu in GPUS.items() if gpu.targets == "gfx"} == {"mi300x", "mi355x"}
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "notes" / "clock.md"
+
+
+def test_the_page_has_all_constants():
+    rows = [line for line in PAGE.read_text().partition("## Constants")[2].partition("\n## ")[0].splitlines()]
+    wanted = [f"| `{name}` | {one.value:g} | {one.meaning} | {one.source} |" for name, one in CONSTANTS.items()]
+    assert [row for row in rows if row.startswith("| `")] == wanted
+
+
+SMALL = TraceEvent("op", "small", steps=(Step(),))
+LARGE = TraceEvent("op", "large", steps=(Step(3 * 10**9),))
+
+
+def test_the_host_has_a_start():
+    assert time_ms([SMALL] * 9, H100) == pytest.approx(9 * event_ms(SMALL, H100))
+
+
+def test_many_small_ops_wait_for_the_host():
+    ends = [time_ms([SMALL] * count, H100) for count in range(40, 44)]
+    assert ends[0] == pytest.approx(40 * 10e-3 - constant("head_start_us") / 1e3 + event_ms(SMALL, H100))
+    assert [later - earlier for earlier, later in pairwise(ends)] == pytest.approx([10e-3] * 3)
+
+
+def test_a_large_kernel_hides_what_the_host_does_meanwhile():
+    whole = time_ms([LARGE, *[SMALL] * 20], H100)
+    assert whole == pytest.approx(event_ms(LARGE, H100) + 20 * event_ms(SMALL, H100))
+    assert time_ms([*[SMALL] * 20, LARGE], H100) > whole
+
+
+def test_a_compiled_kernel_is_known_by_its_name():
+    launch = TraceEvent("launch", "k", (2112, 1, 1), steps=(Step(blocks=2112, block_ns=10_000),))
+    alone, tight = time_ms([launch], H100), time_ms([launch], H100, {"k": 1})
+    assert tight == pytest.approx(16 * alone)
+    assert time_ms([launch], H100, {"other": 1}) == alone
+
+
+def test_turns_say_how_long_the_device_waited():
+    turns = timeline([SMALL] * 44, H100)
+    assert turns[-1].end == time_ms([SMALL] * 44, H100)
+    assert turns[0].idle == 0.0
+    assert turns[-1].idle == pytest.approx(10e-3 - event_ms(SMALL, H100))
+    assert all(later.begin == pytest.approx(earlier.end + later.idle) for earlier, later in pairwise(turns))

@@ -82,9 +82,6 @@ def f(type=type): return type("X", (object,), {})
 def f(): return [open for y in [1]]
 with open("x"): pass
 ---
-@triton.jit
-def k(x): open(x)
----
 class A:
     type = 1
     def f(self): return type("X", (object,), {})
@@ -250,9 +247,6 @@ import torch as _A__x
 __x = 1
 class A:
     def f(self): return __x.ops
----
-class B(nn.Module):
-    def f(self): self.register_forward_hook(helper)
 """) + _each("match helper:\n    case object(NAME=c): pass", "__class__ tolist format fn data_ptr")
 _REFUSED["module"] = _pieces("""
 m = [torch][0]
@@ -316,16 +310,7 @@ def f(c={}, /, n=1): c[1] = n
 D = collections.defaultdict(helper)
 D = collections.defaultdict(lambda: torch.relu(torch.ones(3)))
 D = [collections.defaultdict][0]
----
-C = {}
-def f(x): C.setdefault(1, x)
----
-C = []
-def f(x): C.append(x)
----
-D = collections.deque()
-def f(x): D.extendleft([x])
-""")
+""") + _each("C = collections.deque()\ndef f(x): C.NAME(x)", "append extendleft setdefault")
 _REFUSED["base"] = _each("class P(NAME): pass", """
 dict Exception Model torch.Tensor torch.nn.Parameter nn.Linear collections.OrderedDict enum.EnumMeta
 metaclass=abc.ABCMeta nn.Module,metaclass=type
@@ -505,9 +490,6 @@ grid = functools.partial(helper2, 1)
 def helper2(n, m): return (torch.relu(m["x"]), n)
 def f(x): kern[grid](x, B=4)
 ---
-def size(x): return x.softmax(-1)
-def f(x): kern[lambda m: (size(x),)](x)
----
 def size(x): return half(x)
 def half(x): return x.softmax(-1)
 def f(x): kern[lambda m: (size(x),)](x)
@@ -546,14 +528,7 @@ _UNPACKED = _pieces("""
 more = {"do_bench": helper}
 ---
 more = {}
-more["do_bench"] = helper
----
-more = {}
 more.update(do_bench=helper)
----
-more = {}
-other = more
-other["do_bench"] = helper
 ---
 more = {}
 more |= {"do_bench": helper}

@@ -148,7 +148,25 @@ def measure(monkeypatch, reference):
     return run
 
 
-def test_a_reference_is_compiled_before_the_lock(monkeypatch, reference):
+@pytest.fixture
+def measure_compiled(monkeypatch, reference):
+    """Measure twice with what `torch.compile` makes of the reference's model, in a world where it takes `eager_ms`."""
+    monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext({}))
+    right = reference.model
+
+    def measure(compile_model, world=None, eager_ms=1.0, mode="compile", alone=nullcontext, shared=None, **options):
+        world = world or World()
+        monkeypatch.setattr(reference, "model", world.forward("reference", lambda: eager_ms, right))
+        monkeypatch.setattr(torch, "compile", compile_model)
+        watch = Stopwatch(world.gpus["reference"])
+        more = {} if shared is None else {"shared": shared}
+        clock = CudaClock(GymOptions(device="cpu", reference_mode=mode, **options), watch, alone, dict, None, **more)
+        return [clock.measure(PretendSession(world, reference, right)) for _ in range(2)]
+
+    return measure
+
+
+def test_a_reference_is_compiled_before_the_lock(measure_compiled):
     held, seen = [], []
 
     @contextmanager
@@ -161,42 +179,25 @@ def test_a_reference_is_compiled_before_the_lock(monkeypatch, reference):
         seen.append(("compile", *held))
         return lambda *args: seen.append(("call", *held)) or model(*args)
 
-    monkeypatch.setattr(torch, "compile", compiled)
-    monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext({}))
-    world = World()
-    options = GymOptions(device="cpu", reference_mode="compile")
-    watch, alone, shared = Stopwatch(world.gpus["reference"]), lambda: holding("alone"), lambda: holding("shared")
-    clock = CudaClock(options, watch, alone, dict, None, shared=shared)
-    for _ in range(2):
-        clock.measure(PretendSession(world, reference, reference.model))
+    measure_compiled(compiled, alone=lambda: holding("alone"), shared=lambda: holding("shared"))
     assert seen[:2] == [("compile",), ("call", "shared")]
     assert set(seen[2:]) == {("call", "alone")}
 
 
 @pytest.mark.parametrize("mode", ["ieee", "tf32"])
-def test_every_reference_call_has_the_mode_of_the_options(monkeypatch, reference, mode):
+def test_every_reference_call_has_the_mode_of_the_options(measure_compiled, mode):
     """What is expected is computed between these calls, exactly."""
-    seen = []
-
-    def compiled(model):
-        return lambda *args: seen.append(torch.backends.cuda.matmul.allow_tf32) or model(*args)
-
-    monkeypatch.setattr(torch, "compile", compiled)
-    monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext({}))
-    world = World()
-    options = GymOptions(device="cpu", reference_mode="compile", float32=mode)
-    before = torch.backends.cuda.matmul.allow_tf32
-    clock = CudaClock(options, Stopwatch(world.gpus["reference"]), nullcontext, dict, None)
-    clock.measure(PretendSession(world, reference, reference.model))
+    seen, matmul = [], torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    measure_compiled(lambda model: lambda *args: seen.append(matmul.allow_tf32) or model(*args), float32=mode)
     assert len(seen) > 20
     assert set(seen) == {mode == "tf32"}
-    assert torch.backends.cuda.matmul.allow_tf32 is before
+    assert matmul.allow_tf32 is before
 
 
 @pytest.fixture
-def measure_mode(monkeypatch, reference):
+def measure_mode(measure_compiled, reference):
     """Measure a reference in a mode, given the milliseconds of it eager and compiled; None: it cannot be compiled."""
-    monkeypatch.setattr(timed_calls, "device_kernels", lambda: nullcontext({}))
     right = reference.model
 
     def measure(mode, eager_ms, compiled_ms):
@@ -207,13 +208,9 @@ def measure_mode(monkeypatch, reference):
                 raise RuntimeError("no such\nop")
             return world.forward("reference", lambda: compiled_ms, right)(*args)
 
-        monkeypatch.setattr(reference, "model", world.forward("reference", lambda: eager_ms, right))
-        monkeypatch.setattr(torch, "compile", lambda model: compiled)
-        watch = Stopwatch(world.gpus["reference"])
-        clock = CudaClock(GymOptions(device="cpu", reference_mode=mode), watch, nullcontext, dict, None)
-        results = [clock.measure(PretendSession(world, reference, right)) for _ in range(2)]
-        assert results[0].reference_mode == results[1].reference_mode
-        return results[1]
+        first, second = measure_compiled(lambda model: compiled, world, eager_ms, mode)
+        assert first.reference_mode == second.reference_mode
+        return second
 
     return measure
 

@@ -3,7 +3,8 @@
 
 import pytest
 
-from tests.env.clocks.forward.pairs import THRICE, program, task
+from tests.env.clocks.programs import THRICE, program, task
+from tests.tiers import thinned
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
@@ -119,9 +120,9 @@ TRUTHS = {
 
 
 @pytest.fixture(scope="module")
-def profiles():
+def profiles(judge_processes):
     known = {}
-    with Judge(GymOptions(device="cpu", correctness_trials=1), seed=3) as judge:
+    with Judge(GymOptions(device="cpu", correctness_trials=1), seed=3, processes=judge_processes) as judge:
 
         def profile(name):
             if name not in known:
@@ -134,13 +135,13 @@ def profiles():
         yield profile
 
 
-@pytest.mark.parametrize("name", TRUTHS)
+@pytest.mark.parametrize("name", thinned(TRUTHS, 4))
 def test_bytes_of_tensors_are_those_of_the_program(name, profiles):
     (launch,) = profiles(name).launches
     assert {one.name: (one.read, one.written, one.least) for one in launch.tensors} == TRUTHS[name][2]
 
 
-@pytest.mark.parametrize("name", ["copy", "masked", "bias", "gather", "columns are written"])
+@pytest.mark.parametrize("name", thinned(["copy", "masked", "bias", "gather", "columns are written"], 5))
 def test_device_memory_delivers_every_sector_once(name, profiles):
     (launch,) = profiles(name).launches
     least = sum(least for _, _, least in TRUTHS[name][2].values())

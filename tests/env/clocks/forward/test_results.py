@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import verl_kernel
-from tests.env.clocks.forward.pairs import program, task
+from tests.env.clocks.programs import program, task
 from tests.env.clocks.test_simulated import session_of
 from verl_kernel.env.clocks.simulated import SimulatedClock
 from verl_kernel.env.judge.judge import Judge
@@ -28,8 +28,9 @@ SIZED = "torch.randn(64 * int(torch.randint(1, 30, (1,))), 64)"
 
 
 @pytest.fixture(scope="module")
-def judge():
-    with Judge(GymOptions(device="cpu", correctness_trials=3, ablation=False), seed=3) as judge:
+def judge(judge_processes):
+    options = GymOptions(device="cpu", correctness_trials=3, ablation=False)
+    with Judge(options, seed=3, processes=judge_processes) as judge:
         yield judge
 
 
