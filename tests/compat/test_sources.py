@@ -10,241 +10,189 @@ import pytest
 from tests.compat.pins import source_of, text_of
 
 TRAINER = "trainer/ppo/v1/trainer_base.py"
-QUEUE = "trainer/ppo/v1/agent_loop_tq.py"
-BUFFER = "trainer/ppo/v1/replay_buffer.py"
-LOOP = "experimental/agent_loop/agent_loop.py"
-TOOL_LOOP = "experimental/agent_loop/tool_agent_loop.py:ToolAgentLoop"
 WORKERS = "workers/engine_workers.py"
 ENGINES = "checkpoint_engine/base.py"
-SERVER = "workers/rollout/vllm_rollout/vllm_async_server.py"
-FSDP = "workers/engine/fsdp/transformer_impl.py"
-SFT = "trainer/sft_trainer.py"
-LENGTHS = "utils/dataset/rl_dataset.py"
 
-SAYS: dict[str, tuple[str, ...]] = {
-    # The plugin, and the platform for machines without a GPU.
-    "verl loads entry points of the group that we declare": (
-        *("__init__.py", "group='verl.plugins'", "VERL_USE_EXTERNAL_PLUGINS"),
-    ),
-    "the platform is chosen by the environment": ("plugin/platform/platform_manager.py", "VERL_PLATFORM"),
-    "process groups start where the platform patches": (WORKERS, "initialize_global_process_group_ray"),
-    "the SFT trainer starts groups and samples as we expect": (
-        SFT,
-        "from verl.utils.distributed import initialize_global_process_group\n",
-        "DistributedSampler(self.train_dataset, shuffle=True, num_replicas=dp_size",
-        "train_sampler.set_epoch(epoch=epoch)",
-    ),
-    "log-probs have a fallback that we swap": (
-        "utils/torch_functional.py:logprobs_from_logits",
-        "logprobs_from_logits_v2(",
-    ),
-    "vLLM's version is asked of importlib.metadata": (
-        *("third_party/vllm/__init__.py", "from importlib.metadata import", "version(pkg)"),
-    ),
-    "the worker extension is selected by engine arguments": (
-        SERVER,
-        "'worker_extension_cls': self._get_worker_extension_cls()",
-    ),
-    "weights of vLLM arrive at an address of the worker extension": (
-        "workers/rollout/vllm_rollout/utils.py:vLLMColocateWorkerExtension",
-        "def _get_zmq_handle(",
-    ),
-    # Transfer of weights between trainer and rollout.
-    "the trainer's first worker is the master of an engine": (
-        WORKERS,
-        "is_master=torch.distributed.get_rank() == 0, bucket_size=bucket_size, **engine_kwargs",
-    ),
-    "the manager imports the named module": (f"{ENGINES}:CheckpointEngineManager.__init__", "import_external_libs("),
-    "the manager numbers trainer and rollout by what they prepared": (
-        f"{ENGINES}:CheckpointEngineManager.build_process_group",
-        "actor_wg.world_size, rollout.world_size, metadata",
-    ),
-    "all of a trainer's workers get the weights to send": (
-        WORKERS,
-        "await self.checkpoint_engine.send_weights(per_tensor_param, global_steps=global_steps)",
-    ),
-    "a rollout's worker receives them": (
-        f"{ENGINES}:CheckpointEngineWorker.update_weights",
-        "self.checkpoint_engine.receive_weights(",
-    ),
-    "a prompt's age counts its own step, and at a threshold of 1 training waits for all prompts in flight": (
-        BUFFER,
-        "global_steps - prompt_global_steps.get(uid, global_steps) + 1 > self.max_off_policy_threshold",
-        "if global_steps - prompt_global_steps + 1 >= self.max_off_policy_threshold:",
-        "self.max_off_policy_strategy == 'wait'",
-    ),
-    "staleness is counted in transfers of weights": (
-        TRAINER,
-        "trajectory_staleness = global_steps - 1 - max_global_steps",
-        "trajectory_staleness_worst = global_steps - 1 - min_global_steps",
-        "self.trainer_mode, {}).get('parameter_sync_step', 1)",
-    ),
-    # Agent loops, and the worker that Reinforce-Ada extends.
-    "a rollout ends in verl's postprocessing": (
-        f"{LOOP}:AgentLoopWorker._run_agent_loop",
-        "self._agent_loop_postprocess(output, trajectory['validate'], **kwargs)",
-    ),
-    "a reward that is there is not computed again": (
-        f"{LOOP}:_compute_score",
-        "final_output.reward_score is None and enable_async_reward",
-    ),
-    "reward managers see rows and reach the sampler": (
-        f"{LOOP}:_compute_score",
-        "k: np.array([v] * n) for",
-        "final_output.extra_fields['reward_extra_info'] = result['reward_extra_info']",
-    ),
-    "the worker takes the number of rollouts from a column": (
-        *(f"{QUEUE}:_run_prompt", "prompt.pop('__rollout_n__',", "'running'", "'finished'", "'failure'"),
-    ),
-    "a failed rollout fails its prompt alone": (
-        *(f"{QUEUE}:_run_prompt", "_settle_session_tasks(tasks)", "status = 'failure'"),
-    ),
-    "keys, tags and loss masks of rows": (
-        f"{QUEUE}:_agent_loop_postprocess",
-        "f'{uid}_{session_id}_{i}'",
-        "'global_steps': kwargs['global_steps']",
-        "uid, session_id = (kwargs['uid'], kwargs['session_id'])",
-        "field['loss_mask'] = field['response_mask']",
-    ),
-    "the manager names the class of its workers": (
-        f"{QUEUE}:AgentLoopManagerTQ.__init__",
-        "self.agent_loop_workers_class = AgentLoopWorkerTQ",
-    ),
-    "the manager starts workers of the class that it names": (
-        f"{LOOP}:AgentLoopManager._init_agent_loop_workers",
-        "self.agent_loop_workers_class.options(",
-    ),
-    "manager and trainer share a process": (
-        "trainer/main_ppo.py",
-        "self.trainer = trainer_cls(config=config)",
-        "self.agent_loop_manager = agent_loop_manager_cls.create(",
-    ),
-    "sampler and estimator share it too": (
-        TRAINER,
-        "self.replay_buffer = self._build_replay_buffer()",
-        "data = compute_advantage_for_multi_trajectories(",
-        "self.agent_loop_manager.generate_sequences(batch)",
-    ),
-    "agent loop managers are chosen by name": (
-        "trainer/main_ppo.py:TaskRunnerV1.init_agent_loop_manager",
-        "load_class_from_fqn(manager_class_fqn",
-    ),
-    "a validation says so": (
-        f"{TRAINER}:PPOTrainer._validate",
-        "assign_non_tensor_data(batch, 'validate', True)",
-    ),
-    "agent loops know the options of a template": (
-        f"{LOOP}:AgentLoopBase.__init__",
-        "self.apply_chat_template_kwargs = self.data_config.get('apply_chat_template_kwargs', {})",
-    ),
-    "agent loops name stop tokens": (TOOL_LOOP, "'stop_token_ids': stop_token_ids"),
-    "sampling parameters reach vLLM": (
-        f"{SERVER}:vLLMHttpServer.generate",
-        "SamplingParams(max_tokens=max_tokens, **sampling_params)",
-    ),
-    "a model's configuration holds its chat template": (
-        "workers/config/model.py:HFModelConfig",
-        "self.tokenizer.chat_template = self.custom_chat_template",
-    ),
-    "a row gives a tool its task": (
-        f"{LENGTHS}:RLHFDataset",
-        "row_dict.get('extra_info', {}).get('tools_kwargs', {})",
-    ),
-    "the loop hands the task and the conversation to a tool": (
-        TOOL_LOOP,
-        "tool.create(create_kwargs=kwargs.get('create_kwargs', {}))",
-        "tool.execute(instance_id, tool_args, agent_data=agent_data)",
-    ),
-    # Sampler, estimators and losses.
-    "prompt tags are cleared where the batch is made": (
-        f"{BUFFER}:ReplayBuffer._materialize_batch",
-        "tq.kv_clear(partition_id=partition_id, keys=selected_prompt_uids)",
-    ),
-    "what the sampler takes out of this very set is not cleared": (
-        f"{BUFFER}:ReplayBuffer.sample",
-        "surplus_uids = sampleable_keys - set(selected_prompt_uids)",
-        "self._materialize_batch(partition_id, selected_prompt_uids,",
-    ),
-    "the asynchronous sampler makes its batch there too": (
-        f"{BUFFER}:ReplayBufferAsync.sample",
-        "self._materialize_batch(partition_id, selected_prompt_uids,",
-    ),
-    "the sampler's records are kept by partition": (
-        BUFFER,
-        *("self._dapo_classification_cache[partition_id]", "self.finished_keys[partition_id]"),
-        *("self.partitions[partition_id]", "self.prompt_global_steps[partition_id]"),
-    ),
-    "metrics of the sampler reach the step's log": (
-        f"{TRAINER}:PPOTrainer._step_once",
-        "batch, off_policy_metrics = self.replay_buffer.sample(",
-        "metrics.update(off_policy_metrics)",
-    ),
-    "the trainer counts tokens of the loss in loss_mask": (FSDP, "batch_num_tokens = data['loss_mask'].sum()"),
-    "advantages come from the queue's masks and rewards, and bypass mode skips the correction": (
-        f"{TRAINER}:PPOTrainer._compute_advantage",
-        *("'uid'", "'response_mask'", "'rm_scores'", "'rollout_log_probs'", "'old_log_probs'"),
-        "and (not bypass_recomputing_logprobs)",
-    ),
-    "bypass mode hands over the rollout's log-probs": (
-        f"{TRAINER}:PPOTrainer._compute_old_log_prob",
-        "data['old_log_probs'] = data.pop('rollout_log_probs')",
-    ),
-    "padding rows have a uid of their own": ("trainer/ppo/padding_utils.py:upsample_batch_to_divisible_size", "uuid"),
-    "losses are looked up by name and get the rollout's weights": (
-        "workers/utils/losses.py:ppo_loss",
-        "get_policy_loss_fn(loss_mode)",
-        "rollout_is_weights=rollout_is_weights",
-    ),
-    "the actor's nodes become the classes that they name": (
-        f"{WORKERS}:ActorRolloutRefWorker",
-        "omega_conf_to_dataclass(self.config.actor)",
-    ),
-    # What the best of n costs, and the share of tokens that `rsft` accepts.
-    "a step logs tokens and advantages": (
-        "trainer/ppo/metric_utils.py",
-        "'perf/total_num_tokens': total_num_tokens",
-        "'critic/advantages/mean': adv_mean",
-    ),
-    "a validation is logged": (TRAINER, "self.logger.log(data=val_metrics, step=self.global_steps)"),
-    # The start of a trainer.
-    "main_ppo starts from ppo_trainer with the V1 trainer": (
-        "trainer/main_ppo.py",
-        "@hydra.main(config_path='config', config_name='ppo_trainer'",
-        "class TaskRunnerV1",
-    ),
-    "verl has one place for the variables of its workers": (
-        "trainer/main_ppo.py",
-        "get_ppo_ray_runtime_env(config)",
-    ),
-    "prompts are filtered in this process by default": (
-        LENGTHS,
-        "config.get('filter_overlong_prompts_workers'",
-        "if self.num_workers is not None else None",
-        "num_proc=self.num_workers",
-    ),
-    # ReMix and its adapters.
-    "the SFT dataset takes what we give it": (
-        "utils/dataset/multiturn_sft_dataset.py:MultiTurnSFTDataset",
-        *("NO_PADDING", "self.dataframe = "),
-        *(f"config.get('{key}'" for key in ("pad_mode", "truncation", "max_length")),
-    ),
-    "an adapter is loaded where its rank is positive": (
-        f"{FSDP}:FSDPEngine",
-        "self._is_lora = self.model_config.lora_rank > 0",
-        "PeftModel.from_pretrained(module, local_adapter_path, is_trainable=True)",
-    ),
-    "merged weights of an adapter are sent": (
-        f"{FSDP}:FSDPEngine.get_per_tensor_param",
-        "self.model_config.lora.get('merge', False)",
-        "return (self._merged_lora_per_tensor_param(), None)",
-    ),
-}
-"""What holds of verl, by the file or definition that says so and the code that it says it with."""
+SAYS = r"""
+# The plugin, and the platform for machines without a GPU.
+verl loads entry points of the group that we declare (__init__.py):
+    group='verl.plugins'
+    VERL_USE_EXTERNAL_PLUGINS
+the platform is chosen by the environment (plugin/platform/platform_manager.py):
+    VERL_PLATFORM
+process groups start where the platform patches (workers/engine_workers.py):
+    initialize_global_process_group_ray
+the SFT trainer starts groups and samples as we expect (trainer/sft_trainer.py):
+    from verl.utils.distributed import initialize_global_process_group
+    initialize_global_process_group()
+    DistributedSampler(self.train_dataset, shuffle=True, num_replicas=dp_size
+    train_sampler.set_epoch(epoch=epoch)
+log-probs have a fallback that we swap (utils/torch_functional.py:logprobs_from_logits):
+    logprobs_from_logits_v2(
+vLLM's version is asked of importlib.metadata (third_party/vllm/__init__.py):
+    from importlib.metadata import
+    version(pkg)
+the worker extension is selected by engine arguments (workers/rollout/vllm_rollout/vllm_async_server.py):
+    'worker_extension_cls': self._get_worker_extension_cls()
+weights of vLLM have an address (workers/rollout/vllm_rollout/utils.py:vLLMColocateWorkerExtension):
+    def _get_zmq_handle(
+
+# Transfer of weights between trainer and rollout.
+the trainer's first worker is the master of an engine (workers/engine_workers.py):
+    is_master=torch.distributed.get_rank() == 0, bucket_size=bucket_size, **engine_kwargs
+the manager imports the named module (checkpoint_engine/base.py:CheckpointEngineManager.__init__):
+    import_external_libs(
+the manager numbers both ends (checkpoint_engine/base.py:CheckpointEngineManager.build_process_group):
+    actor_wg.world_size, rollout.world_size, metadata
+all of a trainer's workers get the weights to send (workers/engine_workers.py):
+    await self.checkpoint_engine.send_weights(per_tensor_param, global_steps=global_steps)
+a rollout's worker receives them (checkpoint_engine/base.py:CheckpointEngineWorker.update_weights):
+    self.checkpoint_engine.receive_weights(
+a prompt's age counts its own step, so at a threshold of 1 training waits for all (trainer/ppo/v1/replay_buffer.py):
+    global_steps - prompt_global_steps.get(uid, global_steps) + 1 > self.max_off_policy_threshold
+    if global_steps - prompt_global_steps + 1 >= self.max_off_policy_threshold:
+    self.max_off_policy_strategy == 'wait'
+staleness is counted in transfers of weights (trainer/ppo/v1/trainer_base.py):
+    trajectory_staleness = global_steps - 1 - max_global_steps
+    trajectory_staleness_worst = global_steps - 1 - min_global_steps
+    self.trainer_mode, {}).get('parameter_sync_step', 1)
+
+# Agent loops, and the worker that Reinforce-Ada extends.
+a rollout ends in verl's postprocessing (experimental/agent_loop/agent_loop.py:AgentLoopWorker._run_agent_loop):
+    self._agent_loop_postprocess(output, trajectory['validate'], **kwargs)
+a reward that is there is not computed again (experimental/agent_loop/agent_loop.py:_compute_score):
+    final_output.reward_score is None and enable_async_reward
+reward managers see rows and reach the sampler (experimental/agent_loop/agent_loop.py:_compute_score):
+    k: np.array([v] * n) for
+    final_output.extra_fields['reward_extra_info'] = result['reward_extra_info']
+the worker takes the number of rollouts from a column (trainer/ppo/v1/agent_loop_tq.py:_run_prompt):
+    prompt.pop('__rollout_n__',
+    'running'
+    'finished'
+    'failure'
+a failed rollout fails its prompt alone (trainer/ppo/v1/agent_loop_tq.py:_run_prompt):
+    _settle_session_tasks(tasks)
+    status = 'failure'
+keys, tags and loss masks of rows (trainer/ppo/v1/agent_loop_tq.py:_agent_loop_postprocess):
+    f'{uid}_{session_id}_{i}'
+    'global_steps': kwargs['global_steps']
+    uid, session_id = (kwargs['uid'], kwargs['session_id'])
+    field['loss_mask'] = field['response_mask']
+the manager names the class of its workers (trainer/ppo/v1/agent_loop_tq.py:AgentLoopManagerTQ.__init__):
+    self.agent_loop_workers_class = AgentLoopWorkerTQ
+workers of that class are started (experimental/agent_loop/agent_loop.py:AgentLoopManager._init_agent_loop_workers):
+    self.agent_loop_workers_class.options(
+manager and trainer share a process (trainer/main_ppo.py):
+    self.trainer = trainer_cls(config=config)
+    self.agent_loop_manager = agent_loop_manager_cls.create(
+sampler and estimator share it too (trainer/ppo/v1/trainer_base.py):
+    self.replay_buffer = self._build_replay_buffer()
+    data = compute_advantage_for_multi_trajectories(
+    self.agent_loop_manager.generate_sequences(batch)
+agent loop managers are chosen by name (trainer/main_ppo.py:TaskRunnerV1.init_agent_loop_manager):
+    load_class_from_fqn(manager_class_fqn
+a validation says so (trainer/ppo/v1/trainer_base.py:PPOTrainer._validate):
+    assign_non_tensor_data(batch, 'validate', True)
+agent loops know the options of a template (experimental/agent_loop/agent_loop.py:AgentLoopBase.__init__):
+    self.apply_chat_template_kwargs = self.data_config.get('apply_chat_template_kwargs', {})
+agent loops name stop tokens (experimental/agent_loop/tool_agent_loop.py:ToolAgentLoop):
+    'stop_token_ids': stop_token_ids
+sampling parameters reach vLLM (workers/rollout/vllm_rollout/vllm_async_server.py:vLLMHttpServer.generate):
+    SamplingParams(max_tokens=max_tokens, **sampling_params)
+a model's configuration holds its chat template (workers/config/model.py:HFModelConfig):
+    self.tokenizer.chat_template = self.custom_chat_template
+a row gives a tool its task (utils/dataset/rl_dataset.py:RLHFDataset):
+    row_dict.get('extra_info', {}).get('tools_kwargs', {})
+the loop hands the task and the conversation to a tool (experimental/agent_loop/tool_agent_loop.py:ToolAgentLoop):
+    tool.create(create_kwargs=kwargs.get('create_kwargs', {}))
+    tool.execute(instance_id, tool_args, agent_data=agent_data)
+
+# Sampler, estimators and losses.
+prompt tags are cleared where the batch is made (trainer/ppo/v1/replay_buffer.py:ReplayBuffer._materialize_batch):
+    tq.kv_clear(partition_id=partition_id, keys=selected_prompt_uids)
+what the sampler takes out of this very set is not cleared (trainer/ppo/v1/replay_buffer.py:ReplayBuffer.sample):
+    surplus_uids = sampleable_keys - set(selected_prompt_uids)
+    self._materialize_batch(partition_id, selected_prompt_uids,
+the asynchronous sampler makes its batch there too (trainer/ppo/v1/replay_buffer.py:ReplayBufferAsync.sample):
+    self._materialize_batch(partition_id, selected_prompt_uids,
+the sampler's records are kept by partition (trainer/ppo/v1/replay_buffer.py):
+    self._dapo_classification_cache[partition_id]
+    self.finished_keys[partition_id]
+    self.partitions[partition_id]
+    self.prompt_global_steps[partition_id]
+metrics of the sampler reach the step's log (trainer/ppo/v1/trainer_base.py:PPOTrainer._step_once):
+    batch, off_policy_metrics = self.replay_buffer.sample(
+    metrics.update(off_policy_metrics)
+the trainer counts tokens of the loss in loss_mask (workers/engine/fsdp/transformer_impl.py):
+    batch_num_tokens = data['loss_mask'].sum()
+advantages come from the queue, uncorrected in bypass mode (trainer/ppo/v1/trainer_base.py:PPOTrainer._compute_advantage):
+    'uid'
+    'response_mask'
+    'rm_scores'
+    'rollout_log_probs'
+    'old_log_probs'
+    and (not bypass_recomputing_logprobs)
+bypass mode hands over the rollout's log-probs (trainer/ppo/v1/trainer_base.py:PPOTrainer._compute_old_log_prob):
+    data['old_log_probs'] = data.pop('rollout_log_probs')
+padding rows have a uid of their own (trainer/ppo/padding_utils.py:upsample_batch_to_divisible_size):
+    uuid
+losses are looked up by name and get the rollout's weights (workers/utils/losses.py:ppo_loss):
+    get_policy_loss_fn(loss_mode)
+    rollout_is_weights=rollout_is_weights
+the actor's nodes become the classes that they name (workers/engine_workers.py:ActorRolloutRefWorker):
+    omega_conf_to_dataclass(self.config.actor)
+# What the best of n costs, and the share of tokens that `rsft` accepts.
+a step logs tokens and advantages (trainer/ppo/metric_utils.py):
+    'perf/total_num_tokens': total_num_tokens
+    'critic/advantages/mean': adv_mean
+a validation is logged (trainer/ppo/v1/trainer_base.py):
+    self.logger.log(data=val_metrics, step=self.global_steps)
+
+# The start of a trainer.
+main_ppo starts from ppo_trainer with the V1 trainer (trainer/main_ppo.py):
+    @hydra.main(config_path='config', config_name='ppo_trainer'
+    class TaskRunnerV1
+verl has one place for the variables of its workers (trainer/main_ppo.py):
+    get_ppo_ray_runtime_env(config)
+prompts are filtered in this process by default (utils/dataset/rl_dataset.py):
+    config.get('filter_overlong_prompts_workers'
+    if self.num_workers is not None else None
+    num_proc=self.num_workers
+
+# ReMix and its adapters.
+the SFT dataset takes what we give it (utils/dataset/multiturn_sft_dataset.py:MultiTurnSFTDataset):
+    NO_PADDING
+    self.dataframe = 
+    config.get('pad_mode'
+    config.get('truncation'
+    config.get('max_length'
+an adapter is loaded where its rank is positive (workers/engine/fsdp/transformer_impl.py:FSDPEngine):
+    self._is_lora = self.model_config.lora_rank > 0
+    PeftModel.from_pretrained(module, local_adapter_path, is_trainable=True)
+merged weights of an adapter are sent (workers/engine/fsdp/transformer_impl.py:FSDPEngine.get_per_tensor_param):
+    self.model_config.lora.get('merge', False)
+    return (self._merged_lora_per_tensor_param(), None)
+"""
+"""What holds of verl, the file or definition that says so, and below it the code that it says it with."""
 
 
-@pytest.mark.parametrize("pin", SAYS)
+def pins() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for line in SAYS.splitlines():
+        if line.endswith("):"):
+            pin, _, place = line.removesuffix("):").rpartition(" (")
+            found[pin] = [place]
+        elif line.startswith(" "):
+            next(reversed(found.values())).append(line.strip())
+    return found
+
+
+PINS = pins()
+
+
+@pytest.mark.parametrize("pin", PINS)
 def test_verls_source_says(pin: str) -> None:
-    place, *parts = SAYS[pin]
+    place, *parts = PINS[pin]
     assert [part for part in parts if part not in text_of(place)] == []
 
 

@@ -14,52 +14,6 @@ from tests.generated import draw_conversation, draw_tasks
 from verl_kernel.world.chains import Program
 from verl_kernel.world.talks import task_messages
 
-MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
-REWARD_MODEL = pa.struct({"ground_truth": pa.string(), "style": pa.string()})
-DRKERNEL_RL = pa.schema(
-    {
-        "data_source": pa.string(), "prompt": MESSAGES, "ability": pa.string(), "reward_model": REWARD_MODEL,
-        "extra_info": pa.struct(
-            {
-                "entry_point": pa.string(), "level": pa.null(), "module_name": pa.string(), "ops": pa.string(),
-                "original_prompt": MESSAGES, "repo_name": pa.string(), "type": pa.string(), "uuid": pa.string(),
-            }
-        ),
-    }
-)  # fmt: skip
-DRKERNEL_VALIDATION = pa.schema(
-    {
-        "data_source": pa.string(), "prompt": MESSAGES, "reward_model": REWARD_MODEL, "ability": pa.string(),
-        "extra_info": pa.struct({"difficulty": pa.null(), "name": pa.string(), "problem_id": pa.int64()}),
-    }
-)  # fmt: skip
-DRKERNEL_COLDSTART = pa.schema(
-    {
-        "messages": MESSAGES, "uuid": pa.int64(), "entry_point": pa.string(), "repo_name": pa.string(),
-        "module_name": pa.string(), "final_speedup": pa.float64(), "num_rounds": pa.int64(),
-        "original_python_code": pa.string(), "best_round": pa.int64(), "timestamp": pa.float64(),
-        "conversion_mode": pa.string(), "enable_thinking": pa.bool_(),
-    }
-)  # fmt: skip
-KERNELBOOK = pa.schema(
-    {
-        "entry_point": pa.string(), "original_triton_code": pa.string(), "python_code": pa.string(),
-        "triton_code": pa.string(), "repo_name": pa.string(), "module_name": pa.string(), "synthetic": pa.bool_(),
-        "uuid": pa.int64(), "licenses": pa.list_(pa.string()), "stars": pa.int64(), "sha": pa.string(),
-        "repo_link": pa.string(),
-    }
-)  # fmt: skip
-KERNELSMITH_RL = pa.schema(
-    {
-        "data_source": pa.string(), "message": MESSAGES, "reward_model": REWARD_MODEL,
-        "extra_info": pa.struct({"entry_point": pa.string(), "parent_code": pa.string()}),
-    }
-)  # fmt: skip
-KERNELSMITH_SFT = pa.schema({"_id": pa.string(), "messages": MESSAGES})
-KERNELBENCH = pa.schema(
-    {"code": pa.string(), "level": pa.int64(), "name": pa.string(), "problem_id": pa.int64()}
-)  # fmt: skip
-
 
 def programs(count: int = 3) -> list[Program]:
     return draw_tasks(count, Random(5))
@@ -72,11 +26,14 @@ def block(program: Program) -> str:
 
 def write(folder: Path, name: str, count: int = 3) -> Path:
     """A file of a source, or of KernelBench's parquet form."""
-    schema, row = _ROWS[name]
-    rows = [row(number, program) for number, program in enumerate(programs(count))]
     path = folder / f"{name}.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, schema), path)
+    pq.write_table(pa.Table.from_pylist([row_of(name, *each) for each in enumerate(programs(count))]), path)
     return path
+
+
+def row_of(name: str, number: int, program: Program) -> dict:
+    """A row of a source, its columns and their types in the order of the published file."""
+    return _ROWS[name](number, program)
 
 
 def _verl(number: int, program: Program) -> dict:
@@ -88,15 +45,16 @@ def _verl(number: int, program: Program) -> dict:
 
 def _drkernel_rl(number: int, program: Program) -> dict:
     info = {
-        "entry_point": "Model", "level": None, "module_name": "m", "ops": '["relu"]', "repo_name": "own/tasks",
-        "original_prompt": task_messages(program), "type": "fused", "uuid": f"u{number}",
+        "entry_point": "Model", "level": None, "module_name": "m", "ops": '["relu"]',
+        "original_prompt": task_messages(program), "repo_name": "own/tasks", "type": "fused", "uuid": f"u{number}",
     }  # fmt: skip
     return {**_verl(number, program), "extra_info": info}
 
 
 def _drkernel_validation(number: int, program: Program) -> dict:
     info = {"difficulty": None, "name": f"{number + 1}_Task", "problem_id": number + 1}
-    return {**_verl(number, program), "data_source": "kernelbench_level2_validation", "extra_info": info}
+    row = _verl(number, program) | {"data_source": "kernelbench_level2_validation", "extra_info": info}
+    return {key: row[key] for key in ("data_source", "prompt", "reward_model", "ability", "extra_info")}
 
 
 def _drkernel_coldstart(number: int, program: Program) -> dict:
@@ -135,11 +93,11 @@ def _kernelbench(number: int, program: Program) -> dict:
 
 
 _ROWS = {
-    "drkernel-rl": (DRKERNEL_RL, _drkernel_rl),
-    "drkernel-validation": (DRKERNEL_VALIDATION, _drkernel_validation),
-    "drkernel-coldstart": (DRKERNEL_COLDSTART, _drkernel_coldstart),
-    "kernelbook": (KERNELBOOK, _kernelbook),
-    "kernelsmith-rl": (KERNELSMITH_RL, _kernelsmith_rl),
-    "kernelsmith-sft": (KERNELSMITH_SFT, _kernelsmith_sft),
-    "kernelbench": (KERNELBENCH, _kernelbench),
+    "drkernel-rl": _drkernel_rl,
+    "drkernel-validation": _drkernel_validation,
+    "drkernel-coldstart": _drkernel_coldstart,
+    "kernelbook": _kernelbook,
+    "kernelsmith-rl": _kernelsmith_rl,
+    "kernelsmith-sft": _kernelsmith_sft,
+    "kernelbench": _kernelbench,
 }

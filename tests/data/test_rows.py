@@ -10,15 +10,9 @@ from verl_kernel.world.talks import task_messages
 
 
 def make_rows(count=3):
+    facts = {"data_source": "drawn", "split": "train"}
     return [
-        make_row(
-            task_messages(program),
-            program.reference,
-            data_source="drawn",
-            task_id=program.task_id,
-            split="train",
-            index=index,
-        )
+        make_row(task_messages(program), program.reference, task_id=program.task_id, index=index, **facts)
         for index, program in enumerate(draw_tasks(count, Random(0)))
     ]
 
@@ -35,47 +29,34 @@ def test_good_rows_pass_and_make_tasks(tmp_path):
         assert row["data_source"] == "drawn"
 
 
-def without_reference(row):
-    row["reward_model"] = {"style": "rule", "ground_truth": None}
+REFERENCE = make_rows()[1]["reward_model"]["ground_truth"]
+BLOCK = REFERENCE.replace("class Model", "class Block")
+INFO = make_rows()[1]["extra_info"]
 
 
-def without_inputs(row):
-    reference = row["reward_model"]["ground_truth"].replace("def get_inputs", "def inputs")
-    row["reward_model"]["ground_truth"] = reference
-
-
-def unparsable(row):
-    row["reward_model"]["ground_truth"] = "class Model("
-
-
-def without_prompt(row):
-    row["prompt"] = []
-
-
-def without_content(row):
-    row["prompt"] = [{"role": "user", "content": None}]
-
-
-def other_class(row):
-    row["reward_model"]["ground_truth"] = row["reward_model"]["ground_truth"].replace("class Model", "class Block")
-    row["extra_info"]["entry_point"] = "Block"
+def judged_by(text):
+    return {"reward_model": {"style": "rule", "ground_truth": text}}
 
 
 @pytest.mark.parametrize(
-    ("spoil", "key"),
+    ("changes", "key"),
     [
-        (without_reference, "reward_model.ground_truth"),
-        (without_inputs, "get_inputs"),
-        (unparsable, "reward_model.ground_truth"),
-        (without_prompt, "`prompt`"),
-        (without_content, "`prompt`"),
-        (other_class, "name that class in the prompt"),
+        (judged_by(None), "reward_model.ground_truth"),
+        (judged_by(REFERENCE.replace("def get_inputs", "def inputs")), "get_inputs"),
+        (judged_by("class Model("), "reward_model.ground_truth"),
+        ({"prompt": []}, "`prompt`"),
+        ({"prompt": [{"role": "user", "content": None}]}, "`prompt`"),
+        (
+            judged_by(REFERENCE.replace("class Model", "class Block"))
+            | {"extra_info": INFO | {"entry_point": "Block"}},
+            "name that class in the prompt",
+        ),
     ],
 )
-def test_a_bad_row_is_named(tmp_path, spoil, key):
+def test_a_bad_row_is_named(tmp_path, changes, key):
     path = tmp_path / "train.parquet"
     rows = make_rows()
-    spoil(rows[1])
+    rows[1] |= changes
     write_rows(rows, path)
     with pytest.raises(DataError) as caught:
         check_rows(path)
@@ -97,17 +78,9 @@ def test_a_missing_an_unreadable_and_an_empty_file_are_named(tmp_path):
 
 
 def test_a_prompt_may_name_the_class_of_another_entry_point(tmp_path):
-    reference = make_rows(1)[0]["reward_model"]["ground_truth"].replace("class Model", "class Block")
+    facts = {"data_source": "blocks", "task_id": "b", "split": "val", "index": 0, "entry_point": "Block"}
     rows = [
-        make_row(
-            [{"role": "user", "content": text}],
-            reference,
-            data_source="blocks",
-            task_id="b",
-            split="val",
-            index=0,
-            entry_point="Block",
-        )
+        make_row([{"role": "user", "content": text}], BLOCK, **facts)
         for text in ("Write BlockNew as in `class ModelNew`.", "Write a kernel.")
     ]
     write_rows(rows, tmp_path / "val.parquet")

@@ -66,7 +66,7 @@ def test_a_missing_level_is_null_and_a_known_one_is_kept(tmp_path):
 
 @pytest.mark.parametrize(("level", "known"), [(3, 3), ("2", 2), (None, None), ("", None), ("hard", None), (1e40, None)])
 def test_a_level_is_a_number_or_null(tmp_path, level, known):
-    row = files._ROWS["drkernel-rl"][1](0, files.programs()[0])
+    row = files.row_of("drkernel-rl", 0, files.programs()[0])
     path = verl_rows(tmp_path, extra_info={**row["extra_info"], "level": level})
     assert made(tmp_path, "drkernel-rl", path)[1][0]["extra_info"]["level"] == known
 
@@ -97,7 +97,7 @@ def test_another_class_gets_the_name_that_the_prompt_asks_for(tmp_path):
 
 def verl_rows(tmp_path, **changes):
     path = tmp_path / "changed.jsonl"
-    row = files._ROWS["drkernel-rl"][1](0, files.programs()[0])
+    row = files.row_of("drkernel-rl", 0, files.programs()[0])
     path.write_text("".join(json.dumps({**row, **each}) + "\n" for each in (changes, {})))
     return path
 
@@ -184,9 +184,7 @@ def test_conversations_that_teach_nothing_are_listed(tmp_path, roles, reason):
         bad.append({"role": "assistant", "content": "done"})
     good = [{"role": "system", "content": ""}, {"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     path = tmp_path / "talks.parquet"
-    pq.write_table(
-        pa.Table.from_pylist([{"_id": "1", "messages": m} for m in (bad, good)], files.KERNELSMITH_SFT), path
-    )
+    pq.write_table(pa.Table.from_pylist([{"_id": "1", "messages": m} for m in (bad, good)]), path)
     written, found, _ = made(tmp_path, "kernelsmith-sft", path)
     assert written.refused == {reason: 1}
     assert found[0]["messages"] == good

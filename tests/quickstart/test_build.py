@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from tests.world import near
@@ -74,26 +73,33 @@ def test_no_answer_of_the_cold_start_solves_an_unseen_task(made):
     assert not shown & {answer.source for program in unseen for answer in right_answers(program)}
 
 
-@pytest.mark.processes
-def test_the_model_learned_and_loads(made):
+@pytest.fixture(scope="module")
+def loaded(made):
+    """The tokenizer and the model that were saved."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    return tuple(kind.from_pretrained(made[0] / "model") for kind in (AutoTokenizer, AutoModelForCausalLM))
+
+
+@pytest.mark.processes
+def test_the_model_learned_and_loads(made, loaded):
     out, manifest = made
     assert manifest["loss"]["last"] < 0.8 * manifest["loss"]["first"]
-    tokenizer, model = (kind.from_pretrained(out / "model") for kind in (AutoTokenizer, AutoModelForCausalLM))
+    tokenizer, model = loaded
     assert model.config.vocab_size == len(tokenizer)
     assert model.config.hidden_size == 64
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
-    assert all(weight.dtype == torch.float32 and torch.isfinite(weight).all() for weight in model.parameters())
+    assert {str(weight.dtype) for weight in model.parameters()} == {"torch.float32"}
+    assert all(weight.isfinite().all() for weight in model.parameters())
     assert not (out / "sft").exists()
 
 
 @pytest.mark.processes
-def test_the_saved_weights_are_the_trained_ones(made):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def test_the_saved_weights_are_the_trained_ones(made, loaded):
+    import torch
 
     out, manifest = made
-    tokenizer, model = (kind.from_pretrained(out / "model") for kind in (AutoTokenizer, AutoModelForCausalLM))
+    tokenizer, model = loaded
     total = count = 0
     for talk in pq.read_table(out / "corpus.parquet")["messages"].to_pylist():
         ids, targets = encode_conversation(tokenizer, talk)
@@ -107,14 +113,13 @@ def test_the_saved_weights_are_the_trained_ones(made):
 
 
 @pytest.mark.processes
-def test_assistant_tokens_alone_carry_loss(made):
+def test_assistant_tokens_alone_carry_loss(made, loaded):
     """verl's dataset also scores the line break behind an answer, which our own encoding leaves out."""
+    import torch
     from omegaconf import OmegaConf
-    from transformers import AutoTokenizer
     from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
-    out, _ = made
-    tokenizer = AutoTokenizer.from_pretrained(out / "model")
+    (out, _), (tokenizer, _) = made, loaded
     talks = pq.read_table(out / "corpus.parquet")["messages"].to_pylist()
     config = OmegaConf.create({"pad_mode": "no_padding", "max_length": 2048})
     dataset = MultiTurnSFTDataset(str(out / "corpus.parquet"), tokenizer, config)
@@ -159,18 +164,6 @@ def test_another_table_of_difficulties_is_another_quickstart(tmp_path):
 def test_options_are_read_without_torch():
     code = "import sys, verl_kernel.quickstart.options; sys.exit({'torch', 'transformers'} & {*sys.modules} != set())"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"world": "flat"}, "has no row 'flat'; its rows are easy, hard"),
-        ({"difficulty": TABLE.parent / "none.yaml"}, "none.yaml does not exist: write a table like difficulty.yaml"),
-    ],
-)
-def test_a_world_that_cannot_be_made_is_refused(changes, said):
-    with pytest.raises(ConfigError, match=said):
-        replace(SMALL, **changes)
 
 
 @pytest.mark.processes
@@ -229,20 +222,21 @@ def test_the_command_takes_the_length_of_the_cold_start(monkeypatch, tmp_path):
     for words in ([], ["--conversations", "240"]):
         assert CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path), *words]).exit_code == 0
     assert [wanted.conversations for wanted in asked] == [Quickstart().conversations, 240]
-    refused = CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path), "--conversations", "2"])
-    assert refused.exit_code == 2
-    assert "Error: --conversations is 2" in refused.output
 
 
-def test_sizes_below_one_are_refused():
-    with pytest.raises(ConfigError, match="quickstart.val_tasks"):
-        Quickstart(val_tasks=0)
-    with pytest.raises(ConfigError, match="warm_start.batch_size"):
-        WarmStart(batch_size=0)
-    for key, least in {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "head_dim": 16}.items():
-        with pytest.raises(ConfigError, match=f"warm_start.{key} is {least - 1}; it must be at least {least}"):
-            WarmStart(**{key: least - 1})
-    with pytest.raises(ConfigError, match="warm_start.heads is 3; it must be a multiple of kv_heads = 2"):
-        WarmStart(heads=3)
-    with pytest.raises(ConfigError, match="quickstart.conversations is 2"):
-        Quickstart(conversations=2)
+@pytest.mark.parametrize(
+    ("kind", "changes", "said"),
+    [
+        (Quickstart, {"val_tasks": 0}, "quickstart.val_tasks"),
+        (Quickstart, {"conversations": 2}, "quickstart.conversations is 2"),
+        (WarmStart, {"batch_size": 0}, "warm_start.batch_size"),
+        (WarmStart, {"heads": 3}, "warm_start.heads is 3; it must be a multiple of kv_heads = 2"),
+        *(
+            (WarmStart, {key: least - 1}, f"warm_start.{key} is {least - 1}; it must be at least {least}")
+            for key, least in {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "head_dim": 16}.items()
+        ),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(kind, changes, said):
+    with pytest.raises(ConfigError, match=said):
+        kind(**changes)

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The model before its warm start, and the rows of its training."""
+
 from math import log
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import Qwen3ForCausalLM
 
-from verl_kernel.quickstart.options import WarmStart
+from verl_kernel.quickstart.options import Quickstart, WarmStart
+from verl_kernel.quickstart.sft_rows import group_by_length
 from verl_kernel.quickstart.warm_start import build_model
 from verl_kernel.world.tokenizer import train_tokenizer
 
@@ -38,6 +41,8 @@ def test_an_untrained_model_continues_what_it_has_seen(tokenizer, sizes):
 
 
 def test_random_weights_do_not_continue_it(tokenizer):
+    from transformers import Qwen3ForCausalLM
+
     model = Qwen3ForCausalLM(build_model(WarmStart(), tokenizer, 0).config)
     assert sum(surprise(model, seed) for seed in range(8)) / 8 > log(len(tokenizer)) - 0.7
 
@@ -51,3 +56,30 @@ def test_two_seeds_give_two_models(tokenizer):
     models = [build_model(WarmStart(layers=2), tokenizer, seed) for seed in (0, 1)]
     first, second = (model.model.layers[1].self_attn.q_proj.weight for model in models)
     assert not torch.equal(first, second)
+
+
+class Tokenizer(SimpleNamespace):
+    def __len__(self):
+        return Quickstart().vocabulary
+
+
+def test_the_model_has_0_82_million_parameters():
+    tokenizer = Tokenizer(eos_token_id=0, pad_token_id=0)
+    assert build_model(Quickstart().warm_start, tokenizer, 0).num_parameters() == 820_288
+
+
+def test_the_sft_trainers_batches_hold_rows_of_similar_length():
+    from torch.utils.data import DistributedSampler
+
+    rng = Random(0)
+    lengths = [rng.randrange(100, 500) for _ in range(101)]
+    order = group_by_length(lengths, 4, Random(1))
+    assert len(order) == len(set(order)) == 100
+    # As verl.trainer.sft_trainer draws them.
+    drawn = list(DistributedSampler(order, num_replicas=1, rank=0, shuffle=True, drop_last=True))
+    batches = [[lengths[order[place]] for place in drawn[start : start + 4]] for start in range(0, 100, 4)]
+    padding = sum(4 * max(batch) - sum(batch) for batch in batches)
+    assert padding < 0.15 * sum(lengths)
+    assert order != group_by_length(lengths, 4, Random(2))
+    means = [sum(batch) for batch in batches]
+    assert means != sorted(means)
