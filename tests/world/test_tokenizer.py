@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.generated import draw_conversation, draw_tasks
-from verl_kernel.world.tokenizer import END, encode_conversation, train_tokenizer
+from verl_kernel.world.tokenizer import END, ROLES, encode_conversation, train_tokenizer
 
 CORPUS = [draw_conversation(program, Random(1)) for program in draw_tasks(60, Random(0))]
 
@@ -49,6 +49,7 @@ def test_encoding_is_the_templates_and_targets_are_the_answers(tokenizer):
         assert ids == tokenizer.apply_chat_template(talk, tokenize=True, return_dict=False)
         answers = "".join(message["content"] + END for message in talk if message["role"] == "assistant")
         assert tokenizer.decode([token for token, wanted in zip(ids, targets, strict=True) if wanted]) == answers
+        assert tokenizer.decode([ids[0]]) == ROLES["user"]
         assert tokenizer.eos_token == END
 
 
