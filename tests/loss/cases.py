@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_module
 from hypothesis import strategies as st
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.workers.config import ActorConfig
 
@@ -29,6 +29,16 @@ def composed(*overrides: str) -> DictConfig:
     micro = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"
     with initialize_config_module("verl.trainer.config", version_base=None):
         return compose(recipe, overrides=[micro, *overrides])
+
+
+def configured(*overrides: str) -> DictConfig:
+    """The same, quicker: each set of presets is composed once, and values are written into a copy."""
+    presets = [one for one in overrides if "." not in one.partition("=")[0]]
+    values = [one.removeprefix("+") for one in overrides if one not in presets]
+    config = composed(*presets).copy()
+    OmegaConf.set_struct(config, False)
+    config.merge_with_dotlist(values)
+    return config
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,9 @@ from hypothesis import strategies as st
 
 from tests.figures.profiles import profiled
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Launch, Timing, Trials, TrueSize
-from verl_kernel.env.task import Task
 from verl_kernel.figures.profile_lines import result_lines
-from verl_kernel.reward.extract import no_program
 from verl_kernel.rollout.feedback import format_feedback
 
-TASK = Task(reference="class Model: pass\ndef get_inputs(): return []\ndef get_init_inputs(): return []")
 TIMING = Timing(median=0.01, p20=0.01, p80=0.01, mean=0.01, n=5)
 
 
@@ -191,9 +188,3 @@ def test_no_reward_and_no_seed_reach_the_policy():
     text = format_feedback(result(EvalStatus.OK, correctness=True, speedup=2.0, seed_commit="ab" * 32))
     assert "reward" not in text.lower()
     assert "abab" not in text
-
-
-def test_an_answer_without_a_program_is_told_so():
-    text = format_feedback(no_program(TASK))
-    assert text.startswith("Verdict: rejected_static")
-    assert "no closed ```python block" in text

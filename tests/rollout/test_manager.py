@@ -159,23 +159,3 @@ def test_only_rounds_have_a_worker_of_ours() -> None:
     ours = manager(sampling="seq_balance").agent_loop_workers_class
     assert issubclass(ours.__ray_metadata__.modified_class, AdaptiveWorker)
     assert issubclass(KernelAgentLoopManager, AgentLoopManager)
-
-
-def test_verls_worker_plays_as_many_rollouts_as_the_column_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    import transfer_queue as tq
-
-    started: list[int] = []
-
-    async def put(**kwargs: Any) -> None:
-        return None
-
-    async def run(*args: Any, session_id: int, **kwargs: Any) -> None:
-        assert "__rollout_n__" not in kwargs
-        started.append(session_id)
-
-    monkeypatch.setattr(tq, "async_kv_put", put)
-    worker = object.__new__(AgentLoopWorkerTQ.__ray_metadata__.modified_class)
-    worker.config = OmegaConf.create({"actor_rollout_ref": {"rollout": {"n": 8}}})
-    worker._run_agent_loop = run
-    asyncio.run(worker._run_prompt({"uid": "a", "__rollout_n__": 3}, {}, trajectory={"validate": False}))
-    assert started == [0, 1, 2]

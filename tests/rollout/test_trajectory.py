@@ -5,7 +5,6 @@ from verl_kernel.advantage.turns import find_turns
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.reward.judging import Judged
 from verl_kernel.reward.novelty import ColdStart
-from verl_kernel.reward.record import load_turns
 from verl_kernel.rollout.trajectory import Trajectory, summarise
 from verl_kernel.rollout.turn_end import TurnEnd
 
@@ -46,13 +45,6 @@ def test_rewards_sit_on_the_last_token_of_their_turns():
     assert row["rm_scores"].dtype is torch.float32
     turns = find_turns(row["rm_scores"][None])
     assert turns.rewards.tolist() == [[0.0, 1.5]]
-
-
-def test_records_survive_the_way_through_the_queue():
-    row = two_turns(0.0, 1.5).output({}).as_dict()
-    turns = load_turns(row["extra_fields"]["kernel_turns"])
-    assert [(turn.start, turn.stop, turn.reward) for turn in turns] == [(0, 2, 0.0), (5, 8, 1.5)]
-    assert turns[1].result == OK
 
 
 def test_a_cut_off_turn_is_closed_without_training_on_it():
