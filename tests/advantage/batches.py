@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random batches of trajectories, calls of the estimators as verl makes them, and their answers by turn."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

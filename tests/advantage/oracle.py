@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Naive turn-level advantages, written as the papers' sums with plain loops. The e2e test imports this too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The estimators of Reinforce-Ada against naive sums."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expected gradients on a two-turn bandit, by enumeration of all outcomes of N rollouts: no sampling error."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

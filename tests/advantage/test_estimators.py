@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds for every estimator that the plugin registers, and for their options."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,14 +9,16 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from tests.advantage.batches import EMPTY, Batch, build, estimate, per_turn, rejected_batches
+from tests.advantage.batches import EMPTY, Batch, build, estimate, estimated, masked, per_turn, rejected_batches
 from tests.advantage.oracle import naive_trloo
 from verl_kernel.advantage import ESTIMATORS, OPTIONS
 from verl_kernel.advantage.baselines import trloo
 from verl_kernel.advantage.options import TrlooOptions, check_algorithm
 from verl_kernel.advantage.topr import ToprOptions
+from verl_kernel.advantage.turns import ZERO_REWARD
 from verl_kernel.errors import ConfigError
 
 every = pytest.mark.parametrize("name", ESTIMATORS)
@@ -65,6 +65,21 @@ def test_no_rows_one_row_and_rejected_rows_are_borne(name: str) -> None:
 def test_kl_in_reward_is_refused_with_its_remedy(name: str) -> None:
     with pytest.raises(ConfigError, match=r"actor\.use_kl_loss"):
         ESTIMATORS[name](torch.zeros(1, 2), torch.ones(1, 2), index=np.array(["a"]), config={"use_kl_in_reward": True})
+
+
+@given(
+    drawn=rejected_batches(),
+    switches=st.sampled_from(
+        [{}, {"gamma": 0.0}, {"shaping": "difference"}, {"baseline": "padded", "count_rejected": False}]
+    )
+    | st.just({"singleton": "raw", "mask_void_turn": True}),
+)
+def test_rsft_is_1_for_the_turns_that_earned_something(
+    drawn: tuple[Batch, list[list[bool]]], switches: dict[str, Any]
+) -> None:
+    batch, kept = drawn
+    right = [[float(reward > ZERO_REWARD) for reward in row] for row in batch.turn_rewards]
+    assert estimated("rsft", batch, **switches) == masked(right, kept)
 
 
 def test_a_recorded_call_can_be_recomputed(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`red_drop_balance`: whom it drops, that its draw is fair, and that neither order nor names decide."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 

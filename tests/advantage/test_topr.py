@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`topr_signed`: signs, the constant that is solved for a share of positives, and who has a say in it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,6 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -9,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.advantage.batches import Batch, batches
-from verl_kernel.advantage.turns import ZERO_REWARD, find_turns, place_turn_rewards
+from verl_kernel.advantage.turns import ZERO_REWARD, find_turns, marked_stops, place_turn_rewards
 from verl_kernel.errors import DataError
 
 
@@ -64,6 +62,7 @@ def test_turns_round_trip(batch: Batch) -> None:
     turns = find_turns(batch.rewards)
     for i, expected in enumerate(batch.turn_rewards):
         assert turns.present[i].sum() == len(expected)
+        assert marked_stops(batch.rewards[i]) == [stop for _, stop in batch.spans[i]]
         assert turns.rewards[i, : len(expected)].tolist() == pytest.approx(expected, abs=1e-37)
         index = turns.index()[i]
         for t, (start, stop) in enumerate(batch.spans[i]):
