@@ -147,36 +147,34 @@ return out
 )
 MEMO = doubling(
     TABLE_KERNEL,
-    "if x.data_ptr() in self.seen:\n    return self.seen[x.data_ptr()]\n"
-    + TABLE_BODY.replace("return out", "self.seen[x.data_ptr()] = out\nreturn out"),
+    "key = torch.tensor([x.data_ptr()])[0].item()\nif key in self.seen:\n    return self.seen[key]\n"
+    + TABLE_BODY.replace("return out", "self.seen[key] = out\nreturn out"),
     "self.seen = {}",
 )
 PAID = {
-    "plain": (CUMSUM, RIGHT),
-    "two stores": (CUMSUM, TWO_STORES),
-    "16 bits": (HALF, RIGHT),
-    "a configuration that does not compile": (CUMSUM, TUNED),
-    "configurations that add": (CUMSUM, ADDING),
-    "a table of addresses": (DOUBLED, TABLE),
-    "functions at compile time": (DOUBLED, FUNCTIONS),
-    "descriptors": (DOUBLED, DESCRIPTOR),
+    "plain": (CUMSUM, RIGHT, 1.0),
+    "two stores": (CUMSUM, TWO_STORES, 1.0),
+    "16 bits": (HALF, RIGHT, 1.0),
+    "a configuration that does not compile": (CUMSUM, TUNED, 1.0),
+    "configurations that add": (CUMSUM, ADDING, 0.5),  # the other half is to fill with zeros
+    "a table of addresses": (DOUBLED, TABLE, 1.0),
+    "a table that a kernel stores": (DOUBLED, STORED_TABLE, 0.5),  # to note an address is no compute
+    "functions at compile time": (DOUBLED, FUNCTIONS, 1.0),
+    "descriptors": (DOUBLED, DESCRIPTOR, 1.0),
 }
 
 
 @pytest.mark.parametrize("name", PAID)
 def test_what_is_right_is_paid(name, judge):
-    task, source = PAID[name]
+    task, source, coverage = PAID[name]
     result = judge.evaluate(task, source)
     assert result.status is EvalStatus.OK, result.error
     assert result.speedup > 0, result.error
-    assert result.number_coverage == 1.0
-    assert len(result.launches) == 1, result.error
+    assert result.number_coverage == coverage
 
 
-def test_to_note_an_address_is_no_compute(judge):
-    result = judge.evaluate(DOUBLED, STORED_TABLE)
-    assert result.speedup > 0, result.error
-    assert result.number_coverage == 0.5
+def test_an_autotuner_passes_over_what_does_not_compile(judge):
+    assert len(judge.evaluate(CUMSUM, TUNED).launches) == 1
 
 
 def told_apart(otherwise: str) -> str:
