@@ -143,7 +143,7 @@ LINES = {
     "report empty": f"empty holds neither metrics.jsonl nor run.json: {RUN}",
     "report garbage": "garbage/metrics.jsonl holds no step and no validation: name the folder of a run that",
     "report cutrun": "cutrun/metrics.jsonl holds no step and no validation",
-    "report oddbench": "oddbench/run.json",
+    "report oddbench": "oddbench/run.json has format 99",
     # recipes.cpu_study
     "recipes.cpu_study none.yaml --out o": "none.yaml does not exist: a study has the keys recipe, steps, seeds",
     "recipes.cpu_study bad.yaml --out o": "bad.yaml is no valid YAML (line 3: ",

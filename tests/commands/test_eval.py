@@ -60,193 +60,91 @@ def _with_inputs(body):
     return f"{REFERENCE[:start]}    {body}\n\n{REFERENCE[end:]}"
 
 
+TEXTS = {
+    "reference.py": REFERENCE,
+    "good.py": KERNEL.replace("FACTOR", "2.0"),
+    "wrong.py": KERNEL.replace("FACTOR", "3.0"),
+    "unlike_shapes.py": KERNEL.replace("FACTOR", "tl.zeros([8], tl.float32)"),
+    "torch_only.py": "import torch\nclass ModelNew(torch.nn.Module):\n"
+    "    def forward(self, x, y):\n        return torch.relu(x + y) * 2.0\n",
+    "forbidden.py": "import os\n" + KERNEL,
+    "empty.py": "",
+    "global.py": "FACTOR = 2.0\n" + KERNEL,
+    "hanging.py": KERNEL.replace("FACTOR", "2.0").replace('print("the kernel talks")', "while True: pass"),
+    "broken_reference.py": REFERENCE.replace("torch.relu", "torch.rellu"),
+    "raising.py": _with_inputs("raise ValueError('no data today')"),
+    "nothing.py": _with_inputs("pass"),
+    "no_tensors.py": _with_inputs("return [1, 2.0]"),
+    "needs_gpu.py": _with_inputs("return [torch.zeros(torch.cuda.mem_get_info()[0] * 0 + 1)]"),
+    "slow.py": _with_inputs("import time; time.sleep(60)"),
+}
+BYTES = {"binary.py": b"\x7fELF\x00\x00\x00", "latin.py": "é".encode("latin-1"), "zeros.py": b"x = 0\0\n"}
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     root = tmp_path_factory.mktemp("eval")
-    texts = {
-        "reference.py": REFERENCE,
-        "good.py": KERNEL.replace("FACTOR", "2.0"),
-        "wrong.py": KERNEL.replace("FACTOR", "3.0"),
-        "unlike_shapes.py": KERNEL.replace("FACTOR", "tl.zeros([8], tl.float32)"),
-        "torch_only.py": "import torch\nclass ModelNew(torch.nn.Module):\n"
-        "    def forward(self, x, y):\n        return torch.relu(x + y) * 2.0\n",
-        "forbidden.py": "import os\n" + KERNEL,
-        "empty.py": "",
-        "broken_reference.py": REFERENCE.replace("torch.relu", "torch.rellu"),
-        "no_model.py": REFERENCE.replace("class Model", "class Net"),
-        "no_inputs.py": REFERENCE.replace("def get_inputs", "def inputs"),
-        "raising.py": _with_inputs("raise ValueError('no data today')"),
-        "nothing.py": _with_inputs("pass"),
-        "no_tensors.py": _with_inputs("return [1, 2.0]"),
-        "needs_gpu.py": _with_inputs("return [torch.zeros(torch.cuda.mem_get_info()[0] * 0 + 1)]"),
-        "slow.py": _with_inputs("import time; time.sleep(60)"),
-        "no_python.py": "class Model(nn.Module) pass",
-    }
-    for name, text in texts.items():
+    for name, text in TEXTS.items():
         (root / name).write_text(text)
-    (root / "binary.py").write_bytes(b"\x7fELF\x00\x00\x00")
-    (root / "latin.py").write_bytes("é".encode("latin-1"))
-    (root / "folder.py").mkdir()
-    (root / "large.py").write_bytes(b"#" * (5 << 20))
-    (root / "again.py").symlink_to("good.py")
-    (root / "loop.py").symlink_to("loop.py")
+    for name, data in BYTES.items():
+        (root / name).write_bytes(data)
     return root
 
 
 def verl_kernel(root, *arguments):
+    """The command in a process of its own."""
     code = "import sys; from verl_kernel.cli import app; sys.argv[0] = 'verl-kernel'; app()"
     command = [sys.executable, "-c", code, "eval", *arguments]
     return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
 
 
-ONE_POOL = (
-    "from contextlib import nullcontext\nfrom verl_kernel import env\nmake, pools = env.LocalPool, {}\n"
-    "def once(*key):\n"
-    "    if key not in pools: pools[key] = make(*key)\n"
-    "    return nullcontext(pools[key])\n"
-    "env.LocalPool = once\n"
-)
-"""Commands with the same options share a pool: starting one takes seconds."""
+IN_ONE_PROCESS = """
+import json, os, sys, tempfile
+from contextlib import nullcontext
+from verl_kernel import env
+from verl_kernel.cli import app
+
+make, pools, answers = env.LocalPool, {}, []
 
 
-def in_one_process(root, commands, before=""):
-    """Exit code, standard output and standard error of several commands, run one after another in one process."""
-    code = before + (
-        "import json, os, sys, tempfile\nfrom verl_kernel.cli import app\nanswers = []\n"
-        "for arguments in json.loads(sys.argv[1]):\n"
-        "    kept, files = [os.dup(1), os.dup(2)], [tempfile.TemporaryFile('w+') for _ in 'oe']\n"
-        "    for fd, file in zip((1, 2), files): os.dup2(file.fileno(), fd)\n"
-        "    sys.argv, code = ['verl-kernel', 'eval', *arguments], 0\n"
-        "    try: app()\n"
-        "    except SystemExit as exc: code = exc.code\n"
-        "    sys.stdout.flush(); sys.stderr.flush()\n"
-        "    for fd, old in zip((1, 2), kept): os.dup2(old, fd)\n"
-        "    answers.append([code, *[file.seek(0) or file.read() for file in files]])\n"
-        "print(json.dumps(answers), flush=True)\nos._exit(0)\n"
-    )
-    command = [sys.executable, "-c", code, json.dumps(commands)]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def once(*key):  # commands with the same options share a pool: starting one takes seconds
+    if key not in pools:
+        pools[key] = make(*key)
+    return nullcontext(pools[key])
 
 
+env.LocalPool = once
+for arguments in json.loads(sys.argv[1]):
+    kept, files = [os.dup(1), os.dup(2)], [tempfile.TemporaryFile("w+") for _ in "oe"]
+    for fd, file in zip((1, 2), files):
+        os.dup2(file.fileno(), fd)
+    sys.argv, code = ["verl-kernel", "eval", *arguments], 0
+    try:
+        app()
+    except SystemExit as exc:
+        code = exc.code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for fd, old in zip((1, 2), kept):
+        os.dup2(old, fd)
+    answers.append([code, *[file.seek(0) or file.read() for file in files]])
+print(json.dumps(answers), flush=True)
+os._exit(0)
+"""
 NAMES = ["good.py", "wrong.py", "unlike_shapes.py", "torch_only.py", "forbidden.py", "empty.py"]
-
-
-@pytest.fixture(scope="module")
-def judged(files):
-    return verl_kernel(files, "reference.py", *NAMES, "--json", "--seed", "3", "--device", "cpu")
-
-
-def test_json_lines_in_order(judged):
-    assert judged.returncode == 0, judged.stderr
-    results = [EvalResult.model_validate_json(line) for line in judged.stdout.splitlines()]
-    assert [result.kernel for result in results] == NAMES
-    assert [result.status for result in results[:3]] == [
-        EvalStatus.OK,
-        EvalStatus.INCORRECT,
-        EvalStatus.COMPILE_ERROR,
-    ]
-    good, *bad = results
-    assert good.rewarded
-    assert not any(result.rewarded for result in bad)
-    assert [json.loads(line)["rewarded"] for line in judged.stdout.splitlines()] == [True] + 5 * [False]
-    assert good.timing_source == "simulated"
-    assert good.time_coverage == good.number_coverage == 1.0
-    assert 2.5 < good.speedup < 3.5
-    assert "Cannot make_shape_compatible" in results[2].error.message
-    assert {result.status for result in results[4:]} == {EvalStatus.REJECTED_STATIC}
-
-
-def test_launches_are_compiled_unless_switched_off(files, judged):
-    good = EvalResult.model_validate_json(judged.stdout.splitlines()[0])
-    assert good.compiled_for == "sm_90"
-    assert all(kernel.registers for kernel in good.compiled_kernels)
-    done = verl_kernel(files, "reference.py", "good.py", "--json", "--compile-for", "off")
-    assert EvalResult.model_validate_json(done.stdout).compiled_for is None
-
-
-def test_kernels_for_amd_are_told_with_what_they_use(files):
-    done = verl_kernel(files, "reference.py", "good.py", "--compile-for", "sm_90,gfx942", "--gpu-profile", "mi300x")
-    assert done.returncode == 0, done.stderr
-    nvidia, amd = (line for line in done.stdout.splitlines() if ", compiled for " in line)
-    assert nvidia.startswith("good.py: fused, compiled for sm_90: ")
-    assert amd.startswith("good.py: fused, compiled for gfx942: ")
-    for words in (
-        " registers, 0 of them AGPRs, ",
-        " SGPRs, 0 bytes spilled, ",
-        " blocks a compute unit, no matrix instr",
-    ):
-        assert words in amd
-        assert words not in nvidia
-    assert "times: simulated_unvalidated" in done.stdout
-
-
-def test_what_the_compiler_refuses_is_refused_by_its_line(files):
-    (files / "global.py").write_text("FACTOR = 2.0\n" + KERNEL)
-    done = verl_kernel(files, "reference.py", "global.py", "--json")
-    refused = EvalResult.model_validate_json(done.stdout)
-    assert refused.status is EvalStatus.COMPILE_ERROR
-    assert "global variable FACTOR" in refused.error.message
-
-
-def test_a_seed_repeats_the_verdict(files, judged):
-    again = verl_kernel(files, "reference.py", "wrong.py", "--json", "--seed", "3")
-    first, second = json.loads(judged.stdout.splitlines()[1]), json.loads(again.stdout)
-    clocks = ("stage_seconds", "queue_seconds")
-    assert {key: first[key] for key in first if key not in clocks} == {
-        key: second[key] for key in second if key not in clocks
-    }
-
-
-def test_a_kernel_that_is_no_text_does_not_stop_the_others(files):
-    names = ["latin.py", "good.py", "binary.py", "zeros.py"]
-    (files / "zeros.py").write_bytes(b"x = 0\0\n")
-    done = verl_kernel(files, "reference.py", *names, "--json", "--num-judges", "2", "--device", "cpu")
-    assert done.returncode == 0, done.stderr
-    latin, good, *binary = [EvalResult.model_validate_json(line) for line in done.stdout.splitlines()]
-    assert [result.kernel for result in (latin, good, *binary)] == names
-    assert good.status is EvalStatus.OK
-    assert {result.status for result in (latin, *binary)} == {EvalStatus.LOAD_ERROR}
-    assert len({result.task_hash for result in (latin, good, *binary)}) == 1
-    assert good.task_hash
-    assert "not UTF-8 text (byte 0)" in latin.error.message
-    assert all("is a binary file" in result.error.message for result in binary)
-
-
-def test_table(files):
-    done = verl_kernel(files, "reference.py", "good.py", "wrong.py")
-    assert done.returncode == 0, done.stderr
-    for text in ("good.py", "ok", "100%", "wrong.py", "incorrect", "simulated"):
-        assert text in done.stdout
-    assert "talks" not in done.stdout
-
-
-USAGE = {
-    "missing.py good.py": "missing.py does not exist",
-    "reference.py good.py missing.py": "missing.py does not exist",
-    "folder.py good.py": "folder.py is a directory",
-    "reference.py folder.py": "folder.py is a directory",
-    "binary.py good.py": "binary.py is a binary file",
-    "latin.py good.py": "latin.py is not UTF-8 text",
-    "reference.py large.py": "large.py is larger than 4 MB",
-    "reference.py loop.py": "loop.py cannot be read",
-    "reference.py good.py good.py": "good.py is named twice",
-    "reference.py good.py again.py": "again.py is named twice",
-    "no_model.py good.py": "no `class Model`",
-    "no_inputs.py good.py": "no `get_inputs()`",
-    "no_python.py good.py": "no_python.py is not valid Python",
-    "empty.py good.py": "is empty",
-    "reference.py good.py --device tpu": "--device is 'tpu'; it must be one of auto, cpu, cuda",
-    "reference.py good.py --static-check lax": "--static-check is 'lax'; it must be one of strict, coverage, off",
-    "reference.py good.py --tolerance none": "--tolerance is 'none'; it must be one of scaled, parity",
-    "reference.py good.py --float32 half": "--float32 is 'half'; it must be one of ieee, tf32",
-    "reference.py good.py --trials 0": "--trials is 0; it must be a whole number of at least 1",
-    "reference.py good.py --compile-for sm_70": "--compile-for is 'sm_70'; it must be one of off, sm_80, sm_86, sm_89",
-    "reference.py good.py --compile-for sm_90,gfx94": "--compile-for is ['sm_90', 'gfx94']; did you mean gfx942? ",
-    "reference.py good.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
-    "reference.py good.py --num-judges 0": "--num-judges is 0",
-    "reference.py good.py --timeout 0": "--timeout is 0.0; it must be a finite number of at least 0.1",
+ODD = ["latin.py", "good.py", "binary.py", "zeros.py"]
+MIXED = ["good.py", "latin.py", "torch_only.py", "forbidden.py"]
+SEEDED = "--device cpu --seed 3"
+RUNS = {
+    "judged": f"reference.py {' '.join(NAMES)} --json {SEEDED}",
+    "table": f"reference.py good.py wrong.py {SEEDED}",
+    "global": f"reference.py global.py --json {SEEDED}",
+    "odd": f"reference.py {' '.join(ODD)} --json {SEEDED}",
+    "not compiled": "reference.py good.py --json --device cpu --compile-for off",
+    "AMD": "reference.py good.py --device cpu --compile-for sm_90,gfx942 --gpu-profile mi300x",
+    "options": f"reference.py {' '.join(MIXED)} --json {SEEDED} --static-check off --tolerance parity --trials 2"
+    " --gpu-profile a100 --num-judges 2 --float32 tf32",
+    "cuda": "reference.py good.py --device cuda --json",
 }
 UNFIT = {
     "broken_reference.py": "rellu",
@@ -258,27 +156,129 @@ UNFIT = {
 }
 
 
-def assert_one_sentence(answer, sentence, code=2):
+@pytest.fixture(scope="module")
+def ended(files):
+    """Exit code, standard output and standard error of each run, one after another in one process."""
+    lines = RUNS | {name: f"{name} good.py --json --device cpu --timeout 2" for name in UNFIT}
+    words = json.dumps([line.split() for line in lines.values()])
+    command = [sys.executable, "-c", IN_ONE_PROCESS, words]
+    done = subprocess.run(command, cwd=files, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(lines, json.loads(done.stdout), strict=True))
+
+
+@pytest.fixture
+def results(ended):
+    """What a run prints as lines of JSON."""
+
+    def read(run):
+        code, out, error = ended[run]
+        assert code == 0, error
+        return [EvalResult.model_validate_json(line) for line in out.splitlines()]
+
+    return read
+
+
+def test_json_lines_in_order(ended, results):
+    good, *bad = results("judged")
+    assert [result.kernel for result in (good, *bad)] == NAMES
+    assert [result.status for result in bad[:2]] == [EvalStatus.INCORRECT, EvalStatus.COMPILE_ERROR]
+    assert good.status is EvalStatus.OK
+    assert good.rewarded
+    assert not any(result.rewarded for result in bad)
+    assert [json.loads(line)["rewarded"] for line in ended["judged"][1].splitlines()] == [True] + 5 * [False]
+    assert good.timing_source == "simulated"
+    assert good.time_coverage == good.number_coverage == 1.0
+    assert 2.5 < good.speedup < 3.5
+    assert "Cannot make_shape_compatible" in bad[1].error.message
+    assert {result.status for result in bad[3:]} == {EvalStatus.REJECTED_STATIC}
+
+
+def test_launches_are_compiled_unless_switched_off(results):
+    good = results("judged")[0]
+    assert good.compiled_for == "sm_90"
+    assert all(kernel.registers for kernel in good.compiled_kernels)
+    assert results("not compiled")[0].compiled_for is None
+
+
+def test_kernels_for_amd_are_told_with_what_they_use(ended):
+    code, out, error = ended["AMD"]
+    assert code == 0, error
+    nvidia, amd = (line for line in out.splitlines() if ", compiled for " in line)
+    assert nvidia.startswith("good.py: fused, compiled for sm_90: ")
+    assert amd.startswith("good.py: fused, compiled for gfx942: ")
+    for words in (
+        " registers, 0 of them AGPRs, ",
+        " SGPRs, 0 bytes spilled, ",
+        " blocks a compute unit, no matrix instr",
+    ):
+        assert words in amd
+        assert words not in nvidia
+    assert "times: simulated_unvalidated" in out
+
+
+def test_what_the_compiler_refuses_is_refused_by_its_line(results):
+    (refused,) = results("global")
+    assert refused.status is EvalStatus.COMPILE_ERROR
+    assert "global variable FACTOR" in refused.error.message
+
+
+def test_a_seed_repeats_the_verdict_in_another_process(files, ended):
+    again = verl_kernel(files, "reference.py", "wrong.py", "--json", *SEEDED.split())
+    first, second = json.loads(ended["judged"][1].splitlines()[1]), json.loads(again.stdout)
+    for clock in ("stage_seconds", "queue_seconds"):
+        del first[clock], second[clock]
+    assert first == second
+
+
+def test_a_kernel_that_is_no_text_does_not_stop_the_others(results):
+    latin, good, *binary = results("odd")
+    assert [result.kernel for result in (latin, good, *binary)] == ODD
+    assert good.status is EvalStatus.OK
+    assert {result.status for result in (latin, *binary)} == {EvalStatus.LOAD_ERROR}
+    assert len({result.task_hash for result in (latin, good, *binary)}) == 1
+    assert good.task_hash
+    assert "not UTF-8 text (byte 0)" in latin.error.message
+    assert all("is a binary file" in result.error.message for result in binary)
+
+
+def test_table(ended):
+    code, out, error = ended["table"]
+    assert code == 0, error
+    for text in ("good.py", "ok", "100%", "wrong.py", "incorrect", "simulated"):
+        assert text in out
+    assert "talks" not in out
+
+
+def test_options_reach_the_gym(results):
+    good, latin, torch_only, imported = results("options")
+    assert [result.kernel for result in (good, latin, torch_only, imported)] == MIXED
+    assert (good.trials.total, good.kernel_ms.n) == (2, 1)  # that of the other mode is not timed
+    assert good.env["gpu_profile"] == "a100"
+    assert good.env["float32"] == "tf32"
+    assert latin.status is EvalStatus.LOAD_ERROR
+    assert torch_only.status is EvalStatus.DECOY
+    assert imported.status is EvalStatus.COMPILE_ERROR
+
+
+def assert_one_sentence(answer, sentence):
     returned, stdout, stderr = answer
-    assert returned == code, answer
+    assert returned == 2, answer
     assert stdout == "", answer
     assert stderr.startswith("Error: "), stderr
     assert sentence in stderr, stderr
     assert stderr.count("\n") == 1
-    assert "Traceback" not in stderr
 
 
-def test_usage_errors_take_one_sentence(files):
-    answers = in_one_process(files, [[*arguments.split(), "--json"] for arguments in USAGE])
-    for answer, sentence in zip(answers, USAGE.values(), strict=True):
-        assert_one_sentence(answer, sentence)
+@pytest.mark.parametrize("reference", UNFIT)
+def test_a_reference_that_cannot_serve_takes_one_sentence(ended, reference):
+    assert_one_sentence(ended[reference], UNFIT[reference])
 
 
-def test_references_that_cannot_serve_take_one_sentence(files):
-    common = ["good.py", "--json", "--device", "cpu", "--timeout", "2"]
-    answers = in_one_process(files, [[name, *common] for name in UNFIT], ONE_POOL)
-    for answer, sentence in zip(answers, UNFIT.values(), strict=True):
-        assert_one_sentence(answer, sentence)
+def test_cuda_without_a_gpu_is_a_usage_error(ended):
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("there is a GPU")
+    assert_one_sentence(ended["cuda"], "device cuda")
 
 
 def test_a_file_that_may_not_be_read(files):
@@ -286,35 +286,11 @@ def test_a_file_that_may_not_be_read(files):
         pytest.skip("root reads everything")
     (files / "secret.py").write_text("")
     (files / "secret.py").chmod(0)
-    (answer,) = in_one_process(files, [["reference.py", "secret.py"]])
-    assert_one_sentence(answer, "secret.py cannot be read (Permission denied)")
-
-
-def test_cuda_without_a_gpu_is_a_usage_error(files):
-    if Path("/dev/nvidiactl").exists():
-        pytest.skip("there is a GPU")
-    (answer,) = in_one_process(files, [["reference.py", "good.py", "--device", "cuda", "--json"]])
-    assert_one_sentence(answer, "device cuda")
-
-
-def test_options_reach_the_gym(files):
-    names = ["good.py", "torch_only.py", "forbidden.py"]
-    options = "--device cpu --static-check off --tolerance parity --trials 2 --gpu-profile a100 --num-judges 2 --seed 3"
-    options += " --float32 tf32"
-    done = verl_kernel(files, "reference.py", *names, "--json", *options.split())
-    assert done.returncode == 0, done.stderr
-    good, torch_only, imported = [EvalResult.model_validate_json(line) for line in done.stdout.splitlines()]
-    assert [result.kernel for result in (good, torch_only, imported)] == names
-    assert (good.trials.total, good.kernel_ms.n) == (2, 1)  # that of the other mode is not timed
-    assert good.env["gpu_profile"] == "a100"
-    assert good.env["float32"] == "tf32"
-    assert torch_only.status is EvalStatus.DECOY
-    assert imported.status is EvalStatus.COMPILE_ERROR
+    done = verl_kernel(files, "reference.py", "secret.py")
+    assert_one_sentence((done.returncode, done.stdout, done.stderr), "secret.py cannot be read (Permission denied)")
 
 
 def test_an_interrupted_run_prints_what_was_judged(files):
-    hanging = KERNEL.replace("FACTOR", "2.0").replace('print("the kernel talks")', "while True: pass")
-    (files / "hanging.py").write_text(hanging)
     words = ["eval", "reference.py", "good.py", "hanging.py", "--device", "cpu", "--timeout", "600", "--json"]
     command = [sys.executable, "-m", "verl_kernel", *words]
     with subprocess.Popen(
@@ -322,13 +298,9 @@ def test_an_interrupted_run_prints_what_was_judged(files):
     ) as process:
         assert json.loads(process.stdout.readline())["status"] == "ok"
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=300)
     assert process.returncode == 130
     assert error == "Interrupted: 1 of 2 kernels judged.\n"
-
-
-def test_no_kernel_is_a_usage_error(files):
-    assert verl_kernel(files, "reference.py").returncode == 2
 
 
 def test_a_poor_task_is_named_beside_its_kernels():

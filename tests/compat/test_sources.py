@@ -125,7 +125,7 @@ metrics of the sampler reach the step's log (trainer/ppo/v1/trainer_base.py:PPOT
     metrics.update(off_policy_metrics)
 the trainer counts tokens of the loss in loss_mask (workers/engine/fsdp/transformer_impl.py):
     batch_num_tokens = data['loss_mask'].sum()
-advantages come from the queue, uncorrected in bypass mode (trainer/ppo/v1/trainer_base.py:PPOTrainer._compute_advantage):
+advantages come from the queue, bypass is uncorrected (trainer/ppo/v1/trainer_base.py:PPOTrainer._compute_advantage):
     'uid'
     'response_mask'
     'rm_scores'

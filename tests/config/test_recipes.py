@@ -109,12 +109,6 @@ def test_a_checkpoint_can_be_read_without_the_plugin(recipe: str) -> None:
     assert model.override_config.get("attn_implementation", "flash_attention_2") in ("sdpa", "flash_attention_2")
 
 
-@pytest.mark.parametrize("estimator", ["grpo", "rloo", "turn_grpo", "trloo"])
-def test_an_estimator_is_one_switch(estimator: str) -> None:
-    config = composed("cpu_quickstart", f"algorithm.adv_estimator={estimator}")
-    assert config.algorithm.adv_estimator == estimator
-
-
 def test_verl_accepts_the_actor_rollout_and_algorithm_nodes() -> None:
     config = resolved("cpu_quickstart")
     assert typed(config.actor_rollout_ref.actor).loss_agg_mode == "seq-mean-token-sum-norm"

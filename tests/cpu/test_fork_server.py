@@ -8,13 +8,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.env.waiting import until
 from verl_kernel.cpu import fork_client
 
 SERVER = """
@@ -143,9 +143,14 @@ def test_a_ray_worker_brings_its_variables():
 
 @pytest.mark.parametrize(
     "context",
-    [{"py_executable": "/other/python"}, {"command_prefix": ["nsys"]}, {"override_worker_entrypoint": "x.py"},
-     {"env_vars": {"A": "${HOME}/x"}}],
-)  # fmt: skip
+    [
+        {"py_executable": "/other/python"},
+        {"command_prefix": ["nsys"]},
+        {"override_worker_entrypoint": "x.py"},
+        {"env_vars": {"A": "${HOME}/x"}},
+    ],
+    ids=str,
+)
 def test_a_ray_worker_with_a_start_of_its_own_is_left_to_ray(context: dict):
     argv = ["/ray/default_worker.py", f"--serialized-runtime-env-context={json.dumps(context)}", "--language=PYTHON"]
     assert fork_client.ray_worker(argv)[0] is None
@@ -160,10 +165,7 @@ def test_the_server_ends_with_its_driver(tmp_path: Path):
         [sys.executable, "-c", driver], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path
     )
     server = psutil.Process(int(process.stdout.readline()))
-    deadline = time.monotonic() + WAIT_S
-    while "fork_server" not in " ".join(server.cmdline()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(1)
+    until(lambda: "fork_server" in " ".join(server.cmdline()))
     process.kill()
     process.wait()
     psutil.wait_procs([server], timeout=WAIT_S)

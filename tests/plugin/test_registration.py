@@ -8,21 +8,22 @@ from typing import NamedTuple
 
 import pytest
 
+from verl_kernel import plugin
 from verl_kernel.advantage import ESTIMATORS
 from verl_kernel.loss import LOSSES
+from verl_kernel.plugin import registration
 
-PROBE_LOADED = """
+LOADED = """
 import verl
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
 import hydra.utils, verl_kernel.advantage
-print([get_adv_estimator_fn(name) is fn for name, fn in verl_kernel.advantage.ESTIMATORS.items()])
+print({get_adv_estimator_fn(name) is fn for name, fn in verl_kernel.advantage.ESTIMATORS.items()})
 print(get_reward_manager_cls("kernelgym").__module__)
 print(hydra.utils.get_class(_agent_loop_registry["kernel_agent"]["_target_"]).__name__)
 """
-
-PROBE_FOREIGN = """
+FOREIGN = """
 import logging, os
 os.environ["VERL_USE_EXTERNAL_PLUGINS"] = "none"
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
@@ -33,22 +34,13 @@ print(ADV_ESTIMATOR_REGISTRY["trloo"] is someone_elses)
 import verl.experimental.reward_loop.reward_manager, verl.experimental.agent_loop.agent_loop
 print(verl_kernel.plugin.missing())
 """
-
-PROBE_SWALLOWED = """
+SWALLOWED = """
 import sys
 sys.modules["verl_kernel.reward.manager"] = None  # its import fails
 import verl
 import verl.experimental.reward_loop.reward_manager
 print("verl imported")
 """
-
-PROBE_LIGHT = """
-import sys
-import verl
-print([name for name in sys.modules if name.startswith(("verl.experimental", "verl.trainer", "verl.workers"))])
-"""
-
-
 FORKING = """
 import json, os, sys
 import hydra, ray, tensordict, torch, transformers  # what all probes import before verl: two thirds of their time
@@ -98,23 +90,23 @@ def run(fresh: subprocess.Popen[str], tmp_path: Path) -> Callable[..., Probe]:
     return probe
 
 
-def test_the_probes_begin_without_verl(run):
-    code = "import sys; print([name for name in sys.modules if name.partition('.')[0] in ('verl', 'verl_kernel')])"
-    assert run(code).stdout == "[]\n"
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("statement", "names"),
+    [
+        ("", ("verl", "verl_kernel")),  # the probes begin without verl
+        ("import verl", ("verl.experimental", "verl.trainer", "verl.workers")),  # it imports none of its registries
+    ],
+)
+def test_what_is_not_imported(statement, names, run):
+    code = f"import sys\n{statement}\nprint([name for name in sys.modules if name.startswith({names})])"
+    assert run(code, VERL_PLATFORM="cpu").stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.slow
 def test_importing_verl_registers_our_names(run):
-    estimators, manager, loop = run(PROBE_LOADED, VERL_PLATFORM="cpu").stdout.splitlines()[-3:]
-    assert "True" in estimators
-    assert "False" not in estimators
-    assert manager == "verl_kernel.reward.manager"
-    assert loop == "KernelAgentLoop"
-
-
-@pytest.mark.slow
-def test_importing_verl_imports_none_of_its_registries(run):
-    assert run(PROBE_LIGHT, VERL_PLATFORM="cpu").stdout.splitlines()[-1] == "[]"
+    said = run(LOADED, VERL_PLATFORM="cpu").stdout.splitlines()[-3:]
+    assert said == ["{True}", "verl_kernel.reward.manager", "KernelAgentLoop"]
 
 
 @pytest.mark.slow
@@ -127,7 +119,7 @@ def test_any_import_order_registers_everything(first, run):
 
 @pytest.mark.slow
 def test_a_name_that_verl_holds_is_told_with_owners(run):
-    done = run(PROBE_FOREIGN)
+    done = run(FOREIGN)
     untouched, missing = done.stdout.splitlines()[-2:]
     assert untouched == "True"
     assert missing == "{('advantage estimator', 'trloo'): '__main__.someone_elses'}"
@@ -138,16 +130,13 @@ def test_a_name_that_verl_holds_is_told_with_owners(run):
 
 @pytest.mark.slow
 def test_a_plugin_that_fails_is_loud_although_verl_goes_on(run):
-    done = run(PROBE_SWALLOWED)
+    done = run(SWALLOWED)
     assert "verl imported" in done.stdout
-    assert "ERROR" in done.stderr
-    assert "verl_kernel could not register with verl" in done.stderr
-    assert "Traceback" in done.stderr
+    for words in ("ERROR", "verl_kernel could not register with verl", "Traceback"):
+        assert words in done.stderr
 
 
 def test_registering_twice_changes_nothing():
-    from verl_kernel import plugin
-
     plugin.register()
     assert plugin.missing() == {}
     assert {name for _, name in plugin.expected()} == {*ESTIMATORS, *LOSSES, "kernelgym", "kernel_agent"}
@@ -155,9 +144,6 @@ def test_registering_twice_changes_nothing():
 
 
 def test_missing_names_the_holder(monkeypatch):
-    from verl_kernel import plugin
-    from verl_kernel.plugin import registration
-
     registry = registration._registry("agent loop")
     monkeypatch.setitem(registry, "kernel_agent", {"_target_": "other.Loop"})
     assert plugin.missing() == {("agent loop", "kernel_agent"): "other.Loop"}
@@ -178,9 +164,6 @@ def someone_elses() -> None: ...
     ],
 )
 def test_a_held_name_is_left_to_its_owner(monkeypatch, caplog, kind, held, other):
-    from verl_kernel import plugin
-    from verl_kernel.plugin import registration
-
     registry = registration._registry(kind)
     entry = {"_target_": "other.Loop"} if kind == "agent loop" else someone_elses
     monkeypatch.setitem(registry, held, entry)
@@ -198,8 +181,6 @@ def test_a_held_name_is_left_to_its_owner(monkeypatch, caplog, kind, held, other
 def test_a_verl_without_resumable_loops_gets_none_of_ours(monkeypatch, caplog):
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 
-    from verl_kernel import plugin
-    from verl_kernel.plugin import registration
     from verl_kernel.verl_names import append_messages
 
     monkeypatch.delattr(AgentLoopBase, append_messages(AgentLoopBase).__name__)
@@ -212,9 +193,6 @@ def test_a_verl_without_resumable_loops_gets_none_of_ours(monkeypatch, caplog):
 
 
 def test_a_registry_that_cannot_be_filled_costs_no_other(monkeypatch, caplog):
-    from verl_kernel import plugin
-    from verl_kernel.plugin import registration
-
     monkeypatch.setitem(registration._REGISTER, "advantage estimator", lambda: 1 / 0)
     monkeypatch.delitem(registration._registry("agent loop"), "kernel_agent")
     plugin.register()

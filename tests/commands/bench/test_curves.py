@@ -2,35 +2,26 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner
 
-from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
+from tests.bench import recorded
+from verl_kernel.bench.records import SuiteTask
 from verl_kernel.cli import app
-from verl_kernel.env import EvalResult, EvalStatus
-
-HEADER = RunHeader(
-    suite="cpu", suite_hash="", tasks=2, model="m", source="endpoint", samples=1, turns=2, context="top_w", window=4,
-    temperature=1.0, top_p=1.0, max_tokens=9, seed=0, device="cpu", baseline="eager", gym={}, versions={}, started="",
-)  # fmt: skip
 
 
-def write_run(folder: Path, speedups: dict[str, list[float]]) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(HEADER.model_dump_json())
-    lines = [
-        BenchTurn(
-            task_id=task, task_hash="h", sample=0, turn=turn, reward=1.0, prompt_tokens=30, completion_tokens=12,
-            result=EvalResult(
-                task_id=task, status=EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=speedup,
-                timing_source="simulated",
-            ),
-        )
+def write_run(folder: Path, speedups: dict[str, list[float]], names: str = "", **header: Any) -> Path:
+    """A run whose answers are all right and as fast as told."""
+    facts = {"prompt_tokens": 30, "completion_tokens": 12}
+    turns = [
+        recorded.turn(task, 0, number, recorded.timed(speedup), **facts)
         for task, found in speedups.items()
-        for turn, speedup in enumerate(found, 1)
-    ]  # fmt: skip
-    (folder / "turns.jsonl").write_text("".join(line.model_dump_json() + "\n" for line in lines))
-    return folder
+        for number, speedup in enumerate(found, 1)
+    ]
+    named = [SuiteTask(task_id=task, task_hash=f"hash of {task}") for task in names]
+    kind = {"samples": 1, "context": "top_w", "window": 4}
+    return recorded.write_run(folder, turns, named, **kind | header)
 
 
 def curves(*words: object) -> tuple[int, str]:
@@ -56,10 +47,8 @@ def test_runs_are_drawn_beside_each_other(tmp_path):
 
 def test_intervals_do_not_depend_on_which_answer_came_first(tmp_path):
     for name, tasks in (("one", "abc"), ("two", "cab")):
-        run = write_run(tmp_path / name / "top_w", {task: [1.0 + "abc".index(task)] for task in tasks})
-        (run / "run.json").write_text(HEADER.model_copy(update={"tasks": 3}).model_dump_json())
-        lines = [SuiteTask(task_id=task, task_hash="h").model_dump_json() + "\n" for task in "abc"]
-        (run / "tasks.jsonl").write_text("".join(lines))
+        speedups = {task: [1.0 + "abc".index(task)] for task in tasks}
+        run = write_run(tmp_path / name / "top_w", speedups, "abc", tasks=3)
         status, said = curves(run, "--out", tmp_path / f"{name}.svg")
         assert status == 0, said
     assert (tmp_path / "one.json").read_text() == (tmp_path / "two.json").read_text()
