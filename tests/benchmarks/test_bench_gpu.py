@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command for the first GPU, gone through on a pretended one; and what becomes of sections that fail or hang."""
+"""The command for the first GPU on a pretended one: sections that fail or hang, and what pages say of it."""
 
+import ast
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from benchmarks.bench_gpu import SECTIONS
 from benchmarks.gpu.driver import Section, run_sections
+from benchmarks.gpu.placement import on_gpu
+from tests.env.waiting import until
+from tests.exploits.corpus import load
 from tests.requirements.bare_machine import make_machine, pack_wheels
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +47,7 @@ def test_findings_are_in_both_reports(tmp_path):
     assert "pretended" in text.splitlines()[0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_section_that_fails_keeps_its_findings_and_says_why(tmp_path):
     assert not run_sections(sections("fails", "works"), tmp_path, pretend=True, seconds=60)
@@ -55,6 +59,7 @@ def test_a_section_that_fails_keeps_its_findings_and_says_why(tmp_path):
     assert found["works"]["state"] == "done"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_hanging_section_is_stopped_with_its_children(tmp_path):
     assert not run_sections([*sections("hangs", limit_s=3.0), *sections("works")], tmp_path, pretend=True, seconds=60)
@@ -66,6 +71,7 @@ def test_a_hanging_section_is_stopped_with_its_children(tmp_path):
     assert found["works"]["state"] == "done"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_crash_loses_half_a_line_at_most(tmp_path):
     run_sections(sections("crashes", "works"), tmp_path, pretend=True, seconds=60)
@@ -76,13 +82,13 @@ def test_a_crash_loses_half_a_line_at_most(tmp_path):
     assert found["works"]["facts"] == {"device": "cpu"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_findings_are_reported_when_ended_from_outside(tmp_path):
     command = [sys.executable, "benchmarks/bench_gpu.py", "--out", str(tmp_path), "--pretend", "--sections"]
     with subprocess.Popen([*command, "environment", "corpus"], cwd=ROOT, stdout=subprocess.DEVNULL) as whole:
-        log, deadline = tmp_path / "output.log", time.monotonic() + 120
-        while time.monotonic() < deadline and not (log.exists() and "= corpus" in log.read_text()):
-            time.sleep(0.1)
+        log = tmp_path / "output.log"
+        until(lambda: log.exists() and "= corpus" in log.read_text())
         whole.terminate()
         assert whole.wait(30) == 1
     found, _ = read(tmp_path)
@@ -92,6 +98,7 @@ def test_findings_are_reported_when_ended_from_outside(tmp_path):
     assert "from outside" in found["corpus"]["last_words"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_what_does_not_fit_into_the_time_is_left_out(tmp_path):
     assert not run_sections([*sections("hangs", limit_s=300.0), *sections("works")], tmp_path, pretend=True, seconds=19)
@@ -100,6 +107,7 @@ def test_what_does_not_fit_into_the_time_is_left_out(tmp_path):
     assert found["works"]["state"] == "left out"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_what_the_jail_refuses_is_found_layer_by_layer(tmp_path):
     assert run_sections(sections("demanding"), tmp_path, pretend=True, seconds=90)
@@ -132,6 +140,7 @@ def bench(out, *options, **variables):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_wheels_are_carried_to_a_machine_that_lacks_them(tmp_path):
     environment = make_machine(tmp_path)
@@ -182,3 +191,55 @@ def test_all_of_it_on_a_pretended_gpu(tmp_path):
     assert set(found["tests"]["facts"]["outcomes"]) == {"skipped"}
     assert all(row["words"] == "Skipped: no CUDA device" for row in found["tests"]["tables"]["tests"])
     assert re.search(r'tests="\d+"', (tmp_path / "out" / "junit.xml").read_text())
+
+
+def test_factories_get_a_device():
+    assert on_gpu("x = torch.zeros(4)  # four") == "x = torch.zeros(4, device='cuda')"
+    assert on_gpu("k(torch.full((2,), 1.0), torch.arange(3))") == (
+        "k(torch.full((2,), 1.0, device='cuda'), torch.arange(3, device='cuda'))"
+    )
+
+
+def test_nothing_else_changes():
+    same = (
+        "x = torch.zeros(4, device=y.device)  # there", "x = torch.randn(4)", "x = np.zeros(4)", "torch.empty_like(x)",
+        "x = torch.zeros(4, **options)", "def f(:", "x = torch.zeros",
+    )  # fmt: skip
+    for source in same:
+        assert on_gpu(source) == source
+
+
+def test_every_program_of_the_corpus_stays_a_program():
+    changed = 0
+    for case in load():
+        placed = on_gpu(case.source)
+        changed += placed != case.source
+        if placed != case.source:
+            ast.parse(placed)
+            assert on_gpu(placed) == placed  # once is enough
+    assert changed > 50
+
+
+def rows(page, title):
+    lines = (ROOT / "docs" / page).read_text().partition(f"# {title}\n")[2].partition("\n## ")[0].splitlines()
+    return [line.strip("| ").split(" | ") for line in lines if line.startswith("|")][2:]
+
+
+def test_every_unproven_point_names_what_tells():
+    files = sorted((ROOT / "tests" / "gpu").glob("test_*.py"))
+    trees = [ast.parse(path.read_text()) for path in files]
+    tests = {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
+    known = {section.name for section in SECTIONS} | tests | {f"tests/gpu/{file.name}" for file in files}
+    points = rows("notes/not_tested_on_gpu.md", "Not tested on a GPU")
+    assert len(points) > 10
+    for point, _, tells in points:
+        named = re.findall(r"section `([^`]+)`|`(test_\w+)`|(tests/gpu/\w+\.py)", tells)
+        assert {name for names in named for name in names if name} <= known, point
+        for word in re.findall(r"-k (\w+)", tells):
+            assert any(word in name for name in known), point
+        assert "`" in tells or tells == "the same", point
+
+
+def test_every_section_is_described():
+    described = [row[0].strip("`") for row in rows("gpu.md", "Tests and the first report")]
+    assert described == [section.name for section in SECTIONS]

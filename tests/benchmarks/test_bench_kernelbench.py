@@ -1,36 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """bench_kernelbench on a small task, and three of our answers on published tasks where these are at hand."""
 
-import subprocess
-import sys
-from pathlib import Path
+import inspect
 
 import pytest
 
 from benchmarks.bench_kernelbench import OPTIONS, OURS
 from benchmarks.kernelbench.programs import read_programs, reference_of
+from tests.benchmarks.scripts import PUBLISHED, bench, needs_published, program
 from verl_kernel.commands import eval as eval_command
 from verl_kernel.env import EvalResult, EvalStatus, check
 from verl_kernel.errors import DataError
 
-ROOT = Path(__file__).parents[2]
-PUBLISHED = ROOT.parent / "shared" / "kernelbench"
-TASK = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x + 1
-
-def get_inputs():
-    return [torch.rand(64, 1024)]
-
-def get_init_inputs():
-    return []
-"""
 ANSWER = """# SPDX-License-Identifier: Apache-2.0
-# One added.
+# A sum.
 # expected: {expected}
 # speedup: {speedup}
 
@@ -41,28 +24,23 @@ from torch import nn
 
 
 @triton.jit
-def add(x, out, n, B: tl.constexpr):
+def add(x, y, out, n, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
-    tl.store(out + i, tl.load(x + i, mask=i < n) + {added}, mask=i < n)
+    tl.store(out + i, tl.load(x + i, mask=i < n) + {added} * tl.load(y + i, mask=i < n), mask=i < n)
 
 
 class ModelNew(nn.Module):
-    def forward(self, x):
+    def forward(self, x, y):
         out = torch.empty_like(x)
-        add[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), B=1024)
+        add[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), B=1024)
         return out
 """
-
-
-def bench(folder, *options):
-    command = [sys.executable, ROOT / "benchmarks" / "bench_kernelbench.py", folder, *options]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "level1").mkdir()
-    (tmp_path / "level1" / "7_add.py").write_text(TASK)
+    (tmp_path / "level1" / "7_add.py").write_text(program("x + y", "64, 1024", "64, 1024"))
     (tmp_path / "runs").mkdir()
     write(tmp_path, 0, "ok", 1)
     write(tmp_path, 1, "incorrect", 2)
@@ -76,7 +54,7 @@ def write(folder, sample, expected, added, speedup="0.1 to 10"):
 
 @pytest.mark.processes
 def test_verdicts_as_expected_end_with_0_and_make_a_table(folder):
-    done = bench(folder, "--runs", folder / "runs", "--markdown", folder / "table.md")
+    done = bench("bench_kernelbench", folder, "--runs", folder / "runs", "--markdown", folder / "table.md")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 programs for 1 tasks, 0 not as expected" in done.stdout
     lines = (folder / "table.md").read_text().splitlines()
@@ -85,11 +63,12 @@ def test_verdicts_as_expected_end_with_0_and_make_a_table(folder):
     assert "| 1/7_add | 1 | incorrect | incorrect |" in lines[3]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_verdict_that_is_not_expected_ends_with_1(folder):
     write(folder, 0, "ok", 1, speedup="20 to 30")
     write(folder, 1, "ok", 2)
-    done = bench(folder, "--runs", folder / "runs")
+    done = bench("bench_kernelbench", folder, "--runs", folder / "runs")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "20 to 30 was expected" in done.stderr
     assert "ok was expected" in done.stderr
@@ -130,8 +109,6 @@ def test_tasks_are_chosen_by_level_and_problem(folder):
 
 
 def test_options_are_those_of_eval():
-    import inspect
-
     defaults = {name: value.default for name, value in inspect.signature(eval_command.command).parameters.items()}
     for name in ("compile_for", "memory_checks", "true_size", "static_check", "tolerance", "float32", "gpu_profile"):
         assert getattr(OPTIONS, name) == defaults[name]
@@ -148,10 +125,11 @@ def test_our_answers_cover_every_kind():
         assert refused is (one.expected == (EvalStatus.REJECTED_STATIC,)), one.path.name
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.processes
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="published programs are not part of the project")
+@needs_published
 def test_answers_to_published_tasks_are_judged_as_they_say():
-    done = bench(PUBLISHED, "--only", "1/19", "1/24", "2/1")
+    done = bench("bench_kernelbench", PUBLISHED, "--only", "1/19", "1/24", "2/1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 programs for 3 tasks, 0 not as expected" in done.stdout

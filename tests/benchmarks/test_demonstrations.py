@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recorded table of ACES' demonstration is of the pools in the repository, and says what the documentation says."""
+"""Demonstrations of ACES, ReMix and bandits: their recorded data against what the pages say, and shorter runs."""
 
 import json
 from itertools import pairwise
+from pathlib import Path
+from statistics import median
 
 import numpy as np
 import pytest
@@ -12,6 +14,8 @@ from hypothesis.extra.numpy import arrays
 
 from benchmarks.methods import aces_pools as bench
 from benchmarks.methods.aces_candidates import POOLS, digest
+from benchmarks.methods.bandits import BANDITS, METHODS, OUT, climb
+from benchmarks.methods.remix_clusters import ARMS, PARTS, Arm, at_initialisation, train
 from verl_kernel.env import check
 
 
@@ -62,3 +66,43 @@ def test_greedy_cover_stops_losing_rejections(matrix):
     shares = [bench.kept(matrix, order[: size + 1]) for size in range(len(order))]
     until = shares.index(1.0)
     assert all(after > before for before, after in pairwise(shares[: until + 1]))
+
+
+REMIX = json.loads((Path(__file__).parents[2] / "docs" / "methods" / "remix_clusters.json").read_text())
+
+
+def last(arm: Arm, steps: int = 400) -> float:
+    return median(train(arm, seed, steps)["curve"][-1]["error"] for seed in range(3))
+
+
+@pytest.mark.exhaustive
+def test_remix_learns_what_its_baselines_cannot():
+    ours = last(Arm("remix", selections=2))
+    assert ours < 0.5 * min(last(Arm("uniform", selections=2)), last(Arm("uniform", 1, 1, 4, 1)))
+
+
+def test_each_step_chooses_as_many_as_asked_for():
+    for name, arm in ARMS.items():
+        for run in REMIX["arms"][name]:
+            supports = [point["effective"] for point in run["curve"][1:]]
+            if arm.kind in ("remix", "uniform"):
+                assert supports == [arm.chosen] * len(supports), name
+            else:
+                assert min(supports) < 1.5, name
+                assert max(supports) < 2.5 < PARTS, name
+
+
+@pytest.mark.exhaustive
+def test_a_softmax_over_wide_inputs_begins_with_one_lora():
+    found = at_initialisation(200)
+    assert found["median"] < 1.1
+    assert found["share_at_most_two"] > 0.84
+
+
+def test_the_saved_figures_of_the_bandits_are_those_of_the_script():
+    saved = json.loads((OUT / "bandits.json").read_text())
+    assert set(saved["frozen"]["curves"]) == set(saved["redrawn"]["curves"]) == set(METHODS)
+    step = max(row["step"] for row in saved["frozen"]["curves"]["topr"]["rec"] if row["step"] <= 200)
+    (state,) = climb(METHODS["topr"], list(BANDITS.values()), [step], rate=0.5)
+    row = next(row for row in saved["frozen"]["curves"]["topr"]["rec"] if row["step"] == step)
+    assert row["pi"] == pytest.approx(state.pi[list(BANDITS).index("rec")].tolist(), rel=1e-3)
