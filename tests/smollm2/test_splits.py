@@ -10,6 +10,7 @@ from verl_kernel.quickstart.drawing import Drawn, draw
 from verl_kernel.reward.extract import extract_code
 from verl_kernel.world.answers import right_answers
 
+pytestmark = pytest.mark.exhaustive
 UNSEEN = ("new_chain", "new_family")
 
 

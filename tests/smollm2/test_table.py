@@ -28,15 +28,11 @@ def verdict(task: str, is_right: bool) -> EvalResult:
 def write(path: Path, right: set[tuple[str, int]]) -> Path:
     """Write a validation of two answers a task, in the form in which verl writes it."""
     path.parent.mkdir(parents=True)
-    lines = []
-    for number, task in enumerate(TASKS):
-        for sample in range(2):
-            turn = TurnRecord(
-                result=verdict(task, (task, sample) in right), reward=0.0, code="code", start=0, stop=7,
-                novel=True, novel_bytes=True,
-            )  # fmt: skip
-            row = {"uid": f"{number}_{sample}_0", "output": f"answer {task} {sample}", HASH_COLUMN: "0"}
-            lines.append(json.dumps({**row, TURNS_COLUMN: dump_turns([turn])}))
+    lines, facts = [], {"reward": 0.0, "code": "code", "start": 0, "stop": 7, "novel": True, "novel_bytes": True}
+    for number, (task, sample) in enumerate((task, sample) for task in TASKS for sample in range(2)):
+        turn = TurnRecord(result=verdict(task, (task, sample) in right), **facts)
+        row = {"uid": f"{number // 2}_{sample}_0", "output": f"answer {task} {sample}", HASH_COLUMN: "0"}
+        lines.append(json.dumps({**row, TURNS_COLUMN: dump_turns([turn])}))
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -77,10 +73,8 @@ def test_the_steps_of_a_training_are_kept_and_shown_as_means(tmp_path: Path):
     steps = (tmp_path / "kept" / "trloo.steps.jsonl").read_text().splitlines()
     assert json.loads(steps[0]) == {"step": 1, "kernel/correct_rate": 0.1}
     lines = [line for line in table.table(tmp_path / "kept").splitlines() if line.startswith("| trloo | ")]
-    assert lines[-2:] == [
-        "| trloo | 1 to 4 | - | 0.25 | - | - | - | - |",
-        "| trloo | 5 to 6 | - | 0.55 | - | - | - | - |",
-    ]
+    assert [line.split(" | ")[1:4] for line in lines[-2:]] == [["1 to 4", "-", "0.25"], ["5 to 6", "-", "0.55"]]
+    assert all(line.endswith("| - | - | - | - |") for line in lines[-2:])
 
 
 def test_the_table_shows_both_arms_and_their_difference(kept: Path):
