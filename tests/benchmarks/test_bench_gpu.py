@@ -209,6 +209,7 @@ def test_nothing_else_changes():
         assert on_gpu(source) == source
 
 
+@pytest.mark.exhaustive
 def test_every_program_of_the_corpus_stays_a_program():
     changed = 0
     for case in load():
