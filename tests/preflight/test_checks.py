@@ -151,36 +151,28 @@ def test_what_a_rebuilt_context_needs_is_named(quickstart, override, key, remedy
 @pytest.mark.parametrize(
     "overrides",
     [
-        (),
-        (*REBUILT, "kernelgym.total_tokens=9000", "kernelgym.total_seconds=60.5"),
-        ("method=rsft", "kernelgym.reward.slow_penalty=0.4"),
-        ("kernelgym.reward.correct_weight=0.0",),
-        ("kernelgym.reward.slow_penalty=0.5",),
-        ("kernelgym.cold_start=null",),
-        ("kernelgym.device=auto",),
-        (f"{SAMPLER}.group_filter=drop",),
-        (f"{SAMPLER}.group_filter=refill", "data.gen_batch_size=1"),
-        (f"{SAMPLER}.group_filter=refill", "trainer_mode=colocate_async"),
-        (
-            *(f"{SAMPLER}.group_filter=refill", f"{SAMPLER}.group_carry_over=true"),
-            *("data.gen_batch_size=1", "mismatch=stale_tis"),
-        ),
-        (f"{SAMPLER}.group_filter=drop", f"{SAMPLER}.group_spread=last_turn"),
-        (
-            *(f"{SAMPLER}.level=trajectory", f"{SAMPLER}.width=0"),
-            *(f"{SAMPLER}.speedup_threshold=1.2", f"{SAMPLER}.key=number_coverage"),
-        ),
+        "",
+        " ".join((*REBUILT, "kernelgym.total_tokens=9000", "kernelgym.total_seconds=60.5")),
+        "method=rsft kernelgym.reward.slow_penalty=0.4",
+        "kernelgym.reward.correct_weight=0.0",
+        "kernelgym.reward.slow_penalty=0.5",
+        "kernelgym.cold_start=null",
+        "kernelgym.device=auto",
+        f"{SAMPLER}.group_filter=drop",
+        f"{SAMPLER}.group_filter=refill data.gen_batch_size=1",
+        f"{SAMPLER}.group_filter=refill trainer_mode=colocate_async",
+        f"{SAMPLER}.group_filter=refill {SAMPLER}.group_carry_over=true data.gen_batch_size=1 mismatch=stale_tis",
+        f"{SAMPLER}.group_filter=drop {SAMPLER}.group_spread=last_turn",
+        f"{SAMPLER}.level=trajectory {SAMPLER}.width=0 {SAMPLER}.speedup_threshold=1.2 {SAMPLER}.key=number_coverage",
         # verl's own switches are left to verl's own samplers.
-        ("algorithm.filter_groups.enable=true", "trainer.v1.sampler.custom_sampler.path=null"),
+        "algorithm.filter_groups.enable=true trainer.v1.sampler.custom_sampler.path=null",
         # KL in the reward is left to estimators that bear it; verl asks how the reference's log-probs are taken.
-        (
-            *("algorithm.use_kl_in_reward=true", "algorithm.adv_estimator=grpo"),
-            "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=1",
-        ),
+        "algorithm.use_kl_in_reward=true algorithm.adv_estimator=grpo"
+        " actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=1",
     ],
 )
 def test_a_sound_configuration_passes(quickstart, overrides):
-    preflight(config(quickstart, *overrides))
+    preflight(config(quickstart, *overrides.split()))
 
 
 def test_rejection_without_coverage_is_refused(quickstart, tmp_path):
@@ -286,16 +278,13 @@ def test_every_failure_ends_the_process(quickstart, monkeypatch):
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_trainer_stops_with_one_sentence(quickstart):
     command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart"]
-    done = subprocess.run(
-        [*command, f"quickstart_dir={quickstart}", "kernelgym.max_turns=0", f"hydra.run.dir={quickstart}/run"],
-        env={**os.environ, "VERL_PLATFORM": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command += [f"quickstart_dir={quickstart}", "kernelgym.max_turns=0", f"hydra.run.dir={quickstart}/run"]
+    environment = {**os.environ, "VERL_PLATFORM": "cpu"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("verl-kernel: kernelgym.max_turns is 0")
     assert "ray init kwargs" not in done.stdout
