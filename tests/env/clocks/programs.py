@@ -280,6 +280,6 @@ return out""",
 ONE_LAUNCH = program(_PARTS + _ONE, _BETWEEN + "whole_block[(1,)](x, w1, w2, y, h, out)\nreturn out", "x, w1, w2")
 ONE_BLOCK = Pair(BLOCK_OF_LAYERS, ONE_LAUNCH, THREE_LAUNCHES, frozenset({"fill"}))
 PAIRS = {
-    "coalesced": COALESCED, "read once": READ_ONCE, "fused": FUSED, "lazy": LAZY, "filled": FILLED,
-    "tensor cores": TENSOR_CORES, "tiled": TILED, "examples": EXAMPLES, "idle work": IDLE_WORK, "one block": ONE_BLOCK,
+    "examples": EXAMPLES, "coalesced": COALESCED, "read once": READ_ONCE, "fused": FUSED, "lazy": LAZY,
+    "filled": FILLED, "tensor cores": TENSOR_CORES, "tiled": TILED, "idle work": IDLE_WORK, "one block": ONE_BLOCK,
 }  # fmt: skip

@@ -81,6 +81,7 @@ LAUNCH = "absolute[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=102
 LAZY = program(ABSOLUTE, f"out = torch.empty_like(x)\n{LAUNCH}\nreturn out")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_leaving_out_idle_work_is_not_paid(judge_processes):
     options = GymOptions(device="cpu", static_check="coverage", compile_for="sm_90")

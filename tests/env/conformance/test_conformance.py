@@ -4,6 +4,7 @@
 import pytest
 
 from tests.env.gyms import ray_gym
+from tests.tiers import thinned
 from verl_kernel.env import check_evaluator
 from verl_kernel.env.conformance.suite import CASES, OPTIONS, SEED, check_case
 from verl_kernel.env.pool.local import LocalPool
@@ -24,9 +25,8 @@ def gym():
         yield gym
 
 
-@pytest.mark.exhaustive
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.processes
+@pytest.mark.parametrize("name", thinned(CASES, 13))
 def test_local_pool(local, name):
     result = check_case(local, name)
     assert result.passed, result.detail
@@ -34,7 +34,7 @@ def test_local_pool(local, name):
 
 @pytest.mark.slow
 @pytest.mark.ray
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", thinned(CASES, 20))
 def test_ray_pool(gym, name):
     result = check_case(gym, name)
     assert result.passed, result.detail

@@ -159,7 +159,7 @@ def cell(kind, width=64):
 CALLS = {**{name: layer for name in ("gru", "lstm", "rnn_tanh", "rnn_relu")}, "gru_cell": cell, "lstm_cell": cell}
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", thinned(CALLS, 6))
 @given(st.integers(0, 9))
 @settings(max_examples=10)
 def test_a_whole_layer_costs_the_same_by_place_and_by_keyword(name, places):

@@ -13,6 +13,7 @@ import pytest
 
 from tests.env.gyms import PRETEND
 from tests.env.pretend.pretend_cuda import PretendCuda
+from tests.tiers import one_of_each
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.options import GymOptions
@@ -127,18 +128,19 @@ def test_no_object_remembers_the_directory_of_the_zygote(load):
     assert printed == ""
 
 
-@pytest.mark.parametrize(
-    ("needs", "attempt"),
-    [
-        ("seccomp", "socket.socket(socket.AF_INET)"),
-        ("seccomp", "socket.socket(socket.AF_UNIX).connect('/run/systemd/journal/stdout')"),
-        ("seccomp", "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)"),
-        ("seccomp", "ptrace(16, os.getppid())"),
-        ("landlock", "os.open(os.environ['PRETEND_DEV'] + '/nvidia0', os.O_RDWR)"),
-        ("landlock", "open(f'/proc/{os.getppid()}/comm', 'w')"),
-    ],
-)
-def test_a_candidate_does_not_get_out(needs, attempt, load):
+ATTEMPTS = [
+    ("seccomp", "socket.socket(socket.AF_INET)"),
+    ("seccomp", "socket.socket(socket.AF_UNIX).connect('/run/systemd/journal/stdout')"),
+    ("seccomp", "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)"),
+    ("seccomp", "ptrace(16, os.getppid())"),
+    ("landlock", "os.open(os.environ['PRETEND_DEV'] + '/nvidia0', os.O_RDWR)"),
+    ("landlock", "open(f'/proc/{os.getppid()}/comm', 'w')"),
+]
+
+
+@pytest.mark.parametrize("case", one_of_each(ATTEMPTS, key=lambda case: case[0]), ids=", ".join)
+def test_a_candidate_does_not_get_out(case, load):
+    needs, attempt = case
     answer, isolation, printed, _ = load(_ATTEMPT % attempt)
     if needs not in isolation:
         pytest.skip(f"this machine offers no {needs}")

@@ -45,7 +45,7 @@ def fixed() -> int:
     return work(HEADER + ENTRY)
 
 
-@pytest.mark.parametrize("name", thinned(SHAPES, 10))
+@pytest.mark.parametrize("name", thinned(SHAPES, 27))
 def test_twice_the_text_is_twice_the_work(name, fixed):
     for size in (SIZE, 2 * SIZE):  # what is found out once per process is found out now
         work(text(name, size))

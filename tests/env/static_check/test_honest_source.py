@@ -20,7 +20,7 @@ def judge(judge_processes):
         yield judge
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(STYLES)
 def test_no_honest_program_is_refused(style):
     source = style.source()
@@ -30,7 +30,7 @@ def test_no_honest_program_is_refused(style):
 
 
 @pytest.mark.processes
-@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(STYLES)
 def test_honest_programs_are_rewarded(judge, style):
     result = judge.evaluate(Task(TASKS["add"], task_id="add"), style.source())

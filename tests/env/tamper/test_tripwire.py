@@ -172,6 +172,7 @@ def test_a_store_outside_the_tensors_of_a_launch_is_a_crash(judge):
     assert (result.status, result.error.type) == (EvalStatus.CRASH, "CompiledOutOfBounds")
 
 
+@pytest.mark.exhaustive
 def test_a_memory_hog_is_out_of_memory_without_a_limit(judge, monkeypatch):
     monkeypatch.setattr("verl_kernel.env.judge.processes.runner._WATCH_S", 0.01)
     body = "import time\nhog = [bytearray(1 << 20) for _ in range(700)]; time.sleep(1); return self.right(x, y)"
@@ -193,6 +194,7 @@ def test_a_few_elements_may_be_read_and_are_charged(judge):
     assert reading.kernel_ms.median > plain.kernel_ms.median
 
 
+@pytest.mark.exhaustive
 def test_a_verdict_does_not_depend_on_the_zygote():
     source = candidate("print({'b', 'a', 'd', 'c'}); raise ValueError(str({'b', 'a', 'd', 'c'}))")
     with Judge(OPTIONS, seed=11) as judge:

@@ -5,12 +5,21 @@ import pytest
 
 from tests.env.gyms import pretended_judge
 from tests.env.programs import HONEST, REFERENCE, candidate
+from verl_kernel.env.clocks.cuda import rounds
 from verl_kernel.env.conformance.aa import aa_options, judged_against_itself, same_program
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 
 pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tolerance():
+    """Let a busy host hide time: what counts as cheating is tested in test_crosscheck.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "JITTER_MS", 1e6)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +78,7 @@ def test_a_hang_in_the_timed_phase(evaluate):
     assert result.error.stage == "clock"
 
 
+@pytest.mark.exhaustive
 def test_a_device_that_takes_contexts_down_may_be_slow_at_it(evaluate):
     slow_end = "\n    def __del__(self):\n        time.sleep(6)\n"
     result = evaluate(candidate("return self.right(x, y)", "import time") + slow_end)
@@ -76,6 +86,7 @@ def test_a_device_that_takes_contexts_down_may_be_slow_at_it(evaluate):
     assert result.stage_seconds["exit"] > 6, result.error
 
 
+@pytest.mark.exhaustive
 def test_a_reference_is_timed_beside_itself(aa_judge):
     result = judged_against_itself(aa_judge, Task(REFERENCE))
     assert result.status is EvalStatus.OK
@@ -83,6 +94,7 @@ def test_a_reference_is_timed_beside_itself(aa_judge):
     assert same_program(aa_judge, Task(REFERENCE)) > 0
 
 
+@pytest.mark.exhaustive
 def test_remembering_last_answers_gains_nothing(evaluate):
     """Forwards of one request, and the two protocols, get inputs of their own: what is remembered is never asked."""
     body = """

@@ -34,6 +34,7 @@ def judge(judge_processes):
         yield judge
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_where_sizes_vary_it_is_that_of_the_typical_trial(judge):
     result = judge.evaluate(Task(task("x * 2.0", SIZED)), DOUBLE)
