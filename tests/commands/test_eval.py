@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel eval` as a user runs it: a process, its exit code, its two streams."""
 
+import functools
 import io
 import json
 import os
@@ -156,15 +157,25 @@ UNFIT = {
 }
 
 
+LINES = RUNS | {name: f"{name} good.py --json {SEEDED}" for name in UNFIT}
+LINES["slow.py"] += " --timeout 2"
+SHOWN = LINES.keys() - {"not compiled", "AMD", "options", "slow.py"}
+"""What `make test` runs, with the options of one pool."""
+
+
 @pytest.fixture(scope="module")
 def ended(files):
-    """Exit code, standard output and standard error of each run, one after another in one process."""
-    lines = RUNS | {name: f"{name} good.py --json --device cpu --timeout 2" for name in UNFIT}
-    words = json.dumps([line.split() for line in lines.values()])
-    command = [sys.executable, "-c", IN_ONE_PROCESS, words]
-    done = subprocess.run(command, cwd=files, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr
-    return dict(zip(lines, json.loads(done.stdout), strict=True))
+    """Exit code, standard output and standard error of a run; those of a tier run one after another in one process."""
+
+    @functools.cache
+    def together(is_shown):
+        lines = {name: line.split() for name, line in LINES.items() if (name in SHOWN) == is_shown}
+        command = [sys.executable, "-c", IN_ONE_PROCESS, json.dumps([*lines.values()])]
+        done = subprocess.run(command, cwd=files, capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0, done.stderr
+        return dict(zip(lines, json.loads(done.stdout), strict=True))
+
+    return lambda name: together(name in SHOWN)[name]
 
 
 @pytest.fixture
@@ -172,7 +183,7 @@ def results(ended):
     """What a run prints as lines of JSON."""
 
     def read(run):
-        code, out, error = ended[run]
+        code, out, error = ended(run)
         assert code == 0, error
         return [EvalResult.model_validate_json(line) for line in out.splitlines()]
 
@@ -186,7 +197,7 @@ def test_json_lines_in_order(ended, results):
     assert good.status is EvalStatus.OK
     assert good.rewarded
     assert not any(result.rewarded for result in bad)
-    assert [json.loads(line)["rewarded"] for line in ended["judged"][1].splitlines()] == [True] + 5 * [False]
+    assert [json.loads(line)["rewarded"] for line in ended("judged")[1].splitlines()] == [True] + 5 * [False]
     assert good.timing_source == "simulated"
     assert good.time_coverage == good.number_coverage == 1.0
     assert 2.5 < good.speedup < 3.5
@@ -194,15 +205,20 @@ def test_json_lines_in_order(ended, results):
     assert {result.status for result in bad[3:]} == {EvalStatus.REJECTED_STATIC}
 
 
-def test_launches_are_compiled_unless_switched_off(results):
+def test_launches_are_compiled(results):
     good = results("judged")[0]
     assert good.compiled_for == "sm_90"
     assert all(kernel.registers for kernel in good.compiled_kernels)
+
+
+@pytest.mark.exhaustive
+def test_compiling_can_be_switched_off(results):
     assert results("not compiled")[0].compiled_for is None
 
 
+@pytest.mark.exhaustive
 def test_kernels_for_amd_are_told_with_what_they_use(ended):
-    code, out, error = ended["AMD"]
+    code, out, error = ended("AMD")
     assert code == 0, error
     nvidia, amd = (line for line in out.splitlines() if ", compiled for " in line)
     assert nvidia.startswith("good.py: fused, compiled for sm_90: ")
@@ -223,9 +239,10 @@ def test_what_the_compiler_refuses_is_refused_by_its_line(results):
     assert "global variable FACTOR" in refused.error.message
 
 
+@pytest.mark.exhaustive
 def test_a_seed_repeats_the_verdict_in_another_process(files, ended):
     again = verl_kernel(files, "reference.py", "wrong.py", "--json", *SEEDED.split())
-    first, second = json.loads(ended["judged"][1].splitlines()[1]), json.loads(again.stdout)
+    first, second = json.loads(ended("judged")[1].splitlines()[1]), json.loads(again.stdout)
     for clock in ("stage_seconds", "queue_seconds"):
         del first[clock], second[clock]
     assert first == second
@@ -243,13 +260,14 @@ def test_a_kernel_that_is_no_text_does_not_stop_the_others(results):
 
 
 def test_table(ended):
-    code, out, error = ended["table"]
+    code, out, error = ended("table")
     assert code == 0, error
     for text in ("good.py", "ok", "100%", "wrong.py", "incorrect", "simulated"):
         assert text in out
     assert "talks" not in out
 
 
+@pytest.mark.exhaustive
 def test_options_reach_the_gym(results):
     good, latin, torch_only, imported = results("options")
     assert [result.kernel for result in (good, latin, torch_only, imported)] == MIXED
@@ -270,15 +288,17 @@ def assert_one_sentence(answer, sentence):
     assert stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("reference", UNFIT)
+@pytest.mark.parametrize(
+    "reference", [name if name in SHOWN else pytest.param(name, marks=pytest.mark.exhaustive) for name in UNFIT]
+)
 def test_a_reference_that_cannot_serve_takes_one_sentence(ended, reference):
-    assert_one_sentence(ended[reference], UNFIT[reference])
+    assert_one_sentence(ended(reference), UNFIT[reference])
 
 
 def test_cuda_without_a_gpu_is_a_usage_error(ended):
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is a GPU")
-    assert_one_sentence(ended["cuda"], "device cuda")
+    assert_one_sentence(ended("cuda"), "device cuda")
 
 
 def test_a_file_that_may_not_be_read(files):

@@ -49,6 +49,7 @@ def test_a_misspelt_name_is_refused_for_gpus_without_any(monkeypatch: pytest.Mon
     assert f"{LOSS} is 'rec_onesided_is'; did you mean rec_one_side_is? " in " ".join(err.split())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_process_of_its_own_tells_its_own_lines_only(folder: Path):
     environment = {key: value for key, value in os.environ.items() if key != "VERL_PLATFORM"}

@@ -36,6 +36,7 @@ def test_the_page_of_the_docs_shows_what_the_command_prints():
     assert f"```text\n{done.stdout}```" in page
 
 
+@pytest.mark.exhaustive
 def test_the_long_form_is_a_page_and_the_result_is_json(tmp_path):
     page = tmp_path / "new" / "page.html"
     done = profile(EXAMPLES / "reference.py", EXAMPLES / "fused.py", "--page", page, "--json")
@@ -45,6 +46,7 @@ def test_the_long_form_is_a_page_and_the_result_is_json(tmp_path):
     assert "Roofline" in page.read_text()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

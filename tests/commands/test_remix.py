@@ -77,6 +77,7 @@ def test_more_steps_go_on_where_the_run_ended(talks: Path, model: Path, tmp_path
     assert "rank 4, exact for the key 'all'" in done.output
 
 
+@pytest.mark.exhaustive
 def test_the_paper_s_router_says_that_its_adapter_is_not_exact(talks: Path, model: Path, tmp_path: Path):
     done = run(talks, model, tmp_path, "--steps", "1", "--router", "layer")
     assert done.exit_code == 0, done.output

@@ -10,7 +10,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from tests.config.composed import CONFIG, composed
-from tests.tiers import one_of_each
+from tests.tiers import one_of_each, thinned
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.loss.preflight import check_mismatch
 from verl_kernel.preflight.hardware import described
@@ -53,12 +53,19 @@ def check(config: DictConfig) -> None:
     check_mismatch(config)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
-def test_every_trainer_mode_gets_its_trainer_and_its_sampler(recipe: str, mode: str) -> None:
+RECIPES = ("kernel_trloo", "cpu_quickstart", "cpu_smollm2")
+
+
+@pytest.mark.parametrize(
+    "pair",
+    one_of_each([(recipe, mode) for recipe in RECIPES for mode in MODES], key=lambda pair: pair[1]),
+    ids="-".join,
+)
+def test_every_trainer_mode_gets_its_trainer_and_its_sampler(pair: tuple[str, str]) -> None:
     from verl.trainer.ppo.v1 import get_trainer_cls
     from verl.utils.import_utils import load_extern_type
 
+    recipe, mode = pair
     config = composed(recipe, f"trainer_mode={mode}")
     assert config.trainer.v1.trainer_mode == mode
     assert get_trainer_cls(mode).__name__.lower().endswith(mode.replace("_", ""))
@@ -133,10 +140,10 @@ def test_the_recipe_of_a_real_model_fits_its_own_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    "places", one_of_each([(size, mode) for mode in MODES for size in SIZES], key=lambda places: places[1])
+    "pair", one_of_each([(size, mode) for size in SIZES for mode in MODES], key=lambda pair: pair[0]), ids="-".join
 )
-def test_verl_accepts_the_sizes(places: tuple[str, str]) -> None:
-    size, mode = places
+def test_verl_accepts_the_sizes(pair: tuple[str, str]) -> None:
+    size, mode = pair
     config = resolved("kernel_trloo", f"gpus={size}", f"trainer_mode={mode}")
     check(config)
     for node in ("actor", "rollout"):
@@ -164,15 +171,15 @@ def test_a_size_fits_its_context_and_asks_for_no_package_and_no_account(size: st
     assert list(config.trainer.logger) == ["console", "tensorboard", "file"]
 
 
-@pytest.mark.parametrize(
-    ("recipe", "size"),
-    [
-        *((recipe, "none") for recipe in ("cpu_quickstart", "cpu_hard", "cpu_smollm2", "cpu_tools")),
-        ("kernel_trloo", "eight"),
-    ],
-)
-def test_a_recipe_without_a_choice_is_for_no_gpu_or_for_one_node_of_8(recipe: str, size: str) -> None:
-    assert composed(recipe) == composed(recipe, f"gpus={size}")
+UNCHOSEN = {
+    "kernel_trloo": "eight",
+    **dict.fromkeys(("cpu_quickstart", "cpu_hard", "cpu_smollm2", "cpu_tools"), "none"),
+}
+
+
+@pytest.mark.parametrize("recipe", one_of_each(UNCHOSEN, UNCHOSEN.get))
+def test_a_recipe_without_a_choice_is_for_no_gpu_or_for_one_node_of_8(recipe: str) -> None:
+    assert composed(recipe) == composed(recipe, f"gpus={UNCHOSEN[recipe]}")
 
 
 def test_no_gpus_are_no_keys() -> None:
@@ -202,10 +209,12 @@ def model(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("recipe", "mode"), [*(("drkernel_8b", mode) for mode in MODES), ("drkernel_14b", "separate_async")]
-)
-def test_reinforcement_learning_passes_verls_checks_and_ours(recipe: str, mode: str, model: Path) -> None:
+LARGE = [*(("drkernel_8b", mode) for mode in MODES), ("drkernel_14b", "separate_async")]
+
+
+@pytest.mark.parametrize("pair", one_of_each(LARGE, key=lambda pair: pair[0]), ids="-".join)
+def test_reinforcement_learning_passes_verls_checks_and_ours(pair: tuple[str, str], model: Path) -> None:
+    recipe, mode = pair
     config = resolved(recipe, f"trainer_mode={mode}", f"cold_start_model={model}")
     check(config)
     node = config.actor_rollout_ref
@@ -237,7 +246,7 @@ def test_a_trajectory_fits_the_context_and_a_micro_batch() -> None:
     assert answers + feedback <= config.data.max_response_length
 
 
-@pytest.mark.parametrize("recipe", ["drkernel_8b_sft", "drkernel_14b_sft"])
+@pytest.mark.parametrize("recipe", thinned(["drkernel_8b_sft", "drkernel_14b_sft"]))
 def test_the_cold_start_passes_verls_dataclasses(recipe: str, model: Path) -> None:
     from verl.workers.engine_workers import TrainingWorkerConfig
 

@@ -40,6 +40,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_tied_output_layer_follows_the_embedding(tmp_path):
     """Llama's; it went on with the dummy weights of vLLM's start, and every token was as likely as any other."""

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.tiers import thinned
 from verl_kernel import plugin
 from verl_kernel.advantage import ESTIMATORS
 from verl_kernel.loss import LOSSES
@@ -110,8 +109,9 @@ def test_importing_verl_registers_our_names(run):
     assert said == ["{True}", "verl_kernel.reward.manager", "KernelAgentLoop"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
-@pytest.mark.parametrize("first", thinned(["verl_kernel.reward.manager", "verl_kernel.rollout.agent_loop"]))
+@pytest.mark.parametrize("first", ["verl_kernel.reward.manager", "verl_kernel.rollout.agent_loop"])
 def test_any_import_order_registers_everything(first, run):
     done = run(f"import {first}, verl_kernel.plugin\nprint(verl_kernel.plugin.missing())")
     assert done.stdout.splitlines()[-1] == "{}"
@@ -129,6 +129,7 @@ def test_a_name_that_verl_holds_is_told_with_owners(run):
     assert "verl_kernel.advantage.baselines.trloo" in line
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_plugin_that_fails_is_loud_although_verl_goes_on(run):
     done = run(SWALLOWED)

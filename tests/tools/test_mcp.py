@@ -60,6 +60,7 @@ async def test_an_agent_works_on_a_task(folder):
         assert "list_tasks names them all" in await called(client, "check", task="two", source=FUSED)
 
 
+@pytest.mark.exhaustive
 async def test_the_same_over_http(folder, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
