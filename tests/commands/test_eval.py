@@ -13,47 +13,33 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.env.programs import program, reference
 from tests.interrupts import hears_interrupts
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.reporting.verdict_table import print_verdicts, remarks
 
 pytestmark = pytest.mark.processes
 
-REFERENCE = """
-import torch
-import torch.nn as nn
-
-print("the reference talks")
-
-class Model(nn.Module):
-    def forward(self, x, y):
-        return torch.relu(x + y) * 2.0
-
-def get_inputs():
-    return [torch.randn(32, 64, device="cuda"), torch.randn(32, 64, device="cuda")]
-
-def get_init_inputs():
-    return []
-"""
-KERNEL = """
-import torch
-import torch.nn as nn
-import triton
-import triton.language as tl
-
-@triton.jit
-def fused(x, y, o, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
-    total = tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n)
-    tl.store(o + i, tl.maximum(total, 0.0) * FACTOR, mask=i < n)
-
-class ModelNew(nn.Module):
-    def forward(self, x, y):
-        print("the kernel talks")
-        o = torch.empty_like(x)
-        fused[(triton.cdiv(x.numel(), 1024),)](x, y, o, x.numel(), B=1024)
-        return o
-"""
+DRAWN = 'torch.randn(32, 64, device="cuda")'
+REFERENCE = reference(
+    "torch.relu(x + y) * 2.0", f"{DRAWN}, {DRAWN}", arguments="x, y", before='print("the reference talks")\n'
+)
+KERNEL = program(
+    """
+    @triton.jit
+    def fused(x, y, o, n, B: tl.constexpr):
+        i = tl.program_id(0) * B + tl.arange(0, B)
+        total = tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n)
+        tl.store(o + i, tl.maximum(total, 0.0) * FACTOR, mask=i < n)
+    """,
+    """
+    print("the kernel talks")
+    o = torch.empty_like(x)
+    fused[(triton.cdiv(x.numel(), 1024),)](x, y, o, x.numel(), B=1024)
+    return o
+    """,
+    arguments="x, y",
+)
 
 
 def _with_inputs(body):

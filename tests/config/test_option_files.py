@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
+from tests.config.composed import composed
 from verl_kernel.env.options import STRICT, GymOptions
 from verl_kernel.option_group import OptionGroup, option_names
 from verl_kernel.preflight.composing import compose
@@ -30,9 +30,9 @@ def test_every_key_has_a_sentence(kind: type[OptionGroup]):
     assert sorted(sentences(kind)) == sorted(option_names(kind))
 
 
-def missing(*arguments: Any) -> list[str]:
+def missing(*arguments: str) -> list[str]:
     """The keys of ours that a composed configuration does not hold."""
-    config = compose(*arguments)
+    config = composed(*arguments)
     keys = [f"{kind.NODE}.{name}" for kind in KINDS for name in option_names(kind)]
     nodes = {kind.NODE: OmegaConf.select(config, kind.NODE) for kind in KINDS}
     return [key for key in keys if key.rpartition(".")[2] not in nodes[key.rpartition(".")[0]]]
@@ -40,22 +40,21 @@ def missing(*arguments: Any) -> list[str]:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_holds_every_key(recipe: str):
-    assert missing(recipe, []) == []
+    assert missing(recipe) == []
 
 
 def test_choices_keep_every_key():
-    assert missing("kernel_trloo", ["method=topr", "mismatch=turn_mrs", "gym=strict"]) == []
+    assert missing("kernel_trloo", "method=topr", "mismatch=turn_mrs", "gym=strict") == []
 
 
 def test_a_key_can_be_set_without_a_plus_and_with_two():
-    config = compose("kernel_trloo", ["kernelgym.disk_mb=7", "++kernelgym.memory_checks=record"])
+    config = composed("kernel_trloo", "kernelgym.disk_mb=7", "++kernelgym.memory_checks=record")
     assert (config.kernelgym.disk_mb, config.kernelgym.memory_checks) == (7, "record")
 
 
 def gym(*overrides: str) -> KernelGymOptions:
-    return parse_options(
-        find(compose("kernel_trloo", ["kernelgym.num_judges=1", "gpus=none", *overrides]), "kernelgym")
-    )
+    config = composed("kernel_trloo", "kernelgym.num_judges=1", "gpus=none", *overrides)
+    return parse_options(find(config, "kernelgym"))
 
 
 def test_the_gym_of_training_has_the_defaults():
