@@ -29,7 +29,7 @@ def run(line: str, folder: Path = ROOT, package: Path = ROOT) -> str:
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }
     words = ["bash", "-c", line.replace("PYTHONPATH=.", "PYTHONPATH=.:$PYTHONPATH")]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

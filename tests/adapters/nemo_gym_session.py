@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 from fastapi.testclient import TestClient
 from nemo_gym.server_utils import ServerClient
 
-from tests.adapters.fetching import ROOT
+from tests.adapters.packages import FUSED, WRONG
 from verl_kernel.adapters.nemo_gym import KernelServer, KernelServerConfig, task_lines
 from verl_kernel.bench.suites import load_suite
 
@@ -26,8 +26,7 @@ server = KernelServer(config=config, server_client=MagicMock(spec=ServerClient))
 (line,) = task_lines(load_suite(sys.argv[1]))
 found: dict[str, Any] = {"input": line["responses_create_params"]["input"]}
 with TestClient(server.setup_webserver()) as http:
-    for name in ("fused", "wrong"):
-        text = f"```python\n{(ROOT / 'examples' / f'{name}.py').read_text()}```"
+    for name, text in (("fused", FUSED), ("wrong", WRONG)):
         answer = http.post("/verify", json={**line, "response": response(text)})
         assert answer.status_code == 200, answer.text
         found[name] = answer.json()

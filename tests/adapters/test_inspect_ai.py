@@ -2,16 +2,14 @@
 """Inspect runs a suite against a model of the test's own, and its own reader opens the log."""
 
 import json
-from pathlib import Path
 
 import pytest
 
+from tests.adapters.packages import FUSED, WRONG, one_task
 from verl_kernel.env import EvalResult
 
 inspect_ai = pytest.importorskip("inspect_ai")
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
-EXAMPLES = Path(__file__).parents[2] / "examples"
-FUSED, WRONG = (f"```python\n{(EXAMPLES / f'{name}.py').read_text()}```" for name in ("fused", "wrong"))
 
 
 @pytest.fixture
@@ -31,27 +29,20 @@ def model():
     return get_model("scripted/one")
 
 
-def test_the_last_answer_of_a_sample_is_scored(model, tmp_path):
-    from inspect_ai import eval as evaluate
+@pytest.mark.parametrize(("turns", "correct"), [(2, 1.0), pytest.param(1, 0.0, marks=pytest.mark.exhaustive)])
+def test_the_last_answer_of_a_sample_is_scored(model, tmp_path, turns, correct):
     from inspect_ai.log import read_eval_log
 
     from verl_kernel.adapters.inspect_ai import kernels
 
-    tasks = tmp_path / "tasks"
-    tasks.mkdir()
-    (tasks / "one.py").write_text((EXAMPLES / "reference.py").read_text())
-    for turns, correct in ((1, 0.0), (2, 1.0)):
-        (log,) = evaluate(
-            kernels(str(tasks), turns=turns, device="cpu", trials=2), model=model, log_dir=str(tmp_path / "logs"),
-            display="none",
-        )  # fmt: skip
-        assert log.status == "success", log.error
-        read = read_eval_log(log.location)
-        (sample,) = read.samples
-        score = sample.scores["kernel_score"]
-        assert score.value["correct"] == correct
-        assert score.value["judged"] == 1.0
-        result = EvalResult.model_validate_json(json.dumps(score.metadata))
-        assert (result.speedup or 0.0) == pytest.approx(score.value["speedup"])
-        means = {each.name: each.metrics["mean"].value for each in read.results.scores}
-        assert means["correct"] == correct
+    task = kernels(str(one_task(tmp_path)), turns=turns, device="cpu", trials=2)
+    (log,) = inspect_ai.eval(task, model=model, log_dir=str(tmp_path / "logs"), display="none")
+    assert log.status == "success", log.error
+    read = read_eval_log(log.location)
+    score = read.samples[0].scores["kernel_score"]
+    assert score.value["correct"] == correct
+    assert score.value["judged"] == 1.0
+    result = EvalResult.model_validate_json(json.dumps(score.metadata))
+    assert (result.speedup or 0.0) == pytest.approx(score.value["speedup"])
+    means = {each.name: each.metrics["mean"].value for each in read.results.scores}
+    assert means["correct"] == correct

@@ -9,22 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.fetching import ROOT, fetched, one_task
-from tests.service.serving import wait_for
+from tests.adapters.packages import FUSED, WRONG, one_task, site, variables
+from tests.env.waiting import until
 
-VERIFIERS = "verifiers==0.4.0"
 pytestmark = [
-    *(pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(900)),
+    *(pytest.mark.exhaustive, pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(900)),
     pytest.mark.skipif(sys.version_info < (3, 11), reason="verifiers needs Python 3.11"),
 ]
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("verifiers")
-    variables = fetched(folder, VERIFIERS)
-    one_task(folder)
-    return folder, {**variables, "OPENAI_API_KEY": "none"}
 
 
 def is_listening(port):
@@ -32,28 +23,32 @@ def is_listening(port):
         return line.connect_ex(("127.0.0.1", port)) == 0
 
 
-@pytest.mark.parametrize(("name", "correct"), [("fused", 1.0), ("wrong", 0.0)])
-def test_an_evaluation_has_the_verdict_of_the_gym(prepared, name, correct):
-    folder, environment = prepared
-    (folder / name).write_text(f"```python\n{(ROOT / 'examples' / f'{name}.py').read_text()}```")
+@pytest.fixture
+def endpoint(request, tmp_path):
+    """The port of a model that always gives the test's answer."""
+    (tmp_path / "answer").write_text(request.param)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    endpoint = [sys.executable, str(Path(__file__).with_name("streaming_endpoint.py")), str(port), str(folder / name)]
-    model = subprocess.Popen(endpoint)
-    try:
-        wait_for(lambda: is_listening(port))
-        words = [
-            *("kernelgym", "-n", "1", "-m", "one", "--no-push", "--env.agent.harness.id", "null"),
-            *("--env.agent.runtime.type", "subprocess", "--env.taskset.suite", folder / "tasks"),
-            *("--env.taskset.task.device", "cpu", "--client.base-url", f"http://127.0.0.1:{port}/v1"),
-            *("--client.api-key-var", "OPENAI_API_KEY", "--output-dir", folder / "out", "--run.dir", name),
-        ]
-        command = [sys.executable, str(folder / "site" / "bin" / "vf-eval"), *map(str, words)]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    finally:
+    words = [Path(__file__).with_name("streaming_endpoint.py"), str(port), tmp_path / "answer"]
+    with subprocess.Popen([sys.executable, *words]) as model:
+        until(lambda: is_listening(port))
+        yield port
         model.terminate()
-        model.wait()
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "correct"), [(FUSED, 1.0), (WRONG, 0.0)], indirect=["endpoint"], ids=["fused", "wrong"]
+)
+def test_an_evaluation_has_the_verdict_of_the_gym(endpoint, correct, tmp_path):
+    words = [
+        *("kernelgym", "-n", "1", "-m", "one", "--no-push", "--env.agent.harness.id", "null"),
+        *("--env.agent.runtime.type", "subprocess", "--env.taskset.suite", one_task(tmp_path)),
+        *("--env.taskset.task.device", "cpu", "--client.base-url", f"http://127.0.0.1:{endpoint}/v1"),
+        *("--client.api-key-var", "OPENAI_API_KEY", "--output-dir", tmp_path / "out", "--run.dir", "run"),
+    ]
+    command = [sys.executable, site("verifiers") / "bin" / "vf-eval", *map(str, words)]
+    environment = {**variables("verifiers"), "OPENAI_API_KEY": "none"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
-    (trace,) = map(json.loads, (folder / "out" / name / "traces.jsonl").read_text().splitlines())
-    text = json.dumps(trace)
-    assert f'"correct": {correct}' in text, text[:3000]
+    (trace,) = (tmp_path / "out" / "run" / "traces.jsonl").read_text().splitlines()
+    assert f'"correct": {correct}' in json.dumps(json.loads(trace)), trace[:3000]

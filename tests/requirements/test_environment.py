@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.env.waiting import until
 from tests.interrupts import hears_interrupts
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +42,7 @@ exec {UV} "$@"
 """
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not UV.exists(), reason="needs uv beside this Python")]
+exhaustive = pytest.mark.exhaustive
 
 
 def make_wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> None:
@@ -89,7 +90,7 @@ class Checkout:
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, f"{self.folder}/requirements/environment.py", f"{self.folder}/venv"]
+        return self._python("environment")
 
     @property
     def variables(self) -> dict[str, str]:
@@ -99,9 +100,16 @@ class Checkout:
         return {**kept, **ours, "UV_CACHE_DIR": f"{self.folder}/cache", "SLOW": f"{self.folder}/slow"}
 
     def make(self, *options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.command, *options], env=self.variables, capture_output=True, text=True, timeout=600
-        )
+        return self._run(*self.command, *options)
+
+    def make_adapters(self) -> subprocess.CompletedProcess[str]:
+        return self._run(*self._python("adapters"), str(self.folder / "adapters"))
+
+    def _python(self, script: str) -> list[str]:
+        return [sys.executable, f"{self.folder}/requirements/{script}.py", f"{self.folder}/venv"]
+
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, env=self.variables, capture_output=True, text=True, timeout=600)
 
     def installed(self) -> set[str]:
         return {path.name.removesuffix(".dist-info") for path in self.site.glob("*.dist-info")} - {"uv-1.0"}
@@ -141,6 +149,11 @@ def test_a_cpu_build_is_preferred(checkout):
     assert packages(checkout) == CPU_PACKAGES
     assert checkout.is_marked
     assert list((checkout.site / "verl" / "trainer" / "__pycache__").glob("main_ppo.*.pyc"))
+
+
+@exhaustive
+def test_an_environment_is_mended_and_follows_the_lock(checkout):
+    assert checkout.make().returncode == 0
     again = checkout.make()
     assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 
@@ -159,6 +172,7 @@ def test_a_cpu_build_is_preferred(checkout):
     assert "triton-3.7.2" in packages(checkout)
 
 
+@exhaustive
 def test_without_a_cpu_build_the_cuda_build_says_its_size(checkout):
     (checkout.index / "torch-2.13.0+cpu-py3-none-any.whl").unlink()
     done = checkout.make()
@@ -174,6 +188,7 @@ def test_without_a_cpu_build_the_cuda_build_says_its_size(checkout):
     assert (checkout.site / LIBRARY).read_text() == "machine code"
 
 
+@exhaustive
 def test_a_cpu_build_comes_from_its_named_index(checkout):
     other = checkout.folder / "other" / "torch"
     other.mkdir(parents=True)
@@ -184,6 +199,7 @@ def test_a_cpu_build_comes_from_its_named_index(checkout):
     assert packages(checkout) == CPU_PACKAGES
 
 
+@exhaustive
 def test_a_missing_wheel_is_one_sentence(checkout):
     wheel = checkout.index / "triton-3.7.1-py3-none-any.whl"
     wheel.rename(checkout.folder / wheel.name)
@@ -198,6 +214,7 @@ def test_a_missing_wheel_is_one_sentence(checkout):
     assert checkout.is_marked
 
 
+@exhaustive
 def test_what_does_not_import_is_never_marked_as_whole(checkout):
     make_wheel(checkout.index, "verl", "0.9.1", {"verl/trainer/main_ppo.py": "raise ImportError('libnothing.so.9')"})
     for _ in range(2):
@@ -208,6 +225,7 @@ def test_what_does_not_import_is_never_marked_as_whole(checkout):
         assert done.stderr.count("\n") == 1
 
 
+@exhaustive
 def test_an_interrupted_installation_goes_on(checkout):
     slow = checkout.folder / "slow"
     slow.touch()
@@ -215,11 +233,9 @@ def test_an_interrupted_installation_goes_on(checkout):
         checkout.command, env=checkout.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True, preexec_fn=hears_interrupts,
     ) as process:  # fmt: skip
-        deadline = time.monotonic() + 300
-        while not (checkout.folder / "slow.started").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until((checkout.folder / "slow.started").exists, 500)
         os.killpg(process.pid, signal.SIGINT)
-        _, error = process.communicate(timeout=120)
+        _, error = process.communicate(timeout=500)
     assert process.returncode == 130
     assert "interrupted; run it again" in error
     assert "Traceback" not in error
@@ -227,6 +243,28 @@ def test_an_interrupted_installation_goes_on(checkout):
     slow.unlink()
     assert checkout.make().returncode == 0
     assert packages(checkout) == CPU_PACKAGES
+
+
+@exhaustive
+def test_adapters_are_installed_beside_the_environment(checkout):
+    lists = list((checkout.folder / "requirements" / "adapters").iterdir())
+    for file in lists:
+        file.write_text("harness==1.0\n")
+    make_wheel(checkout.index, "nemo-gym", "0.4.0", {"nemo_gym.py": ""})
+    assert checkout.make().returncode == 0
+    lacking = checkout.make_adapters()
+    assert lacking.returncode == 1
+    assert lacking.stderr.startswith("make adapters-env: nemo_gym: the package index lacks a locked version")
+    assert lacking.stderr.count("\n") == 1
+
+    make_wheel(checkout.index, "harness", "1.0", {"harness.py": ""})
+    assert checkout.make_adapters().returncode == 0
+    adapters = checkout.folder / "adapters"
+    assert {path.parent.name for path in adapters.glob("*/harness.py")} == {file.stem for file in lists}
+    assert (adapters / "nemo_gym" / "nemo_gym.py").exists()
+    assert packages(checkout) == CPU_PACKAGES
+    again = checkout.make_adapters()
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
 
 
 def test_a_folder_with_other_things_is_left_alone(checkout):
@@ -239,6 +277,7 @@ def test_a_folder_with_other_things_is_left_alone(checkout):
     assert thesis.read_text() == "years of work"
 
 
+@exhaustive
 def test_a_broken_interpreter_is_replaced(checkout):
     assert checkout.make().returncode == 0
     for python in (checkout.folder / "venv" / "bin").glob("python*"):

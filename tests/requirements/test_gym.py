@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import gym
@@ -13,11 +14,6 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.requirements.bare_machine import make_machine, pack_wheels
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 GYM = ROOT / "verl_kernel" / "env"
@@ -59,7 +55,7 @@ def without(tmp_path):
 
     def run(code):
         return subprocess.run(
-            [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+            [sys.executable, "-c", code], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600
         )
 
     return run
@@ -88,17 +84,9 @@ def test_a_pool_evaluates_without_verl_and_ray(without):
     assert done.stdout.split() == ["ok", "True"], done.stderr[-2000:]
 
 
-def test_versions_are_those_of_the_package():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    stated = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
-    for line in gym.requirements().values():
-        assert line in stated, line
-
-
 def test_what_is_lacking_is_found_by_version_too(monkeypatch):
-    monkeypatch.setattr(
-        gym, "requirements", lambda: {"pytest": "pytest>=999", "numpy": "numpy>=1.9", "nope": "nope>=1"}
-    )
+    lines = {"pytest": "pytest>=999", "numpy": "numpy>=1.9", "nope": "nope>=1"}
+    monkeypatch.setattr(gym, "requirements", lambda: lines)
     assert gym.lacking() == ["pytest>=999", "nope>=1"]
 
 
@@ -129,9 +117,10 @@ def machine(tmp_path_factory):
 def make(environment, *words):
     # A checkout's own environment would come before the machine's Python.
     command = [shutil.which("make"), "VENV=/nowhere", *words]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_gpu_tests_are_collected_on_a_bare_machine_with_wheels(machine):
     environment, wheels = machine
@@ -151,13 +140,14 @@ def test_without_wheels_one_sentence_says_what_is_lacking(machine):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_candidate_is_judged_with_carried_packages(machine, tmp_path):
     """Runners too find what lies in a folder that is in PYTHONPATH only."""
     _, wheels = machine
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(tmp_path)]
-    subprocess.run([*pip, *map(str, wheels.iterdir())], check=True)
+    for wheel in wheels.iterdir():
+        zipfile.ZipFile(wheel).extractall(tmp_path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
     code = EVALUATION + "import pydantic; print(pydantic.__file__)"
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=600)
     assert done.stdout.split() == ["ok", "True", str(tmp_path / "pydantic" / "__init__.py")], done.stderr[-2000:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step of TRL's trainer on rewards of the gym, where TRL is installed: `python -m tests.adapters.trl_step FOLDER`."""
+"""Takes a step of TRL's trainer on rewards of the gym: `python -m tests.adapters.trl_session TASKS`."""
 
 import json
 import sys
@@ -8,14 +8,12 @@ from pathlib import Path
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
+from tests.adapters.packages import EXAMPLES, FUSED, WRONG
 from verl_kernel.adapters.trl import KernelReward, task_dataset
 from verl_kernel.bench.suites import folder_suite
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, LocalPool
 from verl_kernel.reward.profiling import profiling_reward
 from verl_kernel.world.tokenizer import train_tokenizer
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-FUSED, WRONG = (f"```python\n{(EXAMPLES / f'{name}.py').read_text()}```" for name in ("fused", "wrong"))
 
 
 class Failing:
@@ -25,10 +23,8 @@ class Failing:
         return EvalResult(task_id=task.task_id, status=EvalStatus.INFRA_ERROR, attempts=2)
 
 
-def main(folder: Path) -> None:
+def main(tasks: Path) -> None:
     """Print what was rewarded, as JSON."""
-    (tasks := folder / "tasks").mkdir()
-    (tasks / "one.py").write_text((EXAMPLES / "reference.py").read_text())
     suite = folder_suite(tasks)
     (row,) = task_dataset(suite)
     answers = [FUSED, WRONG, "no code", [{"role": "assistant", "content": FUSED}]]
@@ -37,9 +33,11 @@ def main(folder: Path) -> None:
         (result,) = pool.evaluate_many([(suite.tasks[0].task, (EXAMPLES / "fused.py").read_text(), "")])
         reward = KernelReward(pool)
         found = {
-            "fused": profiling_reward(result, None), "rewards": reward(completions=answers, **columns),
-            "lost": KernelReward(Failing())(completions=answers, **columns), "logged": trained(folder, suite, reward),
-        }  # fmt: skip
+            "fused": profiling_reward(result, None),
+            "rewards": reward(completions=answers, **columns),
+            "lost": KernelReward(Failing())(completions=answers, **columns),
+            "logged": trained(tasks.parent, suite, reward),
+        }
     print(json.dumps(found))
 
 
