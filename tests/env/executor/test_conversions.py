@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`cvt` between floats, integers and floats of 8 bits, against exact fractions."""
 
+import bisect
 import itertools
 import math
 from fractions import Fraction
@@ -58,6 +59,7 @@ def test_floats_to_floats(source, target, how, is_uniform):
     compare(lines, WIDTHS[narrow.bits], {"a": a}, wanted, is_nan=narrow.is_nan, is_uniform=is_uniform)
 
 
+@pytest.mark.exhaustive
 def test_all_halves_to_floats_and_back():
     a = np.arange(1 << 16).astype(np.uint16)
     for kind in ("f16", "bf16"):
@@ -238,8 +240,9 @@ def test_bytes_to_halves(kind):
 
 def nearest(kind, number, sign):
     """The byte of the nearest number, of two the one with an even mantissa, at most the largest."""
-    sizes = range(EIGHT_BITS[kind] + 1)
-    return min(sizes, key=lambda size: (abs(eight(kind, size) - abs(number)), size & 1)) | sign
+    above = bisect.bisect(range(EIGHT_BITS[kind]), abs(number), key=lambda size: eight(kind, size))
+    neighbours = range(max(0, above - 1), above + 1)
+    return min(neighbours, key=lambda size: (abs(eight(kind, size) - abs(number)), size & 1)) | sign
 
 
 def of_eight_bits(kind, form, bits):

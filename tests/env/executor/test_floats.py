@@ -10,6 +10,7 @@ from tests.env.executor.ptx import compare, cross, each, evaluate, ways
 from tests.env.executor.rounding import BF16, F32, FORMATS, calculated
 from tests.env.executor.test_flow import graph
 from tests.env.executor.test_integers import RELATIONS, WIDTHS
+from tests.tiers import thinned
 from verl_kernel.env.executor.flow.graph import normal
 
 DIRECTIONS = ("rn", "rz", "rm", "rp")
@@ -75,14 +76,14 @@ def test_results_are_rounded_in_every_direction(kind):
     check(cases, form, [*pairs(form).values()])
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", thinned(FORMATS, 4))
 def test_fused_products_are_rounded_once(kind):
     form, cases = FORMATS[kind], {opcode: case for opcode, case in opcodes(kind).items() if case[0] == "fma"}
     few = [*corners(form)[::2], form.sign]
     check(cases, form, cross(few, few, corners(form), dtype=WIDTHS[form.bits]))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", thinned(FORMATS, 4))
 def test_uniform_values_are_rounded_as_those_of_lanes(kind):
     form = FORMATS[kind]
     few = corners(form)[1::3]

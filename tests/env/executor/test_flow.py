@@ -356,6 +356,7 @@ def test_a_loop_of_numbers_of_all_kinds(monkeypatch):
     assert (outcomes[0] == (number.astype(np.int64) + chosen + 30).astype(np.uint32)).all()
 
 
+@pytest.mark.exhaustive
 def test_what_is_written_does_not_depend_on_the_process():
     code = "\n".join(f"fma.rn.f32 %r{place}, %r{place - 3}, %r{place - 2}, %r{place - 1};" for place in range(3, 2000))
     program = (
@@ -374,6 +375,7 @@ def test_what_is_written_does_not_depend_on_the_process():
     assert len(told) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_long_kernel_takes_far_less_code(monkeypatch):
     line = "fma.rn.f32 %r{0}, %r{1}, %r{2}, %r{0};"
     body = "\n".join(line.format(place % 40, 40 + place % 13, 53 + place % 11) for place in range(2000))

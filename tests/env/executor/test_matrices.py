@@ -108,7 +108,7 @@ def sum_places(lane, total):
     return places_ if total == "f64" else [*places_, (group + 8, 2 * part), (group + 8, 2 * part + 1)]
 
 
-@pytest.mark.parametrize("kinds", one_of_each(SHAPES, lambda kinds: kinds[1]), ids="-".join)
+@pytest.mark.parametrize("kinds", one_of_each(SHAPES, lambda kinds: (kinds[1], kinds[3])), ids="-".join)
 def test_products_are_exact_sums(kinds):
     shape, first, second, total = kinds
     depth, height = int(shape.rpartition("k")[2]), 8 if total == "f64" else 16

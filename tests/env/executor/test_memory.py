@@ -319,7 +319,7 @@ def test_a_trap_stops_the_launch():
 def test_a_fault_names_its_line_block_and_warp():
     text = written(
         f"{HEAD}\n.loc 1 42 7\nmov.u32 %x1, %ctaid.x; mad.lo.u32 %x1, %x1, 64, %t; mul.wide.u32 %off, %x1, 4;"
-        "add.u64 %in, %in, %off; ld.global.b32 %x2, [%in];", head='.file 1 "/folder" "kernel.py"',
+        "add.u64 %in, %in, %off; ld.global.b32 %x2, [%in];", '.file 1 "/folder" "kernel.py"\n',
     )  # fmt: skip
     with pytest.raises(Fault, match="block 2, warp 1, lane 8") as caught:
         launch(text, [data(4 * (64 * 2 + 32 + 8))] * 2, blocks=4, warps=2)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.env.executor.ptx import aligned, buffer, entry, kernel, launch
 from tests.env.executor.test_memory import HEAD, REGISTERS
+from tests.tiers import thinned
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Watch
 from verl_kernel.env.executor.races import knowledge, memory, rehearsal
@@ -288,7 +289,7 @@ def in_parts(code, watch, *, blocks=3, **more):
 
 
 @pytest.mark.parametrize("most_bytes", [0, 1000, BYTES, 1 << 30])
-@pytest.mark.parametrize("place", [0, 40_000, BYTES - 1])
+@pytest.mark.parametrize("place", thinned([40_000, 0, BYTES - 1], 3))
 def test_a_race_anywhere_in_large_memory_is_in_parts(place, most_bytes):
     code = STORE_BYTE.format(f"[%out+{place}]")
     assert "which block 0 (warp 0) has stored to" in str(in_parts(code, Watch(most_bytes=most_bytes)))
@@ -377,7 +378,7 @@ BLOCK_STORE = "st.relaxed.cta.global.b32 [%out], %x1;"
 @pytest.mark.parametrize("other", [BLOCK_ATOMIC, "red.relaxed.gpu.global.add.u32 [%out], %x1;",
                                    "st.global.b32 [%out], %x1;", "ld.global.b32 %x2, [%out];",
                                    "ld.relaxed.gpu.global.b32 %x2, [%out];"])  # fmt: skip
-@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+@pytest.mark.parametrize("order", thinned([[0, 1], [1, 0]]))
 @pytest.mark.parametrize("own", [BLOCK_ATOMIC, BLOCK_STORE])
 def test_what_is_atomic_for_its_block_races_with_other_blocks(own, other, order):
     code = f"setp.eq.u32 %p1, %x1, 0; @!%p1 bra OTHER; {own} ret; OTHER: {other}"

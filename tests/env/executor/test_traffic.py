@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.env.executor.ptx import aligned, counted, entry, kernel
 from tests.env.executor.test_prices import ready
 from tests.env.executor.tile_reads import COPIES, FAR, LOADS, MEGABYTE, NEAR, launches
+from tests.tiers import thinned
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.rereads import Use, _distinct_between
 from verl_kernel.env.executor.work.changed import accesses, coalesced, multiplied, read_once
@@ -170,13 +171,13 @@ def read(megabytes, tile, seed=None, loads=LOADS):
     return run(None if seed is None else np.random.default_rng(seed).permutation(blocks)).rereads
 
 
-@pytest.mark.parametrize("megabytes", [8, 64])
+@pytest.mark.parametrize("megabytes", thinned([8, 64]))
 def test_what_the_next_block_reads_again_is_near(megabytes):
     assert read(megabytes, NEAR) == ()
 
 
 @pytest.mark.parametrize("loads", [LOADS, COPIES], ids=["loads", "copies"])
-@pytest.mark.parametrize("megabytes", [8, 64])
+@pytest.mark.parametrize("megabytes", thinned([8, 64]))
 def test_a_reread_after_all_else_is_as_far_as_all_else(megabytes, loads):
     ((others, again),) = read(megabytes, FAR, loads=loads)
     assert others == pytest.approx(megabytes * MEGABYTE, rel=0.25)
@@ -235,7 +236,7 @@ def passes(load, offsets, lanes, turns=1):
     return next(item.sectors for item in count.sites if item.site.kind == "shared load")
 
 
-@pytest.mark.parametrize("lanes", [32, 9, 0])
+@pytest.mark.parametrize("lanes", thinned([9, 32, 0], 3))
 @pytest.mark.parametrize("size", SHARED_LOADS)
 def test_passes_are_the_words_of_the_busiest_bank(size, lanes):
     numbers, lane = np.random.default_rng(size), np.arange(32)
