@@ -62,7 +62,7 @@ def test_a_section_that_fails_keeps_its_findings_and_says_why(tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_a_hanging_section_is_stopped_with_its_children(tmp_path):
-    assert not run_sections([*sections("hangs", limit_s=3.0), *sections("works")], tmp_path, pretend=True, seconds=60)
+    assert not run_sections([*sections("hangs", limit_s=25.0), *sections("works")], tmp_path, pretend=True, seconds=300)
     found, _ = read(tmp_path)
     assert found["hangs"]["state"] == "stopped"
     assert "hangs.py" in found["hangs"]["last_words"]  # where it hung

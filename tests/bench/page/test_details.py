@@ -125,6 +125,9 @@ def test_facts_are_those_that_are_known():
     assert "trials" not in facts
     measured = dict(turn(right(speedup=1.5, speedup_low=1.25, timing_source="cuda_event"))["facts"])
     assert measured["speedup"] == "1.50x, surely 1.25x"
+    trials = {"passed": 1, "total": 2, "max_abs": 0.5, "first_bad_index": (0, 3)}
+    said = dict(turn(answer(trials=trials))["facts"])["trials"]
+    assert said == "1 of 2 agree, largest difference 0.5, first at (0, 3)"
 
 
 CODE = """import triton
