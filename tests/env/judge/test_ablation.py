@@ -108,7 +108,7 @@ def test_many_launches_that_matter_cover_all(judge_with, seed):
     assert result.number_coverage == pytest.approx(8 / 9)  # all but the one of `cat`
 
 
-@pytest.mark.parametrize("seed", thinned(range(12), 6))
+@pytest.mark.parametrize("seed", thinned(range(12), 12))
 @pytest.mark.parametrize("name", thinned(["p01/bounds", "p01/bounds_by_choice", "p01/bounds_of_a_product"], 3))
 def test_bounds_that_small_inputs_hide_are_computed(judge_with, name, seed):
     text, source = FAMILIES_HONEST[name]
@@ -134,6 +134,7 @@ def test_a_kernel_whose_output_is_mostly_zeros_is_no_decoy(judge_with, seed):
     assert (result.status, result.decoy_kernel) == (EvalStatus.OK, False)
 
 
+@pytest.mark.exhaustive
 def test_a_kernel_that_waits_for_another_one_costs_no_trial(judge):
     """Without what the first one stores the second never ends: so it matters, and the trials go on."""
     body = "go = x[0, :1].abs().clamp(max=1) + 2\nallow[(1,)](go)\nspin[(1,)](x, go, BLOCK=16)\nreturn self.right(x, y)"

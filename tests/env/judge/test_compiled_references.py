@@ -6,7 +6,6 @@ import os
 import pytest
 
 from tests.env.programs import HONEST, REFERENCE, reference
-from tests.tiers import thinned
 from verl_kernel.env import EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.compiled_references import CompiledReferences
 from verl_kernel.env.judge.processes.inductor import Inductor, NotCompiled
@@ -114,7 +113,8 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("line", thinned(ENDS, 4))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("line", ENDS)
 def test_a_bad_end_is_that_of_its_own_process_only(inductor, line):
     with pytest.raises(NotCompiled, match=ENDS[line]):
         inductor.program(Task(f"{POINTWISE.reference}\n{line}\n", task_id="one"), "ieee", 2)

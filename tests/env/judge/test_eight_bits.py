@@ -43,12 +43,12 @@ def judged(judge, drawn, result, kernel, dtype):
     return judge.evaluate(task, program(KERNEL.format(kernel=kernel), BODY.format(dtype=dtype)))
 
 
-@pytest.mark.parametrize("name", thinned(HONEST, 4))
+@pytest.mark.parametrize("name", thinned(HONEST, 5))
 def test_an_honest_kernel_is_right(judge, name):
     result = judged(judge, *HONEST[name])
     assert (result.status, result.decoy_kernel) == (EvalStatus.OK, False), result.error
 
 
-@pytest.mark.parametrize("name", thinned(WRONG, 2))
+@pytest.mark.parametrize("name", thinned(WRONG, 5))
 def test_a_wrong_kernel_is_found(judge, name):
     assert judged(judge, *WRONG[name]).status is EvalStatus.INCORRECT

@@ -56,6 +56,7 @@ def test_a_runner_sees_nothing_of_the_judge(pool):
         pool.forget()
 
 
+@pytest.mark.exhaustive
 def test_a_dead_zygote_is_replaced_by_a_new_process(pool):
     first = zygote(pool)
     os.kill(first.pid, signal.SIGKILL)

@@ -414,6 +414,7 @@ def test_a_zygote_that_does_not_start_is_our_failure(monkeypatch):
         assert judge.processes.runners.pid is None
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_left_behind(judge, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = len(os.listdir("/proc/self/fd"))

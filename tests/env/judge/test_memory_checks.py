@@ -265,6 +265,7 @@ def test_a_race_in_memory_that_is_watched_in_parts_is_found(refusing, recording)
     assert [found.kind for found in recorded.memory_findings] == ["race"]
 
 
+@pytest.mark.exhaustive
 def test_large_memory_without_a_race_is_paid(refusing):
     result = refusing.evaluate(TWICE, large(NOTE))
     assert result.rewarded, result.error

@@ -13,7 +13,7 @@ from verl_kernel.env.judge.processes.runner import RunnerProcess
 from verl_kernel.errors import InfraError
 
 pytestmark = pytest.mark.processes
-OPTIONS = GymOptions(device="cpu", correctness_trials=3, run_timeout_s=5)
+OPTIONS = GymOptions(device="cpu", correctness_trials=3, run_timeout_s=3)
 
 CUMSUM = Task(reference("torch.cumsum(x, 0)", "torch.randn(32, 64)"), task_id="cumsum")
 HALF = Task(CUMSUM.reference.replace("randn(32, 64)", "randn(32, 64, dtype=torch.bfloat16)"), task_id="cumsum_bfloat16")

@@ -216,6 +216,7 @@ def test_nothing_of_a_first_runner_reaches_the_second(judge):
     assert judge.evaluate(TASK, candidate(body)).status is EvalStatus.OK
 
 
+@pytest.mark.exhaustive
 def test_a_runner_that_does_not_die_costs_no_verdict(judge, monkeypatch):
     """The zygote may wait long for a process that the kernel does not let go."""
     zygote = judge.processes.runners

@@ -84,6 +84,7 @@ def test_what_serves_a_process_may_wait_for_a_processor():
             busy.kill()
 
 
+@pytest.mark.exhaustive
 def test_a_spinner_is_over_its_budget_on_a_busy_machine_too(judge):
     with rivals(judge.processes.runners.pid):
         result = judge.evaluate(TASK, f"{SPIN.format(seconds=600)}\n{HONEST}")

@@ -119,6 +119,7 @@ def test_an_autotuner_passes_over_what_does_not_fit_the_target(judge):
     assert result.trials.passed == OPTIONS.correctness_trials
 
 
+@pytest.mark.exhaustive
 def test_an_autotuner_without_a_fitting_config_is_refused(judge):
     for configs in ([(256, 64), (128, 64)], [(256, 64), (128, 64), (64, 64), (32, 64), (16, 64)], [(256, 64)]):
         result = judge.evaluate(TASK, tuned(*configs))
