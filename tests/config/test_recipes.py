@@ -116,13 +116,6 @@ def test_a_checkpoint_can_be_read_without_the_plugin(recipe: str) -> None:
     assert model.override_config.get("attn_implementation", "flash_attention_2") in ("sdpa", "flash_attention_2")
 
 
-def test_verl_accepts_the_actor_rollout_and_algorithm_nodes() -> None:
-    config = resolved("cpu_quickstart")
-    assert typed(config.actor_rollout_ref.actor).loss_agg_mode == "seq-mean-token-sum-norm"
-    assert typed(config.actor_rollout_ref.rollout).n == 8
-    assert config.algorithm.adv_estimator == "trloo"
-
-
 def test_the_recipe_of_a_real_model_fits_its_own_numbers() -> None:
     from recipes.cpu_smollm2.build import BATCH
 

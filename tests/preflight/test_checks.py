@@ -49,7 +49,6 @@ BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_mega
 
 REFUSED: dict[str, tuple[str, ...]] = {
     "kernelgym.max_turns=0": ("kernelgym.max_turns", "at least 1"),
-    "kernelgym.max_turns=-2": ("kernelgym.max_turns", "at least 1"),
     "+kernelgym.max_turn=2": ("kernelgym.max_turn", "known keys"),
     "kernelgym.context=best": ("kernelgym.context", "concat, last, best_window, top_w"),
     "kernelgym.context=top_w": ("kernelgym.context is top_w", "set trainer.val_only=True"),
