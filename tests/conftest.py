@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,10 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from verl_kernel.env.judge.judge_processes import JudgeProcesses
+
+# Several processes share the machine. OpenMP's threads wait for each other by spinning: a judge of small references
+# takes five times the processor time with two of them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A busy machine is no failure, and the suite's budget is shared by all property tests.
 settings.register_profile("suite", deadline=None, max_examples=60)
