@@ -13,7 +13,10 @@ from tests.e2e.runs import Run, command, train
 from verl_kernel.data.sources import SOURCES, names
 from verl_kernel.quickstart import warm_start
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1800)]
+pytestmark = [
+    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
+    pytest.mark.timeout(1800),
+]
 TASKS = [name for name in names("rows") if name != "drkernel-validation"]
 
 
@@ -45,7 +48,6 @@ def train_on_all(quickstart: Path, folder: Path) -> Run:
     )  # fmt: skip
 
 
-@pytest.mark.exhaustive
 def test_tasks_of_every_source_are_trained_on_together(run: Run):
     (step,) = run.steps
     assert step["training/global_step"] == 1

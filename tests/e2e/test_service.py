@@ -10,10 +10,7 @@ import pytest
 from tests.e2e.runs import SAMPLES, TRAINER, Run, command, environment, train
 from tests.service.serving import Started, client, wait_for
 
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(1800),
-]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
