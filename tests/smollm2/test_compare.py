@@ -21,7 +21,7 @@ case "$*" in
     mkdir -p "$run/validation" "$run/checkpoints/global_step_"{5,60}
     touch "$run/validation/"{0,30,60}.jsonl ;;
 report*) touch "$2/report.html" ;;
-*cpu_smollm2.table*) mkdir -p "$4"; echo "the table" > "$3/table.md" ;;
+*cpu_smollm2.table*) mkdir -p "$3"; echo "the table" > "$3/table.md" ;;
 esac
 """
 
