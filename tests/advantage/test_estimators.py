@@ -25,7 +25,7 @@ every = pytest.mark.parametrize("name", ESTIMATORS)
 
 
 @every
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(drawn=rejected_batches())
 def test_a_turns_tokens_share_one_finite_value(name: str, drawn: tuple[Batch, list[list[bool]]]) -> None:
     batch, kept = drawn

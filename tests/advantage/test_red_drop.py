@@ -31,7 +31,7 @@ def groups_of(batch: Batch, gamma: float) -> dict[tuple[str, int], list[tuple[in
     return found
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(batch=batches(max_rows=12), seed=st.integers(0, 9), gamma=st.sampled_from([0.0, 0.5, 1.0]))
 def test_kept_turns_are_balanced_and_centred_and_the_rest_is_0(batch: Batch, seed: int, gamma: float) -> None:
     advantages = drop(batch, seed, gamma=gamma)

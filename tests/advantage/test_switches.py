@@ -121,6 +121,7 @@ WHOLE = {"credit": "trajectory", "baseline": "padded"}
         ("turn_grpo", {"singleton": "raw", "normaliser": "deviation", **WHOLE}, "grpo", 4),
     ],
 )
+@settings(max_examples=30)
 @given(data=st.data())
 def test_one_turn_or_whole_trajectories_are_verls_own(
     name: str, switches: dict[str, str], verls: str, turns: int, data: st.DataObject

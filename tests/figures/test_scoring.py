@@ -85,7 +85,7 @@ def rank_by_hand(one):
     return one.sure_speedup or 0.0, one.speedup or 0.0, one.compiled
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(naive.runs())
 def test_the_best_of_history_is_the_highest_of_its_turns(run):
     attempts, asked = run

@@ -32,9 +32,10 @@ COMPARING = ["rec_one_side_is", "rec_one_side_no_is", "rec_two_side_is", "rec_tw
 COMPARING += ["rec_gspo_is", "rec_gspo_no_is", "opmd_k2", "opmd_k2_sequence"]
 
 
-def with_loss(override: str, mode: str, **nodes: Any) -> DictConfig:
-    config = configured(override)
-    config.actor_rollout_ref.actor.policy_loss.update({"loss_mode": mode, "_target_": CLASS, **nodes})
+def with_loss(*overrides: str, **loss: Any) -> DictConfig:
+    """The recipe whose `policy_loss` is of our class, with these keys."""
+    config = configured(*overrides)
+    config.actor_rollout_ref.actor.policy_loss.update({"_target_": CLASS} | loss)
     return config
 
 
@@ -51,32 +52,44 @@ def refusal(config: DictConfig) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("mode", OURS)
-def test_a_loss_passes_where_the_policy_it_compares_with_is_known(mode: str) -> None:
-    check_mismatch(with_loss("mismatch=stale_clip", mode))
-    bypassed = {"bypass_mode": True, "rollout_is": None, "rollout_rs": None}
-    check_mismatch(corrected(with_loss(COLOCATE, mode), **bypassed))
-    if mode != TOPR:
-        check_mismatch(with_loss("mismatch=mrs", mode))  # fresh samples need no bypass
-    if mode not in [TOPR, *COMPARING]:
-        check_mismatch(with_loss(COLOCATE, mode))
+BYPASSED = (COLOCATE, BYPASS, f"{IS}=null", f"{RS}=null")
 
 
 @pytest.mark.parametrize(
-    ("mode", "override", "sentence"),
+    ("overrides", "modes"),
     [
-        *[(mode, COLOCATE, f"loss_mode is {mode}.*num_warmup_batches.*bypass_mode=true") for mode in COMPARING],
-        *[(TOPR, one, f"{CORRECTION}.bypass_mode is not true.*mismatch=bypass") for one in ("mismatch=mrs", COLOCATE)],
+        (("mismatch=stale_clip",), OURS),
+        (BYPASSED, OURS),
+        (("mismatch=mrs",), [mode for mode in OURS if mode != TOPR]),  # fresh samples need no bypass
+        ((COLOCATE,), [mode for mode in OURS if mode not in (TOPR, *COMPARING)]),
     ],
 )
-def test_a_loss_is_refused_where_that_policy_is_unseen(mode: str, override: str, sentence: str) -> None:
-    assert re.search(sentence, refusal(with_loss(override, mode)))
+def test_losses_pass_where_the_policy_they_compare_with_is_known(overrides: tuple[str, ...], modes: list[str]) -> None:
+    config = with_loss(*overrides)
+    for mode in modes:
+        config.actor_rollout_ref.actor.policy_loss.loss_mode = mode
+        check_mismatch(config)
+
+
+@pytest.mark.parametrize(
+    ("override", "modes", "sentence"),
+    [
+        (COLOCATE, COMPARING, "loss_mode is {mode}.*num_warmup_batches.*bypass_mode=true"),
+        (COLOCATE, [TOPR], f"{CORRECTION}.bypass_mode is not true.*mismatch=bypass"),
+        ("mismatch=mrs", [TOPR], f"{CORRECTION}.bypass_mode is not true.*mismatch=bypass"),
+    ],
+)
+def test_losses_are_refused_where_that_policy_is_unseen(override: str, modes: list[str], sentence: str) -> None:
+    config = with_loss(override)
+    for mode in modes:
+        config.actor_rollout_ref.actor.policy_loss.loss_mode = mode
+        assert re.search(sentence.format(mode=mode), refusal(config))
 
 
 def test_a_custom_loss_is_judged_by_its_options() -> None:
-    check_off_policy(with_loss(COLOCATE, "rec_custom", rec={"regulariser": "forward_kl"}))
+    check_off_policy(with_loss(COLOCATE, loss_mode="rec_custom", rec={"regulariser": "forward_kl"}))
     with pytest.raises(ConfigError, match="rec_custom.*bypass_mode=true"):
-        check_off_policy(with_loss(COLOCATE, "rec_custom", rec={"weights": "is"}))
+        check_off_policy(with_loss(COLOCATE, loss_mode="rec_custom", rec={"weights": "is"}))
 
 
 @pytest.mark.parametrize(
@@ -92,17 +105,17 @@ def test_a_custom_loss_is_judged_by_its_options() -> None:
     ],
 )
 def test_options_for_another_loss_or_class_are_refused(mode: str, nodes: dict[str, Any], key: str, remedy: str) -> None:
-    sentence = refusal(with_loss("mismatch=stale_clip", mode, **nodes))
+    sentence = refusal(with_loss("mismatch=stale_clip", loss_mode=mode, **nodes))
     assert key in sentence
     assert remedy in sentence
 
 
 def test_empty_nodes_are_no_options() -> None:
-    check_mismatch(with_loss("mismatch=stale_clip", "vanilla", rec={}, topr=None, turn_correction={}))
+    check_mismatch(with_loss("mismatch=stale_clip", loss_mode="vanilla", rec={}, topr=None, turn_correction={}))
 
 
 def test_the_node_reaches_the_loss_as_its_class() -> None:
-    config = with_loss("mismatch=stale_clip", "rec_custom", rec={"clip": "ring", "eps_low": 0.3})
+    config = with_loss("mismatch=stale_clip", loss_mode="rec_custom", rec={"clip": "ring", "eps_low": 0.3})
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     assert isinstance(actor.policy_loss, KernelPolicyLossConfig)
     assert dict(actor.policy_loss.rec) == {"clip": "ring", "eps_low": 0.3}
@@ -186,8 +199,7 @@ def test_a_rule_that_verl_refuses_is_refused_first(rule: dict[str, Any], words: 
     assert words in sentence
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
+CONTRADICTIONS = one_of_each(
     [
         (("mismatch=tis", f"{LOG_PROBS}=false"), ("rollout_is", f"{LOG_PROBS}=true")),
         (("mismatch=mrs", f"{LOG_PROBS}=false"), ("rollout_rs", "mismatch=none")),
@@ -213,15 +225,19 @@ def test_a_rule_that_verl_refuses_is_refused_first(rule: dict[str, Any], words: 
         ((SEPARATE, "mismatch=mrs"), ("trainer.v1.separate_async.", *NARROW_BAND)),
         ((*CARRY_OVER, "mismatch=mrs"), (f"{SAMPLER}.group_carry_over is true",)),
     ],
-    ids=str,
+    key=itemgetter(1),
 )
-def test_a_contradiction_is_refused_by_key_and_remedy(overrides: tuple[str, ...], words: tuple[str, ...]) -> None:
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS, ids=str)
+def test_a_contradiction_is_refused_by_key_and_remedy(case: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+    overrides, words = case
     sentence = refusal(configured(*overrides))
     assert all(word in sentence for word in words)
 
 
 def test_two_sets_of_correction_weights_are_refused() -> None:
-    config = corrected(with_loss("mismatch=stale_clip", TOPR), rollout_is="token")
+    config = corrected(with_loss("mismatch=stale_clip", loss_mode=TOPR), rollout_is="token")
     assert re.search("bypass_mode is true.*rollout_is", refusal(config))
 
 

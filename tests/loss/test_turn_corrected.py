@@ -74,6 +74,13 @@ def test_a_turn_that_reaches_a_bound_stays(bound: str) -> None:
     assert judge(ratios, mask, TurnCorrectionOptions(**{bound: 0.5})).kept.tolist() == [True]
 
 
+@pytest.mark.parametrize(("weights", "expected"), [("token", [0.5, 4.0, 5.0]), ("product", [5.0] * 3)])
+def test_weights_are_cut_at_the_cap(weights: str, expected: list[float]) -> None:
+    options = TurnCorrectionOptions(weights=weights, cap=5.0)
+    found = judge(torch.tensor([[0.5, 4.0, 8.0]]), torch.ones(1, 3).bool(), options).weights
+    torch.testing.assert_close(found, torch.tensor([expected]))
+
+
 def test_metrics_are_counts_and_sums() -> None:
     mask = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 1, 0, 1]]).bool()
     ratios = torch.tensor([[1.0, 1.0, 7.0, 2.0, 2.0], [1e-5, 1.0, 1.0, 7.0, 1.0]])
