@@ -67,6 +67,8 @@ def exists(words: list[str]) -> bool:
             return merger.is_file() and {"merge", "--backend", "--local_dir", "--target_dir"} <= {*arguments}
         case ["python", "-m", "verl.trainer.main_ppo", *arguments]:
             return any(word.startswith("--config-dir") for word in arguments) or composes(arguments)
+        case ["python", "-m", module, *_] if module.startswith("recipes."):
+            return find_spec(f"{module}.__main__") is not None
         case ["python", script, *_]:
             return (ROOT / script).is_file()
         case [script, *arguments] if script.startswith("recipes/"):
