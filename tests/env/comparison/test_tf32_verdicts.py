@@ -106,12 +106,13 @@ def test_the_candidates_own_torch_ops_run_in_the_mode(verdict, mode, condition):
 
 
 WEIGHT = "self.weight = nn.Parameter(torch.randn(16, 4, 3))"
-CONVOLUTION = reference(
-    "F.conv1d(*((t.view(torch.int32) & mask).view(torch.float32) for t in (x, self.weight)))",
-    "torch.randn(2, 4, 18)",
-    members=WEIGHT,
-).replace("        return F.", "        mask = -8192 if torch.backends.cudnn.allow_tf32 else -1\n        return F.")
-"""It rounds as cuDNN does on a GPU."""
+CONVOLUTION = reference("F.conv1d(x, weight)", "torch.randn(2, 4, 18)", members=WEIGHT).replace(
+    "        return F.",
+    """        weight = self.weight
+        if torch.backends.cudnn.allow_tf32:  # as cuDNN computes it on a GPU
+            x, weight = ((t.view(torch.int32) & -8192).view(torch.float32) for t in (x, weight))
+        return F.""",
+)
 EXACT_CONVOLUTION = program(
     """
 @triton.jit
