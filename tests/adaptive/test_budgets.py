@@ -2,6 +2,7 @@
 """Budgets of prompts, the counts that they come from, which outlive a run, and contradicting options."""
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,12 @@ from hypothesis import strategies as st
 
 from verl_kernel.adaptive import AdaOptions, Counts, budgets, run_state
 from verl_kernel.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def no_run_afterwards() -> Iterator[None]:
+    yield
+    run_state.begin(AdaOptions())
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.data())
