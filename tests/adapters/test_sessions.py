@@ -52,7 +52,7 @@ def test_skyrl_tells_a_model_why_its_answer_is_wrong(said):
     assert "incorrect" in wrong["observations"][0]["content"]
 
 
-def test_skyrl_ends_with_a_right_answer_rewarded_as_in_a_training(said):
+def test_skyrl_rewards_a_right_answer_as_a_training_does(said):
     fused = said("skyrl")["fused"]
     assert (fused["done"], fused["observations"], fused["metadata"]) == (True, [], {"status": "ok"})
     assert fused["reward"] > 1

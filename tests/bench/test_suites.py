@@ -187,7 +187,7 @@ def test_a_folder_without_kernels_for_the_suite_is_refused(tmp_path):
         find_kernels(tmp_path / "nowhere", SUITE)
 
 
-async def test_a_kernel_is_an_answer_and_one_that_is_no_text_a_verdict(tmp_path):
+async def test_a_kernel_is_an_answer_and_no_text_is_a_verdict(tmp_path):
     (tmp_path / "a_0.py").write_text("x = 1\n")
     (tmp_path / "a_1.py").write_bytes(b"\xff\xfe\x00")
     model = SavedKernels(find_kernels(tmp_path, SUITE)[0])

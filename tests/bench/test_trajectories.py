@@ -186,7 +186,7 @@ async def test_verdicts_are_read_back_as_they_were_written(tmp_path):
     assert model.asked[1].messages[2]["content"] == format_feedback(turns[0].result, 800)
 
 
-def test_the_estimate_of_what_is_left_follows_from_this_runs_pace_alone(monkeypatch):
+def test_the_time_left_follows_from_this_runs_pace_alone(monkeypatch):
     clock, told = [1000.0], io.StringIO()
     monkeypatch.setattr(session.time, "monotonic", lambda: clock[0])
     with RunProgress("turns", 100, done=40, console=Console(file=told, width=200)) as shown:

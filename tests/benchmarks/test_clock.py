@@ -209,7 +209,7 @@ def test_the_result_that_is_kept_is_of_the_committed_constants():
     assert {name: one["committed"] for name, one in kept.items()} == {name: constant(name) for name in fitted_names()}
 
 
-def test_the_page_shows_the_result_that_is_kept_and_names_what_no_program_tests():
+def test_the_page_shows_the_kept_result_and_what_is_not_tested():
     page, kept = (ROOT / "docs" / "notes" / "clock.md").read_text(), json.loads(RESULT.read_text())
     assert [block for block in tables(kept).strip().split("\n\n") if block not in page] == []
     (paragraph,) = [block for block in page.split("\n\n") if block.startswith("No program of levels 1 and 2 sees")]

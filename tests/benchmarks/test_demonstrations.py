@@ -99,7 +99,7 @@ def test_a_softmax_over_wide_inputs_begins_with_one_lora():
     assert found["share_at_most_two"] > 0.84
 
 
-def test_the_saved_figures_of_the_bandits_are_those_of_the_script():
+def test_the_bandits_saved_figures_are_those_of_the_script():
     saved = json.loads((OUT / "bandits.json").read_text())
     assert set(saved["frozen"]["curves"]) == set(saved["redrawn"]["curves"]) == set(METHODS)
     step = max(row["step"] for row in saved["frozen"]["curves"]["topr"]["rec"] if row["step"] <= 200)

@@ -33,7 +33,7 @@ REWARDS = "verl.experimental.reward_loop.reward_manager.registry"
         (f"{REWARDS}:REWARD_MANAGER", f"{REWARDS}:get_reward_manager_cls", "naive"),
     ],
 )
-def test_trainer_modes_and_reward_managers_are_looked_up_in_a_registry(registry: str, look_up: str, name: str) -> None:
+def test_modes_and_reward_managers_are_in_a_registry(registry: str, look_up: str, name: str) -> None:
     assert found(look_up)(name) is found(registry)[name]
     with pytest.raises(ValueError, match="abc"):
         found(look_up)("abc")

@@ -90,7 +90,7 @@ def test_it_takes_what_we_give_it(name: str) -> None:
     assert set(anywhere) <= set(taken)
 
 
-def test_conversations_are_extended_by_a_method_of_one_of_its_names() -> None:
+def test_conversations_are_extended_by_a_method_known_by_name() -> None:
     from verl_kernel.verl_names import append_messages
 
     assert parameters(append_messages(found(LOOP)))[1:6] == [

@@ -153,7 +153,7 @@ def test_trainer_and_judges_share_the_gpus(size: str, trains: int, judges: int) 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_size_fits_its_context_and_asks_for_no_package_and_no_account(size: str) -> None:
+def test_a_size_fits_its_context_and_needs_no_account(size: str) -> None:
     config = resolved("kernel_trloo", f"gpus={size}")
     longest = config.data.max_prompt_length + config.data.max_response_length
     node = config.actor_rollout_ref
@@ -171,7 +171,7 @@ UNCHOSEN = {
 
 
 @pytest.mark.parametrize("recipe", one_of_each(UNCHOSEN, UNCHOSEN.get))
-def test_a_recipe_without_a_choice_is_for_no_gpu_or_for_one_node_of_8(recipe: str) -> None:
+def test_a_recipe_without_a_choice_is_for_no_gpu_or_for_8(recipe: str) -> None:
     assert composed(recipe) == composed(recipe, f"gpus={UNCHOSEN[recipe]}")
 
 

@@ -64,7 +64,7 @@ BYPASSED = (COLOCATE, BYPASS, f"{IS}=null", f"{RS}=null")
         ((COLOCATE,), [mode for mode in OURS if mode not in (TOPR, *COMPARING)]),
     ],
 )
-def test_losses_pass_where_the_policy_they_compare_with_is_known(overrides: tuple[str, ...], modes: list[str]) -> None:
+def test_losses_pass_where_their_other_policy_is_known(overrides: tuple[str, ...], modes: list[str]) -> None:
     config = with_loss(*overrides)
     for mode in modes:
         config.actor_rollout_ref.actor.policy_loss.loss_mode = mode

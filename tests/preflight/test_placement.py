@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_refused_part_by_part(
     assert "\n" not in sentence
 
 
-def test_a_cpu_recipe_with_an_open_device_is_refused_beside_a_gpu():
+def test_a_cpu_recipe_of_any_device_is_refused_beside_a_gpu():
     with pytest.raises(ConfigError, match="kernelgym.gpus_per_judge is 0"):
         notes(check_judges, Machine("cpu", gpus=1), f"{DEVICE}=auto", recipe="cpu_quickstart")
 

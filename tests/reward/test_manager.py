@@ -92,9 +92,7 @@ async def test_a_failure_earns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.5])
-async def test_an_answer_without_a_program_is_one_that_does_not_compile(
-    monkeypatch: pytest.MonkeyPatch, penalty: float
-) -> None:
+async def test_an_answer_without_a_program_does_not_compile(monkeypatch: pytest.MonkeyPatch, penalty: float) -> None:
     judge, gym = manager(monkeypatch, correct(2.0), uncompiled_penalty=penalty)
     found = await judge.run_single(sample("I do not know."))
     assert found == {"reward_score": -penalty, "reward_extra_info": NOTHING}

@@ -28,7 +28,7 @@ def two_turns(first: float, second: float) -> Trajectory:
     return trajectory
 
 
-def test_the_row_ends_with_its_last_judged_turn_and_sums_its_rewards():
+def test_the_row_ends_with_its_last_judged_turn():
     output = two_turns(0.5, 1.5).output({"tool_calls": 1.5, "generate_sequences": 0.5})
     assert output.reward_score == 2.0
     assert output.num_turns == 4

@@ -54,7 +54,7 @@ def test_a_failed_run_is_named_and_stays_missing(tmp_path: Path, train):
     assert finished(run, tmp_path) is None
 
 
-def test_the_estimate_for_chosen_runs_is_the_plans_until_some_have_been_timed(tmp_path: Path):
+def test_the_estimate_is_the_plans_until_some_runs_are_timed(tmp_path: Path):
     assert minutes_left(STUDY, tmp_path) == 4 * 6
     assert minutes_left(STUDY, tmp_path, STUDY.runs()[:1]) == 6
     run = STUDY.runs()[0]

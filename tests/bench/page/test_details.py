@@ -218,7 +218,7 @@ FAULTS = {
 
 
 @pytest.mark.processes
-def test_a_remark_on_a_judged_kernel_stands_at_the_line_that_is_at_fault():
+def test_a_remark_stands_at_the_line_that_is_at_fault():
     task = Task(PROGRAM.reference, PROGRAM.task_id)
     with LocalPool(OPTIONS, seed=14) as pool:
         results = pool.evaluate_many([(task, code) for code, *_ in FAULTS.values()])

@@ -315,7 +315,7 @@ def test_other_types_and_parity_have_no_room_for_noise():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_must_be_so_on_both_sides_beside_noise(value):
+def test_what_is_not_finite_must_be_so_on_both_sides(value):
     expected, actual = off_by(ONE_OFF)
     actual[5] = value
     assert not compare(expected, actual).ok

@@ -205,7 +205,7 @@ def test_what_neighbours_read_again_is_near(found):
 
 
 @pytest.mark.parametrize("found", [FAR], indirect=True)
-def test_what_is_read_again_far_away_is_found_as_by_the_whole_launch(found):
+def test_what_is_read_again_far_away_is_found(found):
     assert found[0] == pytest.approx(SIZE * MEGABYTE, rel=0.35)  # places that two tiles share seem read again
     assert found[0] == pytest.approx(found[1], rel=0.35)
 

@@ -172,7 +172,7 @@ def test_lanes_in_two_buffers_have_shadows_of_their_own(watched):
 
 @pytest.mark.parametrize("size", [4, 8, 16])
 @pytest.mark.parametrize("is_short", [False, True], ids=["all or nothing", "short"])
-def test_what_an_asynchronous_copy_leaves_out_is_filled_with_zeros(size, is_short):
+def test_what_an_asynchronous_copy_leaves_out_is_zero(size, is_short):
     """Lanes copy all bytes, or none from an address that does not exist; or 0, 1, 2... of them."""
     some = f"and.b32 %x2, %t, 1; setp.eq.u32 %p1, %x2, 0; selp.b32 %x2, {size}, 0, %p1; @!%p1 mov.u64 %in, 64;"
     text = written(

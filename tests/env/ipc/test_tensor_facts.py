@@ -26,7 +26,7 @@ def test_the_references_own_strides_and_contiguous_ones_pass(given_, strides):
 
 
 @pytest.mark.parametrize(("strides", "found"), [("any", None), ("equal", "WrongStride")])
-def test_another_order_of_dimensions_fails_where_strides_must_agree(strides, found):
+def test_another_order_of_dimensions_fails_where_strides_count(strides, found):
     assert differs(torch.zeros(2, 4, 3), X.transpose(1, 2), strides) == found
 
 

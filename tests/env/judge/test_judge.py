@@ -378,7 +378,7 @@ def kill(child: int) -> None:
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 
 
-def test_dead_zygotes_are_our_failure_and_replaced_by_the_next_evaluation_or_at_rest():
+def test_dead_zygotes_are_our_failure_and_replaced():
     others = {*children_of(os.getpid())}
     with Judge(OPTIONS) as judge:
         judge.warm_up()
@@ -396,7 +396,7 @@ def test_dead_zygotes_are_our_failure_and_replaced_by_the_next_evaluation_or_at_
     assert {*children_of(os.getpid())} == others
 
 
-def test_given_processes_outlive_the_judge_and_must_compile_for_its_targets(judge_with, judge_processes):
+def test_given_processes_outlive_the_judge_and_fit_its_targets(judge_with, judge_processes):
     with judge_with() as judge:
         judge.evaluate(TASK, HONEST)
         running = judge_processes.runners.pid

@@ -346,7 +346,7 @@ def test_an_access_inside_of_a_view_is_none(name, refusing):
     assert result.memory_findings == (), result.error
 
 
-def test_the_sentence_names_the_element_of_the_view_and_a_record_costs_nothing(refusing, recording):
+def test_the_sentence_names_the_element_of_the_view(refusing, recording):
     source = doubling(FILLED, read="64 + 2 * (row == 7)")
     refused, recorded = refusing.evaluate(DOUBLE, source), recording.evaluate(DOUBLE, source)
     assert refused.error.type == "CompiledOutsideView", refused.error
