@@ -8,13 +8,13 @@ import pytest
 from tests.adapters.packages import FUSED, WRONG, one_task
 from verl_kernel.env import EvalResult
 
-inspect_ai = pytest.importorskip("inspect_ai")
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
 def model():
     """First it answers wrongly, and after the verdict rightly."""
+    pytest.importorskip("inspect_ai")
     from inspect_ai.model import ModelAPI, ModelOutput, get_model, modelapi
 
     class Scripted(ModelAPI):
@@ -31,6 +31,7 @@ def model():
 
 @pytest.mark.parametrize(("turns", "correct"), [(2, 1.0), pytest.param(1, 0.0, marks=pytest.mark.exhaustive)])
 def test_the_last_answer_of_a_sample_is_scored(model, tmp_path, turns, correct):
+    inspect_ai = pytest.importorskip("inspect_ai")
     from inspect_ai.log import read_eval_log
 
     from verl_kernel.adapters.inspect_ai import kernels

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two steps whose answers a service judges, which is killed and started again between them."""
+"""Two steps with TRLOO and PRS, whose answers a service judges, which is killed and started again between them."""
 
 import subprocess
 import threading
@@ -52,6 +52,13 @@ def test_every_answer_of_both_steps_has_a_verdict(judged: tuple[Run, int]) -> No
         rows = judged[0].rows(step)
         assert len(rows) == 8 * SAMPLES
         assert all(turn["result"]["status"] != "infra_error" for row in rows for turn in row["turns"])
+
+
+def test_the_sampler_and_the_estimator_did_their_work(judged: tuple[Run, int]) -> None:
+    for step in judged[0].steps[:2]:
+        assert step["kernel/correct_rate"] > 0
+        assert step["prs/kept/reward/mean"] > 0
+        assert step["actor/grad_norm"] > 0
 
 
 def test_both_services_judged(judged: tuple[Run, int]) -> None:

@@ -2,7 +2,6 @@
 """Axes, curves over the steps of a run, and drawings."""
 
 import pytest
-from matplotlib import pyplot
 
 from verl_kernel.reporting.charts import around, of_shares, round_marks
 from verl_kernel.reporting.page import PANELS, run_charts
@@ -113,6 +112,8 @@ def test_equal_data_give_equal_files(tmp_path):
 
 
 def test_an_error_leaves_neither_a_file_nor_an_open_figure(tmp_path):
+    from matplotlib import pyplot
+
     before = pyplot.get_fignums()
     with pytest.raises(ZeroDivisionError), drawing(tmp_path / "one.svg"):
         raise ZeroDivisionError

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib import pyplot
 
 from recipes.cpu_study.comparisons import Effect, corrected, effect, effects_table, holm, power_table
 from recipes.cpu_study.figure import plot_effects
@@ -191,6 +190,8 @@ DRAWN = [*rows("a", {0: 0.4, 1: 0.6, 2: 0.5}), *rows("b", {0: 0.3, 1: 0.3, 2: 0.
 
 def test_an_effect_is_drawn_with_seeds_and_interval(tmp_path: Path, monkeypatch):
     drawn = []
+    from matplotlib import pyplot
+
     monkeypatch.setattr(pyplot, "close", drawn.append)
     plot_effects(DRAWN, [ONE], tmp_path / "effects.png", "r")
     assert (tmp_path / "effects.png").stat().st_size > 1000
