@@ -44,6 +44,7 @@ def folder(tmp_path):
     return root
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_second_run_asks_only_what_is_open(folder, tmp_path):
     out = tmp_path / "audit.jsonl"
@@ -127,6 +128,7 @@ def test_a_file_none_of_whose_tasks_can_be_judged_is_an_error(folder):
     assert "holds no task that can be judged (e_syntax: " in done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_an_interrupted_audit_says_what_it_keeps(folder, tmp_path):
     (folder / "c_crash.py").unlink()

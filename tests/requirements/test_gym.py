@@ -78,6 +78,7 @@ def test_the_gym_imports_nothing_of_verl_or_ray(without):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_pool_evaluates_without_verl_and_ray(without):
     done = without(EVALUATION)

@@ -32,6 +32,7 @@ def test_local_pool(local, name):
     assert result.passed, result.detail
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.parametrize("name", thinned(CASES, 20))

@@ -134,6 +134,7 @@ def test_a_use_within_a_use_does_not_wait_for_a_waiting_clock(hold, tmp_path):
     assert held(clock)
 
 
+@pytest.mark.exhaustive
 def test_two_sharers_that_both_want_it_alone_get_it_in_turn(hold):
     both = [hold("shared", "exclusive") for _ in range(2)]
     assert all(map(held, both))
@@ -200,6 +201,7 @@ SLOW = GymOptions(
 )
 
 
+@pytest.mark.exhaustive
 def test_a_neighbours_slow_evaluation_is_waited_for(tmp_path, monkeypatch):
     """A reference that takes its minutes, and a candidate that uses up its time."""
     now, other = [0.0], lock(tmp_path, 1.0)

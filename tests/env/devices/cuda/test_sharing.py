@@ -109,6 +109,7 @@ def state(lock) -> str:
     return "alone"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("source", [HONEST, candidate("time = self.right(x, y)\nimport os\nos._exit(3)")])
 def test_every_request_to_a_runner_finds_the_gpu_locked(gpu, monkeypatch, source):
     judge, lock = gpu
@@ -136,6 +137,7 @@ def test_every_request_to_a_runner_finds_the_gpu_locked(gpu, monkeypatch, source
     assert state(lock) == "free"
 
 
+@pytest.mark.exhaustive
 def test_waiting_for_the_gpu_is_charged_to_nobody(gpu):
     judge, lock = gpu
     judge.evaluate(TASK, HONEST)
