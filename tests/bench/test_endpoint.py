@@ -310,6 +310,7 @@ async def test_an_endpoint_without_completions_ends_the_run(tmp_path, body, what
 BODIES = st.binary(max_size=40) | st.text(max_size=40).map(str.encode) | JSON
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=30)
 @given(body=BODIES.filter(lambda body: parse_reply(body).failure == "malformed"))
 async def test_any_other_answer_is_one_sentence_with_the_address(tmp_path_factory, body):

@@ -61,6 +61,7 @@ done.set()
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_an_engine_gives_way_with_all_its_threads():
     done = run(GIVES_WAY)

@@ -203,6 +203,7 @@ def test_the_command_repeats_the_build(made, monkeypatch, tmp_path):
     assert "nothing to do" in second.output
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_command_fails_with_the_trainers_last_lines(monkeypatch, tmp_path):
     def broken(out, options, progress):

@@ -92,6 +92,7 @@ def test_what_is_not_compiled_is_refused_in_a_sentence(judge):
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.exhaustive
 def test_best_falls_back_to_eager_and_says_so(judge_with):
     with judge_with(reference_mode="best") as judge:
         result = judge.evaluate(DECIDES, HONEST)

@@ -73,7 +73,7 @@ STATUSES = {
     ),
     "raise": ("raise ValueError('boo')", EvalStatus.RUNTIME_ERROR, "ValueError"),
     "sys.exit": ("import sys; sys.exit(0)", EvalStatus.RUNTIME_ERROR, "SystemExit"),
-    "memory bomb": ("k = []\nwhile True: k.append(torch.ones(1 << 24))", EvalStatus.OOM, "RuntimeError"),
+    "memory bomb": ("k = []\nwhile True: k.append(torch.ones(1 << 24))", EvalStatus.OOM, "RuntimeError|MemoryExceeded"),
     "byte bomb": ("k = []\nwhile True: k.append(bytearray(1 << 26))", EvalStatus.OOM, "MemoryError"),
     "os._exit": ("import os; os._exit(0)", EvalStatus.CRASH, "Crash"),
     "segfault": ("import ctypes; ctypes.string_at(0)", EvalStatus.CRASH, "Crash"),
@@ -85,9 +85,11 @@ STATUSES = {
 
 @pytest.mark.parametrize("name", one_of_each(STATUSES, lambda name: STATUSES[name][1:]))
 def test_verdicts(judge, name):
-    body, status, kind = STATUSES[name]
+    body, status, kinds = STATUSES[name]
     result = judge.evaluate(TASK, candidate(body))
-    assert (result.status, result.error.type) == (status, kind), result.error
+    assert result.status is status, result.error
+    # What takes too much is noticed by its own allocator or by the judge, whichever comes first.
+    assert result.error.type in kinds.split("|"), result.error
     assert not result.rewarded
     assert result.correctness is (status is EvalStatus.DECOY)
     assert bool(result.decoy_kernel) is (status is EvalStatus.DECOY)

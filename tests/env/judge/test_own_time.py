@@ -55,6 +55,7 @@ def rivals(pid: int) -> Iterator[None]:
             rival.stdout.close()
 
 
+@pytest.mark.exhaustive
 def test_a_busy_machine_changes_no_verdict(judge):
     """A candidate that needs 60 % of its budget, on a processor that it shares with five others."""
     slow = f"{SPIN.format(seconds=0.6 * BUDGET_S)}\n{HONEST}"

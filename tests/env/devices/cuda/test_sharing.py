@@ -52,6 +52,7 @@ def judge_processes(folder: Path, monkeypatch, uuid: str, **options):
             process.close()
 
 
+@pytest.mark.exhaustive
 def test_two_judges_never_use_the_gpu_while_one_of_them_times(tmp_path, monkeypatch):
     sys.path.insert(0, PRETEND)
     from locked_gpu import read
