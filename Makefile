@@ -57,12 +57,12 @@ train: env
 	step "tasks, tokenizer and warm-started model in $(QUICKSTART)" verl-kernel data quickstart --out $(QUICKSTART)
 	step "recipe cpu_quickstart" recipes/cpu_quickstart/run.sh
 
-# Whether all that the project promises works on this machine.
+# Whether each part of the project works on this machine.
 test: env
 	@$(steps)
 	step "tests" python -m pytest -n $(JOBS) --durations=10 $(PYTEST_ARGS)
 
-# Nothing left out but what needs a GPU or a download.
+# Nothing left out but what needs a GPU or a download. Without a package index the tests of adapters skip and say so.
 test-all: env
 	@$(steps)
 	step "packages of tests/adapters" python requirements/adapters.py $(VENV) $(ADAPTERS) || true
