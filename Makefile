@@ -127,7 +127,7 @@ test-published: env
 	for package in liger_kernel flag_gems fla conch; do [[ -d "$(PUBLISHED)/$$package" ]] || \
 	    { echo "make test-published: PUBLISHED=$(PUBLISHED) holds no $$package: unpack the packages that CONTRIBUTING.md names" >&2; exit 1; }; done
 	$(steps)
-	step "published kernels" env PUBLISHED="$(abspath $(PUBLISHED))" python -m pytest -q --tb=short -rxX tests/published/judged.py $(PYTEST_ARGS)
+	step "published kernels" env PUBLISHED="$(abspath $(PUBLISHED))" python -m pytest -q --tb=short -rxX benchmarks/published/judged.py $(PYTEST_ARGS)
 
 # What `requirements/gym.txt` names is all they need: no verl, no vLLM, no environment of ours. On a machine without an index
 # WHEELS=dir holds the wheels of what it lacks.

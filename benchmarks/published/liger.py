@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs with kernels of liger-kernel; stores that the package makes in place go to copies."""
 
-from tests.published.packages import Part, tuned
-from tests.published.program import Program
+from benchmarks.published.packages import Part, tuned
+from benchmarks.published.program import Program
 
 OPS = "liger_kernel/ops"
 SETTINGS = Part(f"{OPS}/utils.py", "is_hip calculate_settings")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """All programs."""
 
-from tests.published import conch, fla, gems, liger
+from benchmarks.published import conch, fla, gems, liger
 
 PROGRAMS = {**liger.PROGRAMS, **conch.PROGRAMS, **gems.PROGRAMS, **fla.PROGRAMS}

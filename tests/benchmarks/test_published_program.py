@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.published.packages import NotThere, Part, heuristics, tuned
-from tests.published.program import TRITON, Program
-from tests.published.programs import PROGRAMS
+from benchmarks.published.packages import NotThere, Part, heuristics, tuned
+from benchmarks.published.program import TRITON, Program
+from benchmarks.published.programs import PROGRAMS
 
 TEXT = '''
 import this_module_is_nowhere

@@ -3,8 +3,8 @@
 
 from itertools import product
 
-from tests.published.packages import Part, heuristics, tuned
-from tests.published.program import Program
+from benchmarks.published.packages import Part, heuristics, tuned
+from benchmarks.published.program import Program
 
 OPS = "fla/ops"
 OP = Part(f"{OPS}/utils/op.py", "unflatten_program_id exp exp2 log log2")

@@ -8,7 +8,7 @@ import textwrap
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.published.packages import Part
+from benchmarks.published.packages import Part
 
 IMPORTS = """import math
 from dataclasses import dataclass

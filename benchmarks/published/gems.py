@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs with kernels of flag-gems: norms, products, reductions, order, images, moves. Host parts are ours."""
 
-from tests.published.packages import Part, heuristics, tuned
-from tests.published.program import Program
+from benchmarks.published.packages import Part, heuristics, tuned
+from benchmarks.published.program import Program
 
 OPS, FUSED = "flag_gems/ops", "flag_gems/fused"
 LIMITS = Part("flag_gems/utils/limits.py", "get_dtype_max get_dtype_min")

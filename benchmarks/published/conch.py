@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs with kernels of conch-triton-kernels: norms, activations, caches, attention, quantised products, boxes."""
 
-from tests.published.packages import Part
-from tests.published.program import Program
+from benchmarks.published.packages import Part
+from benchmarks.published.program import Program
 
 KERNELS = "conch/kernels"
 GEMM = Part(

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.published.left_out import LEFT_OUT
-from tests.published.programs import PROGRAMS
+from benchmarks.published.left_out import LEFT_OUT
+from benchmarks.published.programs import PROGRAMS
 from verl_kernel.env import EvalResult, GymOptions, LocalPool, Task
 
 FOLDER = Path(os.environ.get("PUBLISHED", ""))
