@@ -36,6 +36,8 @@ BIN := $(abspath $(VENV))/bin
 
 export PATH := $(BIN):$(PATH)
 export VIRTUAL_ENV := $(abspath $(VENV))
+# A run starts hundreds of processes: each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # step "what" command...: says what runs and how long it took.
 define steps

@@ -3,6 +3,7 @@
 
 import json
 import re
+from functools import cache
 from random import Random
 
 import numpy as np
@@ -19,7 +20,10 @@ from verl_kernel.data.split import choose, split
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.world.talks import task_messages
 
-PROGRAMS = draw_tasks(60, Random(3))
+
+@cache
+def programs():
+    return draw_tasks(60, Random(3))
 
 
 def renamed(reference: str) -> str:
@@ -30,7 +34,7 @@ def renamed(reference: str) -> str:
 @pytest.fixture
 def tasks(tmp_path):
     rows = []
-    for number, program in enumerate(PROGRAMS):
+    for number, program in enumerate(programs()):
         for text in (program.reference, renamed(program.reference)):
             row = make_row(
                 task_messages(program), text, data_source="own", task_id=f"t{len(rows)}", split="all", index=0,
@@ -97,7 +101,7 @@ def test_choices_fit_and_leave_something_to_train_on(sizes, share, seed):
 
 
 def test_minima_find_what_comparing_all_pairs_finds(monkeypatch):
-    texts = [text for program in PROGRAMS for text in (program.reference, renamed(program.reference))]
+    texts = [text for program in programs() for text in (program.reference, renamed(program.reference))]
     exact = Families(texts, 0.6)
     monkeypatch.setattr(families, "EXACT", 0)
     assert Families(texts, 0.6).members == exact.members

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from functools import cache
 from random import Random
 
 import pytest
@@ -8,11 +9,14 @@ from hypothesis import strategies as st
 from tests.generated import draw_conversation, draw_tasks
 from verl_kernel.world.tokenizer import END, ROLES, encode_conversation, train_tokenizer
 
-CORPUS = [draw_conversation(program, Random(1)) for program in draw_tasks(60, Random(0))]
+
+@cache
+def corpus():
+    return [draw_conversation(program, Random(1)) for program in draw_tasks(60, Random(0))]
 
 
 def train(size=1024):
-    return train_tokenizer((message["content"] for talk in CORPUS for message in talk), size)
+    return train_tokenizer((message["content"] for talk in corpus() for message in talk), size)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +35,7 @@ def test_any_text_round_trips(tokenizer, text):
 
 
 def test_chat_template_is_prefix_stable(tokenizer):
-    for talk in CORPUS[:20]:
+    for talk in corpus()[:20]:
         previous = []
         for count in range(1, len(talk) + 1):
             ids = tokenizer.apply_chat_template(talk[:count], tokenize=True, return_dict=False)
@@ -44,7 +48,7 @@ def test_chat_template_is_prefix_stable(tokenizer):
 
 
 def test_encoding_is_the_templates_and_targets_are_the_answers(tokenizer):
-    for talk in CORPUS[:20]:
+    for talk in corpus()[:20]:
         ids, targets = encode_conversation(tokenizer, talk)
         assert ids == tokenizer.apply_chat_template(talk, tokenize=True, return_dict=False)
         answers = "".join(message["content"] + END for message in talk if message["role"] == "assistant")
@@ -59,7 +63,7 @@ def test_a_saved_tokenizer_is_the_same(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert (loaded.eos_token_id, loaded.pad_token_id) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
-    for talk in CORPUS[:5]:
+    for talk in corpus()[:5]:
         assert loaded.apply_chat_template(talk, return_dict=False) == tokenizer.apply_chat_template(
             talk, return_dict=False
         )

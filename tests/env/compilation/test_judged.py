@@ -85,8 +85,9 @@ def test_what_amds_compiler_refuses_it_refuses_in_its_words(case, judge, both):
     assert REFUSED_BY_AMD[case.name] in result.error.message, result.error
 
 
-@pytest.mark.parametrize("drawn", thinned(draw_tasks(12, Random(0)), 12), ids=lambda drawn: drawn.task_id)
-def test_kernels_of_the_quickstart_compile(drawn, judge):
+@pytest.mark.parametrize("number", thinned(range(12), 12))
+def test_kernels_of_the_quickstart_compile(number, judge):
+    drawn = draw_tasks(12, Random(0))[number]
     task = Task(drawn.reference, drawn.task_id)
     for answer in right_answers(drawn):
         result = judge.evaluate(task, answer.source)
