@@ -19,7 +19,7 @@ def test_help_lists_every_command_and_imports_none_of_them():
         "except SystemExit: pass\n"
         "print(sorted(m for m in sys.modules if m in ('torch', 'verl', 'ray') or m.startswith('verl_kernel.commands')))"
     )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
     assert all(name in done.stdout for name in COMMANDS)
 
@@ -74,7 +74,7 @@ def test_a_damaged_torch_is_one_sentence_in_any_process(tmp_path, words, status)
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == status, done.stdout + done.stderr
     assert "(libcudnn.so.9: cannot open shared object file): `make env` mends" in done.stderr

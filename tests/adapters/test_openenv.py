@@ -33,7 +33,7 @@ def address(environment, tmp_path_factory):
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=300)
 
 
 def test_an_episode_has_the_verdicts_of_the_gym(environment, address, tmp_path):

@@ -195,7 +195,7 @@ def test_an_interrupt_ends_all_and_the_same_command_goes_on(tmp_path):
         running = process(*words(stub, tmp_path, "--requests=1"))
         wait_for_lines(tmp_path, 1, running)
         running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=60)
+        _, said = running.communicate(timeout=300)
         assert running.returncode == 130
         assert "Interrupted: what was finished stays, and the same command goes on." in said
         assert "Traceback" not in said

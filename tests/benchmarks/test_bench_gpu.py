@@ -90,7 +90,7 @@ def test_findings_are_reported_when_ended_from_outside(tmp_path):
         log = tmp_path / "output.log"
         until(lambda: log.exists() and "= corpus" in log.read_text())
         whole.terminate()
-        assert whole.wait(30) == 1
+        assert whole.wait(300) == 1
     found, _ = read(tmp_path)
     assert found["environment"]["state"] == "done"
     assert found["environment"]["tables"]["packages"]

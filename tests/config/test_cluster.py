@@ -38,7 +38,7 @@ def called(tmp_path: Path, nodes: tuple[str, str], **environment: str) -> list[s
     done = subprocess.run(
         ["bash", str(SCRIPT), str(tmp_path / "run.sh"), "trainer.nnodes=2"],
         env={**os.environ, **variables, "CALLS": str(calls), "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return sorted(calls.read_text().splitlines())

@@ -114,7 +114,7 @@ def test_spawned_processes_are_forked_too(server, tmp_path: Path):
         "    queue = context.Queue()\n"
         "    process = context.Process(target=tell, args=(queue,))\n"
         "    process.start()\n"
-        "    print(queue.get(timeout=100), flush=True)\n"
+        "    print(queue.get(timeout=300), flush=True)\n"
         "    process.join()\n"
     )
     done = client(server[1], str(script), "--language=PYTHON")

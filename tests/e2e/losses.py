@@ -16,7 +16,7 @@ import psutil
 from tests.e2e.runs import Run, command, environment
 
 START_S = 900
-GONE_S = 30
+GONE_S = 300
 LR = 3e-4
 """Large enough that stale weights in vLLM would show in its log-probs.
 

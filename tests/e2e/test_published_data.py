@@ -23,7 +23,7 @@ TASKS = [name for name in names("rows") if name != "drkernel-validation"]
 def converted(folder: Path, name: str, count: int) -> Path:
     out = folder / "data" / f"{name}.parquet"
     words = ["data", SOURCES[name].kind, name, files.write(folder, name, count), "--out", out]
-    subprocess.run([sys.executable, "-m", "verl_kernel", *map(str, words)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "verl_kernel", *map(str, words)], check=True, timeout=300)
     return out
 
 

@@ -20,7 +20,7 @@ def judged(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     words = [*TRAINER, f"quickstart_dir={quickstart}", "--cfg=job", "--package=kernelgym"]
     options = folder / "gym.yaml"
     with options.open("w") as out:
-        subprocess.run(words, cwd=folder, env=environment(folder), stdout=out, check=True, timeout=120)
+        subprocess.run(words, cwd=folder, env=environment(folder), stdout=out, check=True, timeout=300)
     run, services = Run(folder), []
     with Started(folder, f"--options={options}") as first:
         port = first.address.rpartition(":")[2]

@@ -72,4 +72,4 @@ def below(processes: list[psutil.Process], levels: int) -> list[psutil.Process]:
 
 def survivors(processes: list[psutil.Process]) -> list[psutil.Process]:
     """Those that have not ended after a while."""
-    return psutil.wait_procs(processes, timeout=15)[1]
+    return psutil.wait_procs(processes, timeout=300)[1]

@@ -130,7 +130,7 @@ def service(small):
     until(lambda: "serving on" in log.read_text() or process.poll() is not None, 500)
     yield log.read_text().split("serving on ")[1].split()[0]
     process.terminate()
-    assert process.wait(timeout=60) == 0, log.read_text()
+    assert process.wait(timeout=300) == 0, log.read_text()
 
 
 def test_what_trains_is_absent(small):

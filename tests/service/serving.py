@@ -88,7 +88,7 @@ def some_keys(folder: Path) -> Keys:
 
 def client(address: str, name: str | None = None) -> httpx.Client:
     headers = {} if name is None else {"Authorization": f"Bearer {KEYS[name]}"}
-    return httpx.Client(base_url=address, headers=headers, timeout=60, trust_env=False)
+    return httpx.Client(base_url=address, headers=headers, timeout=300, trust_env=False)
 
 
 QUICK = ("--device=cpu", "--static-check=off", "--trials=2")

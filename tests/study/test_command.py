@@ -95,7 +95,7 @@ def test_a_study_that_is_asked_to_end_ends_its_run(tmp_path: Path):
     with subprocess.Popen([sys.executable, "-c", f"from pathlib import Path; {run}"]) as process:
         sleep = until(lambda: _below(process.pid, "sleep"))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 128 + signal.SIGTERM
+        assert process.wait(300) == 128 + signal.SIGTERM
     assert not sleep.is_running()
 
 

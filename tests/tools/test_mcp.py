@@ -68,14 +68,14 @@ async def test_the_same_over_http(folder, tmp_path):
     with log.open("w") as out:
         process = subprocess.Popen([sys.executable, *words(folder, "--http", f"--port={port}")], stderr=out)
     try:
-        wait_for(lambda: "tools at" in log.read_text() or process.poll() is not None, 120)
-        wait_for(lambda: is_listening(port), 20)
+        wait_for(lambda: "tools at" in log.read_text() or process.poll() is not None, 300)
+        wait_for(lambda: is_listening(port), 300)
         async with Client(f"http://127.0.0.1:{port}/mcp") as client:
             assert await called(client, "list_tasks") == "one"
             assert "Verdict: ok" in await called(client, "submit", task="one", source=FUSED)
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=300)
 
 
 def is_listening(port):

@@ -123,7 +123,7 @@ class Chromium:
         """End the browser."""
         os.close(self._to)  # It ends when nobody can speak to it any more.
         try:
-            self._process.wait(20)
+            self._process.wait(300)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -23,7 +23,7 @@ TASKS = [Task(f"{REFERENCE}\n# {number}\n", task_id=f"task {number}") for number
 
 
 def ask(dispatcher, task, source, step=1):
-    return asyncio.ensure_future(asyncio.wait_for(dispatcher.judge(EvalRequest(task, source, step=step)), 60))
+    return asyncio.ensure_future(asyncio.wait_for(dispatcher.judge(EvalRequest(task, source, step=step)), 300))
 
 
 def models(results):

@@ -106,7 +106,7 @@ def enter(code, folder, own_user=False):
         listener.bind(str(folder / "listener"))
         listener.listen()
         environment = {**os.environ, "LISTENER": str(folder / "listener")}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -31,7 +31,7 @@ def start_thread():
 
 def jailed(code: str, scratch, setup: str = _SETUP) -> subprocess.CompletedProcess[str]:
     program = setup + textwrap.dedent(code)
-    return subprocess.run([sys.executable, "-c", program, str(scratch)], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", program, str(scratch)], capture_output=True, text=True, timeout=300)
 
 
 REFUSED = {

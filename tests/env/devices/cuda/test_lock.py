@@ -142,7 +142,7 @@ def test_two_sharers_that_both_want_it_alone_get_it_in_turn(hold):
         holder.stdin.write("\n")
         holder.stdin.flush()
     assert all(map(held, both))
-    assert [holder.wait(100) for holder in both] == [0, 0]
+    assert [holder.wait(300) for holder in both] == [0, 0]
 
 
 def test_a_failure_within_gives_everything_back(tmp_path):

@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[4] / "recipes" / "slurm" / "await_nodes.py"
 
 def awaited(address, count, limit_s):
     command = [sys.executable, str(SCRIPT), address, str(count), str(limit_s)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.exhaustive

@@ -174,7 +174,7 @@ def test_figures_reach_rays_metrics_endpoint(gym):
     wanted = {"verl_kernel_gym_results", "verl_kernel_gym_queue", "verl_kernel_gym_alive", "verl_kernel_gym_seconds"}
 
     def figures() -> str:
-        text = urllib.request.urlopen(url, timeout=60).read().decode()
+        text = urllib.request.urlopen(url, timeout=300).read().decode()
         return text if all(name in text for name in wanted) else ""
 
     text = until(figures)
@@ -208,11 +208,11 @@ def test_the_command_line_shows_a_running_pool(gym):
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, "-c", "from verl_kernel.cli import app; app()", "serve-status", "--address", address]
     statuses(gym, [HONEST])
-    done = subprocess.run([*command, "--name", "test", "--json"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, "--name", "test", "--json"], capture_output=True, text=True, timeout=300)
     shown = PoolStats.model_validate_json(done.stdout)
     assert done.returncode == 0
     assert shown.statuses["ok"] >= 1
     assert len(shown.judges) == 2
-    done = subprocess.run([*command, "--name", "nobody"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*command, "--name", "nobody"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
     assert "the cluster has no pool called nobody" in done.stderr

@@ -88,7 +88,7 @@ def node_of(gym, kind):
 
 def drain(*arguments):
     command = [sys.executable, "-c", "from verl_kernel.cli import app; app()", "serve-drain", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     return done.returncode, done.stdout + done.stderr
 
 
