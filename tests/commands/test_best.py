@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel best`: files that can be imported, with where they come from; better files stay."""
 
-import importlib.util
+import runpy
 
 import pytest
 from typer.testing import CliRunner
@@ -18,19 +18,12 @@ def best(run, out):
     return CliRunner().invoke(app, ["best", str(run), "--out", str(out)], env={"COLUMNS": "200"})
 
 
-def imported(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def code(number):
     return f"from __future__ import annotations\n\nimport math\n\n\nclass ModelNew:\n    number = {number} * math.pi\n"
 
 
 def number_in(path):
-    return round(imported(path).ModelNew.number / 3.14159)
+    return round(runpy.run_path(str(path))["ModelNew"].number / 3.14159)
 
 
 def test_the_surest_kernel_of_each_task_can_be_imported(tmp_path):
@@ -134,7 +127,7 @@ def test_a_name_that_no_file_can_have_is_changed(tmp_path, task):
     (path,) = (tmp_path / "out").iterdir()
     assert path.name == file_name(task)
     assert path.name != f"{task}.py"
-    assert imported(path).ModelNew.tau
+    assert runpy.run_path(str(path))["ModelNew"].tau
     assert Provenance.read(path.read_text()).task == task
 
 
