@@ -37,6 +37,7 @@ def helps(tmp_path_factory):
     return run_lines(HELPS, tmp_path_factory.mktemp("helps"))
 
 
+@pytest.mark.slow
 def test_every_command_answers_help_with_its_own_name(helps):
     for done in helps:
         assert done.status == 0, done
@@ -58,6 +59,7 @@ def test_a_usage_error_of_a_command_exits_with_2():
     assert result.exit_code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "status"),
     [

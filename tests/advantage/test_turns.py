@@ -69,6 +69,7 @@ def test_turns_round_trip(batch: Batch) -> None:
             assert (index[start:stop] == t).all()
 
 
+@pytest.mark.slow
 @given(batches(), st.integers(0, 3))
 def test_any_memory_layout_gives_the_same_turns(batch: Batch, offset: int) -> None:
     rows, width = batch.rewards.shape

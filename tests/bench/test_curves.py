@@ -35,6 +35,7 @@ def runs(draw: st.DrawFn) -> tuple[list[Attempt], Asked]:
     return attempts, asked
 
 
+@pytest.mark.slow
 @given(runs())
 def test_over_turns_the_points_are_the_scores_of_each_turn(run):
     attempts, asked = run

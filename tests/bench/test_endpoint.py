@@ -80,6 +80,7 @@ async def test_the_client_takes_every_address_that_passes(scheme, rest):
     await Endpoint(scheme + rest, "m", "k", Sampling(), own=True).close()
 
 
+@pytest.mark.slow
 async def test_an_answer_and_what_was_sent():
     with StubEndpoint() as stub:
         answer = await asked(stub, temperature=0.0, top_p=0.5, max_tokens=33)
@@ -96,6 +97,7 @@ async def test_a_limit_of_rate_is_waited_for():
     assert len(stub.asked) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "words"),
     [(429, "limits the rate of requests .*lower --requests"), (503, "has stopped answering"), (500, "has stopped")],
@@ -173,6 +175,7 @@ async def test_a_server_with_a_model_list_is_not_probed():
     assert not stub.asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "models",
     [b"<html>", b'{"hello": "world"}', b"", b"null", b'{"data": {}}', b"\xff\x00", b"[" * (1 << 23)],
@@ -293,6 +296,7 @@ def scripted(**answers):
     return Scripted({name: [answer] for name, answer in answers.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("body", "what"), WRONG.items())
 async def test_an_endpoint_without_completions_ends_the_run(tmp_path, body, what):
     with StubEndpoint(always=body) as stub:

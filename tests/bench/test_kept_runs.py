@@ -58,6 +58,7 @@ PAGES = ("three_turns", "three_turns_trained")
 """Runs whose rows stand in docs/notes/bench.md."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("turn", "k"), [(1, 1), (2, 4), (4, 8), (8, 16)])
 def test_the_page_compares_turns_with_first_answers_by_tokens(turn, k):
     _, turns = score_run(KEPT / "eight_turns")

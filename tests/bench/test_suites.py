@@ -35,6 +35,7 @@ def problems(tmp_path):
     return checkout(tmp_path / "kb", {name: REFERENCE.format(n=n) for n, name in enumerate(names)})
 
 
+@pytest.mark.slow
 def test_the_built_in_suite_is_the_quickstarts_validation(tmp_path):
     write_tasks(draw(Quickstart(), conversations=0), tmp_path)
     suite = load_suite("cpu")

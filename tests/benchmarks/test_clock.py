@@ -36,6 +36,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_programs_of_gigabytes_are_predicted_from_their_shapes(folder):
     done = bench("bench_clock", folder, folder / "times.json", "--figure", folder / "ratios.svg")
     assert done.returncode == 0, done.stderr + done.stdout

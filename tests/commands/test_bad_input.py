@@ -276,6 +276,7 @@ def test_every_command_that_takes_a_path_is_here():
     assert {second for first, second in named if first == "data"} == known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line", [line if line in QUICK else pytest.param(line, marks=pytest.mark.exhaustive) for line in CASES]
 )
@@ -319,6 +320,7 @@ def test_a_parquet_file_with_a_hole_is_told_to_be_damaged(tmp_path: Path, folder
         read_rows(tmp_path / "hole.parquet")
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_no_usage_error(tmp_path: Path):
     files.write(tmp_path, "drkernel-rl", 40)
     (source,) = tmp_path.glob("*.parquet")

@@ -11,6 +11,8 @@ from verl_kernel.cli import app
 from verl_kernel.commands import doctor
 from verl_kernel.plugin import registration
 
+pytestmark = pytest.mark.slow
+
 RUNNER = CliRunner()
 
 

@@ -36,6 +36,7 @@ def preflight(*words: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_the_recipe_fits_8_gpus():
     status, out, _ = preflight(*RECIPE, *ONE_NODE)
     assert status == 0
@@ -65,6 +66,7 @@ def test_what_was_not_looked_at_is_listed():
     assert len(lines) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -97,6 +97,7 @@ def test_ending_the_watcher_ends_the_trainer(tmp_path):
     assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 def test_what_hydra_refuses_is_explained_below_its_own_words(tmp_path):
     """The program in verl's place says what Hydra says; what is wrong is found by composing the command's words."""
     says = "print('Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.'); raise SystemExit(1)"

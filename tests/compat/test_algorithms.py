@@ -55,6 +55,7 @@ def test_estimators_get_rewards_mask_config_and_uid(monkeypatch: pytest.MonkeyPa
     assert "returns" in out.batch
 
 
+@pytest.mark.slow
 def test_nodes_name_closed_classes_hence_our_own(verl_config: DictConfig) -> None:
     from verl.trainer.config import AlgoConfig
     from verl.utils.config import omega_conf_to_dataclass

@@ -33,6 +33,8 @@ from verl_kernel.preflight.names import check_registries
 from verl_kernel.rollout.preflight import check_adaptive
 from verl_kernel.sampler.preflight import check_switches
 
+pytestmark = pytest.mark.slow
+
 METHODS = sorted(path.stem for path in (CONFIG / "method").glob("*.yaml"))
 RECIPES = sorted(path.stem for path in CONFIG.glob("*.yaml") if "kernelgym:" in path.read_text())
 MODES = ("sync", "colocate_async", "separate_async")

@@ -15,6 +15,8 @@ from omegaconf import DictConfig
 from tests.config.composed import composed
 from verl_kernel.errors import ConfigError
 
+pytestmark = pytest.mark.slow
+
 LOW, HIGH, VETO = 0.999, 1.001, 1e-4
 PRESETS = ("none", "mrs", "tis", "mrs_tis", "stale_tis", "stale_clip", "bypass")
 

@@ -38,6 +38,7 @@ def missing(*arguments: str) -> list[str]:
     return [key for key in keys if key.rpartition(".")[2] not in nodes[key.rpartition(".")[0]]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_holds_every_key(recipe: str):
     assert missing(recipe) == []

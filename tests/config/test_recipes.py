@@ -20,6 +20,8 @@ from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.preflight import check_switches
 from verl_kernel.verl_keys import find
 
+pytestmark = pytest.mark.slow
+
 MODES = ("sync", "colocate_async", "separate_async")
 SIZES = ("one", "eight", "sixteen")
 OURS = ("trloo", "rec", "topr", "ada")

@@ -156,6 +156,7 @@ def test_a_ray_worker_with_a_start_of_its_own_is_left_to_ray(context: dict):
     assert fork_client.ray_worker(argv)[0] is None
 
 
+@pytest.mark.slow
 def test_the_server_ends_with_its_driver(tmp_path: Path):
     driver = (
         "import sys\nfrom verl_kernel.cpu import fork_server, preload\n"

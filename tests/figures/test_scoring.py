@@ -21,6 +21,8 @@ from verl_kernel.figures.scoring import best_of_k, pass_at_k, score
 from verl_kernel.rollout.trajectory import summarise
 from verl_kernel.sampler.metrics import kernel_metrics
 
+pytestmark = pytest.mark.slow
+
 FEW = Bootstrap(resamples=20, confidence=0.8, seed=3)
 
 

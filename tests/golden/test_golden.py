@@ -19,11 +19,13 @@ NAMES = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", WORLDS)
 def test_a_world_draws_the_same_tasks_and_talks(world):
     assert world_hashes(world) == KEPT["worlds"][world]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_has_the_same_price(task):
     assert prices(task) == KEPT["prices"][task]

@@ -20,6 +20,7 @@ CUTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["vanilla", *OURS])
 def test_the_gradient_is_the_same_however_micro_batches_are_cut(recipe: DictConfig, mode: str) -> None:  # noqa: F811
     config = recipe.copy()

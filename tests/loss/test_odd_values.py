@@ -23,6 +23,7 @@ def tensors_of(batch: Batch, dtype: torch.dtype = torch.float32) -> tuple[torch.
     return tuple(one.to(dtype) for one in (batch.log_prob, batch.log_prob - batch.log_ratio, batch.advantages, ones))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", LOSSES)
 @settings(max_examples=20)
 @given(
@@ -42,6 +43,7 @@ def test_what_stands_outside_the_mask_changes_nothing(mode: str, seed: int, valu
     assert found[2] == expected[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", LOSSES)
 @settings(max_examples=20)
 @given(

@@ -17,6 +17,8 @@ from verl_kernel.loss.options import TOPR, ToprOptions, TurnCorrectionOptions
 from verl_kernel.loss.preflight import CLASS, check_mismatch, check_off_policy
 from verl_kernel.option_group import OptionGroup
 
+pytestmark = pytest.mark.slow
+
 ACTOR = "actor_rollout_ref.actor"
 LOSS = f"{ACTOR}.policy_loss"
 CORRECTION = "algorithm.rollout_correction"

@@ -28,6 +28,7 @@ STAYS = {
 GSPO = {"rec": {"eps_low": 0.1, "eps_high": 0.2}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "settings", "theirs", "their_settings", "agg"),
     [

@@ -161,6 +161,7 @@ def test_verl_hands_over_ratios_that_it_did_not_cut() -> None:
     assert run(swing)[2]["turn_corr/vetoed"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["seq-mean-token-sum-norm", "seq-mean-token-mean", "token-mean"])
 @pytest.mark.parametrize("global_batch_size", [None, 8])
 def test_a_batch_of_nothing_but_rejected_turns_has_loss_zero(mode: str, global_batch_size: int | None) -> None:
@@ -187,6 +188,7 @@ def test_padding_does_not_dilute_the_rejected_share() -> None:
     assert found["turn_corr/weight"] / found["turn_corr/tokens"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["mrs", "mrs_tis"])
 def test_verls_presets_bear_the_rejection_of_all_too(preset: str) -> None:
     loss, gradient, metrics = run(FINE + 1.0, f"mismatch={preset}", global_batch_size=8)

@@ -57,6 +57,7 @@ def refused_by_one():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("site", GATE, ids=lambda site: f"{site.module}:{site.function}:{site.line}")
 def test_without_it_some_text_passes(site, refused_by_one):
     assert refused_by_one[site], "no text is refused by this check alone: add one to gate_refused.py"

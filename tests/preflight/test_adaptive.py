@@ -24,6 +24,7 @@ def check_adaptive(*overrides: str) -> DictConfig:
     return config
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_each_method_is_one_switch(method: str) -> None:
     config = check_adaptive(f"method={method}")
@@ -42,6 +43,7 @@ def test_the_recipe_alone_and_the_estimator_alone_are_allowed(overrides: tuple[s
     check_adaptive(*overrides)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "override", "words"),
     [

@@ -22,6 +22,8 @@ from verl_kernel.preflight.hardware import Machine
 from verl_kernel.preflight.names import check_registries
 from verl_kernel.preflight.placement import check_machine
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory) -> Path:

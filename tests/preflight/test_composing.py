@@ -11,6 +11,8 @@ from tests.commands.lines import run_lines
 from verl_kernel.errors import ConfigError
 from verl_kernel.preflight.composing import compose, why_refused
 
+pytestmark = pytest.mark.slow
+
 RECIPE = "kernel_trloo"
 REFUSED = {
     "kernelgym.max_turnz=3": "kernelgym.max_turnz is no key of kernel_trloo; did you mean kernelgym.max_turns?",

@@ -55,6 +55,7 @@ TOLD = (DEVICE, f"{DEVICE}=cpu", f"{SHARE} is 0")
 ABSENT = (f"{DEVICE}=cuda", f"{DEVICE}=auto")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "machine", "overrides", "words"),
     [
@@ -103,6 +104,7 @@ def test_what_cannot_be_seen_is_said(check: Check, machine: Machine, override: s
     assert words in notes(check, machine, override)[0]
 
 
+@pytest.mark.slow
 @given(st.integers(1, 8), st.integers(1, 12), st.sampled_from([0.25, 0.5, 1.0]))
 def test_what_fits_is_accepted_and_nothing_else(trains: int, judges: int, share: float):
     asked = f"trainer.n_gpus_per_node={trains}", f"{MANY}={judges}", f"{SHARE}={share}"

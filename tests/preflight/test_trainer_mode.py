@@ -50,6 +50,7 @@ def test_what_could_not_work_is_refused(overrides: str):
     assert [part for part in REFUSED[overrides] if part not in str(caught.value)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [

@@ -129,11 +129,13 @@ def check_sentence(sentence: str | None) -> None:
     assert sentence is None or (sentence.strip() and "\n" not in sentence), sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", BASES, ids=" ".join)
 def test_every_base_passes_as_it_is_or_is_refused_in_a_sentence(folder: Path, base: tuple[str, ...]) -> None:
     check_sentence(start(folder, base, {}))
 
 
+@pytest.mark.slow
 @given(base=st.sampled_from(BASES), key=st.sampled_from(EVERY_KEY), value=VALUES)
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 def test_a_wrong_value_ends_in_a_sentence(folder: Path, base: tuple[str, ...], key: str, value: Any) -> None:

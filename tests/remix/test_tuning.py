@@ -65,6 +65,7 @@ def test_two_dialects_are_learnt_and_told_apart(tmp_path: Path):
     assert not torch.equal(gates[0], gates[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("router", ["prompt", "layer"])
 def test_a_stopped_run_ends_where_one_that_was_not_stopped_does(tmp_path: Path, router: str):
     model, _ = trained(tmp_path / "whole", small(), router)

@@ -195,6 +195,7 @@ def test_novelty_is_counted_over_programs(trajectories: list[list[TurnRecord]]) 
     assert metrics.get("kernel/novel_best") == share(novel_best(turns))
 
 
+@pytest.mark.slow
 @given(TRAJECTORIES)
 def test_without_a_cold_start_there_is_no_metric_of_novelty(trajectories: list[list[TurnRecord]]) -> None:
     assert not [name for name in kernel_metrics(trajectories) if "novel" in name]

@@ -213,6 +213,7 @@ def description(tmp_path_factory):
         yield schemathesis.openapi.from_url(f"{address}/openapi.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [4, pytest.param(40, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(("path", "method", "mode"), MODES)
 def test_no_request_near_the_description_makes_the_service_fail(description, path, method, mode, examples):

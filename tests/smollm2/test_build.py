@@ -82,6 +82,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return pq.read_table(path).to_pylist()
 
 
+@pytest.mark.slow
 def test_data_are_valid_and_nothing_else_is_left(made):
     out, manifest = made
     for split in ("train", "val", "kernelbench"):

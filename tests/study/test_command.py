@@ -47,6 +47,7 @@ def trains(monkeypatch: pytest.MonkeyPatch, failing: Callable[[list[str]], bool]
     return trained
 
 
+@pytest.mark.slow
 def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.MonkeyPatch):
     trained = trains(monkeypatch, lambda trained: trained[-1] == "one-1" and trained.count("one-1") == 1)
     stopped = run(plan)
@@ -90,6 +91,7 @@ def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan: Path):
     assert "--config-name=r trainer.total_training_steps=2 a=1 b=1" in result.output
 
 
+@pytest.mark.slow
 def test_a_study_that_is_asked_to_end_ends_its_run(tmp_path: Path):
     run = f"from recipes.cpu_study.command import _train; _train(Path({str(tmp_path)!r}), ['sleep', '1234'])"
     with subprocess.Popen([sys.executable, "-c", f"from pathlib import Path; {run}"]) as process:

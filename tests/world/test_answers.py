@@ -29,6 +29,7 @@ def drawn(seed, count):
     return Program(steps, draw_shape(steps, SIZES, rng), rng.choice(DTYPES))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(programs())
 def test_right_answers_pass_the_static_gate(program):

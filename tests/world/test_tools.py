@@ -23,6 +23,7 @@ def called(talks):
     return [talk for talk in talks if len(talk) == 4]
 
 
+@pytest.mark.slow
 def test_an_answer_calls_a_tool_or_ends(talks, called):
     assert {len(talk) for talk in talks} == {2, 4}
     assert not any("<tool_call>" in talk[-1]["content"] for talk in talks)

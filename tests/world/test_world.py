@@ -39,6 +39,7 @@ def tokenizer(talks):
     return train_tokenizer((message["content"] for talk in talks for message in talk), 1024)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["new_chain", "new_family"])
 def test_a_new_chain_has_no_near_duplicate(world, trained, talks, split):
     validated = world.validation(split, 64, trained, Random(3))

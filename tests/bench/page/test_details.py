@@ -236,6 +236,7 @@ def test_packed_data_holds_no_markup_and_comes_back(text):
     assert packed({"text": text}) == letters
 
 
+@pytest.mark.slow
 @given(st.text(), st.integers(1, 50))
 def test_a_cut_text_keeps_both_ends_and_says_how_much_is_gone(text, limit):
     shown, left_out = cut_middle(text, limit)

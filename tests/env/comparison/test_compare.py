@@ -254,6 +254,7 @@ def dead_columns(seed):
     return torch.relu(a @ b + bias), torch.relu(sequential(a, b, torch.float32) + bias)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_noise_has_room(name):
     """Three times the error of an honest kernel passes, whatever cancels."""

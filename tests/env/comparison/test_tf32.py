@@ -267,6 +267,7 @@ def test_newer_switches_are_set_one_by_one():
     assert onednn.matmul.fp32_precision == "bf16"
 
 
+@pytest.mark.slow
 def test_it_says_nothing():
     """Torch warns once a process of the old switches, which would end up in what a candidate prints."""
     text = "from verl_kernel.env.comparison import tf32\ntf32.use('tf32')\nwith tf32.precision('ieee'): pass"

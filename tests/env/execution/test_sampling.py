@@ -84,6 +84,7 @@ def test_a_long_edge_of_a_grid_is_drawn_by_its_share(seed):
     assert furthest(told(one.count()), told(run(range(1600))))[1] < 2 * AGREEMENT
 
 
+@pytest.mark.slow
 def test_samples_that_differ_are_no_count():
     """A thirtieth of the programs does nearly all of the work."""
     told = []
@@ -199,6 +200,7 @@ def found(request):
     return *far, sum(ran) / blocks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("found", [NEAR, STRIPES], indirect=True)
 def test_what_neighbours_read_again_is_near(found):
     assert found[0] == 0

@@ -150,6 +150,7 @@ def register(kind, value):
     return value & (1 << max(16, int(kind[1:]))) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source, target, is_uniform", ways(itertools.product(FORMATS, INTEGERS)))
 def test_floats_to_integers_are_clamped(source, target, is_uniform):
     form, (least, most), size = FORMATS[source], limits(target), int(target[1:])

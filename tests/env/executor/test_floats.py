@@ -70,6 +70,7 @@ def operands(opcode):
     return "%a, %b, %c" if opcode.startswith("fma") else "%a, %b"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FORMATS)
 def test_results_are_rounded_in_every_direction(kind):
     form, cases = FORMATS[kind], {opcode: case for opcode, case in opcodes(kind).items() if case[0] != "fma"}
@@ -90,6 +91,7 @@ def test_uniform_values_are_rounded_as_those_of_lanes(kind):
     check(opcodes(kind), form, cross(few, few, few[:3], dtype=WIDTHS[form.bits]), is_uniform=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(list(FORMATS)), st.data())
 def test_any_values(kind, data):

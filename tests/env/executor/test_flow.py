@@ -110,6 +110,7 @@ def longest(request, monkeypatch):
     monkeypatch.setattr(repeats, "MANY", request.param[1])
 
 
+@pytest.mark.slow
 @given(programs())
 def test_pieces_keep_the_last_write_of_what_is_read_later(body):
     body += "\n" + "\n".join(f"add.s32 %r{place % 5}, %r{place % 3}, %r{place % 7};" for place in range(250))
@@ -296,6 +297,7 @@ def repeated(draw):
     return shape, rows
 
 
+@pytest.mark.slow
 @example(([0] * 4, [[[5 + turn & 7, turn, turn], *[[turn] * 3] * 3] for turn in range(4)]), True, {0})
 @given(repeated(), st.booleans(), st.sets(st.integers(0, COUNT - 1), min_size=1))
 def test_a_loop_does_what_its_instructions_do(case, parts, read):

@@ -26,6 +26,7 @@ def exchanged(lane, mode, amount, clamp):
     return (other if holds else lane), holds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_constant", [True, False], ids=["constant", "register"])
 @pytest.mark.parametrize("mode", MODES)
 def test_shuffles_in_segments(mode, is_constant):

@@ -231,6 +231,7 @@ def test_a_fault_among_waiting_blocks_names_its_block():
 ACCESS = st.tuples(st.sampled_from(["ld", "st", "red", "bar"]), st.integers(0, 5), st.booleans())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), ACCESS), min_size=1, max_size=10))
 def test_random_accesses_are_judged_as_a_list_of_pairs_is(items):
@@ -346,6 +347,7 @@ def test_memory_that_cannot_be_kept_is_not_watched_and_says_so(monkeypatch):
     assert [*out[:3]] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_who_is_watched_no_longer_is_taken_for_no_race(monkeypatch):
     def fail(*arguments):
         raise OverflowError("releases tell too much")

@@ -159,6 +159,7 @@ def cell(kind, width=64):
 CALLS = {**{name: layer for name in ("gru", "lstm", "rnn_tanh", "rnn_relu")}, "gru_cell": cell, "lstm_cell": cell}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", thinned(CALLS, 6))
 @given(st.integers(0, 9))
 @settings(max_examples=10)
@@ -289,6 +290,7 @@ def test_another_way_for_the_same_kernels_is_no_dearer(family, way, mode):
     assert ms(lambda: other(32768, 128), mode) <= DEAREST * ms(lambda: plain(32768, 128), mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "plain"),
     [

@@ -109,6 +109,7 @@ def test_every_element_differs_between_trials(names, secret):
             assert not (kept & ~allowed).any(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_a_task_says_which_inputs_stay(name, device):
     flags = Reference(Task(task(ALL[name])), device).task_flags

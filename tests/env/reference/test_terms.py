@@ -44,6 +44,7 @@ def test_large_forwards_are_not_tried(device, monkeypatch):
     assert flags(device, "x + 1e-9 * y") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(TASKS) - {"constant"}))
 def test_no_task_of_the_corpus_has_a_term_to_spare(device, name):
     assert not [flag for flag in Reference(Task(TASKS[name]), device).task_flags if flag.startswith("insensitive")]

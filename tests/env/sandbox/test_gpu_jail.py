@@ -144,6 +144,7 @@ def outcomes(open_folder):
     return enter(code, folder)
 
 
+@pytest.mark.slow
 def test_no_mechanism_is_lost(outcomes):
     assert outcomes["report"] == granted_isolation("cpu")
 

@@ -148,6 +148,7 @@ def test_a_candidate_does_not_get_out(case, load):
     assert not printed, answer
 
 
+@pytest.mark.slow
 def test_the_nodes_of_its_own_gpu_are_open_to_a_candidate(load):
     attempt = "[os.open(f\"{os.environ['PRETEND_DEV']}/{name}\", os.O_RDWR) for name in ('nvidia1', 'nvidiactl')]"
     answer, _, printed, _ = load(_ATTEMPT % attempt)

@@ -45,6 +45,7 @@ def fixed() -> int:
     return work(HEADER + ENTRY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", thinned(SHAPES, 27))
 def test_twice_the_text_is_twice_the_work(name, fixed):
     for size in (SIZE, 2 * SIZE):  # what is found out once per process is found out now
@@ -75,6 +76,7 @@ def test_there_is_an_end_to_what_is_read():
     assert "too much" in found[0].reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", thinned(SHAPES, 8))
 def test_every_shape_is_a_verdict_at_full_length(name):
     source = HEADER

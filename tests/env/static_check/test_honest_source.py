@@ -20,6 +20,7 @@ def judge(judge_processes):
         yield judge
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(STYLES)
 def test_no_honest_program_is_refused(style):

@@ -139,6 +139,7 @@ def test_strict_refuses_what_coverage_only_counts(body):
     assert "torch" in rules(FORWARD + body, "strict")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", thinned(HOSTILE, 4))
 def test_no_text_makes_it_raise(name):
     found = check(HOSTILE[name], "strict")

@@ -197,6 +197,7 @@ def _in_instructions(scopes: Scopes, node: ast.Name, found) -> None:
         assert isinstance(bound.node, (*FUNCTIONS, *COMPREHENSIONS)), (node.id, node.lineno, names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", thinned(range(4), 4))
 @given(seed=st.integers(0, 1 << 40))
 def test_generated_texts_agree_with_the_compiler(part, seed):

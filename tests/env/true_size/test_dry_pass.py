@@ -84,6 +84,7 @@ def test_a_refusal_is_remembered_where_the_program_catches_it(device):
     assert len(space.reasons) == 1
 
 
+@pytest.mark.slow
 def test_the_compiler_is_not_loaded():
     code = (
         "import sys; from verl_kernel.env.true_size import dataless; dataless.load(); "

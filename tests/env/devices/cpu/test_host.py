@@ -17,6 +17,7 @@ def cases():
     return run_cases(Path(__file__).with_name("host_cases.py"), resolve_device("cpu").zygote_env())
 
 
+@pytest.mark.slow
 def test_cuda_means_the_cpu(cases):
     case = cases["cuda_names"]
     assert case["shown"] == ["cuda:0", True, True, 0]
@@ -46,6 +47,7 @@ def test_devices_that_cannot_be_had_are_refused_in_one_sentence():
     assert resolve_device("auto").timing_source == "simulated"
 
 
+@pytest.mark.slow
 def test_libraries_keep_seeing_the_truth():
     code = (
         "import torch; from torch import random; truth = torch.cuda.is_available()\n"

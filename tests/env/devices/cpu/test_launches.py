@@ -14,6 +14,7 @@ def cases():
     return run_cases(Path(__file__).with_name("launch_cases.py"), CPU_VARIABLES)
 
 
+@pytest.mark.slow
 def test_a_launch_is_told_as_the_compiler_distinguishes_it(cases):
     launch = cases["unit"]["launch"]
     tensor = {"tensor": {"dtype": "float32", "aligned": True}}

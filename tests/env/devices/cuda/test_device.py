@@ -28,6 +28,7 @@ def test_cuda_without_a_gpu_is_one_sentence():
         resolve_device("cuda", probe=False).setup()
 
 
+@pytest.mark.slow
 @without_gpu
 def test_auto_means_a_gpu_where_judges_ask_for_one():
     options = GymOptions(device="auto", gpus_per_judge=0.5)
@@ -118,6 +119,7 @@ def test_state_of_no_gpu_is_unknown():
     assert all(value is None for value in state.values())
 
 
+@pytest.mark.slow
 def test_the_zygotes_preload_makes_no_context():
     """With a stand-in for the driver's C module, which only exists where there is a driver."""
     code = (

@@ -19,6 +19,7 @@ def seen(case):
     return [(event["name"], event["grid"], event["source"], event["failed"]) for event in case["events"]]
 
 
+@pytest.mark.slow
 def test_grid_and_file_of_a_launch(cases):
     assert seen(cases["tuple"]) == [("copy", [8, 1, 1], str(CASES), False)]
     assert seen(cases["function"]) == [("copy", [16, 1, 1], str(CASES), False)]

@@ -18,6 +18,8 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import evaluation_limit_s
 from verl_kernel.errors import InfraError
 
+pytestmark = pytest.mark.slow
+
 HOLDER = """
 import sys
 from verl_kernel.env.devices.cuda.lock import DeviceLock

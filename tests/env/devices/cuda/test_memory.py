@@ -22,6 +22,8 @@ from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
+pytestmark = pytest.mark.slow
+
 GB = 1 << 30
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=2)
 SHORT_OF_MEMORY = REFERENCE.replace(
