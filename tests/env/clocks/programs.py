@@ -175,7 +175,7 @@ ONE_PROGRAM = program(
     _ROW + _ALL_ROWS, _OUT + "all_rows[(1,)](x, w, b, out, *x.shape, BLOCK=256)\nreturn out", "x, w, b"
 )
 FILLED = Pair(LAYER_NORM.format(rows=256, columns=512), ONE_PROGRAM, ROW_PROGRAMS, frozenset({"fill"}))
-_DOT = """
+DOT = """
 @triton.jit
 def product(a, b, out, N, K, B: tl.constexpr, BK: tl.constexpr):
     rows, columns = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
@@ -202,7 +202,7 @@ _PRODUCT = task("x @ y", _HALVES, "x, y")
 
 def _tiled(size: int) -> str:
     launch = f"product[({512 // size}, {512 // size})](x, y, out, 512, 512, B={size}, BK=32)"
-    return program(_DOT, _OUT + f"{launch}\nreturn out", "x, y")
+    return program(DOT, _OUT + f"{launch}\nreturn out", "x, y")
 
 
 TENSOR_CORES = Pair(

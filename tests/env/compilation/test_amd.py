@@ -54,34 +54,26 @@ def compiled() -> dict[tuple[str, str], dict[str, Any]]:
     return {(line["target"], line["kernel"]): line for line in lines}
 
 
-def test_resources_are_those_in_the_object(compiled):
+def test_resources_are_those_in_the_object_and_of_the_directives(compiled):
+    """LLVM counts waves of a SIMD, and does not know the shared memory, which a launch adds."""
     assert len(compiled) == 19
     assert any(made["used"]["spills"] for made in compiled.values())
     assert any(made["used"]["accumulators"] for made in compiled.values())
     for key, made in compiled.items():
-        used, said = made["used"], metadata(base64.b64decode(made["object"]))
+        used, said, text = made["used"], metadata(base64.b64decode(made["object"])), made["assembly"]
         assert used["registers"] == said[".vgpr_count"] > 0, key
+        assert used["registers"] == number(r"\.amdhsa_next_free_vgpr (\d+)", text), key
         assert used["accumulators"] == said.get(".agpr_count"), key
         assert used["scalars"] == said[".sgpr_count"] > 0, key
         assert used["spills"] == 4 * said[".vgpr_spill_count"], key
         assert used["shared"] == made["shared"] + said[".group_segment_fixed_size"], key
-        assert used["warps"] * TARGETS[key[0]].lanes == said[".max_flat_workgroup_size"], key
-        assert TARGETS[key[0]].lanes == said[".wavefront_size"], key
-
-
-def test_resources_are_those_of_the_directives(compiled):
-    for key, made in compiled.items():
-        used, text = made["used"], made["assembly"]
-        assert used["registers"] == number(r"\.amdhsa_next_free_vgpr (\d+)", text), key
+        target = TARGETS[key[0]]
+        assert used["warps"] * target.lanes == said[".max_flat_workgroup_size"], key
+        assert target.lanes == said[".wavefront_size"], key
+        waves = target.blocks(Resources(**{**used, "shared": 0, "warps": 1}))
+        assert waves == 4 * number(r"; Occupancy: (\d+)", text), key
         if key[0] != "gfx1100":
             assert used["registers"] - used["accumulators"] <= number(r"\.amdhsa_accum_offset (\d+)", text), key
-
-
-def test_occupancy_by_registers_is_that_of_llvm(compiled):
-    """LLVM counts waves of a SIMD, and does not know the shared memory, which a launch adds."""
-    for key, made in compiled.items():
-        waves = TARGETS[key[0]].blocks(Resources(**{**made["used"], "shared": 0, "warps": 1}))
-        assert waves == 4 * number(r"; Occupancy: (\d+)", made["assembly"]), key
 
 
 def test_two_compute_units_of_a_radeon_work_as_one(compiled):

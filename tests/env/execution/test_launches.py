@@ -19,22 +19,13 @@ from verl_kernel.env.executor.kernel import Buffer
 from verl_kernel.env.executor.library.grid import RESIDENT
 
 SIZE = 1 << 20
-UNIT = {
-    "launch": {"function": 0, "positional": [], "named": {}, "options": {}},
-    "functions": [
-        {"name": "k", "line": 4, "is_constant": False, "marks": {}, "defaults": {}, "settings": {}, "uses": {}}
-    ],
-}
+FUNCTION = {"name": "k", "line": 4, "is_constant": False, "marks": {}, "defaults": {}, "settings": {}, "uses": {}}
+UNIT = {"launch": {"function": 0, "positional": [], "named": {}, "options": {}}, "functions": [FUNCTION]}
+CLUSTERS = {**UNIT, "launch": {**UNIT["launch"], "options": {"num_ctas": 2}}}
 REQUEST = {
-    "unit": UNIT,
-    "grid": [1, 1, 1],
-    "arguments": {},
-    "areas": [],
-    "is_tried": False,
-    "kept": None,
-    "pointers": [],
+    "unit": UNIT, "grid": [1, 1, 1], "arguments": {}, "areas": [], "is_tried": False, "kept": None, "pointers": [],
     "fresh": [],
-}
+}  # fmt: skip
 REFUSED = {"message": "no clusters", "function": 0, "offset": 2}
 
 
@@ -68,11 +59,8 @@ def test_a_piece_outside_of_the_arena_has_no_address(arena, offset, length):
         arena.address(offset, length)
 
 
-def test_a_piece_inside_lies_behind_its_offset(arena):
-    assert arena.address(SIZE, 0) - arena.address(16, SIZE - 16) == SIZE - 16
-
-
 def test_a_copy_holds_the_same_in_its_areas_and_is_its_own(arena):
+    assert arena.address(SIZE, 0) - arena.address(16, SIZE - 16) == SIZE - 16
     ctypes.memset(arena.address(64, 8), 7, 8)
     copy = Copy(arena, [(64, 8), (4096, 16)])
     assert ctypes.string_at(copy.address(64, 8), 8) == bytes([7] * 8)
@@ -92,33 +80,26 @@ def test_addresses_are_written_where_tables_have_them(arena):
             arena.point([pointer])
 
 
-@pytest.mark.parametrize(
-    ("offset", "named"),
-    [
-        (65536, "element 16384 of x"), (65536 + 400, "element 16484 of x"), (-4, "element -1 of x"),
-        (65536 + 4096 - 8, "element -2 of y"), (65536 + 8192, "element 0 of z"), (1 << 31, ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("offset", "named"), [
+    (65536, "element 16384 of x"), (65536 + 400, "element 16484 of x"), (-4, "element -1 of x"),
+    (65536 + 4096 - 8, "element -2 of y"), (65536 + 8192, "element 0 of z"), (1 << 31, ""),
+])  # fmt: skip
 def test_the_nearest_tensor_is_the_one_named(arena, offset, named):
     """Three tensors, the first one of 16,384 numbers; 4,096 bytes lie between it and the next."""
     sizes = {"x": (0, 65536), "y": (65536 + 4096, 16), "z": (65536 + 8192, 16)}
     begin = arena.address(0, 0)
     buffers = [Buffer(begin + start, size) for start, size in sizes.values()]
     arguments = {name: {"tensor": start} for name, (start, _) in sizes.items()}
-    signature = {"x": "*fp32", "y": "*i32", "z": "*fp16"}
-    assert nearest(signature, arguments, arena, buffers, begin + offset) == named
+    assert nearest({"x": "*fp32", "y": "*i32", "z": "*fp16"}, arguments, arena, buffers, begin + offset) == named
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        {},
-        {**REQUEST, "unit": None},
-        {key: value for key, value in REQUEST.items() if key != "kept"},
-        {**REQUEST, "unit": {"launch": {}, "functions": []}},
-        {**REQUEST, "unit": {**UNIT, "functions": []}},
-    ],
-)
+@pytest.mark.parametrize("request_", [
+    {},
+    {**REQUEST, "unit": None},
+    {key: value for key, value in REQUEST.items() if key != "kept"},
+    {**REQUEST, "unit": {"launch": {}, "functions": []}},
+    {**REQUEST, "unit": {**UNIT, "functions": []}},
+])  # fmt: skip
 def test_what_cannot_be_read_is_told_to_the_judge(launches, request_):
     assert launches.run(request_)["failure"].startswith("a launch cannot be read: ")
     reported = launches.report()
@@ -129,23 +110,17 @@ def test_what_cannot_be_read_is_told_to_the_judge(launches, request_):
 
 
 def test_clusters_are_said_to_be_unknown(launches):
-    unit = {**UNIT, "launch": {**UNIT["launch"], "options": {"num_ctas": 2}}}
-    assert "clusters" in launches.run({**REQUEST, "unit": unit})["failure"]
+    assert "clusters" in launches.run({**REQUEST, "unit": CLUSTERS, "is_tried": True})["failure"]
+    assert launches.report()["stopped"] is None  # what is tried stops nothing
+    assert "clusters" in launches.run({**REQUEST, "unit": CLUSTERS})["failure"]
     assert launches.report()["stopped"]["kind"] == "unknown"
-
-
-def test_what_is_tried_stops_nothing(launches):
-    unit = {**UNIT, "launch": {**UNIT["launch"], "options": {"num_ctas": 2}}}
-    assert launches.run({**REQUEST, "unit": unit, "is_tried": True})["failure"]
-    assert launches.report()["stopped"] is None
 
 
 @pytest.mark.parametrize("is_tried", [False, True])
 def test_what_the_compiler_refuses_is_told_with_its_line(launches, is_tried):
     launches.run({**REQUEST, "is_tried": is_tried})
     stopped = launches.report()["stopped"]
-    assert stopped["kind"] == "refused"
-    assert stopped["line"] == 6
+    assert (stopped["kind"], stopped["line"]) == ("refused", 6)
     assert stopped["message"] == "CompilationError: no clusters"
 
 
@@ -178,8 +153,7 @@ def test_two_forwards_run_each_pair_both_ways_round(programs):
 
 
 def test_orders_are_drawn():
-    orders = {tuple(drawn(np.random.default_rng(seed), 5, False)) for seed in range(40)}
-    assert len(orders) > 20
+    assert len({tuple(drawn(np.random.default_rng(seed), 5, False)) for seed in range(40)}) > 20
 
 
 @pytest.mark.parametrize("programs", [5, RESIDENT, 3 * RESIDENT + 7])

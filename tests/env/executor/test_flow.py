@@ -10,9 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.env.executor.ptx import entry, launch
+from tests.env.executor.ptx import entry, fails, launch
 from tests.env.executor.test_parser import kernel
-from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow import repeats
 from verl_kernel.env.executor.flow.graph import Graph, live, normal
 from verl_kernel.env.executor.flow.repeats import lanes
@@ -32,27 +31,22 @@ def test_blocks_end_at_branches_barriers_and_labels():
     ]  # fmt: skip
 
 
-def test_a_register_of_the_lane_is_not_shared():
-    known = lanes(graph("mov.u32 %r1, %tid.x;\nadd.s32 %r2, %r1, 1;\nmov.u32 %r3, %ctaid.x;\nadd.s32 %r4, %r3, 1;"))
-    assert {"%r3", "%r4"} <= known.uniform
-    assert not {"%r1", "%r2"} & known.uniform
+BRANCH = "setp.eq.b32 %p1, %r1, 0;\nmov.b32 %r2, 0;\n@%p1 bra $L1;\nmov.b32 %r2, 1;\n$L1:"
+EXCHANGES = "mov.b32 %r1, 0;\nshfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\natom.global.add.u32 %r3, [%rd1], 1;"
 
 
-def test_a_branch_by_a_shared_predicate_does_not_part_lanes():
-    body = "ld.param.b32 %r1, [k_param_1];\nsetp.eq.b32 %p1, %r1, 0;\n@%p1 bra $L1;\nmov.b32 %r2, 1;\n$L1:"
-    assert not lanes(graph(body)).may_part
-
-
-def test_a_branch_by_lane_parts_lanes_and_joins_them():
-    body = "mov.u32 %r1, %tid.x;\nsetp.eq.b32 %p1, %r1, 0;\nmov.b32 %r2, 0;\n@%p1 bra $L1;\nmov.b32 %r2, 1;\n$L1:"
+@pytest.mark.parametrize(("body", "shared", "own", "may_part"), [
+    ("mov.u32 %r1, %tid.x;\nadd.s32 %r2, %r1, 1;", "", "%r1 %r2", False),
+    ("mov.u32 %r3, %ctaid.x;\nadd.s32 %r4, %r3, 1;", "%r3 %r4", "", False),
+    ("ld.param.b32 %r1, [k_param_1];\n" + BRANCH, "%r1", "", False),
+    ("mov.u32 %r1, %tid.x;\n" + BRANCH, "", "%r1 %r2", True),
+    (EXCHANGES, "%r1", "%r2 %r3", False),
+])  # fmt: skip
+def test_what_all_lanes_share_and_where_they_part(body, shared, own, may_part):
     known = lanes(graph(body))
-    assert known.may_part
-    assert "%r2" not in known.uniform
-
-
-def test_what_shuffles_and_atomics_give_is_of_the_lane():
-    known = lanes(graph("mov.b32 %r1, 0;\nshfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\natom.global.add.u32 %r3, [%rd1], 1;"))
-    assert not {"%r2", "%r3"} & known.uniform
+    assert {*shared.split()} <= known.uniform
+    assert not {*own.split()} & known.uniform
+    assert known.may_part == may_part
 
 
 @st.composite
@@ -205,13 +199,8 @@ $D:
 
 def test_a_jump_by_a_table_goes_where_each_lane_says():
     assert (summed(JUMP.format(3)) == sum(begun()) + np.array([1, 10, 100], np.uint32)[LANES % 3]).all()
-
-
-def test_a_jump_beyond_its_table_is_a_fault():
-    with pytest.raises(Fault) as caught:
+    with fails("stopped", "lane 3"):
         summed(JUMP.format(4))
-    assert caught.value.kind == "stopped"
-    assert "lane 3" in str(caught.value)
 
 
 def test_a_loop_with_a_barrier(longest):
@@ -249,37 +238,28 @@ def lines(*items, rounds):
     )
 
 
-def test_the_longest_repetition_is_found():
-    body = "mov.b32 %r1, 0;\n" + lines("add.s32 %r{0}, %r{1}, %r{2};", "xor.b32 %r{1}, %r{3}, 7;", rounds=6)
-    assert found(body) == [(1, 2, 6)]
+ADD, XOR = "add.s32 %r{0}, %r{1}, %r{2};", "xor.b32 %r{1}, %r{3}, 7;"
+PARTING = "mov.u32 %r1, %tid.x;\nsetp.eq.b32 %p1, %r1, 0;\n@%p1 bra $L1;\n"
 
 
-@pytest.mark.parametrize("body", [
-    "add.s32 %r{0}, %r{1}, %r{2};\n@%p1 xor.b32 %r{1}, %r{3}, 7;", "st.global.b32 [%rd1], %r{0};",
-    "add.cc.u32 %r{0}, %r{1}, %r{2};\naddc.u32 %r{1}, %r{3}, 0;",
+@pytest.mark.parametrize(("body", "wanted"), [
+    ("mov.b32 %r1, 0;\n" + lines(ADD, XOR, rounds=6), [(1, 2, 6)]),  # the longest one
+    (PARTING + lines(ADD, rounds=20) + "\n$L1:", [(3, 1, 20)]),
+    (lines(ADD, f"@%p1 {XOR}", rounds=9), []),
+    (lines("st.global.b32 [%rd1], %r{0};", rounds=9), []),
+    (lines("add.cc.u32 %r{0}, %r{1}, %r{2};", "addc.u32 %r{1}, %r{3}, 0;", rounds=9), []),
+    (lines(ADD, XOR, "not.b32 %r1, %r2;", rounds=3), []),
+    ("\n".join(f"add.s32 %r1, %r2, {number};" for number in range(9)), []),
+    ("\n".join(f"add.s32 %r1, %r2, %r{2 + number % 2};" for number in range(9)), []),  # the same register twice
 ])  # fmt: skip
-def test_what_does_more_than_to_calculate_is_left_alone(body):
-    assert not found(lines(body, rounds=9))
-
-
-def test_different_literals_or_registers_are_no_repetition():
-    assert not found(lines("add.s32 %r{0}, %r{1}, %r{2};", "xor.b32 %r{1}, %r{3}, 7;", "not.b32 %r1, %r2;", rounds=3))
-    assert not found("\n".join(f"add.s32 %r1, %r2, {number};" for number in range(9)))
-    assert not found(
-        "\n".join(f"add.s32 %r1, %r2, %r{2 + number % 2};" for number in range(9))
-    )  # the same register twice
+def test_instructions_that_repeat_are_found(body, wanted):
+    assert found(body) == wanted
 
 
 def test_kernels_of_few_instructions_have_none():
     body = lines("add.s32 %r{0}, %r{1}, %r{2};", rounds=20)
     assert found(body)
     assert not found(body, 100)
-
-
-def test_those_whose_lanes_part_have_some():
-    body = lines("add.s32 %r{0}, %r{1}, %r{2};", rounds=20)
-    parting = "mov.u32 %r1, %tid.x;\nsetp.eq.b32 %p1, %r1, 0;\n@%p1 bra $L1;\n"
-    assert found(parting + body + "\n$L1:") == [(3, 1, 20)]
 
 
 @st.composite

@@ -13,14 +13,8 @@ from verl_kernel.env.executor.races.watch import Watch
 
 HEAD = """
 .reg .b64 %rd<4>; .reg .b32 %r<8>; .reg .f32 %f<8>; .reg .pred %p<3>; .reg .b16 %h<3>;
-.shared .align 16 .b8 room[1024];
-ld.param.u64 %rd0, [p0];
-ld.param.u64 %rd1, [p1];
-mov.u32 %r7, %tid.x;
-mul.wide.u32 %rd2, %r7, 4;
-add.u64 %rd0, %rd0, %rd2;
-add.u64 %rd1, %rd1, %rd2;
-ld.global.b32 %r1, [%rd0];
+.shared .align 16 .b8 room[1024]; ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; mov.u32 %r7, %tid.x;
+mul.wide.u32 %rd2, %r7, 4; add.u64 %rd0, %rd0, %rd2; add.u64 %rd1, %rd1, %rd2; ld.global.b32 %r1, [%rd0];
 mov.b32 %f1, %r1;
 """
 SAME, SUM = "st.global.b32 [%rd1], %r2;", "st.global.f32 [%rd1], %f2;"
@@ -64,24 +58,17 @@ def text(body: str) -> str:
     return entry(f"{body}\nret;", parameters=2, declarations=HEAD)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_what_a_store_is(name):
-    body, kind = KINDS[name]
+@pytest.mark.parametrize("body, kind", KINDS.values(), ids=KINDS)
+def test_what_a_store_is(body, kind):
     assert list(stores(parse(text(body))).values()) == [kind]
 
 
 TWO = "add.f32 %f2, %f1, %f1; st.global.f32 [%rd1], %f2; st.global.b32 [%rd1+128], %r1; st.global.b32 [%rd1+256], 7;"
 
 
-@pytest.mark.parametrize(
-    ("kept", "stored"),
-    [
-        (None, (6.0, 3.0, 7)),
-        (("moves", "constant"), (0.0, 3.0, 7)),
-        (("constant",), (0.0, 0.0, 7)),
-        ((), (0.0, 0.0, 0)),
-    ],
-)
+@pytest.mark.parametrize(("kept", "stored"), [
+    (None, (6.0, 3.0, 7)), (("moves", "constant"), (0.0, 3.0, 7)), (("constant",), (0.0, 0.0, 7)), ((), (0.0, 0.0, 0)),
+])  # fmt: skip
 def test_only_what_is_kept_is_stored(kept, stored):
     given, out = aligned(128, np.float32), aligned(384, np.float32)
     given[:] = 3.0
@@ -140,16 +127,16 @@ COMPUTING = {
 }
 
 
-@pytest.mark.parametrize("name", MOVING)
-def test_what_equals_a_load_moves(name):
-    seen, _ = followed(MOVING[name])
+@pytest.mark.parametrize("body", MOVING.values(), ids=MOVING)
+def test_what_equals_a_load_moves(body):
+    seen, _ = followed(body)
     assert seen.stored == seen.moved == 256
     assert not seen.is_single
 
 
-@pytest.mark.parametrize("name", COMPUTING)
-def test_what_differs_from_loads_computes(name):
-    seen, _ = followed(COMPUTING[name])
+@pytest.mark.parametrize("body", COMPUTING.values(), ids=COMPUTING)
+def test_what_differs_from_loads_computes(body):
+    seen, _ = followed(body)
     assert (seen.stored, seen.moved) == (256, 0)
 
 
@@ -162,94 +149,77 @@ def test_zeros_of_zeros_tell_nothing():
 
 
 def test_zeros_of_other_numbers_tell():
-    seen, _ = followed("setp.lt.f32 %p1, %f1, 0f7F800000; selp.f32 %f2, 0f00000000, %f1, %p1;" + SUM)
+    finite = "setp.lt.f32 %p1, %f1, 0f7F800000; selp.f32 %f2, {}, %p1;" + SUM
+    seen, _ = followed(finite.format("0f00000000, %f1"))
     assert not seen.is_silent
     assert seen.moved == 0
-
-
-def test_an_atomic_on_what_is_there_computes():
-    seen, _ = followed(MOVING["added_to_zeros"], zeros=False)
-    assert seen.moved == 0
-
-
-def test_a_single_value_is_told():
-    seen, _ = followed("setp.lt.f32 %p1, %f1, 0f7F800000; selp.f32 %f2, 0f40000000, 0f3F800000, %p1;" + SUM)
+    seen, _ = followed(finite.format("0f40000000, 0f3F800000"))
     assert seen.is_single
     assert np.frombuffer(seen.value, np.float32) == 2.0
     assert seen.moved == 0
 
 
+def test_an_atomic_on_what_is_there_computes():
+    assert followed(MOVING["added_to_zeros"], zeros=False)[0].moved == 0
+
+
 def test_bfloat16_is_read_as_such():
     given = (VALUES.view(np.uint32) & 0x3FFF3FFF).view(np.float32)
     body = "mov.b32 {%h0, %h1}, %r1; mov.b16 %h2, 0x3F80; mul.bf16 %h0, %h0, %h2; mul.bf16 %h1, %h1, %h2;"
-    seen, _ = followed(
-        body + "mov.b32 %r2, {%h0, %h1}; st.global.b32 [%rd1], %r2;", kinds=("bf16", "bf16"), given=given
-    )
+    seen, _ = followed(body + "mov.b32 %r2, {%h0, %h1};" + SAME, kinds=("bf16", "bf16"), given=given)
     assert seen.moved == 256
 
 
-def test_what_is_followed_is_not_changed_by_it():
-    _, out = followed(COMPUTING["doubled"])
+@pytest.mark.parametrize("watch", [None, Watch()], ids=["alone", "watched"])
+def test_what_is_followed_is_not_changed_by_it(watch):
+    seen, out = followed(COMPUTING["doubled"], watch=watch)
     np.testing.assert_array_equal(out, 2 * VALUES)
-    watched, out = followed(COMPUTING["doubled"], watch=Watch())
-    np.testing.assert_array_equal(out, 2 * VALUES)
-    assert watched.stored == 256
+    assert seen.stored == 256
 
 
-@pytest.mark.parametrize(("last", "followed"), [(3.0, 16), (2.0, 60)], ids=["other values", "one value"])
-def test_more_blocks_are_followed_where_each_stores_little(last, followed):
+@pytest.mark.parametrize(("last", "elements"), [(3.0, 16), (2.0, 60)], ids=["other values", "one value"])
+def test_more_blocks_are_followed_where_each_stores_little(last, elements):
     """The larger of two numbers is the first of them in the first blocks by chance."""
-    source, out = aligned(128 * 64, np.float32), aligned(128 * 64, np.float32)
-    source[:] = np.arange(2048) % 2
-    source.reshape(64, 32)[2:, :2] = (1.0, last)
-    source.reshape(64, 32)[:2, :2] = (2.0, 1.0)
+    source = np.arange(2048).astype(np.float32).reshape(64, 32) % 2
+    source[2:, :2] = (1.0, last)
+    source[:2, :2] = (2.0, 1.0)
     body = "ld.global.f32 %f3, [%rd0+4]; max.f32 %f2, %f1, %f3; setp.eq.u32 %p1, %r7, 0; @%p1 " + SUM
-    follow = Follow(("fp32", "fp32"), np.random.default_rng(0))
-    counted(spread(body), [source, out], 60, follow=follow)
-    (seen,) = follow.seen.values()
-    assert seen.elements == followed
+    assert launched(body, source, 60)[0].elements == elements
 
 
-def test_an_order_may_be_turned_round():
+def launched(body, given, blocks, **more):
+    """What is seen of the only store of a kernel, what is counted, and what it has stored."""
     source, out = aligned(128 * 64, np.float32), aligned(128 * 64, np.float32)
-    source[:] = 1.0
-    counted(spread(f"add.f32 %f2, %f1, %f1; {SUM}"), [source, out], 64, order=np.arange(64)[::-1])
+    source[:] = given.ravel()
+    follow = Follow(("fp32", "fp32"), np.random.default_rng(0))
+    count = counted(spread(body), [source, out], blocks, follow=follow, **more)
+    (seen,) = follow.seen.values()
+    return seen, count, out
+
+
+def test_only_the_first_blocks_are_followed_and_their_order_may_be_turned_round():
+    seen, count, _ = launched(SUM, np.ones(2048), 64)
+    assert seen.stored == 256
+    assert sum(site.accesses for site in count.sites if site.site.item.root == "st") == 64 * 32
+    _, _, out = launched(f"add.f32 %f2, %f1, %f1; {SUM}", np.ones(2048), 64, order=np.arange(64)[::-1])
     assert (out == 2.0).all()
 
 
-def test_only_the_first_blocks_are_followed():
-    source, out = aligned(128 * 64, np.float32), aligned(128 * 64, np.float32)
-    follow = Follow(("fp32", "fp32"), np.random.default_rng(0))
-    count = counted(spread(SUM), [source, out], 64, follow=follow)
-    assert [seen.stored for seen in follow.seen.values()] == [256]
-    assert sum(site.accesses for site in count.sites if site.site.item.root == "st") == 64 * 32
+ORDERED, COUNT = np.sort(VALUES), np.arange(64)
 
 
-@pytest.mark.parametrize(
-    ("stored", "loaded", "found"),
-    [
-        (VALUES, [VALUES[::-1], VALUES + 1], 0),
-        (np.sort(VALUES), [VALUES], None),
-        (np.sort(VALUES), [np.sort(VALUES)], 0),
-        (VALUES, [VALUES[:32], VALUES[32:]], 2),
-        (VALUES[:32], [VALUES], 0),
-        (VALUES[::2], [VALUES], 0),
-        (np.repeat(VALUES[:4], 16), [VALUES[:4]], 0),
-        (VALUES[:3], [VALUES], None),
-        (np.arange(64), [VALUES], None),
-        (np.arange(64), [np.arange(64)], 0),
-        (np.arange(64), [np.arange(64) + 1], None),
-        (VALUES, [], None),
-        (VALUES, [VALUES[:0]], None),
-    ],
-)
+@pytest.mark.parametrize(("stored", "loaded", "found"), [
+    (VALUES, [VALUES[::-1], VALUES + 1], 0), (ORDERED, [VALUES], None), (ORDERED, [ORDERED], 0),
+    (VALUES, [VALUES[:32], VALUES[32:]], 2), (VALUES[:32], [VALUES], 0), (VALUES[::2], [VALUES], 0),
+    (np.repeat(VALUES[:4], 16), [VALUES[:4]], 0), (VALUES[:3], [VALUES], None), (COUNT, [VALUES], None),
+    (COUNT, [COUNT], 0), (COUNT, [COUNT + 1], None), (VALUES, [], None), (VALUES, [VALUES[:0]], None),
+])  # fmt: skip
 def test_values_that_were_loaded(stored, loaded, found):
     assert moved_from(stored, "fp32" if stored.dtype.kind == "f" else "i64", loaded) == found
 
 
-def test_elements_of_a_type_that_is_not_known_are_bytes():
-    raw = np.arange(8, dtype=np.uint8).reshape(4, 2)
-    assert numbers(raw, "").dtype == np.uint16
-    assert numbers(raw, "fp16").dtype == np.float16
-    assert numbers(raw, "i16").dtype == np.int16
-    assert numbers(raw, "bf16").dtype == np.float32
+@pytest.mark.parametrize(
+    "kind, dtype", [("", np.uint16), ("fp16", np.float16), ("i16", np.int16), ("bf16", np.float32)]
+)
+def test_elements_of_a_type_that_is_not_known_are_bytes(kind, dtype):
+    assert numbers(np.arange(8, dtype=np.uint8).reshape(4, 2), kind).dtype == dtype

@@ -6,11 +6,9 @@ from itertools import product
 import pytest
 import torch
 
-from tests.env.clocks.programs import task
+from tests.env import programs
 from tests.env.programs import HONEST, REFERENCE
 from tests.tiers import thinned
-from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.machine.machine import GPUS, Machine
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.machine.roofline import Demand, flop_rates, roofline_ms
@@ -40,18 +38,8 @@ PROGRAMS = {
 
 def task_of(name):
     made, forward, shape, more, _ = PROGRAMS[name]
-    reference = task(forward, f"torch.randn({shape}{more})").replace(
-        "    def forward",
-        f"    def __init__(self):\n        super().__init__()\n        {made or 'pass'}\n\n    def forward",
-    )
-    return Task(f"import torch.nn.functional as F\n{reference}", task_id=name)
-
-
-@pytest.fixture(scope="module")
-def device():
-    device = resolve_device("cpu")
-    device.setup()
-    return device
+    reference = programs.reference(forward, f"torch.randn({shape}{more})", members=made or "pass")
+    return Task(reference, task_id=name)
 
 
 def surveyed(device, task):
@@ -94,21 +82,20 @@ def test_rounded_operands_may_only_be_quicker():
         assert flop_rates(gpu, tf32=True)[1] >= flop_rates(gpu, tf32=True)[0]
 
 
+OPTIONS = GymOptions(device="cpu", correctness_trials=3, compile_for="off")
+
+
 @pytest.mark.processes
-def test_no_honest_kernel_beats_the_roofline(judge_processes):
-    options = GymOptions(device="cpu", correctness_trials=3, compile_for="off")
-    with Judge(options, seed=7, processes=judge_processes) as judge:
-        result = judge.evaluate(Task(REFERENCE, task_id="fused"), HONEST)
-        wrong = judge.evaluate(Task(REFERENCE, task_id="fused"), HONEST.replace("tl.store(", "tl.load(", 1))
+def test_no_honest_kernel_beats_the_roofline(judge):
+    result = judge.evaluate(Task(REFERENCE, task_id="fused"), HONEST)
+    wrong = judge.evaluate(Task(REFERENCE, task_id="fused"), HONEST.replace("tl.store(", "tl.load(", 1))
     assert 0 < result.roofline_ms <= result.kernel_ms.median < result.reference_ms.median
     assert wrong.kernel_ms is None
     assert wrong.roofline_ms is None
 
 
 def test_where_sizes_change_nobody_knows_what_a_forward_demands(device):
-    fixed, sized = (
-        task_of("map"),
-        task_of("map").reference.replace("torch.randn(64", "torch.randn(torch.randint(9, (1,)) + 64"),
-    )
+    fixed = task_of("map")
+    sized = fixed.reference.replace("torch.randn(64", "torch.randn(torch.randint(9, (1,)) + 64")
     assert Reference(fixed, device).demand == Demand(*PROGRAMS["map"][-1])
     assert Reference(Task(sized), device).demand is None
