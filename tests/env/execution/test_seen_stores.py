@@ -35,28 +35,25 @@ def kind(*forwards):
     return stores.kinds("code", PROGRAM)[STORE]
 
 
-@pytest.mark.parametrize(
-    ("forwards", "wanted"),
-    [
-        (("computed",), "computes"),
-        (("loaded", "loaded"), "moves"),
-        (("loaded", "computed"), "computes"),
-        (("computed", "loaded"), "moves"),
-        (("computed", 0.0, 0.0), "computes"),
-        ((0.0, 0.0), "constant"),
-        ((0.0, 1.0, 1.0), "computes"),
-        ((0.0, 0.0, "loaded"), "moves"),
-        (("computed", AT_AN_END), "computes"),
-        (("loaded", AT_AN_END), "moves"),
-        ((1.0, 1.0, ("variation", 0.0)), "computes"),
-        (("loaded", ("variation", "computed")), "moves"),
-        ((1.0, 1.0, AT_AN_END), "computes"),
-        (("computed", FAR, "loaded"), "computes"),
-        (("computed", "loaded", FAR), "computes"),
-        (("loaded", FAR, "loaded"), "moves"),
-        (("computed", AT_AN_END, "loaded"), "moves"),
-        (("computed", ("variation", 1.0), "loaded"), "computes"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("forwards", "wanted"), [
+    (("computed",), "computes"),
+    (("loaded", "loaded"), "moves"),
+    (("loaded", "computed"), "computes"),
+    (("computed", "loaded"), "moves"),
+    (("computed", 0.0, 0.0), "computes"),
+    ((0.0, 0.0), "constant"),
+    ((0.0, 1.0, 1.0), "computes"),
+    ((0.0, 0.0, "loaded"), "moves"),
+    (("computed", AT_AN_END), "computes"),
+    (("loaded", AT_AN_END), "moves"),
+    ((1.0, 1.0, ("variation", 0.0)), "computes"),
+    (("loaded", ("variation", "computed")), "moves"),
+    ((1.0, 1.0, AT_AN_END), "computes"),
+    (("computed", FAR, "loaded"), "computes"),
+    (("computed", "loaded", FAR), "computes"),
+    (("loaded", FAR, "loaded"), "moves"),
+    (("computed", AT_AN_END, "loaded"), "moves"),
+    (("computed", ("variation", 1.0), "loaded"), "computes"),
+])  # fmt: skip
 def test_the_latest_forward_that_says_something_counts(forwards, wanted):
     assert kind(*forwards) == wanted

@@ -45,16 +45,13 @@ LOAD, STORE, ADD = "ld.global.b32 %x2, [%out];", "st.global.b32 [%out], %x1;", "
 STRONG, STRONG_STORE = "ld.relaxed.gpu.global.b32 %x2, [%out];", "st.relaxed.gpu.global.b32 [%out], %x1;"
 
 
-@pytest.mark.parametrize(
-    "first, second, is_race",
-    [
-        (LOAD, LOAD, False), (LOAD, STORE, True), (STORE, STORE, True), (STORE, LOAD, True), (ADD, ADD, False),
-        (ADD, LOAD, True), (LOAD, ADD, True), (ADD, STORE, True), (STORE, ADD, True), (STRONG, ADD, False),
-        (ADD, STRONG, False), (STRONG, STORE, True), (STORE, STRONG, True), (STRONG, LOAD, False),
-        (STRONG_STORE, STRONG, False), (STRONG_STORE, STRONG_STORE, False), (STRONG_STORE, LOAD, True),
-        (LOAD, STRONG_STORE, True), (STRONG_STORE, ADD, False), (STRONG_STORE, STORE, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("first, second, is_race", [
+    (LOAD, LOAD, False), (LOAD, STORE, True), (STORE, STORE, True), (STORE, LOAD, True), (ADD, ADD, False),
+    (ADD, LOAD, True), (LOAD, ADD, True), (ADD, STORE, True), (STORE, ADD, True), (STRONG, ADD, False),
+    (ADD, STRONG, False), (STRONG, STORE, True), (STORE, STRONG, True), (STRONG, LOAD, False),
+    (STRONG_STORE, STRONG, False), (STRONG_STORE, STRONG_STORE, False), (STRONG_STORE, LOAD, True),
+    (LOAD, STRONG_STORE, True), (STRONG_STORE, ADD, False), (STRONG_STORE, STORE, True),
+])  # fmt: skip
 def test_pairs_of_accesses_by_two_blocks(first, second, is_race):
     code = f"setp.eq.u32 %p1, %x1, 0; @!%p1 bra OTHER; {first} ret; OTHER: {second}"
     assert bool(watched(code)) == is_race

@@ -22,52 +22,46 @@ def trace(run):
     return events
 
 
-@pytest.mark.parametrize(
-    ("run", "size"),
-    [
-        (lambda: X + Y, 3 * 4 * N),
-        (lambda: X * 2.0, 2 * 4 * N),
-        (lambda: X * X, 2 * 4 * N),
-        (lambda: X.clone().add_(Y), (2 + 3) * 4 * N),
-        (lambda: X + torch.ones(8), 4 * 8 + 4 * (N + 8 + N)),
-        (lambda: X + Y[:1].expand(6, 8), 4 * (N + 8 + N)),
-        (lambda: torch.zeros(6, 8), 4 * N),
-        (lambda: torch.zeros_like(X), 4 * N),
-        (lambda: torch.full((6, 8), 3.0), 4 * N),
-        (lambda: torch.empty(6, 8).fill_(1.0), 4 * N),
-        (lambda: torch.empty_like(X).copy_(Y), 2 * 4 * N),
-        (lambda: X.t().contiguous(), 2 * 4 * N),
-        (lambda: X.half(), (4 + 2) * N),
-        (lambda: X.sum(), 4 * N + 4),
-        (lambda: X.sum(-1), 4 * N + 4 * 6),
-        (lambda: torch.softmax(X, -1), 2 * 4 * N),
-        (lambda: torch.cat([X, Y]), 4 * 4 * N),
-        (lambda: X > 0, (4 + 1) * N),
-        (lambda: F.embedding(INDEX, EMBEDDING), 3 * 8 + 2 * 3 * 8 * 4),
-        (lambda: EMBEDDING[INDEX], 3 * 8 + 2 * 3 * 8 * 4),
-        (lambda: EMBEDDING.index_add_(0, INDEX, torch.ones(3, 8)), 4 * 3 * 8 + 3 * 8 + 3 * 8 * 4 + 2 * 3 * 8 * 4),
-        (lambda: torch._foreach_add_([torch.empty(4)], 1.0), 2 * 4 * 4),
-        (lambda: torch.add(X, Y, out=torch.empty(6, 8)), 3 * 4 * N),
-    ],
-)
+@pytest.mark.parametrize(("run", "size"), [
+    (lambda: X + Y, 3 * 4 * N),
+    (lambda: X * 2.0, 2 * 4 * N),
+    (lambda: X * X, 2 * 4 * N),
+    (lambda: X.clone().add_(Y), (2 + 3) * 4 * N),
+    (lambda: X + torch.ones(8), 4 * 8 + 4 * (N + 8 + N)),
+    (lambda: X + Y[:1].expand(6, 8), 4 * (N + 8 + N)),
+    (lambda: torch.zeros(6, 8), 4 * N),
+    (lambda: torch.zeros_like(X), 4 * N),
+    (lambda: torch.full((6, 8), 3.0), 4 * N),
+    (lambda: torch.empty(6, 8).fill_(1.0), 4 * N),
+    (lambda: torch.empty_like(X).copy_(Y), 2 * 4 * N),
+    (lambda: X.t().contiguous(), 2 * 4 * N),
+    (lambda: X.half(), (4 + 2) * N),
+    (lambda: X.sum(), 4 * N + 4),
+    (lambda: X.sum(-1), 4 * N + 4 * 6),
+    (lambda: torch.softmax(X, -1), 2 * 4 * N),
+    (lambda: torch.cat([X, Y]), 4 * 4 * N),
+    (lambda: X > 0, (4 + 1) * N),
+    (lambda: F.embedding(INDEX, EMBEDDING), 3 * 8 + 2 * 3 * 8 * 4),
+    (lambda: EMBEDDING[INDEX], 3 * 8 + 2 * 3 * 8 * 4),
+    (lambda: EMBEDDING.index_add_(0, INDEX, torch.ones(3, 8)), 4 * 3 * 8 + 3 * 8 + 3 * 8 * 4 + 2 * 3 * 8 * 4),
+    (lambda: torch._foreach_add_([torch.empty(4)], 1.0), 2 * 4 * 4),
+    (lambda: torch.add(X, Y, out=torch.empty(6, 8)), 3 * 4 * N),
+])  # fmt: skip
 def test_bytes(run, size):
     assert sum(event.bytes for event in trace(run)) == size
 
 
-@pytest.mark.parametrize(
-    "run",
-    [
-        lambda: X.view(-1),
-        lambda: X.t()[1:, ::2].unsqueeze(0).expand(3, -1, -1).detach(),
-        lambda: X.reshape(8, 6).chunk(2),
-        lambda: torch.empty(5),
-        lambda: torch.empty_like(X).transpose_(0, 1),
-        lambda: X.contiguous(),
-        lambda: F.dropout(X, 0.5, training=False),
-        lambda: torch.zeros(0) + 1,
-        lambda: X.shape[0] * X.stride(0),
-    ],
-)
+@pytest.mark.parametrize("run", [
+    lambda: X.view(-1),
+    lambda: X.t()[1:, ::2].unsqueeze(0).expand(3, -1, -1).detach(),
+    lambda: X.reshape(8, 6).chunk(2),
+    lambda: torch.empty(5),
+    lambda: torch.empty_like(X).transpose_(0, 1),
+    lambda: X.contiguous(),
+    lambda: F.dropout(X, 0.5, training=False),
+    lambda: torch.zeros(0) + 1,
+    lambda: X.shape[0] * X.stride(0),
+])  # fmt: skip
 def test_views_and_allocation_are_free(run):
     assert trace(run) == []
 

@@ -31,27 +31,24 @@ X = tensor(64, 1024)
 BYTES = 4 * 64 * 1024
 
 
-@pytest.mark.parametrize(
-    ("run", "moved", "access"),
-    [
-        (lambda: torch.relu(X), 2 * BYTES, "contiguous"),
-        (lambda: X + tensor(64, 1024), 3 * BYTES, "contiguous"),
-        (lambda: X * X, 2 * BYTES, "contiguous"),
-        (lambda: X + tensor(1024), 2 * BYTES + 4096, "mixed"),
-        (lambda: X * tensor(), 2 * BYTES + 4, "mixed"),
-        (lambda: X + tensor(64, 1024, dtype=torch.float16), 2 * BYTES + BYTES // 2, "mixed"),
-        (lambda: X.t().contiguous(), 2 * BYTES, "mixed"),
-        (lambda: X.flip(1), 2 * BYTES, "mixed"),
-        (lambda: torch.cat([X, tensor(64, 1024)]), 4 * BYTES, "mixed"),
-        (lambda: torch.cat([tensor(64, 1), tensor(64, 1023)], 1), 2 * BYTES, "unaligned"),
-        (lambda: X.sum(1), BYTES + 256, "reduction"),
-        (lambda: X.cumsum(1), 2 * BYTES, "scan"),
-        (lambda: torch.softmax(X, 1), 2 * BYTES, "reduction"),
-        (lambda: tensor(64, 1024).zero_(), BYTES, "contiguous"),
-        (lambda: tensor(64, 1024, dtype=torch.int32) >> 4, 2 * BYTES, "contiguous"),
-        (lambda: tensor(64, 1024, dtype=torch.int32).__ilshift__(4), 2 * BYTES, "contiguous"),
-    ],
-)
+@pytest.mark.parametrize(("run", "moved", "access"), [
+    (lambda: torch.relu(X), 2 * BYTES, "contiguous"),
+    (lambda: X + tensor(64, 1024), 3 * BYTES, "contiguous"),
+    (lambda: X * X, 2 * BYTES, "contiguous"),
+    (lambda: X + tensor(1024), 2 * BYTES + 4096, "mixed"),
+    (lambda: X * tensor(), 2 * BYTES + 4, "mixed"),
+    (lambda: X + tensor(64, 1024, dtype=torch.float16), 2 * BYTES + BYTES // 2, "mixed"),
+    (lambda: X.t().contiguous(), 2 * BYTES, "mixed"),
+    (lambda: X.flip(1), 2 * BYTES, "mixed"),
+    (lambda: torch.cat([X, tensor(64, 1024)]), 4 * BYTES, "mixed"),
+    (lambda: torch.cat([tensor(64, 1), tensor(64, 1023)], 1), 2 * BYTES, "unaligned"),
+    (lambda: X.sum(1), BYTES + 256, "reduction"),
+    (lambda: X.cumsum(1), 2 * BYTES, "scan"),
+    (lambda: torch.softmax(X, 1), 2 * BYTES, "reduction"),
+    (lambda: tensor(64, 1024).zero_(), BYTES, "contiguous"),
+    (lambda: tensor(64, 1024, dtype=torch.int32) >> 4, 2 * BYTES, "contiguous"),
+    (lambda: tensor(64, 1024, dtype=torch.int32).__ilshift__(4), 2 * BYTES, "contiguous"),
+])  # fmt: skip
 def test_one_kernel(run, moved, access):
     (step,) = steps_of(run)
     assert (step.bytes, step.access) == (moved, access)
@@ -62,19 +59,16 @@ IMAGE, SIZE = tensor(4, 16, 32, 32), 4 * 4 * 16 * 32 * 32
 ATEN, ALL = torch.ops.aten, [True, True, True]
 
 
-@pytest.mark.parametrize(
-    ("run", "blocks", "warps", "in_flight"),
-    [
-        (lambda: ROW.cummax(0), 1, 16, 1024 * 16),  # a value read, one written, an index of 8 bytes
-        (lambda: tensor(8, 1 << 17).cumsum(1), 8, 16, 1024 * 8),
-        (lambda: tensor(512, 4096).cumsum(-1), 64, 16, 1024 * 8),  # 64 threads a row
-        (lambda: tensor(1 << 15, 1 << 15).cumsum(1), 1024, 16, 1024 * 8),
-        (lambda: tensor(4096, 8).cumsum(1), 128, 16, 256 * 8),  # 16 threads for 8 elements
-        (lambda: tensor(64, 1024).cumsum(0), 2, 16, 512 * 8),
-        (lambda: tensor(16, 512, 64).logcumsumexp(1), 16, 2, 64 * 8),
-        (lambda: tensor().cummin(0), 1, 16, 16),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("run", "blocks", "warps", "in_flight"), [
+    (lambda: ROW.cummax(0), 1, 16, 1024 * 16),  # a value read, one written, an index of 8 bytes
+    (lambda: tensor(8, 1 << 17).cumsum(1), 8, 16, 1024 * 8),
+    (lambda: tensor(512, 4096).cumsum(-1), 64, 16, 1024 * 8),  # 64 threads a row
+    (lambda: tensor(1 << 15, 1 << 15).cumsum(1), 1024, 16, 1024 * 8),
+    (lambda: tensor(4096, 8).cumsum(1), 128, 16, 256 * 8),  # 16 threads for 8 elements
+    (lambda: tensor(64, 1024).cumsum(0), 2, 16, 512 * 8),
+    (lambda: tensor(16, 512, 64).logcumsumexp(1), 16, 2, 64 * 8),
+    (lambda: tensor().cummin(0), 1, 16, 16),
+])  # fmt: skip
 def test_blocks_share_out_whole_rows_of_a_scan(run, blocks, warps, in_flight):
     (step,) = steps_of(run)
     assert (step.blocks, step.warps, step.in_flight, step.access) == (blocks, warps, in_flight, "scan")
@@ -206,7 +200,8 @@ CONVOLUTIONS = {
         dict(bytes=2 * 4 * 2 * 32 * 256), *[{}] * 3, dict(bytes=2 * 4 * 2 * 32 * 33 * 33, access="mixed", kernels=1),
     ]),
     "a depthwise one": (
-        {"inner": 8, "outer": 8, "groups": 8, "padding": 1, "bias": True}, [dict(instructions=2 * 8 * 256 * (205 + 14 * 9))],
+        {"inner": 8, "outer": 8, "groups": 8, "padding": 1, "bias": True},
+        [dict(instructions=2 * 8 * 256 * (205 + 14 * 9))],
     ),
 }  # fmt: skip
 
@@ -244,19 +239,16 @@ def test_a_depthwise_convolution_of_channels_last_is_cudnns(window, unit):
     assert steps[0].kernels == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "unit", "flops"),
-    [
-        ({"dims": 3, "inner": 3, "outer": 16, "places": 8, "padding": 1}, "direct", 2 * 1024 * 27 * 3 * 32),
-        ({"dims": 3, "inner": 8, "outer": 16, "places": 8, "padding": 1}, "convolution", 2 * 1024 * 27 * 16 * 32),
-        ({"inner": 64, "outer": 64, "groups": 4, "padding": 1}, "direct", 2 * 512 * 9 * 16 * 32 * 4),
-        ({"inner": 32, "outer": 32, "transposed": True, "stride": 2}, "convolution", 2 * 512 * 9 * 32 * 32),
-        ({"inner": 32, "outer": 32, "transposed": True, "stride": 2, "dilation": 2}, "convolution",
-         2 * 512 * 9 * 32 * 32 * 4),
-        ({"inner": 32, "outer": 16, "transposed": True, "dims": 3, "places": 8}, "transposed",
-         2 * 1024 * 27 * 32 * 128),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "unit", "flops"), [
+    ({"dims": 3, "inner": 3, "outer": 16, "places": 8, "padding": 1}, "direct", 2 * 1024 * 27 * 3 * 32),
+    ({"dims": 3, "inner": 8, "outer": 16, "places": 8, "padding": 1}, "convolution", 2 * 1024 * 27 * 16 * 32),
+    ({"inner": 64, "outer": 64, "groups": 4, "padding": 1}, "direct", 2 * 512 * 9 * 16 * 32 * 4),
+    ({"inner": 32, "outer": 32, "transposed": True, "stride": 2}, "convolution", 2 * 512 * 9 * 32 * 32),
+    ({"inner": 32, "outer": 32, "transposed": True, "stride": 2, "dilation": 2}, "convolution",
+     2 * 512 * 9 * 32 * 32 * 4),
+    ({"inner": 32, "outer": 16, "transposed": True, "dims": 3, "places": 8}, "transposed",
+     2 * 1024 * 27 * 32 * 128),
+])  # fmt: skip
 def test_ways_of_a_convolution(options, unit, flops):
     assert arithmetic(convolution(**options)) == (unit, flops)
 

@@ -44,21 +44,18 @@ def judge(monkeypatch, driver):
     return tell
 
 
-def test_a_judge_names_its_gpu_by_uuid(judge):
+@pytest.mark.parametrize(("uuid", "bus", "visible", "minor", "named"), [
+    (UUIDS[0], None, None, "1", UUIDS[0]),
+    (UUIDS[1], None, "1,0", "0", UUIDS[1]),
+    (UUIDS[1], 0xAF, "3", "0", UUIDS[1]),
+    (SLICE, 0x3B, "MIG-bbbbbbbb,MIG-c", "1", "MIG-bbbbbbbb"),  # a slice keeps the name that its caller gave it
+    (SLICE, 0x3B, None, None, None),  # what cannot be told from others closes nothing
+    (SLICE, 0x3B, "0", None, "0"),
+    (SLICE, None, "2", None, "2"),
+])  # fmt: skip
+def test_a_judge_names_its_gpu_by_uuid(judge, uuid, bus, visible, minor, named):
     """An index would count from 0 again where one node alone can be opened."""
-    assert judge(UUIDS[0]) == ("1", UUIDS[0])
-    assert judge(UUIDS[1], visible="1,0") == ("0", UUIDS[1])
-    assert judge(UUIDS[1], bus=0xAF, visible="3") == ("0", UUIDS[1])
-
-
-def test_a_slice_keeps_the_name_that_its_caller_gave_it(judge):
-    assert judge(SLICE, bus=0x3B, visible="MIG-bbbbbbbb,MIG-c") == ("1", "MIG-bbbbbbbb")
-
-
-def test_what_cannot_be_told_from_others_closes_nothing(judge):
-    assert judge(SLICE, bus=0x3B) == (None, None)
-    assert judge(SLICE, bus=0x3B, visible="0") == (None, "0")
-    assert judge(SLICE, visible="2") == (None, "2")
+    assert judge(uuid, bus, visible) == (minor, named)
 
 
 def test_a_zygote_passes_on_what_it_was_told(monkeypatch):
@@ -81,10 +78,7 @@ def test_one_gpu_has_its_own_nodes(driver):
 
 def test_a_device_that_computes_on_the_host_grants_nothing():
     profile = resolve_device("cpu").isolation()
-    assert not (profile.nodes)
-    assert not (profile.readable)
-    assert not (profile.may_start_programs)
-    assert not (profile.may_listen)
+    assert not any((profile.nodes, profile.readable, profile.may_start_programs, profile.may_listen))
 
 
 def test_variables_of_a_gpu_reach_judge_zygote_and_runner(monkeypatch):
