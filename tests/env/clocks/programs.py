@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.env.programs import program, reference
 from tests.exploits.families.clock import FLOATS, INTEGERS, TASKS, loop
 
 
@@ -17,54 +18,19 @@ class Pair:
     kinds: frozenset[str]
 
 
-HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n"
-
-
-def task(forward: str, inputs: str, arguments: str = "x") -> str:
-    """Return a reference."""
-    return f"""
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def forward(self, {arguments}):
-        return {forward}
-
-def get_inputs():
-    return [{inputs}]
-
-def get_init_inputs():
-    return []
-"""
-
-
-def program(kernels: str, forward: str, arguments: str = "x") -> str:
-    """Return a candidate."""
-    body = "\n".join(f"        {line}" for line in forward.strip().splitlines())
-    return f"{HEAD}{kernels}\nclass ModelNew(nn.Module):\n    def forward(self, {arguments}):\n{body}\n"
-
-
 _OUT = "out = torch.empty_like(x)\n"
-_BY_COLUMNS = """
+_ALONG = """
 @triton.jit
-def columns(x, out, rows, n, BLOCK: tl.constexpr):
-    column, at = tl.program_id(0), tl.arange(0, BLOCK)
-    for row in range(0, rows, BLOCK):
-        value = tl.load(x + (row + at) * n + column)
-        tl.store(out + (row + at) * n + column, tl.maximum(value, 0.0) + 1.0)
-"""
-_BY_ROWS = """
-@triton.jit
-def rows(x, out, n, BLOCK: tl.constexpr):
-    row, at = tl.program_id(0), tl.arange(0, BLOCK)
-    for column in range(0, n, BLOCK):
-        value = tl.load(x + row * n + column + at)
-        tl.store(out + row * n + column + at, tl.maximum(value, 0.0) + 1.0)
+def along(x, out, n, step, apart, BLOCK: tl.constexpr):
+    first, at = tl.program_id(0) * apart, tl.arange(0, BLOCK)
+    for start in range(0, n, BLOCK):
+        where = first + (start + at) * step
+        tl.store(out + where, tl.maximum(tl.load(x + where), 0.0) + 1.0)
 """
 COALESCED = Pair(
-    task("torch.relu(x) + 1.0", "torch.randn(1024, 2048)"),
-    program(_BY_COLUMNS, _OUT + "columns[(2048,)](x, out, 1024, 2048, BLOCK=256)\nreturn out"),
-    program(_BY_ROWS, _OUT + "rows[(1024,)](x, out, 2048, BLOCK=1024)\nreturn out"),
+    reference("torch.relu(x) + 1.0", "torch.randn(1024, 2048)"),
+    program(_ALONG, _OUT + "along[(2048,)](x, out, 1024, 2048, 1, BLOCK=256)\nreturn out"),
+    program(_ALONG, _OUT + "along[(1024,)](x, out, 2048, 1, 2048, BLOCK=1024)\nreturn out"),
     frozenset({"coalesce"}),
 )
 THRICE = """
@@ -91,7 +57,7 @@ def once(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + row + at, value / tl.sum(value, 0))
 """
 READ_ONCE = Pair(
-    task("torch.softmax(x, dim=1)", "torch.randn(256, 16384)"),
+    reference("torch.softmax(x, dim=1)", "torch.randn(256, 16384)"),
     program(THRICE, _OUT + "thrice[(256,)](x, out, 16384, BLOCK=1024)\nreturn out"),
     program(_ONCE, _OUT + "once[(256,)](x, out, 16384, BLOCK=16384, num_warps=16)\nreturn out"),
     frozenset({"once", "in_flight"}),
@@ -111,7 +77,7 @@ _SUM, _GATE, _BOTH = (
 )  # fmt: skip
 _TWO = "torch.randn(1024, 2048), torch.randn(1024, 2048)"
 _BLOCKS = "grid = (x.numel() // 1024,)\n"
-_TASK_OF_TWO = task("torch.relu(x + y) * y", _TWO, "x, y")
+_TASK_OF_TWO = reference("torch.relu(x + y) * y", _TWO, "x, y")
 _IN_ONE = program(_BOTH, _BLOCKS + _OUT + "both[grid](x, y, out, BLOCK=1024)\nreturn out", "x, y")
 FUSED = Pair(
     _TASK_OF_TWO,
@@ -133,12 +99,12 @@ LAZY = Pair(
 )
 """Most of the work is left to torch, and then all of it is done in one launch."""
 _SIZES = "torch.randn({rows}, {columns}), torch.rand({columns}) + 0.5, torch.randn({columns})"
-LAYER_NORM = task("nn.functional.layer_norm(x, x.shape[1:], w, b)", _SIZES, "x, w, b")
+LAYER_NORM = reference("nn.functional.layer_norm(x, x.shape[1:], w, b)", _SIZES, "x, w, b")
 """Has the sizes `rows` and `columns` still open."""
-_ROW = """
+_ROWS = """
 @triton.jit
-def _layer_norm(x, w, b, out, first, last, n, BLOCK: tl.constexpr):
-    for row in range(first, last):
+def layer_norm(x, w, b, out, rows, n, BLOCK: tl.constexpr):
+    for row in range(tl.program_id(0) * rows, (tl.program_id(0) + 1) * rows):
         total = tl.zeros([BLOCK], dtype=tl.float32)
         for at in range(0, n, BLOCK):
             i = at + tl.arange(0, BLOCK)
@@ -156,23 +122,10 @@ def _layer_norm(x, w, b, out, first, last, n, BLOCK: tl.constexpr):
             result = part * tl.load(w + i, mask=i < n) + tl.load(b + i, mask=i < n)
             tl.store(out + row * n + i, result, mask=i < n)
 """
-_ROW_KERNEL = """
-@triton.jit
-def one_row(x, w, b, out, n, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    _layer_norm(x, w, b, out, row, row + 1, n, BLOCK)
-"""
-_ALL_ROWS = """
-@triton.jit
-def all_rows(x, w, b, out, rows, n, BLOCK: tl.constexpr):
-    _layer_norm(x, w, b, out, 0, rows, n, BLOCK)
-"""
-ROW_PROGRAMS = program(
-    _ROW + _ROW_KERNEL, _OUT + "one_row[(x.shape[0],)](x, w, b, out, x.shape[1], BLOCK=256)\nreturn out", "x, w, b"
-)
-"""Layer norm as tutorials have it: a program for a row."""
-ONE_PROGRAM = program(
-    _ROW + _ALL_ROWS, _OUT + "all_rows[(1,)](x, w, b, out, *x.shape, BLOCK=256)\nreturn out", "x, w, b"
+# Layer norm as tutorials have it, a program for a row; and all rows in one program.
+ROW_PROGRAMS, ONE_PROGRAM = (
+    program(_ROWS, _OUT + f"layer_norm[({grid},)](x, w, b, out, {rows}, x.shape[1], BLOCK=256)\nreturn out", "x, w, b")
+    for grid, rows in (("x.shape[0]", 1), (1, "x.shape[0]"))
 )
 FILLED = Pair(LAYER_NORM.format(rows=256, columns=512), ONE_PROGRAM, ROW_PROGRAMS, frozenset({"fill"}))
 DOT = """
@@ -197,7 +150,7 @@ def product(a, b, out, N, K, B: tl.constexpr):
     tl.store(out + rows[:, None] * N + columns[None, :], total.to(tl.float16))
 """
 _HALVES = "torch.randn(512, 512).half(), torch.randn(512, 512).half()"
-_PRODUCT = task("x @ y", _HALVES, "x, y")
+_PRODUCT = reference("x @ y", _HALVES, "x, y")
 
 
 def _tiled(size: int) -> str:
@@ -218,7 +171,7 @@ EXAMPLES = Pair(
 )
 IDLE_WORK = Pair(TASKS["double"], loop(*INTEGERS, 2000), loop(*FLOATS, 0), frozenset({"integers"}))
 BLOCK_OF_LAYERS = (
-    task(
+    reference(
         "x + (h := _normalised(x) @ w1) * torch.sigmoid(h) @ w2",
         "torch.randn(128, 128), torch.randn(128, 256) / 12, torch.randn(256, 128) / 16",
         "x, w1, w2",

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.env.clocks.programs import program, task
 from tests.env.ops.test_one_price import ms
 from tests.env.ops.ways import FAMILIES, t
+from tests.env.programs import program, reference
 from tests.tiers import one_of_each, thinned
 from verl_kernel.env.machine.machine import GPUS, Machine
 from verl_kernel.env.machine.price import event_ms, step_ms, time_ms
@@ -117,7 +117,7 @@ OPTIONS = GymOptions(device="cpu", correctness_trials=2)
 def judged(judge):
     def run(rows=128, **more):
         source = program(DOUBLE, FORWARD.format(**{**PLAIN, **more}))
-        result = judge.evaluate(Task(task("torch.relu(x) * 2.0", f"torch.randn({rows}, 512)")), source)
+        result = judge.evaluate(Task(reference("torch.relu(x) * 2.0", f"torch.randn({rows}, 512)")), source)
         assert result.rewarded, result.error
         return result.kernel_ms.median
 

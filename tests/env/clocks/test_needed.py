@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.env.clocks.programs import program, task
+from tests.env.programs import program, reference
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.clocks.needed import bounded, needed_share
 from verl_kernel.env.clocks.statistics import timing
@@ -52,7 +52,7 @@ def test_the_speedup_is_bounded_and_the_part_is_told():
 
 
 IDLE = "def _idle(x):\n    for _ in range(6):\n        x = torch.tanh(x)\n    return x\n"
-REFERENCE = task("x.abs() + x.abs() * 1e-9 * _idle(x)", "torch.randn(512, 1024)") + IDLE
+REFERENCE = reference("x.abs() + x.abs() * 1e-9 * _idle(x)", "torch.randn(512, 1024)") + IDLE
 ABSOLUTE = """
 @triton.jit
 def absolute(x_ptr, out_ptr, n, BLOCK: tl.constexpr):

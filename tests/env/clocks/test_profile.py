@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Coverage: whose kernels took the time."""
+"""Coverage: whose kernels took the time, by a trace and by what a device saw of kernels with these names."""
 
 from dataclasses import replace
 from random import Random
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from verl_kernel.env.clocks.cuda.clock import load_kernels, profile_kernels
 from verl_kernel.env.clocks.profile import profile_events
 from verl_kernel.env.result import Launch
 from verl_kernel.env.tamper.trace_checks import Parts, computes, latest_known, lazy_flags, own_work
@@ -151,3 +152,48 @@ def test_heavy_launches_are_drawn_more_often():
 ])  # fmt: skip
 def test_what_a_task_asks_for_beside_moving(name, expected):
     assert computes([TraceEvent("op", "aten::gather"), TraceEvent("op", f"aten::{name}")]) is expected
+
+
+def launched(name, source="candidate.py", **fields):
+    return TraceEvent("launch", name, (4, 1, 1), source=source, **fields)
+
+
+GEMM, MM = "sm90_xmma_gemm_f32f32", TraceEvent("op", "aten::mm")
+MIXED = {"fused": (2, 3.0), GEMM: (1, 6.0), "Memset (Device)": (1, 1.0)}
+
+
+def test_kernels_that_a_device_saw():
+    events = [launched("fused"), launched("fused"), MM]
+    profile = profile_kernels(MIXED, events, "candidate.py")
+    assert profile.time_coverage == pytest.approx(0.3)
+    assert profile.number_coverage == pytest.approx(0.5)
+    assert (profile.num_custom_kernels, profile.num_total_kernels) == (2, 4)
+    assert profile.fallback_ops == {"aten::mm": 1}
+    assert profile.launches[0].count == 2
+    assert profile.top_kernels[0] == (GEMM, 6.0)
+
+
+THREE = {"a": (1, 1.0), "b": (1, 1.0), "c": (1, 2.0)}
+
+
+@pytest.mark.parametrize(("kernels", "events", "coverage"), [
+    ({GEMM: (2, 6.01)}, [launched(GEMM), MM], 0.0),  # one of the library, one empty of that name
+    (THREE, [launched("a", source=""), launched("b", failed=True), launched("c")], 0.5),
+    ({GEMM: (1, 1.0)}, [launched("ghost"), MM], 0.0),  # no device saw it
+    ({}, [], 0.0),
+])  # fmt: skip
+def test_what_is_not_own_covers_nothing(kernels, events, coverage):
+    assert profile_kernels(kernels, events, "candidate.py").time_coverage == pytest.approx(coverage)
+
+
+def test_a_launch_that_no_device_saw_counts_as_none():
+    assert profile_kernels({GEMM: (1, 1.0)}, [launched("ghost"), MM], "candidate.py").number_coverage == 0.0
+    assert profile_kernels({}, [launched("fused")], "candidate.py") is None  # a blind profiler
+
+
+@pytest.mark.parametrize("kernel", [[0, 1.0], [1, -1.0], [1, float("nan")], [True, 1.0], [1], [1, "2"]])
+def test_what_is_no_list_of_kernels_is_refused(kernel):
+    assert load_kernels({"k": [2, 1]}) == {"k": (2, 1.0)}
+    for value in ({"k": kernel}, []):
+        with pytest.raises(ValueError):
+            load_kernels(value)

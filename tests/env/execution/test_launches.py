@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a runner may ask of the executing process, requests that no runner sends, orders of programs, and watching."""
+"""What a runner may ask of the executing process, requests that no runner sends, orders, watching, its start."""
 
 import ctypes
 import os
@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
-from verl_kernel.env.execution import memory_checks
+from verl_kernel.env.execution import memory_checks, zygote
 from verl_kernel.env.execution.launch_arguments import Arena, Copy, nearest
 from verl_kernel.env.execution.launches import Launches, drawn, turned
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
+from verl_kernel.env.executor.library import all as library
 from verl_kernel.env.executor.library.grid import RESIDENT
 
 SIZE = 1 << 20
@@ -180,3 +181,28 @@ def test_views_whose_memory_cannot_be_kept_are_not_watched(monkeypatch):
     nothing = SimpleNamespace(sites=[], program=None)
     with pytest.raises(Fault, match="could not be watched for accesses beyond views"):
         checks.launch(lambda buffers, **more: nothing, [whole], [Buffer(whole.address, 4)])
+
+
+@pytest.fixture
+def needed(monkeypatch):
+    """What is asked of the library: functions, and where their code is kept."""
+    found = []
+    fake = SimpleNamespace(need=lambda *asked: found.append(asked))
+    monkeypatch.setattr(zygote, "library", lambda: fake)
+    return found
+
+
+def test_code_is_kept_in_a_folder_that_no_candidate_and_no_other_user_can_write(needed, tmp_path, monkeypatch):
+    zygote._load_library(str(tmp_path))
+    assert needed.pop()[1] is not None
+    tmp_path.chmod(0o777)
+    zygote._load_library(str(tmp_path))
+    assert needed.pop() == (library.FIRST, None)
+    monkeypatch.setattr(zygote.landlock, "abi", lambda: 0)
+    zygote._load_library(str(tmp_path / "code"))
+    assert needed == [(library.FIRST, None)]
+    assert not (tmp_path / "code").exists()
+
+
+def test_a_new_process_begins_with_a_small_launch():
+    assert zygote.run(zygote.made()).tolist() == [2.0 * number for number in range(32)]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.env.executor.ptx import aligned, buffer, counted, entry
 from tests.env.executor.test_programs import run
-from tests.env.executor.tile_reads import FAR, MEGABYTE, NEAR, launches
+from tests.env.executor.test_traffic import FAR, MEGABYTE, NEAR, launches
 from verl_kernel.env.execution.sampling import AGREEMENT, MOVED, WHOLE, Apart, Sampler, Windows, strata
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor.kernel import Kernel

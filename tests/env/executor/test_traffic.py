@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tests.env.executor.ptx import aligned, counted, entry, kernel
 from tests.env.executor.test_prices import ready
-from tests.env.executor.tile_reads import COPIES, FAR, LOADS, MEGABYTE, NEAR, launches
 from tests.tiers import thinned
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.rereads import Use, _distinct_between
@@ -147,6 +146,28 @@ def test_blocks_that_take_turns_are_counted_as_blocks():
     count = counted(Kernel(entry(code, 2), 1, 0), [number, target], 6, order=[5, 4, 3, 2, 1, 0])
     assert count.writes[1] == used(target, 6 * 128, 6 * 128, 0, 6 * 128)
     assert count.heaviest_work < sum(count.instructions().values())
+
+
+MEGABYTE, TILE = 1 << 20, 4096
+READ = (
+    ".reg .b64 %in, %out, %o; .reg .b32 %t, %b, %x, %tile; .reg .pred %p;"
+    "ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x; {tile}"
+    "mul.wide.u32 %o, %tile, 4096; add.u64 %in, %in, %o; mul.wide.u32 %o, %t, 16; add.u64 %in, %in, %o;"
+    "{loads} mul.wide.u32 %o, %b, 4; add.u64 %out, %out, %o; setp.eq.u32 %p, %t, 0; @%p st.global.b32 [%out], %x; ret;"
+)
+LOADS = "".join(f"ld.global.b32 %x, [%in+{at}];" for at in range(0, TILE, 512))
+COPIES = ".reg .b32 %s; mul.lo.u32 %s, %t, 16; {} cp.async.wait_all; mov.u32 %x, 0;".format(
+    "".join(f"cp.async.cg.shared.global [%s], [%in+{at}], 16;" for at in range(0, TILE, 512))
+)
+NEAR, FAR = "shr.u32 %tile, %b, 1;", "and.b32 %tile, %b, {};"
+
+
+def launches(megabytes, tile, loads=LOADS):
+    """What runs blocks of a launch of which two read each tile, all without their numbers; and how many there are."""
+    tiles = megabytes * MEGABYTE // TILE
+    made = kernel(entry(READ.format(tile=tile.format(tiles - 1), loads=loads), 2), 1, 512)
+    source, out = aligned(megabytes * MEGABYTE), aligned(8 * tiles, np.uint32)
+    return lambda order: counted(made, [source, out], 2 * tiles, order=order), 2 * tiles
 
 
 def read(megabytes, tile, seed=None, loads=LOADS):

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import verl_kernel
-from tests.env.clocks.programs import program, task
 from tests.env.clocks.test_simulated import session_of
+from tests.env.programs import program, reference
 from verl_kernel.env.clocks.simulated import SimulatedClock
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
@@ -31,7 +31,7 @@ OPTIONS = GymOptions(device="cpu", correctness_trials=3, ablation=False)
 @pytest.mark.exhaustive
 @pytest.mark.processes
 def test_where_sizes_vary_it_is_that_of_the_typical_trial(judge):
-    result = judge.evaluate(Task(task("x * 2.0", "torch.randn(64 * int(torch.randint(1, 30, (1,))), 64)")), DOUBLE)
+    result = judge.evaluate(Task(reference("x * 2.0", "torch.randn(64 * int(torch.randint(1, 30, (1,))), 64)")), DOUBLE)
     assert result.rewarded, result.error
     assert result.profile.ms == result.kernel_ms.median
     (launch,) = result.profile.launches
@@ -42,7 +42,7 @@ def test_where_sizes_vary_it_is_that_of_the_typical_trial(judge):
 
 @pytest.mark.processes
 def test_without_a_compiler_resources_are_unknown(judge):
-    result = judge.evaluate(Task(task("x * 2.0", "torch.randn(64, 64)")), DOUBLE)
+    result = judge.evaluate(Task(reference("x * 2.0", "torch.randn(64, 64)")), DOUBLE)
     (launch,) = result.profile.launches
     assert (launch.registers, launch.spills, launch.shared, launch.limit) == (None, None, None, None)
     assert launch.waves > 0
