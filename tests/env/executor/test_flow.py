@@ -54,17 +54,10 @@ def programs(draw):
     """Straight and branching code over four registers."""
     lines = []
     for number in range(draw(st.integers(2, 12))):
-        lines.append(f"$L{number}:")
         a, b, c = (draw(st.integers(1, 4)) for _ in range(3))
-        kind = draw(st.sampled_from(["add", "mov", "branch", "guarded"]))
-        if kind == "add":
-            lines.append(f"add.s32 %r{a}, %r{b}, %r{c};")
-        elif kind == "mov":
-            lines.append(f"mov.b32 %r{a}, {b};")
-        elif kind == "guarded":
-            lines.append(f"@%p{a % 3 + 1} mov.b32 %r{b}, %r{c};")
-        else:
-            lines.append(f"@%p{a % 3 + 1} bra $L{draw(st.integers(0, number))};")
+        guard, back = f"@%p{a % 3 + 1}", draw(st.integers(0, number))
+        kinds = [f"add.s32 %r{a}, %r{b}, %r{c};", f"mov.b32 %r{a}, {b};", f"{guard} mov.b32 %r{b}, %r{c};"]
+        lines += [f"$L{number}:", draw(st.sampled_from([*kinds, f"{guard} bra $L{back};"]))]
     return "\n".join(lines)
 
 
@@ -89,8 +82,8 @@ def reads_first(made, place, name):
         if name in made.reads[place]:
             return True
         if name not in made.writes[place]:
-            blocks = [made.blocks[block].start for block in ends.get(place, ()) if block < len(made.blocks)]
-            waiting += blocks if place in ends else [place + 1]
+            after = [made.blocks[block].start for block in ends.get(place, ()) if block < len(made.blocks)]
+            waiting += after if place in ends else [place + 1]
     return False
 
 
@@ -106,17 +99,14 @@ def longest(request, monkeypatch):
 
 @given(programs())
 def test_pieces_keep_the_last_write_of_what_is_read_later(body):
-    body += "\n" + "\n".join(f"add.s32 %r{place % 5}, %r{place % 3}, %r{place % 7};" for place in range(250))
-    made = graph(body)
+    made = graph("\n".join([body, *(f"add.s32 %r{place % 5}, %r{place % 3}, %r{place % 7};" for place in range(250))]))
     known = found_repeats(made)
-    found = repeats.pieces(made, live(made), known)
-    for block, rows, parts in zip(made.blocks, known, found, strict=True):
+    for block, rows, parts in zip(made.blocks, known, repeats.pieces(made, live(made), known), strict=True):
         assert [place for part in parts for place in range(part.start, part.end)] == list(range(block.start, block.end))
         assert [part.repeat for part in parts if part.repeat is not None] == rows
         assert all(part.end - part.start <= repeats.LONGEST for part in parts if part.repeat is None)
         for part in parts[:-1]:
-            read = {name for name in made.program.registers if reads_first(made, part.end, name)}
-            assert part.after == read
+            assert part.after == {name for name in made.program.registers if reads_first(made, part.end, name)}
         for part in parts:
             for name in part.after:
                 writes = [place for place in range(part.start, part.end) if name in made.writes[place]]
@@ -159,29 +149,28 @@ def begun(warps=1):
     return [np.arange(32 * warps, dtype=np.uint32) + np.uint32(place) for place in range(MANY_REGISTERS)]
 
 
+LOOP = "$L:\n{}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, {};\n@%p bra $L;"
+
+
 def test_a_loop_that_all_lanes_share(longest):
-    found = summed(f"$L:\n{steps(3, '%lane')}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %n;\n@%p bra $L;")
     values = begun()
     for _ in range(3):
         stepped(values, 3, LANES)
-    assert (found == sum(values)).all()
+    assert (summed(LOOP.format(steps(3, "%lane"), "%n")) == sum(values)).all()
 
 
 def test_a_loop_that_each_lane_leaves_by_itself(longest):
-    found = summed(f"$L:\n{steps(5, '%i')}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %lane;\n@%p bra $L;")
     values = begun()
     for turn in range(32):
-        moved = stepped([value.copy() for value in values], 5, np.uint32(turn))
-        runs = (turn == 0) | (turn < LANES)
+        moved, runs = stepped([*values], 5, np.uint32(turn)), (turn == 0) | (turn < LANES)
         values = [np.where(runs, new, old) for new, old in zip(moved, values, strict=True)]
-    assert (found == sum(values)).all()
+    assert (summed(LOOP.format(steps(5, "%i"), "%lane")) == sum(values)).all()
 
 
 def test_floating_literals_may_be_decimal():
     code = """.reg .f32 %f<4>; mov.f32 %f1, 20.; add.f32 %f1, %f1, 1.4426950408889634;
 mul.f32 %f1, %f1, 0d3FE0000000000000; fma.rn.f32 %f1, %f1, 2.5e-1, 1E2; mov.b32 %sum, %f1;"""
-    sum_ = np.float32(20) + np.float32(1.4426950408889634)
-    wanted = sum_ * np.float32(0.5) * np.float32(0.25) + np.float32(100)
+    wanted = (np.float32(20) + np.float32(1.4426950408889634)) * np.float32(0.5) * np.float32(0.25) + np.float32(100)
     assert (summed(code) == wanted.view(np.uint32) + sum(begun())).all()
 
 
@@ -204,22 +193,16 @@ def test_a_jump_by_a_table_goes_where_each_lane_says():
 
 
 def test_a_loop_with_a_barrier(longest):
-    found = summed(
-        f"$L:\n{steps(3, '%n')}\nbar.sync 0;\n{steps(7, '%i')}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %n;\n"
-        "@%p bra $L;", warps=2,
-    )  # fmt: skip
     values = begun(2)
     for turn in range(3):
         stepped(stepped(values, 3, np.uint32(3)), 7, np.uint32(turn))
-    assert (found == sum(values)).all()
+    code = LOOP.format(f"{steps(3, '%n')}\nbar.sync 0;\n{steps(7, '%i')}", "%n")
+    assert (summed(code, warps=2) == sum(values)).all()
 
 
 def test_lanes_with_a_guard_write_alone(longest):
-    code = [
-        "setp.lt.u32 %p, %lane, 9;",
-        *(f"@%p add.u32 %r{place}, %r{place}, {place};" for place in range(MANY_REGISTERS)),
-    ]
-    found = summed("\n".join(code))
+    guarded = [f"@%p add.u32 %r{place}, %r{place}, {place};" for place in range(MANY_REGISTERS)]
+    found = summed("\n".join(["setp.lt.u32 %p, %lane, 9;", *guarded]))
     assert (found == sum(begun()) + np.where(LANES < 9, sum(range(MANY_REGISTERS)), 0)).all()
 
 
@@ -266,14 +249,11 @@ def test_kernels_of_few_instructions_have_none():
 def repeated(draw):
     """Rounds of a few instructions, each with registers of its own; and their numbers in each round."""
     shape = draw(st.lists(st.integers(0, len(OPCODES) - 1), min_size=1, max_size=4))
-    place = st.integers(0, COUNT - 1)
-    rounds = draw(st.integers(2, 12))
+    rounds, row = draw(st.integers(2, 12)), st.tuples(*[st.tuples(*[st.integers(0, COUNT - 1)] * 3)] * len(shape))
     if draw(st.booleans()):  # the same registers of each round, moved on
-        row, step = [[draw(place) for _ in range(3)] for _ in shape], draw(st.integers(0, 3))
-        rows = [[[(one + turn * step) % COUNT for one in names] for names in row] for turn in range(rounds)]
-    else:
-        rows = [[[draw(place) for _ in range(3)] for _ in shape] for _ in range(rounds)]
-    return shape, rows
+        first, step = draw(row), draw(st.integers(0, 3))
+        return shape, [[[(one + turn * step) % COUNT for one in names] for names in first] for turn in range(rounds)]
+    return shape, draw(st.lists(row, min_size=rounds, max_size=rounds))
 
 
 @example(([0] * 4, [[[5 + turn & 7, turn, turn], *[[turn] * 3] * 3] for turn in range(4)]), True, {0})
@@ -344,24 +324,18 @@ def test_what_is_written_does_not_depend_on_the_process():
         "from verl_kernel.env.executor.ptx.parser import parse\n"
         "print(hashlib.sha256(module(parse(sys.stdin.read()), 1).text.encode()).hexdigest())"
     )
-    text = entry(f"{code}\nret;", 0, ".reg .b32 %r<2000>;")
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", program], input=text, env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
-            capture_output=True, text=True,
-        ).stdout
-        for seed in "012"
-    }  # fmt: skip
-    assert len(told) == 1
+    text, command = entry(f"{code}\nret;", 0, ".reg .b32 %r<2000>;"), [sys.executable, "-c", program]
+    seeds = ({**os.environ, "PYTHONHASHSEED": seed} for seed in "012")
+    assert len({subprocess.check_output(command, input=text, env=seed, text=True) for seed in seeds}) == 1
 
 
 @pytest.mark.exhaustive
 def test_a_long_kernel_takes_far_less_code(monkeypatch):
-    line = "fma.rn.f32 %r{0}, %r{1}, %r{2}, %r{0};"
-    body = "\n".join(line.format(place % 40, 40 + place % 13, 53 + place % 11) for place in range(2000))
-    text = entry(f"{body}\nret;", 0, ".reg .b32 %r<64>;")
+    rows = [(place % 40, 40 + place % 13, 53 + place % 11) for place in range(2000)]
+    body = "\n".join("fma.rn.f32 %r{0}, %r{1}, %r{2}, %r{0};".format(*row) for row in rows)
     sizes = []
     for many in (1500, 1 << 30):
         monkeypatch.setattr(repeats, "MANY", many)
-        sizes.append(Kernel(text, 1, 0).module.text.count("\n"))
+        made = Kernel(entry(f"{body}\nret;", 0, ".reg .b32 %r<64>;"), 1, 0)
+        sizes.append(made.module.text.count("\n"))
     assert 20 * sizes[0] < sizes[1]

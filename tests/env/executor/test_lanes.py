@@ -153,6 +153,10 @@ PROGRAMS = {
     redux.sync.max.s32 %x5, -5, -1; mad.lo.u32 %d, %d, 1000, %x2;
     add.u32 %d, %d, %x3; xor.b32 %d, %d, %x1; xor.b32 %d, %d, %x4; add.u32 %d, %d, %x5;
     """, [(max(lane - 1, 0) * 1000 + sum(range(24)) - 5) & 0xFFFFFFFF for lane in range(24)] + [0xDEAD] * 8),
+    "local memory of each lane": (LANES, """
+    .local .align 8 .b8 depot[16]; .reg .b64 %w; mov.u64 %w, depot; st.local.b32 [%w+4], %t; add.u32 %x1, %t, 100;
+    st.local.b32 [%w+8], %x1; ld.local.b32 %x2, [%w+4]; ld.local.b32 %x3, [%w+8]; mad.lo.u32 %d, %x2, 1000, %x3;
+    """, [1000 * lane + 100 + lane for lane in range(32)]),
     "active lanes of a branch": (
         LANES, "mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @!%p1 bra DONE; activemask.b32 %d;", [0x1F] * 5 + [0] * 27,
     ),

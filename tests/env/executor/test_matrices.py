@@ -24,29 +24,30 @@ SHAPES = [
 ]  # fmt: skip
 
 
+CODED = {"f32": F32.rounded, "f16": F16.rounded, "f64": F64.rounded, "s32": lambda item: item & 0xFFFFFFFF}
+
+
 def numbers(kind, shape, seed):
     """Small numbers that all sums hold exactly, and their bits."""
     random = np.random.default_rng(seed)
-    if kind in ("s8", "u8"):
-        found = random.integers(-128 if kind == "s8" else 0, 128 if kind == "s8" else 256, shape)
+    if kind in BYTES:
+        least = -128 if kind == "s8" else 0
+        found = random.integers(least, least + 256, shape)
         return found.astype(object), (found & 255).astype(np.uint64)
-    found = random.integers(-4, 5, shape)
-    coded = {"f16": F16.rounded, "bf16": BF16.rounded, "tf32": F32.rounded, "f32": F32.rounded, "f64": F64.rounded}
-    if kind in ("e4m3", "e5m2"):
-        table = {eight(kind, byte): byte for byte in range(255, -1, -1)}
-        return found.astype(object), np.vectorize(lambda item: table[item], otypes=[np.uint64])(found)
-    if kind == "s32":
-        return found.astype(object), (found & 0xFFFFFFFF).astype(np.uint64)
-    return found.astype(object), np.vectorize(coded[kind], otypes=[np.uint64])(found)
+    found = random.integers(-4, 5, shape).astype(object)
+    if kind in EIGHTS:
+        coded = {eight(kind, byte): byte for byte in range(255, -1, -1)}.get
+    else:
+        coded = {**CODED, "bf16": BF16.rounded, "tf32": F32.rounded}[kind]
+    return found, np.vectorize(coded, otypes=[np.uint64])(found)
 
 
 def places(lane, count, width, rows):
     """Where a lane's elements of a factor lie, in each of its registers: (row, place along k), by the ISA's figures."""
-    group, part, per = lane >> 2, lane & 3, 32 // width
-    found = []
+    per, found = 32 // width, []
     for register in range(count):
-        row = group + (8 * (register % rows) if rows > 1 else 0)
-        found.append([(row, part * per + place + 4 * per * (register // rows)) for place in range(per)])
+        row = (lane >> 2) + (8 * (register % rows) if rows > 1 else 0)
+        found.append([(row, (lane & 3) * per + place + 4 * per * (register // rows)) for place in range(per)])
     return found
 
 
@@ -83,14 +84,13 @@ def product(shape, first, second, total, a, b, c, mark=""):
 
 def laid_out(shape, first, second, total, a, b, c):
     """Matrices of bits as registers of lanes."""
-    depth, rows = int(shape.rpartition("k")[2]), 1 if total == "f64" else 2
-    width = 32 if total == "f64" else WIDTHS[first]
-    count = depth * (1 if total == "f64" else width) // (4 if total == "f64" else 128)
-    wide = [
-        [packed(m, lane, n, width, r) for lane in range(32)] for m, n, r in ((a, rows * count, rows), (b.T, count, 1))
-    ]
+    depth, width = int(shape.rpartition("k")[2]), WIDTHS[first]
     if total == "f64":
         wide = [[[int(m[lane >> 2, lane & 3])] for lane in range(32)] for m in (a, b.T)]
+    else:
+        count = depth * width // 128
+        factors = ((a, 2 * count, 2), (b.T, count, 1))
+        wide = [[packed(m, lane, number, width, rows) for lane in range(32)] for m, number, rows in factors]
     sums = [[int(c[place]) for place in sum_places(lane, total)] for lane in range(32)]
     if total == "f16":
         sums = [[row[0] | row[1] << 16, row[2] | row[3] << 16] for row in sums]
@@ -109,11 +109,9 @@ def test_products_are_exact_sums(kinds):
     depth, height = int(shape.rpartition("k")[2]), 8 if total == "f64" else 16
     (x, a), (y, b) = numbers(first, (height, depth), 1), numbers(second, (depth, 8), 2)
     z, c = numbers(total, (height, 8), 3)
-    found = product(shape, first, second, total, *laid_out(shape, first, second, total, a, b, c))
-    wanted = x.dot(y) + z
-    coded = {"f32": F32.rounded, "f16": F16.rounded, "f64": F64.rounded, "s32": lambda item: item & 0xFFFFFFFF}[total]
+    found, wanted = product(*kinds, *laid_out(*kinds, a, b, c)), x.dot(y) + z
     for lane in range(32):
-        row = [coded(int(wanted[place])) for place in sum_places(lane, total)]
+        row = [CODED[total](int(wanted[place])) for place in sum_places(lane, total)]
         if total == "f16":
             row = [row[0] | row[1] << 16, row[2] | row[3] << 16]
         assert [int(item) for item in found[lane]] == row, lane

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loads, stores and asynchronous copies: values, faults, counts and unwritten bytes."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -58,17 +60,6 @@ def test_copies_of_every_width_through_shared_memory(access, order):
     assert (result == given).all()
 
 
-def test_local_memory_is_each_lanes_own():
-    text = written(
-        f"{OWN.format(4)} mov.u64 %w1, depot; st.local.b32 [%w1+4], %t; add.u32 %x1, %t, 100;"
-        "st.local.b32 [%w1+8], %x1; ld.local.b32 %x2, [%w1+4]; ld.local.b32 %x3, [%w1+8];"
-        "mad.lo.u32 %x2, %x2, 1000, %x3; st.global.b32 [%out], %x2;", ".local .align 8 .b8 depot[16];",
-    )  # fmt: skip
-    result = np.zeros(32, np.uint32)
-    launch(text, [result, result])
-    assert [*result] == [1000 * lane + 100 + lane for lane in range(32)]
-
-
 def test_narrow_loads_are_extended():
     text = written(
         f"{HEAD} mul.wide.u32 %off, %t, 4; add.u64 %out, %out, %off; cvt.u64.u32 %w1, %t; add.u64 %in, %in, %w1;"
@@ -99,12 +90,9 @@ def test_instructions_are_counted_by_the_lanes_that_reach_them():
     )
     counts = launch(text, [data(64)] * 2, blocks=2).instruction_counts()
     rounds = sum(max(1, lane) for lane in range(20))
-    assert counts["ld.param.u64"] == 2 * 2 * 32
-    assert counts["xor.b32"] == 2 * 20
-    assert counts["ret"] == 2 * 32
-    assert counts["add.u32"] == counts["setp.lt.u32"] == 2 * rounds
-    assert counts["bra"] == 2 * (32 + rounds)
-    assert counts["setp.ge.u32"] == 64
+    wanted = {"ld.param.u64": 2 * 2 * 32, "xor.b32": 2 * 20, "ret": 2 * 32, "bra": 2 * (32 + rounds), "setp.ge.u32": 64}
+    wanted |= {"add.u32": 2 * rounds, "setp.lt.u32": 2 * rounds}
+    assert {name: counts[name] for name in wanted} == wanted
 
 
 @pytest.mark.parametrize("access", ACCESSES, ids=str)
@@ -130,39 +118,35 @@ def test_reads_of_unwritten_bytes_are_counted(access, is_dense):
 WORDS = f"{OWN.format(4)}\n.loc 1 7 3\nld.global.b32 %x1, [%in]; st.global.b32 [%out], %x1;"
 
 
-def copied(buffers, made=None):
+def copied(*buffers, made=None):
     """Copy 32 words between two arrays, with what is known of their bytes; twice, as sites then know their buffers."""
     made = made or Kernel(written(WORDS, head='.file 1 "/folder" "kernel.py"'), 1, 0)
     for _ in range(2):
-        made.launch((1,), [buffers[0].address, buffers[1].address], buffers)
+        made.launch((1,), [one.address for one in buffers[:2]], buffers)
     return made
 
 
 def test_reads_of_unwritten_bytes_are_told_in_sentences():
     source, target, marks = np.arange(32, dtype=np.int32), np.zeros(32, np.int32), np.ones(128, np.uint8)
     buffers = [buffer(source, marks), buffer(target)]
-    made = copied(buffers)
+    made = copied(*buffers)
     assert made.unwritten() == []
     assert target.tolist() == list(range(32))
     marks[[3, 4, 40]] = 0
-    (sentence,) = copied(buffers, made).unwritten()
+    (sentence,) = copied(*buffers, made=made).unwritten()
     assert "`ld.global.b32 %x1, [%in]` reads bytes that nobody has written in 6 lanes" in sentence
     assert "(/folder/kernel.py, line 7)" in sentence
 
 
-def test_a_store_marks_its_bytes_and_no_others():
-    source, target, marks = np.zeros(32, np.int32), np.zeros(40, np.int32), np.zeros(160, np.uint8)
-    copied([buffer(source), buffer(target, marks)])
-    assert marks.tolist() == [1] * 128 + [0] * 32
-
-
-@pytest.mark.parametrize("watched", [0, 1])
-def test_lanes_in_two_buffers_have_shadows_of_their_own(watched):
-    both, source, marks = np.zeros(32, np.int32), np.zeros(32, np.int32), np.zeros(64 + 4096, np.uint8)
-    halves = [buffer(half, marks if place == watched else None) for place, half in enumerate((both[:16], both[16:]))]
-    copied([buffer(source), *halves])
-    assert marks[:64].all()
-    assert not marks[64:].any()
+@pytest.mark.parametrize("parts, watched, size", [((0, 40), 0, 128), ((0, 16, 32), 0, 64), ((0, 16, 32), 1, 64)])
+def test_a_store_marks_its_bytes_and_no_others(parts, watched, size):
+    """Also where its lanes are in two buffers, of which one is watched."""
+    target, marks = np.zeros(40, np.int32), np.zeros(64 + 4096, np.uint8)
+    pieces = [target[start:end] for start, end in pairwise(parts)]
+    shadows = [marks if place == watched else None for place in range(len(pieces))]
+    copied(buffer(np.zeros(32, np.int32)), *map(buffer, pieces, shadows))
+    assert marks[:size].all()
+    assert not marks[size:].any()
 
 
 @pytest.mark.parametrize("size", [4, 8, 16])
@@ -277,10 +261,7 @@ def stored(code):
 def test_each_lane_has_its_own_memory_at_a_generic_address():
     code = "mov.b64 %w4, %w3; st.b32 [%w4+4], %t; ld.local.b32 %x1, [%w1+8]; ld.v2.b32 {%x1, %x2}, [%w2+8];"
     assert (stored(code) == np.arange(32)).all()
-
-
-def test_memory_at_a_generic_address_ends_where_its_array_ends():
-    with pytest.raises(Fault, match="local"):
+    with pytest.raises(Fault, match="local"):  # beyond the array
         stored("st.b32 [%w3+28], %t; mov.u32 %x1, 0;")
 
 

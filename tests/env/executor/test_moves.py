@@ -127,17 +127,11 @@ COMPUTING = {
 }
 
 
-@pytest.mark.parametrize("body", MOVING.values(), ids=MOVING)
-def test_what_equals_a_load_moves(body):
-    seen, _ = followed(body)
-    assert seen.stored == seen.moved == 256
+@pytest.mark.parametrize("name", [*MOVING, *COMPUTING])
+def test_what_equals_a_load_moves_and_what_differs_computes(name):
+    seen, _ = followed({**MOVING, **COMPUTING}[name])
+    assert (seen.stored, seen.moved) == (256, 256 if name in MOVING else 0)
     assert not seen.is_single
-
-
-@pytest.mark.parametrize("body", COMPUTING.values(), ids=COMPUTING)
-def test_what_differs_from_loads_computes(body):
-    seen, _ = followed(body)
-    assert (seen.stored, seen.moved) == (256, 0)
 
 
 def test_zeros_of_zeros_tell_nothing():

@@ -49,14 +49,12 @@ def surveyed(device, task):
         return program.surveyed(program.draw(0))[1:]
 
 
-@pytest.mark.parametrize("name", [name for name, program in PROGRAMS.items() if program[-1]])
-def test_what_a_forward_cannot_do_without(device, name):
-    assert surveyed(device, task_of(name))[1] == Demand(*PROGRAMS[name][-1])
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_reference_is_faster_than_its_roofline(device, name):
+    """Which counts what a forward cannot do without."""
     events, demand = surveyed(device, task_of(name))
+    *_, known = PROGRAMS[name]
+    assert known is None or demand == Demand(*known)
     for gpu, float32 in product(GPUS, ["ieee", "tf32"]):
         machine = Machine.of(gpu, float32)
         assert (roofline_ms(demand, machine) or 0.0) <= time_ms(events, machine), machine

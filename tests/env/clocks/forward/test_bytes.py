@@ -127,13 +127,10 @@ def profiles(judge):
 @pytest.mark.parametrize("name", thinned(TRUTHS, 12))
 def test_bytes_of_tensors_are_those_of_the_program(name, profiles):
     (launch,) = profiles(name).launches
-    assert {one.name: (one.read, one.written, one.least) for one in launch.tensors} == TRUTHS[name][2]
-
-
-@pytest.mark.parametrize("name", thinned(["copy", "masked", "bias", "gather", "columns are written"], 5))
-def test_device_memory_delivers_every_sector_once(name, profiles):
-    (launch,) = profiles(name).launches
-    assert launch.dram_bytes == sum(least for _, _, least in TRUTHS[name][2].values())
+    wanted = TRUTHS[name][2]
+    assert {one.name: (one.read, one.written, one.least) for one in launch.tensors} == wanted
+    if name in ("copy", "masked", "bias", "gather", "columns are written"):  # device memory delivers every sector once
+        assert launch.dram_bytes == sum(least for _, _, least in wanted.values())
 
 
 @pytest.mark.exhaustive

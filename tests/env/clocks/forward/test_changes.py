@@ -16,28 +16,29 @@ from verl_kernel.env.machine.price import Turn, event_ms, time_ms, timeline
 from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.trace import Step, TraceEvent
 
-MEGABYTE = 1 << 20
-FILE = "candidate.py"
+MEGABYTE, FILE, H100 = 1 << 20, "candidate.py", Machine.of("h100")
+
+
+def moved(touched):
+    return sum(read + written for _, read, written in touched)
 
 
 def launch(name, touched, **step):
-    """Return a launch of 1056 blocks that touches (number, read, written) bytes of tensors."""
-    moved = sum(read + written for _, read, written in touched)
-    known = {"bytes": moved, "l2_bytes": moved, "blocks": 1056, "in_flight": 1 << 14, "block_ns": 1000} | step
+    """A launch of 1056 blocks that touches (number, read, written) bytes of tensors."""
+    size = moved(touched)
+    known = Step(**{"bytes": size, "l2_bytes": size, "blocks": 1056, "in_flight": 1 << 14, "block_ns": 1000} | step)
     return TraceEvent(
-        "launch", name, (1056, 1, 1), steps=(Step(**known),), source=FILE, host_us=20, touched=tuple(touched),
-        variant=name,
-    )  # fmt: skip
+        "launch", name, (1056, 1, 1), steps=(known,), source=FILE, host_us=20, touched=tuple(touched), variant=name
+    )
 
 
 def op(name, touched, **step):
-    """Return an elementwise op of torch."""
-    moved = sum(read + written for _, read, written in touched)
-    return TraceEvent("op", name, steps=(Step(**{"bytes": moved, **step}),), touched=tuple(touched))
+    """An elementwise op of torch."""
+    return TraceEvent("op", name, steps=(Step(**{"bytes": moved(touched), **step}),), touched=tuple(touched))
 
 
 def work(event, again=1, **explained):
-    """Return the account of a launch whose blocks request each byte so many times; tensor n is the argument `t<n>`."""
+    """The account of a launch whose blocks request each byte so many times; tensor n is the argument `t<n>`."""
     areas = {
         f"t{number}": [max(read, written), read, again * read, written, again * written]
         for number, read, written in event.touched
@@ -48,21 +49,19 @@ def work(event, again=1, **explained):
         "coalesced": [], "unspilled": [], "once": {}, **explained,
     }  # fmt: skip
     operations = {"half": 0, "tf32": 0, "fma": 0, "narrow": 0, "wide": 0, "issue": 4, "integer": 2, "special": 0}
-    pairs = list(enumerate(event.touched))
     return {
         "variant": event.variant, "explained": told,
-        "reads": [(place, read) for place, (_, read, _) in pairs if read],
-        "writes": [(place, written) for place, (_, _, written) in pairs if written],
+        "reads": [(place, read) for place, (_, read, _) in enumerate(event.touched) if read],
+        "writes": [(place, written) for place, (_, _, written) in enumerate(event.touched) if written],
         "tally": {"kernel": event.name, "grid": [*event.grid], "operations": operations, "areas": areas, "types": {}},
     }  # fmt: skip
 
 
 def joined(events, works):
-    """Return the launches among the events with their accounts."""
+    """The launches among the events with their accounts."""
     return join(events, works, FILE, explanations([works]))
 
 
-H100 = Machine.of("h100")
 X, H, OUT = (0, 64 * MEGABYTE, 0), 64 * MEGABYTE, (2, 0, 64 * MEGABYTE)
 FIRST, SECOND = launch("first", [X, (1, 0, H)]), launch("second", [(1, H, 0), OUT])
 SETTING = Setting(H100, None, "")
@@ -98,10 +97,7 @@ def test_what_a_launch_could_do_for_another(events, wanted):
     assert [(one.launch.event.name, one.other) for one in found] == [(name, other) for name, other, _ in wanted]
     assert moved == [sizes for *_, sizes in wanted]
     assert all(event.kind == "launch" for one in found for event in one.events)
-
-
-def test_a_launch_whose_blocks_all_need_a_tensor_is_not_fused():
-    assert fused([FIRST, SECOND], [work(FIRST), work(SECOND, again=4)]) == []
+    assert fused([FIRST, SECOND], [work(FIRST), work(SECOND, again=4)]) == []  # every block needs all of it
 
 
 def less(size):
@@ -206,11 +202,8 @@ def test_why_products_run_without_tensor_cores(kind, text, machine, reason):
     assert reason in no_tensor_cores(one, Setting(machine, PRODUCT, text))
     assert no_tensor_cores(one, Setting(machine, replace(PRODUCT, flops=0), text)) is None
     assert no_tensor_cores(one, Setting(machine, None, text)) is None
-
-
-def test_a_launch_that_does_not_multiply_needs_no_tensor_cores():
-    (one,) = joined([FIRST], [work(FIRST, multiplied=[10**8, 0])])
-    assert no_tensor_cores(one, Setting(H100, PRODUCT, "")) is None
+    (little,) = joined([FIRST], [work(FIRST, multiplied=[10**8, 0])])
+    assert no_tensor_cores(little, Setting(machine, PRODUCT, text)) is None
 
 
 def test_what_is_no_launch_or_has_no_account_is_left_out():
