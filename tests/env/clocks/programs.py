@@ -77,27 +77,16 @@ _SUM, _GATE, _BOTH = (
 )  # fmt: skip
 _TWO = "torch.randn(1024, 2048), torch.randn(1024, 2048)"
 _BLOCKS = "grid = (x.numel() // 1024,)\n"
-_TASK_OF_TWO = reference("torch.relu(x + y) * y", _TWO, "x, y")
-_IN_ONE = program(_BOTH, _BLOCKS + _OUT + "both[grid](x, y, out, BLOCK=1024)\nreturn out", "x, y")
 FUSED = Pair(
-    _TASK_OF_TWO,
+    reference("torch.relu(x + y) * y", _TWO, "x, y"),
     program(
         _SUM + _GATE,
         _BLOCKS + "h, out = torch.empty_like(x), torch.empty_like(x)\nadded[grid](x, y, h, BLOCK=1024)\n"
         "gated[grid](h, y, out, BLOCK=1024)\nreturn out", "x, y",
     ),
-    _IN_ONE,
+    program(_BOTH, _BLOCKS + _OUT + "both[grid](x, y, out, BLOCK=1024)\nreturn out", "x, y"),
     frozenset({"fuse"}),
 )  # fmt: skip
-LAZY = Pair(
-    _TASK_OF_TWO,
-    program(
-        _GATE, _BLOCKS + "h, out = x + y, torch.empty_like(x)\ngated[grid](h, y, out, BLOCK=1024)\nreturn out", "x, y"
-    ),
-    _IN_ONE,
-    frozenset({"fuse"}),
-)
-"""Most of the work is left to torch, and then all of it is done in one launch."""
 _SIZES = "torch.randn({rows}, {columns}), torch.rand({columns}) + 0.5, torch.randn({columns})"
 LAYER_NORM = reference("nn.functional.layer_norm(x, x.shape[1:], w, b)", _SIZES, "x, w, b")
 """Has the sizes `rows` and `columns` still open."""
@@ -170,69 +159,7 @@ EXAMPLES = Pair(
     *((_EXAMPLES / f"{name}.py").read_text() for name in ("reference", "lazy", "fused")), frozenset({"fuse"})
 )
 IDLE_WORK = Pair(TASKS["double"], loop(*INTEGERS, 2000), loop(*FLOATS, 0), frozenset({"integers"}))
-BLOCK_OF_LAYERS = (
-    reference(
-        "x + (h := _normalised(x) @ w1) * torch.sigmoid(h) @ w2",
-        "torch.randn(128, 128), torch.randn(128, 256) / 12, torch.randn(256, 128) / 16",
-        "x, w1, w2",
-    )
-    + "def _normalised(x):\n    return x * torch.rsqrt((x * x).mean(dim=1, keepdim=True) + 1e-5)\n"
-)
-_PARTS = """
-@triton.jit
-def normalised(x, out, row, C: tl.constexpr, ROWS: tl.constexpr):
-    at = (row + tl.arange(0, ROWS))[:, None] * C + tl.arange(0, C)[None, :]
-    v = tl.load(x + at)
-    tl.store(out + at, v * tl.rsqrt(tl.sum(v * v, axis=1)[:, None] / C + 1e-5))
-
-@triton.jit
-def product(a, b, r, out, row, column, K: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-            GATE: tl.constexpr):
-    rows, columns, depth = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS), tl.arange(0, 16)
-    v = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for k in range(0, K, 16):
-        left = tl.load(a + rows[:, None] * K + (k + depth)[None, :])
-        right = tl.load(b + (k + depth)[:, None] * N + columns[None, :])
-        v = tl.dot(left, right, v, input_precision="ieee")
-    at = rows[:, None] * N + columns[None, :]
-    if GATE:
-        v = v * tl.sigmoid(v)
-    else:
-        v = v + tl.load(r + at)
-    tl.store(out + at, v)
-"""
-_THREE = """
-@triton.jit
-def norm_kernel(x, out, C: tl.constexpr, ROWS: tl.constexpr):
-    normalised(x, out, tl.program_id(0) * ROWS, C, ROWS)
-
-@triton.jit
-def product_kernel(a, b, r, out, K: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-                   GATE: tl.constexpr):
-    product(a, b, r, out, tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS, K, N, ROWS, COLUMNS, GATE)
-"""
-_ONE = """
-@triton.jit
-def whole_block(x, w1, w2, y, h, out):
-    normalised(x, y, 0, 128, 128)
-    tl.debug_barrier()
-    product(y, w1, x, h, 0, 0, 128, 256, 128, 256, True)
-    tl.debug_barrier()
-    product(h, w2, x, out, 0, 0, 256, 128, 128, 128, False)
-"""
-_BETWEEN = "y, h, out = torch.empty_like(x), x.new_empty(128, 256), torch.empty_like(x)\n"
-THREE_LAUNCHES = program(
-    _PARTS + _THREE,
-    _BETWEEN
-    + """norm_kernel[(32,)](x, y, C=128, ROWS=4)
-product_kernel[(8, 16)](y, w1, x, h, K=128, N=256, ROWS=16, COLUMNS=16, GATE=True)
-product_kernel[(8, 8)](h, w2, x, out, K=256, N=128, ROWS=16, COLUMNS=16, GATE=False)
-return out""",
-    "x, w1, w2",
-)
-ONE_LAUNCH = program(_PARTS + _ONE, _BETWEEN + "whole_block[(1,)](x, w1, w2, y, h, out)\nreturn out", "x, w1, w2")
-ONE_BLOCK = Pair(BLOCK_OF_LAYERS, ONE_LAUNCH, THREE_LAUNCHES, frozenset({"fill"}))
 PAIRS = {
-    "examples": EXAMPLES, "coalesced": COALESCED, "read once": READ_ONCE, "fused": FUSED, "lazy": LAZY,
-    "filled": FILLED, "tensor cores": TENSOR_CORES, "tiled": TILED, "idle work": IDLE_WORK, "one block": ONE_BLOCK,
+    "examples": EXAMPLES, "coalesced": COALESCED, "read once": READ_ONCE, "fused": FUSED,
+    "filled": FILLED, "tensor cores": TENSOR_CORES, "tiled": TILED, "idle work": IDLE_WORK,
 }  # fmt: skip

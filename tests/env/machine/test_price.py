@@ -48,7 +48,7 @@ WORK = {
     ],
     "arithmetic goes in whole waves": [
         (Step(flops=10**9 * blocks, blocks=blocks), waves * 132 * 10**9 / (0.77 * 67e12) * 1e3)
-        for blocks, waves in ((132, 1), (133, 2), (264, 2), (265, 3))
+        for blocks, waves in ((1, 1), (132, 1), (133, 2), (264, 2), (265, 3))
     ],
     "what L2 cannot keep is read again": [
         (AGAIN, READ), (replace(AGAIN, private_bytes=2**16), 3 * READ),
