@@ -163,8 +163,7 @@ MIXED = {"fused": (2, 3.0), GEMM: (1, 6.0), "Memset (Device)": (1, 1.0)}
 
 
 def test_kernels_that_a_device_saw():
-    events = [launched("fused"), launched("fused"), MM]
-    profile = profile_kernels(MIXED, events, "candidate.py")
+    profile = profile_kernels(MIXED, [launched("fused"), launched("fused"), MM], "candidate.py")
     assert profile.time_coverage == pytest.approx(0.3)
     assert profile.number_coverage == pytest.approx(0.5)
     assert (profile.num_custom_kernels, profile.num_total_kernels) == (2, 4)

@@ -54,8 +54,7 @@ def test_an_op_without_a_price_leaves_times_unknown(
 @pytest.mark.parametrize("sizes", [[7], [5, 2], [9, 1, 4], [3, 8, 1, 6], [2, 9, 4, 7, 5], [6, 1, 5, 2, 4, 3]])
 def test_the_profile_is_that_of_the_median_trial(sizes):
     traces = [[TraceEvent("op", f"size {size}", bytes=size * 10**9)] for size in sizes]
-    session = session_of(traces, traces[0])
-    measured = SimulatedClock("h100").measure(session)
+    measured = SimulatedClock("h100").measure(session_of(traces, traces[0]))
     assert measured.profile.fallback_ops == {f"size {sorted(sizes)[(len(sizes) - 1) // 2]}": 1}
     assert measured.kernel_ms.n == len(sizes)
     assert measured.reference_ms.median == time_ms(traces[0], H100)

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The confidence interval of a median and the lower end of a speedup, against enumeration and simulation."""
+"""The intervals of medians and speedups, against enumeration and simulation; and noise that is put into times."""
 
 import json
 import random
+from dataclasses import replace
 from itertools import product
+from statistics import median
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.env.programs import HONEST, REFERENCE
 from tests.tiers import thinned
+from verl_kernel.env import GymOptions, Task
+from verl_kernel.env.clocks.simulated import CALLS, with_noise
 from verl_kernel.env.clocks.statistics import (
     AA_BAND,
     compared,
@@ -20,7 +25,9 @@ from verl_kernel.env.clocks.statistics import (
     median_rank,
     timing,
 )
-from verl_kernel.env.result import Comparison, EvalResult
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import Comparison, EvalResult, EvalStatus
 
 
 def enumerated_rank(count, confidence):
@@ -148,3 +155,38 @@ def test_a_record_without_a_lower_end_still_loads(source, sure):
 def test_a_comparison_survives_json():
     comparison = compared([1.0] * 10, [2.0] * 10)
     assert Comparison.model_validate_json(comparison.model_dump_json()) == comparison
+
+
+TASK, OPTIONS = Task(REFERENCE, task_id="fused"), GymOptions(device="cpu", correctness_trials=2)
+RESULT = EvalResult(
+    task_id="t", status=EvalStatus.OK, speedup=2.0, speedup_low=2.0, kernel_ms=timing([1.0]), reference_ms=timing([2.0])
+)
+TIMES = {"kernel_ms", "reference_ms", "speedup", "speedup_low", "env"}
+
+
+def test_the_median_speedup_with_noise_is_the_true_one():
+    found = [with_noise(RESULT, 0.4, random.Random(seed)) for seed in range(400)]
+    assert median(one.speedup for one in found) == pytest.approx(2.0, rel=0.05)
+    assert sum(one.speedup_low <= 2.0 for one in found) > 0.95 * len(found)
+    assert all(one.speedup_low <= one.speedup and one.kernel_ms.n == CALLS for one in found)
+
+
+def test_nothing_else_changes_and_what_has_no_time_stays():
+    noisy = with_noise(RESULT, 0.4, random.Random(0))
+    assert noisy.model_dump(exclude=TIMES) == RESULT.model_dump(exclude=TIMES)
+    assert noisy.env == {"timing_noise": 0.4}
+    assert EvalResult.model_validate_json(noisy.model_dump_json()) == noisy
+    unpriced = RESULT.model_copy(update={"speedup": None, "speedup_low": None})
+    assert with_noise(unpriced, 0.4, random.Random(0)) is unpriced
+
+
+@pytest.mark.processes
+def test_training_is_timed_with_noise_and_validation_without(tmp_path, judge_processes):
+    options = replace(OPTIONS, timing_noise=0.4, verdict_cache=str(tmp_path))
+    with Judge(options, processes=judge_processes) as judge:
+        noisy, again = (judge.judge(EvalRequest(TASK, HONEST)) for _ in range(2))
+        exact = judge.judge(EvalRequest(TASK, HONEST, validate=True))
+    assert options.judges_validation_apart
+    assert exact.speedup_low == exact.speedup
+    assert len({noisy.speedup, again.speedup, exact.speedup}) == 3
+    assert noisy.speedup_low < noisy.speedup

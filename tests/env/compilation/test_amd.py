@@ -112,8 +112,7 @@ def rows(x, out, n, BLOCK: tl.constexpr):
 
 
 def dot(*sizes: int, of: Tensor = HALF, **options: Any) -> Callable[[], Any]:
-    names = dict(zip("MNK", sizes, strict=True))
-    return lambda: product.warmup(of, of, SINGLE, 1024, **names, grid=(1,), **options)
+    return lambda: product.warmup(of, of, SINGLE, 1024, **dict(zip("MNK", sizes, strict=True)), grid=(1,), **options)
 
 
 KERNELS: dict[str, Callable[[], Any]] = {

@@ -30,8 +30,7 @@ def kind(*forwards):
         values = {"computed": OTHER, "loaded": LOADED}.get(stored)
         seen, values = Seen(), np.full(8, stored, np.float32) if values is None else values
         seen.note(values.view(np.uint8).reshape(8, 4), ["load"] if stored == "loaded" else [], False)
-        place = place_of(PROGRAM.instructions[STORE])
-        stores.end("code", Follow((), np.random.default_rng(0), {place: seen}))
+        stores.end("code", Follow((), np.random.default_rng(0), {place_of(PROGRAM.instructions[STORE]): seen}))
     return stores.kinds("code", PROGRAM)[STORE]
 
 

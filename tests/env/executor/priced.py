@@ -185,8 +185,7 @@ def transposes():
 @triton.jit
 def twice_kernel(x_ptr, out_ptr, tiles, APART: tl.constexpr, BLOCK: tl.constexpr):
     tile = tl.program_id(0) // APART // 2 * APART + tl.program_id(0) % APART
-    x = tl.load(x_ptr + tile * BLOCK + tl.arange(0, BLOCK))
-    tl.store(out_ptr + tl.program_id(0), tl.sum(x, axis=0))
+    tl.store(out_ptr + tl.program_id(0), tl.sum(tl.load(x_ptr + tile * BLOCK + tl.arange(0, BLOCK)), axis=0))
 
 
 def twice():

@@ -82,8 +82,7 @@ def check(group, bits, columns, *, is_uniform=False):
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_are_those_of_integers(name, bits, is_uniform):
     group, values = OPERATIONS[name]
-    columns = cross(*(numbers(bits) for numbers in values), dtype=WIDTHS[bits])
-    check(group, bits, columns, is_uniform=is_uniform)
+    check(group, bits, cross(*(numbers(bits) for numbers in values), dtype=WIDTHS[bits]), is_uniform=is_uniform)
 
 
 @settings(max_examples=30, deadline=None)
@@ -286,8 +285,7 @@ def test_counts_of_bits(bits, is_uniform):
         top = differs.bit_length() - 1
         return (bits - 1 - top if differs and "shiftamt" in opcode else top) & 0xFFFFFFFF
 
-    lines = {opcode: f"{opcode} {{d}}, %a;" for opcode in opcodes}
-    compare(lines, np.uint32, {"a": a}, wanted, is_uniform=is_uniform)
+    compare({opcode: f"{opcode} {{d}}, %a;" for opcode in opcodes}, np.uint32, {"a": a}, wanted, is_uniform=is_uniform)
 
 
 @pytest.mark.parametrize("bits, is_uniform", ways([32, 64]))

@@ -136,8 +136,7 @@ def test_what_equals_a_load_moves_and_what_differs_computes(name):
 
 def test_zeros_of_zeros_tell_nothing():
     """As in a batch that is padding: doubled or copied, it is zeros."""
-    half = np.where(np.arange(64) < 32, 0.0, VALUES).astype(np.float32)
-    seen, _ = followed(COMPUTING["doubled"], given=half)
+    seen, _ = followed(COMPUTING["doubled"], given=np.where(np.arange(64) < 32, 0.0, VALUES).astype(np.float32))
     assert (seen.stored, seen.moved, seen.is_silent) == (128, 0, False)
     assert followed(COMPUTING["doubled"], given=np.zeros(64, np.float32))[0].is_silent
 

@@ -35,8 +35,7 @@ def told(tmp_path_factory):
 
     @functools.cache
     def told(name):
-        folder = tmp_path_factory.mktemp("triton")
-        return json.loads(run(folder, "-m", f"tests.env.executor.{name}").splitlines()[-1])
+        return json.loads(run(tmp_path_factory.mktemp("triton"), "-m", f"tests.env.executor.{name}").splitlines()[-1])
 
     return told
 

@@ -53,8 +53,7 @@ STRONG, STRONG_STORE = "ld.relaxed.gpu.global.b32 %x2, [%out];", "st.relaxed.gpu
     (LOAD, STRONG_STORE, True), (STRONG_STORE, ADD, False), (STRONG_STORE, STORE, True),
 ])  # fmt: skip
 def test_pairs_of_accesses_by_two_blocks(first, second, is_race):
-    code = f"setp.eq.u32 %p1, %x1, 0; @!%p1 bra OTHER; {first} ret; OTHER: {second}"
-    assert bool(watched(code)) == is_race
+    assert bool(watched(f"setp.eq.u32 %p1, %x1, 0; @!%p1 bra OTHER; {first} ret; OTHER: {second}")) == is_race
     assert watched(f"{first} {second}", blocks=1) is None
 
 

@@ -38,8 +38,7 @@ PROGRAMS = {
 
 def task_of(name):
     made, forward, shape, more, _ = PROGRAMS[name]
-    reference = programs.reference(forward, f"torch.randn({shape}{more})", members=made or "pass")
-    return Task(reference, task_id=name)
+    return Task(programs.reference(forward, f"torch.randn({shape}{more})", members=made or "pass"), task_id=name)
 
 
 def surveyed(device, task):

@@ -42,8 +42,7 @@ def test_where_sizes_vary_it_is_that_of_the_typical_trial(judge):
 
 @pytest.mark.processes
 def test_without_a_compiler_resources_are_unknown(judge):
-    result = judge.evaluate(Task(reference("x * 2.0", "torch.randn(64, 64)")), DOUBLE)
-    (launch,) = result.profile.launches
+    (launch,) = judge.evaluate(Task(reference("x * 2.0", "torch.randn(64, 64)")), DOUBLE).profile.launches
     assert (launch.registers, launch.spills, launch.shared, launch.limit) == (None, None, None, None)
     assert launch.waves > 0
 
