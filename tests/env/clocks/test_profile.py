@@ -18,6 +18,11 @@ OWN = TraceEvent("launch", "mine", (2, 1, 1), bytes=6, source="candidate.py")
 FOREIGN = TraceEvent("launch", "theirs", (1, 1, 1), bytes=2, source="library.py")
 FAILED = TraceEvent("launch", "mine", (2, 1, 1), bytes=1, source="candidate.py", failed=True)
 OP = TraceEvent("op", "aten::add.Tensor", bytes=4)
+NAMED_LIKE_A_KERNEL = TraceEvent("op", "mine", bytes=1, source="")
+UNPRICED = TraceEvent("op", "aten::_fft_r2c", bytes=4, priced=False)
+GEMM, MM = "sm90_xmma_gemm_f32f32", TraceEvent("op", "aten::mm")
+MIXED = {"fused": (2, 3.0), GEMM: (1, 6.0), "Memset (Device)": (1, 1.0)}
+THREE = {"a": (1, 1.0), "b": (1, 1.0), "c": (1, 2.0)}
 
 
 def profile(*events, idle=(), moves_count=False, **options):
@@ -35,10 +40,6 @@ def test_only_the_candidates_own_kernels_count():
     assert seen.number_coverage == 0.25
     assert seen.time_coverage == 6 / 16
     assert seen.fallback_ops == {"aten::add.Tensor": 2}
-
-
-NAMED_LIKE_A_KERNEL = TraceEvent("op", "mine", bytes=1, source="")
-UNPRICED = TraceEvent("op", "aten::_fft_r2c", bytes=4, priced=False)
 
 
 @pytest.mark.parametrize(("events", "options", "by_time", "by_number"), [
@@ -158,10 +159,6 @@ def launched(name, source="candidate.py", **fields):
     return TraceEvent("launch", name, (4, 1, 1), source=source, **fields)
 
 
-GEMM, MM = "sm90_xmma_gemm_f32f32", TraceEvent("op", "aten::mm")
-MIXED = {"fused": (2, 3.0), GEMM: (1, 6.0), "Memset (Device)": (1, 1.0)}
-
-
 def test_kernels_that_a_device_saw():
     profile = profile_kernels(MIXED, [launched("fused"), launched("fused"), MM], "candidate.py")
     assert profile.time_coverage == pytest.approx(0.3)
@@ -170,9 +167,6 @@ def test_kernels_that_a_device_saw():
     assert profile.fallback_ops == {"aten::mm": 1}
     assert profile.launches[0].count == 2
     assert profile.top_kernels[0] == (GEMM, 6.0)
-
-
-THREE = {"a": (1, 1.0), "b": (1, 1.0), "c": (1, 2.0)}
 
 
 @pytest.mark.parametrize(("kernels", "events", "coverage"), [

@@ -24,6 +24,8 @@ counts = st.integers(0, 10**13)
 events = st.builds(
     lambda moved, vector, tensor: TraceEvent("op", "x", (), moved, vector + tensor, tensor), counts, counts, counts
 )
+KNOWN, UNKNOWN = TraceEvent("op", "aten::add", bytes=8), TraceEvent("op", "aten::_fft_r2c", priced=False)
+FAST, SLOW = TraceEvent("op", "aten::add", bytes=10**9), TraceEvent("op", "aten::add", bytes=10**10)
 
 
 def session_of(traces, reference, blocks_per_sm=None, compiled=None):
@@ -32,9 +34,6 @@ def session_of(traces, reference, blocks_per_sm=None, compiled=None):
         comparable=(reference, traces), source="kernel.py", work=work, blocks_per_sm=blocks_per_sm or {}, demand=None,
         text="", kernels={}, own_launches=lambda number: [], compiled=compiled,
     )  # fmt: skip
-
-
-KNOWN, UNKNOWN = TraceEvent("op", "aten::add", bytes=8), TraceEvent("op", "aten::_fft_r2c", priced=False)
 
 
 @pytest.mark.parametrize(("traces", "reference", "kernel_times", "reference_times", "speedup", "unpriced"), [
@@ -58,9 +57,6 @@ def test_the_profile_is_that_of_the_median_trial(sizes):
     assert measured.profile.fallback_ops == {f"size {sorted(sizes)[(len(sizes) - 1) // 2]}": 1}
     assert measured.kernel_ms.n == len(sizes)
     assert measured.reference_ms.median == time_ms(traces[0], H100)
-
-
-FAST, SLOW = TraceEvent("op", "aten::add", bytes=10**9), TraceEvent("op", "aten::add", bytes=10**10)
 
 
 @pytest.mark.parametrize(("mode", "eager", "compiled", "chosen"), [

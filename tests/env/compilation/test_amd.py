@@ -29,6 +29,7 @@ NAMES = ["gfx942", "gfx950", "gfx1100"]
 pytestmark = [pytest.mark.exhaustive, pytest.mark.processes]
 _NOTE, _METADATA = 7, 32
 """Kind of a section that holds notes, and of the note with AMD's metadata."""
+HALF, SINGLE = Tensor("float16", True), Tensor("float32", True)
 
 
 def notes(elf: bytes) -> Iterator[tuple[int, bytes]]:
@@ -88,9 +89,6 @@ def test_resources_are_those_in_the_object_and_of_the_directives(compiled):
 def test_two_compute_units_of_a_radeon_work_as_one(compiled):
     pairs = {key[0] for key, made in compiled.items() if ".amdhsa_workgroup_processor_mode 1" in made["assembly"]}
     assert pairs == {"gfx1100"}
-
-
-HALF, SINGLE = Tensor("float16", True), Tensor("float32", True)
 
 
 @triton.jit

@@ -11,6 +11,8 @@ SOURCE = "\ndef helper(a):\n    return a\n\n\ndef k(x, function):\n    return he
 HELPER = Function("helper", 2, False, {}, {}, {}, {})
 KERNEL = Function("k", 6, False, {"x": "*fp32"}, {}, {}, {"helper": {"function": 0}, "function": 7})
 LAUNCH = Launch(1, [{"tensor": {"dtype": "float32", "aligned": True}}], {}, {"num_warps": 4})
+GOOD = Description([HELPER, KERNEL], [LAUNCH]).to_json()
+FUNCTION, LAUNCHED = GOOD["functions"][0], GOOD["launches"][0]
 
 
 @pytest.mark.parametrize(("functions", "uses"), [
@@ -48,10 +50,6 @@ def test_lines_are_counted_as_python_counts_them():
 def test_descriptions_travel_as_json():
     description = Description([HELPER, KERNEL], [LAUNCH], ["0123"])
     assert Description.from_json(description.to_json()) == description
-
-
-GOOD = Description([HELPER, KERNEL], [LAUNCH]).to_json()
-FUNCTION, LAUNCHED = GOOD["functions"][0], GOOD["launches"][0]
 
 
 @pytest.mark.parametrize("claim", [

@@ -37,6 +37,14 @@ REFUSED = [case for case in CONTROLS if case.name in REFUSED_BY_AMD]
 REFERENCES = {name: Task(source, task_id=name) for name, source in refused_programs.TASKS.items()}
 
 pytestmark = pytest.mark.processes
+ROWS = """
+@triton.jit
+def rows(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
+    e = tl.exp(tl.load(x + at) - tl.max(tl.load(x + at), 0))
+    tl.store(out + at, e / tl.sum(e, 0))
+"""
+LAUNCH = "rows[(x.shape[0],)](x, out, x.shape[1], BLOCK=8192, num_warps={})"
 
 
 def judge_for(*targets: str) -> Judge:
@@ -116,16 +124,6 @@ def test_what_a_gpu_refuses_is_a_compile_error_with_a_line(refused, judge):
 def test_the_set_is_large_and_each_program_is_another_one():
     assert len(refused_programs.PROGRAMS) >= 25
     assert len({item.source for item in refused_programs.PROGRAMS}) == len(refused_programs.PROGRAMS)
-
-
-ROWS = """
-@triton.jit
-def rows(x, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
-    e = tl.exp(tl.load(x + at) - tl.max(tl.load(x + at), 0))
-    tl.store(out + at, e / tl.sum(e, 0))
-"""
-LAUNCH = "rows[(x.shape[0],)](x, out, x.shape[1], BLOCK=8192, num_warps={})"
 
 
 @pytest.mark.exhaustive

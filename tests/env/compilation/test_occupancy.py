@@ -41,6 +41,8 @@ BLOCKS = [
     (4, 32, 60 << 10, RADEON, 2, 20),  # 128 kB / 60
     (2, 32, 0, RADEON, 32, 20),
 ]
+USED = {"warps": 4, "shared": 0, "registers": 8, "spills": 0}
+WRONG = [{"warps": -4}, {"shared": None}, {"warps": True}, {"speedup": 9}, {"matrix": 1}, {"scalars": -1}]
 
 
 @pytest.mark.parametrize("row", BLOCKS, ids=lambda row: f"{row[3].name}-{row[:3]}")
@@ -90,10 +92,6 @@ def test_grids_have_a_largest_size_along_each_axis(target, grid, words):
 def test_every_target_can_be_asked_for():
     assert set(words_of(typing.get_type_hints(GymOptions)["compile_for"])) == {"off", *TARGETS}
     assert set(typing.get_args(TargetName)) == set(TARGETS)
-
-
-USED = {"warps": 4, "shared": 0, "registers": 8, "spills": 0}
-WRONG = [{"warps": -4}, {"shared": None}, {"warps": True}, {"speedup": 9}, {"matrix": 1}, {"scalars": -1}]
 
 
 @pytest.mark.parametrize("claim", [

@@ -39,19 +39,15 @@ def arena() -> Iterator[Arena]:
 
 
 @pytest.fixture
-def asked() -> list[object]:
-    return []
-
-
-@pytest.fixture
-def launches(arena, asked) -> Launches:
+def launches(arena) -> Launches:
     def refuse(request):
-        asked.append(request)
-        options = request["unit"]["launch"]["options"]
-        kind = UNKNOWN if "num_ctas" in options else "CompilationError"
+        made.asked.append(request)
+        kind = UNKNOWN if "num_ctas" in request["unit"]["launch"]["options"] else "CompilationError"
         return {"refused": {**REFUSED, "kind": kind}}, b""
 
-    return Launches(arena, refuse)
+    made = Launches(arena, refuse)
+    made.asked = []
+    return made
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 4), (0, SIZE + 1), (SIZE - 3, 4), (0.5, 1), (0, True), (2**70, 0)])
@@ -132,12 +128,13 @@ def test_configurations_an_autotuner_skips_are_not_told(arena, kind):
     assert launches.report()["stopped"] is None
 
 
-def test_what_is_known_is_not_asked_again(launches, asked):
+def test_what_is_known_is_not_asked_again(launches):
     launches.run(REQUEST)
     launches.run(REQUEST)
-    assert len(asked) == 1
+    assert len(launches.asked) == 1
     launches.run({**REQUEST, "kept": ["moves"]})
-    assert [request["left_out"] for request in asked] == [None], "what has no code has no stores that are left out"
+    wanted = "what has no code has no stores that are left out"
+    assert [request["left_out"] for request in launches.asked] == [None], wanted
 
 
 def test_a_failure_of_the_judge_stops_the_launch(arena):

@@ -26,6 +26,14 @@ KINDS = {
     "inc": ["u32"], "dec": ["u32"],
 }  # fmt: skip
 CASES = [(change, kind, room) for change, kinds in KINDS.items() for kind in kinds for room in ("global", "shared")]
+WORDS_OF_HALVES = """
+ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x; mul.wide.u32 %p, %t, 2; add.u64 %p, %p, %in; and.b64 %w, %p, -4;
+sub.u64 %off, %p, %w; cvt.u32.u64 %s, %off; shl.b32 %s, %s, 3; shl.b32 %one, 1, %s; setp.ge.u32 %out, %t, 5;
+@%out ret; ld.global.b32 %a, [%w];
+AGAIN: add.u32 %b, %a, %one; atom.global.cas.b32 %c, [%w], %a, %b; setp.ne.b32 %q, %c, %a; mov.b32 %a, %c;
+@%q bra AGAIN; ret;
+"""
+HALVES = ".reg .b64 %in, %p, %w, %off; .reg .b32 %t, %s, %one, %a, %b, %c; .reg .pred %q, %out;"
 
 
 def kernel(room, instruction, bits, stride, values=1):
@@ -144,16 +152,6 @@ def test_an_atomic_on_several_numbers_is_aligned_as_a_whole():
     run("global", text.format(offset=8), 32, [0] * 8, [0] * 32)
     with fails("misaligned", "multiple of its 8 bytes.*lane 6"):
         run("global", text.format(offset=4), 32, [0] * 8, [0] * 32)
-
-
-WORDS_OF_HALVES = """
-ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x; mul.wide.u32 %p, %t, 2; add.u64 %p, %p, %in; and.b64 %w, %p, -4;
-sub.u64 %off, %p, %w; cvt.u32.u64 %s, %off; shl.b32 %s, %s, 3; shl.b32 %one, 1, %s; setp.ge.u32 %out, %t, 5;
-@%out ret; ld.global.b32 %a, [%w];
-AGAIN: add.u32 %b, %a, %one; atom.global.cas.b32 %c, [%w], %a, %b; setp.ne.b32 %q, %c, %a; mov.b32 %a, %c;
-@%q bra AGAIN; ret;
-"""
-HALVES = ".reg .b64 %in, %p, %w, %off; .reg .b32 %t, %s, %one, %a, %b, %c; .reg .pred %q, %out;"
 
 
 def test_halves_change_by_the_words_that_hold_them():

@@ -16,6 +16,12 @@ from tests.env.executor.test_integers import WIDTHS, signed
 from tests.env.executor.test_integers import corners as whole_corners
 
 WHOLE = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}
+FLOAT_CASES = [
+    ("f32", "f16", "rn"), ("f32", "f16", "rz"), ("f32", "bf16", "rn"), ("f32", "bf16", "rz"), ("f64", "f32", "rn"),
+    ("f64", "f32", "rz"), ("f64", "f32", "rm"), ("f64", "f32", "rp"), ("f64", "f16", "rn"), ("f64", "bf16", "rn"),
+    ("f16", "f32", ""), ("bf16", "f32", ""), ("f16", "f64", ""), ("bf16", "f64", ""), ("f32", "f64", ""),
+    ("f16", "bf16", "rn"), ("bf16", "f16", "rn"),
+]  # fmt: skip
 
 
 def ties(form, narrow):
@@ -35,14 +41,6 @@ def converted(form, narrow, bits, how):
     if isinstance(value, float):
         return None if math.isnan(value) else narrow.infinity | (narrow.sign if value < 0 else 0)
     return narrow.rounded(value, how, narrow.sign if bits & form.sign else 0)
-
-
-FLOAT_CASES = [
-    ("f32", "f16", "rn"), ("f32", "f16", "rz"), ("f32", "bf16", "rn"), ("f32", "bf16", "rz"), ("f64", "f32", "rn"),
-    ("f64", "f32", "rz"), ("f64", "f32", "rm"), ("f64", "f32", "rp"), ("f64", "f16", "rn"), ("f64", "bf16", "rn"),
-    ("f16", "f32", ""), ("bf16", "f32", ""), ("f16", "f64", ""), ("bf16", "f64", ""), ("f32", "f64", ""),
-    ("f16", "bf16", "rn"), ("bf16", "f16", "rn"),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("source, target, how, is_uniform", ways(FLOAT_CASES))

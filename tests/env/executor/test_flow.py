@@ -18,6 +18,16 @@ from verl_kernel.env.executor.flow.repeats import lanes
 from verl_kernel.env.executor.kernel import Kernel
 
 REGISTERS = ".reg .b32 %r<9>; .reg .b64 %rd<4>; .reg .pred %p<4>;\n"
+BRANCH = "setp.eq.b32 %p1, %r1, 0;\nmov.b32 %r2, 0;\n@%p1 bra $L1;\nmov.b32 %r2, 1;\n$L1:"
+EXCHANGES = "mov.b32 %r1, 0;\nshfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\natom.global.add.u32 %r3, [%rd1], 1;"
+LANES = np.arange(32, dtype=np.uint32)
+MANY_REGISTERS = 40
+LOOP = "$L:\n{}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, {};\n@%p bra $L;"
+COUNT = 8
+OPCODES = ["add.u32", "sub.u32", "xor.b32", "mul.lo.u32", "min.u32"]
+FUNCTIONS = [np.add, np.subtract, np.bitwise_xor, np.multiply, np.minimum]
+ADD, XOR = "add.s32 %r{0}, %r{1}, %r{2};", "xor.b32 %r{1}, %r{3}, 7;"
+PARTING = "mov.u32 %r1, %tid.x;\nsetp.eq.b32 %p1, %r1, 0;\n@%p1 bra $L1;\n"
 
 
 def graph(body):
@@ -29,10 +39,6 @@ def test_blocks_end_at_branches_barriers_and_labels():
     assert [(block.start, block.end, block.successors) for block in made.blocks] == [
         (0, 1, (1,)), (1, 2, (2,)), (2, 5, (1, 3)), (5, 6, ()),
     ]  # fmt: skip
-
-
-BRANCH = "setp.eq.b32 %p1, %r1, 0;\nmov.b32 %r2, 0;\n@%p1 bra $L1;\nmov.b32 %r2, 1;\n$L1:"
-EXCHANGES = "mov.b32 %r1, 0;\nshfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\natom.global.add.u32 %r3, [%rd1], 1;"
 
 
 @pytest.mark.parametrize(("body", "shared", "own", "may_part"), [
@@ -85,10 +91,6 @@ def reads_first(made, place, name):
             after = [made.blocks[block].start for block in ends.get(place, ()) if block < len(made.blocks)]
             waiting += after if place in ends else [place + 1]
     return False
-
-
-LANES = np.arange(32, dtype=np.uint32)
-MANY_REGISTERS = 40
 
 
 @pytest.fixture(params=[(5, 1500), (96, 1500), (96, 1), (5, 1)], ids=["short", "long", "loops", "short loops"])
@@ -149,9 +151,6 @@ def begun(warps=1):
     return [np.arange(32 * warps, dtype=np.uint32) + np.uint32(place) for place in range(MANY_REGISTERS)]
 
 
-LOOP = "$L:\n{}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, {};\n@%p bra $L;"
-
-
 def test_a_loop_that_all_lanes_share(longest):
     values = begun()
     for _ in range(3):
@@ -206,11 +205,6 @@ def test_lanes_with_a_guard_write_alone(longest):
     assert (found == sum(begun()) + np.where(LANES < 9, sum(range(MANY_REGISTERS)), 0)).all()
 
 
-COUNT = 8
-OPCODES = ["add.u32", "sub.u32", "xor.b32", "mul.lo.u32", "min.u32"]
-FUNCTIONS = [np.add, np.subtract, np.bitwise_xor, np.multiply, np.minimum]
-
-
 def found(body, many=1):
     return [(item.start, item.period, item.rounds) for row in found_repeats(graph(body), many) for item in row]
 
@@ -219,10 +213,6 @@ def lines(*items, rounds):
     return "\n".join(
         item.format(*(place % 9 for place in range(turn, turn + 9))) for turn in range(rounds) for item in items
     )
-
-
-ADD, XOR = "add.s32 %r{0}, %r{1}, %r{2};", "xor.b32 %r{1}, %r{3}, 7;"
-PARTING = "mov.u32 %r1, %tid.x;\nsetp.eq.b32 %p1, %r1, 0;\n@%p1 bra $L1;\n"
 
 
 @pytest.mark.parametrize(("body", "wanted"), [

@@ -14,6 +14,11 @@ RELATIONS = {
     "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
     "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
 }  # fmt: skip
+SPELT = {
+    "b32 {d}, -1": 0xFFFFFFFF, "b32 {d}, 0x10": 16, "b32 {d}, 0xFFFFFFFFU": 0xFFFFFFFF, "b32 {d}, 12U": 12,
+    "b32 {d}, 0f3F800000": 0x3F800000, "b32 {d}, 0": 0, "b32 {d}, -0x10": 0xFFFFFFF0, "b32 {d}, 017": 15,
+    "b64 {d}, 0d4009000000000000": 0x4009000000000000, "f64 {d}, 0f3F800000": 0x3FF0000000000000,
+}  # fmt: skip
 
 
 def signed(value, bits):
@@ -306,13 +311,6 @@ def test_registers_are_joined_and_taken_apart(is_uniform):
     assert {name: int(row[0]) for name, row in found.items()} == {
         "d": 0x2222BBBB1111AAAA, "e": 0x1111AAAA, "f": 0x2222BBBB, "g": 0xAAAA1111, "k": 0xAAAA11111111AAAA,
     }  # fmt: skip
-
-
-SPELT = {
-    "b32 {d}, -1": 0xFFFFFFFF, "b32 {d}, 0x10": 16, "b32 {d}, 0xFFFFFFFFU": 0xFFFFFFFF, "b32 {d}, 12U": 12,
-    "b32 {d}, 0f3F800000": 0x3F800000, "b32 {d}, 0": 0, "b32 {d}, -0x10": 0xFFFFFFF0, "b32 {d}, 017": 15,
-    "b64 {d}, 0d4009000000000000": 0x4009000000000000, "f64 {d}, 0f3F800000": 0x3FF0000000000000,
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("bits", [32, 64])

@@ -14,6 +14,14 @@ LANES = np.arange(32, dtype=np.uint32)
 MODES = ["up", "down", "bfly", "idx"]
 CLAMPS = [0x1F, 0, 0x0F, 0x181F, 0x1800, 0x1C03, 0x1E1F, 0x1007, 0x101F]
 AMOUNTS = [0, 1, 5, 16, 31, 33]
+SHUFFLES = {
+    "an amount of each lane": ("shfl.sync.idx.b32 %d, %a, %b, 31, 0xFFFFFFFF;", (LANES * 13 + 5) % 32),
+    "the register that is read": ("mov.b32 %d, %a; shfl.sync.bfly.b32 %d, %d, 1, 31, -1;", LANES ^ 1),
+    "a mask in a register": (
+        ".reg .b32 %m, %n; mov.b32 %m, -1; mov.b32 %n, 1; shfl.sync.bfly.b32 %d, %a, %n, 31, %m;", LANES ^ 1,
+    ),
+    "a sum by such a mask": (".reg .b32 %m; mov.b32 %m, -1; redux.sync.add.u32 %d, %a, %m;", LANES * 0 + 496),
+}  # fmt: skip
 
 
 def exchanged(lane, mode, amount, clamp):
@@ -44,16 +52,6 @@ def test_shuffles_in_segments(mode, is_constant):
         wanted = [exchanged(lane, mode, amount, clamp) for lane in range(32)]
         assert [int(item) for item in found[f"d{row}"]] == [7 * other + 3 for other, _ in wanted], (amount, clamp)
         assert [bool(item) for item in found[f"p{row}"]] == [holds for _, holds in wanted], (amount, clamp)
-
-
-SHUFFLES = {
-    "an amount of each lane": ("shfl.sync.idx.b32 %d, %a, %b, 31, 0xFFFFFFFF;", (LANES * 13 + 5) % 32),
-    "the register that is read": ("mov.b32 %d, %a; shfl.sync.bfly.b32 %d, %d, 1, 31, -1;", LANES ^ 1),
-    "a mask in a register": (
-        ".reg .b32 %m, %n; mov.b32 %m, -1; mov.b32 %n, 1; shfl.sync.bfly.b32 %d, %a, %n, 31, %m;", LANES ^ 1,
-    ),
-    "a sum by such a mask": (".reg .b32 %m; mov.b32 %m, -1; redux.sync.add.u32 %d, %a, %m;", LANES * 0 + 496),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("code, wanted", SHUFFLES.values(), ids=SHUFFLES)

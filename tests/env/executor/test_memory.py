@@ -18,6 +18,11 @@ OWN = f"{HEAD} mul.wide.u32 %off, %t, {{}}; add.u64 %in, %in, %off; add.u64 %out
 ACCESSES = [(bits, count) for bits in (8, 16, 32, 64) for count in (1, 2, 4) if bits * count <= 128]
 ACCESSES = thinned([*ACCESSES, (32, 8), (64, 4)], 5)
 SOME = ACCESSES[1:]
+WORDS = f"{OWN.format(4)}\n.loc 1 7 3\nld.global.b32 %x1, [%in]; st.global.b32 [%out], %x1;"
+GENERIC = """
+.local .align 8 .b8 depot[32]; mov.b64 %w1, depot; cvta.local.u64 %w2, %w1; add.u64 %w3, %w2, 4;
+setp.gt.u32 %p1, %t, 3;
+"""
 
 
 def group(bits, count):
@@ -113,9 +118,6 @@ def test_reads_of_unwritten_bytes_are_counted(access, is_dense):
     seen[[5 * stride + size - 1, 9 * stride]] = 0
     made.launch((1,), arguments, buffers)
     assert made.site_counts()[0].unwritten == 2
-
-
-WORDS = f"{OWN.format(4)}\n.loc 1 7 3\nld.global.b32 %x1, [%in]; st.global.b32 [%out], %x1;"
 
 
 def copied(*buffers, made=None):
@@ -244,12 +246,6 @@ def test_accesses_outside_of_local_memory_are_faults(access):
     text = entry(f".local .b32 depot[4]; {code} @%p1 add.u64 %w1, %w1, %w5; {access}; ret;", 3, REGISTERS)
     assert fault(text, data(64), 12) is None
     assert fault(text, data(64), 16).kind == fault(text, data(64), 0xFFFFFFFC).kind == "out_of_local"
-
-
-GENERIC = """
-.local .align 8 .b8 depot[32]; mov.b64 %w1, depot; cvta.local.u64 %w2, %w1; add.u64 %w3, %w2, 4;
-setp.gt.u32 %p1, %t, 3;
-"""
 
 
 def stored(code):

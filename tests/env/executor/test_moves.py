@@ -52,6 +52,12 @@ KINDS = {
     "atomic_one": ("red.global.add.u32 [%rd1], 1;", "constant"),
     "exchanged": ("atom.global.exch.b32 %r2, [%rd1], %r1;", "moves"),
 }  # fmt: skip
+TWO = "add.f32 %f2, %f1, %f1; st.global.f32 [%rd1], %f2; st.global.b32 [%rd1+128], %r1; st.global.b32 [%rd1+256], 7;"
+VALUES = np.random.default_rng(1).standard_normal(64).astype(np.float32)
+OWN = "mov.u32 %r6, %ctaid.x; mul.wide.u32 %rd3, %r6, 128; add.u64 %rd0, %rd0, %rd3; add.u64 %rd1, %rd1, %rd3;"
+SPREAD = HEAD.replace("ld.global.b32 %r1, [%rd0];", OWN + "ld.global.b32 %r1, [%rd0];").replace("%rd<4>", "%rd<6>")
+FLIPPED = "xor.b32 %r5, %r7, 31; sub.s32 %r5, %r5, %r7; mul.wide.s32 %rd4, %r5, 4; add.u64 %rd1, %rd1, %rd4;"
+ORDERED, COUNT = np.sort(VALUES), np.arange(64)
 
 
 def text(body: str) -> str:
@@ -61,9 +67,6 @@ def text(body: str) -> str:
 @pytest.mark.parametrize("body, kind", KINDS.values(), ids=KINDS)
 def test_what_a_store_is(body, kind):
     assert list(stores(parse(text(body))).values()) == [kind]
-
-
-TWO = "add.f32 %f2, %f1, %f1; st.global.f32 [%rd1], %f2; st.global.b32 [%rd1+128], %r1; st.global.b32 [%rd1+256], 7;"
 
 
 @pytest.mark.parametrize(("kept", "stored"), [
@@ -82,12 +85,6 @@ def test_an_atomic_that_is_left_out_still_loads():
     body = "atom.global.add.f32 %f2, [%rd1], %f1; st.global.f32 [%rd1+128], %f2;"
     counted(Kernel(text(body), 1, 0, kept=("moves",)), [given, out])
     assert (out[0], out[32]) == (5.0, 5.0)
-
-
-VALUES = np.random.default_rng(1).standard_normal(64).astype(np.float32)
-OWN = "mov.u32 %r6, %ctaid.x; mul.wide.u32 %rd3, %r6, 128; add.u64 %rd0, %rd0, %rd3; add.u64 %rd1, %rd1, %rd3;"
-SPREAD = HEAD.replace("ld.global.b32 %r1, [%rd0];", OWN + "ld.global.b32 %r1, [%rd0];").replace("%rd<4>", "%rd<6>")
-FLIPPED = "xor.b32 %r5, %r7, 31; sub.s32 %r5, %r5, %r7; mul.wide.s32 %rd4, %r5, 4; add.u64 %rd1, %rd1, %rd4;"
 
 
 def spread(body):
@@ -196,9 +193,6 @@ def test_only_the_first_blocks_are_followed_and_their_order_may_be_turned_round(
     assert sum(site.accesses for site in count.sites if site.site.item.root == "st") == 64 * 32
     _, _, out = launched(f"add.f32 %f2, %f1, %f1; {SUM}", np.ones(2048), 64, order=np.arange(64)[::-1])
     assert (out == 2.0).all()
-
-
-ORDERED, COUNT = np.sort(VALUES), np.arange(64)
 
 
 @pytest.mark.parametrize(("stored", "loaded", "found"), [

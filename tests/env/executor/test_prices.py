@@ -17,6 +17,16 @@ REGISTERS = (
     ".reg .b64 %in, %out, %a, %b, %o, %p1; .reg .b32 %t, %x, %y, %z; .reg .b16 %h; ld.param.u64 %in, [p0];"
     "ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mul.wide.u32 %o, %t, 4; add.u64 %a, %in, %o; add.u64 %b, %out, %o;"
 )
+FIRST, SECOND = "ld.global.b32 %x, [%a];", "ld.global.b32 %y, [%a+128];"
+NEXT = "mul.wide.u32 %p1, %x, 0; add.u64 %p1, %p1, %a;"
+COPY = "shl.b32 %x, %t, 2; cp.async.ca.shared.global [%x], [%a], 4; cp.async.commit_group; cp.async.wait_group {};"
+SHAPES = [("m16n8k16", "f16", 0), ("m16n8k8", "bf16", 0), ("m16n8k8", "tf32", 1), ("m16n8k4", "tf32", 1)]
+LOOP = ".reg .pred %r; .reg .f32 %f<3>; mov.u32 %z, 0;" + (
+    "AGAIN: {} add.u32 %z, %z, 1; setp.lt.u32 %r, %z, 500; @%r bra AGAIN;"
+)
+SHARED = "shl.b32 %x, %t, 2; "
+OWN = "fma.rn.f32 %f1, %f1, %f1, %f1;"
+TO_OTHERS = "ld.shared.f32 %f1, [%x]; add.f32 %f1, %f1, %f1; st.shared.f32 [%x], %f1; bar.sync 0;"
 
 
 def ready(code, shared=0):
@@ -26,11 +36,6 @@ def ready(code, shared=0):
 def together(code):
     made = ready(code, 128)
     return [(len(one.sites), one.turns) for one in groups(made.program, made.module)]
-
-
-FIRST, SECOND = "ld.global.b32 %x, [%a];", "ld.global.b32 %y, [%a+128];"
-NEXT = "mul.wide.u32 %p1, %x, 0; add.u64 %p1, %p1, %a;"
-COPY = "shl.b32 %x, %t, 2; cp.async.ca.shared.global [%x], [%a], 4; cp.async.commit_group; cp.async.wait_group {};"
 
 
 @pytest.mark.parametrize(("code", "wanted"), [
@@ -96,14 +101,6 @@ def test_products_have_a_unit_by_their_type(kinds, unit, flops, size):
     assert (found.product, found.product_flops, found.operand_bytes) == (unit, flops, size)
 
 
-LOOP = ".reg .pred %r; .reg .f32 %f<3>; mov.u32 %z, 0;" + (
-    "AGAIN: {} add.u32 %z, %z, 1; setp.lt.u32 %r, %z, 500; @%r bra AGAIN;"
-)
-SHARED = "shl.b32 %x, %t, 2; "
-OWN = "fma.rn.f32 %f1, %f1, %f1, %f1;"
-TO_OTHERS = "ld.shared.f32 %f1, [%x]; add.f32 %f1, %f1, %f1; st.shared.f32 [%x], %f1; bar.sync 0;"
-
-
 @pytest.mark.parametrize(("turn", "cycles"), [
     ("fma.rn.f32 %f1, %f2, %f2, %f2; ex2.approx.f32 %f1, %f1;", [4]),  # the counter's
     (OWN, [4]),
@@ -142,9 +139,6 @@ BODIES = {
 @pytest.mark.parametrize("body, most", BODIES.values(), ids=BODIES)
 def test_registers_that_hold_something(body, most):
     assert pressure(parse(entry(f"{LOADED}{body}\nret;", parameters=1, declarations=VALUES))) == most
-
-
-SHAPES = [("m16n8k16", "f16", 0), ("m16n8k8", "bf16", 0), ("m16n8k8", "tf32", 1), ("m16n8k4", "tf32", 1)]
 
 
 def voids(shape, kind, a, b):

@@ -16,6 +16,27 @@ from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Watch
 from verl_kernel.env.executor.races import knowledge, memory, rehearsal
 
+OWN = "mul.wide.u32 %off, %x1, 4; add.u64 %w1, %out, %off;"
+LOAD, STORE, ADD = "ld.global.b32 %x2, [%out];", "st.global.b32 [%out], %x1;", "red.global.add.u32 [%out], %x1;"
+STRONG, STRONG_STORE = "ld.relaxed.gpu.global.b32 %x2, [%out];", "st.relaxed.gpu.global.b32 [%out], %x1;"
+EXCHANGE = "mul.lo.u32 %s, %t, 4; st.shared.b32 [%s], %t; {} xor.b32 %s, %s, 128; ld.shared.b32 %x2, [%s]; {}"
+ACCESS = st.tuples(st.sampled_from(["ld", "st", "red", "bar"]), st.integers(0, 5), st.booleans())
+RANGES = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 700)), max_size=8)
+BLOCK_ATOMIC = "red.relaxed.cta.global.add.u32 [%out], %x1;"
+BLOCK_STORE = "st.relaxed.cta.global.b32 [%out], %x1;"
+HANDOVER = (
+    "setp.eq.u32 %p1, %x1, 0; @%p1 bra FIRST; LOOP: {look}; setp.eq.u32 %p2, %x2, 0; @%p2 bra LOOP; {heard}"
+    "ld.global.b32 %x3, [%in]; ret; FIRST: mul.wide.u32 %off, %t, 4; st.global.b32 [%in], %x1; {fence} {tell};"
+)
+TELL, LOOK = "st.release.gpu.global.b32 [%out], 1", "ld.acquire.gpu.global.b32 %x2, [%out]"
+RELAXED_TELL, RELAXED_LOOK = TELL.replace("release", "relaxed"), LOOK.replace("acquire", "relaxed")
+FENCE = "fence.acq_rel.gpu;"
+BYTES = 1 << 16
+LAST = f"[%out+{BYTES - 1}]"
+STORE_BYTE = "cvt.u16.u32 %h1, %x1; st.global.b8 {}, %h1;"
+COUNT = "ld.global.b32 %x2, [%w1]; add.u32 %x2, %x2, 1; st.global.b32 [%w1], %x2;"
+TICKET = "mov.u32 %x4, 1; atom.acq_rel.gpu.global.add.u32 %x3, [%in], %x4;"
+
 
 def run(code, arrays, **more):
     """`%x1` is the number of the block."""
@@ -38,11 +59,6 @@ def watched(code, *, between_warps=True, most_bytes=1 << 30, **more):
     fault = found(code, watch, **more)
     assert fault or not watch.not_watched + watch.not_decided
     return fault
-
-
-OWN = "mul.wide.u32 %off, %x1, 4; add.u64 %w1, %out, %off;"
-LOAD, STORE, ADD = "ld.global.b32 %x2, [%out];", "st.global.b32 [%out], %x1;", "red.global.add.u32 [%out], %x1;"
-STRONG, STRONG_STORE = "ld.relaxed.gpu.global.b32 %x2, [%out];", "st.relaxed.gpu.global.b32 [%out], %x1;"
 
 
 @pytest.mark.parametrize("first, second, is_race", [
@@ -79,9 +95,6 @@ def test_a_buffer_that_is_given_twice_is_watched_once():
         addresses = [array.ctypes.data, second.ctypes.data - 4]
         with pytest.raises(Fault, match="which block 0"):
             made.launch((2,), addresses, [buffer(array), buffer(second)], watch=Watch())
-
-
-EXCHANGE = "mul.lo.u32 %s, %t, 4; st.shared.b32 [%s], %t; {} xor.b32 %s, %s, 128; ld.shared.b32 %x2, [%s]; {}"
 
 
 @pytest.mark.parametrize("ending", ["", "st.shared.b32 [%s], %x2;", "bar.sync 0; st.shared.b32 [%s], %x2;"])
@@ -163,15 +176,6 @@ def test_what_races(code, options, is_race):
     assert bool(watched(code, **options)) == is_race
 
 
-HANDOVER = (
-    "setp.eq.u32 %p1, %x1, 0; @%p1 bra FIRST; LOOP: {look}; setp.eq.u32 %p2, %x2, 0; @%p2 bra LOOP; {heard}"
-    "ld.global.b32 %x3, [%in]; ret; FIRST: mul.wide.u32 %off, %t, 4; st.global.b32 [%in], %x1; {fence} {tell};"
-)
-TELL, LOOK = "st.release.gpu.global.b32 [%out], 1", "ld.acquire.gpu.global.b32 %x2, [%out]"
-RELAXED_TELL, RELAXED_LOOK = TELL.replace("release", "relaxed"), LOOK.replace("acquire", "relaxed")
-FENCE = "fence.acq_rel.gpu;"
-
-
 @pytest.mark.parametrize("tell, look, fence, heard, is_race", [
     (TELL, LOOK, "", "", False), (RELAXED_TELL, LOOK, "", "", True), (TELL, RELAXED_LOOK, "", "", True),
     (RELAXED_TELL, LOOK, FENCE, "", False), (TELL, RELAXED_LOOK, "", FENCE, False),
@@ -205,9 +209,6 @@ def test_a_fault_among_waiting_blocks_names_its_block():
     code += "red.global.add.u32 [%out], %x4;"
     with pytest.raises(Fault, match=r"block 1, warp 0"):
         run(f"mov.u32 %x4, 1; {code}", [aligned(64), aligned(64)], blocks=6)
-
-
-ACCESS = st.tuples(st.sampled_from(["ld", "st", "red", "bar"]), st.integers(0, 5), st.booleans())
 
 
 @settings(max_examples=60, deadline=None)
@@ -256,13 +257,6 @@ def races(items):
     return False
 
 
-BYTES = 1 << 16
-LAST = f"[%out+{BYTES - 1}]"
-STORE_BYTE = "cvt.u16.u32 %h1, %x1; st.global.b8 {}, %h1;"
-COUNT = "ld.global.b32 %x2, [%w1]; add.u32 %x2, %x2, 1; st.global.b32 [%w1], %x2;"
-TICKET = "mov.u32 %x4, 1; atom.acq_rel.gpu.global.add.u32 %x3, [%in], %x4;"
-
-
 def in_parts(code, watch, *, blocks=3, **more):
     return found(code, watch, size=BYTES, blocks=blocks, **more)
 
@@ -290,9 +284,6 @@ def test_one_schedules_order_is_no_order_in_any_part():
     use += "st.global.b32 [%w1], %x3;"
     for code in (look, first):
         assert in_parts(f"mov.u16 %h1, 1; {code} {use}", Watch(most_bytes=1 << 17))
-
-
-RANGES = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 700)), max_size=8)
 
 
 @given(RANGES, st.integers(0, 3000))
@@ -346,10 +337,6 @@ def test_too_many_barriers_are_reported_as_unwatched(monkeypatch):
     assert watch.not_watched == []
     assert in_parts(code.format("mov.u32 %x2, 1;"), watch, blocks=50) is None
     assert "more barriers and releases than stamps" in watch.not_watched[0]
-
-
-BLOCK_ATOMIC = "red.relaxed.cta.global.add.u32 [%out], %x1;"
-BLOCK_STORE = "st.relaxed.cta.global.b32 [%out], %x1;"
 
 
 @pytest.mark.parametrize("other", [BLOCK_ATOMIC, ADD.replace("red.", "red.relaxed.gpu."), STORE, LOAD, STRONG])

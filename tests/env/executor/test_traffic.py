@@ -18,6 +18,21 @@ REGISTERS = (
     ".reg .b64 %in, %out, %at, %to, %off, %big; .reg .b32 %t, %b, %x, %i, %j, %n; .reg .pred %p, %q;"
     "ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x;"
 )
+OWN = "mad.lo.u32 %i, %b, %ntid.x, %t; mul.wide.u32 %off, %i, 4; add.u64 %at, %in, %off; add.u64 %to, %out, %off;"
+LOOP = "mov.u32 %j, 0; AGAIN: {step} add.u32 %j, %j, 1; setp.lt.u32 %p, %j, {turns}; @%p bra AGAIN; ret;"
+SPREAD = f"{OWN} and.b32 %j, %t, 1; setp.eq.u32 %p, %j, 0; selp.b64 %at, %at, %to, %p; ld.global.b32 %x, [%at]; ret;"
+ONE_WARP = (
+    ".reg .b64 %in, %at, %off; .reg .b32 %t, %x, %y<4>; .reg .b16 %h; .reg .b64 %w; .reg .pred %p;"
+    "ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; add.u64 %at, %in, %off;"
+)
+SHARED_LOADS = {2: "ld.shared.b16 %h", 4: "ld.shared.b32 %y0", 8: "ld.shared.b64 %w",
+                16: "ld.shared.v4.b32 {%y0,%y1,%y2,%y3}"}  # fmt: skip
+LOAD, MATRICES = SHARED_LOADS[4], "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%y0,%y1,%y2,%y3}"
+TOGETHER = "ld.global.b32 %x, [%a];"
+APART = "mul.wide.u32 %o, %t, {}; add.u64 %a, %in, %o; ld.global.b32 %x, [%a];"
+
+
+ONE_LANE = ".reg .pred %q; setp.eq.u32 %q, %t, 0; @%q ld.global.b32 %x, [%a];"
 
 
 def lines(count):
@@ -36,9 +51,6 @@ def used(array, total, own, low, high):
     return Use(total, own, start + low, start + high)
 
 
-OWN = "mad.lo.u32 %i, %b, %ntid.x, %t; mul.wide.u32 %off, %i, 4; add.u64 %at, %in, %off; add.u64 %to, %out, %off;"
-
-
 def test_reads_and_writes_of_each_buffer_are_counted_by_launch():
     source, target = aligned(4096), aligned(4096)
     code = f"{OWN} ld.global.b32 %x, [%at]; st.global.b32 [%to], %x; ret;"
@@ -49,10 +61,6 @@ def test_reads_and_writes_of_each_buffer_are_counted_by_launch():
         assert [item.accesses for item in count.sites] == [256, 256]
         assert count.shape == (4, 1, 1)
         assert count.heaviest_bytes == 512
-
-
-LOOP = "mov.u32 %j, 0; AGAIN: {step} add.u32 %j, %j, 1; setp.lt.u32 %p, %j, {turns}; @%p bra AGAIN; ret;"
-SPREAD = f"{OWN} and.b32 %j, %t, 1; setp.eq.u32 %p, %j, 0; selp.b64 %at, %at, %to, %p; ld.global.b32 %x, [%at]; ret;"
 
 
 def test_the_kind_and_the_place_of_an_access_say_whose_it_is():
@@ -205,14 +213,6 @@ def test_other_places_between_are_counted_once(places):
     assert _distinct_between(places) == counted
 
 
-ONE_WARP = (
-    ".reg .b64 %in, %at, %off; .reg .b32 %t, %x, %y<4>; .reg .b16 %h; .reg .b64 %w; .reg .pred %p;"
-    "ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; add.u64 %at, %in, %off;"
-)
-SHARED_LOADS = {2: "ld.shared.b16 %h", 4: "ld.shared.b32 %y0", 8: "ld.shared.b64 %w",
-                16: "ld.shared.v4.b32 {%y0,%y1,%y2,%y3}"}  # fmt: skip
-
-
 def expected(addresses, size):
     banks = [word % (128 // max(4, size)) for word in {place // max(4, size) for place in addresses}]
     return max((banks.count(bank) for bank in banks), default=0)
@@ -240,9 +240,6 @@ def test_passes_are_the_words_of_the_busiest_bank(size, lanes):
         assert found == (number + 1) * expected(row[:lanes], size)
 
 
-LOAD, MATRICES = SHARED_LOADS[4], "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%y0,%y1,%y2,%y3}"
-
-
 @pytest.mark.parametrize("load, step, turns, wanted", [
     *((f"@%p {LOAD}", 4 * words, 1, known) for words, known in ((1, 1), (2, 2), (8, 8), (32, 32), (33, 1))),
     *((MATRICES, row, 200, known) for row, known in ((16, 4), (32, 8), (64, 16), (80, 4), (128, 32))),
@@ -266,13 +263,6 @@ def test_passes_of_warps_that_differ_are_taken_in_the_mean():
 
 def whole(code, blocks=1, shared=0):
     return counted(ready(code, shared), [aligned(1 << 16, np.uint32), aligned(1 << 16, np.uint32)], blocks)
-
-
-TOGETHER = "ld.global.b32 %x, [%a];"
-APART = "mul.wide.u32 %o, %t, {}; add.u64 %a, %in, %o; ld.global.b32 %x, [%a];"
-
-
-ONE_LANE = ".reg .pred %q; setp.eq.u32 %q, %t, 0; @%q ld.global.b32 %x, [%a];"
 
 
 @pytest.mark.parametrize(("code", "blocks", "asked", "sectors", "needed"), [

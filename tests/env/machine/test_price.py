@@ -19,6 +19,8 @@ H100 = Machine.of("h100")
 LAUNCH = constant("launch_us") / 1e3
 BANDWIDTH = 0.9 * 3350.0 * 1e6
 """Bytes in a millisecond."""
+SMALL = TraceEvent("op", "small", steps=(Step(),))
+LARGE = TraceEvent("op", "large", steps=(Step(3 * 10**9),))
 
 
 def work(step, machine=H100, blocks_per_sm=None):
@@ -85,6 +87,10 @@ def test_the_time_of_waiting_blocks(step, blocks_per_sm, ms):
     assert step_ms(step, H100, blocks_per_sm) == pytest.approx(ms)
 
 
+def test_latency_hides_behind_the_start_of_a_kernel():
+    assert step_ms(Step(4096, blocks=4, in_flight=512, block_ns=1000), H100) < LAUNCH + 1e-4
+
+
 @pytest.mark.parametrize(
     ("blocks", "warps", "share"), [(132, 1, 4), (132, 2, 2), (264, 1, 2), (528, 1, 1), (132, 8, 1)]
 )
@@ -104,10 +110,6 @@ def test_memory_and_arithmetic_overlap_within_a_step():
     assert work(both) == pytest.approx(max(work(memory), work(arithmetic)))
     apart = TraceEvent("op", "x", steps=(memory, replace(arithmetic, kernels=0)))
     assert event_ms(apart, H100) == pytest.approx(LAUNCH + work(memory) + work(arithmetic))
-
-
-def test_latency_hides_behind_the_start_of_a_kernel():
-    assert step_ms(Step(4096, blocks=4, in_flight=512, block_ns=1000), H100) < LAUNCH + 1e-4
 
 
 @pytest.mark.parametrize(
@@ -152,10 +154,6 @@ def test_the_page_has_all_constants():
     rows = [line for line in PAGE.read_text().partition("## Constants")[2].partition("\n## ")[0].splitlines()]
     wanted = [f"| `{name}` | {one.value:g} | {one.meaning} | {one.source} |" for name, one in CONSTANTS.items()]
     assert [row for row in rows if row.startswith("| `")] == wanted
-
-
-SMALL = TraceEvent("op", "small", steps=(Step(),))
-LARGE = TraceEvent("op", "large", steps=(Step(3 * 10**9),))
 
 
 def test_many_small_ops_wait_for_the_host_which_has_a_start():

@@ -34,6 +34,7 @@ PROGRAMS = {
     "norm and pool": ("self.b = nn.GroupNorm(2, 4)", "F.max_pool2d(self.b(x), 2)", "2, 4, 16, 16", "", None),
     "in place": ("", "x.mul_(2).add_(1)", "64, 128", "", (32 * KB, 0, 0, 0)),
 }  # fmt: skip
+OPTIONS = GymOptions(device="cpu", correctness_trials=3, compile_for="off")
 
 
 def task_of(name):
@@ -77,9 +78,6 @@ def test_rounded_operands_may_only_be_quicker():
     for gpu in GPUS.values():
         assert flop_rates(gpu, tf32=True)[0] >= flop_rates(gpu, tf32=False)[0] >= gpu.tflops * 1e12
         assert flop_rates(gpu, tf32=True)[1] >= flop_rates(gpu, tf32=True)[0]
-
-
-OPTIONS = GymOptions(device="cpu", correctness_trials=3, compile_for="off")
 
 
 @pytest.mark.processes

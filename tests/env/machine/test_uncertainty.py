@@ -23,6 +23,7 @@ STEPS = {
     "instructions": Step(10**6, instructions=10**12),
     "latency": Step(10**6, blocks=10, in_flight=1024),
 }
+FIRST, SECOND = (TraceEvent("op", "op", steps=(COPY,), touched=((number, 8, 8),)) for number in (0, 1))
 
 
 def op(*steps, name="op"):
@@ -63,9 +64,6 @@ def test_the_host_is_no_faster_for_an_error_of_the_device():
     many = [op(Step())] * 100
     assert interval_ms(many, H100)[0] > 0.9 * time_ms(many, H100)
     assert interval_ms([], H100) == (0.0, 0.0)
-
-
-FIRST, SECOND = (TraceEvent("op", "op", steps=(COPY,), touched=((number, 8, 8),)) for number in (0, 1))
 
 
 @pytest.mark.parametrize("one, other, widths", [

@@ -26,6 +26,8 @@ H100 = Machine.of("h100")
 CHEAPEST, DEAREST = 0.8, 1.3
 """What another way may cost, over the plain one."""
 DEPTHS, WIDTHS = st.sampled_from([64, 512, 4096]), st.sampled_from([128, 1024, 4096])
+SHAPES = [(4096, 4096), (64, 65536), (32768, 128)]
+WAYS = [(family, way, shape) for family, ways in FAMILIES.items() for way in ways if way != "plain" for shape in SHAPES]
 
 
 def ms(run, mode=torch.no_grad, memory=None):
@@ -177,10 +179,6 @@ def test_a_packed_layer_costs_the_same_by_keyword():
     with OpRecorder(by_name):
         whole(torch.gru, (), arguments)
     assert [event.flops for event in by_name] == [event.flops for event in by_place] != [0]
-
-
-SHAPES = [(4096, 4096), (64, 65536), (32768, 128)]
-WAYS = [(family, way, shape) for family, ways in FAMILIES.items() for way in ways if way != "plain" for shape in SHAPES]
 
 
 @cache

@@ -8,6 +8,7 @@ from verl_kernel.env.ops.table import OPS, Op, Trait, _rows, op_of, row_of
 from verl_kernel.env.tamper.trace_checks import is_moving
 
 aten = torch.ops.aten
+MOVING = ["aten::copy_", "aten::fill", "aten::tril_", "aten::zero", "aten::put", "aten::cat"]
 
 
 def test_the_table_has_one_row_for_an_op_of_torch_and_cannot_be_changed():
@@ -22,9 +23,6 @@ def test_the_table_has_one_row_for_an_op_of_torch_and_cannot_be_changed():
 def test_what_is_free_has_no_operations_and_memory_that_grows_is_told():
     assert not [name for name, op in OPS.items() if op.is_free and op.flops is not None]
     assert [name for name, op in OPS.items() if Trait.GROWS in op.traits] == ["resize_as", "resize"]
-
-
-MOVING = ["aten::copy_", "aten::fill", "aten::tril_", "aten::zero", "aten::put", "aten::cat"]
 
 
 @pytest.mark.parametrize("name", [*MOVING, "aten::add_", "mine::copy_", "copy_", "", "::", "aten::"])

@@ -18,6 +18,17 @@ from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.structure import restored, structures_of
 from verl_kernel.env.reference.variation import HIGHS, LARGES, LOW, Variation, learn
 
+SIZE = 12
+CONSTANTS = [torch.zeros(4, 4), torch.ones(4, 4), torch.zeros(0, 3), torch.zeros(()), torch.ones(1, 1)]
+MASKS = {
+    "boolean": torch.ones(8, 8, dtype=torch.bool),
+    "none set": torch.zeros(8, 8, dtype=torch.bool),
+    "floating": torch.ones(8, 8),
+    "integer": torch.ones(8, 8, dtype=torch.int64),
+    "triangle": torch.ones(8, 8).tril(),
+    "nearly all": torch.ones(64).index_fill(0, torch.tensor([3]), 0.0),
+}
+
 
 def learned(draw, bears=lambda tensors: True, **options):
     """What is learned of three draws of inputs, and the first of them."""
@@ -62,16 +73,6 @@ def test_a_reference_that_bears_nothing_gets_what_is_drawn():
     mask = torch.ones(9, dtype=torch.bool)
     found, drawn = learned(lambda g: [torch.rand(9, generator=g), mask.clone()], lambda tensors: False)
     assert all(map(torch.equal, found.apply(drawn, 1), drawn))
-
-
-MASKS = {
-    "boolean": torch.ones(8, 8, dtype=torch.bool),
-    "none set": torch.zeros(8, 8, dtype=torch.bool),
-    "floating": torch.ones(8, 8),
-    "integer": torch.ones(8, 8, dtype=torch.int64),
-    "triangle": torch.ones(8, 8).tril(),
-    "nearly all": torch.ones(64).index_fill(0, torch.tensor([3]), 0.0),
-}
 
 
 @pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
@@ -290,9 +291,6 @@ def test_how_far_a_trial_goes_does_not_hang_on_a_tasks_text(device, draw, mark):
     assert (variation.large, {reach for _, reach in variation.ends}) == (LARGES[0], {(SIZES[0],)})
 
 
-SIZE = 12
-
-
 def random(seed, *shape):
     return torch.randn(*(shape or (SIZE, SIZE)), generator=torch.Generator().manual_seed(seed))
 
@@ -358,9 +356,6 @@ def test_it_is_found_in_every_draw_or_not_at_all_and_some_trial_differs_from_the
 @given(st.integers(0, 1000))
 def test_random_numbers_have_no_structure(seed):
     assert structures_of([random(seed), random(seed + 1)]) == ()
-
-
-CONSTANTS = [torch.zeros(4, 4), torch.ones(4, 4), torch.zeros(0, 3), torch.zeros(()), torch.ones(1, 1)]
 
 
 @pytest.mark.parametrize("draws", [*([made, made] for made in CONSTANTS), [random(1).relu(), random(2).relu()]])

@@ -69,9 +69,8 @@ def test_a_zygote_passes_on_what_it_was_told(monkeypatch):
 
 def test_one_gpu_has_its_own_nodes(driver):
     own = gpu_isolation.profile({gpu_isolation.MINOR: "1"}, dev="/d").nodes
-    assert [name for name in own if name[-1].isdigit()] == [
-        "/d/nvidia1", "/d/nvidia-caps/nvidia-cap12", "/d/nvidia-caps/nvidia-cap13"
-    ]  # fmt: skip
+    nodes = ["/d/nvidia1", "/d/nvidia-caps/nvidia-cap12", "/d/nvidia-caps/nvidia-cap13"]
+    assert [name for name in own if name[-1].isdigit()] == nodes
     assert not any("*" in name for name in own)
     assert "/d/nvidia[0-9]*" in gpu_isolation.profile({}, dev="/d").nodes
 
@@ -90,7 +89,7 @@ def test_variables_of_a_gpu_reach_judge_zygote_and_runner(monkeypatch):
     assert resolve_device("cuda", probe=False).zygote_env().items() >= values.items()
 
 
-def test_a_compiler_is_named_by_its_path(tmp_path, monkeypatch):
+def test_a_compiler_is_named_by_its_path(tmp_path):
     (compiler := tmp_path / "gcc").touch()
     compiler.chmod(0o755)
     assert gpu_isolation.kept({"PATH": str(tmp_path)}) == {"CC": str(compiler)}
@@ -104,8 +103,6 @@ def test_what_the_variables_name_may_be_read(tmp_path, monkeypatch):
         "LD_LIBRARY_PATH": f"/opt/lib:relative::{tmp_path}/home:{tmp_path}/home/me/lib:/:/tmp",
         "TRITON_PTXAS_PATH": "/opt/ptx[as]", "CC": "/opt/gcc-13/bin/gcc", "TMPDIR": "/tmp/judge",
     })  # fmt: skip
-    assert set(opened) == {
-        "/opt/lib", f"{tmp_path}/home/me/lib", "/opt/ptx[[]as]",
-        *(f"/opt/gcc-13/{part}" for part in ("bin", "lib*", "include", "*-linux-*")),
-    }  # fmt: skip
+    compilers = (f"/opt/gcc-13/{part}" for part in ("bin", "lib*", "include", "*-linux-*"))
+    assert set(opened) == {"/opt/lib", f"{tmp_path}/home/me/lib", "/opt/ptx[[]as]", *compilers}
     assert gpu_isolation.readable({"CC": "/usr/bin/gcc"}) == ()

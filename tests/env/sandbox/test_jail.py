@@ -27,6 +27,7 @@ def start_thread():
 
 {_ENTER}
 """
+ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
 
 
 def jailed(code: str, scratch, setup: str = _SETUP) -> subprocess.CompletedProcess[str]:
@@ -218,9 +219,6 @@ def verdict(program, number, args=(), arch=0xC000003E):
             accumulator &= operand
         else:
             pc += yes if {0x15: accumulator == operand, 0x35: accumulator >= operand}[code] else no
-
-
-ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
 
 
 @pytest.mark.parametrize(("number", "args", "expected"), [

@@ -11,6 +11,7 @@ from verl_kernel.env.ops.reads import bytes_read
 x = torch.randn(256, 64)
 w = torch.randn(64, 32)
 KB = 1024
+H100, MOVED = "NVIDIA H100 80GB HBM3", Demand(10**9, 2 * 10**9, 0, 0)
 
 
 @pytest.mark.parametrize(("run", "expected"), [
@@ -37,9 +38,6 @@ def test_bytes_read(run, expected):
 ])  # fmt: skip
 def test_floor(read, written, peak, l2_bytes, ms):
     assert floor_ms(read, written, peak, l2_bytes=l2_bytes) == pytest.approx(ms)
-
-
-H100, MOVED = "NVIDIA H100 80GB HBM3", Demand(10**9, 2 * 10**9, 0, 0)
 
 
 @pytest.mark.parametrize(("demand", "name", "tf32", "l2_bytes", "expected"), [

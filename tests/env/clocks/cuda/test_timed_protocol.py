@@ -12,6 +12,7 @@ from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 
 pytestmark = pytest.mark.processes
+TURNS_WRONG = "count[0] += 1\nreturn self.right(x, y) if count[0] < 8 else torch.zeros_like(x)"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,9 +57,6 @@ def test_an_honest_kernel_is_timed_profiled_and_kept(evaluate):
     assert result.env["gpu_name"] == "none"
     assert result.env["null_ms"] > 0
     assert "gpu_profile" not in result.env
-
-
-TURNS_WRONG = "count[0] += 1\nreturn self.right(x, y) if count[0] < 8 else torch.zeros_like(x)"
 
 
 @pytest.mark.parametrize(("body", "status", "error"), [

@@ -28,15 +28,13 @@ from verl_kernel.env.executor.work.costs import operations
 from verl_kernel.env.judge.compiling.stage import limit
 
 ROOT = Path(__file__).parents[4]
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 def rows(folder, what):
     path = f"{ROOT}:{ROOT / 'benchmarks'}"
     told = run(folder, "-m", "tests.env.clocks.forward.test_facts", what, PYTHONPATH=path, OMP_NUM_THREADS="1")
     return {row["name"]: row for row in map(json.loads, told.splitlines())}
-
-
-pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 @pytest.fixture(scope="module")

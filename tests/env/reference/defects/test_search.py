@@ -11,6 +11,9 @@ from verl_kernel.env.reference.defects.search import DRAWN, LEAST_MS, find_defec
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 
+LINEAR = "self.l = nn.Linear(64, 64)"
+CONVOLUTION = {"members": "self.c = nn.Conv2d(1, 4, 3)"}
+
 
 def task(forward, members="pass", other="torch.randn(32, 64)"):
     """The text of a reference whose first input is uniform."""
@@ -25,9 +28,6 @@ def defects(device, *words, **options):
     return {(found.defect, found.only_drawn) for found in findings(device, *words, **options)}
 
 
-LINEAR = "self.l = nn.Linear(64, 64)"
-
-
 @pytest.mark.parametrize(("forward", "options"), [
     ("x * y + 1", {}),
     ("self.l(x) @ y.T", {"members": LINEAR}),
@@ -40,9 +40,6 @@ LINEAR = "self.l = nn.Linear(64, 64)"
 def test_a_sound_task_has_no_defect_that_the_judge_would_miss(device, forward, options):
     is_small = forward.startswith("1e-6")
     assert [one.defect for one in findings(device, forward, **options)] == ["zeros_pass_allclose"] * is_small
-
-
-CONVOLUTION = {"members": "self.c = nn.Conv2d(1, 4, 3)"}
 
 
 @pytest.mark.parametrize(("forward", "options", "wanted"), [
