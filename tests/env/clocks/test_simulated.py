@@ -26,6 +26,11 @@ events = st.builds(
 )
 KNOWN, UNKNOWN = TraceEvent("op", "aten::add", bytes=8), TraceEvent("op", "aten::_fft_r2c", priced=False)
 FAST, SLOW = TraceEvent("op", "aten::add", bytes=10**9), TraceEvent("op", "aten::add", bytes=10**10)
+STEP = Step(7, "scan", 3, 2, "tf32", blocks=5, l2_bytes=9, rereads=((5, 6),))
+EVENT = TraceEvent(
+    "launch", "k", (1, 2, 3), 4, 5, source="f", steps=(STEP, Step()), recent=((8, 9),), touched=((0, 8, 0),)
+)
+GOOD = EVENT.to_json()
 
 
 def session_of(traces, reference, blocks_per_sm=None, compiled=None):
@@ -118,13 +123,6 @@ def test_a_fused_chain_beats_eager_by_the_number_of_its_ops():
     for name in GPUS:
         machine = Machine.of(name)
         assert 2.5 < time_ms(eager, machine) / time_ms(fused, machine) < 3.5
-
-
-STEP = Step(7, "scan", 3, 2, "tf32", blocks=5, l2_bytes=9, rereads=((5, 6),))
-EVENT = TraceEvent(
-    "launch", "k", (1, 2, 3), 4, 5, source="f", steps=(STEP, Step()), recent=((8, 9),), touched=((0, 8, 0),)
-)
-GOOD = EVENT.to_json()
 
 
 @example([EVENT])

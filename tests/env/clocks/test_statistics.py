@@ -29,6 +29,12 @@ from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import Comparison, EvalResult, EvalStatus
 
+TASK, OPTIONS = Task(REFERENCE, task_id="fused"), GymOptions(device="cpu", correctness_trials=2)
+RESULT = EvalResult(
+    task_id="t", status=EvalStatus.OK, speedup=2.0, speedup_low=2.0, kernel_ms=timing([1.0]), reference_ms=timing([2.0])
+)
+TIMES = {"kernel_ms", "reference_ms", "speedup", "speedup_low", "env"}
+
 
 def enumerated_rank(count, confidence):
     """Largest k such that order statistics k and count + 1 - k enclose the median, by trying every coin sequence."""
@@ -155,13 +161,6 @@ def test_a_record_without_a_lower_end_still_loads(source, sure):
 def test_a_comparison_survives_json():
     comparison = compared([1.0] * 10, [2.0] * 10)
     assert Comparison.model_validate_json(comparison.model_dump_json()) == comparison
-
-
-TASK, OPTIONS = Task(REFERENCE, task_id="fused"), GymOptions(device="cpu", correctness_trials=2)
-RESULT = EvalResult(
-    task_id="t", status=EvalStatus.OK, speedup=2.0, speedup_low=2.0, kernel_ms=timing([1.0]), reference_ms=timing([2.0])
-)
-TIMES = {"kernel_ms", "reference_ms", "speedup", "speedup_low", "env"}
 
 
 def test_the_median_speedup_with_noise_is_the_true_one():

@@ -28,6 +28,12 @@ CHEAPEST, DEAREST = 0.8, 1.3
 DEPTHS, WIDTHS = st.sampled_from([64, 512, 4096]), st.sampled_from([128, 1024, 4096])
 SHAPES = [(4096, 4096), (64, 65536), (32768, 128)]
 WAYS = [(family, way, shape) for family, ways in FAMILIES.items() for way in ways if way != "plain" for shape in SHAPES]
+SAME = [
+    ("sums", "addmv"), ("sums", "vector of ones"), ("unary", "logsigmoid"), ("unary", "rrelu"),
+    ("unary", "batch norm that learns nothing"), ("unary", "native batch norm"), ("unary", "and without weights"),
+    ("copies", "copies of a list"), ("copies", "nearest"), ("copies", "slice_copy"), ("pairs", "silu_backward"),
+    ("logits", "at once"), ("stores", "index_copy"),
+]  # fmt: skip
 
 
 def ms(run, mode=torch.no_grad, memory=None):
@@ -251,14 +257,6 @@ def windows(size):
 def test_attention_a_norm_or_a_window_by_other_ops_is_no_cheaper(ways, sizes):
     ways = ways(*sizes)
     assert min(map(ms, ways.values())) >= CHEAPEST * ms(ways["plain"])
-
-
-SAME = [
-    ("sums", "addmv"), ("sums", "vector of ones"), ("unary", "logsigmoid"), ("unary", "rrelu"),
-    ("unary", "batch norm that learns nothing"), ("unary", "native batch norm"), ("unary", "and without weights"),
-    ("copies", "copies of a list"), ("copies", "nearest"), ("copies", "slice_copy"), ("pairs", "silu_backward"),
-    ("logits", "at once"), ("stores", "index_copy"),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", thinned([torch.no_grad, torch.inference_mode], 2))

@@ -17,6 +17,17 @@ from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.trace import Step, TraceEvent
 
 MEGABYTE, FILE, H100 = 1 << 20, "candidate.py", Machine.of("h100")
+BOUNDS = {
+    "device memory": Step(10**9, l2_bytes=10**9), "L2": Step(10**6, l2_bytes=10**10),
+    "tensor cores": Step(10**6, flops=10**12, unit="half"), "arithmetic": Step(10**6, instructions=10**12),
+    "latency": Step(10**6, blocks=1, block_ns=10**6), "launch": Step(1000),
+}  # fmt: skip
+DOT = "def first(a, b):\n    tl.dot(a, b)"
+PRODUCT = Demand(read=1, written=1, flops=10**9, half_flops=0)
+
+
+ELSEWHERE = "def first(a, b):\n    tl.sum(a * b)\ndef other(a, b):\n    tl.dot(a, b)"
+IN_A_PART = "def part(a):\n    return tl.dot(a, a)\ndef first(a, b):\n    part(a)"
 
 
 def moved(touched):
@@ -138,13 +149,6 @@ def test_what_limits_an_sms_blocks_has_a_price():
     assert found.ms == time_ms([slow], H100)
 
 
-BOUNDS = {
-    "device memory": Step(10**9, l2_bytes=10**9), "L2": Step(10**6, l2_bytes=10**10),
-    "tensor cores": Step(10**6, flops=10**12, unit="half"), "arithmetic": Step(10**6, instructions=10**12),
-    "latency": Step(10**6, blocks=1, block_ns=10**6), "launch": Step(1000),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("bound, step", BOUNDS.items(), ids=BOUNDS)
 def test_a_launch_is_bound_by_what_takes_longest(bound, step):
     event = TraceEvent("launch", "k", (132, 1, 1), steps=(step,))
@@ -178,14 +182,6 @@ def test_the_least_is_what_lanes_asked_for():
     (one,) = joined([FIRST], [work(FIRST, lines=lines)])
     traffic = {one.name: one for one in tensor_traffic(one, Flow.of([FIRST]))}
     assert (traffic["t0"].read, traffic["t0"].least) == (H, H // 8)
-
-
-DOT = "def first(a, b):\n    tl.dot(a, b)"
-PRODUCT = Demand(read=1, written=1, flops=10**9, half_flops=0)
-
-
-ELSEWHERE = "def first(a, b):\n    tl.sum(a * b)\ndef other(a, b):\n    tl.dot(a, b)"
-IN_A_PART = "def part(a):\n    return tl.dot(a, a)\ndef first(a, b):\n    part(a)"
 
 
 @pytest.mark.parametrize(("kind", "text", "machine", "reason"), [

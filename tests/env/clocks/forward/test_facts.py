@@ -29,6 +29,10 @@ from verl_kernel.env.judge.compiling.stage import limit
 
 ROOT = Path(__file__).parents[4]
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
+TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+TARGET = TARGETS["sm_90"]
+PRODUCT = re.compile(r"\b(?:HMMA|HGMMA|IMMA|IGMMA|QGMMA|DMMA)\b")
+_RUN, _LAUNCH = JITFunction.run, Kernel.launch
 
 
 def rows(folder, what):
@@ -78,12 +82,6 @@ def test_the_limit_follows_from_registers_and_shared_memory(compiled):
         assert row["blocks_per_sm"] == min(by_registers, by_shared, most)
         limits = {"registers": by_registers, "shared memory": by_shared, "warps and blocks": most}
         assert limits[row["limit"]] == row["blocks_per_sm"]
-
-
-TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-TARGET = TARGETS["sm_90"]
-PRODUCT = re.compile(r"\b(?:HMMA|HGMMA|IMMA|IGMMA|QGMMA|DMMA)\b")
-_RUN, _LAUNCH = JITFunction.run, Kernel.launch
 
 
 def launches():
