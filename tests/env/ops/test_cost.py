@@ -68,9 +68,9 @@ def test_views_and_allocation_are_free(run):
 
 
 def test_tensors_passed_by_keyword_are_read_too_and_causal_attention_takes_as_long():
-    attention = F.scaled_dot_product_attention
+    attention, mask = F.scaled_dot_product_attention, torch.zeros(4, 4)
     (bare,) = trace(lambda: attention(*HEADS))
-    (masked,) = trace(lambda: attention(*HEADS, attn_mask=torch.zeros(4, 4)))
+    (masked,) = trace(lambda: attention(*HEADS, attn_mask=mask))
     (causal,) = trace(lambda: attention(*HEADS, is_causal=True))
     assert masked.bytes - bare.bytes == 4 * 4 * 4
     assert causal.steps[0].flops == bare.steps[0].flops
