@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.env.programs import program, reference
+from tests.env.programs import elementwise, reference
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.clocks.needed import bounded, needed_share
 from verl_kernel.env.clocks.statistics import timing
@@ -53,14 +53,6 @@ def test_the_speedup_is_bounded_and_the_part_is_told():
 
 IDLE = "def _idle(x):\n    for _ in range(6):\n        x = torch.tanh(x)\n    return x\n"
 REFERENCE = reference("x.abs() + x.abs() * 1e-9 * _idle(x)", "torch.randn(512, 1024)") + IDLE
-ABSOLUTE = """
-@triton.jit
-def absolute(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out_ptr + at, tl.abs(tl.load(x_ptr + at, mask=at < n)), mask=at < n)
-"""
-LAUNCH = "absolute[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)"
-LAZY = program(ABSOLUTE, f"out = torch.empty_like(x)\n{LAUNCH}\nreturn out")
 
 
 OPTIONS = GymOptions(device="cpu", static_check="coverage", compile_for="sm_90")
@@ -69,6 +61,6 @@ OPTIONS = GymOptions(device="cpu", static_check="coverage", compile_for="sm_90")
 @pytest.mark.exhaustive
 @pytest.mark.processes
 def test_leaving_out_idle_work_is_not_paid(judge):
-    result = judge.evaluate(Task(REFERENCE), LAZY)
+    result = judge.evaluate(Task(REFERENCE), elementwise("tl.abs(v)"))
     assert result.status == "ok", result.error
     assert result.speedup < 2.5, result.task_flags

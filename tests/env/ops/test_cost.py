@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes and operations of torch ops against counts made by hand."""
+"""Bytes and operations of torch ops against counts made by hand; and the table of ops, with a row for each."""
 
 import pytest
 import torch
@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_kernel.env.backends import resolve_device
+from verl_kernel.env.ops.table import OPS, Op, Trait, _rows, op_of, row_of
+from verl_kernel.env.tamper.trace_checks import is_moving
 
 X = torch.randn(6, 8)
 Y = torch.randn(6, 8)
@@ -15,6 +17,7 @@ N = 48
 EMBEDDING = torch.randn(1000, 8)
 INDEX = torch.tensor([1, 5, 7])
 HEADS = [torch.ones(1, 1, 4, 8)] * 3
+MOVING = ["aten::copy_", "aten::fill", "aten::tril_", "aten::zero", "aten::put", "aten::cat"]
 
 
 def trace(run):
@@ -183,3 +186,35 @@ def test_a_packed_sequence_is_priced_by_its_steps(device):
 ])  # fmt: skip
 def test_what_is_not_known_has_no_price(run):
     assert any(not event.priced for event in trace(run))
+
+
+def test_the_table_has_one_row_for_an_op_of_torch_and_cannot_be_changed():
+    with pytest.raises(ValueError, match="op exp has two rows"):
+        _rows(("exp sin", Op()), ("cos exp", Op()))
+    with pytest.raises(TypeError):
+        OPS["add"] = Op()
+    left = {"_segment_reduce", "fake_quantize", "real_copy"}  # torch has them with other endings or no longer
+    assert {name for name in OPS if not hasattr(ATEN, name)} <= left
+
+
+def test_what_is_free_has_no_operations_and_memory_that_grows_is_told():
+    assert not [name for name, op in OPS.items() if op.is_free and op.flops is not None]
+    assert [name for name, op in OPS.items() if Trait.GROWS in op.traits] == ["resize_as", "resize"]
+
+
+@pytest.mark.parametrize("name", [*MOVING, "aten::add_", "mine::copy_", "copy_", "", "::", "aten::"])
+def test_an_op_that_moves_does_so_in_all_its_variants(name):
+    assert is_moving(name) is (name in MOVING)
+
+
+@pytest.mark.parametrize(("func", "place"), [(ATEN.fill_.Scalar, 0), (ATEN.bernoulli.default, None)])
+def test_a_tensor_that_is_filled_in_place_is_not_read(func, place):
+    assert op_of(func).unread_place(func._schema.name) == place
+
+
+def test_a_pointwise_op_needs_no_row_and_others_without_one_have_no_price():
+    assert "atan2" not in OPS
+    assert op_of(ATEN.atan2.default).flops is not None
+    assert op_of(ATEN._fft_r2c.default).flops is None
+    assert row_of("aten::t_").is_free
+    assert row_of("aten::empty_like").is_free

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.env import programs
-from tests.env.programs import program
+from tests.env.programs import elementwise
 from tests.exploits.tasks import TASKS
 from verl_kernel.env import KINDS, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.env.reference.reference import Reference
@@ -107,15 +107,7 @@ def test_a_rare_huge_draw_is_drawn_again(device):
     assert {task.trial(b"s", number, "drawn").inputs.tensors[0].shape[0] for number in range(30)} == {4}
 
 
-ROWS = program(
-    """
-@triton.jit
-def row(x, o, D: tl.constexpr):
-    c = tl.program_id(0) * D + tl.arange(0, D)
-    tl.store(o + c, tl.maximum(tl.load(x + c), 0.0) * 2.0)
-""",
-    "o = torch.empty_like(x)\nrow[(x.shape[0],)](x, o, D=64)\nreturn o",
-)
+ROWS = elementwise("tl.maximum(v, 0.0) * 2.0")
 FIXED = Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7"))
 
 
@@ -129,9 +121,8 @@ def test_a_task_whose_sizes_change_is_timed_on_equal_sizes(judge):
 
 @pytest.mark.processes
 def test_a_constant_output_is_right_and_never_rewarded(judge):
-    body = ROWS.replace("tl.maximum(tl.load(x + c), 0.0) * 2.0", "tl.load(x + c) * 0.0")
     task = Task(TASKS["sized"].replace("torch.relu(x) * 2.0", "torch.relu(x) - torch.relu(x)"))
-    result = judge.evaluate(task, body)
+    result = judge.evaluate(task, elementwise("v * 0.0"))
     assert (result.status, result.correctness, result.task_flags) == (EvalStatus.OK, True, ("constant_output",))
     assert not result.rewarded
     assert EvalResult.model_validate_json(result.model_dump_json()) == result

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from tests.env.clocks.programs import DOT, THRICE
-from tests.env.programs import program, reference
+from tests.env.programs import elementwise, program, reference
 from tests.tiers import thinned
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
@@ -26,7 +26,6 @@ def kernel(signature, body):
 AT = "at = tl.program_id(0) * B + tl.arange(0, B)\n"
 OUT = "out = torch.empty_like(x)\n"
 COPY = kernel("x, out, B: tl.constexpr", AT + "tl.store(out + at, tl.load(x + at) * 2.0)")
-MASKED = kernel("x, out, n, B: tl.constexpr", AT + "tl.store(out + at, tl.load(x + at, at < n) * 2.0, at < n)")
 SUM = kernel("x, out, B: tl.constexpr", """
 row = tl.program_id(0)
 tl.store(out + row, tl.sum(tl.load(x + row * B + tl.arange(0, B)), 0))
@@ -52,13 +51,13 @@ TRUTHS = {
         {"x": (4 * N, 0, 4 * N), "out": (0, 4 * N, 4 * N)},
     ),
     "masked": (
-        reference("x * 2.0", "torch.randn(1008)"), program(MASKED, OUT + "k[(1,)](x, out, 1008, B=1024)\nreturn out"),
+        reference("x * 2.0", "torch.randn(1008)"), elementwise("v * 2.0"),
         {"x": (4032, 0, 4032), "out": (0, 4032, 4032)},
     ),
     # 1000 is no multiple of 16, so Triton stores one by one the four neighbours that a lane holds: each of the four
     # instructions touches every sector. The loads find them in the first-level cache.
     "masked, odd": (
-        reference("x * 2.0", "torch.randn(1000)"), program(MASKED, OUT + "k[(1,)](x, out, 1000, B=1024)\nreturn out"),
+        reference("x * 2.0", "torch.randn(1000)"), elementwise("v * 2.0"),
         {"x": (4000, 0, 4000), "out": (0, 4 * 4000, 4000)},
     ),
     "sums of rows": (

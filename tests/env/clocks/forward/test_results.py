@@ -9,20 +9,13 @@ import pytest
 
 import verl_kernel
 from tests.env.clocks.test_simulated import session_of
-from tests.env.programs import program, reference
+from tests.env.programs import elementwise, reference
 from verl_kernel.env.clocks.simulated import SimulatedClock
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 
-KERNEL = """
-@triton.jit
-def double(x, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.load(x + at, mask=at < n) * 2.0, mask=at < n)
-"""
-LAUNCH = "double[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)"
-DOUBLE = program(KERNEL, f"out = torch.empty_like(x)\n{LAUNCH}\nreturn out")
+DOUBLE = elementwise("v * 2.0")
 
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=3, ablation=False)
