@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small modules of PTX, and what their instructions give."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Binary floats by exact arithmetic: what their bits mean, and rounding in each direction."""
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass

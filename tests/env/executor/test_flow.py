@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.env.executor.ptx import entry, fails, launch
+from tests.env.executor.ptx import entry, evaluate, fails, launch
 from tests.env.executor.test_parser import kernel
 from verl_kernel.env.executor.flow import repeats
 from verl_kernel.env.executor.flow.graph import Graph, live, normal
@@ -254,30 +254,27 @@ def test_a_loop_does_what_its_instructions_do(case, parts, read):
     The example keeps the register of its last round for the even lanes, and none of the others.
     """
     shape, rows = case
-    code, values = [], [np.arange(32, dtype=np.uint32) * 3 + np.uint32(place) for place in range(COUNT)]
+    first = [LANES * 3 + np.uint32(place) for place in range(COUNT)]
+    code, values = [], [*first]
     for row in rows:
         for number, (target, left, right) in zip(shape, row, strict=True):
             code.append(f"{OPCODES[number]} %r{target}, %r{left}, %r{right};")
             values[target] = FUNCTIONS[number](values[left], values[right])
     if parts:
-        before, is_odd = np.arange(32, dtype=np.uint32) * 3, np.arange(32) % 2 == 1
-        values = [np.where(is_odd, value, before + np.uint32(place)) for place, value in enumerate(values)]
-        code = ["and.b32 %bit, %lane, 1; setp.eq.b32 %even, %bit, 0; @%even bra $AFTER;", *code, "$AFTER:"]
-    kept = [place in read for place in range(COUNT)]
+        values = [np.where(LANES % 2 == 1, *both) for both in zip(values, first, strict=True)]
+        code = ["and.b32 %bit, %a, 1; setp.eq.u32 %even, %bit, 0; @%even bra $AFTER;", *code, "$AFTER:"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeats, "MANY", 1)
-        assert (held(code, sorted(read)) == values)[kept].all()
+        found = held(code, read)
+    assert {place: found[f"r{place}"].tolist() for place in read} == {place: values[place].tolist() for place in read}
 
 
 def held(code, read):
     """Some registers after code that begins with three times the lane's number plus their own."""
-    begin = ["mov.u32 %lane, %tid.x;", *(f"mad.lo.u32 %r{place}, %lane, 3, {place};" for place in range(COUNT))]
-    end = ["ld.param.u64 %at, [p0]; mad.wide.u32 %at, %lane, 4, %at;"]
-    end += [f"st.global.b32 [%at+{128 * place}], %r{place};" for place in read]
-    out = np.zeros((COUNT, 32), np.uint32)
-    declared = f".reg .b32 %r<{COUNT}>, %lane, %bit; .reg .b64 %at; .reg .pred %even;"
-    launch(entry("\n".join([*begin, *code, *end, "ret;"]), 1, declared), [out])
-    return out
+    others = [f".reg .b32 %r{place};" for place in range(COUNT) if place not in read]
+    begin = [".reg .b32 %bit; .reg .pred %even;", *(f"mad.lo.u32 %r{place}, %a, 3, {place};" for place in range(COUNT))]
+    text = "\n".join([*others, *begin, *code])
+    return evaluate(text, {"a": LANES}, {f"r{place}": np.uint32 for place in read})
 
 
 def test_a_loop_of_numbers_of_all_kinds(monkeypatch):
