@@ -106,17 +106,16 @@ def clamped(bits):
     return 0 if F32.is_nan(bits) or bits & F32.sign else min(bits, F32.rounded(1))
 
 
-def test_saturated_and_flushed_floats():
+@pytest.mark.parametrize("opcode, form, wanted", [
+    ("cvt.sat.f32.f32", F32, clamped),
+    ("cvt.ftz.f32.f32", F32, lambda bits: None if F32.is_nan(bits) else F32.flushed(bits)),
+    ("cvt.rn.sat.f16.f32", F16, lambda bits: F16.rounded(F32.value(clamped(bits)))),
+    ("cvt.rn.ftz.f16.f32", F16, lambda bits: converted(F32, F16, F32.flushed(bits), "rn")),
+])  # fmt: skip
+def test_saturated_and_flushed_floats(opcode, form, wanted):
     a = cross([*corners(F32), F32.rounded(Fraction(1, 3)), F32.rounded(Fraction(-1, 3))])[0]
-    cases = {
-        ("cvt.sat.f32.f32", np.uint32): clamped,
-        ("cvt.ftz.f32.f32", np.uint32): lambda bits: None if F32.is_nan(bits) else F32.flushed(bits),
-        ("cvt.rn.sat.f16.f32", np.uint16): lambda bits: F16.rounded(F32.value(clamped(bits))),
-        ("cvt.rn.ftz.f16.f32", np.uint16): lambda bits: converted(F32, F16, F32.flushed(bits), "rn"),
-    }
-    for (opcode, kind), function in cases.items():
-        is_nan = (F32 if kind is np.uint32 else F16).is_nan
-        compare({opcode: f"{opcode} {{d}}, %a;"}, kind, {"a": a}, lambda _, x, f=function: f(x), is_nan=is_nan)
+    lines = {opcode: f"{opcode} {{d}}, %a;"}
+    compare(lines, WIDTHS[form.bits], {"a": a}, lambda _, bits: wanted(bits), is_nan=form.is_nan)
 
 
 NEAR = [(11, 0), (11, 1), (24, 0), (24, 1), (8, 0), (8, 1)]

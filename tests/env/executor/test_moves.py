@@ -18,26 +18,24 @@ mul.wide.u32 %rd2, %r7, 4; add.u64 %rd0, %rd0, %rd2; add.u64 %rd1, %rd1, %rd2; l
 mov.b32 %f1, %r1;
 """
 SAME, SUM = "st.global.b32 [%rd1], %r2;", "st.global.f32 [%rd1], %f2;"
+POSITIVE, FROM_SHARED = "setp.gt.f32 %p1, %f1, 0f00000000;", "bar.sync 0; ld.shared.b32 %r2, [room];"
+AT_DATA = "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd3, %rd1, %rd3;"
 KINDS = {
     "copied": ("mov.b32 %r2, %r1;" + SAME, "moves"),
     "shuffled": ("shfl.sync.bfly.b32 %r2, %r1, 1, 31, -1;" + SAME, "moves"),
     "packed": ("cvt.rn.f16.f32 %h1, %f1; mov.b32 %r2, {%h1, %h1};" + SAME, "moves"),
-    "through_shared": ("st.shared.b32 [room], %r1; bar.sync 0; ld.shared.b32 %r2, [room];" + SAME, "moves"),
-    "computed_in_shared": (
-        "add.f32 %f2, %f1, %f1; st.shared.f32 [room], %f2; bar.sync 0; ld.shared.b32 %r2, [room];" + SAME, "computes",
-    ),
+    "through_shared": ("st.shared.b32 [room], %r1;" + FROM_SHARED + SAME, "moves"),
+    "computed_in_shared": ("add.f32 %f2, %f1, %f1; st.shared.f32 [room], %f2;" + FROM_SHARED + SAME, "computes"),
     "added": ("add.f32 %f2, %f1, 0f00000000;" + SUM, "computes"),
     "clipped": ("max.f32 %f2, %f1, 0f00000000;" + SUM, "computes"),
     "absolute": ("and.b32 %r2, %r1, 2147483647;" + SAME, "computes"),
     "absolute_in_hex": ("and.b32 %r2, %r1, 0x7FFFFFFF;" + SAME, "computes"),
     "masked_by_a_float": ("and.b32 %r2, %r1, 0f7FFFFFFF;" + SAME, "moves"),
     "low_half": ("and.b32 %r2, %r1, 65535;" + SAME, "moves"),
-    "chosen_by_data": ("setp.gt.f32 %p1, %f1, 0f00000000; selp.b32 %r2, %r1, 0, %p1;" + SAME, "computes"),
+    "chosen_by_data": (POSITIVE + "selp.b32 %r2, %r1, 0, %p1;" + SAME, "computes"),
     "chosen_by_place": ("setp.lt.u32 %p1, %r7, 3; selp.b32 %r2, %r1, 0, %p1;" + SAME, "moves"),
-    "written_where_data_say": (
-        "setp.gt.f32 %p1, %f1, 0f00000000; mov.b32 %r2, 0; @%p1 mov.b32 %r2, %r1;" + SAME, "computes",
-    ),
-    "masked_by_data": ("setp.gt.f32 %p1, %f1, 0f00000000; @%p1 st.global.b32 [%rd1], %r1;", "moves"),
+    "written_where_data_say": (POSITIVE + "mov.b32 %r2, 0; @%p1 mov.b32 %r2, %r1;" + SAME, "computes"),
+    "masked_by_data": (POSITIVE + "@%p1 st.global.b32 [%rd1], %r1;", "moves"),
     "one": ("mov.b32 %r2, 7;" + SAME, "constant"),
     "index": ("add.u32 %r2, %r7, 1;" + SAME, "computes"),
     "loop": (
@@ -45,10 +43,8 @@ KINDS = {
         "add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 4; @%p1 bra LOOP;", "computes",
     ),
     "atomic_sum": ("red.global.add.f32 [%rd1], %f1;", "computes"),
-    "where_data_say": (
-        "mul.wide.u32 %rd3, %r1, 4; add.u64 %rd3, %rd1, %rd3; st.global.b32 [%rd3], 1;", "computes",
-    ),
-    "counted": ("mul.wide.u32 %rd3, %r1, 4; add.u64 %rd3, %rd1, %rd3; red.global.add.u32 [%rd3], 1;", "computes"),
+    "where_data_say": (AT_DATA + "st.global.b32 [%rd3], 1;", "computes"),
+    "counted": (AT_DATA + "red.global.add.u32 [%rd3], 1;", "computes"),
     "atomic_one": ("red.global.add.u32 [%rd1], 1;", "constant"),
     "exchanged": ("atom.global.exch.b32 %r2, [%rd1], %r1;", "moves"),
 }  # fmt: skip
@@ -111,9 +107,7 @@ MOVING = {
     "out_and_back": "add.f32 %f2, %f1, %f1; mul.f32 %f2, %f2, 0f3F000000;" + SUM,
     "turned_round": FLIPPED + "add.f32 %f2, %f1, 0f00000000;" + SUM,
     "added_to_zeros": "red.global.add.f32 [%rd1], %f1;",
-    "one_block_only": (
-        "mul.f32 %f2, %f1, 0f3F800002; setp.eq.u32 %p1, %r6, 0; selp.f32 %f2, %f2, %f1, %p1;" + SUM
-    ),
+    "one_block_only": "mul.f32 %f2, %f1, 0f3F800002; setp.eq.u32 %p1, %r6, 0; selp.f32 %f2, %f2, %f1, %p1;" + SUM,
 }  # fmt: skip
 COMPUTING = {
     "doubled": "add.f32 %f2, %f1, %f1;" + SUM,

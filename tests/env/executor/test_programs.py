@@ -72,7 +72,7 @@ def test_races_are_found(told, name):
 
 def test_a_race_names_both_sides(told):
     _, sentence, _, line = told("race_programs")["racing_shift_in_place"]
-    assert "tl.store(x_ptr + where, x)" in RACES.splitlines()[line[1] - 1]
+    assert "tl.store(x_ptr + where + TO, x)" in RACES.splitlines()[line[1] - 1]
     assert "which block 0 (warp 0) has loaded from" in sentence
     assert "(block 1, warp 0, lane 0)" in sentence
 
