@@ -4,7 +4,7 @@
 import itertools
 import json
 import random
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -73,11 +73,9 @@ class PretendSession:
         self.numbers, self.requests = set(), []
 
     def put(self, output, inputs, specs):
-        tensors = []
-        try:
+        tree, tensors = None, []
+        with suppress(TypeError):
             tree = flatten(output, tensors)
-        except TypeError:
-            tree = None
         for tensor, spec in zip(tensors, specs, strict=False):
             place = self.memory.view(TensorSpec.from_json(spec))
             if tensor.dtype is place.dtype:
