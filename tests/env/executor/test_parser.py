@@ -58,21 +58,18 @@ def test_operands(text, operands):
     assert first(text + ";").operands == operands
 
 
-def test_a_guard_may_be_negated():
+def test_an_instruction_has_a_guard_and_a_line_of_the_source():
     item = first("@!%p1 bra $L1;\n$L1:")
     assert (item.guard, item.is_negated, item.opcode) == (Register("%p1"), True, "bra")
+    made = kernel(".reg .b32 %r<2>;\n.loc 1 12 4 // k.py:12:4\nmov.b32 %r1, 0;", head='.file 1 "/x" "k.py"')
+    assert made.instructions[0].place == program.Place(1, 12)
+    assert made.files[1] == "/x/k.py"
 
 
 def test_registers_of_an_inner_scope_are_others():
     made = kernel(".reg .b32 %r<2>;\nmov.b32 %r1, 0;\n{ .reg .b32 %r1; mov.b32 %r1, 7; }\nmov.b32 %r1, 2;")
     names = [item.operands[0].name for item in made.instructions[:3]]
     assert names[0] == names[2] != names[1]
-
-
-def test_lines_of_the_source_are_kept():
-    made = kernel(".reg .b32 %r<2>;\n.loc 1 12 4 // k.py:12:4\nmov.b32 %r1, 0;", head='.file 1 "/x" "k.py"')
-    assert made.instructions[0].place == program.Place(1, 12)
-    assert made.files[1] == "/x/k.py"
 
 
 def test_a_call_becomes_the_body_of_its_function():
