@@ -64,7 +64,7 @@ def compiled() -> dict[tuple[str, str], dict[str, Any]]:
     return {(line["target"], line["kernel"]): line for line in lines}
 
 
-def test_resources_are_those_in_the_object_and_of_the_directives(compiled):
+def test_resources_are_those_of_object_and_directives(compiled):
     """LLVM counts waves of a SIMD, and does not know the shared memory, which a launch adds."""
     assert len(compiled) == 19
     assert any(made["used"]["spills"] for made in compiled.values())

@@ -189,7 +189,7 @@ def needed(monkeypatch):
     return found
 
 
-def test_code_is_kept_in_a_folder_that_no_candidate_and_no_other_user_can_write(needed, tmp_path, monkeypatch):
+def test_code_is_kept_where_nobody_else_can_write(needed, tmp_path, monkeypatch):
     zygote._load_library(str(tmp_path))
     assert needed.pop()[1] is not None
     tmp_path.chmod(0o777)

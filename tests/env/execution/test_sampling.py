@@ -193,7 +193,7 @@ def found(request):
 
 
 @pytest.mark.parametrize("found, most", [(NEAR, 0), (STRIPES, 0), (LITTLE_AGAIN, 0.2)], indirect=["found"])
-def test_what_neighbours_read_again_or_is_new_everywhere_is_near(found, most):
+def test_what_neighbours_read_again_or_is_all_new_is_near(found, most):
     assert found[0] <= most * SIZE * MEGABYTE
 
 

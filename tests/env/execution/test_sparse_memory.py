@@ -54,7 +54,7 @@ def test_a_tensor_keeps_its_place_and_alignment(memory):
     assert abs(memory.unknown((1 << 45, 4096, "float32")) - address) > FLOAT[1] + (16 << 30)
 
 
-def test_tensors_of_one_launch_and_seeds_have_values_of_their_own(memory):
+def test_tensors_and_seeds_have_values_of_their_own(memory):
     one, other = (floats(memory.unknown(((1 << 44) + (place << 20), 4096, "float32")), 8) for place in (0, 1))
     other[:] = 7.0
     assert not (one == 7.0).any()

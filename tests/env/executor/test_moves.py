@@ -181,7 +181,7 @@ def launched(body, given, blocks, **more):
     return seen, count, out
 
 
-def test_only_the_first_blocks_are_followed_and_their_order_may_be_turned_round():
+def test_the_first_blocks_are_followed_in_whatever_order():
     seen, count, _ = launched(SUM, np.ones(2048), 64)
     assert seen.stored == 256
     assert sum(site.accesses for site in count.sites if site.site.item.root == "st") == 64 * 32

@@ -38,7 +38,7 @@ def test_kept_code_is_not_made_again_and_does_the_same(cache, monkeypatch):
     assert len(kept) == made >= 1
 
 
-def test_a_file_that_is_not_whole_is_made_again_and_a_folder_that_is_gone_is_no_failure(cache, tmp_path):
+def test_what_is_not_whole_or_gone_is_made_again(cache, tmp_path):
     looked_up(cache)
     for file in (tmp_path / "code").iterdir():
         file.write_bytes(file.read_bytes()[:-7])

@@ -275,7 +275,7 @@ def test_lanes_that_are_apart_waste_sectors(code, blocks, asked, sectors, needed
     assert (found.kind, found.row, found.asked, found.sectors, found.needed) == ("load", 0, asked, sectors, needed)
 
 
-def test_a_store_has_a_kind_and_a_buffer_of_its_own_also_after_an_earlier_launch():
+def test_a_store_has_its_kind_and_buffer_in_every_launch():
     made = ready(TOGETHER + "st.global.b32 [%b], %x;")
     for _ in range(2):
         found = accesses(counted(made, [aligned(4096), aligned(4096)]))

@@ -35,7 +35,7 @@ def speedup_interval(reference, candidate, machine):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_has_the_class_of_what_takes_its_time_and_its_half_width(name):
+def test_a_step_has_the_class_of_what_takes_its_time(name):
     assert bound(STEPS[name], H100) == name
     (low, high), middle = interval_ms([op(STEPS[name])], H100), time_ms([op(STEPS[name])], H100)
     assert (log(high / middle), log(middle / low)) == pytest.approx((HALF_WIDTHS[name], HALF_WIDTHS[name]))

@@ -89,7 +89,7 @@ PRODUCTS = {
 @pytest.mark.parametrize("name", thinned(PRODUCTS, 9))
 @settings(max_examples=10)
 @given(st.tuples(WIDTHS, DEPTHS, WIDTHS), st.integers(0, 2))
-def test_a_product_by_another_op_and_twice_the_product_are_no_cheaper(name, sizes, grown):
+def test_a_product_by_another_op_or_twice_is_no_cheaper(name, sizes, grown):
     def product_ms(run, rows, depth, columns):
         a, b = tensor(rows, depth), tensor(depth, columns)
         return meta_ms(lambda: run(a, b))
@@ -254,7 +254,7 @@ def windows(size):
     *((attention, (size, dtype)) for size in (64, 1024) for dtype in (torch.float32, torch.float16)),
     (norms, (4096, 4096)), (norms, (32768, 512)), (windows, (2,)), (windows, (8,)),
 ])  # fmt: skip
-def test_attention_a_norm_or_a_window_by_other_ops_is_no_cheaper(ways, sizes):
+def test_attention_norms_and_windows_otherwise_are_no_cheaper(ways, sizes):
     ways = ways(*sizes)
     assert min(map(ms, ways.values())) >= CHEAPEST * ms(ways["plain"])
 

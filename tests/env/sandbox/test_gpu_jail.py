@@ -141,7 +141,7 @@ def outcomes(open_folder):
 
 
 @pytest.mark.parametrize("expression", ALLOWED)
-def test_what_a_driver_does_at_its_start_is_allowed_and_no_mechanism_is_lost(expression, outcomes):
+def test_what_a_driver_does_is_allowed_by_all_mechanisms(expression, outcomes):
     assert outcomes["report"] == granted_isolation("cpu")
     assert outcomes[expression] == ALLOWED[expression]
 

@@ -54,7 +54,7 @@ def test_what_is_written_counts_and_holes_do_not(tmp_path):
     assert 6 * ENTRY_BYTES <= used_bytes(str(tmp_path), LIMIT) <= 8 * ENTRY_BYTES
 
 
-def test_many_empty_files_and_what_cannot_be_looked_into_are_too_much(tmp_path, monkeypatch):
+def test_many_files_and_what_nobody_may_look_into_are_too_much(tmp_path, monkeypatch):
     for number in range(LIMIT // ENTRY_BYTES):
         os.link(tmp_path / "0", tmp_path / str(number)) if number else (tmp_path / "0").touch()
     assert used_bytes(str(tmp_path), LIMIT) == LIMIT

@@ -51,7 +51,7 @@ def test_events_longer_than_the_call_are_flagged():
     assert "claim" in mismatch([TimedCall(5.0, 3.0)] * 11, NULL)
 
 
-def test_null_calls_are_as_high_as_their_median_may_be_and_meet_a_ceiling():
+def test_null_calls_are_as_high_as_their_median_and_a_ceiling():
     rare = [0.2] * 30 + [9.0] * 3  # hiccups say nothing of the others
     assert NullCall.of(rare, ceiling=10.0) == NullCall(0.2, 0.2)
     assert NullCall.of([0.2, 0.3] * 10, ceiling=10.0).high == 0.3

@@ -55,7 +55,7 @@ def test_registers_and_spills_are_those_of_the_assembler(compiled, ours, theirs)
     assert {name: row[ours] for name, row in compiled.items()} == {name: row[theirs] for name, row in compiled.items()}
 
 
-def test_what_spills_stores_to_local_memory_and_all_shared_memory_is_allocated_at_the_launch(compiled):
+def test_spills_are_local_and_shared_memory_is_the_launchs(compiled):
     """The assembler knows only what is allocated in the code: nothing; the launch asks for the compiler's number."""
     assert all(bool(row["spills"]) <= bool(row["sass_local"]) for row in compiled.values())
     assert {row["sass_shared"] for row in compiled.values()} <= {0, 1024}

@@ -58,6 +58,6 @@ def reads_a_profile(path):
     *((folder, set()) for folder in ("reward", "sampler", "advantage", "loss", "world")),
     ("figures", {"profile_lines.py"}),
 ])  # fmt: skip
-def test_no_reward_reads_a_profile_and_of_the_figures_only_the_texts(folder, readers):
+def test_no_reward_reads_a_profile_and_of_figures_only_texts(folder, readers):
     files = (Path(verl_kernel.__file__).parent / folder).rglob("*.py")
     assert {path.name for path in files if reads_a_profile(path)} == readers
