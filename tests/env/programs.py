@@ -52,6 +52,19 @@ def program(kernels: str, body: str, arguments: str = "x", members: str = "pass"
     return _PROGRAM.format(kernels=dedent(kernels).strip("\n"), body=lines, arguments=arguments, members=members)
 
 
+def elementwise(value: str) -> str:
+    """A candidate that stores this value of each number `v` of `x`."""
+    kernel = f"""
+@triton.jit
+def each(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + at, mask=at < n)
+    tl.store(out + at, {value}, mask=at < n)
+"""
+    launch = "each[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)"
+    return program(kernel, f"out = torch.empty_like(x)\n{launch}\nreturn out")
+
+
 REFERENCE = """
 import torch
 from torch import nn

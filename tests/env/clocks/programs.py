@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.env.programs import program, reference
 from tests.exploits.families.clock import FLOATS, INTEGERS, TASKS, loop
 
 
@@ -17,54 +18,19 @@ class Pair:
     kinds: frozenset[str]
 
 
-HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n"
-
-
-def task(forward: str, inputs: str, arguments: str = "x") -> str:
-    """Return a reference."""
-    return f"""
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def forward(self, {arguments}):
-        return {forward}
-
-def get_inputs():
-    return [{inputs}]
-
-def get_init_inputs():
-    return []
-"""
-
-
-def program(kernels: str, forward: str, arguments: str = "x") -> str:
-    """Return a candidate."""
-    body = "\n".join(f"        {line}" for line in forward.strip().splitlines())
-    return f"{HEAD}{kernels}\nclass ModelNew(nn.Module):\n    def forward(self, {arguments}):\n{body}\n"
-
-
 _OUT = "out = torch.empty_like(x)\n"
-_BY_COLUMNS = """
+_ALONG = """
 @triton.jit
-def columns(x, out, rows, n, BLOCK: tl.constexpr):
-    column, at = tl.program_id(0), tl.arange(0, BLOCK)
-    for row in range(0, rows, BLOCK):
-        value = tl.load(x + (row + at) * n + column)
-        tl.store(out + (row + at) * n + column, tl.maximum(value, 0.0) + 1.0)
-"""
-_BY_ROWS = """
-@triton.jit
-def rows(x, out, n, BLOCK: tl.constexpr):
-    row, at = tl.program_id(0), tl.arange(0, BLOCK)
-    for column in range(0, n, BLOCK):
-        value = tl.load(x + row * n + column + at)
-        tl.store(out + row * n + column + at, tl.maximum(value, 0.0) + 1.0)
+def along(x, out, n, step, apart, BLOCK: tl.constexpr):
+    first, at = tl.program_id(0) * apart, tl.arange(0, BLOCK)
+    for start in range(0, n, BLOCK):
+        where = first + (start + at) * step
+        tl.store(out + where, tl.maximum(tl.load(x + where), 0.0) + 1.0)
 """
 COALESCED = Pair(
-    task("torch.relu(x) + 1.0", "torch.randn(1024, 2048)"),
-    program(_BY_COLUMNS, _OUT + "columns[(2048,)](x, out, 1024, 2048, BLOCK=256)\nreturn out"),
-    program(_BY_ROWS, _OUT + "rows[(1024,)](x, out, 2048, BLOCK=1024)\nreturn out"),
+    reference("torch.relu(x) + 1.0", "torch.randn(1024, 2048)"),
+    program(_ALONG, _OUT + "along[(2048,)](x, out, 1024, 2048, 1, BLOCK=256)\nreturn out"),
+    program(_ALONG, _OUT + "along[(1024,)](x, out, 2048, 1, 2048, BLOCK=1024)\nreturn out"),
     frozenset({"coalesce"}),
 )
 THRICE = """
@@ -91,7 +57,7 @@ def once(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + row + at, value / tl.sum(value, 0))
 """
 READ_ONCE = Pair(
-    task("torch.softmax(x, dim=1)", "torch.randn(256, 16384)"),
+    reference("torch.softmax(x, dim=1)", "torch.randn(256, 16384)"),
     program(THRICE, _OUT + "thrice[(256,)](x, out, 16384, BLOCK=1024)\nreturn out"),
     program(_ONCE, _OUT + "once[(256,)](x, out, 16384, BLOCK=16384, num_warps=16)\nreturn out"),
     frozenset({"once", "in_flight"}),
@@ -111,34 +77,23 @@ _SUM, _GATE, _BOTH = (
 )  # fmt: skip
 _TWO = "torch.randn(1024, 2048), torch.randn(1024, 2048)"
 _BLOCKS = "grid = (x.numel() // 1024,)\n"
-_TASK_OF_TWO = task("torch.relu(x + y) * y", _TWO, "x, y")
-_IN_ONE = program(_BOTH, _BLOCKS + _OUT + "both[grid](x, y, out, BLOCK=1024)\nreturn out", "x, y")
 FUSED = Pair(
-    _TASK_OF_TWO,
+    reference("torch.relu(x + y) * y", _TWO, "x, y"),
     program(
         _SUM + _GATE,
         _BLOCKS + "h, out = torch.empty_like(x), torch.empty_like(x)\nadded[grid](x, y, h, BLOCK=1024)\n"
         "gated[grid](h, y, out, BLOCK=1024)\nreturn out", "x, y",
     ),
-    _IN_ONE,
+    program(_BOTH, _BLOCKS + _OUT + "both[grid](x, y, out, BLOCK=1024)\nreturn out", "x, y"),
     frozenset({"fuse"}),
 )  # fmt: skip
-LAZY = Pair(
-    _TASK_OF_TWO,
-    program(
-        _GATE, _BLOCKS + "h, out = x + y, torch.empty_like(x)\ngated[grid](h, y, out, BLOCK=1024)\nreturn out", "x, y"
-    ),
-    _IN_ONE,
-    frozenset({"fuse"}),
-)
-"""Most of the work is left to torch, and then all of it is done in one launch."""
 _SIZES = "torch.randn({rows}, {columns}), torch.rand({columns}) + 0.5, torch.randn({columns})"
-LAYER_NORM = task("nn.functional.layer_norm(x, x.shape[1:], w, b)", _SIZES, "x, w, b")
+LAYER_NORM = reference("nn.functional.layer_norm(x, x.shape[1:], w, b)", _SIZES, "x, w, b")
 """Has the sizes `rows` and `columns` still open."""
-_ROW = """
+_ROWS = """
 @triton.jit
-def _layer_norm(x, w, b, out, first, last, n, BLOCK: tl.constexpr):
-    for row in range(first, last):
+def layer_norm(x, w, b, out, rows, n, BLOCK: tl.constexpr):
+    for row in range(tl.program_id(0) * rows, (tl.program_id(0) + 1) * rows):
         total = tl.zeros([BLOCK], dtype=tl.float32)
         for at in range(0, n, BLOCK):
             i = at + tl.arange(0, BLOCK)
@@ -156,26 +111,13 @@ def _layer_norm(x, w, b, out, first, last, n, BLOCK: tl.constexpr):
             result = part * tl.load(w + i, mask=i < n) + tl.load(b + i, mask=i < n)
             tl.store(out + row * n + i, result, mask=i < n)
 """
-_ROW_KERNEL = """
-@triton.jit
-def one_row(x, w, b, out, n, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    _layer_norm(x, w, b, out, row, row + 1, n, BLOCK)
-"""
-_ALL_ROWS = """
-@triton.jit
-def all_rows(x, w, b, out, rows, n, BLOCK: tl.constexpr):
-    _layer_norm(x, w, b, out, 0, rows, n, BLOCK)
-"""
-ROW_PROGRAMS = program(
-    _ROW + _ROW_KERNEL, _OUT + "one_row[(x.shape[0],)](x, w, b, out, x.shape[1], BLOCK=256)\nreturn out", "x, w, b"
-)
-"""Layer norm as tutorials have it: a program for a row."""
-ONE_PROGRAM = program(
-    _ROW + _ALL_ROWS, _OUT + "all_rows[(1,)](x, w, b, out, *x.shape, BLOCK=256)\nreturn out", "x, w, b"
+# Layer norm as tutorials have it, a program for a row; and all rows in one program.
+ROW_PROGRAMS, ONE_PROGRAM = (
+    program(_ROWS, _OUT + f"layer_norm[({grid},)](x, w, b, out, {rows}, x.shape[1], BLOCK=256)\nreturn out", "x, w, b")
+    for grid, rows in (("x.shape[0]", 1), (1, "x.shape[0]"))
 )
 FILLED = Pair(LAYER_NORM.format(rows=256, columns=512), ONE_PROGRAM, ROW_PROGRAMS, frozenset({"fill"}))
-_DOT = """
+DOT = """
 @triton.jit
 def product(a, b, out, N, K, B: tl.constexpr, BK: tl.constexpr):
     rows, columns = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
@@ -197,12 +139,12 @@ def product(a, b, out, N, K, B: tl.constexpr):
     tl.store(out + rows[:, None] * N + columns[None, :], total.to(tl.float16))
 """
 _HALVES = "torch.randn(512, 512).half(), torch.randn(512, 512).half()"
-_PRODUCT = task("x @ y", _HALVES, "x, y")
+_PRODUCT = reference("x @ y", _HALVES, "x, y")
 
 
 def _tiled(size: int) -> str:
     launch = f"product[({512 // size}, {512 // size})](x, y, out, 512, 512, B={size}, BK=32)"
-    return program(_DOT, _OUT + f"{launch}\nreturn out", "x, y")
+    return program(DOT, _OUT + f"{launch}\nreturn out", "x, y")
 
 
 TENSOR_CORES = Pair(
@@ -217,69 +159,7 @@ EXAMPLES = Pair(
     *((_EXAMPLES / f"{name}.py").read_text() for name in ("reference", "lazy", "fused")), frozenset({"fuse"})
 )
 IDLE_WORK = Pair(TASKS["double"], loop(*INTEGERS, 2000), loop(*FLOATS, 0), frozenset({"integers"}))
-BLOCK_OF_LAYERS = (
-    task(
-        "x + (h := _normalised(x) @ w1) * torch.sigmoid(h) @ w2",
-        "torch.randn(128, 128), torch.randn(128, 256) / 12, torch.randn(256, 128) / 16",
-        "x, w1, w2",
-    )
-    + "def _normalised(x):\n    return x * torch.rsqrt((x * x).mean(dim=1, keepdim=True) + 1e-5)\n"
-)
-_PARTS = """
-@triton.jit
-def normalised(x, out, row, C: tl.constexpr, ROWS: tl.constexpr):
-    at = (row + tl.arange(0, ROWS))[:, None] * C + tl.arange(0, C)[None, :]
-    v = tl.load(x + at)
-    tl.store(out + at, v * tl.rsqrt(tl.sum(v * v, axis=1)[:, None] / C + 1e-5))
-
-@triton.jit
-def product(a, b, r, out, row, column, K: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-            GATE: tl.constexpr):
-    rows, columns, depth = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS), tl.arange(0, 16)
-    v = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for k in range(0, K, 16):
-        left = tl.load(a + rows[:, None] * K + (k + depth)[None, :])
-        right = tl.load(b + (k + depth)[:, None] * N + columns[None, :])
-        v = tl.dot(left, right, v, input_precision="ieee")
-    at = rows[:, None] * N + columns[None, :]
-    if GATE:
-        v = v * tl.sigmoid(v)
-    else:
-        v = v + tl.load(r + at)
-    tl.store(out + at, v)
-"""
-_THREE = """
-@triton.jit
-def norm_kernel(x, out, C: tl.constexpr, ROWS: tl.constexpr):
-    normalised(x, out, tl.program_id(0) * ROWS, C, ROWS)
-
-@triton.jit
-def product_kernel(a, b, r, out, K: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-                   GATE: tl.constexpr):
-    product(a, b, r, out, tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS, K, N, ROWS, COLUMNS, GATE)
-"""
-_ONE = """
-@triton.jit
-def whole_block(x, w1, w2, y, h, out):
-    normalised(x, y, 0, 128, 128)
-    tl.debug_barrier()
-    product(y, w1, x, h, 0, 0, 128, 256, 128, 256, True)
-    tl.debug_barrier()
-    product(h, w2, x, out, 0, 0, 256, 128, 128, 128, False)
-"""
-_BETWEEN = "y, h, out = torch.empty_like(x), x.new_empty(128, 256), torch.empty_like(x)\n"
-THREE_LAUNCHES = program(
-    _PARTS + _THREE,
-    _BETWEEN
-    + """norm_kernel[(32,)](x, y, C=128, ROWS=4)
-product_kernel[(8, 16)](y, w1, x, h, K=128, N=256, ROWS=16, COLUMNS=16, GATE=True)
-product_kernel[(8, 8)](h, w2, x, out, K=256, N=128, ROWS=16, COLUMNS=16, GATE=False)
-return out""",
-    "x, w1, w2",
-)
-ONE_LAUNCH = program(_PARTS + _ONE, _BETWEEN + "whole_block[(1,)](x, w1, w2, y, h, out)\nreturn out", "x, w1, w2")
-ONE_BLOCK = Pair(BLOCK_OF_LAYERS, ONE_LAUNCH, THREE_LAUNCHES, frozenset({"fill"}))
 PAIRS = {
-    "examples": EXAMPLES, "coalesced": COALESCED, "read once": READ_ONCE, "fused": FUSED, "lazy": LAZY,
-    "filled": FILLED, "tensor cores": TENSOR_CORES, "tiled": TILED, "idle work": IDLE_WORK, "one block": ONE_BLOCK,
+    "examples": EXAMPLES, "coalesced": COALESCED, "read once": READ_ONCE, "fused": FUSED,
+    "filled": FILLED, "tensor cores": TENSOR_CORES, "tiled": TILED, "idle work": IDLE_WORK,
 }  # fmt: skip

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.env.clocks.programs import program, task
 from tests.env.ops.test_one_price import ms
 from tests.env.ops.ways import FAMILIES, t
+from tests.env.programs import program, reference
 from tests.tiers import one_of_each, thinned
-from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.machine.machine import GPUS, Machine
 from verl_kernel.env.machine.price import event_ms, step_ms, time_ms
 from verl_kernel.env.options import GymOptions
@@ -48,9 +47,8 @@ def test_more_of_anything_in_a_step_takes_no_less(name, step, more, gpu):
 
 @given(st.lists(STEPS, min_size=1, max_size=3), STEPS, st.integers(0, 3))
 def test_a_further_step_takes_no_less(steps, step, place):
-    event, longer = (
-        TraceEvent("op", "op", steps=tuple(some)) for some in (steps, [*steps[:place], step, *steps[place:]])
-    )
+    event = TraceEvent("op", "op", steps=tuple(steps))
+    longer = replace(event, steps=(*steps[:place], step, *steps[place:]))
     assert event_ms(longer, H100) >= ROUNDING * event_ms(event, H100)
 
 
@@ -82,12 +80,7 @@ def test_a_larger_tensor_costs_no_less(case, rows, columns, is_wider):
 def test_a_further_op_costs_no_less(case):
     family, way = case
     run = FAMILIES[family][way]
-
-    def both():
-        run(512, 1024)
-        t(64, 64).exp()
-
-    assert ms(both) > ms(lambda: run(512, 1024))
+    assert ms(lambda: (run(512, 1024), t(64, 64).exp())) > ms(lambda: run(512, 1024))
 
 
 DOUBLE = """
@@ -110,28 +103,25 @@ return o
 """
 PLAIN = {"idle": 0, "blocks": 8, "turns": 200, "torch": "pass", "warps": 4, "block": 512}
 MORE = {
-    "turns": {"turns": 300},
-    "launches": {"idle": 1},
-    "more launches": {"idle": 3},
-    "large launches": {"idle": 1, "blocks": 128},
-    "ops": {"torch": "x.exp()"},
-    "copies": {"torch": "x = x.clone()"},
-}
+    "turns": {"turns": 300}, "launches": {"idle": 1}, "more launches": {"idle": 3}, "ops": {"torch": "x.exp()"},
+    "large launches": {"idle": 1, "blocks": 128}, "copies": {"torch": "x = x.clone()"},
+}  # fmt: skip
 LESS = {"more launches": "launches", "large launches": "launches"}
 """What a program has more than; the plain one if it is not named."""
 
 
+OPTIONS = GymOptions(device="cpu", correctness_trials=2)
+
+
 @pytest.fixture(scope="module")
-def judged(judge_processes):
-    with Judge(GymOptions(device="cpu", correctness_trials=2), seed=5, processes=judge_processes) as judge:
+def judged(judge):
+    def run(rows=128, **more):
+        source = program(DOUBLE, FORWARD.format(**{**PLAIN, **more}))
+        result = judge.evaluate(Task(reference("torch.relu(x) * 2.0", f"torch.randn({rows}, 512)")), source)
+        assert result.rewarded, result.error
+        return result.kernel_ms.median
 
-        def run(rows=128, **more):
-            source = program(DOUBLE, FORWARD.format(**{**PLAIN, **more}))
-            result = judge.evaluate(Task(task("torch.relu(x) * 2.0", f"torch.randn({rows}, 512)")), source)
-            assert result.rewarded, result.error
-            return result.kernel_ms.median
-
-        yield run
+    return run
 
 
 @pytest.mark.processes

@@ -3,11 +3,12 @@
 
 import json
 import random
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from verl_kernel.env.backends import resolve_device
@@ -23,27 +24,28 @@ counts = st.integers(0, 10**13)
 events = st.builds(
     lambda moved, vector, tensor: TraceEvent("op", "x", (), moved, vector + tensor, tensor), counts, counts, counts
 )
+KNOWN, UNKNOWN = TraceEvent("op", "aten::add", bytes=8), TraceEvent("op", "aten::_fft_r2c", priced=False)
+FAST, SLOW = TraceEvent("op", "aten::add", bytes=10**9), TraceEvent("op", "aten::add", bytes=10**10)
+STEP = Step(7, "scan", 3, 2, "tf32", blocks=5, l2_bytes=9, rereads=((5, 6),))
+EVENT = TraceEvent(
+    "launch", "k", (1, 2, 3), 4, 5, source="f", steps=(STEP, Step()), recent=((8, 9),), touched=((0, 8, 0),)
+)
+GOOD = EVENT.to_json()
 
 
 def session_of(traces, reference, blocks_per_sm=None, compiled=None):
-    work = lambda trace: own_work(trace, "kernel.py", traces[-1], (), False)  # noqa: E731
+    work = partial(own_work, file="kernel.py", known=traces[-1], idle=(), moves_count=False)
     return SimpleNamespace(
         comparable=(reference, traces), source="kernel.py", work=work, blocks_per_sm=blocks_per_sm or {}, demand=None,
         text="", kernels={}, own_launches=lambda number: [], compiled=compiled,
     )  # fmt: skip
 
 
-KNOWN, UNKNOWN = TraceEvent("op", "aten::add", bytes=8), TraceEvent("op", "aten::_fft_r2c", priced=False)
-
-
-@pytest.mark.parametrize(
-    ("traces", "reference", "kernel_times", "reference_times", "speedup", "unpriced"),
-    [
-        ([[KNOWN], [KNOWN, UNKNOWN]], [KNOWN], None, 1, None, ("aten::_fft_r2c",)),
-        ([[KNOWN]], [UNKNOWN], 1, None, None, ("aten::_fft_r2c",)),
-        ([[KNOWN]], [KNOWN], 1, 1, 1.0, ()),
-    ],
-)
+@pytest.mark.parametrize(("traces", "reference", "kernel_times", "reference_times", "speedup", "unpriced"), [
+    ([[KNOWN], [KNOWN, UNKNOWN]], [KNOWN], None, 1, None, ("aten::_fft_r2c",)),
+    ([[KNOWN]], [UNKNOWN], 1, None, None, ("aten::_fft_r2c",)),
+    ([[KNOWN]], [KNOWN], 1, 1, 1.0, ()),
+])  # fmt: skip
 def test_an_op_without_a_price_leaves_times_unknown(
     traces, reference, kernel_times, reference_times, speedup, unpriced
 ):
@@ -56,35 +58,32 @@ def test_an_op_without_a_price_leaves_times_unknown(
 @pytest.mark.parametrize("sizes", [[7], [5, 2], [9, 1, 4], [3, 8, 1, 6], [2, 9, 4, 7, 5], [6, 1, 5, 2, 4, 3]])
 def test_the_profile_is_that_of_the_median_trial(sizes):
     traces = [[TraceEvent("op", f"size {size}", bytes=size * 10**9)] for size in sizes]
-    session = session_of(traces, traces[0])
-    measured = SimulatedClock("h100").measure(session)
+    measured = SimulatedClock("h100").measure(session_of(traces, traces[0]))
     assert measured.profile.fallback_ops == {f"size {sorted(sizes)[(len(sizes) - 1) // 2]}": 1}
     assert measured.kernel_ms.n == len(sizes)
     assert measured.reference_ms.median == time_ms(traces[0], H100)
 
 
-FAST, SLOW = TraceEvent("op", "aten::add", bytes=10**9), TraceEvent("op", "aten::add", bytes=10**10)
-
-
-@pytest.mark.parametrize(
-    ("mode", "eager", "compiled", "chosen"),
-    [
-        ("eager", SLOW, None, "eager"),
-        ("compile", SLOW, FAST, "compile"),
-        ("compile", FAST, SLOW, "compile"),
-        ("best", SLOW, FAST, "compile"),
-        ("best", FAST, SLOW, "eager"),
-        ("best", FAST, FAST, "eager"),
-        ("best", UNKNOWN, SLOW, "compile"),
-        ("best", SLOW, UNKNOWN, "eager"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "eager", "compiled", "chosen"), [
+    ("eager", SLOW, None, SLOW), ("compile", SLOW, FAST, FAST), ("compile", FAST, SLOW, SLOW),
+    ("best", SLOW, FAST, FAST), ("best", FAST, SLOW, FAST), ("best", UNKNOWN, SLOW, SLOW),
+    ("best", SLOW, UNKNOWN, SLOW),
+])  # fmt: skip
 def test_the_mode_of_the_reference(mode, eager, compiled, chosen):
-    known = None if compiled is None else CompiledReference([compiled])
+    known = compiled and CompiledReference([compiled])
     measured = SimulatedClock("h100", reference_mode=mode).measure(session_of([[SLOW]], [eager], compiled=known))
-    assert measured.reference_mode == chosen
-    assert measured.reference_ms.median == time_ms([{"eager": eager, "compile": compiled}[chosen]], H100)
+    assert measured.reference_mode == ("compile" if chosen is compiled else "eager")
+    assert measured.reference_ms.median == time_ms([chosen], H100)
     assert measured.facts == {}
+
+
+@pytest.mark.parametrize(("compiled", "facts"), [
+    (CompiledReference([FAST]), {}), (CompiledReference(refused="no reason"), {"reference_not_compiled": "no reason"}),
+])  # fmt: skip
+def test_of_equal_ways_and_without_another_it_is_timed_as_it_is(compiled, facts):
+    measured = SimulatedClock("h100", reference_mode="best").measure(session_of([[SLOW]], [FAST], compiled=compiled))
+    assert measured.reference_mode == "eager"
+    assert measured.facts == facts
 
 
 def test_a_compiled_reference_has_its_own_occupancy():
@@ -105,22 +104,15 @@ def test_a_compiled_reference_has_wider_intervals():
     assert found[0].kernel_ms == found[1].kernel_ms
 
 
-def test_a_reference_without_compiled_form_is_timed_as_it_is():
-    session = session_of([[SLOW]], [FAST], compiled=CompiledReference(refused="no reason"))
-    measured = SimulatedClock("h100", reference_mode="best").measure(session)
-    assert measured.reference_mode == "eager"
-    assert measured.facts == {"reference_not_compiled": "no reason"}
-
-
-def test_a_kernel_with_few_resident_blocks_takes_longer():
+@pytest.mark.parametrize(("name", "slower"), [("k", True), ("unknown", False)])
+def test_a_kernel_with_few_resident_blocks_takes_longer(name, slower):
     steps = (Step(10**9, blocks=132 * 64, warps=4, in_flight=512, block_ns=1000),)
-    traces = [[TraceEvent("launch", name, (132 * 64, 1, 1), bytes=10**9, steps=steps)] for name in ("k", "other")]
-    clock = SimulatedClock("h100")
-    for name, slower in (("k", True), ("unknown", False)):
-        free, full = (clock.measure(session_of(traces[:1], traces[1], known)) for known in ({}, {name: 1}))
-        assert (full.kernel_ms.median > 2 * free.kernel_ms.median) is slower
-        assert full.kernel_ms.median >= free.kernel_ms.median
-        assert full.reference_ms == free.reference_ms
+    own, other = (TraceEvent("launch", name, (132 * 64, 1, 1), bytes=10**9, steps=steps) for name in ("k", "other"))
+    sessions = (session_of([[own]], [other], known) for known in ({}, {name: 1}))
+    free, full = map(SimulatedClock("h100").measure, sessions)
+    assert (full.kernel_ms.median > 2 * free.kernel_ms.median) is slower
+    assert full.kernel_ms.median >= free.kernel_ms.median
+    assert full.reference_ms == free.reference_ms
 
 
 def test_a_fused_chain_beats_eager_by_the_number_of_its_ops():
@@ -133,23 +125,12 @@ def test_a_fused_chain_beats_eager_by_the_number_of_its_ops():
         assert 2.5 < time_ms(eager, machine) / time_ms(fused, machine) < 3.5
 
 
+@example([EVENT])
 @given(st.lists(events, max_size=5))
 def test_events_survive_json(trace):
-    assert load_events(json.loads(json.dumps(dump_events(trace)))) == trace
-
-
-STEP = Step(7, "scan", 3, 2, "tf32", blocks=5, l2_bytes=9, rereads=((5, 6),))
-GOOD = TraceEvent(
-    "launch", "k", (1, 2, 3), 4, 5, source="f", steps=(STEP, Step()), recent=((8, 9),), touched=((0, 8, 0),)
-).to_json()  # fmt: skip
-
-
-def test_steps_survive_json():
-    (event,) = load_events(json.loads(json.dumps([GOOD])))
-    assert event.steps == (STEP, Step())
-    assert event.recent == ((8, 9),)
-    assert event.touched == ((0, 8, 0),)
-    assert event.to_json() == GOOD
+    found = load_events(json.loads(json.dumps(dump_events(trace))))
+    assert found == trace
+    assert dump_events(found) == dump_events(trace)
 
 
 FORGED_STEPS = {
@@ -163,38 +144,24 @@ FORGED_EVENTS = {
     "steps": [None, [1], [{}], {}], "recent": [None, [1], [[1]], [[1, -1]], [[True, 1]], [[1, 2, 3]]],
     "touched": [None, [[1, 2]], [[1, 2, -3]]], "extra": [1],
 }  # fmt: skip
+FORGED = [
+    *({"steps": [{**GOOD["steps"][0], field: value}]} for field, values in FORGED_STEPS.items() for value in values),
+    *({field: value} for field, values in FORGED_EVENTS.items() for value in values),
+    # More stores that compute than stores.
+    *({"stored": stored, "computed": computed} for stored, computed in ((8, 9), (-1, -1), (True, True), (None, 0))),
+]
 
 
-@pytest.mark.parametrize(("field", "values"), FORGED_STEPS.items())
-def test_forged_steps_are_refused(field, values):
-    for value in values:
-        with pytest.raises(ValueError):
-            load_events([{**GOOD, "steps": [{**GOOD["steps"][0], field: value}]}])
-
-
-@pytest.mark.parametrize(("field", "values"), FORGED_EVENTS.items())
-def test_forged_events_are_refused(field, values):
-    for value in values:
-        with pytest.raises(ValueError):
-            load_events([{**GOOD, field: value}])
-
-
-@pytest.mark.parametrize(("stored", "computed"), [(8, 9), (-1, -1), (True, True), (None, 0)])
-def test_more_stores_that_compute_than_stores_are_refused(stored, computed):
+@pytest.mark.parametrize("trace", [*([{**GOOD, **forged}] for forged in FORGED), None, {}, [1], [[]], [{}], "launch"])
+def test_what_is_forged_or_no_trace_is_refused(trace):
     with pytest.raises(ValueError):
-        load_events([{**GOOD, "stored": stored, "computed": computed}])
+        load_events(trace)
 
 
 def test_a_step_without_a_field_is_refused():
     steps = [{key: value for key, value in GOOD["steps"][0].items() if key != "blocks"}]
     with pytest.raises(ValueError, match="a step must be an object with the keys"):
         load_events([{**GOOD, "steps": steps}])
-
-
-@pytest.mark.parametrize("value", [None, {}, [1], [[]], [{}], "launch"])
-def test_what_is_no_trace_is_refused(value):
-    with pytest.raises(ValueError):
-        load_events(value)
 
 
 def test_the_clock_repeats_itself():

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The confidence interval of a median and the lower end of a speedup, against enumeration and simulation."""
+"""The intervals of medians and speedups, against enumeration and simulation; and noise that is put into times."""
 
 import json
 import random
+from dataclasses import replace
 from itertools import product
+from statistics import median
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.env.programs import HONEST, REFERENCE
 from tests.tiers import thinned
+from verl_kernel.env import GymOptions, Task
+from verl_kernel.env.clocks.simulated import CALLS, with_noise
 from verl_kernel.env.clocks.statistics import (
     AA_BAND,
     compared,
@@ -20,18 +25,25 @@ from verl_kernel.env.clocks.statistics import (
     median_rank,
     timing,
 )
-from verl_kernel.env.result import Comparison, EvalResult
+from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.result import Comparison, EvalResult, EvalStatus
+
+TASK, OPTIONS = Task(REFERENCE, task_id="fused"), GymOptions(device="cpu", correctness_trials=2)
+RESULT = EvalResult(
+    task_id="t", status=EvalStatus.OK, speedup=2.0, speedup_low=2.0, kernel_ms=timing([1.0]), reference_ms=timing([2.0])
+)
+TIMES = {"kernel_ms", "reference_ms", "speedup", "speedup_low", "env"}
 
 
 def enumerated_rank(count, confidence):
     """Largest k such that order statistics k and count + 1 - k enclose the median, by trying every coin sequence."""
     below = [sum(flips) for flips in product((0, 1), repeat=count)]
-    best = 0
-    for rank in range(1, count // 2 + 1):
-        inside = sum(rank <= number <= count - rank for number in below)
-        if inside >= confidence * len(below):
-            best = rank
-    return best
+
+    def encloses(rank):
+        return sum(rank <= number <= count - rank for number in below) >= confidence * len(below)
+
+    return max(filter(encloses, range(1, count // 2 + 1)), default=0)
 
 
 @pytest.mark.parametrize("count", thinned(range(1, 13), 3))
@@ -59,18 +71,17 @@ def test_interval_ignores_order_and_holds_the_median(times, shuffler):
 
 def test_interval_covers_the_true_median_as_often_as_it_says():
     generator = random.Random(0)
-    hits = 0
-    for _ in range(2000):
-        low, high = median_interval([generator.expovariate(1.0) for _ in range(25)])
-        hits += low <= 0.693147 <= high
+    intervals = [median_interval([generator.expovariate(1.0) for _ in range(25)]) for _ in range(2000)]
+    hits = sum(low <= 0.693147 <= high for low, high in intervals)
     assert 0.945 <= hits / 2000 <= 0.985  # 0.957 is exact for 25
 
 
-def test_settled():
-    assert is_settled([1.0] * 10)
-    assert not is_settled([1.0] * 5)  # too few to say
-    assert not is_settled([0.9, 1.1] * 20)
-    assert is_settled([1.0] * 99 + [50.0])  # an outlier moves no median
+@pytest.mark.parametrize(("times", "settled"), [
+    ([1.0] * 10, True), ([1.0] * 5, False), ([0.9, 1.1] * 20, False), ([1.0] * 99 + [50.0], True),
+])  # fmt: skip
+def test_settled(times, settled):
+    """Five times are too few to say, and an outlier moves no median."""
+    assert is_settled(times) is settled
 
 
 @given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=50))
@@ -95,14 +106,14 @@ LAWS = {
     st.sampled_from([0.8, 0.9, 0.95]), st.integers(0, 2**32),
 )  # fmt: skip
 def test_the_true_ratio_is_covered_as_often_as_stated(kernel, reference, ours, theirs, confidence, seed):
-    rng, hits, runs = random.Random(seed), 0, 400
-    for _ in range(runs):
-        low = lowest_ratio(
-            [LAWS[kernel](rng) for _ in range(ours)], [3.0 * LAWS[reference](rng) for _ in range(theirs)], confidence
-        )
-        hits += low <= 3.0
+    rng, runs = random.Random(seed), 400
+
+    def low():
+        times = [LAWS[kernel](rng) for _ in range(ours)], [3.0 * LAWS[reference](rng) for _ in range(theirs)]
+        return lowest_ratio(*times, confidence)
+
     deviation = (confidence * (1 - confidence) / runs) ** 0.5
-    assert hits / runs >= confidence - 4 * deviation
+    assert sum(low() <= 3.0 for _ in range(runs)) / runs >= confidence - 4 * deviation
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=6, max_size=60), st.lists(st.floats(0.01, 100), min_size=6, max_size=60))
@@ -115,12 +126,13 @@ def test_the_lower_end_is_at_most_the_point(kernel, reference):
         assert 0 < comparison.speedup_low <= comparison.speedup * (1 + 1e-9)
 
 
-def test_noise_narrows_what_is_sure():
-    quiet = compared([1.0] * 20, [2.0] * 20)
-    noisy = compared([0.8, 0.9, 1.1, 1.2] * 5, [1.6, 1.8, 2.2, 2.4] * 5)
-    assert quiet.speedup == quiet.speedup_low == 2.0
-    assert noisy.speedup == pytest.approx(2.0)
-    assert noisy.speedup_low == pytest.approx(1.8 / 1.1)
+@pytest.mark.parametrize(("kernel", "reference", "low"), [
+    ([1.0] * 20, [2.0] * 20, 2.0), ([0.8, 0.9, 1.1, 1.2] * 5, [1.6, 1.8, 2.2, 2.4] * 5, pytest.approx(1.8 / 1.1)),
+    ([1.0] * 5, [2.0] * 20, None),
+])  # fmt: skip
+def test_noise_and_few_calls_narrow_what_is_sure(kernel, reference, low):
+    assert compared(kernel, reference).speedup == pytest.approx(2.0)
+    assert compared(kernel, reference).speedup_low == low
 
 
 def test_more_calls_say_more():
@@ -137,12 +149,6 @@ def test_the_band_of_a_program_beside_itself(speedup, parity):
     assert (compared([1.0] * 10, [speedup] * 10).speedup_low == 1.0) is parity
 
 
-def test_too_few_calls_support_nothing():
-    comparison = compared([1.0] * 5, [2.0] * 20)
-    assert comparison.speedup == 2.0
-    assert comparison.speedup_low is None
-
-
 @pytest.mark.parametrize(("source", "sure"), [("simulated", 2.0), ("cuda_event", None), (None, None)])
 def test_a_record_without_a_lower_end_still_loads(source, sure):
     record = {"task_id": "t", "status": "ok", "correctness": True, "speedup": 2.0, "timing_source": source}
@@ -155,3 +161,31 @@ def test_a_record_without_a_lower_end_still_loads(source, sure):
 def test_a_comparison_survives_json():
     comparison = compared([1.0] * 10, [2.0] * 10)
     assert Comparison.model_validate_json(comparison.model_dump_json()) == comparison
+
+
+def test_the_median_speedup_with_noise_is_the_true_one():
+    found = [with_noise(RESULT, 0.4, random.Random(seed)) for seed in range(400)]
+    assert median(one.speedup for one in found) == pytest.approx(2.0, rel=0.05)
+    assert sum(one.speedup_low <= 2.0 for one in found) > 0.95 * len(found)
+    assert all(one.speedup_low <= one.speedup and one.kernel_ms.n == CALLS for one in found)
+
+
+def test_nothing_else_changes_and_what_has_no_time_stays():
+    noisy = with_noise(RESULT, 0.4, random.Random(0))
+    assert noisy.model_dump(exclude=TIMES) == RESULT.model_dump(exclude=TIMES)
+    assert noisy.env == {"timing_noise": 0.4}
+    assert EvalResult.model_validate_json(noisy.model_dump_json()) == noisy
+    unpriced = RESULT.model_copy(update={"speedup": None, "speedup_low": None})
+    assert with_noise(unpriced, 0.4, random.Random(0)) is unpriced
+
+
+@pytest.mark.processes
+def test_training_is_timed_with_noise_and_validation_without(tmp_path, judge_processes):
+    options = replace(OPTIONS, timing_noise=0.4, verdict_cache=str(tmp_path))
+    with Judge(options, processes=judge_processes) as judge:
+        noisy, again = (judge.judge(EvalRequest(TASK, HONEST)) for _ in range(2))
+        exact = judge.judge(EvalRequest(TASK, HONEST, validate=True))
+    assert options.judges_validation_apart
+    assert exact.speedup_low == exact.speedup
+    assert len({noisy.speedup, again.speedup, exact.speedup}) == 3
+    assert noisy.speedup_low < noisy.speedup

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of kernels for AMD's GPUs, beside what LLVM wrote into the object, its directives and its occupancy."""
+"""What is said of kernels for AMD's GPUs, beside what LLVM wrote into the object, its directives and its occupancy.
+
+Run as a program, in a process of its own that assumes the targets which are named, it compiles kernels of several kinds
+for them and prints what comes of each as a line of JSON.
+"""
 
 import base64
 import json
@@ -7,19 +11,25 @@ import re
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 import msgpack
 import pytest
+import triton
+import triton.language as tl
 
+from verl_kernel.env.compilation import compiler
 from verl_kernel.env.compilation.outcome import Resources
+from verl_kernel.env.compilation.rebuilding import Tensor
 from verl_kernel.env.compilation.targets import TARGETS
 
 NAMES = ["gfx942", "gfx950", "gfx1100"]
 pytestmark = [pytest.mark.exhaustive, pytest.mark.processes]
 _NOTE, _METADATA = 7, 32
 """Kind of a section that holds notes, and of the note with AMD's metadata."""
+HALF, SINGLE = Tensor("float16", True), Tensor("float32", True)
 
 
 def notes(elf: bytes) -> Iterator[tuple[int, bytes]]:
@@ -47,43 +57,90 @@ def number(pattern: str, text: str) -> int:
 
 @pytest.fixture(scope="module")
 def compiled() -> dict[tuple[str, str], dict[str, Any]]:
-    """The kernels of `amd_kernels`, by target and name."""
-    command = [sys.executable, "-m", "tests.env.compilation.amd_kernels", *NAMES]
+    """All kernels, by target and name."""
+    command = [sys.executable, "-m", "tests.env.compilation.test_amd", *NAMES]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {(line["target"], line["kernel"]): line for line in lines}
 
 
-def test_resources_are_those_in_the_object(compiled):
+def test_resources_are_those_of_object_and_directives(compiled):
+    """LLVM counts waves of a SIMD, and does not know the shared memory, which a launch adds."""
     assert len(compiled) == 19
     assert any(made["used"]["spills"] for made in compiled.values())
     assert any(made["used"]["accumulators"] for made in compiled.values())
     for key, made in compiled.items():
-        used, said = made["used"], metadata(base64.b64decode(made["object"]))
+        used, said, text = made["used"], metadata(base64.b64decode(made["object"])), made["assembly"]
         assert used["registers"] == said[".vgpr_count"] > 0, key
+        assert used["registers"] == number(r"\.amdhsa_next_free_vgpr (\d+)", text), key
         assert used["accumulators"] == said.get(".agpr_count"), key
         assert used["scalars"] == said[".sgpr_count"] > 0, key
         assert used["spills"] == 4 * said[".vgpr_spill_count"], key
         assert used["shared"] == made["shared"] + said[".group_segment_fixed_size"], key
-        assert used["warps"] * TARGETS[key[0]].lanes == said[".max_flat_workgroup_size"], key
-        assert TARGETS[key[0]].lanes == said[".wavefront_size"], key
-
-
-def test_resources_are_those_of_the_directives(compiled):
-    for key, made in compiled.items():
-        used, text = made["used"], made["assembly"]
-        assert used["registers"] == number(r"\.amdhsa_next_free_vgpr (\d+)", text), key
+        target = TARGETS[key[0]]
+        assert used["warps"] * target.lanes == said[".max_flat_workgroup_size"], key
+        assert target.lanes == said[".wavefront_size"], key
+        waves = target.blocks(Resources(**{**used, "shared": 0, "warps": 1}))
+        assert waves == 4 * number(r"; Occupancy: (\d+)", text), key
         if key[0] != "gfx1100":
             assert used["registers"] - used["accumulators"] <= number(r"\.amdhsa_accum_offset (\d+)", text), key
-
-
-def test_occupancy_by_registers_is_that_of_llvm(compiled):
-    """LLVM counts waves of a SIMD, and does not know the shared memory, which a launch adds."""
-    for key, made in compiled.items():
-        waves = TARGETS[key[0]].blocks(Resources(**{**made["used"], "shared": 0, "warps": 1}))
-        assert waves == 4 * number(r"; Occupancy: (\d+)", made["assembly"]), key
 
 
 def test_two_compute_units_of_a_radeon_work_as_one(compiled):
     pairs = {key[0] for key, made in compiled.items() if ".amdhsa_workgroup_processor_mode 1" in made["assembly"]}
     assert pairs == {"gfx1100"}
+
+
+@triton.jit
+def product(a, b, c, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    row, column, inner = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    total = tl.zeros((M, N), tl.float32)
+    for step in range(0, n, K):
+        left = tl.load(a + row * n + step + inner[None, :])
+        right = tl.load(b + (step + inner)[:, None] * N + column)
+        total = tl.dot(left, right, total)
+    tl.store(c + row * N + column, total)
+
+
+@triton.jit
+def rows(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
+    e = tl.exp(tl.load(x + at) - tl.max(tl.load(x + at), 0))
+    tl.store(out + at, e / tl.sum(e, 0))
+
+
+def dot(*sizes: int, of: Tensor = HALF, **options: Any) -> Callable[[], Any]:
+    return lambda: product.warmup(of, of, SINGLE, 1024, **dict(zip("MNK", sizes, strict=True)), grid=(1,), **options)
+
+
+KERNELS: dict[str, Callable[[], Any]] = {
+    "copy": compiler.compile_trial_kernel,
+    "rows": lambda: rows.warmup(SINGLE, SINGLE, 4096, BLOCK=4096, grid=(1,), num_warps=8),
+    "rows of one warp": lambda: rows.warmup(SINGLE, SINGLE, 256, BLOCK=256, grid=(1,), num_warps=1),
+    "half products": dot(64, 64, 32),
+    "float32 products": dot(32, 32, 32, of=SINGLE),
+    "large half products": dot(128, 128, 64, num_warps=8),
+    "spilling products": dot(256, 256, 64, num_warps=4),
+}
+SLOW = "spilling products"
+"""Compiled for the first target only: more registers than there are take LLVM seconds."""
+
+
+def main() -> None:
+    """Compile all for each target."""
+    for number, target in enumerate(map(TARGETS.__getitem__, sys.argv[1:])):
+        compiler.prepare(target)
+        for function in (product, rows, compiler.copy_kernel):
+            function.device_caches.clear()
+        for name, make in KERNELS.items():
+            if number and name == SLOW:
+                continue
+            made = make()
+            used = target.resources(made.metadata._asdict(), made.asm["amdgcn"], "")
+            texts = {"assembly": made.asm["amdgcn"], "object": base64.b64encode(made.asm["hsaco"]).decode()}
+            found = {"target": target.name, "kernel": name, "used": asdict(used), "shared": made.metadata.shared}
+            print(json.dumps({**found, **texts}))
+
+
+if __name__ == "__main__":
+    main()

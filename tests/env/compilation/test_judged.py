@@ -37,6 +37,14 @@ REFUSED = [case for case in CONTROLS if case.name in REFUSED_BY_AMD]
 REFERENCES = {name: Task(source, task_id=name) for name, source in refused_programs.TASKS.items()}
 
 pytestmark = pytest.mark.processes
+ROWS = """
+@triton.jit
+def rows(x, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
+    e = tl.exp(tl.load(x + at) - tl.max(tl.load(x + at), 0))
+    tl.store(out + at, e / tl.sum(e, 0))
+"""
+LAUNCH = "rows[(x.shape[0],)](x, out, x.shape[1], BLOCK=8192, num_warps={})"
 
 
 def judge_for(*targets: str) -> Judge:
@@ -55,8 +63,8 @@ def both() -> Iterator[Judge]:
         yield judge
 
 
-def task_of(case: Case) -> Task:
-    return Task(TASKS[case.task], task_id=case.task)
+def evaluated(judge: Judge, case: Case) -> EvalResult:
+    return judge.evaluate(Task(TASKS[case.task], task_id=case.task), case.source)
 
 
 def assert_compiled(result: EvalResult, targets: list[str]) -> None:
@@ -73,13 +81,13 @@ def assert_compiled(result: EvalResult, targets: list[str]) -> None:
 
 @pytest.mark.parametrize("case", thinned(COMPILED, 40), ids=lambda case: case.name)
 def test_controls_compile(case, both):
-    assert_compiled(both.evaluate(task_of(case), case.source), BOTH)
+    assert_compiled(evaluated(both, case), BOTH)
 
 
 @pytest.mark.parametrize("case", thinned(REFUSED), ids=lambda case: case.name)
 def test_what_amds_compiler_refuses_it_refuses_in_its_words(case, judge, both):
-    assert_compiled(judge.evaluate(task_of(case), case.source), ["sm_90"])
-    result = both.evaluate(task_of(case), case.source)
+    assert_compiled(evaluated(judge, case), ["sm_90"])
+    result = evaluated(both, case)
     assert result.status is EvalStatus.COMPILE_ERROR, result
     assert "compiled for gfx942: " in result.error.message, result.error
     assert REFUSED_BY_AMD[case.name] in result.error.message, result.error
@@ -119,28 +127,13 @@ def test_the_set_is_large_and_each_program_is_another_one():
     assert len({item.source for item in refused_programs.PROGRAMS}) == len(refused_programs.PROGRAMS)
 
 
-ROWS = """
-@triton.jit
-def rows(x, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
-    e = tl.exp(tl.load(x + at) - tl.max(tl.load(x + at), 0))
-    tl.store(out + at, e / tl.sum(e, 0))
-"""
-LAUNCH = """
-out = torch.empty_like(x)
-rows[(x.shape[0],)](x, out, x.shape[1], BLOCK=8192, num_warps={})
-return out
-"""
-
-
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)  # a warp's 8192 numbers make long code, which a busy machine compiles for minutes
 def test_a_kernel_that_spills_takes_longer():
     task = Task(reference("torch.softmax(x, -1)", "torch.randn(264, 8192)"))
+    bodies = [f"out = torch.empty_like(x)\n{LAUNCH.format(warps)}\nreturn out" for warps in (1, 4, 8)]
     with Judge(GymOptions(device="cpu", correctness_trials=2), seed=3) as judge:
-        one, four, eight = (
-            judge.evaluate(task, program(ROWS, LAUNCH.format(warps))).kernel_ms.median for warps in (1, 4, 8)
-        )
+        one, four, eight = (judge.evaluate(task, program(ROWS, body)).kernel_ms.median for body in bodies)
     assert one > 1.05 * four
     assert four == eight
 

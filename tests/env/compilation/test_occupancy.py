@@ -41,6 +41,8 @@ BLOCKS = [
     (4, 32, 60 << 10, RADEON, 2, 20),  # 128 kB / 60
     (2, 32, 0, RADEON, 32, 20),
 ]
+USED = {"warps": 4, "shared": 0, "registers": 8, "spills": 0}
+WRONG = [{"warps": -4}, {"shared": None}, {"warps": True}, {"speedup": 9}, {"matrix": 1}, {"scalars": -1}]
 
 
 @pytest.mark.parametrize("row", BLOCKS, ids=lambda row: f"{row[3].name}-{row[:3]}")
@@ -53,50 +55,38 @@ def test_unknown_registers_leave_the_number_unknown():
     kernel = Resources(4, 0, None, None)
     assert H100.blocks(kernel) is None
     assert H100.misfit(kernel) is None
-
-
-def test_unknown_registers_of_amd_leave_the_number_unknown():
     used = MI300X.resources({"num_warps": 4, "shared": 0}, "s_endpgm", "")
     assert (used.registers, used.spills, used.scalars, used.matrix) == (None, None, None, False)
     assert MI300X.blocks(used) is None
 
 
-@pytest.mark.parametrize(
-    ("kernel", "target", "words"),
-    [
-        (Resources(64, 0, 16, 0), H100, "2048 threads"),
-        (Resources(4, (227 << 10) + 1, 16, 0), H100, "232449 bytes of shared memory"),
-        (Resources(4, 0, 16, 0, ctas=32), H100, "num_ctas is 32"),
-        (Resources(4, 0, 16, 0, tensor_columns=513), H100, "tensor memory"),
-        (Resources(32, 0, 255, 0), H100, "more than a multiprocessor has"),
-        (Resources(32, 0, 16, 0), MI300X, "32 warps are 2048 threads"),
-        (Resources(4, (64 << 10) + 1, 16, 0), MI300X, "65537 bytes of shared memory"),
-        (Resources(4, (160 << 10) + 1, 16, 0), MI355X, "has at most 163840"),
-        (Resources(4, (64 << 10) + 1, 16, 0), RADEON, "has at most 65536"),
-    ],
-)
+@pytest.mark.parametrize(("kernel", "target", "words"), [
+    (Resources(64, 0, 16, 0), H100, "2048 threads"),
+    (Resources(4, (227 << 10) + 1, 16, 0), H100, "232449 bytes of shared memory"),
+    (Resources(4, 0, 16, 0, ctas=32), H100, "num_ctas is 32"),
+    (Resources(4, 0, 16, 0, tensor_columns=513), H100, "tensor memory"),
+    (Resources(32, 0, 255, 0), H100, "more than a multiprocessor has"),
+    (Resources(32, 0, 16, 0), MI300X, "32 warps are 2048 threads"),
+    (Resources(32, 0, 16, 0), RADEON, None),
+    (Resources(4, (64 << 10) + 1, 16, 0), MI300X, "65537 bytes of shared memory"),
+    (Resources(4, (64 << 10) + 1, 16, 0), MI355X, None),
+    (Resources(4, (160 << 10) + 1, 16, 0), MI355X, "has at most 163840"),
+    (Resources(4, (64 << 10) + 1, 16, 0), RADEON, "has at most 65536"),
+])  # fmt: skip
 def test_what_compiles_and_cannot_be_launched(kernel, target, words):
-    assert words in target.misfit(kernel)
+    misfit = target.misfit(kernel)
+    assert misfit is None if words is None else words in misfit
 
 
-def test_what_one_gpu_launches_and_another_does_not():
-    assert RADEON.misfit(Resources(32, 0, 16, 0)) is None
-    assert MI355X.misfit(Resources(4, (64 << 10) + 1, 16, 0)) is None
-
-
-def test_grids_have_a_largest_size_along_each_axis():
-    kernel = Resources(4, 0, 16, 0)
-    assert H100.wrong_grid((2**31 - 1, 65535, 65535), kernel) is None
-    assert "65536 programs along y" in H100.wrong_grid((1, 65536, 1), kernel)
-    assert "along z" in H100.wrong_grid((1, 1, 65536), kernel)
-    assert "along x" in H100.wrong_grid((2**31, 1, 1), kernel)
-
-
-def test_an_axis_of_a_grid_has_fewer_than_two_to_the_32_threads():
-    four = Resources(4, 0, 16, 0)
-    assert MI300X.wrong_grid(((1 << 24) - 1, 1 << 20, 1 << 20), four) is None
-    assert "16777216 programs along x" in MI300X.wrong_grid((1 << 24, 1, 1), four)
-    assert RADEON.wrong_grid((1 << 24, 1, 1), four) is None
+@pytest.mark.parametrize(("target", "grid", "words"), [
+    (H100, (2**31 - 1, 65535, 65535), None), (H100, (1, 65536, 1), "65536 programs along y"),
+    (H100, (1, 1, 65536), "along z"), (H100, (2**31, 1, 1), "along x"),
+    (MI300X, ((1 << 24) - 1, 1 << 20, 1 << 20), None),  # fewer than 2^32 threads along an axis
+    (MI300X, (1 << 24, 1, 1), "16777216 programs along x"), (RADEON, (1 << 24, 1, 1), None),
+])  # fmt: skip
+def test_grids_have_a_largest_size_along_each_axis(target, grid, words):
+    wrong = target.wrong_grid(grid, Resources(4, 0, 16, 0))
+    assert wrong is None if words is None else words in wrong
 
 
 def test_every_target_can_be_asked_for():
@@ -104,35 +94,20 @@ def test_every_target_can_be_asked_for():
     assert set(typing.get_args(TargetName)) == set(TARGETS)
 
 
-@pytest.mark.parametrize(
-    "claim",
-    [
-        {},
-        {"used": {"warps": 4, "shared": 0, "registers": 8, "spills": 0}},
-        {"used": {"warps": -4, "shared": 0, "registers": 8, "spills": 0}, "seconds": 1.0},
-        {"used": {"warps": 4, "shared": None, "registers": 8, "spills": 0}, "seconds": 1.0},
-        {"used": {"warps": True, "shared": 0, "registers": 8, "spills": 0}, "seconds": 1.0},
-        {"used": {"warps": 4, "shared": 0, "registers": 8, "spills": 0, "speedup": 9}, "seconds": 1.0},
-        {"used": {"warps": 4, "shared": 0, "registers": 8, "spills": 0, "matrix": 1}, "seconds": 1.0},
-        {"used": {"warps": 4, "shared": 0, "registers": 8, "spills": 0, "scalars": -1}, "seconds": 1.0},
-        {"refused": {"kind": 1, "message": ""}, "seconds": 1.0},
-        {"refused": {"kind": "", "message": "", "offset": -1}, "seconds": 1.0},
-        {"refused": {"kind": "", "message": ""}, "seconds": float("nan")},
-        [1],
-    ],
-)
+@pytest.mark.parametrize("claim", [
+    {}, [1], {"used": USED}, *({"used": {**USED, **wrong}, "seconds": 1.0} for wrong in WRONG),
+    {"refused": {"kind": 1, "message": ""}, "seconds": 1.0},
+    {"refused": {"kind": "", "message": "", "offset": -1}, "seconds": 1.0},
+    {"refused": {"kind": "", "message": ""}, "seconds": float("nan")},
+])  # fmt: skip
 def test_what_a_compiling_process_claims_is_checked(claim):
     with pytest.raises((ValueError, TypeError, LookupError)):
         Outcome.from_json(claim)
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
-        Resources(4, 16, 17, 0),
-        Resources(4, 16, 17, 0, accumulators=8, scalars=20, matrix=True),
-        Refusal("NameError", "s is not defined", 1, 3),
-    ],
-)
+@pytest.mark.parametrize("result", [
+    Resources(4, 16, 17, 0), Resources(4, 16, 17, 0, accumulators=8, scalars=20, matrix=True),
+    Refusal("NameError", "s is not defined", 1, 3),
+])  # fmt: skip
 def test_outcomes_travel_as_json(result):
     assert Outcome.from_json(Outcome(result, 0.5).to_json()) == Outcome(result, 0.5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a runner may ask of the executing process, requests that no runner sends, orders of programs, and watching."""
+"""What a runner may ask of the executing process, requests that no runner sends, orders, watching, its start."""
 
 import ctypes
 import os
@@ -11,30 +11,22 @@ import numpy as np
 import pytest
 
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
-from verl_kernel.env.execution import memory_checks
+from verl_kernel.env.execution import memory_checks, zygote
 from verl_kernel.env.execution.launch_arguments import Arena, Copy, nearest
 from verl_kernel.env.execution.launches import Launches, drawn, turned
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
+from verl_kernel.env.executor.library import all as library
 from verl_kernel.env.executor.library.grid import RESIDENT
 
 SIZE = 1 << 20
-UNIT = {
-    "launch": {"function": 0, "positional": [], "named": {}, "options": {}},
-    "functions": [
-        {"name": "k", "line": 4, "is_constant": False, "marks": {}, "defaults": {}, "settings": {}, "uses": {}}
-    ],
-}
+FUNCTION = {"name": "k", "line": 4, "is_constant": False, "marks": {}, "defaults": {}, "settings": {}, "uses": {}}
+UNIT = {"launch": {"function": 0, "positional": [], "named": {}, "options": {}}, "functions": [FUNCTION]}
+CLUSTERS = {**UNIT, "launch": {**UNIT["launch"], "options": {"num_ctas": 2}}}
 REQUEST = {
-    "unit": UNIT,
-    "grid": [1, 1, 1],
-    "arguments": {},
-    "areas": [],
-    "is_tried": False,
-    "kept": None,
-    "pointers": [],
+    "unit": UNIT, "grid": [1, 1, 1], "arguments": {}, "areas": [], "is_tried": False, "kept": None, "pointers": [],
     "fresh": [],
-}
+}  # fmt: skip
 REFUSED = {"message": "no clusters", "function": 0, "offset": 2}
 
 
@@ -47,19 +39,15 @@ def arena() -> Iterator[Arena]:
 
 
 @pytest.fixture
-def asked() -> list[object]:
-    return []
-
-
-@pytest.fixture
-def launches(arena, asked) -> Launches:
+def launches(arena) -> Launches:
     def refuse(request):
-        asked.append(request)
-        options = request["unit"]["launch"]["options"]
-        kind = UNKNOWN if "num_ctas" in options else "CompilationError"
+        made.asked.append(request)
+        kind = UNKNOWN if "num_ctas" in request["unit"]["launch"]["options"] else "CompilationError"
         return {"refused": {**REFUSED, "kind": kind}}, b""
 
-    return Launches(arena, refuse)
+    made = Launches(arena, refuse)
+    made.asked = []
+    return made
 
 
 @pytest.mark.parametrize(("offset", "length"), [(-1, 4), (0, SIZE + 1), (SIZE - 3, 4), (0.5, 1), (0, True), (2**70, 0)])
@@ -68,11 +56,8 @@ def test_a_piece_outside_of_the_arena_has_no_address(arena, offset, length):
         arena.address(offset, length)
 
 
-def test_a_piece_inside_lies_behind_its_offset(arena):
-    assert arena.address(SIZE, 0) - arena.address(16, SIZE - 16) == SIZE - 16
-
-
 def test_a_copy_holds_the_same_in_its_areas_and_is_its_own(arena):
+    assert arena.address(SIZE, 0) - arena.address(16, SIZE - 16) == SIZE - 16
     ctypes.memset(arena.address(64, 8), 7, 8)
     copy = Copy(arena, [(64, 8), (4096, 16)])
     assert ctypes.string_at(copy.address(64, 8), 8) == bytes([7] * 8)
@@ -92,33 +77,26 @@ def test_addresses_are_written_where_tables_have_them(arena):
             arena.point([pointer])
 
 
-@pytest.mark.parametrize(
-    ("offset", "named"),
-    [
-        (65536, "element 16384 of x"), (65536 + 400, "element 16484 of x"), (-4, "element -1 of x"),
-        (65536 + 4096 - 8, "element -2 of y"), (65536 + 8192, "element 0 of z"), (1 << 31, ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("offset", "named"), [
+    (65536, "element 16384 of x"), (65536 + 400, "element 16484 of x"), (-4, "element -1 of x"),
+    (65536 + 4096 - 8, "element -2 of y"), (65536 + 8192, "element 0 of z"), (1 << 31, ""),
+])  # fmt: skip
 def test_the_nearest_tensor_is_the_one_named(arena, offset, named):
     """Three tensors, the first one of 16,384 numbers; 4,096 bytes lie between it and the next."""
     sizes = {"x": (0, 65536), "y": (65536 + 4096, 16), "z": (65536 + 8192, 16)}
     begin = arena.address(0, 0)
     buffers = [Buffer(begin + start, size) for start, size in sizes.values()]
     arguments = {name: {"tensor": start} for name, (start, _) in sizes.items()}
-    signature = {"x": "*fp32", "y": "*i32", "z": "*fp16"}
-    assert nearest(signature, arguments, arena, buffers, begin + offset) == named
+    assert nearest({"x": "*fp32", "y": "*i32", "z": "*fp16"}, arguments, arena, buffers, begin + offset) == named
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
-        {},
-        {**REQUEST, "unit": None},
-        {key: value for key, value in REQUEST.items() if key != "kept"},
-        {**REQUEST, "unit": {"launch": {}, "functions": []}},
-        {**REQUEST, "unit": {**UNIT, "functions": []}},
-    ],
-)
+@pytest.mark.parametrize("request_", [
+    {},
+    {**REQUEST, "unit": None},
+    {key: value for key, value in REQUEST.items() if key != "kept"},
+    {**REQUEST, "unit": {"launch": {}, "functions": []}},
+    {**REQUEST, "unit": {**UNIT, "functions": []}},
+])  # fmt: skip
 def test_what_cannot_be_read_is_told_to_the_judge(launches, request_):
     assert launches.run(request_)["failure"].startswith("a launch cannot be read: ")
     reported = launches.report()
@@ -129,23 +107,17 @@ def test_what_cannot_be_read_is_told_to_the_judge(launches, request_):
 
 
 def test_clusters_are_said_to_be_unknown(launches):
-    unit = {**UNIT, "launch": {**UNIT["launch"], "options": {"num_ctas": 2}}}
-    assert "clusters" in launches.run({**REQUEST, "unit": unit})["failure"]
+    assert "clusters" in launches.run({**REQUEST, "unit": CLUSTERS, "is_tried": True})["failure"]
+    assert launches.report()["stopped"] is None  # what is tried stops nothing
+    assert "clusters" in launches.run({**REQUEST, "unit": CLUSTERS})["failure"]
     assert launches.report()["stopped"]["kind"] == "unknown"
-
-
-def test_what_is_tried_stops_nothing(launches):
-    unit = {**UNIT, "launch": {**UNIT["launch"], "options": {"num_ctas": 2}}}
-    assert launches.run({**REQUEST, "unit": unit, "is_tried": True})["failure"]
-    assert launches.report()["stopped"] is None
 
 
 @pytest.mark.parametrize("is_tried", [False, True])
 def test_what_the_compiler_refuses_is_told_with_its_line(launches, is_tried):
     launches.run({**REQUEST, "is_tried": is_tried})
     stopped = launches.report()["stopped"]
-    assert stopped["kind"] == "refused"
-    assert stopped["line"] == 6
+    assert (stopped["kind"], stopped["line"]) == ("refused", 6)
     assert stopped["message"] == "CompilationError: no clusters"
 
 
@@ -156,12 +128,13 @@ def test_configurations_an_autotuner_skips_are_not_told(arena, kind):
     assert launches.report()["stopped"] is None
 
 
-def test_what_is_known_is_not_asked_again(launches, asked):
+def test_what_is_known_is_not_asked_again(launches):
     launches.run(REQUEST)
     launches.run(REQUEST)
-    assert len(asked) == 1
+    assert len(launches.asked) == 1
     launches.run({**REQUEST, "kept": ["moves"]})
-    assert [request["left_out"] for request in asked] == [None], "what has no code has no stores that are left out"
+    wanted = "what has no code has no stores that are left out"
+    assert [request["left_out"] for request in launches.asked] == [None], wanted
 
 
 def test_a_failure_of_the_judge_stops_the_launch(arena):
@@ -178,8 +151,7 @@ def test_two_forwards_run_each_pair_both_ways_round(programs):
 
 
 def test_orders_are_drawn():
-    orders = {tuple(drawn(np.random.default_rng(seed), 5, False)) for seed in range(40)}
-    assert len(orders) > 20
+    assert len({tuple(drawn(np.random.default_rng(seed), 5, False)) for seed in range(40)}) > 20
 
 
 @pytest.mark.parametrize("programs", [5, RESIDENT, 3 * RESIDENT + 7])
@@ -206,3 +178,28 @@ def test_views_whose_memory_cannot_be_kept_are_not_watched(monkeypatch):
     nothing = SimpleNamespace(sites=[], program=None)
     with pytest.raises(Fault, match="could not be watched for accesses beyond views"):
         checks.launch(lambda buffers, **more: nothing, [whole], [Buffer(whole.address, 4)])
+
+
+@pytest.fixture
+def needed(monkeypatch):
+    """What is asked of the library: functions, and where their code is kept."""
+    found = []
+    fake = SimpleNamespace(need=lambda *asked: found.append(asked))
+    monkeypatch.setattr(zygote, "library", lambda: fake)
+    return found
+
+
+def test_code_is_kept_where_nobody_else_can_write(needed, tmp_path, monkeypatch):
+    zygote._load_library(str(tmp_path))
+    assert needed.pop()[1] is not None
+    tmp_path.chmod(0o777)
+    zygote._load_library(str(tmp_path))
+    assert needed.pop() == (library.FIRST, None)
+    monkeypatch.setattr(zygote.landlock, "abi", lambda: 0)
+    zygote._load_library(str(tmp_path / "code"))
+    assert needed == [(library.FIRST, None)]
+    assert not (tmp_path / "code").exists()
+
+
+def test_a_new_process_begins_with_a_small_launch():
+    assert zygote.run(zygote.made()).tolist() == [2.0 * number for number in range(32)]

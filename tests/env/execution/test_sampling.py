@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples of a launch's programs count as all of them, and windows of neighbours tell what is read again."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.env.executor.ptx import aligned, buffer, counted, entry
-from tests.env.executor.tile_reads import FAR, MEGABYTE, NEAR, launches
+from tests.env.executor.test_programs import run
+from tests.env.executor.test_traffic import FAR, MEGABYTE, NEAR, launches
 from verl_kernel.env.execution.sampling import AGREEMENT, MOVED, WHOLE, Apart, Sampler, Windows, strata
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor.kernel import Kernel
@@ -49,9 +47,8 @@ LOOP = (
 
 
 def sampler(turns, blocks, seed=0):
-    kernel = Kernel(entry(LOOP.replace("{TURNS}", turns), 1), 1, 0)
-    data = aligned(16384, np.uint32)
-    ran, grid = [], blocks if isinstance(blocks, tuple) else (blocks, 1, 1)
+    kernel, data, ran = Kernel(entry(LOOP.replace("{TURNS}", turns), 1), 1, 0), aligned(16384, np.uint32), []
+    grid = blocks if isinstance(blocks, tuple) else (blocks, 1, 1)
 
     def run(numbers):
         ran.extend(numbers)
@@ -87,9 +84,8 @@ def test_a_long_edge_of_a_grid_is_drawn_by_its_share(seed):
 @pytest.mark.slow
 def test_samples_that_differ_are_no_count():
     """A thirtieth of the programs does nearly all of the work."""
-    told = []
+    turns, told = "and.b32 %n, %b, 31; setp.eq.u32 %p, %n, 7; selp.b32 %n, 2000, 1, %p;", []
     for seed in range(4):
-        turns = "and.b32 %n, %b, 31; setp.eq.u32 %p, %n, 7; selp.b32 %n, 2000, 1, %p;"
         try:
             sampler(turns, 40000, seed)[0].count()
         except Apart as exc:
@@ -100,13 +96,11 @@ def test_samples_that_differ_are_no_count():
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     folder = ROOT / "benchmarks"
-    environment = {**kept, "PYTHONPATH": f"{ROOT}:{folder}", "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
-    command = [sys.executable, str(folder / "bench_sampled_counts.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=550)
-    assert done.returncode == 0, done.stderr
-    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[2:]]
+    told = run(
+        tmp_path_factory.mktemp("triton"), str(folder / "bench_sampled_counts.py"), PYTHONPATH=f"{ROOT}:{folder}"
+    )
+    rows = [line.strip("| ").split(" | ") for line in told.splitlines()[2:]]
     return {row[0]: [float(cell.rstrip("%")) for cell in (*row[1:5], *row[6:8])] for row in rows}
 
 
@@ -122,8 +116,7 @@ def test_samples_of_fifty_kernels_agree_with_the_whole(table):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_page_has_the_table(table):
-    page = (ROOT / "docs" / "notes" / "executor.md").read_text()
-    found = re.search(r"counts\s+(\d+) kernels", page)
+    found = re.search(r"counts\s+(\d+) kernels", (ROOT / "docs" / "notes" / "executor.md").read_text())
     assert found
     assert int(found[1]) == len(table)
 
@@ -201,20 +194,15 @@ def found(request):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("found", [NEAR, STRIPES], indirect=True)
-def test_what_neighbours_read_again_is_near(found):
-    assert found[0] == 0
+@pytest.mark.parametrize("found, most", [(NEAR, 0), (STRIPES, 0), (LITTLE_AGAIN, 0.2)], indirect=["found"])
+def test_what_neighbours_read_again_or_is_all_new_is_near(found, most):
+    assert found[0] <= most * SIZE * MEGABYTE
 
 
 @pytest.mark.parametrize("found", [FAR], indirect=True)
 def test_what_is_read_again_far_away_is_found(found):
     assert found[0] == pytest.approx(SIZE * MEGABYTE, rel=0.35)  # places that two tiles share seem read again
     assert found[0] == pytest.approx(found[1], rel=0.35)
-
-
-@pytest.mark.parametrize("found", [LITTLE_AGAIN], indirect=True)
-def test_what_is_new_everywhere_has_not_been_read_before(found):
-    assert found[0] < 0.2 * SIZE * MEGABYTE
 
 
 @pytest.mark.parametrize("found", [NEAR, FAR], indirect=True)

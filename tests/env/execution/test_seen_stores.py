@@ -30,33 +30,29 @@ def kind(*forwards):
         values = {"computed": OTHER, "loaded": LOADED}.get(stored)
         seen, values = Seen(), np.full(8, stored, np.float32) if values is None else values
         seen.note(values.view(np.uint8).reshape(8, 4), ["load"] if stored == "loaded" else [], False)
-        place = place_of(PROGRAM.instructions[STORE])
-        stores.end("code", Follow((), np.random.default_rng(0), {place: seen}))
+        stores.end("code", Follow((), np.random.default_rng(0), {place_of(PROGRAM.instructions[STORE]): seen}))
     return stores.kinds("code", PROGRAM)[STORE]
 
 
-@pytest.mark.parametrize(
-    ("forwards", "wanted"),
-    [
-        (("computed",), "computes"),
-        (("loaded", "loaded"), "moves"),
-        (("loaded", "computed"), "computes"),
-        (("computed", "loaded"), "moves"),
-        (("computed", 0.0, 0.0), "computes"),
-        ((0.0, 0.0), "constant"),
-        ((0.0, 1.0, 1.0), "computes"),
-        ((0.0, 0.0, "loaded"), "moves"),
-        (("computed", AT_AN_END), "computes"),
-        (("loaded", AT_AN_END), "moves"),
-        ((1.0, 1.0, ("variation", 0.0)), "computes"),
-        (("loaded", ("variation", "computed")), "moves"),
-        ((1.0, 1.0, AT_AN_END), "computes"),
-        (("computed", FAR, "loaded"), "computes"),
-        (("computed", "loaded", FAR), "computes"),
-        (("loaded", FAR, "loaded"), "moves"),
-        (("computed", AT_AN_END, "loaded"), "moves"),
-        (("computed", ("variation", 1.0), "loaded"), "computes"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("forwards", "wanted"), [
+    (("computed",), "computes"),
+    (("loaded", "loaded"), "moves"),
+    (("loaded", "computed"), "computes"),
+    (("computed", "loaded"), "moves"),
+    (("computed", 0.0, 0.0), "computes"),
+    ((0.0, 0.0), "constant"),
+    ((0.0, 1.0, 1.0), "computes"),
+    ((0.0, 0.0, "loaded"), "moves"),
+    (("computed", AT_AN_END), "computes"),
+    (("loaded", AT_AN_END), "moves"),
+    ((1.0, 1.0, ("variation", 0.0)), "computes"),
+    (("loaded", ("variation", "computed")), "moves"),
+    ((1.0, 1.0, AT_AN_END), "computes"),
+    (("computed", FAR, "loaded"), "computes"),
+    (("computed", "loaded", FAR), "computes"),
+    (("loaded", FAR, "loaded"), "moves"),
+    (("computed", AT_AN_END, "loaded"), "moves"),
+    (("computed", ("variation", 1.0), "loaded"), "computes"),
+])  # fmt: skip
 def test_the_latest_forward_that_says_something_counts(forwards, wanted):
     assert kind(*forwards) == wanted

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tests.env.executor.programs import matmul_kernel
 from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.work.steps import known_of, launch_work, remember
@@ -92,17 +93,6 @@ def passes():
 
 
 @triton.jit
-def matmul_kernel(a_ptr, b_ptr, c_ptr, N, K, B: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr):
-    rows, columns = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
-    total, k = tl.zeros((B, B), tl.float32), tl.arange(0, BK)
-    for start in range(0, K, BK):
-        a = tl.load(a_ptr + rows[:, None] * K + (start + k)[None, :])
-        b = tl.load(b_ptr + (start + k)[:, None] * N + columns[None, :])
-        total = tl.dot(a, b, total, input_precision=PRECISION)
-    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total)
-
-
-@triton.jit
 def naive_matmul_kernel(a_ptr, b_ptr, c_ptr, N, K, B: tl.constexpr):
     rows, columns = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
     total = tl.zeros((B, B), tl.float32)
@@ -120,7 +110,7 @@ def matmuls():
         ("ieee", torch.float32, "ieee", 64),
     ):  # fmt: skip
         a, b, grid = zeros(n, n, dtype=dtype), zeros(n, n, dtype=dtype), (n // tile, n // tile)
-        price(name, matmul_kernel, grid, a, b, zeros(n, n), n, n, B=tile, BK=32, PRECISION=precision)
+        price(name, matmul_kernel, grid, a, b, zeros(n, n), n, n, n, BM=tile, BN=tile, BK=32, P=precision)
     a, b = zeros(n, n, dtype=torch.float16), zeros(n, n, dtype=torch.float16)
     price("naive half", naive_matmul_kernel, (n // 32, n // 32), a, b, zeros(n, n), n, n, B=32)
 
@@ -195,8 +185,7 @@ def transposes():
 @triton.jit
 def twice_kernel(x_ptr, out_ptr, tiles, APART: tl.constexpr, BLOCK: tl.constexpr):
     tile = tl.program_id(0) // APART // 2 * APART + tl.program_id(0) % APART
-    x = tl.load(x_ptr + tile * BLOCK + tl.arange(0, BLOCK))
-    tl.store(out_ptr + tl.program_id(0), tl.sum(x, axis=0))
+    tl.store(out_ptr + tl.program_id(0), tl.sum(tl.load(x_ptr + tile * BLOCK + tl.arange(0, BLOCK)), axis=0))
 
 
 def twice():

@@ -7,6 +7,7 @@ Prints a line of JSON: for each program None, or what went wrong.
 import json
 import traceback
 
+import pytest
 import torch
 import triton
 import triton.language as tl
@@ -28,16 +29,13 @@ def program(function):
 @triton.jit
 def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr):
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
-    total = tl.zeros((BM, BN), dtype=tl.float32)
+    total, in_rows, in_columns = tl.zeros((BM, BN), dtype=tl.float32), rows[:, None] < M, columns[None, :] < N
     for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
-        a = tl.load(a_ptr + rows[:, None] * K + k[None, :], mask=(rows[:, None] < M) & (k[None, :] < K), other=0.0)
-        b = tl.load(
-            b_ptr + k[:, None] * N + columns[None, :], mask=(k[:, None] < K) & (columns[None, :] < N), other=0.0
-        )
+        a = tl.load(a_ptr + rows[:, None] * K + k[None, :], mask=in_rows & (k[None, :] < K), other=0.0)
+        b = tl.load(b_ptr + k[:, None] * N + columns[None, :], mask=(k[:, None] < K) & in_columns, other=0.0)
         total = tl.dot(a, b, total, input_precision=P)
-    where = c_ptr + rows[:, None] * N + columns[None, :]
-    tl.store(where, total, mask=(rows[:, None] < M) & (columns[None, :] < N))
+    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=in_rows & in_columns)
 
 
 def product(dtype, precision, **tolerance):
@@ -48,19 +46,15 @@ def product(dtype, precision, **tolerance):
 
 @program
 def products():
-    product(torch.float16, "ieee", rtol=1e-4, atol=1e-4)
-    product(torch.bfloat16, "ieee", rtol=1e-4, atol=1e-4)
-    product(torch.float32, "ieee", rtol=1e-5, atol=1e-4)
+    for dtype, error in ((torch.float16, 1e-4), (torch.bfloat16, 1e-4), (torch.float32, 1e-5)):
+        product(dtype, "ieee", rtol=error, atol=1e-4)
 
 
 @program
 def product_in_tf32_is_not_exact():
     product(torch.float32, "tf32", rtol=2e-2, atol=5e-2)
-    try:
+    with pytest.raises(AssertionError):
         product(torch.float32, "tf32", rtol=1e-5, atol=1e-4)
-    except AssertionError:
-        return
-    raise AssertionError("TF32 has lost nothing")
 
 
 @triton.jit
@@ -118,9 +112,8 @@ def functions_kernel(x_ptr, out_ptr, N: tl.constexpr):
 def functions():
     x, out = torch.randn(512) * 3, torch.empty(3, 512)
     functions_kernel[(1,)](x, out, N=512)
-    size = x.abs()
-    expected = [x.sin() + x.erf(), x.tanh() + x.expm1(), (size + 1e-3).log() + (size + 1).rsqrt() + x.cos()]
-    torch.testing.assert_close(out, torch.stack(expected), rtol=1e-5, atol=2e-6)
+    logs = (x.abs() + 1e-3).log() + (x.abs() + 1).rsqrt() + x.cos()
+    torch.testing.assert_close(out, torch.stack([x.sin() + x.erf(), x.tanh() + x.expm1(), logs]), rtol=1e-5, atol=2e-6)
 
 
 @triton.jit
@@ -130,9 +123,8 @@ def described_kernel(source, target, N: tl.constexpr):
 
 @program
 def descriptors():
-    x = torch.randn(32, 32)
-    out = torch.empty(32, 32)
-    described_kernel[(1,)](TensorDescriptor.from_tensor(x, [32, 32]), TensorDescriptor.from_tensor(out, [32, 32]), N=32)
+    x, out = torch.randn(32, 32), torch.empty(32, 32)
+    described_kernel[(1,)](*(TensorDescriptor.from_tensor(item, [32, 32]) for item in (x, out)), N=32)
     assert torch.equal(out, x.T)
 
 
@@ -146,8 +138,9 @@ def asserting_kernel(x_ptr, n):
 
 @program
 def assertions():
-    asserting_kernel[(1,)](torch.arange(32, dtype=torch.int32), 32, num_warps=1, debug=True)
-    fails("stopped", lambda: asserting_kernel[(1,)](torch.arange(32, dtype=torch.int32), 9, num_warps=1, debug=True))
+    x = torch.arange(32, dtype=torch.int32)
+    asserting_kernel[(1,)](x, 32, num_warps=1, debug=True)
+    fails("stopped", lambda: asserting_kernel[(1,)](x, 9, num_warps=1, debug=True))
 
 
 @triton.jit
@@ -165,12 +158,10 @@ def a_store_beyond_the_end():
 
 
 def fails(kind, call):
-    try:
+    with pytest.raises(Fault) as caught:
         call()
-    except Fault as fault:
-        assert fault.kind == kind, fault
-        return fault
-    raise AssertionError(f"no fault of the kind {kind}")
+    assert caught.value.kind == kind, caught.value
+    return caught.value
 
 
 def outcome(function):

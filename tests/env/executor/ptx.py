@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small modules of PTX, and what their instructions give."""
 
-from __future__ import annotations
-
+import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 
 Words = np.ndarray
@@ -51,6 +51,14 @@ def launch(
     made = Kernel(text, warps, shared)
     counted(made, arrays, blocks, **more)
     return made
+
+
+@contextlib.contextmanager
+def fails(kind: str, words: str = "") -> Iterator[None]:
+    """Expect a fault of a kind, whose sentence has these words."""
+    with pytest.raises(Fault, match=words or None) as caught:
+        yield
+    assert caught.value.kind == kind
 
 
 def counted(made: Kernel, arrays: Sequence[Words], blocks: int = 1, **more: Any) -> LaunchCount:

@@ -115,13 +115,10 @@ def finish(sem="acq_rel", everybody=False, resets=False):
 
 
 @triton.jit
-def shifted_kernel(x_ptr, IN_PLACE: tl.constexpr, N: tl.constexpr):
+def shifted_kernel(x_ptr, TO: tl.constexpr):
     where = tl.program_id(0) * 128 + tl.arange(0, 128)
     x = tl.load(x_ptr + where + 1)
-    if IN_PLACE:
-        tl.store(x_ptr + where, x)
-    else:
-        tl.store(x_ptr + N + 1 + where, x)
+    tl.store(x_ptr + where + TO, x)
 
 
 @triton.jit
@@ -234,8 +231,8 @@ PROGRAMS = {
     "honest_ticket_that_is_reset": lambda: finish(resets=True),
     "racing_relaxed_ticket": lambda: finish("relaxed"),
     "racing_ticket_that_does_not_choose": lambda: finish(everybody=True),
-    "racing_shift_in_place": lambda: shifted_kernel[(4,)](torch.randn(1100), IN_PLACE=True, N=512, num_warps=1),
-    "honest_shift": lambda: shifted_kernel[(4,)](torch.randn(1100), IN_PLACE=False, N=512),
+    "racing_shift_in_place": lambda: shifted_kernel[(4,)](torch.randn(1100), TO=0, num_warps=1),
+    "honest_shift": lambda: shifted_kernel[(4,)](torch.randn(1100), TO=513),
     "honest_bytes_of_one_word": lambda: bytes_kernel[(4,)](torch.zeros(256, dtype=torch.int8), STEP=1, num_warps=1),
     "racing_bytes": lambda: bytes_kernel[(4,)](torch.zeros(256, dtype=torch.int8), STEP=4, num_warps=1),
     "honest_barrier_of_the_grid": lambda: all_steps("acq_rel"),

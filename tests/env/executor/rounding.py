@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Binary floats by exact arithmetic: what their bits mean, and rounding in each direction."""
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass
@@ -96,41 +94,34 @@ def eight(kind: str, byte: int) -> Fraction | float | None:
 
 def calculated(name: str, form: Format, operands: list[int], how: str = "rn") -> int | None:
     """Bits of a sum, difference, product, quotient or fused product; None for NaN."""
-    values = [form.value(item) for item in operands]
-    signs = [bool(item & form.sign) for item in operands]
     if name == "sub":
         return calculated("add", form, [operands[0], operands[1] ^ form.sign], how)
+    values = [form.value(item) for item in operands]
+    signs = [bool(item & form.sign) for item in operands]
     if any(isinstance(item, float) for item in values):
         return _special(name, form, values, signs)
-    if name == "div":
-        if not values[1]:
-            return None if not values[0] else form.infinity | (form.sign if signs[0] != signs[1] else 0)
-        return form.rounded(values[0] / values[1], how, form.sign if signs[0] != signs[1] else 0)
+    product_sign = form.sign if signs[0] != signs[1] else 0
     if name == "mul":
-        return form.rounded(values[0] * values[1], how, form.sign if signs[0] != signs[1] else 0)
+        return form.rounded(values[0] * values[1], how, product_sign)
+    if name == "div" and not values[1]:
+        return form.infinity | product_sign if values[0] else None
+    if name == "div":
+        return form.rounded(values[0] / values[1], how, product_sign)
     left, right = (values[0], values[1]) if name == "add" else (values[0] * values[1], values[2])
-    first = signs[0] if name == "add" else signs[0] != signs[1]
-    both = first and signs[-1]
-    is_minus = both if left or right or first == signs[-1] else False
-    if how == "rm" and (first or signs[-1]):
-        is_minus = True
+    first = signs[0] if name == "add" else bool(product_sign)
+    is_minus = first or signs[-1] if how == "rm" else first and signs[-1]
     return form.rounded(left + right, how, form.sign if is_minus else 0)
 
 
 def _special(name: str, form: Format, values: list, signs: list[bool]) -> int | None:
     """Results of infinities and NaN: as those of floats, whose sizes do not matter."""
-    plain = [
-        item if isinstance(item, float) else math.copysign(1.0 if item else 0.0, -1 if sign else 1)
-        for item, sign in zip(values, signs, strict=True)
-    ]
+    ones = [math.copysign(bool(item), -1 if sign else 1) for item, sign in zip(values, signs, strict=True)]
+    x, y, *z = [item if isinstance(item, float) else one for item, one in zip(values, ones, strict=True)]
     if name == "div":
-        result = plain[0] / plain[1] if plain[1] else plain[0] * math.copysign(1, plain[1])  # infinite, or none
-    elif name == "mul":
-        result = plain[0] * plain[1]
+        result = x / y if y else x * math.copysign(1, y)  # infinite, or none
     else:
-        result = plain[0] + plain[1] if name == "add" else plain[0] * plain[1] + plain[2]
+        result = {"mul": lambda: x * y, "add": lambda: x + y, "fma": lambda: x * y + z[0]}[name]()
     if math.isnan(result):
         return None
-    if math.isinf(result):
-        return form.infinity | (form.sign if result < 0 else 0)
-    return form.sign if math.copysign(1, result) < 0 else 0  # a number divided by infinity
+    sign = form.sign if math.copysign(1, result) < 0 else 0
+    return sign | form.infinity if math.isinf(result) else sign  # a number divided by infinity is zero

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.env.executor.ptx import each, evaluate, ways
-from tests.env.executor.rounding import F32, FORMATS
+from tests.env.executor.rounding import FORMATS
 from tests.env.executor.test_integers import WIDTHS
 
 INF, NAN = math.inf, math.nan
@@ -82,9 +82,9 @@ def test_powers_of_two_err_by_two_units_at_most():
 BOUNDS = [
     ("lg2", spread(0.5, 2.0), 2.0**-22, False),
     ("lg2", np.concatenate([spread(2.0**-149, 0.5), spread(2.0, 3e38)]), 2.0**-22, True),
-    *((name, floats(np.linspace(-2 * math.pi, 2 * math.pi, 200_001)), 2.0**-20.5, False) for name in ("sin", "cos")),
     *(
-        (name, floats(np.linspace(-100 * math.pi, 100 * math.pi, 200_001)), 2.0**-14.7, False)
+        (name, floats(np.linspace(-turns * math.pi, turns * math.pi, 200_001)), bound, False)
+        for turns, bound in ((2, 2.0**-20.5), (100, 2.0**-14.7))
         for name in ("sin", "cos")
     ),
     ("tanh", np.concatenate([spread(2.0**-40, 20.0), -spread(2.0**-40, 20.0)]), 2.0**-11, True),
@@ -126,37 +126,35 @@ def test_rounded_roots_and_reciprocals(kind, dtype):
 @pytest.mark.parametrize("root", ["ex2", "tanh"])
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_functions_of_halves(root, kind):
-    mark = ".ftz" if (root, kind) == ("ex2", "bf16") else ""
-    form = FORMATS[kind]
-    a = np.array([bits for bits in range(0, 1 << 16, 5) if not bits & 0x7FFF > form.infinity], np.uint16)
-    found = each({"d": f"{root}.approx{mark}.{kind} {{d}}, %a;"}, np.uint16, {"a": a})["d"]
-    wide = evaluate(f"cvt.f32.{kind} %d, %a;", {"a": a}, {"d": np.uint32})["d"].view(np.float32).astype(np.float64)
+    form, mark = FORMATS[kind], ".ftz" if (root, kind) == ("ex2", "bf16") else ""
+    a = np.array([bits for bits in range(0, 1 << 16, 5) if not form.is_nan(bits)], np.uint16)
+    found = evaluate(
+        f"{root}.approx{mark}.{kind} %d, %a; cvt.f32.{kind} %e, %d; cvt.f32.{kind} %w, %a;",
+        {"a": a}, {"d": np.uint16, "e": np.uint32, "w": np.uint32},
+    )  # fmt: skip
+    back, wide = found["e"].view(np.float32), found["w"].view(np.float32).astype(np.float64)
     exact = np.exp2(np.clip(wide, -400, 400)) if root == "ex2" else np.tanh(wide)
     largest, smallest = float(form.value(form.infinity - 1)), float(form.value(1 << form.mantissa))
-    back = evaluate(f"cvt.f32.{kind} %d, %a;", {"a": found}, {"d": np.uint32})["d"].view(np.float32)
     inside = (np.abs(exact) < largest) & (np.abs(exact) >= smallest)
-    bound = 2.0**-9.9 if kind == "f16" else 2.0**-7
-    errors = np.abs(back[inside] - exact[inside]) / np.abs(exact[inside])
     assert inside.sum() > 1000
-    assert errors.max() <= bound
+    errors = np.abs(back[inside] - exact[inside]) / np.abs(exact[inside])
+    assert errors.max() <= (2.0**-9.9 if kind == "f16" else 2.0**-7)
     assert np.isinf(back[exact > 1.01 * largest]).all()
 
 
-def test_approximate_quotients():
-    a = np.random.default_rng(1).standard_normal(4096).astype(np.float32)
-    b = np.random.default_rng(2).standard_normal(4096).astype(np.float32)
+@pytest.mark.parametrize("opcode", ["approx.f32", "full.f32", "approx.ftz.f32", "full.ftz.f32"])
+def test_approximate_quotients(opcode):
+    a, b = np.random.default_rng(1).standard_normal((2, 4096)).astype(np.float32)
+    assert units(quotients(opcode, a, b), a.astype(np.float64) / b).max() <= 2
+
+
+def quotients(opcode, a, b):
     inputs = {"a": a.view(np.uint32), "b": b.view(np.uint32)}
-    for opcode in ("div.approx.f32", "div.full.f32", "div.approx.ftz.f32", "div.full.ftz.f32"):
-        found = each({"d": f"{opcode} {{d}}, %a, %b;"}, np.uint32, inputs)["d"].view(np.float32)
-        assert units(found, a.astype(np.float64) / b).max() <= 2
+    return each({"d": f"div.{opcode} {{d}}, %a, %b;"}, np.uint32, inputs)["d"].view(np.float32)
 
 
 def test_approximate_quotients_of_huge_divisors():
     """Beyond 2^126, `div.approx` gives 0, and NaN for an infinity."""
-    a = floats([2.0**127, -3.0, INF, 2.0**127, 1.0]).view(np.uint32)
-    b = floats([1.5 * 2.0**126, 2.0**127, 2.0**127, -(1.5 * 2.0**126), 2.0**126]).view(np.uint32)
-    found = each({"d": "div.approx.f32 {d}, %a, %b;"}, np.uint32, {"a": a, "b": b})["d"].view(np.float32)
-    assert math.isnan(found[2])
-    assert [*np.abs(found[[0, 1, 3]])] == [0, 0, 0]
-    assert found[4] == 2.0**-126
-    assert not F32.is_nan(int(found[4:].view(np.uint32)[0]))
+    b = floats([1.5 * 2.0**126, 2.0**127, 2.0**127, -(1.5 * 2.0**126), 2.0**126])
+    found = quotients("approx.f32", floats([2.0**127, -3.0, INF, 2.0**127, 1.0]), b)
+    np.testing.assert_array_equal(np.abs(found), floats([0, 0, NAN, 0, 2.0**-126]))

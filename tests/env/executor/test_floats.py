@@ -96,13 +96,10 @@ def test_uniform_values_are_rounded_as_those_of_lanes(kind):
 @given(st.sampled_from(list(FORMATS)), st.data())
 def test_any_values(kind, data):
     form = FORMATS[kind]
-    number = st.integers(0, (1 << form.bits) - 1)
-    near = st.builds(
-        lambda low, sign: (form.bias - 2 << form.mantissa) + low | sign,
-        st.integers(0, 4 << form.mantissa),
-        st.sampled_from([0, form.sign]),
-    )
-    rows = data.draw(st.lists(st.tuples(*[number | near] * 3), min_size=32, max_size=32))
+    first, sign = form.bias - 2 << form.mantissa, st.sampled_from([0, form.sign])
+    near = st.builds(lambda size, sign: size | sign, st.integers(first, first + (4 << form.mantissa)), sign)
+    number = st.integers(0, (1 << form.bits) - 1) | near
+    rows = data.draw(st.lists(st.tuples(number, number, number), min_size=32, max_size=32))
     check(opcodes(kind), form, [np.array(column, WIDTHS[form.bits]) for column in zip(*rows, strict=True)])
 
 
@@ -166,13 +163,9 @@ def test_signs(kind, is_uniform):
 
 @pytest.mark.parametrize("kind, is_uniform", ways(["f32", "f64"]))
 def test_a_sign_is_copied_from_the_first_operand(kind, is_uniform):
-    form = FORMATS[kind]
-
-    def wanted(name, x, y):
-        return x & form.sign | y & ~form.sign
-
-    lines = {"copysign": f"copysign.{kind} {{d}}, %a, %b;"}
-    compare(lines, WIDTHS[form.bits], pairs(form), wanted, is_uniform=is_uniform)
+    form, lines = FORMATS[kind], {"copysign": f"copysign.{kind} {{d}}, %a, %b;"}
+    sign, size = form.sign, form.sign - 1
+    compare(lines, WIDTHS[form.bits], pairs(form), lambda _, x, y: x & sign | y & size, is_uniform=is_uniform)
 
 
 @pytest.mark.parametrize("kind, is_uniform", ways(FORMATS))
@@ -194,21 +187,16 @@ def test_comparisons(kind, is_uniform):
 @pytest.mark.parametrize("kind, is_uniform", ways(["f32", "f64"]))
 def test_classes(kind, is_uniform):
     form = FORMATS[kind]
+    least, infinity = 1 << form.mantissa, form.infinity
     classes = {
-        "finite": lambda size: size < form.infinity,
-        "infinite": lambda size: size == form.infinity,
-        "number": lambda size: size <= form.infinity,
-        "notanumber": lambda size: size > form.infinity,
-        "normal": lambda size: not size or 1 << form.mantissa <= size < form.infinity,  # zeros are, says the PTX ISA
-        "subnormal": lambda size: 0 < size < 1 << form.mantissa,
-    }
+        "finite": lambda size: size < infinity, "infinite": lambda size: size == infinity,
+        "number": lambda size: size <= infinity, "notanumber": lambda size: size > infinity,
+        "normal": lambda size: not size or least <= size < infinity,  # zeros are, says the PTX ISA
+        "subnormal": lambda size: 0 < size < least,
+    }  # fmt: skip
     lines = {name: f"testp.{name}.{kind} {{d}}, %a;" for name in classes}
     a = cross(corners(form), dtype=WIDTHS[form.bits])[0]
-
-    def wanted(name, bits):
-        return classes[name](bits & form.sign - 1)
-
-    compare(lines, bool, {"a": a}, wanted, is_uniform=is_uniform)
+    compare(lines, bool, {"a": a}, lambda name, bits: classes[name](bits & form.sign - 1), is_uniform=is_uniform)
 
 
 @pytest.mark.parametrize("is_uniform", [False, True])

@@ -10,15 +10,24 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.env.executor.ptx import entry, launch
+from tests.env.executor.ptx import entry, evaluate, fails, launch
 from tests.env.executor.test_parser import kernel
-from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow import repeats
 from verl_kernel.env.executor.flow.graph import Graph, live, normal
 from verl_kernel.env.executor.flow.repeats import lanes
 from verl_kernel.env.executor.kernel import Kernel
 
 REGISTERS = ".reg .b32 %r<9>; .reg .b64 %rd<4>; .reg .pred %p<4>;\n"
+BRANCH = "setp.eq.b32 %p1, %r1, 0;\nmov.b32 %r2, 0;\n@%p1 bra $L1;\nmov.b32 %r2, 1;\n$L1:"
+EXCHANGES = "mov.b32 %r1, 0;\nshfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\natom.global.add.u32 %r3, [%rd1], 1;"
+LANES = np.arange(32, dtype=np.uint32)
+MANY_REGISTERS = 40
+LOOP = "$L:\n{}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, {};\n@%p bra $L;"
+COUNT = 8
+OPCODES = ["add.u32", "sub.u32", "xor.b32", "mul.lo.u32", "min.u32"]
+FUNCTIONS = [np.add, np.subtract, np.bitwise_xor, np.multiply, np.minimum]
+ADD, XOR = "add.s32 %r{0}, %r{1}, %r{2};", "xor.b32 %r{1}, %r{3}, 7;"
+PARTING = "mov.u32 %r1, %tid.x;\nsetp.eq.b32 %p1, %r1, 0;\n@%p1 bra $L1;\n"
 
 
 def graph(body):
@@ -32,27 +41,18 @@ def test_blocks_end_at_branches_barriers_and_labels():
     ]  # fmt: skip
 
 
-def test_a_register_of_the_lane_is_not_shared():
-    known = lanes(graph("mov.u32 %r1, %tid.x;\nadd.s32 %r2, %r1, 1;\nmov.u32 %r3, %ctaid.x;\nadd.s32 %r4, %r3, 1;"))
-    assert {"%r3", "%r4"} <= known.uniform
-    assert not {"%r1", "%r2"} & known.uniform
-
-
-def test_a_branch_by_a_shared_predicate_does_not_part_lanes():
-    body = "ld.param.b32 %r1, [k_param_1];\nsetp.eq.b32 %p1, %r1, 0;\n@%p1 bra $L1;\nmov.b32 %r2, 1;\n$L1:"
-    assert not lanes(graph(body)).may_part
-
-
-def test_a_branch_by_lane_parts_lanes_and_joins_them():
-    body = "mov.u32 %r1, %tid.x;\nsetp.eq.b32 %p1, %r1, 0;\nmov.b32 %r2, 0;\n@%p1 bra $L1;\nmov.b32 %r2, 1;\n$L1:"
+@pytest.mark.parametrize(("body", "shared", "own", "may_part"), [
+    ("mov.u32 %r1, %tid.x;\nadd.s32 %r2, %r1, 1;", "", "%r1 %r2", False),
+    ("mov.u32 %r3, %ctaid.x;\nadd.s32 %r4, %r3, 1;", "%r3 %r4", "", False),
+    ("ld.param.b32 %r1, [k_param_1];\n" + BRANCH, "%r1", "", False),
+    ("mov.u32 %r1, %tid.x;\n" + BRANCH, "", "%r1 %r2", True),
+    (EXCHANGES, "%r1", "%r2 %r3", False),
+])  # fmt: skip
+def test_what_all_lanes_share_and_where_they_part(body, shared, own, may_part):
     known = lanes(graph(body))
-    assert known.may_part
-    assert "%r2" not in known.uniform
-
-
-def test_what_shuffles_and_atomics_give_is_of_the_lane():
-    known = lanes(graph("mov.b32 %r1, 0;\nshfl.sync.idx.b32 %r2, %r1, 0, 31, -1;\natom.global.add.u32 %r3, [%rd1], 1;"))
-    assert not {"%r2", "%r3"} & known.uniform
+    assert {*shared.split()} <= known.uniform
+    assert not {*own.split()} & known.uniform
+    assert known.may_part == may_part
 
 
 @st.composite
@@ -60,17 +60,10 @@ def programs(draw):
     """Straight and branching code over four registers."""
     lines = []
     for number in range(draw(st.integers(2, 12))):
-        lines.append(f"$L{number}:")
         a, b, c = (draw(st.integers(1, 4)) for _ in range(3))
-        kind = draw(st.sampled_from(["add", "mov", "branch", "guarded"]))
-        if kind == "add":
-            lines.append(f"add.s32 %r{a}, %r{b}, %r{c};")
-        elif kind == "mov":
-            lines.append(f"mov.b32 %r{a}, {b};")
-        elif kind == "guarded":
-            lines.append(f"@%p{a % 3 + 1} mov.b32 %r{b}, %r{c};")
-        else:
-            lines.append(f"@%p{a % 3 + 1} bra $L{draw(st.integers(0, number))};")
+        guard, back = f"@%p{a % 3 + 1}", draw(st.integers(0, number))
+        kinds = [f"add.s32 %r{a}, %r{b}, %r{c};", f"mov.b32 %r{a}, {b};", f"{guard} mov.b32 %r{b}, %r{c};"]
+        lines += [f"$L{number}:", draw(st.sampled_from([*kinds, f"{guard} bra $L{back};"]))]
     return "\n".join(lines)
 
 
@@ -95,13 +88,9 @@ def reads_first(made, place, name):
         if name in made.reads[place]:
             return True
         if name not in made.writes[place]:
-            blocks = [made.blocks[block].start for block in ends.get(place, ()) if block < len(made.blocks)]
-            waiting += blocks if place in ends else [place + 1]
+            after = [made.blocks[block].start for block in ends.get(place, ()) if block < len(made.blocks)]
+            waiting += after if place in ends else [place + 1]
     return False
-
-
-LANES = np.arange(32, dtype=np.uint32)
-MANY_REGISTERS = 40
 
 
 @pytest.fixture(params=[(5, 1500), (96, 1500), (96, 1), (5, 1)], ids=["short", "long", "loops", "short loops"])
@@ -113,17 +102,14 @@ def longest(request, monkeypatch):
 @pytest.mark.slow
 @given(programs())
 def test_pieces_keep_the_last_write_of_what_is_read_later(body):
-    body += "\n" + "\n".join(f"add.s32 %r{place % 5}, %r{place % 3}, %r{place % 7};" for place in range(250))
-    made = graph(body)
+    made = graph("\n".join([body, *(f"add.s32 %r{place % 5}, %r{place % 3}, %r{place % 7};" for place in range(250))]))
     known = found_repeats(made)
-    found = repeats.pieces(made, live(made), known)
-    for block, rows, parts in zip(made.blocks, known, found, strict=True):
+    for block, rows, parts in zip(made.blocks, known, repeats.pieces(made, live(made), known), strict=True):
         assert [place for part in parts for place in range(part.start, part.end)] == list(range(block.start, block.end))
         assert [part.repeat for part in parts if part.repeat is not None] == rows
         assert all(part.end - part.start <= repeats.LONGEST for part in parts if part.repeat is None)
         for part in parts[:-1]:
-            read = {name for name in made.program.registers if reads_first(made, part.end, name)}
-            assert part.after == read
+            assert part.after == {name for name in made.program.registers if reads_first(made, part.end, name)}
         for part in parts:
             for name in part.after:
                 writes = [place for place in range(part.start, part.end) if name in made.writes[place]]
@@ -167,28 +153,24 @@ def begun(warps=1):
 
 
 def test_a_loop_that_all_lanes_share(longest):
-    found = summed(f"$L:\n{steps(3, '%lane')}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %n;\n@%p bra $L;")
     values = begun()
     for _ in range(3):
         stepped(values, 3, LANES)
-    assert (found == sum(values)).all()
+    assert (summed(LOOP.format(steps(3, "%lane"), "%n")) == sum(values)).all()
 
 
 def test_a_loop_that_each_lane_leaves_by_itself(longest):
-    found = summed(f"$L:\n{steps(5, '%i')}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %lane;\n@%p bra $L;")
     values = begun()
     for turn in range(32):
-        moved = stepped([value.copy() for value in values], 5, np.uint32(turn))
-        runs = (turn == 0) | (turn < LANES)
+        moved, runs = stepped([*values], 5, np.uint32(turn)), (turn == 0) | (turn < LANES)
         values = [np.where(runs, new, old) for new, old in zip(moved, values, strict=True)]
-    assert (found == sum(values)).all()
+    assert (summed(LOOP.format(steps(5, "%i"), "%lane")) == sum(values)).all()
 
 
 def test_floating_literals_may_be_decimal():
     code = """.reg .f32 %f<4>; mov.f32 %f1, 20.; add.f32 %f1, %f1, 1.4426950408889634;
 mul.f32 %f1, %f1, 0d3FE0000000000000; fma.rn.f32 %f1, %f1, 2.5e-1, 1E2; mov.b32 %sum, %f1;"""
-    sum_ = np.float32(20) + np.float32(1.4426950408889634)
-    wanted = sum_ * np.float32(0.5) * np.float32(0.25) + np.float32(100)
+    wanted = (np.float32(20) + np.float32(1.4426950408889634)) * np.float32(0.5) * np.float32(0.25) + np.float32(100)
     assert (summed(code) == wanted.view(np.uint32) + sum(begun())).all()
 
 
@@ -206,38 +188,22 @@ $D:
 
 def test_a_jump_by_a_table_goes_where_each_lane_says():
     assert (summed(JUMP.format(3)) == sum(begun()) + np.array([1, 10, 100], np.uint32)[LANES % 3]).all()
-
-
-def test_a_jump_beyond_its_table_is_a_fault():
-    with pytest.raises(Fault) as caught:
+    with fails("stopped", "lane 3"):
         summed(JUMP.format(4))
-    assert caught.value.kind == "stopped"
-    assert "lane 3" in str(caught.value)
 
 
 def test_a_loop_with_a_barrier(longest):
-    found = summed(
-        f"$L:\n{steps(3, '%n')}\nbar.sync 0;\n{steps(7, '%i')}\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %n;\n"
-        "@%p bra $L;", warps=2,
-    )  # fmt: skip
     values = begun(2)
     for turn in range(3):
         stepped(stepped(values, 3, np.uint32(3)), 7, np.uint32(turn))
-    assert (found == sum(values)).all()
+    code = LOOP.format(f"{steps(3, '%n')}\nbar.sync 0;\n{steps(7, '%i')}", "%n")
+    assert (summed(code, warps=2) == sum(values)).all()
 
 
 def test_lanes_with_a_guard_write_alone(longest):
-    code = [
-        "setp.lt.u32 %p, %lane, 9;",
-        *(f"@%p add.u32 %r{place}, %r{place}, {place};" for place in range(MANY_REGISTERS)),
-    ]
-    found = summed("\n".join(code))
+    guarded = [f"@%p add.u32 %r{place}, %r{place}, {place};" for place in range(MANY_REGISTERS)]
+    found = summed("\n".join(["setp.lt.u32 %p, %lane, 9;", *guarded]))
     assert (found == sum(begun()) + np.where(LANES < 9, sum(range(MANY_REGISTERS)), 0)).all()
-
-
-COUNT = 8
-OPCODES = ["add.u32", "sub.u32", "xor.b32", "mul.lo.u32", "min.u32"]
-FUNCTIONS = [np.add, np.subtract, np.bitwise_xor, np.multiply, np.minimum]
 
 
 def found(body, many=1):
@@ -250,25 +216,18 @@ def lines(*items, rounds):
     )
 
 
-def test_the_longest_repetition_is_found():
-    body = "mov.b32 %r1, 0;\n" + lines("add.s32 %r{0}, %r{1}, %r{2};", "xor.b32 %r{1}, %r{3}, 7;", rounds=6)
-    assert found(body) == [(1, 2, 6)]
-
-
-@pytest.mark.parametrize("body", [
-    "add.s32 %r{0}, %r{1}, %r{2};\n@%p1 xor.b32 %r{1}, %r{3}, 7;", "st.global.b32 [%rd1], %r{0};",
-    "add.cc.u32 %r{0}, %r{1}, %r{2};\naddc.u32 %r{1}, %r{3}, 0;",
+@pytest.mark.parametrize(("body", "wanted"), [
+    ("mov.b32 %r1, 0;\n" + lines(ADD, XOR, rounds=6), [(1, 2, 6)]),  # the longest one
+    (PARTING + lines(ADD, rounds=20) + "\n$L1:", [(3, 1, 20)]),
+    (lines(ADD, f"@%p1 {XOR}", rounds=9), []),
+    (lines("st.global.b32 [%rd1], %r{0};", rounds=9), []),
+    (lines("add.cc.u32 %r{0}, %r{1}, %r{2};", "addc.u32 %r{1}, %r{3}, 0;", rounds=9), []),
+    (lines(ADD, XOR, "not.b32 %r1, %r2;", rounds=3), []),
+    ("\n".join(f"add.s32 %r1, %r2, {number};" for number in range(9)), []),
+    ("\n".join(f"add.s32 %r1, %r2, %r{2 + number % 2};" for number in range(9)), []),  # the same register twice
 ])  # fmt: skip
-def test_what_does_more_than_to_calculate_is_left_alone(body):
-    assert not found(lines(body, rounds=9))
-
-
-def test_different_literals_or_registers_are_no_repetition():
-    assert not found(lines("add.s32 %r{0}, %r{1}, %r{2};", "xor.b32 %r{1}, %r{3}, 7;", "not.b32 %r1, %r2;", rounds=3))
-    assert not found("\n".join(f"add.s32 %r1, %r2, {number};" for number in range(9)))
-    assert not found(
-        "\n".join(f"add.s32 %r1, %r2, %r{2 + number % 2};" for number in range(9))
-    )  # the same register twice
+def test_instructions_that_repeat_are_found(body, wanted):
+    assert found(body) == wanted
 
 
 def test_kernels_of_few_instructions_have_none():
@@ -277,24 +236,15 @@ def test_kernels_of_few_instructions_have_none():
     assert not found(body, 100)
 
 
-def test_those_whose_lanes_part_have_some():
-    body = lines("add.s32 %r{0}, %r{1}, %r{2};", rounds=20)
-    parting = "mov.u32 %r1, %tid.x;\nsetp.eq.b32 %p1, %r1, 0;\n@%p1 bra $L1;\n"
-    assert found(parting + body + "\n$L1:") == [(3, 1, 20)]
-
-
 @st.composite
 def repeated(draw):
     """Rounds of a few instructions, each with registers of its own; and their numbers in each round."""
     shape = draw(st.lists(st.integers(0, len(OPCODES) - 1), min_size=1, max_size=4))
-    place = st.integers(0, COUNT - 1)
-    rounds = draw(st.integers(2, 12))
+    rounds, row = draw(st.integers(2, 12)), st.tuples(*[st.tuples(*[st.integers(0, COUNT - 1)] * 3)] * len(shape))
     if draw(st.booleans()):  # the same registers of each round, moved on
-        row, step = [[draw(place) for _ in range(3)] for _ in shape], draw(st.integers(0, 3))
-        rows = [[[(one + turn * step) % COUNT for one in names] for names in row] for turn in range(rounds)]
-    else:
-        rows = [[[draw(place) for _ in range(3)] for _ in shape] for _ in range(rounds)]
-    return shape, rows
+        first, step = draw(row), draw(st.integers(0, 3))
+        return shape, [[[(one + turn * step) % COUNT for one in names] for names in first] for turn in range(rounds)]
+    return shape, draw(st.lists(row, min_size=rounds, max_size=rounds))
 
 
 @pytest.mark.slow
@@ -306,30 +256,27 @@ def test_a_loop_does_what_its_instructions_do(case, parts, read):
     The example keeps the register of its last round for the even lanes, and none of the others.
     """
     shape, rows = case
-    code, values = [], [np.arange(32, dtype=np.uint32) * 3 + np.uint32(place) for place in range(COUNT)]
+    first = [LANES * 3 + np.uint32(place) for place in range(COUNT)]
+    code, values = [], [*first]
     for row in rows:
         for number, (target, left, right) in zip(shape, row, strict=True):
             code.append(f"{OPCODES[number]} %r{target}, %r{left}, %r{right};")
             values[target] = FUNCTIONS[number](values[left], values[right])
     if parts:
-        before, is_odd = np.arange(32, dtype=np.uint32) * 3, np.arange(32) % 2 == 1
-        values = [np.where(is_odd, value, before + np.uint32(place)) for place, value in enumerate(values)]
-        code = ["and.b32 %bit, %lane, 1; setp.eq.b32 %even, %bit, 0; @%even bra $AFTER;", *code, "$AFTER:"]
-    kept = [place in read for place in range(COUNT)]
+        values = [np.where(LANES % 2 == 1, *both) for both in zip(values, first, strict=True)]
+        code = ["and.b32 %bit, %a, 1; setp.eq.u32 %even, %bit, 0; @%even bra $AFTER;", *code, "$AFTER:"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(repeats, "MANY", 1)
-        assert (held(code, sorted(read)) == values)[kept].all()
+        found = held(code, read)
+    assert {place: found[f"r{place}"].tolist() for place in read} == {place: values[place].tolist() for place in read}
 
 
 def held(code, read):
     """Some registers after code that begins with three times the lane's number plus their own."""
-    begin = ["mov.u32 %lane, %tid.x;", *(f"mad.lo.u32 %r{place}, %lane, 3, {place};" for place in range(COUNT))]
-    end = ["ld.param.u64 %at, [p0]; mad.wide.u32 %at, %lane, 4, %at;"]
-    end += [f"st.global.b32 [%at+{128 * place}], %r{place};" for place in read]
-    out = np.zeros((COUNT, 32), np.uint32)
-    declared = f".reg .b32 %r<{COUNT}>, %lane, %bit; .reg .b64 %at; .reg .pred %even;"
-    launch(entry("\n".join([*begin, *code, *end, "ret;"]), 1, declared), [out])
-    return out
+    others = [f".reg .b32 %r{place};" for place in range(COUNT) if place not in read]
+    begin = [".reg .b32 %bit; .reg .pred %even;", *(f"mad.lo.u32 %r{place}, %a, 3, {place};" for place in range(COUNT))]
+    text = "\n".join([*others, *begin, *code])
+    return evaluate(text, {"a": LANES}, {f"r{place}": np.uint32 for place in read})
 
 
 def test_a_loop_of_numbers_of_all_kinds(monkeypatch):
@@ -366,24 +313,18 @@ def test_what_is_written_does_not_depend_on_the_process():
         "from verl_kernel.env.executor.ptx.parser import parse\n"
         "print(hashlib.sha256(module(parse(sys.stdin.read()), 1).text.encode()).hexdigest())"
     )
-    text = entry(f"{code}\nret;", 0, ".reg .b32 %r<2000>;")
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", program], input=text, env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
-            capture_output=True, text=True,
-        ).stdout
-        for seed in "012"
-    }  # fmt: skip
-    assert len(told) == 1
+    text, command = entry(f"{code}\nret;", 0, ".reg .b32 %r<2000>;"), [sys.executable, "-c", program]
+    seeds = ({**os.environ, "PYTHONHASHSEED": seed} for seed in "012")
+    assert len({subprocess.check_output(command, input=text, env=seed, text=True) for seed in seeds}) == 1
 
 
 @pytest.mark.exhaustive
 def test_a_long_kernel_takes_far_less_code(monkeypatch):
-    line = "fma.rn.f32 %r{0}, %r{1}, %r{2}, %r{0};"
-    body = "\n".join(line.format(place % 40, 40 + place % 13, 53 + place % 11) for place in range(2000))
-    text = entry(f"{body}\nret;", 0, ".reg .b32 %r<64>;")
+    rows = [(place % 40, 40 + place % 13, 53 + place % 11) for place in range(2000)]
+    body = "\n".join("fma.rn.f32 %r{0}, %r{1}, %r{2}, %r{0};".format(*row) for row in rows)
     sizes = []
     for many in (1500, 1 << 30):
         monkeypatch.setattr(repeats, "MANY", many)
-        sizes.append(Kernel(text, 1, 0).module.text.count("\n"))
+        made = Kernel(entry(f"{body}\nret;", 0, ".reg .b32 %r<64>;"), 1, 0)
+        sizes.append(made.module.text.count("\n"))
     assert 20 * sizes[0] < sizes[1]

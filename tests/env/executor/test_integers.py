@@ -14,6 +14,11 @@ RELATIONS = {
     "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
     "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
 }  # fmt: skip
+SPELT = {
+    "b32 {d}, -1": 0xFFFFFFFF, "b32 {d}, 0x10": 16, "b32 {d}, 0xFFFFFFFFU": 0xFFFFFFFF, "b32 {d}, 12U": 12,
+    "b32 {d}, 0f3F800000": 0x3F800000, "b32 {d}, 0": 0, "b32 {d}, -0x10": 0xFFFFFFF0, "b32 {d}, 017": 15,
+    "b64 {d}, 0d4009000000000000": 0x4009000000000000, "f64 {d}, 0f3F800000": 0x3FF0000000000000,
+}  # fmt: skip
 
 
 def signed(value, bits):
@@ -82,8 +87,7 @@ def check(group, bits, columns, *, is_uniform=False):
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operations_are_those_of_integers(name, bits, is_uniform):
     group, values = OPERATIONS[name]
-    columns = cross(*(numbers(bits) for numbers in values), dtype=WIDTHS[bits])
-    check(group, bits, columns, is_uniform=is_uniform)
+    check(group, bits, cross(*(numbers(bits) for numbers in values), dtype=WIDTHS[bits]), is_uniform=is_uniform)
 
 
 @settings(max_examples=30, deadline=None)
@@ -129,28 +133,29 @@ def test_a_comparison_combines_with_a_predicate(is_uniform):
 
 
 def test_both_results_see_the_predicate_as_it_was():
-    code = "mov.pred %p, %c; setp.lt.and.u32 %p|%q, %a, %b, %p;"
     inputs = {"a": np.full(2, 2, np.uint32), "b": np.full(2, 1, np.uint32), "c": np.array([True, False])}
-    found = evaluate(code, inputs, {"p": bool, "q": bool})
+    found = evaluate("mov.pred %p, %c; setp.lt.and.u32 %p|%q, %a, %b, %p;", inputs, {"p": bool, "q": bool})
     assert ([*found["p"]], [*found["q"]]) == ([False, False], [True, False])
 
 
 @pytest.mark.parametrize("bits, is_uniform", ways(WIDTHS))
 def test_a_choice_by_a_predicate(bits, is_uniform):
-    values = np.arange(4).astype(WIDTHS[bits])
-    inputs = {"a": values, "b": values + WIDTHS[bits](100), "c": np.array([True, False, True, False])}
-    found = each({"selp": f"selp.b{bits} {{d}}, %a, %b, %c;"}, WIDTHS[bits], inputs, is_uniform=is_uniform)
-    assert [*found["selp"]] == [0, 101, 2, 103]
+    columns = cross(corners(bits), few(bits), [0, 1], dtype=WIDTHS[bits])
+    inputs = {"a": columns[0], "b": columns[1], "c": columns[2].astype(bool)}
+    lines = {"selp": f"selp.b{bits} {{d}}, %a, %b, %c;"}
+    compare(lines, WIDTHS[bits], inputs, lambda _, a, b, c: a if c else b, is_uniform=is_uniform)
 
 
 @pytest.mark.parametrize("is_uniform", [False, True])
 def test_predicates_are_bits(is_uniform):
-    a, b = np.array([False, False, True, True]), np.array([False, True, False, True])
     lines = {name: f"{name}.pred {{d}}, %a, %b;" for name in ("and", "or", "xor")}
     lines |= {"not": "not.pred {d}, %a;", "mov": "mov.pred {d}, %b;", "all": "mov.pred {d}, -1;"}
-    found = each(lines, bool, {"a": a, "b": b}, is_uniform=is_uniform)
-    wanted = {"and": a & b, "or": a | b, "xor": a ^ b, "not": ~a, "mov": b, "all": a | True}
-    assert all((found[name] == wanted[name]).all() for name in lines)
+    wanted = {
+        "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "not": lambda a, b: 1 - a,
+        "mov": lambda a, b: b, "all": lambda a, b: 1,
+    }  # fmt: skip
+    inputs = {"a": np.array([False, False, True, True]), "b": np.array([False, True, False, True])}
+    compare(lines, bool, inputs, lambda name, a, b: wanted[name](a, b), is_uniform=is_uniform)
 
 
 def limbs(value, count=3):
@@ -202,13 +207,10 @@ def test_shifts_beyond_the_width(bits, is_uniform):
 
 @pytest.mark.parametrize("bits", WIDTHS)
 def test_shifts_by_constants(bits):
-    opcodes = [f"{name}{bits}" for name in ("shl.b", "shr.u", "shr.s")]
-    lines = {f"{opcode} {{d}}, %a, {far};": opcode for opcode in opcodes for far in (0, 1, 15, 16, 31, 32, 33, 64)}
-
-    def wanted(line, a):
-        return shifted(lines[line], a, int(line.rpartition(" ")[2][:-1]))
-
-    compare({line: line for line in lines}, WIDTHS[bits], {"a": cross(corners(bits), dtype=WIDTHS[bits])[0]}, wanted)
+    shifts = [(f"{name}{bits}", far) for name in ("shl.b", "shr.u", "shr.s") for far in (0, 1, 15, 16, 31, 32, 33, 64)]
+    lines = {shift: "{} {{d}}, %a, {};".format(*shift) for shift in shifts}
+    values = {"a": cross(corners(bits), dtype=WIDTHS[bits])[0]}
+    compare(lines, WIDTHS[bits], values, lambda shift, a: shifted(shift[0], a, shift[1]))
 
 
 @pytest.mark.parametrize("is_uniform", [False, True])
@@ -227,28 +229,25 @@ def test_funnel_shifts(is_uniform):
 def test_fields_taken_out(kind, is_uniform):
     bits = int(kind[1:])
     fields = [(0, 1), (3, 4), (23, 1), (0, bits), (bits - 1, 1), (bits - 4, 8), (5, 255), (16, 16)]
-    lines = {f"{place} {length}": f"bfe.{kind} {{d}}, %a, {place}, {length};" for place, length in fields}
+    lines = {field: "bfe.{} {{d}}, %a, {}, {};".format(kind, *field) for field in fields}
 
-    def wanted(name, a):
-        place, length = map(int, name.split())
-        length = min(length, bits - place)
-        field = a >> place & (1 << length) - 1
-        return (signed(field, length) if kind[0] == "s" else field) & (1 << bits) - 1
+    def wanted(field, a):
+        place, length = field[0], min(field[1], bits - field[0])
+        taken = a >> place & (1 << length) - 1
+        return (signed(taken, length) if kind[0] == "s" else taken) & (1 << bits) - 1
 
-    values = {"a": cross(corners(bits), dtype=WIDTHS[bits])[0]}
-    compare(lines, WIDTHS[bits], values, wanted, is_uniform=is_uniform)
+    compare(lines, WIDTHS[bits], {"a": cross(corners(bits), dtype=WIDTHS[bits])[0]}, wanted, is_uniform=is_uniform)
 
 
 @pytest.mark.parametrize("bits, is_uniform", ways([32, 64]))
 def test_fields_put_in(bits, is_uniform):
     a, b = cross(corners(bits), corners(bits), dtype=WIDTHS[bits])
     fields = [(0, 1), (3, 4), (0, bits), (bits - 1, 1), (bits - 4, 8), (7, 0), (bits, 4), (bits + 8, 1), (5, 255)]
-    lines = {f"{place} {length}": f"bfi.b{bits} {{d}}, %a, %b, {place}, {length};" for place, length in fields}
+    lines = {field: "bfi.b{} {{d}}, %a, %b, {}, {};".format(bits, *field) for field in fields}
 
-    def wanted(name, a, b):
-        place, length = map(int, name.split())
-        mask = ((1 << length) - 1 << place) & (1 << bits) - 1
-        return a << place & mask | b & ~mask
+    def wanted(field, a, b):
+        mask = ((1 << field[1]) - 1 << field[0]) & (1 << bits) - 1
+        return a << field[0] & mask | b & ~mask
 
     compare(lines, WIDTHS[bits], {"a": a, "b": b}, wanted, is_uniform=is_uniform)
 
@@ -274,13 +273,9 @@ def test_bytes_are_permuted(is_uniform):
 @pytest.mark.parametrize("is_uniform", [False, True])
 def test_all_functions_of_three_bits(is_uniform):
     inputs = {name: np.array([value], np.uint32) for name, value in (("a", 0xF0), ("b", 0xCC), ("c", 0xAA))}
-    tables = range(0, 256, 17 if is_uniform else 1)
-    lines = {str(table): f"lop3.b32 {{d}}, %a, %b, %c, {table};" for table in tables}
-
-    def wanted(table, *_):
-        return int(table) | (0xFFFFFF00 if int(table) & 1 else 0)
-
-    compare(lines, np.uint32, inputs, wanted, is_uniform=is_uniform)
+    tables = {table: table | (0xFFFFFF00 if table & 1 else 0) for table in range(0, 256, 17 if is_uniform else 1)}
+    lines = {table: f"lop3.b32 {{d}}, %a, %b, %c, {table};" for table in tables}
+    compare(lines, np.uint32, inputs, lambda table, *_: tables[table], is_uniform=is_uniform)
 
 
 @pytest.mark.parametrize("bits, is_uniform", ways([32, 64]))
@@ -295,18 +290,13 @@ def test_counts_of_bits(bits, is_uniform):
         top = differs.bit_length() - 1
         return (bits - 1 - top if differs and "shiftamt" in opcode else top) & 0xFFFFFFFF
 
-    lines = {opcode: f"{opcode} {{d}}, %a;" for opcode in opcodes}
-    compare(lines, np.uint32, {"a": a}, wanted, is_uniform=is_uniform)
+    compare({opcode: f"{opcode} {{d}}, %a;" for opcode in opcodes}, np.uint32, {"a": a}, wanted, is_uniform=is_uniform)
 
 
 @pytest.mark.parametrize("bits, is_uniform", ways([32, 64]))
 def test_bits_in_the_other_order(bits, is_uniform):
-    a = cross(corners(bits), dtype=WIDTHS[bits])[0]
-
-    def wanted(name, value):
-        return int(f"{value:0{bits}b}"[::-1], 2)
-
-    compare({"brev": f"brev.b{bits} {{d}}, %a;"}, WIDTHS[bits], {"a": a}, wanted, is_uniform=is_uniform)
+    values, lines = {"a": cross(corners(bits), dtype=WIDTHS[bits])[0]}, {"brev": f"brev.b{bits} {{d}}, %a;"}
+    compare(lines, WIDTHS[bits], values, lambda _, a: int(f"{a:0{bits}b}"[::-1], 2), is_uniform=is_uniform)
 
 
 @pytest.mark.parametrize("is_uniform", [False, True])
@@ -316,37 +306,26 @@ def test_registers_are_joined_and_taken_apart(is_uniform):
         ".reg .b16 %h, %l; mov.b64 %d, {%a, %b}; mov.b64 {%e, _}, %d; mov.b64 {_, %f}, %d;"
         "mov.b32 {%l, %h}, %a; mov.b32 %g, {%h, %l}; mov.b64 %k, {%l, %h, %h, %l};"
     )
-    outputs = {"d": np.uint64, "e": np.uint32, "f": np.uint32, "g": np.uint32, "k": np.uint64}
+    outputs = dict.fromkeys("dk", np.uint64) | dict.fromkeys("efg", np.uint32)
     found = evaluate(code, {"a": a, "b": b}, outputs, is_uniform=is_uniform)
-    assert [hex(row[0]) for row in found.values()] == [
-        "0x2222bbbb1111aaaa", "0x1111aaaa", "0x2222bbbb", "0xaaaa1111", "0xaaaa11111111aaaa",
-    ]  # fmt: skip
-
-
-SPELT = {
-    "b32 -1": 0xFFFFFFFF, "b32 0x10": 16, "b32 0xFFFFFFFFU": 0xFFFFFFFF, "b32 0f3F800000": 0x3F800000, "b32 12U": 12,
-    "b32 0": 0, "b32 -0x10": 0xFFFFFFF0, "b32 017": 15, "b64 0d4009000000000000": 0x4009000000000000,
-    "f64 0f3F800000": 0x3FF0000000000000,
-}  # fmt: skip
+    assert {name: int(row[0]) for name, row in found.items()} == {
+        "d": 0x2222BBBB1111AAAA, "e": 0x1111AAAA, "f": 0x2222BBBB, "g": 0xAAAA1111, "k": 0xAAAA11111111AAAA,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_constants_are_read_in_every_spelling(bits):
-    kinds = {text: text.replace(" ", " {d}, ") for text in SPELT if f"{bits} " in text}
-    lines = {text: f"mov.{line};" for text, line in kinds.items()}
+    lines = {text: f"mov.{text};" for text in SPELT if f"{bits} " in text}
     compare(lines, WIDTHS[bits], {"a": np.zeros(1, np.uint32)}, lambda text, _: SPELT[text])
 
 
 def test_special_registers():
     names = "tid.x tid.y tid.z ntid.x ntid.y ctaid.x ctaid.y ctaid.z nctaid.x nctaid.y laneid warpid".split()
-    found = each({name: f"mov.u32 {{d}}, %{name};" for name in names}, np.uint32, {"a": np.zeros(64, np.uint32)})
+    none = {"a": np.zeros(64, np.uint32)}
+    found = each({name: f"mov.u32 {{d}}, %{name};" for name in names}, np.uint32, none)
     lanes, block = np.arange(64) % 32, np.arange(64) // 32
     wanted = {"tid.x": lanes, "laneid": lanes, "ctaid.x": block}
     wanted |= {"ntid.x": 32, "ntid.y": 1, "nctaid.x": 2, "nctaid.y": 1}
     assert all((found[name] == wanted.get(name, 0)).all() for name in names)
-
-
-def test_a_special_register_in_a_group_differs_by_lane():
-    code = ".reg .b32 %t; mov.b64 %d, {%tid.x, %ctaid.x};"
-    found = evaluate(code, {"a": np.zeros(64, np.uint32)}, {"d": np.uint64})
-    assert [*found["d"]] == [place // 32 << 32 | place % 32 for place in range(64)]
+    grouped = evaluate("mov.b64 %d, {%tid.x, %ctaid.x};", none, {"d": np.uint64})["d"]
+    assert (grouped == (block << 32 | lanes)).all()

@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchanges between lanes, and lanes that part and come together again, against scalar simulations."""
 
+import re
+
 import numpy as np
 import pytest
 
-from tests.env.executor.ptx import aligned, entry, evaluate, launch
+from tests.env.executor.ptx import aligned, entry, evaluate, fails, launch
 from verl_kernel.env.executor.code import Library, compiled
-from verl_kernel.env.executor.errors import Fault, NotKnown
+from verl_kernel.env.executor.errors import NotKnown
 
 LANES = np.arange(32, dtype=np.uint32)
 MODES = ["up", "down", "bfly", "idx"]
 CLAMPS = [0x1F, 0, 0x0F, 0x181F, 0x1800, 0x1C03, 0x1E1F, 0x1007, 0x101F]
 AMOUNTS = [0, 1, 5, 16, 31, 33]
+SHUFFLES = {
+    "an amount of each lane": ("shfl.sync.idx.b32 %d, %a, %b, 31, 0xFFFFFFFF;", (LANES * 13 + 5) % 32),
+    "the register that is read": ("mov.b32 %d, %a; shfl.sync.bfly.b32 %d, %d, 1, 31, -1;", LANES ^ 1),
+    "a mask in a register": (
+        ".reg .b32 %m, %n; mov.b32 %m, -1; mov.b32 %n, 1; shfl.sync.bfly.b32 %d, %a, %n, 31, %m;", LANES ^ 1,
+    ),
+    "a sum by such a mask": (".reg .b32 %m; mov.b32 %m, -1; redux.sync.add.u32 %d, %a, %m;", LANES * 0 + 496),
+}  # fmt: skip
 
 
 def exchanged(lane, mode, amount, clamp):
@@ -45,17 +55,10 @@ def test_shuffles_in_segments(mode, is_constant):
         assert [bool(item) for item in found[f"p{row}"]] == [holds for _, holds in wanted], (amount, clamp)
 
 
-def test_a_shuffle_by_an_amount_of_each_lane():
-    amounts = (LANES * 13 + 5) % 32
-    found = evaluate(
-        "shfl.sync.idx.b32 %d, %a, %b, 31, 0xFFFFFFFF;", {"a": LANES + 100, "b": amounts}, {"d": np.uint32}
-    )
-    assert (found["d"] == amounts + 100).all()
-
-
-def test_a_shuffle_may_write_the_register_that_it_reads():
-    found = evaluate("mov.b32 %d, %a; shfl.sync.bfly.b32 %d, %d, 1, 31, -1;", {"a": LANES}, {"d": np.uint32})
-    assert (found["d"] == LANES ^ 1).all()
+@pytest.mark.parametrize("code, wanted", SHUFFLES.values(), ids=SHUFFLES)
+def test_exchanges_with_registers(code, wanted):
+    found = evaluate(code, {"a": LANES, "b": (LANES * 13 + 5) % 32}, {"d": np.uint32})
+    assert (found["d"] == wanted).all()
 
 
 @pytest.mark.parametrize("bits", [0, 1, 0xFFFFFFFF, 0x80000000, 0x0F0F1234])
@@ -67,10 +70,8 @@ def test_votes(bits):
     )
     outputs = {"d": np.uint32, "m": np.uint32} | dict.fromkeys("yeun", bool)
     found = {name: int(row[0]) for name, row in evaluate(code, {"a": said}, outputs).items()}
-    assert found == {
-        "d": bits, "m": 0xFFFFFFFF, "y": bits != 0, "e": bits == 0xFFFFFFFF, "u": bits in (0, 0xFFFFFFFF),
-        "n": bits == 0,
-    }  # fmt: skip
+    wanted = {"y": bits != 0, "e": bits == 0xFFFFFFFF, "u": bits in (0, 0xFFFFFFFF), "n": bits == 0}
+    assert found == {"d": bits, "m": 0xFFFFFFFF, **wanted}
 
 
 def test_reductions():
@@ -86,55 +87,17 @@ def test_reductions():
     assert found == [item & 0xFFFFFFFF for item in wanted]
 
 
-def test_a_mask_may_stand_in_a_register_that_holds_nothing_else():
-    code = "mov.b32 %m, -1; redux.sync.add.u32 %d, %a, %m; mov.b32 %n, 1; shfl.sync.bfly.b32 %e, %a, %n, 31, %m;"
-    found = evaluate(f".reg .b32 %m, %n; {code}", {"a": LANES}, {"d": np.uint32, "e": np.uint32})
-    assert (found["d"] == 496).all()
-    assert (found["e"] == LANES ^ 1).all()
-
-
-def run(body, values=LANES, warps=1):
+def run(body, values):
     """A kernel that makes `%d` of `%a`, one a lane, and stores it at the label DONE."""
     text = entry(
         f"ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4;"
         f"add.u64 %in, %in, %off; add.u64 %out, %out, %off; ld.global.b32 %a, [%in];\n{body}\n"
         "DONE: st.global.b32 [%out], %d; ret;",
-        2,
-        ".reg .b32 %a, %d, %t, %x<8>; .reg .b64 %in, %out, %off; .reg .pred %p<8>;",
-    )
-    given, result = values.astype(np.uint32), np.full(32 * warps, 0xDEAD, np.uint32)
-    return launch(text, [given, result], warps=warps), result
-
-
-def test_guards_choose_lanes():
-    code = "mov.u32 %d, 1; setp.lt.u32 %p1, %a, 10; @%p1 mov.u32 %d, 2; @!%p1 add.u32 %d, %d, 40;"
-    _, result = run(code)
-    assert [*result] == [2] * 10 + [41] * 22
-
-
-def test_guards_keep_stores_and_loads_of_other_lanes_away():
-    code = (
-        "mov.u32 %d, 7; setp.lt.u32 %p1, %a, 4; @%p1 ld.global.b32 %d, [%in+112];"  # past the end for all others
-        "setp.eq.u32 %p2, %a, 3; @%p2 st.global.b32 [%out+4], %a; @!%p1 bra DONE; add.u32 %d, %d, 1000;"
-    )
-    _, result = run(code)
-    assert [*result] == [1028, 1029, 1030, 1031] + [7] * 28
-
-
-def test_two_ways_and_nested_ones():
-    code = """
-    setp.lt.u32 %p1, %a, 20; @%p1 bra LOW;
-    setp.lt.u32 %p2, %a, 25; @%p2 bra MIDDLE;
-    mov.u32 %d, 3; bra JOIN;
-    MIDDLE: mov.u32 %d, 2; bra JOIN;
-    LOW: and.b32 %x1, %a, 1; setp.eq.u32 %p3, %x1, 0; @%p3 bra EVEN;
-    mov.u32 %d, 1; bra JOIN;
-    EVEN: mov.u32 %d, 0;
-    JOIN: shfl.sync.bfly.b32 %x2, %d, 1, 31, -1; mad.lo.u32 %d, %x2, 10, %d;
-    """
-    _, result = run(code)
-    own = [(lane & 1 if lane < 20 else 2 if lane < 25 else 3) for lane in range(32)]
-    assert [*result] == [10 * own[lane ^ 1] + own[lane] for lane in range(32)]
+        2, ".reg .b32 %a, %d, %t, %x<8>; .reg .b64 %in, %out, %off; .reg .pred %p<8>;",
+    )  # fmt: skip
+    result = np.full(len(values), 0xDEAD, np.uint32)
+    launch(text, [values.astype(np.uint32), result], warps=len(values) // 32)
+    return result
 
 
 def collatz(value):
@@ -144,8 +107,29 @@ def collatz(value):
     return steps
 
 
-def test_loops_with_a_number_of_rounds_of_each_lane():
-    code = """
+WAYS = [(lane & 1 if lane < 20 else 2 if lane < 25 else 3) for lane in range(32)]
+STEPS = [collatz(lane + 1) for lane in range(32)]
+# Values of `%a`, code, and what each lane stores.
+PROGRAMS = {
+    "guards choose lanes": (
+        LANES, "mov.u32 %d, 1; setp.lt.u32 %p1, %a, 10; @%p1 mov.u32 %d, 2; @!%p1 add.u32 %d, %d, 40;",
+        [2] * 10 + [41] * 22,
+    ),
+    "guards keep stores and loads of other lanes away": (LANES, """
+    mov.u32 %d, 7; setp.lt.u32 %p1, %a, 4; @%p1 ld.global.b32 %d, [%in+112]; // past the end for all others
+    setp.eq.u32 %p2, %a, 3; @%p2 st.global.b32 [%out+4], %a; @!%p1 bra DONE; add.u32 %d, %d, 1000;
+    """, [1028, 1029, 1030, 1031] + [7] * 28),
+    "two ways and nested ones": (LANES, """
+    setp.lt.u32 %p1, %a, 20; @%p1 bra LOW;
+    setp.lt.u32 %p2, %a, 25; @%p2 bra MIDDLE;
+    mov.u32 %d, 3; bra JOIN;
+    MIDDLE: mov.u32 %d, 2; bra JOIN;
+    LOW: and.b32 %x1, %a, 1; setp.eq.u32 %p3, %x1, 0; @%p3 bra EVEN;
+    mov.u32 %d, 1; bra JOIN;
+    EVEN: mov.u32 %d, 0;
+    JOIN: shfl.sync.bfly.b32 %x2, %d, 1, 31, -1; mad.lo.u32 %d, %x2, 10, %d;
+    """, [10 * WAYS[lane ^ 1] + WAYS[lane] for lane in range(32)]),
+    "rounds of each lane": (LANES + 1, """
     mov.u32 %d, 0; mov.u32 %x1, %a;
     LOOP: setp.eq.u32 %p1, %x1, 1; @%p1 bra OUT;
     and.b32 %x2, %x1, 1; setp.eq.u32 %p2, %x2, 0; @%p2 bra EVEN;
@@ -153,64 +137,47 @@ def test_loops_with_a_number_of_rounds_of_each_lane():
     EVEN: shr.u32 %x1, %x1, 1;
     NEXT: add.u32 %d, %d, 1; bra LOOP;
     OUT: redux.sync.max.u32 %x3, %d, -1; mad.lo.u32 %d, %x3, 1000, %d;
-    """
-    _, result = run(code, LANES + 1)
-    steps = [collatz(lane + 1) for lane in range(32)]
-    assert [*result] == [1000 * max(steps) + item for item in steps]
-
-
-def test_loops_in_loops():
-    code = """
+    """, [1000 * max(STEPS) + item for item in STEPS]),
+    "loops in loops": (LANES % 7, """
     mov.u32 %d, 0; mov.u32 %x1, 0;
     OUTER: setp.ge.u32 %p1, %x1, %a; @%p1 bra DONE;
     mov.u32 %x2, 0;
     INNER: add.u32 %d, %d, %x2; add.u32 %x2, %x2, 1; setp.le.u32 %p2, %x2, %x1; @%p2 bra INNER;
     add.u32 %x1, %x1, 1; bra OUTER;
-    """
-    _, result = run(code, LANES % 7)
-    assert [*result] == [sum(y for x in range(lane % 7) for y in range(x + 1)) for lane in range(32)]
-
-
-def test_lanes_that_ended_take_no_part():
-    code = """
+    """, [sum(y for x in range(lane % 7) for y in range(x + 1)) for lane in range(32)]),
+    "lanes that ended take no part": (LANES, """
     setp.ge.u32 %p1, %a, 24; @%p1 ret;
     shfl.sync.up.b32 %d|%p2, %a, 1, 0, -1; vote.sync.ballot.b32 %x1, %p2, -1;
     redux.sync.add.u32 %x2, %a, -1; redux.sync.min.u32 %x3, %a, -1; redux.sync.and.b32 %x4, %x1, -1;
-    redux.sync.max.s32 %x5, -5, -1;
-    mad.lo.u32 %d, %d, 1000, %x2; add.u32 %d, %d, %x3; xor.b32 %d, %d, %x1; xor.b32 %d, %d, %x4; add.u32 %d, %d, %x5;
-    """
-    _, result = run(code)
-    wanted = [(max(lane - 1, 0) * 1000 + sum(range(24)) - 5) & 0xFFFFFFFF for lane in range(24)]
-    assert [*result] == [*wanted, *[0xDEAD] * 8]
-
-
-def test_active_lanes_of_a_branch():
-    _, result = run("mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @!%p1 bra DONE; activemask.b32 %d;")
-    assert [*result] == [0x1F] * 5 + [0] * 27
-
-
-def test_warps_meet_at_a_barrier():
-    code = """
+    redux.sync.max.s32 %x5, -5, -1; mad.lo.u32 %d, %d, 1000, %x2;
+    add.u32 %d, %d, %x3; xor.b32 %d, %d, %x1; xor.b32 %d, %d, %x4; add.u32 %d, %d, %x5;
+    """, [(max(lane - 1, 0) * 1000 + sum(range(24)) - 5) & 0xFFFFFFFF for lane in range(24)] + [0xDEAD] * 8),
+    "local memory of each lane": (LANES, """
+    .local .align 8 .b8 depot[16]; .reg .b64 %w; mov.u64 %w, depot; st.local.b32 [%w+4], %t; add.u32 %x1, %t, 100;
+    st.local.b32 [%w+8], %x1; ld.local.b32 %x2, [%w+4]; ld.local.b32 %x3, [%w+8]; mad.lo.u32 %d, %x2, 1000, %x3;
+    """, [1000 * lane + 100 + lane for lane in range(32)]),
+    "active lanes of a branch": (
+        LANES, "mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @!%p1 bra DONE; activemask.b32 %d;", [0x1F] * 5 + [0] * 27,
+    ),
+    "warps meet at a barrier": (3 * np.arange(64), """
     .shared .b32 box[64];
     mov.u32 %x1, box; shl.b32 %x2, %t, 2; add.u32 %x3, %x1, %x2; st.shared.b32 [%x3], %a; bar.sync 0;
     xor.b32 %x2, %x2, 128; add.u32 %x3, %x1, %x2; ld.shared.b32 %d, [%x3];
-    """
-    values = np.arange(64) * 3
-    _, result = run(code, values, warps=2)
-    assert [*result] == [3 * (lane ^ 32) for lane in range(64)]
-
-
-def test_addresses_of_a_space_are_generic():
-    code = """
+    """, [3 * (lane ^ 32) for lane in range(64)]),
+    "addresses of a space are generic": (3 * np.arange(64), """
     .shared .b32 box[64]; .reg .b64 %policy, %g;
     createpolicy.fractional.L2::evict_first.b64 %policy, 1.0; prefetch.global.L2 [%in]; discard.global.L2 [%out], 128;
     applypriority.global.L2::evict_normal [%in], 128; griddepcontrol.wait; nanosleep.u32 100; membar.gl;
     cvta.global.u64 %g, %in; cvta.to.global.u64 %g, %g; ld.global.b32 %d, [%g];
     mov.u32 %x1, box; shl.b32 %x2, %t, 2; add.u32 %x3, %x1, %x2; st.shared.b32 [%x3], %d; barrier.sync 0;
     xor.b32 %x2, %x2, 128; add.u32 %x3, %x1, %x2; ld.shared.b32 %d, [%x3]; griddepcontrol.launch_dependents;
-    """
-    _, result = run(code, np.arange(64) * 3, warps=2)
-    assert [*result] == [3 * (lane ^ 32) for lane in range(64)]
+    """, [3 * (lane ^ 32) for lane in range(64)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("values, code, wanted", PROGRAMS.values(), ids=PROGRAMS)
+def test_what_each_lane_stores(values, code, wanted):
+    assert [*run(code, values)] == wanted
 
 
 @pytest.mark.parametrize("instruction", [
@@ -218,18 +185,14 @@ def test_addresses_of_a_space_are_generic():
     "bar.warp.sync -1;",
 ])  # fmt: skip
 def test_what_needs_all_lanes_faults_where_some_are_away(instruction):
-    code = f"mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @!%p1 bra DONE;\n{instruction}"
-    with pytest.raises(Fault, match="block 0, warp 0, lane 5") as caught:
-        run(code)
-    assert caught.value.kind == "divergent"
-    assert instruction.rstrip(";") in str(caught.value)
+    with fails("divergent", rf"{re.escape(instruction[:-1])}`.*block 0, warp 0, lane 5"):
+        run(f"mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @!%p1 bra DONE;\n{instruction}", LANES)
 
 
 def test_two_barriers_apart_are_a_fault():
     code = "mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @%p1 bra OTHER; bar.sync 0; bra DONE; OTHER: bar.sync 0;"
-    with pytest.raises(Fault) as caught:
-        run(code)
-    assert caught.value.kind == "divergent"
+    with fails("divergent"):
+        run(code, LANES)
 
 
 def test_a_lane_waits_for_a_lock_when_others_have_returned():

@@ -6,10 +6,10 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.env.executor.ptx import aligned, entry, launch
+from tests.env.executor.ptx import aligned, entry, fails, launch
 from tests.env.executor.rounding import BF16, F16, F32, F64, eight
 from tests.tiers import one_of_each
-from verl_kernel.env.executor.errors import Fault, NotKnown
+from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.kernel import Kernel
 
 WIDTHS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "f64": 64}
@@ -24,37 +24,36 @@ SHAPES = [
 ]  # fmt: skip
 
 
+CODED = {"f32": F32.rounded, "f16": F16.rounded, "f64": F64.rounded, "s32": lambda item: item & 0xFFFFFFFF}
+
+
 def numbers(kind, shape, seed):
     """Small numbers that all sums hold exactly, and their bits."""
     random = np.random.default_rng(seed)
-    if kind in ("s8", "u8"):
-        found = random.integers(-128 if kind == "s8" else 0, 128 if kind == "s8" else 256, shape)
+    if kind in BYTES:
+        least = -128 if kind == "s8" else 0
+        found = random.integers(least, least + 256, shape)
         return found.astype(object), (found & 255).astype(np.uint64)
-    found = random.integers(-4, 5, shape)
-    coded = {"f16": F16.rounded, "bf16": BF16.rounded, "tf32": F32.rounded, "f32": F32.rounded, "f64": F64.rounded}
-    if kind in ("e4m3", "e5m2"):
-        table = {eight(kind, byte): byte for byte in range(255, -1, -1)}
-        return found.astype(object), np.vectorize(lambda item: table[item], otypes=[np.uint64])(found)
-    if kind == "s32":
-        return found.astype(object), (found & 0xFFFFFFFF).astype(np.uint64)
-    return found.astype(object), np.vectorize(coded[kind], otypes=[np.uint64])(found)
+    found = random.integers(-4, 5, shape).astype(object)
+    if kind in EIGHTS:
+        coded = {eight(kind, byte): byte for byte in range(255, -1, -1)}.get
+    else:
+        coded = {**CODED, "bf16": BF16.rounded, "tf32": F32.rounded}[kind]
+    return found, np.vectorize(coded, otypes=[np.uint64])(found)
 
 
 def places(lane, count, width, rows):
     """Where a lane's elements of a factor lie, in each of its registers: (row, place along k), by the ISA's figures."""
-    group, part, per = lane >> 2, lane & 3, 32 // width
-    found = []
+    per, found = 32 // width, []
     for register in range(count):
-        row = group + (8 * (register % rows) if rows > 1 else 0)
-        found.append([(row, part * per + place + 4 * per * (register // rows)) for place in range(per)])
+        row = (lane >> 2) + (8 * (register % rows) if rows > 1 else 0)
+        found.append([(row, (lane & 3) * per + place + 4 * per * (register // rows)) for place in range(per)])
     return found
 
 
 def packed(bits, lane, count, width, rows):
-    return [
-        sum(int(bits[at]) << width * place for place, at in enumerate(register))
-        for register in places(lane, count, width, rows)
-    ]
+    registers = places(lane, count, width, rows)
+    return [sum(int(bits[at]) << width * place for place, at in enumerate(register)) for register in registers]
 
 
 def written(shape, first, second, total, counts, mark=""):
@@ -70,11 +69,8 @@ def written(shape, first, second, total, counts, mark=""):
     lines.append(f"mma.sync.aligned.{shape}.row.col{mark}.{total}.{first}.{second}.{total} {groups};")
     lines.append(f"mul.wide.u32 %off, %t, {size * counts[2]}; add.u64 %out, %out, %off;")
     lines += [f"st.global.{kind} [%out+{size * place}], {name};" for place, name in enumerate(results)]
-    return entry(
-        "\n".join([*lines, "ret;"]),
-        2,
-        f".reg .{kind} %a<4>, %b<4>, %c<4>, %d<4>; .reg .b64 %in, %out, %off; .reg .b32 %t;",
-    )
+    declared = f".reg .{kind} %a<4>, %b<4>, %c<4>, %d<4>; .reg .b64 %in, %out, %off; .reg .b32 %t;"
+    return entry("\n".join([*lines, "ret;"]), 2, declared)
 
 
 def product(shape, first, second, total, a, b, c, mark=""):
@@ -88,14 +84,13 @@ def product(shape, first, second, total, a, b, c, mark=""):
 
 def laid_out(shape, first, second, total, a, b, c):
     """Matrices of bits as registers of lanes."""
-    depth, rows = int(shape.rpartition("k")[2]), 1 if total == "f64" else 2
-    width = 32 if total == "f64" else WIDTHS[first]
-    count = depth * (1 if total == "f64" else width) // (4 if total == "f64" else 128)
-    wide = [
-        [packed(m, lane, n, width, r) for lane in range(32)] for m, n, r in ((a, rows * count, rows), (b.T, count, 1))
-    ]
+    depth, width = int(shape.rpartition("k")[2]), WIDTHS[first]
     if total == "f64":
         wide = [[[int(m[lane >> 2, lane & 3])] for lane in range(32)] for m in (a, b.T)]
+    else:
+        count = depth * width // 128
+        factors = ((a, 2 * count, 2), (b.T, count, 1))
+        wide = [[packed(m, lane, number, width, rows) for lane in range(32)] for m, number, rows in factors]
     sums = [[int(c[place]) for place in sum_places(lane, total)] for lane in range(32)]
     if total == "f16":
         sums = [[row[0] | row[1] << 16, row[2] | row[3] << 16] for row in sums]
@@ -112,16 +107,11 @@ def sum_places(lane, total):
 def test_products_are_exact_sums(kinds):
     shape, first, second, total = kinds
     depth, height = int(shape.rpartition("k")[2]), 8 if total == "f64" else 16
-    (x, a), (y, b), (z, c) = (
-        numbers(first, (height, depth), 1),
-        numbers(second, (depth, 8), 2),
-        numbers(total, (height, 8), 3),
-    )
-    found = product(shape, first, second, total, *laid_out(shape, first, second, total, a, b, c))
-    wanted = x.dot(y) + z
-    coded = {"f32": F32.rounded, "f16": F16.rounded, "f64": F64.rounded, "s32": lambda item: item & 0xFFFFFFFF}[total]
+    (x, a), (y, b) = numbers(first, (height, depth), 1), numbers(second, (depth, 8), 2)
+    z, c = numbers(total, (height, 8), 3)
+    found, wanted = product(*kinds, *laid_out(*kinds, a, b, c)), x.dot(y) + z
     for lane in range(32):
-        row = [coded(int(wanted[place])) for place in sum_places(lane, total)]
+        row = [CODED[total](int(wanted[place])) for place in sum_places(lane, total)]
         if total == "f16":
             row = [row[0] | row[1] << 16, row[2] | row[3] << 16]
         assert [int(item) for item in found[lane]] == row, lane
@@ -136,9 +126,8 @@ def test_integer_sums_wrap_or_saturate(mark, wanted):
 
 @pytest.mark.parametrize("opcode", [
     "m16n8k16.row.col.f32.f16.bf16.f32", "m16n8k4.row.col.f32.f16.f16.f32", "m16n8k32.row.col.f32.f16.f16.f32",
-    "m16n8k16.row.col.satfinite.f32.f16.f16.f32", "m16n8k16.row.row.f32.f16.f16.f32", 
-    "m16n8k16.row.col.f32.f16.f16.f16",
-    "m8n8k4.row.col.f32.f16.f16.f32", "m16n8k16.row.col.f32.tf32.tf32.f32", "m16n8k8.row.col.s32.s8.s8.s32",
+    "m16n8k16.row.col.satfinite.f32.f16.f16.f32", "m16n8k16.row.row.f32.f16.f16.f32", "m8n8k4.row.col.f32.f16.f16.f32",
+    "m16n8k16.row.col.f32.f16.f16.f16", "m16n8k16.row.col.f32.tf32.tf32.f32", "m16n8k8.row.col.s32.s8.s8.s32",
 ])  # fmt: skip
 def test_other_products_are_refused(opcode):
     registers = "{%r0, %r1, %r2, %r3}, {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r0, %r1, %r2, %r3}"
@@ -173,9 +162,7 @@ def test_matrices_from_shared_memory(count, mark):
             assert result.reshape(32, 4)[lane, number] == int(low) | int(high) << 16
 
 
-def test_rows_of_matrices_are_checked():
-    given, result = aligned(512, np.uint16), aligned(512, np.uint32)
-    for shift, kind in ((8, "misaligned"), (1024, "out_of_shared")):
-        with pytest.raises(Fault) as caught:
-            launch(matrices(4, "", shift), [given, result], shared=1024)
-        assert caught.value.kind == kind
+@pytest.mark.parametrize("shift, kind", [(8, "misaligned"), (1024, "out_of_shared")])
+def test_rows_of_matrices_are_checked(shift, kind):
+    with fails(kind):
+        launch(matrices(4, "", shift), [aligned(512, np.uint16), aligned(512, np.uint32)], shared=1024)

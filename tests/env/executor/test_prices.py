@@ -17,31 +17,38 @@ REGISTERS = (
     ".reg .b64 %in, %out, %a, %b, %o, %p1; .reg .b32 %t, %x, %y, %z; .reg .b16 %h; ld.param.u64 %in, [p0];"
     "ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mul.wide.u32 %o, %t, 4; add.u64 %a, %in, %o; add.u64 %b, %out, %o;"
 )
+FIRST, SECOND = "ld.global.b32 %x, [%a];", "ld.global.b32 %y, [%a+128];"
+NEXT = "mul.wide.u32 %p1, %x, 0; add.u64 %p1, %p1, %a;"
+COPY = "shl.b32 %x, %t, 2; cp.async.ca.shared.global [%x], [%a], 4; cp.async.commit_group; cp.async.wait_group {};"
+SHAPES = [("m16n8k16", "f16", 0), ("m16n8k8", "bf16", 0), ("m16n8k8", "tf32", 1), ("m16n8k4", "tf32", 1)]
+LOOP = ".reg .pred %r; .reg .f32 %f<3>; mov.u32 %z, 0;" + (
+    "AGAIN: {} add.u32 %z, %z, 1; setp.lt.u32 %r, %z, 500; @%r bra AGAIN;"
+)
+SHARED = "shl.b32 %x, %t, 2; "
+OWN = "fma.rn.f32 %f1, %f1, %f1, %f1;"
+TO_OTHERS = "ld.shared.f32 %f1, [%x]; add.f32 %f1, %f1, %f1; st.shared.f32 [%x], %f1; bar.sync 0;"
 
 
 def ready(code, shared=0):
     return Kernel(entry(f"{REGISTERS} {code} ret;", 2), 1, shared)
 
 
-def together(code, shared=0):
-    made = ready(code, shared)
+def together(code):
+    made = ready(code, 128)
     return [(len(one.sites), one.turns) for one in groups(made.program, made.module)]
 
 
-def test_loads_wait_together_until_one_is_needed():
-    load, use = "ld.global.b32 {}, [{}];", "mul.wide.u32 %p1, {}, 0; add.u64 %p1, %p1, %a;"
-    first, second = load.format("%x", "%a"), load.format("%y", "%a+128")
-    assert together(first + second) == [(2, 1)]
-    assert together(first + "add.u32 %z, %x, 1;" + second) == [(2, 1)]
-    assert together(first + use.format("%x") + load.format("%y", "%p1")) == [(1, 1), (1, 1)]
-    assert together(first + "st.global.b32 [%b], %x;" + second) == [(1, 1), (1, 1)]
-    assert together(first + "bar.sync 0;" + second) == [(1, 1), (1, 1)]
-
-
-def test_copies_are_under_way_until_the_kernel_waits():
-    copy = "shl.b32 %x, %t, 2; cp.async.ca.shared.global [%x], [%a], 4; cp.async.commit_group;"
-    for left in (0, 1, 3):
-        assert together(f"{copy} cp.async.wait_group {left};", 128) == [(1, 1 + left)]
+@pytest.mark.parametrize(("code", "wanted"), [
+    (FIRST + SECOND, [(2, 1)]),
+    (FIRST + "add.u32 %z, %x, 1;" + SECOND, [(2, 1)]),
+    (FIRST + NEXT + "ld.global.b32 %y, [%p1];", [(1, 1), (1, 1)]),
+    (FIRST + "st.global.b32 [%b], %x;" + SECOND, [(1, 1), (1, 1)]),
+    (FIRST + "bar.sync 0;" + SECOND, [(1, 1), (1, 1)]),
+    *((COPY.format(left), [(1, 1 + left)]) for left in (0, 1, 3)),
+])  # fmt: skip
+def test_loads_wait_together_until_one_is_needed(code, wanted):
+    """And copies until the kernel waits for them."""
+    assert together(code) == wanted
 
 
 def test_an_event_tells_bytes_and_operations():
@@ -69,12 +76,10 @@ def test_instructions_cost_their_units():
     def busy(opcode):
         return cost_of(opcode).units
 
-    assert busy("fma.rn.f32") == (1, 0, 0, 0, 0)
-    assert cost_of("fma.rn.f32").flops == 2
-    assert cost_of("fma.rn.f16x2").flops == 4
-    assert cost_of("setp.lt.f32").flops == 0
-    assert busy("add.s32") == (1, 2, 0, 0, 0)
-    assert busy("add.s64") == (2, 4, 0, 0, 0)
+    flops = {"fma.rn.f32": 2, "fma.rn.f16x2": 4, "setp.lt.f32": 0}
+    assert {opcode: cost_of(opcode).flops for opcode in flops} == flops
+    exact = {"fma.rn.f32": (1, 0, 0, 0, 0), "add.s32": (1, 2, 0, 0, 0), "add.s64": (2, 4, 0, 0, 0)}
+    assert {opcode: busy(opcode) for opcode in exact} == exact
     assert busy("mul.lo.s64")[1] > busy("mul.wide.s32")[1]
     assert busy("div.s64")[1] > busy("div.s32")[1] > 8
     assert busy("ex2.approx.ftz.f32")[costs.SPECIAL] == 8 == busy("cvt.rn.f32.s64")[costs.SPECIAL]
@@ -82,58 +87,35 @@ def test_instructions_cost_their_units():
     assert busy("shfl.sync.bfly.b32")[costs.SHARED] == costs.PER_SHARED
     assert busy("mul.f64")[costs.DOUBLE] == 2
     assert busy("redux.sync.add.s32")[costs.SHARED] == 2 * costs.PER_SHARED
-    assert not any(busy("mov.b32"))
-    assert not any(busy("ld.param.u64"))
-    assert not any(busy("cp.async.commit_group"))
+    assert not any(sum(busy(opcode)) for opcode in ("mov.b32", "ld.param.u64", "cp.async.commit_group"))
 
 
-@pytest.mark.parametrize(
-    "kinds, unit, flops, size",
-    [
-        ("m16n8k16.row.col.f32.f16.f16.f32", "half", 4096, 2), ("m16n8k16.row.col.f32.bf16.bf16.f32", "half", 4096, 2),
-        ("m16n8k8.row.col.f32.tf32.tf32.f32", "tf32", 2048, 4), ("m8n8k4.row.col.f64.f64.f64.f64", "fma", 512, 8),
-        ("m16n8k32.row.col.f32.e4m3.e4m3.f32", "half", 8192, 1),
-        ("m16n8k32.row.col.satfinite.s32.s8.s8.s32", "half", 8192, 1),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("kinds, unit, flops, size", [
+    ("m16n8k16.row.col.f32.f16.f16.f32", "half", 4096, 2), ("m16n8k16.row.col.f32.bf16.bf16.f32", "half", 4096, 2),
+    ("m16n8k8.row.col.f32.tf32.tf32.f32", "tf32", 2048, 4), ("m8n8k4.row.col.f64.f64.f64.f64", "fma", 512, 8),
+    ("m16n8k32.row.col.f32.e4m3.e4m3.f32", "half", 8192, 1),
+    ("m16n8k32.row.col.satfinite.s32.s8.s8.s32", "half", 8192, 1),
+])  # fmt: skip
 def test_products_have_a_unit_by_their_type(kinds, unit, flops, size):
     found = cost_of(f"mma.sync.aligned.{kinds}")
     assert (found.product, found.product_flops, found.operand_bytes) == (unit, flops, size)
 
 
-LOOP = ".reg .pred %r; .reg .f32 %f<3>; mov.u32 %z, 0;" + (
-    "AGAIN: {} add.u32 %z, %z, 1; setp.lt.u32 %r, %z, 500; @%r bra AGAIN;"
-)
-SHARED = "shl.b32 %x, %t, 2; "
-OWN = "fma.rn.f32 %f1, %f1, %f1, %f1;"
-TO_OTHERS = "ld.shared.f32 %f1, [%x]; add.f32 %f1, %f1, %f1; st.shared.f32 [%x], %f1; bar.sync 0;"
-
-
-@pytest.mark.parametrize(
-    ("turn", "cycles"),
-    [
-        ("fma.rn.f32 %f1, %f2, %f2, %f2; ex2.approx.f32 %f1, %f1;", 4),  # the counter's
-        (OWN, 4),
-        (3 * OWN, 12),
-        ("ex2.approx.f32 %f1, %f1;", 22),
-        ("ld.global.b32 %y, [%a]; mad.wide.u32 %p1, %y, 4, %in;", 4),
-        ("ld.global.b64 %a, [%a];", 23),
-        ("shfl.sync.bfly.b32 %y, %y, 1, 31, -1;", 23),
-        (TO_OTHERS, 23 + 4 + 20),
-        ("ld.global.b32 %y, [%a]; st.shared.b32 [%x], %y; bar.sync 0; bar.sync 0;", 40),
-    ],
-)
+@pytest.mark.parametrize(("turn", "cycles"), [
+    ("fma.rn.f32 %f1, %f2, %f2, %f2; ex2.approx.f32 %f1, %f1;", [4]),  # the counter's
+    (OWN, [4]),
+    (3 * OWN, [12]),
+    ("ex2.approx.f32 %f1, %f1;", [22]),
+    ("ld.global.b32 %y, [%a]; mad.wide.u32 %p1, %y, 4, %in;", [4]),
+    ("ld.global.b64 %a, [%a];", [23]),
+    ("shfl.sync.bfly.b32 %y, %y, 1, 31, -1;", [23]),
+    (TO_OTHERS, [23 + 4 + 20]),
+    ("ld.global.b32 %y, [%a]; st.shared.b32 [%x], %y; bar.sync 0; bar.sync 0;", [40]),
+    ("ld.volatile.global.b32 %y, [%a];", []),  # a loop that waits for others has no chain
+    ("setp.lt.u32 %r, %t, 5; @%r bra ON; fma.rn.f32 %f1, %f1, %f1, %f1; ON:", []),
+])  # fmt: skip
 def test_a_turn_takes_as_long_as_results_wait_for_each_other(turn, cycles):
-    (chain,) = chains(ready(SHARED + LOOP.format(turn), 256).program)
-    assert chain.cycles == cycles
-
-
-@pytest.mark.parametrize(
-    "turn",
-    ["ld.volatile.global.b32 %y, [%a];", "setp.lt.u32 %r, %t, 5; @%r bra ON; fma.rn.f32 %f1, %f1, %f1, %f1; ON:"],
-)
-def test_a_loop_that_waits_for_others_has_no_chain(turn):
-    assert chains(ready(LOOP.format(turn)).program) == []
+    assert [chain.cycles for chain in chains(ready(SHARED + LOOP.format(turn), 256).program)] == cycles
 
 
 def test_a_block_takes_as_long_as_its_turns():
@@ -143,26 +125,20 @@ def test_a_block_takes_as_long_as_its_turns():
 
 VALUES = ".reg .b32 %x, %y, %z; .reg .b64 %a, %b; .reg .pred %p; .reg .b16 %h;"
 LOADED = "ld.param.u64 %a, [p0]; ld.global.b32 %x, [%a];"
+TURN = "mov.b32 %y, 0;\nAGAIN: add.u32 %y, %y, %x; setp.lt.u32 %p, %y, 9; @%p bra AGAIN; st.global.b32 [%a], %y;"
 BODIES = {
-    "an address and what it leads to": (LOADED + "st.global.b32 [%a], %x;", 3),
-    "what is read no more is free": (LOADED + "mov.b32 %y, %x; mov.b32 %z, %y; st.global.b32 [%a], %z;", 3),
-    "three at a time": (LOADED + "add.u32 %y, %x, 1; add.u32 %z, %x, %y; st.global.b32 [%a], %z;", 4),
-    "a predicate has no register": (LOADED + "setp.eq.u32 %p, %x, 0; @%p st.global.b32 [%a], %x;", 3),
-    "half a register is one": (LOADED + "cvt.u16.u32 %h, %x; st.global.b16 [%a], %h;", 3),
-    "what a loop needs lives through it": (
-        LOADED + "mov.b32 %y, 0;\nAGAIN: add.u32 %y, %y, %x; setp.lt.u32 %p, %y, 9; @%p bra AGAIN;"
-        "st.global.b32 [%a], %y;", 4,
-    ),
-}  # fmt: skip
+    "an address and what it leads to": ("st.global.b32 [%a], %x;", 3),
+    "what is read no more is free": ("mov.b32 %y, %x; mov.b32 %z, %y; st.global.b32 [%a], %z;", 3),
+    "three at a time": ("add.u32 %y, %x, 1; add.u32 %z, %x, %y; st.global.b32 [%a], %z;", 4),
+    "a predicate has no register": ("setp.eq.u32 %p, %x, 0; @%p st.global.b32 [%a], %x;", 3),
+    "half a register is one": ("cvt.u16.u32 %h, %x; st.global.b16 [%a], %h;", 3),
+    "what a loop needs lives through it": (TURN, 4),
+}
 
 
-@pytest.mark.parametrize("name", BODIES)
-def test_registers_that_hold_something(name):
-    body, most = BODIES[name]
-    assert pressure(parse(entry(f"{body}\nret;", parameters=1, declarations=VALUES))) == most
-
-
-SHAPES = [("m16n8k16", "f16", 0), ("m16n8k8", "bf16", 0), ("m16n8k8", "tf32", 1), ("m16n8k4", "tf32", 1)]
+@pytest.mark.parametrize("body, most", BODIES.values(), ids=BODIES)
+def test_registers_that_hold_something(body, most):
+    assert pressure(parse(entry(f"{LOADED}{body}\nret;", parameters=1, declarations=VALUES))) == most
 
 
 def voids(shape, kind, a, b):
@@ -181,23 +157,19 @@ def full(shape):
 
 @pytest.mark.parametrize(("shape", "kind", "unit"), SHAPES)
 def test_products_of_zeros_are_counted_apart(shape, kind, unit):
-    """By rows, by columns, and by places along k of either factor."""
+    """By rows, by columns, and by places along k of either factor; single zeros are data."""
     for rows in (0, 1, 5, 11, 16):
         a, b, depth = full(shape)
         a[16 - rows :] = 0
         assert voids(shape, kind, a, b)[unit] == 2 * rows * 8 * depth
     a, b, _ = full(shape)
+    assert voids(shape, kind, a, b) == (0, 0)
     b[:, [1, 2, 6]] = 0
     assert voids(shape, kind, a, b)[unit] == 2 * 16 * 3 * depth
     for is_left in (True, False):
         a, b, _ = full(shape)
         (a.T if is_left else b)[depth // 2 :] = 0
         assert voids(shape, kind, a, b)[unit] == 16 * 8 * depth
-
-
-@pytest.mark.parametrize(("shape", "kind", "unit"), SHAPES)
-def test_single_zeros_are_data(shape, kind, unit):
     a, b, _ = full(shape)
-    assert voids(shape, kind, a, b) == (0, 0)
     a[::2, ::2] = a[1::2, 1::2] = 0
     assert voids(shape, kind, a, b) == (0, 0)

@@ -16,6 +16,27 @@ from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Watch
 from verl_kernel.env.executor.races import knowledge, memory, rehearsal
 
+OWN = "mul.wide.u32 %off, %x1, 4; add.u64 %w1, %out, %off;"
+LOAD, STORE, ADD = "ld.global.b32 %x2, [%out];", "st.global.b32 [%out], %x1;", "red.global.add.u32 [%out], %x1;"
+STRONG, STRONG_STORE = "ld.relaxed.gpu.global.b32 %x2, [%out];", "st.relaxed.gpu.global.b32 [%out], %x1;"
+EXCHANGE = "mul.lo.u32 %s, %t, 4; st.shared.b32 [%s], %t; {} xor.b32 %s, %s, 128; ld.shared.b32 %x2, [%s]; {}"
+ACCESS = st.tuples(st.sampled_from(["ld", "st", "red", "bar"]), st.integers(0, 5), st.booleans())
+RANGES = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 700)), max_size=8)
+BLOCK_ATOMIC = "red.relaxed.cta.global.add.u32 [%out], %x1;"
+BLOCK_STORE = "st.relaxed.cta.global.b32 [%out], %x1;"
+HANDOVER = (
+    "setp.eq.u32 %p1, %x1, 0; @%p1 bra FIRST; LOOP: {look}; setp.eq.u32 %p2, %x2, 0; @%p2 bra LOOP; {heard}"
+    "ld.global.b32 %x3, [%in]; ret; FIRST: mul.wide.u32 %off, %t, 4; st.global.b32 [%in], %x1; {fence} {tell};"
+)
+TELL, LOOK = "st.release.gpu.global.b32 [%out], 1", "ld.acquire.gpu.global.b32 %x2, [%out]"
+RELAXED_TELL, RELAXED_LOOK = TELL.replace("release", "relaxed"), LOOK.replace("acquire", "relaxed")
+FENCE = "fence.acq_rel.gpu;"
+BYTES = 1 << 16
+LAST = f"[%out+{BYTES - 1}]"
+STORE_BYTE = "cvt.u16.u32 %h1, %x1; st.global.b8 {}, %h1;"
+COUNT = "ld.global.b32 %x2, [%w1]; add.u32 %x2, %x2, 1; st.global.b32 [%w1], %x2;"
+TICKET = "mov.u32 %x4, 1; atom.acq_rel.gpu.global.add.u32 %x3, [%in], %x4;"
+
 
 def run(code, arrays, **more):
     """`%x1` is the number of the block."""
@@ -32,32 +53,23 @@ def found(code, watch, *, size=4096, blocks=2, **more):
     return None
 
 
-def watched(code, *, watch=None, **more):
+def watched(code, *, between_warps=True, most_bytes=1 << 30, **more):
     """What is found in code of which all is watched."""
-    watch = Watch() if watch is None else watch
+    watch = Watch(between_warps=between_warps, most_bytes=most_bytes)
     fault = found(code, watch, **more)
     assert fault or not watch.not_watched + watch.not_decided
     return fault
 
 
-OWN = "mul.wide.u32 %off, %x1, 4; add.u64 %w1, %out, %off;"
-LOAD, STORE, ADD = "ld.global.b32 %x2, [%out];", "st.global.b32 [%out], %x1;", "red.global.add.u32 [%out], %x1;"
-STRONG, STRONG_STORE = "ld.relaxed.gpu.global.b32 %x2, [%out];", "st.relaxed.gpu.global.b32 [%out], %x1;"
-
-
-@pytest.mark.parametrize(
-    "first, second, is_race",
-    [
-        (LOAD, LOAD, False), (LOAD, STORE, True), (STORE, STORE, True), (STORE, LOAD, True), (ADD, ADD, False),
-        (ADD, LOAD, True), (LOAD, ADD, True), (ADD, STORE, True), (STORE, ADD, True), (STRONG, ADD, False),
-        (ADD, STRONG, False), (STRONG, STORE, True), (STORE, STRONG, True), (STRONG, LOAD, False),
-        (STRONG_STORE, STRONG, False), (STRONG_STORE, STRONG_STORE, False), (STRONG_STORE, LOAD, True),
-        (LOAD, STRONG_STORE, True), (STRONG_STORE, ADD, False), (STRONG_STORE, STORE, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("first, second, is_race", [
+    (LOAD, LOAD, False), (LOAD, STORE, True), (STORE, STORE, True), (STORE, LOAD, True), (ADD, ADD, False),
+    (ADD, LOAD, True), (LOAD, ADD, True), (ADD, STORE, True), (STORE, ADD, True), (STRONG, ADD, False),
+    (ADD, STRONG, False), (STRONG, STORE, True), (STORE, STRONG, True), (STRONG, LOAD, False),
+    (STRONG_STORE, STRONG, False), (STRONG_STORE, STRONG_STORE, False), (STRONG_STORE, LOAD, True),
+    (LOAD, STRONG_STORE, True), (STRONG_STORE, ADD, False), (STRONG_STORE, STORE, True),
+])  # fmt: skip
 def test_pairs_of_accesses_by_two_blocks(first, second, is_race):
-    code = f"setp.eq.u32 %p1, %x1, 0; @!%p1 bra OTHER; {first} ret; OTHER: {second}"
-    assert bool(watched(code)) == is_race
+    assert bool(watched(f"setp.eq.u32 %p1, %x1, 0; @!%p1 bra OTHER; {first} ret; OTHER: {second}")) == is_race
     assert watched(f"{first} {second}", blocks=1) is None
 
 
@@ -67,28 +79,9 @@ def test_the_sentence_of_a_race():
     assert "which block 2 (warp 0) has stored to, and nothing orders the two (block 0, warp 0, lane 5)" in str(fault)
 
 
-@pytest.mark.parametrize("value, is_race", [("7", False), ("%x1", True)])
-def test_stores_of_the_same_are_no_race(value, is_race):
-    assert bool(watched(f"mov.u32 %x3, {value}; st.global.b32 [%out], %x3;", blocks=5)) == is_race
-
-
-def test_only_its_own_block_may_load_a_common_store():
-    both = "mov.u32 %x3, 7; st.global.b32 [%out], %x3; ld.global.b32 %x4, [%out];"
-    assert watched(both, blocks=3) is None
-    third = f"setp.lt.u32 %p1, %x1, 2; @%p1 bra BOTH; {LOAD} ret; BOTH: {both}"
-    assert watched(third, blocks=3)
-
-
-def test_another_value_after_equal_stores_is_a_race():
-    code = "mov.u32 %x3, 7; st.global.b32 [%out], %x3; setp.eq.u32 %p1, %x1, 1; @%p1 st.global.b32 [%out], %x1;"
-    assert watched(code, blocks=2)
-    assert watched(code, blocks=1) is None
-
-
 @pytest.mark.parametrize("bits, register", [(8, "%h1"), (16, "%h1"), (32, "%x1")])
 def test_bytes_of_one_word_are_told_apart(bits, register):
-    size = bits // 8
-    code = f"cvt.u16.u32 %h1, %x1; mul.wide.u32 %off, %x1, {size}; add.u64 %w1, %out, %off;"
+    code = f"cvt.u16.u32 %h1, %x1; mul.wide.u32 %off, %x1, {bits // 8}; add.u64 %w1, %out, %off;"
     code += f"st.global.b{bits} [%w1], {register};"
     assert watched(f"{code} ld.global.b{bits} {register}, [%w1];", blocks=16) is None
     wide = "setp.eq.u32 %p1, %x1, 15; @%p1 ld.global.v4.b32 {%x2, %x3, %x4, %x5}, [%out];"
@@ -96,18 +89,12 @@ def test_bytes_of_one_word_are_told_apart(bits, register):
 
 
 def test_a_buffer_that_is_given_twice_is_watched_once():
-    array = aligned(256)
-    code = entry(
-        f"{HEAD} mov.u32 %x1, %ctaid.x; st.global.b32 [%in], %x1; st.global.b32 [%out+4], %x1; ret;", 2, REGISTERS
-    )
+    array, both = aligned(256), "st.global.b32 [%in], %x1; st.global.b32 [%out+4], %x1;"
+    made = kernel(entry(f"{HEAD} mov.u32 %x1, %ctaid.x; {both} ret;", 2, REGISTERS))
     for second in (array, array[4:]):
+        addresses = [array.ctypes.data, second.ctypes.data - 4]
         with pytest.raises(Fault, match="which block 0"):
-            kernel(code).launch(
-                (2,), [array.ctypes.data, second.ctypes.data - 4], [buffer(array), buffer(second)], watch=Watch()
-            )
-
-
-EXCHANGE = "mul.lo.u32 %s, %t, 4; st.shared.b32 [%s], %t; {} xor.b32 %s, %s, 128; ld.shared.b32 %x2, [%s]; {}"
+            made.launch((2,), addresses, [buffer(array), buffer(second)], watch=Watch())
 
 
 @pytest.mark.parametrize("ending", ["", "st.shared.b32 [%s], %x2;", "bar.sync 0; st.shared.b32 [%s], %x2;"])
@@ -125,88 +112,84 @@ def test_warps_exchange_through_shared_memory(barrier, ending):
         assert "with no barrier between" in str(fault)
 
 
-def test_a_double_buffer_needs_its_barrier():
-    loop = (
-        "mov.u32 %x3, 0; mov.u32 %x7, 0; LOOP: and.b32 %x4, %x3, 1; shl.b32 %x4, %x4, 8; mad.lo.u32 %s, %t, 4, %x4;"
-        "st.shared.b32 [%s], %x3; {} xor.b32 %s, %s, 128; ld.shared.b32 %x5, [%s]; add.u32 %x7, %x7, %x5; {}"
-        "add.u32 %x3, %x3, 1; setp.lt.u32 %p1, %x3, 6; @%p1 bra LOOP;"
-    )
-    assert watched(loop.format("bar.sync 0;", ""), warps=2, shared=512) is None  # the next barrier is between
-    single = loop.replace("shl.b32 %x4, %x4, 8", "mov.u32 %x4, 0")
-    assert watched(single.format("bar.sync 0;", "bar.sync 0;"), warps=2, shared=512) is None
-    assert watched(single.format("bar.sync 0;", ""), warps=2, shared=512)
-    assert watched(loop.format("", "bar.sync 0;"), warps=2, shared=512)
-
-
+EQUAL, SHARED_EQUAL = (
+    "mov.u32 %x3, 7; st.global.b32 [%out], %x3;",
+    "mov.u32 %x3, 3; st.shared.b32 [0], %x3; bar.sync 0;",
+)
+BOTH = f"{EQUAL} ld.global.b32 %x4, [%out];"
+DOUBLE = (
+    "mov.u32 %x3, 0; mov.u32 %x7, 0; LOOP: and.b32 %x4, %x3, 1; shl.b32 %x4, %x4, 8; mad.lo.u32 %s, %t, 4, %x4;"
+    "st.shared.b32 [%s], %x3; {} xor.b32 %s, %s, 128; ld.shared.b32 %x5, [%s]; add.u32 %x7, %x7, %x5; {}"
+    "add.u32 %x3, %x3, 1; setp.lt.u32 %p1, %x3, 6; @%p1 bra LOOP;"
+)
+SINGLE = DOUBLE.replace("shl.b32 %x4, %x4, 8", "mov.u32 %x4, 0")
 COPY = (
-    "mul.wide.u32 %off, %t, 16; add.u64 %w1, %in, %off; cvt.u32.u64 %s, %off;cp.async.cg.shared.global [%s], [%w1], 16;"
+    "mul.wide.u32 %off, %t, 16; add.u64 %w1, %in, %off; cvt.u32.u64 %s, %off; cp.async.cg.shared.global [%s], [%w1],"
+    "16; cp.async.commit_group; cp.async.wait_group 0; {} xor.b32 %s, %s, 512; ld.shared.b32 %x2, [%s];"
 )
-
-
-def test_asynchronous_copies_of_other_warps_need_a_barrier():
-    code = f"{COPY} cp.async.commit_group; cp.async.wait_group 0; {{}} xor.b32 %s, %s, 512; ld.shared.b32 %x2, [%s];"
-    assert watched(code.format("bar.sync 0;"), warps=2, shared=1024) is None
-    assert watched(code.format(""), warps=2, shared=1024)
-
-
-@pytest.mark.parametrize("other", ["ld.shared.b32 %x2, [0];", "st.shared.b32 [0], %t;"])
-def test_atomics_on_shared_memory(other):
-    add = "atom.shared.add.u32 %x2, [0], %x1;"
-    assert watched(add, warps=4, shared=64) is None
-    assert watched(f"{add} {other}", warps=2, shared=64)
-    alone = f"setp.lt.u32 %p1, %t, 32; @%p1 {other}"
-    assert watched(f"{alone} bar.sync 0; {add} bar.sync 0; {alone}", warps=2, shared=64) is None
-
-
-def test_shared_memory_of_another_block_is_another():
-    equal = "mov.u32 %x3, 3; st.shared.b32 [0], %x3; bar.sync 0; st.shared.b32 [4], %x1;"
-    store = "setp.lt.u32 %p1, %t, 32; @%p1 st.shared.b32 [0], %x1;"
-    assert watched(store, blocks=4, warps=2, shared=64) is None
-    assert watched(f"mov.u32 %x3, 3; st.shared.b32 [0], %x3; bar.sync 0; {store}", blocks=4, warps=2, shared=64) is None
-    assert watched(equal, blocks=4, warps=2, shared=64) is None
-
-
-def test_warps_may_be_left_together_in_global_memory():
-    code = f"{LOAD} setp.eq.u32 %p1, %t, 0; @%p1 add.u32 %x2, %x2, 1; @%p1 st.global.b32 [%out], %x2;"
-    assert watched(code, blocks=1, warps=2)
-    assert watched(code, blocks=1, warps=2, watch=Watch(between_warps=False)) is None
-    assert watched(code, blocks=2, warps=2, watch=Watch(between_warps=False))
-    shared = EXCHANGE.format("", "")
-    assert watched(shared, warps=2, shared=256, watch=Watch(between_warps=False))
-
-
-HANDOVER = (
-    "setp.eq.u32 %p1, %x1, 0; @%p1 bra FIRST; LOOP: {look}; setp.eq.u32 %p2, %x2, 0; @%p2 bra LOOP; {heard}"
-    "ld.global.b32 %x3, [%in]; ret; FIRST: mul.wide.u32 %off, %t, 4; st.global.b32 [%in], %x1; {fence} {tell};"
+SHARED_ADD, FIRST_WARP = "atom.shared.add.u32 %x2, [0], %x1;", "setp.lt.u32 %p1, %t, 32; @%p1"
+SHARED_LOAD, SHARED_STORE = "ld.shared.b32 %x2, [0];", "st.shared.b32 [0], %t;"
+OWN_STORE = f"{FIRST_WARP} st.shared.b32 [0], %x1;"
+WRITE_BACK = f"{LOAD} setp.eq.u32 %p1, %t, 0; @%p1 add.u32 %x2, %x2, 1; @%p1 st.global.b32 [%out], %x2;"
+THROWN = (
+    "setp.ne.u32 %p1, %x1, 0; @%p1 bra NEXT; st.global.b32 [%in], %x1; NEXT: mov.u32 %x4, 1;"
+    "atom.acq_rel.gpu.global.add.u32 %x2, [%out], %x4; ld.global.b32 %x3, [%in];"
 )
-TELL, LOOK = "st.release.gpu.global.b32 [%out], 1", "ld.acquire.gpu.global.b32 %x2, [%out]"
-RELAXED_TELL, RELAXED_LOOK = TELL.replace("release", "relaxed"), LOOK.replace("acquire", "relaxed")
-FENCE = "fence.acq_rel.gpu;"
+BARRIER, TWO_WARPS, FOUR = "bar.sync 0;", {"warps": 2, "shared": 1024}, {"blocks": 4, "warps": 2, "shared": 64}
+RACES = {
+    "equal stores": (EQUAL, {"blocks": 5}, False),
+    "different stores": (EQUAL.replace(" 7;", " %x1;"), {"blocks": 5}, True),
+    "a block loads what all store": (BOTH, {"blocks": 3}, False),
+    "a third block loads it": (
+        f"setp.lt.u32 %p1, %x1, 2; @%p1 bra BOTH; {LOAD} ret; BOTH: {BOTH}", {"blocks": 3}, True,
+    ),
+    "another value after equal ones": (f"{EQUAL} setp.eq.u32 %p1, %x1, 1; @%p1 {STORE}", {"blocks": 2}, True),
+    "in one block": (f"{EQUAL} setp.eq.u32 %p1, %x1, 1; @%p1 {STORE}", {"blocks": 1}, False),
+    "a double buffer": (DOUBLE.format(BARRIER, ""), TWO_WARPS, False),  # the next barrier is between
+    "its barrier at the end": (DOUBLE.format("", BARRIER), TWO_WARPS, True),
+    "a single buffer, two barriers": (SINGLE.format(BARRIER, BARRIER), TWO_WARPS, False),
+    "a single buffer, one barrier": (SINGLE.format(BARRIER, ""), TWO_WARPS, True),
+    "copies and a barrier": (COPY.format(BARRIER), TWO_WARPS, False),
+    "copies of another warp": (COPY.format(""), TWO_WARPS, True),
+    "shared atomics": (SHARED_ADD, {"warps": 4, "shared": 64}, False),
+    **{
+        f"shared atomics, {name}": (code, {"warps": 2, "shared": 64}, is_race)
+        for other in (SHARED_LOAD, SHARED_STORE)
+        for name, code, is_race in (
+            (f"then {other}", f"{SHARED_ADD} {other}", True),
+            (f"apart from {other}", f"{FIRST_WARP} {other} bar.sync 0; {SHARED_ADD} bar.sync 0; @%p1 {other}", False),
+        )
+    },
+    "shared memory of each block": (OWN_STORE, FOUR, False),
+    "after an equal store": (f"{SHARED_EQUAL} {OWN_STORE}", FOUR, False),
+    "beside an equal store": (f"{SHARED_EQUAL} st.shared.b32 [4], %x1;", FOUR, False),
+    "warps in global memory": (WRITE_BACK, {"blocks": 1, "warps": 2}, True),
+    "that are left together": (WRITE_BACK, {"blocks": 1, "warps": 2, "between_warps": False}, False),
+    "of two blocks": (WRITE_BACK, {"blocks": 2, "warps": 2, "between_warps": False}, True),
+    "left together in shared memory": (EXCHANGE.format("", ""), {**TWO_WARPS, "between_warps": False}, True),
+    "a result that nobody reads teaches nothing": (THROWN, {}, True),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "tell, look, fence, heard, is_race",
-    [
-        (TELL, LOOK, "", "", False), (RELAXED_TELL, LOOK, "", "", True), (TELL, RELAXED_LOOK, "", "", True),
-        (RELAXED_TELL, LOOK, FENCE, "", False), (TELL, RELAXED_LOOK, "", FENCE, False),
-        (RELAXED_TELL, RELAXED_LOOK, FENCE, FENCE, False),
-        (RELAXED_TELL, RELAXED_LOOK, "membar.gl;", "membar.gl;", False),
-        (RELAXED_TELL, RELAXED_LOOK, "membar.cta;", "membar.cta;", True), (RELAXED_TELL, RELAXED_LOOK, FENCE, "", True),
-        ("red.release.gpu.global.add.u32 [%out], 1", LOOK, "", "", False),
-        ("red.relaxed.gpu.global.add.u32 [%out], 1", LOOK, "", "", True),
-    ],
-)  # fmt: skip
-def test_orders_of_memory(tell, look, fence, heard, is_race):
+@pytest.mark.parametrize("code, options, is_race", RACES.values(), ids=RACES)
+def test_what_races(code, options, is_race):
+    assert bool(watched(code, **options)) == is_race
+
+
+@pytest.mark.parametrize("tell, look, fence, heard, is_race", [
+    (TELL, LOOK, "", "", False), (RELAXED_TELL, LOOK, "", "", True), (TELL, RELAXED_LOOK, "", "", True),
+    (RELAXED_TELL, LOOK, FENCE, "", False), (TELL, RELAXED_LOOK, "", FENCE, False),
+    (RELAXED_TELL, RELAXED_LOOK, FENCE, FENCE, False),
+    (RELAXED_TELL, RELAXED_LOOK, "membar.gl;", "membar.gl;", False),
+    (RELAXED_TELL, RELAXED_LOOK, "membar.cta;", "membar.cta;", True), (RELAXED_TELL, RELAXED_LOOK, FENCE, "", True),
+    ("red.release.gpu.global.add.u32 [%out], 1", LOOK, "", "", False),
+    ("red.relaxed.gpu.global.add.u32 [%out], 1", LOOK, "", "", True),
+])  # fmt: skip
+@pytest.mark.parametrize("most_bytes", [1 << 30, 1 << 14])
+def test_orders_of_memory(tell, look, fence, heard, is_race, most_bytes):
     """Also where memory is watched part by part."""
     code = HANDOVER.format(tell=tell, look=look, fence=fence, heard=heard).replace("], 1", "], %x4")
-    for watch in (Watch(), Watch(most_bytes=1 << 14)):
-        assert bool(watched(f"mov.u32 %x4, 1; {code}", watch=watch)) == is_race
-
-
-def test_a_result_that_nobody_reads_teaches_nothing():
-    first = "setp.ne.u32 %p1, %x1, 0; @%p1 bra NEXT; st.global.b32 [%in], %x1; NEXT:"
-    thrown = f"{first} mov.u32 %x4, 1; atom.acq_rel.gpu.global.add.u32 %x2, [%out], %x4; ld.global.b32 %x3, [%in];"
-    assert watched(thrown)
+    assert bool(watched(f"mov.u32 %x4, 1; {code}", most_bytes=most_bytes)) == is_race
 
 
 def test_memory_is_as_it_was_after_the_rehearsal():
@@ -228,9 +211,6 @@ def test_a_fault_among_waiting_blocks_names_its_block():
         run(f"mov.u32 %x4, 1; {code}", [aligned(64), aligned(64)], blocks=6)
 
 
-ACCESS = st.tuples(st.sampled_from(["ld", "st", "red", "bar"]), st.integers(0, 5), st.booleans())
-
-
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), ACCESS), min_size=1, max_size=10))
@@ -239,8 +219,8 @@ def test_random_accesses_are_judged_as_a_list_of_pairs_is(items):
 
     They are the same on both sides of the place where one part of the memory ends.
     """
-    for start, watch in ((0, Watch()), (60, Watch(most_bytes=2000))):
-        assert bool(watched(written_out(items, start), blocks=3, warps=2, watch=watch)) == races(items)
+    for start, most_bytes in ((0, 1 << 30), (60, 2000)):
+        assert bool(watched(written_out(items, start), blocks=3, warps=2, most_bytes=most_bytes)) == races(items)
 
 
 def written_out(items, start):
@@ -278,13 +258,6 @@ def races(items):
     return False
 
 
-BYTES = 1 << 16
-LAST = f"[%out+{BYTES - 1}]"
-STORE_BYTE = "cvt.u16.u32 %h1, %x1; st.global.b8 {}, %h1;"
-COUNT = "ld.global.b32 %x2, [%w1]; add.u32 %x2, %x2, 1; st.global.b32 [%w1], %x2;"
-TICKET = "mov.u32 %x4, 1; atom.acq_rel.gpu.global.add.u32 %x3, [%in], %x4;"
-
-
 def in_parts(code, watch, *, blocks=3, **more):
     return found(code, watch, size=BYTES, blocks=blocks, **more)
 
@@ -312,9 +285,6 @@ def test_one_schedules_order_is_no_order_in_any_part():
     use += "st.global.b32 [%w1], %x3;"
     for code in (look, first):
         assert in_parts(f"mov.u16 %h1, 1; {code} {use}", Watch(most_bytes=1 << 17))
-
-
-RANGES = st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 700)), max_size=8)
 
 
 @given(RANGES, st.integers(0, 3000))
@@ -364,22 +334,14 @@ def test_who_is_watched_no_longer_is_taken_for_no_race(monkeypatch):
 
 def test_too_many_barriers_are_reported_as_unwatched(monkeypatch):
     monkeypatch.setattr(knowledge, "STAMPS", 40)
-    watch = Watch()
-    assert in_parts(f"{TICKET} mov.u32 %x2, %x3; st.global.b32 [%out+4], %x2;", watch, blocks=1) is None
+    watch, code = Watch(), f"{TICKET} mov.u32 %x2, %x3; {{}} st.global.b32 [%out+4], %x2;"
+    assert in_parts(code.format(""), watch, blocks=1) is None
     assert watch.not_watched == []
-    assert (
-        in_parts(f"{TICKET} mov.u32 %x2, %x3; mov.u32 %x2, 1; st.global.b32 [%out+4], %x2;", watch, blocks=50) is None
-    )
+    assert in_parts(code.format("mov.u32 %x2, 1;"), watch, blocks=50) is None
     assert "more barriers and releases than stamps" in watch.not_watched[0]
 
 
-BLOCK_ATOMIC = "red.relaxed.cta.global.add.u32 [%out], %x1;"
-BLOCK_STORE = "st.relaxed.cta.global.b32 [%out], %x1;"
-
-
-@pytest.mark.parametrize("other", [BLOCK_ATOMIC, "red.relaxed.gpu.global.add.u32 [%out], %x1;",
-                                   "st.global.b32 [%out], %x1;", "ld.global.b32 %x2, [%out];",
-                                   "ld.relaxed.gpu.global.b32 %x2, [%out];"])  # fmt: skip
+@pytest.mark.parametrize("other", [BLOCK_ATOMIC, ADD.replace("red.", "red.relaxed.gpu."), STORE, LOAD, STRONG])
 @pytest.mark.parametrize("order", thinned([[0, 1], [1, 0]]))
 @pytest.mark.parametrize("own", [BLOCK_ATOMIC, BLOCK_STORE])
 def test_what_is_atomic_for_its_block_races_with_other_blocks(own, other, order):

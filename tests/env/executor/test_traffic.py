@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tests.env.executor.ptx import aligned, counted, entry, kernel
 from tests.env.executor.test_prices import ready
-from tests.env.executor.tile_reads import COPIES, FAR, LOADS, MEGABYTE, NEAR, launches
 from tests.tiers import thinned
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.rereads import Use, _distinct_between
@@ -19,6 +18,21 @@ REGISTERS = (
     ".reg .b64 %in, %out, %at, %to, %off, %big; .reg .b32 %t, %b, %x, %i, %j, %n; .reg .pred %p, %q;"
     "ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x;"
 )
+OWN = "mad.lo.u32 %i, %b, %ntid.x, %t; mul.wide.u32 %off, %i, 4; add.u64 %at, %in, %off; add.u64 %to, %out, %off;"
+LOOP = "mov.u32 %j, 0; AGAIN: {step} add.u32 %j, %j, 1; setp.lt.u32 %p, %j, {turns}; @%p bra AGAIN; ret;"
+SPREAD = f"{OWN} and.b32 %j, %t, 1; setp.eq.u32 %p, %j, 0; selp.b64 %at, %at, %to, %p; ld.global.b32 %x, [%at]; ret;"
+ONE_WARP = (
+    ".reg .b64 %in, %at, %off; .reg .b32 %t, %x, %y<4>; .reg .b16 %h; .reg .b64 %w; .reg .pred %p;"
+    "ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; add.u64 %at, %in, %off;"
+)
+SHARED_LOADS = {2: "ld.shared.b16 %h", 4: "ld.shared.b32 %y0", 8: "ld.shared.b64 %w",
+                16: "ld.shared.v4.b32 {%y0,%y1,%y2,%y3}"}  # fmt: skip
+LOAD, MATRICES = SHARED_LOADS[4], "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%y0,%y1,%y2,%y3}"
+TOGETHER = "ld.global.b32 %x, [%a];"
+APART = "mul.wide.u32 %o, %t, {}; add.u64 %a, %in, %o; ld.global.b32 %x, [%a];"
+
+
+ONE_LANE = ".reg .pred %q; setp.eq.u32 %q, %t, 0; @%q ld.global.b32 %x, [%a];"
 
 
 def lines(count):
@@ -37,9 +51,6 @@ def used(array, total, own, low, high):
     return Use(total, own, start + low, start + high)
 
 
-OWN = "mad.lo.u32 %i, %b, %ntid.x, %t; mul.wide.u32 %off, %i, 4; add.u64 %at, %in, %off; add.u64 %to, %out, %off;"
-
-
 def test_reads_and_writes_of_each_buffer_are_counted_by_launch():
     source, target = aligned(4096), aligned(4096)
     code = f"{OWN} ld.global.b32 %x, [%at]; st.global.b32 [%to], %x; ret;"
@@ -52,26 +63,14 @@ def test_reads_and_writes_of_each_buffer_are_counted_by_launch():
         assert count.heaviest_bytes == 512
 
 
-def test_an_atomic_reads_and_writes():
-    code = f"{OWN} red.global.add.u32 [%at], 1; ret;"
-    array, other = aligned(1024), aligned(64)
-    (count,) = launched(code, [array, other], blocks=2)
+def test_the_kind_and_the_place_of_an_access_say_whose_it_is():
+    array, other = aligned(4096), aligned(4096)
+    (count,) = launched(f"{OWN} red.global.add.u32 [%at], 1; ret;", [array, other], blocks=2)
     assert count.reads[0] == count.writes[0] == used(array, 256, 256, 0, 256)
-
-
-def test_an_access_that_spreads_over_buffers_is_of_none():
-    code = f"{OWN} and.b32 %j, %t, 1; setp.eq.u32 %p, %j, 0; selp.b64 %at, %at, %to, %p; ld.global.b32 %x, [%at]; ret;"
-    (count,) = launched(code, [aligned(4096), aligned(4096)])
+    (count,) = launched(SPREAD, [array, other])
     assert count.reads[0] == count.reads[1] == Use()
     assert count.reads[-1].total == 8 * 32
-
-
-LOOP = "mov.u32 %j, 0; AGAIN: {step} add.u32 %j, %j, 1; setp.lt.u32 %p, %j, {turns}; @%p bra AGAIN; ret;"
-
-
-def test_rereads_by_other_blocks_are_told_apart():
     code = "mul.wide.u32 %off, %t, 4; add.u64 %at, %in, %off; ld.global.b32 %x, [%at]; ret;"
-    array = aligned(4096)
     (count,) = launched(code, [array, array], blocks=8)
     assert count.reads[0] == used(array, 8 * 128, 8 * 128, 0, 128)  # each asks for its own
 
@@ -83,15 +82,12 @@ def sweep(count, turns):
     return LOOP.format(step=step, turns=count * turns)
 
 
-@pytest.mark.parametrize("size, is_kept", [(16, True), (30, True), (64, False), (1000, False)])
-def test_the_first_level_keeps_what_fits(size, is_kept):
+@pytest.mark.parametrize("size, passes", [(16, 1), (30, 1), (64, 5), (1000, 5)])
+def test_the_first_level_keeps_what_fits(size, passes):
     array = lines(size)
     (count,) = launched(sweep(size, 5), [array, array])
-    once = 128 * size
-    assert count.reads[0] == used(array, once if is_kept else 5 * once, once, 0, once)
-    site = count.sites[0]
-    assert site.sectors == 5 * 4 * size
-    assert site.missed == (1 if is_kept else 5) * 4 * size
+    assert count.reads[0] == used(array, passes * 128 * size, 128 * size, 0, 128 * size)
+    assert (count.sites[0].sectors, count.sites[0].missed) == (5 * 4 * size, passes * 4 * size)
 
 
 def test_the_first_level_holds_more_for_more_warps():
@@ -113,11 +109,9 @@ def test_sectors_of_a_line_come_one_by_one():
     """Lanes 128 bytes apart: four loads of neighbours use the four sectors of the same lines, a fifth finds one."""
     step = "mul.wide.u32 %off, %t, 128; add.u64 %at, %in, %off; and.b32 %i, %j, 3; mul.wide.u32 %big, %i, 32;"
     code = LOOP.format(step=f"{step} add.u64 %at, %at, %big; ld.global.b32 %x, [%at];", turns=5)
-    array = lines(33)
-    (count,) = launched(code, [array, array])
-    site = count.sites[0]
-    assert site.sectors == 5 * 32
-    assert 4 * 32 <= site.missed <= 4 * 32 + 8
+    (count,) = launched(code, [lines(33)] * 2)
+    assert count.sites[0].sectors == 5 * 32
+    assert 4 * 32 <= count.sites[0].missed <= 4 * 32 + 8
 
 
 def test_lanes_in_no_order_and_few_lanes_use_the_cache_too():
@@ -140,13 +134,10 @@ def test_warps_are_counted_where_lanes_part():
 
 
 def test_the_heaviest_block_is_known():
-    step = "mul.wide.u32 %off, %j, 128; add.u64 %at, %in, %off; ld.global.b32 %x, [%at];"
-    array = lines(40)
-    first, second = (
-        launched(LOOP.format(step=f"mov.u32 %n, {n}; {step}", turns="%n").replace("mov.u32 %j", f"{pick} mov.u32 %j"),
-                 [array, array], blocks=4)[0]
-        for n, pick in ((3, ""), ("%n", "mul.lo.u32 %n, %b, 10;"))
-    )  # fmt: skip
+    step, array = "mul.wide.u32 %off, %j, 128; add.u64 %at, %in, %off; ld.global.b32 %x, [%at];", lines(40)
+    loop = LOOP.format(step=step, turns="%n")
+    codes = (f"{turns} {loop}" for turns in ("mov.u32 %n, 3;", "mul.lo.u32 %n, %b, 10;"))
+    first, second = (launched(code, [array, array], blocks=4)[0] for code in codes)
     assert first.heaviest_bytes == 3 * 32
     assert first.heaviest_work * 4 == sum(first.instructions().values())
     assert second.heaviest_bytes == 30 * 32
@@ -155,14 +146,36 @@ def test_the_heaviest_block_is_known():
 
 def test_blocks_that_take_turns_are_counted_as_blocks():
     """Each waits for the one before; what a block does over its turns counts as one block's."""
-    wait = "WAIT: ld.volatile.global.b32 %x, [%in]; setp.ne.u32 %p, %x, %b; @%p bra WAIT;"
-    code = f"{OWN} {wait} bar.sync 0; red.global.add.u32 [%in], {{one}}; st.global.b32 [%to], %x; ret;"
-    code = code.format(one="%n").replace("WAIT:", "setp.eq.u32 %q, %t, 0; selp.b32 %n, 1, 0, %q; WAIT:", 1)
+    code = (
+        f"{REGISTERS} {OWN} setp.eq.u32 %q, %t, 0; selp.b32 %n, 1, 0, %q; WAIT: ld.volatile.global.b32 %x, [%in];"
+        "setp.ne.u32 %p, %x, %b; @%p bra WAIT; bar.sync 0; red.global.add.u32 [%in], %n; st.global.b32 [%to], %x; ret;"
+    )
     number, target = aligned(64), aligned(4096)
-    made = Kernel(entry(f"{REGISTERS} {code}", 2), 1, 0)
-    count = counted(made, [number, target], 6, order=[5, 4, 3, 2, 1, 0])
+    count = counted(Kernel(entry(code, 2), 1, 0), [number, target], 6, order=[5, 4, 3, 2, 1, 0])
     assert count.writes[1] == used(target, 6 * 128, 6 * 128, 0, 6 * 128)
     assert count.heaviest_work < sum(count.instructions().values())
+
+
+MEGABYTE, TILE = 1 << 20, 4096
+READ = (
+    ".reg .b64 %in, %out, %o; .reg .b32 %t, %b, %x, %tile; .reg .pred %p;"
+    "ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mov.u32 %b, %ctaid.x; {tile}"
+    "mul.wide.u32 %o, %tile, 4096; add.u64 %in, %in, %o; mul.wide.u32 %o, %t, 16; add.u64 %in, %in, %o;"
+    "{loads} mul.wide.u32 %o, %b, 4; add.u64 %out, %out, %o; setp.eq.u32 %p, %t, 0; @%p st.global.b32 [%out], %x; ret;"
+)
+LOADS = "".join(f"ld.global.b32 %x, [%in+{at}];" for at in range(0, TILE, 512))
+COPIES = ".reg .b32 %s; mul.lo.u32 %s, %t, 16; {} cp.async.wait_all; mov.u32 %x, 0;".format(
+    "".join(f"cp.async.cg.shared.global [%s], [%in+{at}], 16;" for at in range(0, TILE, 512))
+)
+NEAR, FAR = "shr.u32 %tile, %b, 1;", "and.b32 %tile, %b, {};"
+
+
+def launches(megabytes, tile, loads=LOADS):
+    """What runs blocks of a launch of which two read each tile, all without their numbers; and how many there are."""
+    tiles = megabytes * MEGABYTE // TILE
+    made = kernel(entry(READ.format(tile=tile.format(tiles - 1), loads=loads), 2), 1, 512)
+    source, out = aligned(megabytes * MEGABYTE), aligned(8 * tiles, np.uint32)
+    return lambda order: counted(made, [source, out], 2 * tiles, order=order), 2 * tiles
 
 
 def read(megabytes, tile, seed=None, loads=LOADS):
@@ -171,9 +184,9 @@ def read(megabytes, tile, seed=None, loads=LOADS):
     return run(None if seed is None else np.random.default_rng(seed).permutation(blocks)).rereads
 
 
-@pytest.mark.parametrize("megabytes", thinned([8, 64]))
-def test_what_the_next_block_reads_again_is_near(megabytes):
-    assert read(megabytes, NEAR) == ()
+@pytest.mark.parametrize("case", thinned([(8, NEAR), (64, NEAR), (2, FAR)]))
+def test_what_is_near_or_fits_into_every_cache_is_no_reread(case):
+    assert read(*case) == ()
 
 
 @pytest.mark.parametrize("loads", [LOADS, COPIES], ids=["loads", "copies"])
@@ -191,10 +204,6 @@ def test_the_order_of_blocks_changes_only_the_sample(tile):
     assert [size for _, size in drawn] == pytest.approx([size for _, size in plain], rel=0.15)
 
 
-def test_what_fits_into_every_cache_is_not_looked_at():
-    assert read(2, FAR) == ()
-
-
 @given(st.lists(st.integers(0, 6), max_size=40))
 def test_other_places_between_are_counted_once(places):
     counted = []
@@ -204,25 +213,9 @@ def test_other_places_between_are_counted_once(places):
     assert _distinct_between(places) == counted
 
 
-ONE_WARP = (
-    ".reg .b64 %in, %at, %off; .reg .b32 %t, %x, %y<4>; .reg .b16 %h; .reg .b64 %w; .reg .pred %p;"
-    "ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 4; add.u64 %at, %in, %off;"
-)
-SHARED_LOADS = {
-    2: "ld.shared.b16 %h",
-    4: "ld.shared.b32 %y0",
-    8: "ld.shared.b64 %w",
-    16: "ld.shared.v4.b32 {%y0,%y1,%y2,%y3}",
-}
-
-
-def expected(addresses, size, phase=32):
-    passes = 0
-    for start in range(0, len(addresses), phase):
-        given = {place // max(4, size) for place in addresses[start : start + phase]}
-        banks = [word % (128 // max(4, size)) for word in given]
-        passes += max((banks.count(bank) for bank in banks), default=0)
-    return passes
+def expected(addresses, size):
+    banks = [word % (128 // max(4, size)) for word in {place // max(4, size) for place in addresses}]
+    return max((banks.count(bank) for bank in banks), default=0)
 
 
 def passes(load, offsets, lanes, turns=1):
@@ -247,29 +240,23 @@ def test_passes_are_the_words_of_the_busiest_bank(size, lanes):
         assert found == (number + 1) * expected(row[:lanes], size)
 
 
-def test_conflicts_are_what_they_are_known_to_be():
-    lane, load = np.arange(32), "@%p ld.shared.b32 %y0, PLACE;"
-    known = {1: 1, 2: 2, 8: 8, 32: 32, 33: 1}
-    assert {step: passes(load, lane * 4 * step, 32) for step in known} == known
-
-
-@pytest.mark.parametrize("row, passes_of_rows", [(16, 4), (32, 8), (64, 16), (80, 4), (128, 32)])
-def test_matrices_are_loaded_row_by_row(row, passes_of_rows):
-    load = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%y0,%y1,%y2,%y3}, PLACE;"
-    offsets = np.arange(32) * row
-    assert passes(load, offsets, 32, turns=200) == 200 * passes_of_rows == 200 * expected(offsets, 16, 8)
+@pytest.mark.parametrize("load, step, turns, wanted", [
+    *((f"@%p {LOAD}", 4 * words, 1, known) for words, known in ((1, 1), (2, 2), (8, 8), (32, 32), (33, 1))),
+    *((MATRICES, row, 200, known) for row, known in ((16, 4), (32, 8), (64, 16), (80, 4), (128, 32))),
+])  # fmt: skip
+def test_conflicts_are_what_they_are_known_to_be(load, step, turns, wanted):
+    """Also of matrices, which are loaded row by row."""
+    assert passes(f"{load}, PLACE;", np.arange(32) * step, 32, turns) == turns * wanted
 
 
 def test_passes_of_warps_that_differ_are_taken_in_the_mean():
     """Of four warps one has conflicts of 8 lanes."""
-    step = (
-        "shr.u32 %j, %t, 5; setp.eq.u32 %q, %j, 2; selp.b32 %x, 32, 4, %q; and.b32 %y1, %t, 31; mul.lo.u32 %x, %x, %y1;"
+    code = (
+        f"{ONE_WARP} .reg .b32 %j, %n; .reg .pred %q; shr.u32 %j, %t, 5; setp.eq.u32 %q, %j, 2; selp.b32 %x, 32, 4, %q;"
+        "and.b32 %y1, %t, 31; mul.lo.u32 %x, %x, %y1; mov.u32 %n, 0; AGAIN: bar.sync 0; ld.shared.b32 %y0, [%x];"
+        "add.u32 %n, %n, 1; setp.lt.u32 %p, %n, 600; @%p bra AGAIN; ret;"
     )
-    loop = f".reg .b32 %j, %n; .reg .pred %q; {step} mov.u32 %n, 0; AGAIN: bar.sync 0; ld.shared.b32 %y0, [%x];"
-    made = Kernel(
-        entry(f"{ONE_WARP} {loop} add.u32 %n, %n, 1; setp.lt.u32 %p, %n, 600; @%p bra AGAIN; ret;", 1), 4, 8192
-    )
-    count = counted(made, [aligned(64)])
+    count = counted(Kernel(entry(code, 1), 4, 8192), [aligned(64)])
     (found,) = [item.sectors for item in count.sites if item.site.kind == "shared load"]
     assert 0.85 < found / (600 * (3 + 8)) < 1.15
 
@@ -278,47 +265,32 @@ def whole(code, blocks=1, shared=0):
     return counted(ready(code, shared), [aligned(1 << 16, np.uint32), aligned(1 << 16, np.uint32)], blocks)
 
 
-TOGETHER = "ld.global.b32 %x, [%a];"
-APART = "mul.wide.u32 %o, %t, {}; add.u64 %a, %in, %o; ld.global.b32 %x, [%a];"
+@pytest.mark.parametrize(("code", "blocks", "asked", "sectors", "needed"), [
+    (APART.format(4), 1, 128, 4, 4), (APART.format(8), 1, 128, 8, 4), (APART.format(32), 1, 128, 32, 4),
+    (APART.format(64), 1, 128, 32, 4), (ONE_LANE, 5, 4 * 5, 5, 5), ("ld.global.b32 %x, [%in];", 1, 128, 1, 1),
+])  # fmt: skip
+def test_lanes_that_are_apart_waste_sectors(code, blocks, asked, sectors, needed):
+    """One lane alone wastes nothing, and lanes that read the same need one sector."""
+    (found,) = accesses(whole(code, blocks))
+    assert (found.kind, found.row, found.asked, found.sectors, found.needed) == ("load", 0, asked, sectors, needed)
 
 
-@pytest.mark.parametrize(("step", "sectors"), [(4, 4), (8, 8), (32, 32), (64, 32)])
-def test_lanes_that_are_apart_waste_sectors(step, sectors):
-    (found,) = accesses(whole(APART.format(step)))
-    assert (found.kind, found.row, found.asked, found.sectors, found.needed) == ("load", 0, 128, sectors, 4)
-
-
-def test_a_store_has_a_kind_and_a_buffer_of_its_own():
-    found = accesses(whole(TOGETHER + "st.global.b32 [%b], %x;"))
-    assert [(one.kind, one.row) for one in found] == [("load", 0), ("store", 1)]
-
-
-def test_a_buffer_is_named_also_after_an_earlier_launch():
+def test_a_store_has_its_kind_and_buffer_in_every_launch():
     made = ready(TOGETHER + "st.global.b32 [%b], %x;")
     for _ in range(2):
-        assert [one.row for one in accesses(counted(made, [aligned(4096), aligned(4096)]))] == [0, 1]
+        found = accesses(counted(made, [aligned(4096), aligned(4096)]))
+        assert [(one.kind, one.row) for one in found] == [("load", 0), ("store", 1)]
 
 
-def test_what_one_lane_accesses_is_no_waste():
-    lane = ".reg .pred %q; setp.eq.u32 %q, %t, 0; @%q ld.global.b32 %x, [%a];"
-    (found,) = accesses(whole(lane, blocks=5))
-    assert (found.asked, found.sectors, found.needed) == (4 * 5, 5, 5)
-
-
-def test_lanes_that_read_the_same_need_one_sector():
-    (found,) = accesses(whole("ld.global.b32 %x, [%in];"))
-    assert (found.sectors, found.needed) == (1, 1)
+def step(count):
+    (found,) = launch_work(count).steps
+    return found.bytes, found.l2_bytes, found.in_flight
 
 
 def test_without_waste_the_steps_are_those_of_consecutive_lanes():
     apart, near = whole(APART.format(64) + "st.global.b32 [%b], %x;"), whole(TOGETHER + "st.global.b32 [%b], %x;")
-    (changed,), (other,) = launch_work(coalesced(apart)).steps, launch_work(near).steps
-    assert (changed.bytes, changed.l2_bytes, changed.in_flight) == (other.bytes, other.l2_bytes, other.in_flight)
-    assert launch_work(apart).steps[0].bytes > other.bytes
-
-
-def test_a_launch_without_waste_is_not_changed():
-    near = whole(TOGETHER + "st.global.b32 [%b], %x;")
+    assert step(coalesced(apart)) == step(near)
+    assert step(apart)[0] > step(near)[0]
     assert launch_work(coalesced(near)).steps == launch_work(near).steps
 
 
@@ -333,26 +305,19 @@ TURNS = (
 def test_read_once_the_traffic_is_that_of_one_pass():
     twice, single = whole(TURNS.format(2)), whole(TURNS.format(1))
     assert twice.reads[0].total == 2 * single.reads[0].total
-    (changed,), (other,) = launch_work(read_once(twice, 0)).steps, launch_work(single).steps
-    assert (changed.bytes, changed.l2_bytes, changed.in_flight) == (other.bytes, other.l2_bytes, other.in_flight)
-
-
-def test_blocks_that_share_a_buffer_read_it_once_on_each_sm():
-    count = whole(TOGETHER, blocks=1000)
-    assert count.reads[0].total == 128 * 1000
-    assert read_once(count, 0).reads[0].total == 128 * 132
+    assert step(read_once(twice, 0)) == step(single)
+    shared = whole(TOGETHER, blocks=1000)
+    assert shared.reads[0].total == 128 * 1000
+    assert read_once(shared, 0).reads[0].total == 128 * 132  # once on each SM
 
 
 def test_multiplications_are_counted_apart_from_the_rest():
+    declared = ".reg .f32 %f<3>;"
     plain = "cvt.rn.f32.u32 %f1, %t; fma.rn.f32 %f1, %f1, %f1, %f1; mul.f32 %f1, %f1, %f1; add.f32 %f1, %f1, %f1;"
-    found = multiplied(whole(".reg .f32 %f<3>;" + plain))
-    without = multiplied(whole(".reg .f32 %f<3>; cvt.rn.f32.u32 %f1, %t;"))
+    found, without = multiplied(whole(declared + plain)), multiplied(whole(declared + "cvt.rn.f32.u32 %f1, %t;"))
     assert found.flops == 32 * (2 + 1 + 1)
     assert found.rest == without.rest
     assert without.flops == 0
-
-
-def test_factors_from_shared_memory_belong_to_products():
-    code = ".reg .f32 %f<3>; shl.b32 %x, %t, 2; ld.shared.f32 %f1, [%x]; fma.rn.f32 %f1, %f1, %f1, %f1;"
-    bare = ".reg .f32 %f<3>; shl.b32 %x, %t, 2;"
-    assert multiplied(whole(code, shared=256)).rest == multiplied(whole(bare, shared=256)).rest
+    bare = f"{declared} shl.b32 %x, %t, 2;"
+    factors = f"{bare} ld.shared.f32 %f1, [%x]; fma.rn.f32 %f1, %f1, %f1, %f1;"
+    assert multiplied(whole(factors, shared=256)).rest == multiplied(whole(bare, shared=256)).rest

@@ -5,8 +5,6 @@ Run: python -m tests.env.executor.tutorials FOLDER [01 02 ...]. FOLDER holds cop
 What they time and draw is left out. Prints a line for each, and ends with 1 if one does not agree.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import traceback

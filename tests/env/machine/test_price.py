@@ -19,44 +19,89 @@ H100 = Machine.of("h100")
 LAUNCH = constant("launch_us") / 1e3
 BANDWIDTH = 0.9 * 3350.0 * 1e6
 """Bytes in a millisecond."""
+SMALL = TraceEvent("op", "small", steps=(Step(),))
+LARGE = TraceEvent("op", "large", steps=(Step(3 * 10**9),))
 
 
 def work(step, machine=H100, blocks_per_sm=None):
     return step_ms(step, machine, blocks_per_sm) - LAUNCH
 
 
-@pytest.mark.parametrize(("others", "again"), [(H100.l2_bytes, 0), (H100.l2_bytes + 1, 1)])
-def test_rereads_beyond_l2_come_from_memory(others, again):
-    step = Step(10**9, blocks=132 * 1000)
-    read_again = replace(step, rereads=((int(others), step.bytes),))
-    assert work(read_again) == pytest.approx((1 + again) * work(step))
+TF32 = Machine.of("h100", "tf32")
+READ = 10**9 / BANDWIDTH
+L2, MANY, AT_ONCE = int(H100.l2_bytes), Step(10**9, blocks=132 * 1000), Step(10**9, blocks=132)
+AGAIN = Step(10**9, blocks=1320, repeated_bytes=2 * 10**9, private_bytes=2**14)
+FLOPS = {
+    "fma": 0.77 * 67.0, "matmul": 0.77 * 67.0, "convolution": 0.77 * 67.0, "transposed": 0.77 * 67.0,
+    "direct": 0.27 * 67.0, "tf32": 0.6 * 494.7, "half": 0.6 * 989.4,
+}  # fmt: skip
+"""Float32 products do not round unless they may."""
+ROUNDED = {"matmul": 0.6 * 494.7, "convolution": 0.44 * 494.7, "fma": 0.77 * 67.0}
+WORK = {
+    "rereads that L2 keeps": [(replace(MANY, rereads=((L2, MANY.bytes),)), READ)],
+    "rereads beyond L2": [(replace(MANY, rereads=((L2 + 1, MANY.bytes),)), 2 * READ)],
+    "common bytes of concurrent blocks": [(replace(AT_ONCE, rereads=((10**9, AT_ONCE.bytes),)), READ)],
+    "accesses": [(Step(3_350_000_000, access), 1.0 / constant(access)) for access in ACCESSES],
+    "products": [(Step(flops=10**12, unit=unit), 1e3 / tflops) for unit, tflops in FLOPS.items()],
+    "rounded products": [(Step(flops=10**12, unit=unit), 1e3 / tflops, TF32) for unit, tflops in ROUNDED.items()],
+    "a small grid has the bandwidth of its SMs": [
+        (Step(10**9, blocks=blocks), READ / share)
+        for blocks, share in ((1, 1 / 132), (33, 1 / 4), (66, 1 / 2), (132, 1.0), (2112, 1.0), (0, 1.0))
+    ],
+    "arithmetic goes in whole waves": [
+        (Step(flops=10**9 * blocks, blocks=blocks), waves * 132 * 10**9 / (0.77 * 67e12) * 1e3)
+        for blocks, waves in ((1, 1), (132, 1), (133, 2), (264, 2), (265, 3))
+    ],
+    "what L2 cannot keep is read again": [
+        (AGAIN, READ), (replace(AGAIN, private_bytes=2**16), 3 * READ),
+        (replace(AGAIN, private_bytes=2**16), READ, H100, 5), (replace(AGAIN, shared_bytes=60 * 2**20), 3 * READ),
+    ],
+    "L2's rate, and less of it for few SMs": [
+        (Step(l2_bytes=5500 * 10**6), 1.0), (Step(l2_bytes=10**9, blocks=1), 10**9 / (64 * 1.755e9) * 1e3),
+    ],
+    "much in flight": [(Step(132 * 2**20, blocks=132, in_flight=2**18), 132 * 2**20 / BANDWIDTH)],
+    "a recurrent layer starts once per kernel": [(Step(kernels=1000), 999 * LAUNCH)],
+}  # fmt: skip
+"""For steps: the milliseconds beyond a launch; and the machine and the blocks of an SM, if they matter."""
+WAVES = Step(blocks=132 * 16, block_ns=10_000)
+TIMES = [
+    (Step(132 * 2**20, blocks=132, in_flight=4096), None, 256 * constant("latency_ns") / 1e6),
+    (Step(4096, blocks=1, in_flight=1024, l2_bytes=100 * 1024), None, 100 * constant("l2_latency_ns") / 1e6),
+    (WAVES, None, 10e-3),
+    (WAVES, 2, 80e-3),
+    (replace(WAVES, warps=32), None, 80e-3),
+    (WAVES, 99, 10e-3),
+    (Step(blocks=21120, block_ns=1000), None, 10e-3),
+]
+"""Of steps whose blocks wait longer than a launch takes; with the blocks of an SM that registers allow."""
 
 
-def test_concurrent_blocks_read_common_bytes_once():
-    step = Step(10**9, blocks=132)
-    assert work(replace(step, rereads=((10**9, step.bytes),))) == work(step)
+@pytest.mark.parametrize("name", WORK)
+def test_the_time_of_a_step(name):
+    for step, ms, *where in WORK[name]:
+        assert work(step, *where) == pytest.approx(ms), step
 
 
-@pytest.mark.parametrize("access", ACCESSES)
-def test_each_access_has_its_share_of_the_bandwidth(access):
-    moved = 3_350_000_000
-    assert work(Step(moved, access)) == pytest.approx(1.0 / constant(access))
+@pytest.mark.parametrize(("step", "blocks_per_sm", "ms"), TIMES)
+def test_the_time_of_waiting_blocks(step, blocks_per_sm, ms):
+    assert step_ms(step, H100, blocks_per_sm) == pytest.approx(ms)
+
+
+def test_latency_hides_behind_the_start_of_a_kernel():
+    assert step_ms(Step(4096, blocks=4, in_flight=512, block_ns=1000), H100) < LAUNCH + 1e-4
 
 
 @pytest.mark.parametrize(
-    ("unit", "tflops"),
-    [("fma", 0.77 * 67.0), ("matmul", 0.77 * 67.0), ("convolution", 0.77 * 67.0), ("transposed", 0.77 * 67.0),
-     ("direct", 0.27 * 67.0), ("tf32", 0.6 * 494.7), ("half", 0.6 * 989.4)],
-)  # fmt: skip
-def test_float32_products_do_not_round_unless_they_may(unit, tflops):
-    assert work(Step(flops=10**12, unit=unit)) == pytest.approx(1e3 / tflops)
-
-
-@pytest.mark.parametrize(
-    ("unit", "tflops"), [("matmul", 0.6 * 494.7), ("convolution", 0.44 * 494.7), ("fma", 0.77 * 67.0)]
+    ("blocks", "warps", "share"), [(132, 1, 4), (132, 2, 2), (264, 1, 2), (528, 1, 1), (132, 8, 1)]
 )
-def test_where_tf32_is_allowed_products_use_tensor_cores(unit, tflops):
-    assert work(Step(flops=10**12, unit=unit), Machine.of("h100", "tf32")) == pytest.approx(1e3 / tflops)
+def test_a_warp_has_a_quarter_of_an_sm(blocks, warps, share):
+    full = Step(flops=10**12, instructions=10**9, blocks=blocks, warps=4)
+    assert work(replace(full, warps=warps)) == pytest.approx(share * work(full))
+
+
+def test_warps_that_do_not_fit_at_once_keep_no_scheduler_busy():
+    step = Step(instructions=10**9, blocks=1320, warps=1)
+    assert work(step, blocks_per_sm=2) == pytest.approx(2 * work(step))
 
 
 def test_memory_and_arithmetic_overlap_within_a_step():
@@ -68,85 +113,15 @@ def test_memory_and_arithmetic_overlap_within_a_step():
 
 
 @pytest.mark.parametrize(
-    ("blocks", "share"), [(1, 1 / 132), (33, 1 / 4), (66, 1 / 2), (132, 1.0), (2112, 1.0), (0, 1.0)]
-)
-def test_a_small_grid_has_the_bandwidth_of_its_sms(blocks, share):
-    assert work(Step(10**9, blocks=blocks)) == pytest.approx(10**9 / BANDWIDTH / share)
-
-
-@pytest.mark.parametrize(("blocks", "waves"), [(132, 1), (133, 2), (264, 2), (265, 3)])
-def test_arithmetic_goes_in_whole_waves(blocks, waves):
-    each = 10**9
-    expected = waves * 132 * each / (0.77 * 67e12) * 1e3
-    assert work(Step(flops=each * blocks, blocks=blocks)) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize(
-    ("blocks", "warps", "part"), [(132, 1, 1 / 4), (132, 2, 1 / 2), (264, 1, 1 / 2), (528, 1, 1), (132, 8, 1)]
-)
-def test_a_warp_has_a_quarter_of_an_sm(blocks, warps, part):
-    full = Step(flops=10**12, instructions=10**9, blocks=blocks, warps=4)
-    assert work(replace(full, warps=warps)) == pytest.approx(work(full) / part)
-
-
-def test_warps_that_do_not_fit_at_once_keep_no_scheduler_busy():
-    step = Step(instructions=10**9, blocks=1320, warps=1)
-    assert work(step, blocks_per_sm=2) == pytest.approx(2 * work(step))
-
-
-def test_a_block_waits_for_memory_at_its_limit():
-    step = Step(132 * 2**20, blocks=132, in_flight=4096)
-    assert step_ms(step, H100) == pytest.approx(256 * constant("latency_ns") / 1e6)
-    assert step_ms(replace(step, in_flight=2**18), H100) == pytest.approx(LAUNCH + 132 * 2**20 / BANDWIDTH)
-
-
-def test_a_block_waits_for_l2_too():
-    step = Step(4096, blocks=1, in_flight=1024, l2_bytes=100 * 1024)
-    assert step_ms(step, H100) == pytest.approx(100 * constant("l2_latency_ns") / 1e6)
-
-
-def test_latency_hides_behind_the_start_of_a_kernel():
-    assert step_ms(Step(4096, blocks=4, in_flight=512, block_ns=1000), H100) < LAUNCH + 1e-4
-    assert step_ms(Step(blocks=21120, block_ns=1000), H100) == pytest.approx(10e-3)
-
-
-def test_registers_decide_how_many_waves_there_are():
-    step = Step(blocks=132 * 16, block_ns=10_000)
-    assert step_ms(step, H100) == pytest.approx(10e-3)
-    assert step_ms(step, H100, blocks_per_sm=2) == pytest.approx(80e-3)
-    assert step_ms(replace(step, warps=32), H100) == pytest.approx(80e-3)
-    assert step_ms(step, H100, blocks_per_sm=99) == step_ms(step, H100)
-
-
-def test_what_l2_cannot_keep_is_read_again():
-    step = Step(10**9, blocks=1320, repeated_bytes=2 * 10**9, private_bytes=2**14)
-    assert work(step) == pytest.approx(10**9 / BANDWIDTH)
-    large = replace(step, private_bytes=2**16)
-    assert work(large) == pytest.approx(3 * 10**9 / BANDWIDTH)
-    assert work(large, blocks_per_sm=5) == pytest.approx(10**9 / BANDWIDTH)
-    assert work(replace(step, shared_bytes=60 * 2**20)) == pytest.approx(3 * 10**9 / BANDWIDTH)
-
-
-def test_l2_has_a_rate_of_its_own_and_less_of_it_for_few_sms():
-    assert work(Step(l2_bytes=5500 * 10**6)) == pytest.approx(1.0)
-    assert work(Step(l2_bytes=10**9, blocks=1)) == pytest.approx(10**9 / (64 * 1.755e9) * 1e3)
-
-
-@pytest.mark.parametrize(
-    ("unit", "intensity", "share"), [("half", 32, 1.0), ("half", 8, 0.25), ("half", 0, 1.0), ("fma", 8, 1.0)]
+    ("unit", "intensity", "share"), [("half", 32, 1), ("half", 8, 0.25), ("half", 0, 1), ("fma", 8, 1)]
 )
 def test_small_tiles_starve_tensor_cores(unit, intensity, share):
-    exact = H100.flop_rate(unit) * share
-    assert H100.flop_rate(unit, intensity) == pytest.approx(exact, rel=0.06)
+    assert H100.flop_rate(unit, intensity) == pytest.approx(H100.flop_rate(unit) * share, rel=0.06)
 
 
 def test_an_event_without_steps_is_one_kernel():
     event = TraceEvent("op", "x", bytes=3 * 10**9, flops=10**12, half_flops=10**12)
     assert event_ms(event, H100) == pytest.approx(step_ms(Step(3 * 10**9, flops=10**12, unit="half"), H100))
-
-
-def test_a_recurrent_layer_starts_once_per_kernel():
-    assert step_ms(Step(kernels=1000), H100) == pytest.approx(1000 * LAUNCH)
 
 
 def test_what_is_still_in_l2_is_not_read_from_memory():
@@ -181,18 +156,16 @@ def test_the_page_has_all_constants():
     assert [row for row in rows if row.startswith("| `")] == wanted
 
 
-SMALL = TraceEvent("op", "small", steps=(Step(),))
-LARGE = TraceEvent("op", "large", steps=(Step(3 * 10**9),))
-
-
-def test_the_host_has_a_start():
+def test_many_small_ops_wait_for_the_host_which_has_a_start():
     assert time_ms([SMALL] * 9, H100) == pytest.approx(9 * event_ms(SMALL, H100))
-
-
-def test_many_small_ops_wait_for_the_host():
     ends = [time_ms([SMALL] * count, H100) for count in range(40, 44)]
     assert ends[0] == pytest.approx(40 * 10e-3 - constant("head_start_us") / 1e3 + event_ms(SMALL, H100))
     assert [later - earlier for earlier, later in pairwise(ends)] == pytest.approx([10e-3] * 3)
+    turns = timeline([SMALL] * 44, H100)
+    assert turns[-1].end == time_ms([SMALL] * 44, H100)
+    assert turns[0].idle == 0.0
+    assert turns[-1].idle == pytest.approx(10e-3 - event_ms(SMALL, H100))
+    assert all(later.begin == pytest.approx(earlier.end + later.idle) for earlier, later in pairwise(turns))
 
 
 def test_a_large_kernel_hides_what_the_host_does_meanwhile():
@@ -206,11 +179,3 @@ def test_a_compiled_kernel_is_known_by_its_name():
     alone, tight = time_ms([launch], H100), time_ms([launch], H100, {"k": 1})
     assert tight == pytest.approx(16 * alone)
     assert time_ms([launch], H100, {"other": 1}) == alone
-
-
-def test_turns_say_how_long_the_device_waited():
-    turns = timeline([SMALL] * 44, H100)
-    assert turns[-1].end == time_ms([SMALL] * 44, H100)
-    assert turns[0].idle == 0.0
-    assert turns[-1].idle == pytest.approx(10e-3 - event_ms(SMALL, H100))
-    assert all(later.begin == pytest.approx(earlier.end + later.idle) for earlier, later in pairwise(turns))

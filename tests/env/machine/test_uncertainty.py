@@ -23,6 +23,7 @@ STEPS = {
     "instructions": Step(10**6, instructions=10**12),
     "latency": Step(10**6, blocks=10, in_flight=1024),
 }
+FIRST, SECOND = (TraceEvent("op", "op", steps=(COPY,), touched=((number, 8, 8),)) for number in (0, 1))
 
 
 def op(*steps, name="op"):
@@ -36,6 +37,8 @@ def speedup_interval(reference, candidate, machine):
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_has_the_class_of_what_takes_its_time(name):
     assert bound(STEPS[name], H100) == name
+    (low, high), middle = interval_ms([op(STEPS[name])], H100), time_ms([op(STEPS[name])], H100)
+    assert (log(high / middle), log(middle / low)) == pytest.approx((HALF_WIDTHS[name], HALF_WIDTHS[name]))
 
 
 def test_every_class_has_a_half_width():
@@ -51,43 +54,26 @@ def test_a_compiled_reference_is_less_certain():
     assert log(high / low) / 2 == pytest.approx((half**2 + HALF_WIDTHS["memory"] ** 2) ** 0.5)
 
 
-def test_what_both_sides_share_is_wrong_in_both():
-    both = ([op(STEPS["convolutions"])], {})
-    assert uncertainty.speedup_interval(both, both, H100, COMPILED_HALF_WIDTHS) == pytest.approx((1.0, 1.0))
-
-
 def test_what_lies_in_l2_is_no_transfer():
     step = Step(4 * 10**7)
     again = TraceEvent("op", "op", steps=(step,), recent=((step.bytes, 0),))
     assert [*time_by_class([op(step)], H100), *time_by_class([again], H100)] == ["memory", "latency"]
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_a_forward_of_one_class_has_its_half_width(name):
-    events = [op(STEPS[name])]
-    low, high = interval_ms(events, H100)
-    assert (log(high / time_ms(events, H100)), log(time_ms(events, H100) / low)) == pytest.approx(
-        (HALF_WIDTHS[name], HALF_WIDTHS[name])
-    )
-
-
-def test_nothing_takes_no_time_for_sure():
-    assert interval_ms([], H100) == (0.0, 0.0)
-
-
 def test_the_host_is_no_faster_for_an_error_of_the_device():
     many = [op(Step())] * 100
     assert interval_ms(many, H100)[0] > 0.9 * time_ms(many, H100)
+    assert interval_ms([], H100) == (0.0, 0.0)
 
 
-def test_a_program_is_as_fast_as_itself_for_sure():
-    events = [op(step) for step in STEPS.values()]
-    assert speedup_interval(events, events, H100) == pytest.approx((1.0, 1.0))
-
-
-def test_the_same_op_on_another_tensor_is_the_same_op():
-    first, second = (TraceEvent("op", "op", steps=(COPY,), touched=((number, 8, 8),)) for number in (0, 1))
-    assert speedup_interval([first], [second], H100) == pytest.approx((1.0, 1.0))
+@pytest.mark.parametrize("one, other, widths", [
+    ([op(step) for step in STEPS.values()], [op(step) for step in STEPS.values()], HALF_WIDTHS),
+    ([FIRST], [SECOND], HALF_WIDTHS),  # the same op on another tensor
+    ([op(STEPS["convolutions"])], [op(STEPS["convolutions"])], COMPILED_HALF_WIDTHS),
+])  # fmt: skip
+def test_a_program_is_as_fast_as_itself_for_sure(one, other, widths):
+    """What both sides share is wrong in both."""
+    assert uncertainty.speedup_interval((one, {}), (other, {}), H100, widths) == pytest.approx((1.0, 1.0))
 
 
 def test_errors_of_two_programs_are_independent():

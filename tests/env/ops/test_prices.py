@@ -31,129 +31,123 @@ X = tensor(64, 1024)
 BYTES = 4 * 64 * 1024
 
 
-@pytest.mark.parametrize(
-    ("run", "moved", "access"),
-    [
-        (lambda: torch.relu(X), 2 * BYTES, "contiguous"),
-        (lambda: X + tensor(64, 1024), 3 * BYTES, "contiguous"),
-        (lambda: X * X, 2 * BYTES, "contiguous"),
-        (lambda: X + tensor(1024), 2 * BYTES + 4096, "mixed"),
-        (lambda: X * tensor(), 2 * BYTES + 4, "mixed"),
-        (lambda: X + tensor(64, 1024, dtype=torch.float16), 2 * BYTES + BYTES // 2, "mixed"),
-        (lambda: X.t().contiguous(), 2 * BYTES, "mixed"),
-        (lambda: X.flip(1), 2 * BYTES, "mixed"),
-        (lambda: torch.cat([X, tensor(64, 1024)]), 4 * BYTES, "mixed"),
-        (lambda: torch.cat([tensor(64, 1), tensor(64, 1023)], 1), 2 * BYTES, "unaligned"),
-        (lambda: X.sum(1), BYTES + 256, "reduction"),
-        (lambda: X.cumsum(1), 2 * BYTES, "scan"),
-        (lambda: torch.softmax(X, 1), 2 * BYTES, "reduction"),
-        (lambda: tensor(64, 1024).zero_(), BYTES, "contiguous"),
-        (lambda: tensor(64, 1024, dtype=torch.int32) >> 4, 2 * BYTES, "contiguous"),
-        (lambda: tensor(64, 1024, dtype=torch.int32).__ilshift__(4), 2 * BYTES, "contiguous"),
-    ],
-)
+@pytest.mark.parametrize(("run", "moved", "access"), [
+    (lambda: torch.relu(X), 2 * BYTES, "contiguous"),
+    (lambda: X + tensor(64, 1024), 3 * BYTES, "contiguous"),
+    (lambda: X * X, 2 * BYTES, "contiguous"),
+    (lambda: X + tensor(1024), 2 * BYTES + 4096, "mixed"),
+    (lambda: X * tensor(), 2 * BYTES + 4, "mixed"),
+    (lambda: X + tensor(64, 1024, dtype=torch.float16), 2 * BYTES + BYTES // 2, "mixed"),
+    (lambda: X.t().contiguous(), 2 * BYTES, "mixed"),
+    (lambda: X.flip(1), 2 * BYTES, "mixed"),
+    (lambda: torch.cat([X, tensor(64, 1024)]), 4 * BYTES, "mixed"),
+    (lambda: torch.cat([tensor(64, 1), tensor(64, 1023)], 1), 2 * BYTES, "unaligned"),
+    (lambda: X.sum(1), BYTES + 256, "reduction"),
+    (lambda: X.cumsum(1), 2 * BYTES, "scan"),
+    (lambda: torch.softmax(X, 1), 2 * BYTES, "reduction"),
+    (lambda: tensor(64, 1024).zero_(), BYTES, "contiguous"),
+    (lambda: tensor(64, 1024, dtype=torch.int32) >> 4, 2 * BYTES, "contiguous"),
+    (lambda: tensor(64, 1024, dtype=torch.int32).__ilshift__(4), 2 * BYTES, "contiguous"),
+])  # fmt: skip
 def test_one_kernel(run, moved, access):
     (step,) = steps_of(run)
     assert (step.bytes, step.access) == (moved, access)
 
 
-@pytest.mark.parametrize("run", [lambda: X.new_zeros(16), lambda: X.new_ones(16), lambda: X.new_full((16,), 2.0)])
-def test_what_a_large_tensor_lends_its_type_to_stays_small(run):
-    (event,) = events_of(run)
-    assert (event.steps[0].bytes, event.steps[0].instructions, event.flops) == (64, 16, 16)
+ROW, LONG = tensor(1 << 20), tensor(4, 16384)
+IMAGE, SIZE = tensor(4, 16, 32, 32), 4 * 4 * 16 * 32 * 32
+ATEN, ALL = torch.ops.aten, [True, True, True]
 
 
-ROW = tensor(1 << 20)
-
-
-@pytest.mark.parametrize("run", [lambda: ROW.cumsum(0), lambda: ROW[None].cumprod(1), lambda: ROW.logcumsumexp(0)])
-def test_a_single_row_is_scanned_by_all_blocks(run):
-    (step,) = steps_of(run)
-    assert (step.bytes, step.access, step.blocks, step.kernels) == (8 << 20, "contiguous", 2048, 2)
-
-
-@pytest.mark.parametrize(
-    ("run", "blocks", "warps", "in_flight"),
-    [
-        (lambda: ROW.cummax(0), 1, 16, 1024 * 16),  # a value read, one written, an index of 8 bytes
-        (lambda: tensor(8, 1 << 17).cumsum(1), 8, 16, 1024 * 8),
-        (lambda: tensor(512, 4096).cumsum(-1), 64, 16, 1024 * 8),  # 64 threads a row
-        (lambda: tensor(1 << 15, 1 << 15).cumsum(1), 1024, 16, 1024 * 8),
-        (lambda: tensor(4096, 8).cumsum(1), 128, 16, 256 * 8),  # 16 threads for 8 elements
-        (lambda: tensor(64, 1024).cumsum(0), 2, 16, 512 * 8),
-        (lambda: tensor(16, 512, 64).logcumsumexp(1), 16, 2, 64 * 8),
-        (lambda: tensor().cummin(0), 1, 16, 16),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("run", "blocks", "warps", "in_flight"), [
+    (lambda: ROW.cummax(0), 1, 16, 1024 * 16),  # a value read, one written, an index of 8 bytes
+    (lambda: tensor(8, 1 << 17).cumsum(1), 8, 16, 1024 * 8),
+    (lambda: tensor(512, 4096).cumsum(-1), 64, 16, 1024 * 8),  # 64 threads a row
+    (lambda: tensor(1 << 15, 1 << 15).cumsum(1), 1024, 16, 1024 * 8),
+    (lambda: tensor(4096, 8).cumsum(1), 128, 16, 256 * 8),  # 16 threads for 8 elements
+    (lambda: tensor(64, 1024).cumsum(0), 2, 16, 512 * 8),
+    (lambda: tensor(16, 512, 64).logcumsumexp(1), 16, 2, 64 * 8),
+    (lambda: tensor().cummin(0), 1, 16, 16),
+])  # fmt: skip
 def test_blocks_share_out_whole_rows_of_a_scan(run, blocks, warps, in_flight):
     (step,) = steps_of(run)
     assert (step.blocks, step.warps, step.in_flight, step.access) == (blocks, warps, in_flight, "scan")
 
 
-def test_softmax_reads_again_what_does_not_stay_on_the_chip():
-    (kept,) = steps_of(lambda: torch.softmax(X, 1))
-    (columns,) = steps_of(lambda: torch.softmax(X, 0))
-    (long,) = steps_of(lambda: torch.log_softmax(tensor(4, 16384), 1))
-    assert [step.bytes for step in (kept, columns, long)] == [2 * BYTES] * 3
-    assert (kept.repeated_bytes, kept.blocks) == (0, 64)
-    assert (columns.repeated_bytes, columns.shared_bytes) == (2 * BYTES, BYTES)
-    assert (long.repeated_bytes, long.private_bytes, long.blocks) == (2 * BYTES, 65536, 4)
+def softmax_gradient(size):
+    return lambda: ATEN._softmax_backward_data(tensor(*size), tensor(*size), 1, torch.float32)
 
 
-def test_the_gradient_of_softmax_reads_two_tensors_again():
-    long = tensor(4, 16384)
-    (kept,) = steps_of(lambda: torch.ops.aten._softmax_backward_data(X, tensor(64, 1024), 1, torch.float32))
-    (again,) = steps_of(lambda: torch.ops.aten._softmax_backward_data(long, tensor(4, 16384), 1, torch.float32))
-    assert (kept.bytes, kept.repeated_bytes) == (3 * BYTES, 0)
-    assert (again.bytes, again.repeated_bytes) == (3 * BYTES, 4 * BYTES)
-
-
-def test_layer_norms_gradient_reads_rows_again_for_weights():
+def layer_norm_gradient():
     mean, weight = tensor(64, 1), tensor(1024)
-    rows, weights = steps_of(
-        lambda: torch.ops.aten.native_layer_norm_backward(
-            X, tensor(64, 1024), [1024], mean, tensor(64, 1), weight, tensor(1024), [True, True, True]
-        )
-    )
-    assert (rows.bytes, rows.repeated_bytes, rows.blocks, weights.bytes) == (3 * BYTES, 2 * BYTES, 64, 2 * BYTES)
+    ATEN.native_layer_norm_backward(X, tensor(64, 1024), [1024], mean, tensor(64, 1), weight, tensor(1024), ALL)
 
 
-def test_group_norms_gradient_reads_everything_twice():
-    x, mean = tensor(4, 16, 32, 32), tensor(4, 4)
-    sums, applied = steps_of(
-        lambda: torch.ops.aten.native_group_norm_backward(
-            x, tensor(4, 16, 32, 32), mean, tensor(4, 4), tensor(16), 4, 16, 1024, 4, [True, True, True]
-        )
-    )
-    assert (sums.bytes, applied.bytes) == (2 * BYTES, 3 * BYTES)
+def group_norm_gradient():
+    mean = tensor(4, 4)
+    ATEN.native_group_norm_backward(IMAGE, tensor(4, 16, 32, 32), mean, tensor(4, 4), tensor(16), 4, 16, 1024, 4, ALL)
 
 
-def test_an_embeddings_gradient_sorts_and_writes_the_table():
-    ids = tensor(64, dtype=torch.int64)
-    steps = steps_of(lambda: torch.ops.aten.embedding_dense_backward(X, ids, 512, -1, False))
-    assert [step.bytes for step in steps[-2:]] == [4 * 512 * 1024, 2 * BYTES]
+SCANNED = dict(bytes=8 << 20, access="contiguous", blocks=2048, kernels=2)
+# An op, and what is known of each of its kernels.
+KERNELS = {
+    "zeros of a large tensor's type": (lambda: X.new_zeros(16), [dict(bytes=64, instructions=16)]),
+    "ones of it": (lambda: X.new_ones(16), [dict(bytes=64, instructions=16)]),
+    "another number of it": (lambda: X.new_full((16,), 2.0), [dict(bytes=64, instructions=16)]),
+    "a row's sums": (lambda: ROW.cumsum(0), [SCANNED]),
+    "a row's products": (lambda: ROW[None].cumprod(1), [SCANNED]),
+    "a row's logarithms": (lambda: ROW.logcumsumexp(0), [SCANNED]),
+    "softmax": (lambda: torch.softmax(X, 1), [dict(bytes=2 * BYTES, repeated_bytes=0, blocks=64)]),
+    "softmax of columns":
+        (lambda: torch.softmax(X, 0), [dict(bytes=2 * BYTES, repeated_bytes=2 * BYTES, shared_bytes=BYTES)]),
+    "softmax of long rows":
+        (lambda: torch.log_softmax(LONG, 1),
+         [dict(bytes=2 * BYTES, repeated_bytes=2 * BYTES, private_bytes=65536, blocks=4)]),
+    "its gradient": (softmax_gradient((64, 1024)), [dict(bytes=3 * BYTES, repeated_bytes=0)]),
+    "its gradient of long rows": (softmax_gradient((4, 16384)), [dict(bytes=3 * BYTES, repeated_bytes=4 * BYTES)]),
+    "layer norm's gradient":
+        (layer_norm_gradient, [dict(bytes=3 * BYTES, repeated_bytes=2 * BYTES, blocks=64), dict(bytes=2 * BYTES)]),
+    "group norm's gradient": (group_norm_gradient, [dict(bytes=2 * SIZE), dict(bytes=3 * SIZE)]),
+    "an embedding's gradient":  # it sorts, and writes the table
+        (lambda: ATEN.embedding_dense_backward(X, tensor(64, dtype=torch.int64), 512, -1, False),
+         [*[{}] * 8, dict(bytes=4 * 512 * 1024), dict(bytes=2 * BYTES)]),
+    "two tensors without data": (lambda: tensor(8, 8) + tensor(8, 8), [dict(bytes=3 * 256)]),
+    "a loss":
+        (lambda: F.mse_loss(X, tensor(64, 1024)), [dict(bytes=3 * BYTES), dict(bytes=BYTES, access="reduction")]),
+    "a loss without a mean": (lambda: F.smooth_l1_loss(X, tensor(64, 1024), reduction="none"), [{}]),
+    "a picked loss": (lambda: F.nll_loss(X, torch.empty(64, dtype=torch.int64)), [dict(blocks=1, block_ns=4 * 64)]),
+    "a product":
+        (lambda: X @ tensor(1024, 256),
+         [dict(flops=2 * 64 * 1024 * 256, unit="matmul", bytes=BYTES + 4 * 1024 * 256),
+          dict(bytes=4 * 64 * 256, kernels=0)]),
+    "a product of halves":
+        (lambda: X.half() @ tensor(1024, 256, dtype=torch.float16), [{}, dict(unit="half"), {}]),
+    "batch norm":
+        (lambda: F.batch_norm(IMAGE, *[tensor(16) for _ in range(4)], True), [dict(bytes=3 * SIZE, blocks=16)]),
+    "group norm":
+        (lambda: F.group_norm(IMAGE, 4), [dict(bytes=SIZE, blocks=16), dict(bytes=2 * SIZE, access="norm")]),
+    "instance norm": (lambda: F.instance_norm(IMAGE), [dict(bytes=SIZE, blocks=64), dict(bytes=2 * SIZE)]),
+    "layer norm":
+        (lambda: F.layer_norm(X, (1024,), tensor(1024), tensor(1024)),
+         [dict(blocks=64, repeated_bytes=BYTES + 63 * 8192, private_bytes=4096)]),
+    "maxima of windows":
+        (lambda: F.max_pool2d(tensor(2, 8, 64, 64), 4, 2),
+         [dict(instructions=2 * 8 * 31 * 31 * (110 + 30 * 16), bytes=4 * 2 * 8 * 4096 + 12 * 2 * 8 * 31 * 31)]),
+    "the logarithm of a sum":
+        (lambda: X.logsumexp(1), [dict(bytes=size) for size in (BYTES, 2 * BYTES, 2 * BYTES, BYTES, 512, 512)]),
+    "means of windows":
+        (lambda: F.avg_pool3d(tensor(1, 2, 8, 8, 8), 2), [dict(instructions=2 * 64 * (110 + 30 * 8))]),
+}  # fmt: skip
 
 
-def test_two_tensors_without_data_are_two_tensors():
-    (step,) = steps_of(lambda: tensor(8, 8) + tensor(8, 8))
-    assert step.bytes == 3 * 256
+@pytest.mark.parametrize("run, kernels", KERNELS.values(), ids=KERNELS)
+def test_kernels_of_an_op(run, kernels):
+    assert_are([step for event in events_of(run) for step in event.steps], kernels)
 
 
-def test_losses_write_what_they_reduce():
-    whole_loss, mean = steps_of(lambda: F.mse_loss(X, tensor(64, 1024)))
-    assert (whole_loss.bytes, mean.bytes, mean.access) == (3 * BYTES, BYTES, "reduction")
-    assert len(steps_of(lambda: F.smooth_l1_loss(X, tensor(64, 1024), reduction="none"))) == 1
-    picked = events_of(lambda: F.nll_loss(X, torch.empty(64, dtype=torch.int64)))[-1].steps
-    assert (picked[0].blocks, picked[0].block_ns) == (1, 4 * 64)
-    assert sum(step.bytes for step in steps_of(lambda: X.logsumexp(1))) == 6 * BYTES + 4 * 64 * 4
-
-
-def test_products_write_after_they_have_multiplied():
-    main, written = steps_of(lambda: X @ tensor(1024, 256))
-    assert (main.flops, main.unit, main.bytes) == (2 * 64 * 1024 * 256, "matmul", BYTES + 4 * 1024 * 256)
-    assert (written.bytes, written.kernels) == (4 * 64 * 256, 0)
-    half = events_of(lambda: X.half() @ tensor(1024, 256, dtype=torch.float16))[-1].steps[0]
-    assert half.unit == "half"
+def assert_are(steps, kernels):
+    seen = [{name: getattr(step, name) for name in known} for step, known in zip(steps, kernels, strict=True)]
+    assert seen == kernels
 
 
 def convolution(inner, outer, size=3, dims=2, places=16, **options):
@@ -169,15 +163,32 @@ def arithmetic(steps):
     return step.unit, step.flops
 
 
-def test_a_convolution_copies_then_multiplies_padded_channels():
-    copy, read, product, written = convolution(3, 40, padding=1)
-    assert copy.bytes == 2 * 4 * 2 * 3 * 256
-    assert copy.access == "mixed"
-    assert product.flops == 2 * (2 * 256) * 9 * 16 * 64
-    assert product.unit == "convolution"
-    assert read.bytes == 4 * (2 * 3 * 256 + 40 * 27)
-    assert written.bytes == 4 * 2 * 40 * 256
-    assert [step.kernels for step in (copy, read, product, written)] == [1, 1, 0, 0]
+PADDED_PRODUCT = dict(flops=2 * (2 * 256) * 9 * 16 * 64, unit="convolution", kernels=0)
+CONVOLUTIONS = {
+    "it copies, then multiplies padded channels": ({"inner": 3, "outer": 40, "padding": 1}, [
+        dict(bytes=2 * 4 * 2 * 3 * 256, access="mixed", kernels=1), dict(bytes=4 * (2 * 3 * 256 + 40 * 27), kernels=1),
+        PADDED_PRODUCT, dict(bytes=4 * 2 * 40 * 256, kernels=0),
+    ]),
+    "a bias is a kernel of its own": (
+        {"inner": 16, "outer": 32, "padding": 1, "bias": True},
+        [*[{}] * 4, dict(bytes=2 * 4 * 2 * 32 * 256, access="mixed", kernels=1)],
+    ),
+    "a window of one place is a plain product": (
+        {"inner": 64, "outer": 32, "size": 1}, [dict(flops=2 * 512 * 64 * 32), dict(bytes=4 * 2 * 32 * 256)],
+    ),
+    "transposed, it copies on both sides": ({"inner": 32, "outer": 32, "transposed": True, "stride": 2}, [
+        dict(bytes=2 * 4 * 2 * 32 * 256), *[{}] * 3, dict(bytes=2 * 4 * 2 * 32 * 33 * 33, access="mixed", kernels=1),
+    ]),
+    "a depthwise one": (
+        {"inner": 8, "outer": 8, "groups": 8, "padding": 1, "bias": True},
+        [dict(instructions=2 * 8 * 256 * (205 + 14 * 9))],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("options, kernels", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+def test_kernels_of_a_convolution(options, kernels):
+    assert_are(convolution(**options), kernels)
 
 
 @pytest.mark.parametrize(("dims", "layout"), [(2, torch.channels_last), (3, torch.channels_last_3d)])
@@ -208,68 +219,18 @@ def test_a_depthwise_convolution_of_channels_last_is_cudnns(window, unit):
     assert steps[0].kernels == 1
 
 
-def test_a_bias_is_a_kernel_of_its_own():
-    *_, bias = convolution(16, 32, padding=1, bias=True)
-    assert bias.bytes == 2 * 4 * 2 * 32 * 256
-    assert bias.access == "mixed"
-    assert bias.kernels == 1
-
-
-def test_a_window_of_one_place_is_a_plain_product():
-    main, written = convolution(64, 32, size=1)
-    assert main.flops == 2 * 512 * 64 * 32
-    assert written.bytes == 4 * 2 * 32 * 256
-
-
-@pytest.mark.parametrize(
-    ("options", "unit", "flops"),
-    [
-        ({"dims": 3, "inner": 3, "outer": 16, "places": 8, "padding": 1}, "direct", 2 * 1024 * 27 * 3 * 32),
-        ({"dims": 3, "inner": 8, "outer": 16, "places": 8, "padding": 1}, "convolution", 2 * 1024 * 27 * 16 * 32),
-        ({"inner": 64, "outer": 64, "groups": 4, "padding": 1}, "direct", 2 * 512 * 9 * 16 * 32 * 4),
-        ({"inner": 32, "outer": 32, "transposed": True, "stride": 2}, "convolution", 2 * 512 * 9 * 32 * 32),
-        ({"inner": 32, "outer": 32, "transposed": True, "stride": 2, "dilation": 2}, "convolution",
-         2 * 512 * 9 * 32 * 32 * 4),
-        ({"inner": 32, "outer": 16, "transposed": True, "dims": 3, "places": 8}, "transposed",
-         2 * 1024 * 27 * 32 * 128),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("options", "unit", "flops"), [
+    ({"dims": 3, "inner": 3, "outer": 16, "places": 8, "padding": 1}, "direct", 2 * 1024 * 27 * 3 * 32),
+    ({"dims": 3, "inner": 8, "outer": 16, "places": 8, "padding": 1}, "convolution", 2 * 1024 * 27 * 16 * 32),
+    ({"inner": 64, "outer": 64, "groups": 4, "padding": 1}, "direct", 2 * 512 * 9 * 16 * 32 * 4),
+    ({"inner": 32, "outer": 32, "transposed": True, "stride": 2}, "convolution", 2 * 512 * 9 * 32 * 32),
+    ({"inner": 32, "outer": 32, "transposed": True, "stride": 2, "dilation": 2}, "convolution",
+     2 * 512 * 9 * 32 * 32 * 4),
+    ({"inner": 32, "outer": 16, "transposed": True, "dims": 3, "places": 8}, "transposed",
+     2 * 1024 * 27 * 32 * 128),
+])  # fmt: skip
 def test_ways_of_a_convolution(options, unit, flops):
     assert arithmetic(convolution(**options)) == (unit, flops)
-
-
-def test_a_transposed_convolution_copies_on_both_sides():
-    steps = convolution(32, 32, transposed=True, stride=2)
-    assert steps[0].bytes == 2 * 4 * 2 * 32 * 256
-    assert steps[-1].bytes == 2 * 4 * 2 * 32 * 33 * 33
-    assert steps[-1].access == "mixed"
-    assert steps[-1].kernels == 1
-
-
-def test_windows_are_counted_in_instructions():
-    (pool,) = steps_of(lambda: F.max_pool2d(tensor(2, 8, 64, 64), 4, 2))
-    outputs = 2 * 8 * 31 * 31
-    assert pool.instructions == outputs * (110 + 30 * 16)
-    assert pool.bytes == 4 * 2 * 8 * 4096 + 12 * outputs
-    (depthwise,) = convolution(8, 8, groups=8, padding=1, bias=True)
-    assert depthwise.instructions == 2 * 8 * 256 * (205 + 14 * 9)
-    assert steps_of(lambda: F.avg_pool3d(tensor(1, 2, 8, 8, 8), 2))[0].instructions == 2 * 64 * (110 + 30 * 8)
-
-
-def test_norms_by_their_passes_and_blocks():
-    image = tensor(4, 16, 32, 32)
-    size = 4 * image.numel()
-    (batch,) = events_of(lambda: F.batch_norm(image, tensor(16), tensor(16), tensor(16), tensor(16), True))[-1].steps
-    assert (batch.bytes, batch.blocks) == (3 * size, 16)
-    statistics, applied = steps_of(lambda: F.group_norm(image, 4))
-    assert (statistics.bytes, statistics.blocks, applied.bytes, applied.access) == (size, 16, 2 * size, "norm")
-    instance = events_of(lambda: F.instance_norm(image))[-1].steps
-    assert [step.bytes for step in instance] == [size, 2 * size]
-    assert instance[0].blocks == 64
-    (layer,) = steps_of(lambda: F.layer_norm(X, (1024,), tensor(1024), tensor(1024)))
-    assert layer.blocks == 64
-    assert layer.repeated_bytes == BYTES + 63 * 8192
-    assert layer.private_bytes == 4096
 
 
 def test_a_recurrent_layer_is_a_chain_of_kernels_through_time():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reference learns of its task, and verdicts on tasks whose sizes change or whose outputs do not."""
+"""What a reference learns of its task, verdicts where sizes change or outputs do not, and ops without effect."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.env import programs
-from tests.env.programs import program
+from tests.env.programs import elementwise
 from tests.exploits.tasks import TASKS
 from verl_kernel.env import KINDS, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.env.reference.reference import Reference
@@ -47,45 +47,36 @@ def test_weights_that_must_start_as_they_do_are_left(device, forward):
 
 
 def test_tied_weights_stay_tied(device):
-    members = "self.a = nn.Parameter(torch.ones(64)); self.b = self.a"
-    task = reference(device, "x * self.a + self.b", members=members)
+    task = reference(device, "x * self.a + self.b", members="self.a = nn.Parameter(torch.ones(64)); self.b = self.a")
     assert torch.equal(task.state["a"], task.state["b"])
     assert task.state["a"].unique().numel() > 1
 
 
-ROWS_OF_ZEROS = {
-    "guarded": ("x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6)", True),
-    "normalize": ("nn.functional.normalize(x)", True),
-    "layer norm": ("nn.functional.layer_norm(x, (64,))", True),
-    "softmax": ("torch.softmax(x, -1) * x", True),
-    "divided": ("x / x.norm(dim=-1, keepdim=True)", False),
-    "the place of the largest": ("x.argmax(-1)", False),
-    "what lies at the place of the largest": ("torch.arange(64.0)[x.argmax(-1)] * x[:, 0].cos()", False),
-    "signs": ("torch.sign(x)", False),
-}
-
-
-@pytest.mark.parametrize("name", ROWS_OF_ZEROS)
-def test_zero_rows_come_where_the_program_is_continuous(device, name):
-    forward, comes = ROWS_OF_ZEROS[name]
+@pytest.mark.parametrize(("forward", "comes"), [
+    ("x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6)", True),
+    ("nn.functional.normalize(x)", True),
+    ("nn.functional.layer_norm(x, (64,))", True),
+    ("torch.softmax(x, -1) * x", True),
+    ("x / x.norm(dim=-1, keepdim=True)", False),
+    ("x.argmax(-1)", False),
+    ("torch.arange(64.0)[x.argmax(-1)] * x[:, 0].cos()", False),
+    ("torch.sign(x)", False),
+])  # fmt: skip
+def test_zero_rows_come_where_the_program_is_continuous(device, forward, comes):
     task = reference(device, forward)
     rows = [(task.trial(b"s", number, "varied").inputs.tensors[0] == 0).all(-1).sum().item() for number in range(3)]
     assert rows == [int(comes)] * 3
     assert not (task.trial(b"s", 0, "drawn").inputs.tensors[0] == 0).all(-1).any()
 
 
-FLAGS = {
-    "nothing": ("torch.relu(x)", "torch.randn(16, 64)", []),
-    "fixed inputs that can be varied": ("torch.relu(x)", "torch.ones(16, 64)", []),
-    "a zero": ("torch.relu(x) - torch.relu(x)", "torch.randn(16, 64)", ["constant_output"]),
-    "a sum that is one": ("torch.softmax(x, -1).sum(-1)", "torch.randn(16, 64)", ["constant_output"]),
-    "fixed integers": ("x * 3", "torch.arange(9)", ["constant_inputs", "constant_output"]),
-}
-
-
-@pytest.mark.parametrize("name", FLAGS)
-def test_degenerate_tasks_are_flagged(device, name):
-    forward, inputs, flags = FLAGS[name]
+@pytest.mark.parametrize(("forward", "inputs", "flags"), [
+    ("torch.relu(x)", "torch.randn(16, 64)", []),
+    ("torch.relu(x)", "torch.ones(16, 64)", []),  # fixed inputs that can be varied
+    ("torch.relu(x) - torch.relu(x)", "torch.randn(16, 64)", ["constant_output"]),
+    ("torch.softmax(x, -1).sum(-1)", "torch.randn(16, 64)", ["constant_output"]),
+    ("x * 3", "torch.arange(9)", ["constant_inputs", "constant_output"]),
+])  # fmt: skip
+def test_degenerate_tasks_are_flagged(device, forward, inputs, flags):
     assert reference(device, forward, inputs).task_flags == flags
 
 
@@ -116,15 +107,8 @@ def test_a_rare_huge_draw_is_drawn_again(device):
     assert {task.trial(b"s", number, "drawn").inputs.tensors[0].shape[0] for number in range(30)} == {4}
 
 
-ROWS = program(
-    """
-@triton.jit
-def row(x, o, D: tl.constexpr):
-    c = tl.program_id(0) * D + tl.arange(0, D)
-    tl.store(o + c, tl.maximum(tl.load(x + c), 0.0) * 2.0)
-""",
-    "o = torch.empty_like(x)\nrow[(x.shape[0],)](x, o, D=64)\nreturn o",
-)
+ROWS = elementwise("tl.maximum(v, 0.0) * 2.0")
+FIXED = Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7"))
 
 
 @pytest.mark.processes
@@ -132,15 +116,13 @@ def test_a_task_whose_sizes_change_is_timed_on_equal_sizes(judge):
     result = judge.evaluate(Task(TASKS["sized"]), ROWS)
     assert result.rewarded, result.error
     assert result.trials.passed == 6, result.error
-    fixed = judge.evaluate(Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7")), ROWS)
-    assert result.speedup == pytest.approx(fixed.speedup, rel=0.05)
+    assert result.speedup == pytest.approx(judge.evaluate(FIXED, ROWS).speedup, rel=0.05)
 
 
 @pytest.mark.processes
 def test_a_constant_output_is_right_and_never_rewarded(judge):
-    body = ROWS.replace("tl.maximum(tl.load(x + c), 0.0) * 2.0", "tl.load(x + c) * 0.0")
     task = Task(TASKS["sized"].replace("torch.relu(x) * 2.0", "torch.relu(x) - torch.relu(x)"))
-    result = judge.evaluate(task, body)
+    result = judge.evaluate(task, elementwise("v * 0.0"))
     assert (result.status, result.correctness, result.task_flags) == (EvalStatus.OK, True, ("constant_output",))
     assert not result.rewarded
     assert EvalResult.model_validate_json(result.model_dump_json()) == result
@@ -148,39 +130,63 @@ def test_a_constant_output_is_right_and_never_rewarded(judge):
 
 @pytest.mark.processes
 def test_every_kind_of_trial_has_a_secret_place(judge, monkeypatch):
-    seen = []
-    trial = Reference.trial
-
-    def watched(self, secret, number, kind):
-        seen.append(kind)
-        return trial(self, secret, number, kind)
-
-    monkeypatch.setattr(Reference, "trial", watched)
-    places = set()
+    seen, trial, places = [], Reference.trial, set()
+    monkeypatch.setattr(Reference, "trial", lambda self, *told: seen.append(told[-1]) or trial(self, *told))
     for number in range(6):
         seen.clear()
-        result = judge.evaluate(Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7")), f"{ROWS}# {number}")
-        assert result.rewarded
+        assert judge.evaluate(FIXED, f"{ROWS}# {number}").rewarded
         assert seen[0] == "drawn"
         assert all(seen.count(kind) == 1 for kind in KINDS if kind != "drawn")
         places.add(tuple(seen))
     assert len(places) > 1
 
 
-@pytest.mark.parametrize(
-    ("forward", "members", "expected"),
-    [
-        ("torch.relu(x)", "pass", True),
-        ("self.drop(x)", "self.drop = nn.Dropout(0.0)", True),
-        ("self.drop(x)", "self.drop = nn.Dropout(0.5).eval()", True),
-        ("self.norm(x)", "self.norm = nn.BatchNorm1d(64)", False),
-        ("self.norm(x)", "self.norm = nn.BatchNorm1d(64); self.eval()", False),
-        ("self.norm(x)", "self.norm = nn.BatchNorm1d(64, track_running_stats=False)", True),
-        ("x / self.training", "pass", False),
-        ("torch.relu(x) if self.training else [][0]", "pass", False),
-    ],
-)
+@pytest.mark.parametrize(("forward", "members", "expected"), [
+    ("torch.relu(x)", "pass", True),
+    ("self.drop(x)", "self.drop = nn.Dropout(0.0)", True),
+    ("self.drop(x)", "self.drop = nn.Dropout(0.5).eval()", True),
+    ("self.norm(x)", "self.norm = nn.BatchNorm1d(64)", False),
+    ("self.norm(x)", "self.norm = nn.BatchNorm1d(64); self.eval()", False),
+    ("self.norm(x)", "self.norm = nn.BatchNorm1d(64, track_running_stats=False)", True),
+    ("x / self.training", "pass", False),
+    ("torch.relu(x) if self.training else [][0]", "pass", False),
+])  # fmt: skip
 def test_it_is_known_whether_train_and_eval_mode_agree(device, forward, members, expected):
     task = reference(device, forward, members=members)
     assert task.is_switchable is expected
     assert task.model.training is ("self.eval" not in members)
+
+
+def flags(device, result, dtype="float32"):
+    inputs = ", ".join([f"torch.randn(16, 64, dtype=torch.{dtype})"] * 2)
+    task = Task(programs.reference(result, inputs, "x, y"))
+    known = Reference(task, device)
+    assert Reference(task, device, known.preparation).task_flags == known.task_flags
+    return known.task_flags
+
+
+@pytest.mark.parametrize(("result", "dtype", "wanted"), [
+    ("x + 1e-9 * torch.tanh(y)", "float32", ["insensitive:mul", "insensitive:tanh"]),
+    ("torch.relu(x) * (1.0 + torch.sigmoid(y) * 1e-8)", "float32", ["insensitive:mul", "insensitive:sigmoid"]),
+    ("(x - x.mean(-1, keepdim=True) * 1e-9).exp()", "float32", ["insensitive:mean", "insensitive:mul"]),
+    ("x * y + torch.tanh(y)", "float32", []),
+    ("torch.softmax(x @ y.t(), -1) @ y", "float32", []),
+    ("nn.functional.layer_norm(x + y, (64,))", "float32", []),
+    ("torch.where(x > 0, x.exp(), y.tanh())", "float32", []),
+    ("x.clone().add_(y).relu_()", "float32", []),
+    ("x + y * 1e-4", "float16", ["insensitive:mul"]),  # half precision hides more
+    ("x + y * 0.25", "float16", []),
+])  # fmt: skip
+def test_terms_without_effect_are_named(device, result, dtype, wanted):
+    assert flags(device, result, dtype) == wanted
+
+
+def test_large_forwards_are_not_tried(device, monkeypatch):
+    monkeypatch.setattr("verl_kernel.env.reference.terms._MOST_WORK", 1000)
+    assert flags(device, "x + 1e-9 * y") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(TASKS) - {"constant"}))
+def test_no_task_of_the_corpus_has_a_term_to_spare(device, name):
+    assert not [flag for flag in Reference(Task(TASKS[name]), device).task_flags if flag.startswith("insensitive")]

@@ -44,21 +44,18 @@ def judge(monkeypatch, driver):
     return tell
 
 
-def test_a_judge_names_its_gpu_by_uuid(judge):
+@pytest.mark.parametrize(("uuid", "bus", "visible", "minor", "named"), [
+    (UUIDS[0], None, None, "1", UUIDS[0]),
+    (UUIDS[1], None, "1,0", "0", UUIDS[1]),
+    (UUIDS[1], 0xAF, "3", "0", UUIDS[1]),
+    (SLICE, 0x3B, "MIG-bbbbbbbb,MIG-c", "1", "MIG-bbbbbbbb"),  # a slice keeps the name that its caller gave it
+    (SLICE, 0x3B, None, None, None),  # what cannot be told from others closes nothing
+    (SLICE, 0x3B, "0", None, "0"),
+    (SLICE, None, "2", None, "2"),
+])  # fmt: skip
+def test_a_judge_names_its_gpu_by_uuid(judge, uuid, bus, visible, minor, named):
     """An index would count from 0 again where one node alone can be opened."""
-    assert judge(UUIDS[0]) == ("1", UUIDS[0])
-    assert judge(UUIDS[1], visible="1,0") == ("0", UUIDS[1])
-    assert judge(UUIDS[1], bus=0xAF, visible="3") == ("0", UUIDS[1])
-
-
-def test_a_slice_keeps_the_name_that_its_caller_gave_it(judge):
-    assert judge(SLICE, bus=0x3B, visible="MIG-bbbbbbbb,MIG-c") == ("1", "MIG-bbbbbbbb")
-
-
-def test_what_cannot_be_told_from_others_closes_nothing(judge):
-    assert judge(SLICE, bus=0x3B) == (None, None)
-    assert judge(SLICE, bus=0x3B, visible="0") == (None, "0")
-    assert judge(SLICE, visible="2") == (None, "2")
+    assert judge(uuid, bus, visible) == (minor, named)
 
 
 def test_a_zygote_passes_on_what_it_was_told(monkeypatch):
@@ -72,19 +69,15 @@ def test_a_zygote_passes_on_what_it_was_told(monkeypatch):
 
 def test_one_gpu_has_its_own_nodes(driver):
     own = gpu_isolation.profile({gpu_isolation.MINOR: "1"}, dev="/d").nodes
-    assert [name for name in own if name[-1].isdigit()] == [
-        "/d/nvidia1", "/d/nvidia-caps/nvidia-cap12", "/d/nvidia-caps/nvidia-cap13"
-    ]  # fmt: skip
+    nodes = ["/d/nvidia1", "/d/nvidia-caps/nvidia-cap12", "/d/nvidia-caps/nvidia-cap13"]
+    assert [name for name in own if name[-1].isdigit()] == nodes
     assert not any("*" in name for name in own)
     assert "/d/nvidia[0-9]*" in gpu_isolation.profile({}, dev="/d").nodes
 
 
 def test_a_device_that_computes_on_the_host_grants_nothing():
     profile = resolve_device("cpu").isolation()
-    assert not (profile.nodes)
-    assert not (profile.readable)
-    assert not (profile.may_start_programs)
-    assert not (profile.may_listen)
+    assert not any((profile.nodes, profile.readable, profile.may_start_programs, profile.may_listen))
 
 
 def test_variables_of_a_gpu_reach_judge_zygote_and_runner(monkeypatch):
@@ -96,7 +89,7 @@ def test_variables_of_a_gpu_reach_judge_zygote_and_runner(monkeypatch):
     assert resolve_device("cuda", probe=False).zygote_env().items() >= values.items()
 
 
-def test_a_compiler_is_named_by_its_path(tmp_path, monkeypatch):
+def test_a_compiler_is_named_by_its_path(tmp_path):
     (compiler := tmp_path / "gcc").touch()
     compiler.chmod(0o755)
     assert gpu_isolation.kept({"PATH": str(tmp_path)}) == {"CC": str(compiler)}
@@ -110,8 +103,6 @@ def test_what_the_variables_name_may_be_read(tmp_path, monkeypatch):
         "LD_LIBRARY_PATH": f"/opt/lib:relative::{tmp_path}/home:{tmp_path}/home/me/lib:/:/tmp",
         "TRITON_PTXAS_PATH": "/opt/ptx[as]", "CC": "/opt/gcc-13/bin/gcc", "TMPDIR": "/tmp/judge",
     })  # fmt: skip
-    assert set(opened) == {
-        "/opt/lib", f"{tmp_path}/home/me/lib", "/opt/ptx[[]as]",
-        *(f"/opt/gcc-13/{part}" for part in ("bin", "lib*", "include", "*-linux-*")),
-    }  # fmt: skip
+    compilers = (f"/opt/gcc-13/{part}" for part in ("bin", "lib*", "include", "*-linux-*"))
+    assert set(opened) == {"/opt/lib", f"{tmp_path}/home/me/lib", "/opt/ptx[[]as]", *compilers}
     assert gpu_isolation.readable({"CC": "/usr/bin/gcc"}) == ()

@@ -13,7 +13,6 @@ import pytest
 
 from tests.env.gyms import PRETEND
 from tests.env.pretend.pretend_cuda import PretendCuda
-from tests.tiers import one_of_each
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.options import GymOptions
@@ -47,15 +46,9 @@ class ModelNew(nn.Module):
         print("cubin", compiled.asm["cubin"][:4] == b"\x7fELF", tempfile.gettempdir(), flush=True)
 """
 _ATTEMPT = """
-import ctypes
 import os
 import socket
 from torch import nn
-
-def ptrace(request, pid):
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.ptrace(request, pid, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "refused")
 
 class ModelNew(nn.Module):
     def __init__(self):
@@ -108,8 +101,7 @@ def load(zygote):
     def run(source):
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(4096)) as memory:
             runner = zygote.fork(scratch.path, memory, GymOptions(device="cpu"))
-            isolation = runner.ask(None, 60)["isolation"]
-            answer = runner.ask({"load": _LOAD}, 120)
+            isolation, answer = runner.ask(None, 60)["isolation"], runner.ask({"load": _LOAD}, 120)
             runner.finish()
             return answer, isolation, runner.output.decode(), scratch.path
 
@@ -124,23 +116,15 @@ def test_triton_compiles_for_a_gpu(load):
 
 def test_no_object_remembers_the_directory_of_the_zygote(load):
     answer, _, printed, _ = load(_REMEMBERED)
-    assert "failure" not in answer
-    assert printed == ""
+    assert ("failure" in answer, printed) == (False, ""), answer
 
 
-ATTEMPTS = [
+@pytest.mark.parametrize("needs, attempt", [
     ("seccomp", "socket.socket(socket.AF_INET)"),
-    ("seccomp", "socket.socket(socket.AF_UNIX).connect('/run/systemd/journal/stdout')"),
-    ("seccomp", "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)"),
-    ("seccomp", "ptrace(16, os.getppid())"),
     ("landlock", "os.open(os.environ['PRETEND_DEV'] + '/nvidia0', os.O_RDWR)"),
-    ("landlock", "open(f'/proc/{os.getppid()}/comm', 'w')"),
-]
-
-
-@pytest.mark.parametrize("case", one_of_each(ATTEMPTS, key=lambda case: case[0]), ids=", ".join)
-def test_a_candidate_does_not_get_out(case, load):
-    needs, attempt = case
+])  # fmt: skip
+def test_a_candidate_does_not_get_out(needs, attempt, load):
+    """The mechanisms are in force; what each of them refuses is in test_gpu_jail.py."""
     answer, isolation, printed, _ = load(_ATTEMPT % attempt)
     if needs not in isolation:
         pytest.skip(f"this machine offers no {needs}")

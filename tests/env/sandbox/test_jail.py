@@ -27,6 +27,7 @@ def start_thread():
 
 {_ENTER}
 """
+ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
 
 
 def jailed(code: str, scratch, setup: str = _SETUP) -> subprocess.CompletedProcess[str]:
@@ -84,20 +85,9 @@ def outcomes(tmp_path_factory) -> dict[str, str]:
     return json.loads(done.stdout)
 
 
-@pytest.fixture
-def report(outcomes) -> list[str]:
-    return outcomes["report"]
-
-
-def test_the_report_names_mechanisms_in_order(report):
-    assert report == [name for name in ALL if name in report]
-    assert {"process_group", "death_signal", "no_dump", "rlimits", "no_new_privs"} <= set(report)
-
-
-@pytest.mark.parametrize(("needs", "expression"), ATTEMPTS)
-def test_the_jail_refuses(needs, expression, outcomes):
-    if needs not in outcomes["report"]:
-        pytest.skip(f"this machine offers no {needs}")
+@pytest.mark.parametrize(("mechanism", "expression"), ATTEMPTS)
+def test_the_jail_refuses(mechanism, expression, outcomes, needs):
+    needs(mechanism)
     assert outcomes[expression] == "refused"
 
 
@@ -109,44 +99,52 @@ def test_honest_work_goes_on(tmp_path):
     """
     done = jailed(code, tmp_path)
     assert done.stdout.split() == ["True", "4", "True"], done.stderr
+    assert jailed("os.abort()", tmp_path).returncode == -6  # an abort is still an abort
 
 
-def test_libraries_are_read_wherever_they_were_imported_from(report, tmp_path):
-    if "landlock" not in report:
-        pytest.skip("this machine offers no landlock")
-    (scratch := tmp_path / "scratch").mkdir()
-    (package := tmp_path / "wheels" / "triton").mkdir(parents=True)
+@pytest.mark.parametrize("is_link", [False, True])
+def test_libraries_are_read_wherever_they_were_imported_from(needs, tmp_path, is_link):
+    needs("landlock")
+    scratch, site, package = (tmp_path / name for name in ("scratch", "site", "kept/triton"))
+    for folder in (scratch, site, package):
+        folder.mkdir(parents=True)
     for path in (package / "__init__.py", package / "ptxas", tmp_path / "neighbour"):
         path.write_text("")
+    if is_link:
+        (site / "triton").symlink_to(package)
+    else:
+        package.rename(site / "triton")
     code = f"""
-    print(open({str(package / "ptxas")!r}).read() == "")
+    print(open({str(site / "triton" / "ptxas")!r}).read() == "")
     try:
         open({str(tmp_path / "neighbour")!r})
     except PermissionError:
         print("refused")
     """
-    done = jailed(code, scratch, f"import sys; sys.path.insert(0, {str(package.parent)!r}); import triton{_SETUP}")
+    done = jailed(code, scratch, f"import sys; sys.path.insert(0, {str(site)!r}); import triton{_SETUP}")
     assert done.stdout.split() == ["True", "refused"], done.stderr
 
 
-def test_libraries_are_read_through_links(report, tmp_path):
-    if "landlock" not in report:
-        pytest.skip("this machine offers no landlock")
-    for folder in (scratch := tmp_path / "scratch", site := tmp_path / "site", package := tmp_path / "kept" / "triton"):
-        folder.mkdir(parents=True)
-    for name in ("__init__.py", "ptxas"):
-        (package / name).write_text("")
-    (site / "triton").symlink_to(package)
-    code = f"print(open({str(site / 'triton' / 'ptxas')!r}).read() == '')"
-    done = jailed(code, scratch, f"import sys; sys.path.insert(0, {str(site)!r}); import triton{_SETUP}")
-    assert done.stdout.split() == ["True"], done.stderr
-
-
-def test_the_network_is_out_of_reach(report, tmp_path):
-    if "network_namespace" not in report:
-        pytest.skip("this machine offers no network_namespace")
+def test_the_network_is_out_of_reach(needs, tmp_path):
+    needs("network_namespace")
     done = jailed("print(*(line.split()[0] for line in open('/proc/self/net/dev').readlines()[2:]))", tmp_path)
     assert done.stdout.split() == ["lo:"], done.stderr
+
+
+@pytest.fixture
+def needs(outcomes):
+    """Leave a test out where this machine lacks a mechanism."""
+
+    def check(mechanism: str) -> None:
+        if mechanism not in outcomes["report"]:
+            pytest.skip(f"this machine offers no {mechanism}")
+
+    return check
+
+
+def test_the_report_names_mechanisms_in_order(outcomes):
+    assert outcomes["report"] == [name for name in ALL if name in outcomes["report"]]
+    assert {"process_group", "death_signal", "no_dump", "rlimits", "no_new_privs"} <= set(outcomes["report"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -188,10 +186,6 @@ def test_a_user_of_its_own_goes_first_too(tmp_path):
     assert done.stdout.split() == ["1000", "0", "True"], done.stderr
 
 
-def test_an_abort_is_still_an_abort(tmp_path):
-    assert jailed("os.abort()", tmp_path).returncode == -6
-
-
 def test_a_refused_mechanism_is_left_out_of_the_report(tmp_path, monkeypatch):
     def refuse(limits):
         raise OSError(38, "not here")
@@ -221,36 +215,28 @@ def verdict(program, number, args=(), arch=0xC000003E):
             return operand
         if code == 0x20:
             accumulator = data.get(operand, 0)
-            continue
-        if code == 0x54:
+        elif code == 0x54:
             accumulator &= operand
-            continue
-        holds = {0x15: accumulator == operand, 0x35: accumulator >= operand}[code]
-        pc += yes if holds else no
+        else:
+            pc += yes if {0x15: accumulator == operand, 0x35: accumulator >= operand}[code] else no
 
 
-ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
-
-
-@pytest.mark.parametrize(
-    ("number", "args", "expected"),
-    [
-        (0, (), ALLOW),  # read
-        (9, (), ALLOW),  # mmap
-        (41, (2,), EPERM),  # socket
-        (56, (0x11,), EPERM),  # clone of a process
-        (56, (0x3D0F00,), EPERM),  # clone of a thread
-        (435, (), ENOSYS),  # clone3
-        (59, (), EPERM),  # execve
-        (62, (77,), ALLOW),  # kill oneself
-        (62, (78,), EPERM),
-        (234, (77, 80, 6), ALLOW),  # abort
-        (234, (1, 1, 9), EPERM),
-        (302, (0, 7, 0, 1), ALLOW),  # getrlimit
-        (302, (0, 7, 1 << 40, 0), EPERM),  # setrlimit
-        (0x40000000 | 41, (), ENOSYS),  # the x32 door
-    ],
-)
+@pytest.mark.parametrize(("number", "args", "expected"), [
+    (0, (), ALLOW),  # read
+    (9, (), ALLOW),  # mmap
+    (41, (2,), EPERM),  # socket
+    (56, (0x11,), EPERM),  # clone of a process
+    (56, (0x3D0F00,), EPERM),  # clone of a thread
+    (435, (), ENOSYS),  # clone3
+    (59, (), EPERM),  # execve
+    (62, (77,), ALLOW),  # kill oneself
+    (62, (78,), EPERM),
+    (234, (77, 80, 6), ALLOW),  # abort
+    (234, (1, 1, 9), EPERM),
+    (302, (0, 7, 0, 1), ALLOW),  # getrlimit
+    (302, (0, 7, 1 << 40, 0), EPERM),  # setrlimit
+    (0x40000000 | 41, (), ENOSYS),  # the x32 door
+])  # fmt: skip
 def test_the_filter(number, args, expected):
     assert verdict(seccomp.program("x86_64", 77, IsolationProfile()), number, args) == expected
 
@@ -266,10 +252,7 @@ def test_the_filter_kills_foreign_architectures():
 X86_64 = {"socket": 41, "connect": 42, "accept": 43, "bind": 49, "listen": 50, "socketpair": 53, "accept4": 288}
 AARCH64 = {"socket": 198, "socketpair": 199, "bind": 200, "listen": 201, "accept": 202, "connect": 203, "accept4": 242}
 UNIX, INET, NETLINK, STREAM, DATAGRAM, RAW, SEQPACKET, CLOEXEC = 1, 2, 16, 1, 2, 3, 5, 0o2000000
-UPPER_HALF = 1 << 32
-
-
-MACHINES = [("x86_64", 0xC000003E, X86_64), ("aarch64", 0xC00000B7, AARCH64)]
+UPPER_HALF, MACHINES = 1 << 32, [("x86_64", 0xC000003E, X86_64), ("aarch64", 0xC00000B7, AARCH64)]
 
 
 @pytest.mark.parametrize(("machine", "arch", "numbers"), MACHINES)

@@ -4,11 +4,14 @@
 import itertools
 import json
 import random
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
+from torch.autograd import DeviceType
 
 from tests.env import programs
 from tests.env.pretend.pretend_gpu import PretendGpu
@@ -70,11 +73,9 @@ class PretendSession:
         self.numbers, self.requests = set(), []
 
     def put(self, output, inputs, specs):
-        tensors = []
-        try:
+        tree, tensors = None, []
+        with suppress(TypeError):
             tree = flatten(output, tensors)
-        except TypeError:
-            tree = None
         for tensor, spec in zip(tensors, specs, strict=False):
             place = self.memory.view(TensorSpec.from_json(spec))
             if tensor.dtype is place.dtype:
@@ -202,13 +203,8 @@ def measure_mode(measure_compiled, reference):
     right = reference.model
 
     def measure(mode, eager_ms, compiled_ms):
-        world = World()
-
-        def compiled(*args):
-            if compiled_ms is None:
-                raise RuntimeError("no such\nop")
-            return world.forward("reference", lambda: compiled_ms, right)(*args)
-
+        world, refused = World(), Mock(side_effect=RuntimeError("no such\nop"))
+        compiled = refused if compiled_ms is None else world.forward("reference", lambda: compiled_ms, right)
         first, second = measure_compiled(lambda model: compiled, world, eager_ms, mode)
         assert first.reference_mode == second.reference_mode
         return second
@@ -216,26 +212,16 @@ def measure_mode(measure_compiled, reference):
     return measure
 
 
-@pytest.mark.parametrize(
-    ("mode", "eager_ms", "compiled_ms", "chosen"),
-    [
-        ("eager", 3.0, 2.0, "eager"),
-        ("compile", 2.0, 3.0, "compile"),
-        ("best", 3.0, 2.0, "compile"),
-        ("best", 2.0, 3.0, "eager"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "eager_ms", "compiled_ms", "chosen"), [
+    ("eager", 3.0, 2.0, "eager"), ("compile", 2.0, 3.0, "compile"), ("best", 3.0, 2.0, "compile"),
+    ("best", 2.0, 3.0, "eager"), ("best", 2.0, None, "eager"),
+])  # fmt: skip
 def test_the_mode_of_the_reference(measure_mode, mode, eager_ms, compiled_ms, chosen):
     measured = measure_mode(mode, eager_ms, compiled_ms)
     assert measured.reference_mode == chosen
     assert measured.reference_ms.median == pytest.approx({"eager": eager_ms, "compile": compiled_ms}[chosen])
-    assert "reference_not_compiled" not in measured.facts
-
-
-def test_best_measures_what_cannot_be_compiled_as_it_is(measure_mode):
-    measured = measure_mode("best", 2.0, None)
-    assert measured.reference_mode == "eager"
-    assert measured.facts["reference_not_compiled"] == "RuntimeError: no such op"
+    refused = None if compiled_ms else "RuntimeError: no such op"
+    assert measured.facts.get("reference_not_compiled") == refused
 
 
 def test_what_cannot_be_compiled_is_refused_in_a_sentence(measure_mode):
@@ -248,8 +234,7 @@ def calls(session, protocol="device"):
 
 
 def test_a_quiet_device_needs_ten_rounds(measure):
-    world = World()
-    result, session = measure(world)
+    result, session = measure(World())
     assert result.kernel_ms.n == result.reference_ms.n == 10
     assert result.kernel_ms.median == pytest.approx(1.0)
     assert result.reference_ms.median == pytest.approx(3.0)
@@ -263,20 +248,17 @@ def test_a_quiet_device_needs_ten_rounds(measure):
     assert len(session.numbers) == session.trials  # no inputs twice
 
 
-def test_both_times_are_there_and_the_option_says_which_counts(measure):
-    world = {"kernel": 0.1, "host": 0.15}  # which a queued flush hides
-    by_device, _ = measure(World(**world), reference_ms=1.0)
-    by_latency, _ = measure(World(**world), reference_ms=1.0, timing="latency")
-    for result in (by_device, by_latency):
-        assert set(result.times) == {"device", "latency"}
-        assert result.times["device"].speedup == pytest.approx(10.0)
-        assert result.times["latency"].speedup == pytest.approx(1.15 / 0.25)
-        assert result.times["latency"].speedup_low == pytest.approx(1.15 / 0.25)
-    assert by_device.speedup == by_device.times["device"].speedup
-    assert by_device.facts["timing"] == "device"
-    assert by_latency.speedup == by_latency.times["latency"].speedup
-    assert by_latency.kernel_ms == by_latency.times["latency"].kernel_ms
-    assert by_latency.speedup_low == by_latency.times["latency"].speedup_low
+@pytest.mark.parametrize("timing", ["device", "latency"])
+def test_both_times_are_there_and_the_option_says_which_counts(measure, timing):
+    result, _ = measure(World(kernel=0.1, host=0.15), reference_ms=1.0, timing=timing)  # which a queued flush hides
+    assert {name: pytest.approx(one.speedup) for name, one in result.times.items()} == {
+        "device": 10.0, "latency": 1.15 / 0.25,
+    }  # fmt: skip
+    assert result.times["latency"].speedup_low == pytest.approx(1.15 / 0.25)
+    assert result.facts["timing"] == timing
+    chosen = result.times[timing]
+    assert (result.speedup, result.speedup_low) == (chosen.speedup, chosen.speedup_low)
+    assert result.kernel_ms == chosen.kernel_ms
 
 
 def test_both_sides_are_prepared_alike(measure):
@@ -292,38 +274,30 @@ def test_both_sides_are_prepared_alike(measure):
 
 
 def test_a_program_beside_itself_has_no_speedup(measure):
-    rng = random.Random(1)
-    noisy = World(kernel=3.0, host=0.2, noise=lambda: rng.lognormvariate(-4, 1))
-    result, _ = measure(noisy)
+    noise = partial(random.Random(1).lognormvariate, -4, 1)
+    result, _ = measure(World(kernel=3.0, host=0.2, noise=noise))
     assert all(abs(one.speedup - 1) <= 0.02 and one.speedup_low == 1.0 for one in result.times.values())
 
 
 def test_sides_take_turns_in_both_orders(measure):
     world = World(kernel=20.0)
     measure(world, reference_ms=20.0)
-    timed = world.order[2 * 3 :]  # after the warm-up; a round is of two protocols
-    assert timed[:16] == (["kernel", "reference"] * 2 + ["reference", "kernel"] * 2) * 2
+    turns = (["kernel", "reference"] * 2 + ["reference", "kernel"] * 2) * 2
+    assert world.order[2 * 3 :][: len(turns)] == turns  # after the warm-up; a round is of two protocols
 
 
-def test_short_kernels_get_several_forwards_in_a_request(measure):
-    short, session = measure(World(kernel=0.01), reference_ms=0.05)
-    assert short.facts["forwards"] == 16
-    assert {one["count"] for one in calls(session)[3:]} == {16}
-    assert short.kernel_ms.median == pytest.approx(0.01)
-    assert short.speedup == pytest.approx(5.0)
+@pytest.mark.parametrize(("kernel", "reference_ms", "forwards"), [(0.01, 0.05, 16), (8.0, 8.0, 1), (20.0, 0.05, 2)])
+def test_short_kernels_get_several_forwards_in_a_request(measure, kernel, reference_ms, forwards):
+    result, session = measure(World(kernel=kernel), reference_ms=reference_ms)
+    assert result.facts["forwards"] == forwards
+    assert {one["count"] for one in calls(session)[3:]} == {forwards}
+    assert result.kernel_ms.median == pytest.approx(kernel)
+    assert result.speedup == pytest.approx(reference_ms / kernel)
     assert len(session.numbers) == session.trials  # each forward on inputs of its own
-    assert measure(World(kernel=8.0), reference_ms=8.0)[0].facts["forwards"] == 1
-
-
-def test_a_slow_candidate_gets_few_forwards_in_a_request(measure):
-    slow, _ = measure(World(kernel=20.0), reference_ms=0.05)
-    assert slow.facts["forwards"] == 2
-    assert slow.kernel_ms.median == pytest.approx(20.0)
 
 
 def test_a_slow_first_call_does_not_set_the_forward_count(measure):
-    world = World(kernel=400.0)
-    quick = itertools.count()
+    world, quick = World(kernel=400.0), itertools.count()
 
     def noise():
         if next(quick) == 2 * (3 + 2 * 4):  # after some rounds of single forwards
@@ -370,8 +344,7 @@ def test_the_cross_check_resolves_hidden_work(measure, monkeypatch, most, charge
 
 
 def test_the_published_protocol_warms_up_and_flushes_nothing(measure):
-    world = World(kernel=0.1)
-    result, session = measure(world, reference_ms=0.2, timing="kernelgym")
+    result, session = measure(World(kernel=0.1), reference_ms=0.2, timing="kernelgym")
     assert set(result.times) == {"device", "latency", "kernelgym"}
     assert result.facts["timing"] == "kernelgym"
     requests = calls(session, "kernelgym")
@@ -389,27 +362,19 @@ def test_warm_times_may_lie_below_the_roofline_of_device_memory(measure):
 
 
 def test_a_noisy_device_gets_more_rounds_up_to_a_hundred(measure):
-    rng = random.Random(2)
-    some, _session = measure(World(noise=lambda: rng.expovariate(60)))
+    some, _ = measure(World(noise=partial(random.Random(2).expovariate, 60)))
     assert 10 < some.kernel_ms.n < 100
     assert some.facts["settled"]
     assert some.times["latency"].kernel_ms.n == 10  # nobody waits for the time that does not count
-    most, _ = measure(World(noise=lambda: rng.random()))
-    assert most.kernel_ms.n == 100
-    assert not most.facts["settled"]
-
-
-def test_a_slow_candidate_gets_ten_rounds_beyond_the_budget(measure):
-    rng = random.Random(3)
-    result, _ = measure(World(kernel=500.0, noise=lambda: 50 * rng.random()), run_timeout_s=1.0)
-    assert result.kernel_ms.n == 10
-    assert not result.facts["settled"]
+    most, _ = measure(World(noise=random.Random(2).random))
+    slow, _ = measure(World(kernel=500.0, noise=partial(random.Random(3).uniform, 0, 50)), run_timeout_s=1.0)
+    assert (most.kernel_ms.n, most.facts["settled"]) == (100, False)
+    assert (slow.kernel_ms.n, slow.facts["settled"]) == (10, False)  # beyond the budget
 
 
 def test_rounds_of_a_slowed_device_are_done_again_and_counted(measure):
-    world = World()
+    world, asked = World(), []
     heat = iter([[], ["hw_thermal_slowdown"], [], ["hw_slowdown"], *[[]] * 100])
-    asked = []
 
     def slowed():
         asked.append(next(heat))
@@ -421,22 +386,17 @@ def test_rounds_of_a_slowed_device_are_done_again_and_counted(measure):
     assert len(asked) == 12
     assert result.kernel_ms.n == 10
     assert result.kernel_ms.mean == pytest.approx(1.0)
-
-
-def test_a_device_that_stays_slow_is_measured_all_the_same(measure):
-    result, _ = measure(World(), slowed=lambda: ["sw_thermal_slowdown"])
-    assert result.facts["throttled"] == 20
-    assert result.kernel_ms.n == 10
+    slow, _ = measure(World(), slowed=lambda: ["sw_thermal_slowdown"])
+    assert slow.facts["throttled"] == 20
+    assert slow.kernel_ms.n == 10
     assert measure(World())[0].facts["throttled"] is None  # nobody knows
 
 
 def test_clocks_are_read_under_load(measure, monkeypatch):
-    busy = []
-    under_load = Stopwatch.under_load
+    busy, under_load = [], Stopwatch.under_load
 
     def watched(self, read):
-        gpu = self._gpu
-        return under_load(self, lambda: busy.append(gpu.free["default"] > gpu.clock.now) or read())
+        return under_load(self, lambda: busy.append(self._gpu.free["default"] > self._gpu.clock.now) or read())
 
     monkeypatch.setattr(Stopwatch, "under_load", watched)
     result, _ = measure(World())
@@ -448,22 +408,17 @@ def test_work_the_events_do_not_see_is_charged_and_flagged(measure):
     result, _ = measure(World(kernel=1.0, hidden=18.0))  # of two forwards
     assert result.kernel_ms.median == pytest.approx(10.0, abs=0.3)
     assert result.refusal[0] == "timing_mismatch"
+    slowed, _ = measure(World(kernel=1.0, hidden=18.0, null_lie=lambda: 50.0))  # null calls hide little
+    assert slowed.kernel_ms.median > 8.9
+    assert slowed.refusal is not None
 
 
-def test_slow_null_calls_hide_little(measure):
-    result, _ = measure(World(kernel=1.0, hidden=18.0, null_lie=lambda: 50.0))
-    assert result.kernel_ms.median > 8.9
-    assert result.refusal is not None
-
-
-def test_a_time_below_the_roofline_is_impossible(measure, reference):
-    moved = 0.25 * (2 * 8 * 64 * 4 + 64 * 4) + 8 * 64 * 4
-    floor = moved / 1e6  # at 1 GB/s, in milliseconds
-    slow, _ = measure(World(kernel=1.01 * floor), peak=1.0)
-    assert slow.facts["floor_ms"] == pytest.approx(floor)
-    assert slow.refusal is None
-    fast, _ = measure(World(kernel=0.99 * floor), peak=1.0)
-    assert fast.refusal[0] == "impossible_time"
+@pytest.mark.parametrize(("share", "refusal"), [(1.01, None), (0.99, "impossible_time")])
+def test_a_time_below_the_floor_is_impossible(measure, share, refusal):
+    floor = (0.25 * (2 * 8 * 64 * 4 + 64 * 4) + 8 * 64 * 4) / 1e6  # at 1 GB/s, in milliseconds
+    result, _ = measure(World(kernel=share * floor), peak=1.0)
+    assert result.facts["floor_ms"] == pytest.approx(floor)
+    assert (result.refusal and result.refusal[0]) == refusal
 
 
 def test_the_roofline_counts_reads_and_changes_no_verdict(measure):
@@ -471,43 +426,21 @@ def test_the_roofline_counts_reads_and_changes_no_verdict(measure):
     fast, _ = measure(World(kernel=0.9 * roofline), peak=1.0)
     assert fast.roofline_ms == pytest.approx(roofline)
     assert fast.refusal is None
-    warm, _ = measure(World(kernel=0.9 * roofline), peak=1.0, timing="kernelgym")
-    unknown, _ = measure(World())
-    assert warm.roofline_ms is None
-    assert unknown.roofline_ms is None
+    assert measure(World(kernel=0.9 * roofline), peak=1.0, timing="kernelgym")[0].roofline_ms is None
+    assert measure(World())[0].roofline_ms is None
 
 
-def test_timed_outputs_are_verified(measure, reference):
-    calls = []
-
-    def lazy(x, y):  # right until it believes to be timed
-        calls.append(1)
-        return reference.model(x, y) if len(calls) < 9 else torch.zeros_like(x)
-
+@pytest.mark.parametrize(("is_wrong", "reference_ms"), [
+    (lambda calls: calls >= 9, 3.0),  # right until it believes to be timed
+    (lambda calls: calls > 20 and calls % 4 == 0, 0.05),  # one forward of a request in four
+])  # fmt: skip
+def test_timed_outputs_are_verified(measure, reference, is_wrong, reference_ms):
+    calls = itertools.count(1)
     with pytest.raises(Refused, match="values"):
-        measure(World(), lazy)
-
-
-def test_a_secret_tenth_of_large_outputs_is_compared(measure, monkeypatch):
-    monkeypatch.setattr(rounds, "_COMPARED_BYTES", 0)
-    rng = random.Random(4)
-    _, session = measure(World(noise=rng.random))
-    assert 3 <= session.compared <= 25
-    shown = {one["number"] for one in session.requests if one["step"] == "output"}
-    assert shown == {0, 1}  # of two forwards, which one is secret
-    _, session = measure(World())
-    assert session.compared >= 1
-
-
-def test_all_forwards_of_a_request_are_compared(measure, reference):
-    seen = []
-
-    def lazy(x, y):  # one forward of a request in four is left out
-        seen.append(1)
-        return torch.zeros_like(x) if len(seen) > 20 and len(seen) % 4 == 0 else reference.model(x, y)
-
-    with pytest.raises(Refused, match="values"):
-        measure(World(), lazy, reference_ms=0.05)
+        measure(
+            World(), lambda x, y: torch.zeros_like(x) if is_wrong(next(calls)) else reference.model(x, y),
+            reference_ms=reference_ms,
+        )  # fmt: skip
 
 
 def test_an_output_of_another_form_is_not_copied(measure, reference):
@@ -517,9 +450,17 @@ def test_an_output_of_another_form_is_not_copied(measure, reference):
         measure(World(), lambda x, y: object())
 
 
+def test_a_secret_tenth_of_large_outputs_is_compared(measure, monkeypatch):
+    monkeypatch.setattr(rounds, "_COMPARED_BYTES", 0)
+    _, session = measure(World(noise=random.Random(4).random))
+    assert 3 <= session.compared <= 25
+    shown = {one["number"] for one in session.requests if one["step"] == "output"}
+    assert shown == {0, 1}  # of two forwards, which one is secret
+    assert measure(World())[1].compared >= 1
+
+
 def test_a_forged_time_is_refused(measure, monkeypatch):
-    world = World()
-    many = Stopwatch.many
+    world, many = World(), Stopwatch.many
 
     def forged(self, protocol, forwards):
         kept, mean = many(self, protocol, forwards)
@@ -530,13 +471,10 @@ def test_a_forged_time_is_refused(measure, monkeypatch):
         measure(world)
 
 
-def test_without_device_kernels_the_profile_is_unknown(measure):
-    result, _ = measure(World())
-    assert result.profile is None
-    assert result.facts["profiler_saw_nothing"] is True
-
-
 def test_the_profile_counts_device_kernels_and_names_the_ops(measure):
+    unknown, _ = measure(World())
+    assert unknown.profile is None
+    assert unknown.facts["profiler_saw_nothing"] is True
     result, _ = measure(World(), kernels={"elementwise": [3, 0.5]})
     assert "profiler_saw_nothing" not in result.facts
     assert result.profile.time_coverage == 0.0
@@ -545,8 +483,6 @@ def test_the_profile_counts_device_kernels_and_names_the_ops(measure):
 
 
 def test_device_kernels_leave_out_host_events_and_marks():
-    from torch.autograd import DeviceType
-
     def event(name, us, kind=DeviceType.CUDA, annotation=False):
         span = SimpleNamespace(elapsed_us=lambda: us)
         return SimpleNamespace(name=name, device_type=kind, is_user_annotation=annotation, time_range=span)

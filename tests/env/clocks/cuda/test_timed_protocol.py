@@ -12,6 +12,7 @@ from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 
 pytestmark = pytest.mark.processes
+TURNS_WRONG = "count[0] += 1\nreturn self.right(x, y) if count[0] < 8 else torch.zeros_like(x)"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,24 +59,18 @@ def test_an_honest_kernel_is_timed_profiled_and_kept(evaluate):
     assert "gpu_profile" not in result.env
 
 
-def test_a_kernel_that_turns_wrong_when_timed(evaluate):
-    body = "count[0] += 1\nreturn self.right(x, y) if count[0] < 8 else torch.zeros_like(x)"
+@pytest.mark.parametrize(("body", "status", "error"), [
+    (TURNS_WRONG, EvalStatus.INCORRECT, {"stage": "clock"}),
+    ("out = self.right(x, y)\nx.zero_()\nreturn out", EvalStatus.INCORRECT, {"type": "InputsChanged"}),
+    ("count[0] += 1\nwhile count[0] > 5: pass\nreturn self.right(x, y)", EvalStatus.TIMEOUT, {"stage": "clock"}),
+    ("return self.torch_only(x, y)", EvalStatus.DECOY, {}),
+])  # fmt: skip
+def test_what_a_clock_finds(evaluate, body, status, error):
+    """A kernel that turns wrong when it is timed, inputs that change although they are copies, a hang, and a decoy."""
     result = evaluate(candidate(body, "count = [0]"))
-    assert result.status is EvalStatus.INCORRECT
-    assert result.error.stage == "clock"
-    assert result.speedup is None
-
-
-def test_inputs_are_compared_although_they_are_copies(evaluate):
-    result = evaluate(candidate("out = self.right(x, y)\nx.zero_()\nreturn out"))
-    assert result.status is EvalStatus.INCORRECT
-    assert result.error.type == "InputsChanged"
-
-
-def test_a_hang_in_the_timed_phase(evaluate):
-    result = evaluate(candidate("count[0] += 1\nwhile count[0] > 5: pass\nreturn self.right(x, y)", "count = [0]"))
-    assert result.status is EvalStatus.TIMEOUT
-    assert result.error.stage == "clock"
+    assert result.status is status
+    assert result.speedup is None or status is EvalStatus.DECOY
+    assert {name: getattr(result.error, name) for name in error} == error
 
 
 @pytest.mark.exhaustive
@@ -109,7 +104,3 @@ return past[-1][1]
     assert result.status is EvalStatus.OK, result.error
     again = candidate(body.replace("        return out", "        return torch.zeros_like(x)"), "past, hits = [], []")
     assert evaluate(again).status is EvalStatus.OK  # had anything been asked twice, it would be wrong
-
-
-def test_torch_alone_is_still_a_decoy(evaluate):
-    assert evaluate(candidate("return self.torch_only(x, y)")).status is EvalStatus.DECOY

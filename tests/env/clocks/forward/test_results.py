@@ -8,36 +8,23 @@ from types import SimpleNamespace
 import pytest
 
 import verl_kernel
-from tests.env.clocks.programs import program, task
 from tests.env.clocks.test_simulated import session_of
+from tests.env.programs import elementwise, reference
 from verl_kernel.env.clocks.simulated import SimulatedClock
-from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 
-KERNEL = """
-@triton.jit
-def double(x, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + at, tl.load(x + at, mask=at < n) * 2.0, mask=at < n)
-"""
-HOST = "out = torch.empty_like(x)\ndouble[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)\nreturn out"
-DOUBLE = program(KERNEL, HOST)
-SIZED = "torch.randn(64 * int(torch.randint(1, 30, (1,))), 64)"
+DOUBLE = elementwise("v * 2.0")
 
 
-@pytest.fixture(scope="module")
-def judge(judge_processes):
-    options = GymOptions(device="cpu", correctness_trials=3, ablation=False)
-    with Judge(options, seed=3, processes=judge_processes) as judge:
-        yield judge
+OPTIONS = GymOptions(device="cpu", correctness_trials=3, ablation=False)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.processes
 def test_where_sizes_vary_it_is_that_of_the_typical_trial(judge):
-    result = judge.evaluate(Task(task("x * 2.0", SIZED)), DOUBLE)
+    result = judge.evaluate(Task(reference("x * 2.0", "torch.randn(64 * int(torch.randint(1, 30, (1,))), 64)")), DOUBLE)
     assert result.rewarded, result.error
     assert result.profile.ms == result.kernel_ms.median
     (launch,) = result.profile.launches
@@ -48,40 +35,29 @@ def test_where_sizes_vary_it_is_that_of_the_typical_trial(judge):
 
 @pytest.mark.processes
 def test_without_a_compiler_resources_are_unknown(judge):
-    result = judge.evaluate(Task(task("x * 2.0", "torch.randn(64, 64)")), DOUBLE)
-    (launch,) = result.profile.launches
+    (launch,) = judge.evaluate(Task(reference("x * 2.0", "torch.randn(64, 64)")), DOUBLE).profile.launches
     assert (launch.registers, launch.spills, launch.shared, launch.limit) == (None, None, None, None)
     assert launch.waves > 0
 
 
 def test_an_account_that_cannot_be_read_changes_no_time():
     event = TraceEvent("launch", "k", (1,), bytes=10**9)
-    session, usual = session_of([[event]], [event]), session_of([[event]], [event])
-
-    def forged(number):
-        return [SimpleNamespace(explained={"names": 3})]
-
-    session.own_launches = forged
-    measured = SimulatedClock("h100").measure(session)
+    forged, usual = session_of([[event]], [event]), session_of([[event]], [event])
+    forged.own_launches = lambda number: [SimpleNamespace(explained={"names": 3})]
+    measured = SimulatedClock("h100").measure(forged)
     assert measured.forward is None
     assert measured.kernel_ms == SimulatedClock("h100").measure(usual).kernel_ms
 
 
-def readers(folder):
-    """Files of a package that read an attribute `profile` of something."""
-    root = Path(verl_kernel.__file__).parent / folder
-    trees = {path.name: ast.parse(path.read_text()) for path in root.rglob("*.py")}
-    return {
-        name
-        for name, tree in trees.items()
-        if any(isinstance(node, ast.Attribute) and node.attr == "profile" for node in ast.walk(tree))
-    }
+def reads_a_profile(path):
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return any(isinstance(node, ast.Attribute) and node.attr == "profile" for node in nodes)
 
 
-@pytest.mark.parametrize("folder", ["reward", "sampler", "advantage", "loss", "world"])
-def test_no_reward_reads_a_profile(folder):
-    assert readers(folder) == set()
-
-
-def test_of_the_figures_only_the_texts_read_a_profile():
-    assert readers("figures") == {"profile_lines.py"}
+@pytest.mark.parametrize("folder, readers", [
+    *((folder, set()) for folder in ("reward", "sampler", "advantage", "loss", "world")),
+    ("figures", {"profile_lines.py"}),
+])  # fmt: skip
+def test_no_reward_reads_a_profile_and_of_figures_only_texts(folder, readers):
+    files = (Path(verl_kernel.__file__).parent / folder).rglob("*.py")
+    assert {path.name for path in files if reads_a_profile(path)} == readers
