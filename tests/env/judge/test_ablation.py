@@ -56,7 +56,7 @@ def test_no_result_is_ok_without_an_answer(judge_with, trials):
 
 
 @pytest.mark.parametrize("seed", thinned(range(6), 3))
-@pytest.mark.parametrize("honest", thinned(["self.n == 1", "self.n != 2", "self.n % 2"], 3))
+@pytest.mark.parametrize("honest", thinned(["self.n == 1", "self.n != 2", "self.n % 2", "self.n > 1"], 3))
 def test_every_forward_launches(judge_with, seed, honest):
     """Whichever trial the ablation follows."""
     body = f"self.n = getattr(self, 'n', 0) + 1\nreturn self.right(x, y) if {honest} else self.torch_only(x, y)"

@@ -6,10 +6,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.env.honest_programs import STYLES
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.judge.judge import Judge
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.static_check import check
-from verl_kernel.env.task import Task
+from verl_kernel.env import GymOptions, Judge, Task, check
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=2, run_timeout_s=20, load_timeout_s=20, memory_mb=512)
 

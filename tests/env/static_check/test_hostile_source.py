@@ -8,17 +8,13 @@ import pytest
 from tests.env.programs import HONEST, REFERENCE
 from tests.env.static_check.gate_shapes import HOSTILE
 from tests.tiers import thinned
-from verl_kernel.env.judge.judge import Judge
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalStatus, GymOptions, Judge, Task
 
 pytestmark = pytest.mark.processes
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=2, run_timeout_s=8, load_timeout_s=2, memory_mb=512)
 TASK = Task(REFERENCE, task_id="fused")
 REFUSALS = (EvalStatus.REJECTED_STATIC, EvalStatus.LOAD_ERROR, EvalStatus.CRASH, EvalStatus.TIMEOUT, EvalStatus.OOM)
-HARMLESS = {"carriage returns"}
 CASES = [*(("no gate", name) for name in HOSTILE), *(("gate", name) for name in list(HOSTILE)[::6])]
 """Most texts end at the gate, without a process."""
 
@@ -33,7 +29,7 @@ def judges(judge_processes):
 def test_hostile_text_is_a_verdict(judges, case):
     gate, name = case
     result = judges[gate].evaluate(TASK, HOSTILE[name])
-    assert result.status in REFUSALS or (name in HARMLESS and result.status is EvalStatus.OK)
+    assert result.status in REFUSALS or (name == "carriage returns" and result.status is EvalStatus.OK)
     assert len(result.model_dump_json()) < 10_000
 
 
