@@ -3,6 +3,8 @@
 
 from textwrap import dedent, indent
 
+from verl_kernel.env import Task
+
 _REFERENCE = """
 import torch
 from torch import nn
@@ -50,6 +52,13 @@ def program(kernels: str, body: str, arguments: str = "x", members: str = "pass"
     """A candidate for such a reference, whose `forward` has this body."""
     lines = indent(dedent(body).strip("\n"), " " * 8)
     return _PROGRAM.format(kernels=dedent(kernels).strip("\n"), body=lines, arguments=arguments, members=members)
+
+
+def program_of(text: str, members: str = "pass") -> str:
+    """A candidate written as one text: its kernels, and then `def forward(self, ...)` at the margin."""
+    kernels, forward = text.split("\ndef forward(self, ")
+    arguments, body = forward.split("):\n", 1)
+    return program(kernels, body, arguments, members)
 
 
 REFERENCE = """
@@ -104,6 +113,7 @@ class Base(nn.Module):
     def torch_only(self, x, y):
         return torch.relu(x * self.weight + y) * self.scale
 """
+TASK = Task(REFERENCE, task_id="fused")
 
 
 def candidate(body: str, before: str = "") -> str:
