@@ -7,8 +7,6 @@ looks like is read off the syntax trees too, so that one without a name is notic
 `test_gate.py` tries all of its rules.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator
