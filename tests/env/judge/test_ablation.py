@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.env.programs import HONEST, REFERENCE, candidate, program, reference
+from tests.env.programs import HONEST, REFERENCE, TASK, candidate, program, reference
 from tests.exploits.families import HONEST as FAMILIES_HONEST
 from tests.exploits.tasks import TASKS
 from tests.generated import draw_tasks
@@ -17,7 +17,6 @@ from verl_kernel.reward.profiling import profiling_reward
 pytestmark = pytest.mark.processes
 
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=3, run_timeout_s=20, memory_mb=512)
-TASK = Task(REFERENCE, task_id="fused")
 SECOND_HALF = """
 @triton.jit
 def rest(x, out, n, scale, BLOCK: tl.constexpr):

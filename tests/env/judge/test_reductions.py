@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A reduction that starts at a wrong value is refused, however long its rows, and one that starts right is not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

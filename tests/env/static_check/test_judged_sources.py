@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole evaluations of texts that the gate reads: honest programs in many ways, and texts made to break whoever reads."""
+"""Whole evaluations of what the gate reads: honest programs, and texts made to break whoever reads them."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.env.honest_programs import STYLES
-from tests.env.programs import HONEST, REFERENCE
+from tests.env.programs import HONEST, TASK
 from tests.env.static_check.gate_shapes import HOSTILE
 from tests.exploits.tasks import TASKS
 from tests.tiers import thinned
@@ -34,7 +34,6 @@ def test_honest_programs_are_rewarded(judge, style):
     assert result.rewarded, (result.status, result.error, style.source())
 
 
-TASK = Task(REFERENCE, task_id="fused")
 REFUSALS = (EvalStatus.REJECTED_STATIC, EvalStatus.LOAD_ERROR, EvalStatus.CRASH, EvalStatus.TIMEOUT, EvalStatus.OOM)
 CASES = [*(("no gate", name) for name in HOSTILE), *(("gate", name) for name in list(HOSTILE)[::6])]
 """Most texts end at the gate, without a process."""

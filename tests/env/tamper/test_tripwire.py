@@ -3,14 +3,13 @@
 
 import pytest
 
-from tests.env.programs import REFERENCE, candidate
+from tests.env.programs import TASK, candidate
 from tests.tiers import one_of_each, thinned
-from verl_kernel.env import EvalStatus, GymOptions, Judge, Task
+from verl_kernel.env import EvalStatus, GymOptions, Judge
 
 pytestmark = pytest.mark.processes
 
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=3, run_timeout_s=8, memory_mb=512)
-TASK = Task(REFERENCE, task_id="fused")
 COPY = """
 @triton.jit
 def move(x, out, n, BLOCK: tl.constexpr):
@@ -22,12 +21,6 @@ def moved(value):
     move[(1,)](value, out, value.numel(), BLOCK=512)
     return out
 """
-
-
-@pytest.fixture(scope="module")
-def judge(judge_processes):
-    with Judge(OPTIONS, seed=3, processes=judge_processes) as judge:
-        yield judge
 
 
 HIDDEN = {

@@ -93,8 +93,6 @@ def test_the_configuration_that_the_autotuner_chose_is_compiled(judge):
 
 
 TUNED = "k[lambda meta: (triton.cdiv(256, meta['BLOCK']),)](x, y, out, 256)"
-
-
 SLOW = """if BLOCK < 128:
         z = x
         for step in range(3000):
@@ -123,8 +121,7 @@ def test_an_autotuner_passes_over_what_does_not_fit_the_target(judge):
 def test_an_autotuner_without_a_fitting_config_is_refused(judge):
     for configs in ([(256, 64), (128, 64)], [(256, 64), (128, 64), (64, 64), (32, 64), (16, 64)], [(256, 64)]):
         result = judge.evaluate(TASK, tuned(*configs))
-        assert result.status is EvalStatus.COMPILE_ERROR, result.error
-        assert result.error.type == "OutOfResources", result.error
+        assert (result.status, result.error.type) == (EvalStatus.COMPILE_ERROR, "OutOfResources"), result.error
 
 
 def test_a_heuristic_value_is_compiled(judge):
@@ -154,8 +151,7 @@ def test_a_kernel_made_in_the_forward_is_compiled(judge):
 def test_a_kernel_that_never_stops_compiling_is_a_compile_error(judge, monkeypatch):
     monkeypatch.setattr(code, "COMPILE_S", 1.0)
     result = judge.evaluate(TASK, program(UNROLLED))
-    assert result.status is EvalStatus.COMPILE_ERROR, result.error
-    assert result.error.type == "CompileTimeout", result.error
+    assert (result.status, result.error.type) == (EvalStatus.COMPILE_ERROR, "CompileTimeout"), result.error
     assert "line 8, in k" in result.error.message
     assert "1 s" in result.error.message
 
