@@ -4,8 +4,6 @@
 Every path that a command takes is among it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil
@@ -237,14 +235,11 @@ def quick() -> Iterator[str]:
     seen = set[str]()
     for line, sentence in CASES.items():
         words = line.split()
-        kinds = {" ".join(words[: 1 + (words[0] == "data")]), functools.reduce(remove, words, sentence)}
+        plain = functools.reduce(lambda text, word: text.replace(word, ""), words, sentence)
+        kinds = {" ".join(words[: 1 + (words[0] == "data")]), plain}
         if kinds - seen:
             yield line
         seen |= kinds
-
-
-def remove(text: str, word: str) -> str:
-    return text.replace(word, "")
 
 
 QUICK = {*quick()}

@@ -34,9 +34,7 @@ def test_runs_are_drawn_beside_each_other(tmp_path):
     two = write_run(tmp_path / "two", {"a": [1.0, 1.1], "b": [1.5, 1.4]})
     status, said = curves(one, two, "--out", tmp_path / "docs" / "curves.svg")
     assert status == 0, said
-    assert "0.500" in said
-    assert "1.000" in said
-    assert "84" in said
+    assert all(figure in said for figure in ("0.500", "1.000", "84"))
     found = json.loads((tmp_path / "docs" / "curves.json").read_text())
     assert [(run["name"], run["by_turn"][1]["best"]["value"]) for run in found] == [("one", 1.0), ("two", 0.5)]
     drawn = (tmp_path / "docs" / "curves.svg").read_text()

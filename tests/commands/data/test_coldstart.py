@@ -19,8 +19,6 @@ from verl_kernel.world.talks import answer_text, task_messages
 PROGRAMS = draw_tasks(2, Random(4))
 KINDS = (Kind.WRONG, Kind.FUSED, Kind.PARTIAL)
 """What the model answers in its first, second and third turn; on the second task always something wrong."""
-
-
 SAID = {
     (task_messages(program)[0]["content"], turn): answer_text(one_of(program, kind, Random(0)))
     for program, kinds in zip(PROGRAMS, (KINDS, (Kind.WRONG,) * 3), strict=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gym's options that a service reads, and what the status of a pool shows; tests/env/pool/cluster asks a live one."""
+"""The gym options that a service reads, and the status of a pool; tests/env/pool/cluster asks a live one."""
 
 import pytest
 from typer.testing import CliRunner
