@@ -53,10 +53,12 @@ def rivals(pid: int) -> Iterator[None]:
     with ExitStack() as started:
         for _ in range(RIVALS):
             started.enter_context(process(f"import os\nos.sched_setaffinity(0, [{min(mine)}])\n{BUSY}"))
-        os.sched_setaffinity(pid, [min(mine)])
-        yield
-        with suppress(ProcessLookupError):
-            os.sched_setaffinity(pid, mine)
+        try:
+            os.sched_setaffinity(pid, [min(mine)])
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                os.sched_setaffinity(pid, mine)
 
 
 @pytest.mark.exhaustive

@@ -8,17 +8,7 @@ import pytest
 from tests.env.programs import HONEST as SMALL
 from tests.env.programs import REFERENCE
 from tests.env.true_size import programs as made
-from tests.env.true_size.programs import (
-    HALF,
-    PRODUCT,
-    ROWS,
-    gather_task,
-    product,
-    product_task,
-    rows,
-    sum_task,
-    sums,
-)
+from tests.env.true_size.programs import HALF, PRODUCT, ROWS, gather_task, product, product_task, rows, sum_task, sums
 from tests.tiers import thinned
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task, check
 from verl_kernel.errors import TaskError
