@@ -61,11 +61,18 @@ def rivals(pid: int) -> Iterator[None]:
                 os.sched_setaffinity(pid, mine)
 
 
+@pytest.fixture
+def zygote(judge) -> int:
+    """The process from which candidates are forked."""
+    judge.warm_up()
+    return judge.processes.runners.pid
+
+
 @pytest.mark.exhaustive
-def test_a_busy_machine_changes_no_verdict(judge):
+def test_a_busy_machine_changes_no_verdict(judge, zygote):
     """A candidate that needs 60 % of its budget, on a processor that it shares with five others."""
     slow = f"{SPIN.format(seconds=0.6 * BUDGET_S)}\n{HONEST}"
-    with rivals(judge.processes.runners.pid):
+    with rivals(zygote):
         result = judge.evaluate(TASK, slow)
     assert result.stage_seconds["load"] > BUDGET_S, "the processor was not busy: this proves nothing"
     assert result.status is EvalStatus.OK, result.error
@@ -84,8 +91,8 @@ def test_what_serves_a_process_may_wait_for_a_processor():
 
 
 @pytest.mark.exhaustive
-def test_a_spinner_is_over_its_budget_on_a_busy_machine_too(judge):
-    with rivals(judge.processes.runners.pid):
+def test_a_spinner_is_over_its_budget_on_a_busy_machine_too(judge, zygote):
+    with rivals(zygote):
         result = judge.evaluate(TASK, f"{SPIN.format(seconds=600)}\n{HONEST}")
     assert result.status is EvalStatus.TIMEOUT
     assert result.error.message.startswith(f"load used up kernelgym.load_timeout_s = {BUDGET_S:g} s of processor time")
@@ -123,10 +130,10 @@ def test_an_answer_in_drops_is_none(judge):
 
 
 @pytest.mark.exhaustive
-def test_budgets_are_wall_clock_without_a_wait_counter(judge, monkeypatch):
+def test_budgets_are_wall_clock_without_a_wait_counter(judge, zygote, monkeypatch):
     monkeypatch.setattr(own_time.RunQueue, "waited_ns", lambda self: 0)
     slow = f"{SPIN.format(seconds=0.9 * BUDGET_S)}\n{HONEST}"
-    with rivals(judge.processes.runners.pid):
+    with rivals(zygote):
         assert judge.evaluate(TASK, slow).status is EvalStatus.TIMEOUT
 
 
