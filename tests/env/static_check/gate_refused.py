@@ -403,6 +403,10 @@ f = functools.partial(np.sqrt)
 ---
 def f(x):
     for row in x: return np.exp(row)
+---
+class A:
+    shape = torch.ones(3)
+def f(a): return np.prod(a.shape)
 """)
 _REFUSED["kernel"] = _pieces(r'''
 ---
