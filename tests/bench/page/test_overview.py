@@ -188,7 +188,7 @@ TIMES = ["4.01 µs", "999 µs", "1 ms", "12.3 ms", "1 s", "0 µs"]
         (estimate(Estimate(value=None), is_factor=False), (UNKNOWN, "")),
     ],
 )
-def test_a_number_has_the_unit_that_suits_it_and_what_is_unknown_is_a_dash(shown, text):
+def test_a_number_has_the_unit_that_suits_it_or_is_a_dash(shown, text):
     assert shown == text
 
 

@@ -34,7 +34,7 @@ def moved(x, by=3e-7):
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.float32])
-def test_a_quotients_last_digit_may_decide_a_step_and_another_way_of_rounding_may_not(kind):
+def test_last_digits_decide_a_step_and_ways_of_rounding_do_not(kind):
     x, room = numbers(), room_of(quantised, numbers())
     expected, actual = quantised(x, kind), quantised(moved(x), kind)
     assert not compare(expected, actual).ok

@@ -101,7 +101,7 @@ def test_halving_ends_where_the_task_fits():
 
 
 @given(st.integers(0, 99))
-def test_varied_sizes_are_a_little_larger_and_keep_what_divides_the_true_ones(seed):
+def test_varied_sizes_are_larger_and_keep_divisors_of_true_ones(seed):
     for sizes in varied({4096: 64, 100: 24, 8: 8}, Random(seed)):
         assert sizes[8] == 8
         assert 64 <= sizes[4096] <= 80
