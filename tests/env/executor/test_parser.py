@@ -23,6 +23,21 @@ def first(body, declared="%r<9>"):
     return kernel(f".reg .b32 {declared}; .reg .pred %p<4>; .reg .b64 %rd<4>;\n{body}").instructions[0]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "st.shared.b32 [%r1], %r2;",
+        "ld.shared.v2.b32 {%r1, %r2}, [%r3];",
+        "atom.shared.add.u32 %r1, [%r2], %r3;",
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];",
+        "cp.async.cg.shared.global [%r1], [%rd1], 16;",
+    ],
+)
+def test_shared_memory_has_two_names(text):
+    longer, shorter = first(text.replace("shared", "shared::cta")), first(text)
+    assert (longer.opcode, longer.operands) == (shorter.opcode, shorter.operands)
+
+
 def test_parameters_have_their_places():
     made = kernel("")
     found = [(item.name, item.type, item.offset) for item in made.parameters]
