@@ -208,8 +208,7 @@ def test_an_unknown_modifier_is_refused(instruction):
 
 
 @pytest.mark.parametrize("instruction", [
-    "dp4a.u32.u32 %r1, %r2, %r3, %r4", "sad.s32 %r1, %r2, %r3, %r4", "set.eq.u32.f32 %r1, %r2, %r3", "brkpt",
-    "slct.b32.s32 %r1, %r2, %r3, %r4", "match.any.sync.b32 %r1, %r2, -1", "elect.sync %r1|%p1, -1",
+    "dp2a.lo.u32.u32 %r1, %r2, %r3, %r4", "brkpt", "match.any.sync.b32 %r1, %r2, -1", "elect.sync %r1|%p1, -1",
     "wgmma.fence.sync.aligned", "mbarrier.init.shared.b64 [%r1], 1", "unheard.of %r1",
 ])  # fmt: skip
 def test_unknown_opcodes(instruction):
@@ -219,11 +218,12 @@ def test_unknown_opcodes(instruction):
 
 
 @pytest.mark.parametrize("instruction", [
-    "add.sat.s32 %r1, %r2, %r3", "mul.s32 %r1, %r2, %r3", "add.rz.f64 %w1, %w2, %w3", "add.rz.f16 %h1, %h2, %h3",
+    "add.sat.u32 %r1, %r2, %r3", "mul.s32 %r1, %r2, %r3", "add.rz.f64 %w1, %w2, %w3", "add.rz.f16 %h1, %h2, %h3",
     "div.rz.f32 %r1, %r2, %r3", "sqrt.rz.f32 %r1, %r2", "add.ftz.bf16 %h1, %h2, %h3", "add.sat.f64 %w1, %w2, %w3",
-    "min.f32 %r1, %r2, %r3, %r4", "min.xorsign.abs.f32 %r1, %r2, %r3", "fma.rn.relu.f32 %r1, %r2, %r3, %r4",
-    "setp.lt.f16x2 %p1|%p2, %r1, %r2", "setp.lo.f32 %p1, %r1, %r2", "setp.ltu.s32 %p1, %r1, %r2",
-    "setp.lt.ftz.s32 %p1, %r1, %r2", "ex2.approx.f16x2 %r1, %r2", "sqrt.rn.s32 %r1, %r2", "rem.f32 %r1, %r2, %r3",
+    "min.f32 %r1, %r2, %r3, %r4", "min.xorsign.f32 %r1, %r2, %r3", "fma.rn.relu.f32 %r1, %r2, %r3, %r4",
+    "setp.lt.ftz.bf16x2 %p1|%p2, %r1, %r2", "setp.lo.f32 %p1, %r1, %r2", "setp.ltu.s32 %p1, %r1, %r2",
+    "setp.lt.ftz.s32 %p1, %r1, %r2", "ex2.f16x2 %r1, %r2",
+    "slct.b32.f32 %r1, %r2, %r3, %r4", "sqrt.rn.s32 %r1, %r2", "rem.f32 %r1, %r2, %r3",
     "cvt.rm.f16.f32 %h1, %r1", "cvt.rz.f32.s64 %r1, %w1", "cvt.s32.f32 %r1, %r2",
     "cvt.rn.e4m3x2.f32 %h1, %r1, %r2", "cvt.rn.relu.satfinite.e4m3x2.f32 %h1, %r1, %r2",
     "bfe.u32 %r1, %r2, %r3, 4", "bfi.b32 %r1, %r2, %r3, %r4, 1", "prmt.b32.f4e %r1, %r2, %r3, %r4",
