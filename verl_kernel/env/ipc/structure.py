@@ -26,7 +26,8 @@ def structural_difference(wanted: Any, given: Any, where: str = "the output") ->
         return f"{where} {'lacks' if odd[0] in body else 'has, unlike the reference,'} the key {odd[0]!r}"
     if kind in ("list", "tuple") and len(body) != len(part):
         return f"{where} is a {kind} of {len(part)}, and the reference's of {len(body)}"
-    found = (structural_difference(*pair, where=f"{where}[{key!r}]") for key, *pair in _parts(kind, body, part))
+    parts = _parts(kind, body, part)
+    found = (structural_difference(inner, own, f"{where}[{key!r}]") for key, inner, own in parts)
     return next(filter(None, found), "")
 
 

@@ -163,7 +163,7 @@ def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
         return "data_ptr may only be compared, taken modulo an alignment, or put into a list for torch.tensor"
     if name in ("format", "format_map") and not _is_plain_format(program, node):
         return f"{name} reads attributes by their names in a text: write an f-string"
-    return _name_reason(name)
+    return "" if program.registers(node) else _name_reason(name)
 
 
 def _is_plain_format(program: ParsedSource, node: ast.Attribute) -> bool:
