@@ -117,7 +117,7 @@ _NUMBERS = frozenset("min max int len abs range sum float bool round isinstance 
 _NUMBER_PATHS = frozenset(
     "triton.cdiv triton.next_power_of_2 triton.Config torch.numel torch.cuda.get_device_capability "
     "torch.cuda.get_device_properties torch.cuda.get_device_name torch.cuda.current_device torch.cuda.is_available "
-    "torch.cuda.device_count".split()
+    "torch.cuda.device_count torch.get_float32_matmul_precision".split()
 )
 _NUMBER_METHODS = frozenset("numel size stride dim get items keys values element_size bit_length is_contiguous "
                             "all_kwargs".split())  # fmt: skip
