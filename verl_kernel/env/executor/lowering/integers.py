@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from verl_kernel.env.executor.flow.graph import CARRY
 from verl_kernel.env.executor.lowering.body import Body
-from verl_kernel.env.executor.lowering.floats import float_arithmetic, flush
+from verl_kernel.env.executor.lowering.floats import float_arithmetic, flush, halves_of
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
 from verl_kernel.env.executor.ptx.program import BITS, Constant, Pair
@@ -207,6 +209,11 @@ def arithmetic(body: Body, modifiers: Modifiers) -> None:
         _multiply(body, modifiers, kind)
     elif modifiers.has("cc"):
         _with_carry(body, kind, modifiers)
+    elif kind == "s32" and modifiers.has("sat"):
+        left, right = (body.read(item, 32, WIDE) for item in body.item.operands[1:])
+        body.write(
+            body.item.operands[0], body.overloaded(f"s{body.item.root}.sat", WIDE.ints(32), left, right), 32, WIDE
+        )
     else:
         _binary(body, body.item.root, BITS[kind])
 
@@ -319,6 +326,37 @@ def multiply_add(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], value, bits, form)
 
 
+@opcode("dp4a")
+def dot_of_bytes(body: Body, modifiers: Modifiers) -> None:
+    """Add the products of four pairs of bytes to the last operand."""
+    kinds = [modifiers.need("s32", "u32") for _ in range(2)]
+    words, total = WIDE.ints(32), body.read(body.item.operands[3], 32, WIDE)
+    packed = [body.read(item, 32, WIDE) for item in body.item.operands[1:3]]
+    for place in range(4):
+        left, right = (_byte(body, value, place, is_signed(kind)) for value, kind in zip(packed, kinds, strict=True))
+        total = body.op(f"add {words} {total}, {body.op(f'mul {words} {left}, {right}')}")
+    body.write(body.item.operands[0], total, 32, WIDE)
+
+
+def _byte(body: Body, value: str, place: int, signed: bool) -> str:
+    """Return one byte of each lane's word, widened to a word."""
+    words = WIDE.ints(32)
+    first = body.op(f"shl {words} {value}, {WIDE.const(32, 24 - 8 * place)}")
+    return body.op(f"{'ashr' if signed else 'lshr'} {words} {first}, {WIDE.const(32, 24)}")
+
+
+@opcode("sad")
+def add_distance(body: Body, modifiers: Modifiers) -> None:
+    """Add the distance of two integers to a third."""
+    kind = modifiers.type()
+    bits, form, mark = BITS[kind], body.form(), "s" if is_signed(kind) else "u"
+    numbers = form.ints(bits)
+    left, right, addend = (body.read(item, bits, form) for item in body.item.operands[1:])
+    high, low = (body.overloaded(f"{mark}{name}", numbers, left, right) for name in ("max", "min"))
+    distance = body.op(f"sub {numbers} {high}, {low}")
+    body.write(body.item.operands[0], body.op(f"add {numbers} {addend}, {distance}"), bits, form)
+
+
 @opcode("div", "rem")
 def divide(body: Body, modifiers: Modifiers) -> None:
     """Lower a quotient or remainder. Division by zero is undefined on a GPU; here the divisor becomes 1."""
@@ -389,12 +427,9 @@ def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) 
     """Compare the second and the third operand."""
     operands = body.item.operands[1:3]
     if kind in FLOATS:
-        if relation not in _ORDERED | _UNORDERED or (is_flushed and kind not in ("f32", "f16")):
-            raise body.item.unknown()
-        left, right = (body.read_float(item, kind, form) for item in operands)
-        if is_flushed:
-            left, right = (flush(body, value, form, FLOATS[kind]) for value in (left, right))
-        return body.op(f"fcmp {(_ORDERED | _UNORDERED)[relation]} {form.type(FLOATS[kind])} {left}, {right}")
+        return _compare_floats(
+            body, kind, relation, form, [body.read_float(item, kind, form) for item in operands], is_flushed
+        )
     if is_float(kind) or is_flushed or relation in _UNORDERED:
         raise body.item.unknown()
     bits = BITS[kind]
@@ -406,19 +441,59 @@ def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) 
     return body.op(f"icmp {code} {form.ints(bits)} {left}, {right}")
 
 
+def _compare_floats(body: Body, kind: str, relation: str, form: Form, values: Sequence[str], is_flushed: bool) -> str:
+    if relation not in _ORDERED | _UNORDERED or (is_flushed and kind not in ("f32", "f16")):
+        raise body.item.unknown()
+    if is_flushed:
+        values = [flush(body, value, form, FLOATS[kind]) for value in values]
+    code = (_ORDERED | _UNORDERED)[relation]
+    return body.op(f"fcmp {code} {form.type(FLOATS[kind])} {values[0]}, {values[1]}")
+
+
 @opcode("setp")
 def set_predicate(body: Body, modifiers: Modifiers) -> None:
-    """Lower a comparison, combined with another predicate if there is one; a second result is its complement."""
+    """Lower a comparison, combined with another predicate if there is one.
+
+    A second result is the first one's complement, and of packed halves the comparison of the upper ones.
+    """
     kind, form, is_flushed = modifiers.type(), body.form(), modifiers.has("ftz")
     relation = modifiers.need("eq", "ne", "lt", "le", "gt", "ge", *_UNSIGNED, *_UNORDERED)
     combined = modifiers.take("and", "or", "xor")
-    holds = compare(body, kind, relation, form, is_flushed)
     results = body.item.operands[0]
     targets = (results.first, results.second) if isinstance(results, Pair) else (results,)
-    inverse = body.op(f"xor {form.ints(1)} {holds}, {form.const(1, 1)}")
-    values = [_combined(body, value, combined, form) for value in (holds, inverse)[: len(targets)]]
+    if kind in _PACKED:
+        form = WIDE
+        pairs = zip(*(halves_of(body, item, kind) for item in body.item.operands[1:3]), strict=True)
+        found = [_compare_floats(body, kind[:-2], relation, form, values, is_flushed) for values in pairs]
+    else:
+        found = [compare(body, kind, relation, form, is_flushed)]
+        found.append(body.op(f"xor {form.ints(1)} {found[0]}, {form.const(1, 1)}"))
+    values = [_combined(body, value, combined, form) for value in found[: len(targets)]]  # before a result is written
     for target, value in zip(targets, values, strict=True):
         body.write(target, value, 1, form)
+
+
+@opcode("set")
+def set_number(body: Body, modifiers: Modifiers) -> None:
+    """Lower a comparison whose result is all bits, or 1.0, where it holds, and else 0."""
+    form, is_flushed = body.form(), modifiers.has("ftz")
+    source, target = modifiers.type(), modifiers.need("u32", "s32", "f32")
+    relation = modifiers.need("eq", "ne", "lt", "le", "gt", "ge", *_UNSIGNED, *_UNORDERED)
+    holds = compare(body, source, relation, form, is_flushed)
+    yes = form.const(32, 0x3F800000 if target == "f32" else -1)
+    chosen = body.op(f"select {form.ints(1)} {holds}, {form.ints(32)} {yes}, {form.ints(32)} {form.const(32, 0)}")
+    body.write(body.item.operands[0], chosen, 32, form)
+
+
+@opcode("slct")
+def select_by_sign(body: Body, modifiers: Modifiers) -> None:
+    """Select the first operand where the third is not negative, else the second."""
+    by, bits, form = modifiers.need("s32"), BITS[modifiers.type()], body.form()
+    yes, no = (body.read(item, bits, form) for item in body.item.operands[1:3])
+    sign = body.read(body.item.operands[3], BITS[by], form)
+    holds, numbers = body.op(f"icmp sge {form.ints(32)} {sign}, {form.const(32, 0)}"), form.ints(bits)
+    chosen = body.op(f"select {form.ints(1)} {holds}, {numbers} {yes}, {numbers} {no}")
+    body.write(body.item.operands[0], chosen, bits, form)
 
 
 def _combined(body: Body, holds: str, how: str | None, form: Form) -> str:
