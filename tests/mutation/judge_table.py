@@ -174,6 +174,9 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "compile_error/OutOfResources",
         too_wide(program(TASKS["sum"], compiled(launch="k[(2,)](x, y, out, 256, BLOCK=128)"), **COMPILED)),
     ),
+    "launch-has-an-allocator": (
+        "passes", passing("tests/env/judge/compiling/test_allocator.py::test_a_launch_without_an_allocator_is_refused")
+    ),
     "configuration-fits": ("ok, paid", program(TASKS["sum"], tuned((256, 64), (64, 2), body=SLOW), **COMPILED)),
     "source-is-short": ("rejected_static/size", program(REFERENCE, f"{HONEST}#{'#' * (101 << 10)}")),
     "gate-accepts": ("rejected_static/import", program(REFERENCE, f"{HONEST}\nimport sys\n", static_check="coverage")),
