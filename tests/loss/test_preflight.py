@@ -101,9 +101,7 @@ RAW = f"{ROLLOUT}.logprobs_mode=raw_logprobs"
         (("mismatch=mrs", RAW, f"{ROLLOUT}.temperature=0.6"), f"{ROLLOUT}.temperature is 0.6.*processed_logprobs"),
     ],
 )
-def test_a_narrow_band_is_refused_for_log_probabilities_of_another_distribution(
-    overrides: tuple[str, ...], sentence: str
-) -> None:
+def test_a_narrow_band_on_truncated_sampling_is_refused(overrides: tuple[str, ...], sentence: str) -> None:
     assert re.search(sentence, refusal(with_loss(*overrides)))
 
 
@@ -116,7 +114,7 @@ def test_a_narrow_band_is_refused_for_log_probabilities_of_another_distribution(
         ("mismatch=none", f"{ROLLOUT}.top_k=20"),
     ],
 )
-def test_truncated_sampling_passes_where_nothing_compares_narrowly(overrides: tuple[str, ...]) -> None:
+def test_truncated_sampling_passes_without_a_narrow_band(overrides: tuple[str, ...]) -> None:
     check_mismatch(with_loss(*overrides))
 
 

@@ -206,7 +206,7 @@ def test_the_command_repeats_the_build(made, monkeypatch, tmp_path):
     assert "nothing to do" in second.output
 
 
-def test_progress_is_shown_where_another_package_has_silenced_its_console(monkeypatch, tmp_path, capsys):
+def test_progress_is_shown_where_richs_console_is_silenced(monkeypatch, tmp_path, capsys):
     """Inspect silences the console that rich shares among all packages of a process."""
     monkeypatch.setattr(rich, "_console", Console(quiet=True))
     monkeypatch.setattr(quickstart, "build", lambda out, options, progress: progress(3, 16, 2.5))
