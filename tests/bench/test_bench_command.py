@@ -179,7 +179,7 @@ def kept_in(folder):
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_a_run_killed_ten_times_ends_with_the_same_table(tmp_path):
+def test_a_run_killed_five_times_ends_with_the_same_table(tmp_path):
     rng, tables = Random(7), []
     with StubEndpoint(delay=0.05) as stub:
         asked = words(stub, tmp_path / "undisturbed", "-n", "2", "--json", "--temperature=0", tasks=4, turns=3)
@@ -187,7 +187,7 @@ def test_a_run_killed_ten_times_ends_with_the_same_table(tmp_path):
         assert len(stub.asked) == 24
         asked = [word.replace("undisturbed", "killed") for word in asked]
         kills = 0
-        for moment in range(10):
+        for moment in range(5):
             written = kept_in(tmp_path / "killed")
             running = process(*asked)
             if moment % 4:
@@ -197,7 +197,7 @@ def test_a_run_killed_ten_times_ends_with_the_same_table(tmp_path):
             running.communicate()
             kills += running.returncode == -signal.SIGKILL
             assert len(kept_in(tmp_path / "killed")) >= len(written)
-        assert kills >= 8
+        assert kills >= 4
         tables.append(bench(*asked).stdout)
     assert what_counts(tmp_path / "killed") == what_counts(tmp_path / "undisturbed")
     assert json.loads(tables[0]) == json.loads(tables[1])
