@@ -15,6 +15,11 @@ PLAIN ?=
 UNTESTED ?=
 # Processes that share the tests, each with a few judges of its own; 0: one alone, which can be asked for --pdb.
 JOBS ?= 2
+# Versions of Triton beside the lock's, and where they are kept.
+TRITONS ?= 3.5.0 3.9.0
+TRITON_FOLDER := outputs/tritons
+# Tests of the gym that a new Triton could break: what is compiled, executed, judged and refused.
+GYM := env/compilation env/conformance env/execution env/judge/test_judge.py exploits/test_corpus.py exploits/test_families.py
 # Wheels for a GPU machine without a package index: which folder, Python and processor.
 WHEELS ?=
 PY ?= 3.12
@@ -44,10 +49,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-all test-fast coverage test-next verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist lock options check clean
+.PHONY: help env train test test-all test-fast coverage test-next test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist lock options check clean
 
 help:
-	@echo "make train | test | test-all | test-fast | coverage | test-next | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | lock | options | check | clean"
+	@echo "make train | test | test-all | test-fast | coverage | test-next | test-tritons | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | lock | options | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -80,6 +85,17 @@ coverage: env
 test-fast: env
 	@$(steps)
 	step "fast tests" python -m pytest -n $(JOBS) -q -m "not (slow or ray or e2e or processes or exhaustive or smollm2)" $(PYTEST_ARGS)
+
+# The gym with other versions of Triton, each before the environment's own in every process.
+test-tritons: env
+	@$(steps)
+	for version in $(TRITONS); do
+	    folder="$(CURDIR)/$(TRITON_FOLDER)/$$version"
+	    [[ -d "$$folder" ]] || { step "Triton $$version in $$folder" python -m pip install -q --no-deps --target "$$folder.part" "triton==$$version"; mv "$$folder.part" "$$folder"; }
+	    path="$$folder:$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"
+	    PYTHONPATH="$$path" python -c 'import sys, triton; sys.exit(triton.__version__ != sys.argv[1])' $$version
+	    step "the gym with Triton $$version" env PYTHONPATH="$$path" python -m pytest -n $(JOBS) -q $(addprefix tests/,$(GYM)) $(PYTEST_ARGS)
+	done
 
 # Whether another verl has all that the plugin leans on: it stands before the environment's own, in every process of a run.
 test-next: verl-checkout env

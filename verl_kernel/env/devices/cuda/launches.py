@@ -159,26 +159,10 @@ def _replaced(owner: type, name: str, function: Callable[..., Any]) -> Iterator[
 
 @contextmanager
 def _hooked(hook: Callable[[Any], None]) -> Iterator[None]:
-    """Call a hook before every launch: Triton 3.5 and later keep a chain of hooks, 3.4 a single one."""
-    runtime = triton.knobs.runtime
-    chain = runtime.launch_enter_hook
-    is_chain = hasattr(chain, "add")
-    if is_chain:
-        chain.add(hook)
-    else:
-        runtime.launch_enter_hook = hook if chain is None else _both(chain, hook)
+    """Call a hook before every launch."""
+    chain = triton.knobs.runtime.launch_enter_hook
+    chain.add(hook)
     try:
         yield
     finally:
-        if is_chain:
-            chain.remove(hook)
-        else:
-            runtime.launch_enter_hook = chain
-
-
-def _both(first: Callable[[Any], None], second: Callable[[Any], None]) -> Callable[[Any], None]:
-    def hooks(metadata: Any) -> None:
-        first(metadata)
-        second(metadata)
-
-    return hooks
+        chain.remove(hook)
