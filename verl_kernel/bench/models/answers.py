@@ -98,7 +98,7 @@ def parse_reply(body: bytes) -> Answer:
         text=str(text).encode(errors="replace").decode() if is_text else "",
         is_cut=is_cut,
         failure=failure,
-        fault=_no_content(text) if failure == "malformed" else "",
+        fault=_no_content(choice) if failure == "malformed" else "",
         prompt_tokens=_count(reply, "prompt_tokens"),
         completion_tokens=_count(reply, "completion_tokens"),
     )
@@ -123,7 +123,13 @@ def _no_json(body: bytes) -> str:
     return f"{kind} ({_quoted(body)})"
 
 
-def _no_content(content: object) -> str:
+def _no_content(choice: dict[str, Any]) -> str:
+    message, content = choice["message"], choice["message"].get("content")
+    if choice.get("finish_reason") == "content_filter" or message.get("refusal"):
+        reason = _shortened(str(message.get("refusal") or "content_filter"))
+        return f"an answer that the endpoint's filter refused ({reason})"
+    if message.get("tool_calls"):
+        return "an answer that calls tools in place of text (switch tools off at the server)"
     if content is None or content == "":
         what = "null" if content is None else "empty"
         return f"an answer whose `content` is {what} (a server's reasoning parser may put all words elsewhere)"
