@@ -106,7 +106,7 @@ test-triton: env
 	    { echo "make test-triton: TRITON_TESTS=$(TRITON_TESTS) holds no test_core.py: name the folder of Triton's tests of its language" >&2; exit 1; }
 	$(steps)
 	step "Triton's tests" env EXECUTOR_CASES=$(CASES) PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" \
-	    python -m pytest -n $(JOBS) -p tests.env.executor.triton_tests --device cpu -q --tb=short --rootdir "$(TRITON_TESTS)" \
+	    python -m pytest -n $(JOBS) -p benchmarks.triton_tests --device cpu -q --tb=short --rootdir "$(TRITON_TESTS)" \
 	    -p no:cacheprovider $(foreach name,core conversions block_pointer tuple annotations,"$(TRITON_TESTS)/test_$(name).py") $(PYTEST_ARGS)
 
 # Triton's tutorials 01 to 06 and 09, compiled for a GPU and run by the executor, beside torch.
@@ -114,14 +114,14 @@ test-tutorials: env
 	@[[ -f "$(TUTORIALS)/01-vector-add.py" ]] || \
 	    { echo "make test-tutorials: TUTORIALS=$(TUTORIALS) holds no 01-vector-add.py: name the folder of Triton's tutorials" >&2; exit 1; }
 	$(steps)
-	step "Triton's tutorials" env PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" python -W ignore -m tests.env.executor.tutorials "$(TUTORIALS)"
+	step "Triton's tutorials" env PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" python -W ignore -m benchmarks.triton_tutorials "$(TUTORIALS)"
 
 # PTX that another producer than Triton makes, run by the executor (CONTRIBUTING.md fills the folder).
 test-numba: env
 	@[[ -d "$(NUMBA)/nvidia/cuda_nvcc" ]] || \
 	    { echo "make test-numba: NUMBA=$(NUMBA) holds no nvidia/cuda_nvcc: unpack the packages that CONTRIBUTING.md names" >&2; exit 1; }
 	$(steps)
-	step "numba's kernels" env NUMBA="$(abspath $(NUMBA))" python -m pytest -q --tb=short tests/numba_cuda/executed.py $(PYTEST_ARGS)
+	step "numba's kernels" env NUMBA="$(abspath $(NUMBA))" python -m pytest -q --tb=short benchmarks/numba_cuda/executed.py $(PYTEST_ARGS)
 
 # Kernels of published packages, which are not imported, judged as `verl-kernel eval` judges (CONTRIBUTING.md fills the folder).
 test-published: env

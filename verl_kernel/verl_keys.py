@@ -125,6 +125,7 @@ KEYS: dict[str, Any] = {
         top_k=Annotated[int, Interval(ge=-1)],
         dtype=Literal["auto", "half", "float16", "bfloat16", "float", "float32"],
         calculate_log_probs=bool,
+        logprobs_mode=str,
         enforce_eager=bool,
         enable_sleep_mode=bool,
         free_cache_engine=bool,

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bench runs as they lie on disk."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -8,7 +8,6 @@ import sys
 import time
 from random import Random
 
-import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -33,8 +32,10 @@ def words(stub, out, *more, tasks=3, turns=2):
     ]
 
 
-def bench(*arguments):
-    return CliRunner().invoke(app, ["bench", *arguments])
+def bench(*arguments, exit_code=0):
+    done = CliRunner().invoke(app, ["bench", *arguments])
+    assert done.exit_code == exit_code, done.output
+    return done
 
 
 def process(*arguments):
@@ -56,23 +57,18 @@ def what_counts(folder):
 def test_a_run_its_tables_and_its_folder(tmp_path):
     with StubEndpoint() as stub:
         done = bench(*words(stub, tmp_path / "run", "-n", "2"))
-        assert done.exit_code == 0, done.output
         assert len(stub.asked) == 12
         again = bench(*words(stub, tmp_path / "run", "-n", "2", "--requests=2", "--num-judges=2"))
-        assert again.exit_code == 0
         assert "is complete: nothing to do" in again.stderr
         assert len(stub.asked) == 12
-        other = bench(*words(stub, tmp_path / "run", "-n", "3"))
-    assert other.exit_code == 2
+        other = bench(*words(stub, tmp_path / "run", "-n", "3"), exit_code=2)
     assert "whose samples is 2, and this one's is 3" in other.stderr
     header, turns = read_run(tmp_path / "run")
     asked = (header.suite, header.tasks, header.source, header.device, header.feedback_chars)
     assert asked == ("cpu", 3, "endpoint", "cpu", 440)
     assert all("class Model" in task.reference for task in read_tasks(tmp_path / "run"))
     assert header.gym == {"correctness_trials": 1, "true_size": "auto"}
-    statuses = {turn.result.status.value for turn in turns}
-    assert "ok" in statuses
-    assert len(statuses) > 1
+    assert {turn.result.status.value for turn in turns} > {"ok"}
     assert (tmp_path / "run" / "report.html").is_file()
     scores = json.loads(bench(*words(stub, tmp_path / "run", "-n", "2", "--json")).stdout)
     assert scores["answers"] == 12
@@ -91,65 +87,37 @@ def test_a_run_its_tables_and_its_folder(tmp_path):
 @pytest.mark.exhaustive
 def test_malformed_answers_end_a_run_that_can_go_on(tmp_path):
     with StubEndpoint(always=b"<html>Log in</html>") as stub:
-        stopped = bench(*words(stub, tmp_path))
-    assert stopped.exit_code == 3
+        stopped = bench(*words(stub, tmp_path), exit_code=3)
     assert not (tmp_path / "run.json").exists()
     assert f"{stub.url} sent a page of HTML (<html>Log in</html>) and no chat completion" in stopped.stderr
     with StubEndpoint(["malformed"] * 3) as stub:
         done = bench(*words(stub, tmp_path, "--temperature=0.5", "--requests=1", tasks=2))
-    assert done.exit_code == 0, done.output
     assert [turn.failure for turn in read_run(tmp_path)[1]].count("malformed") == 1
     assert "1 malformed" in " ".join(done.stdout.split())
-
-
-@pytest.mark.exhaustive
-def test_an_endpoint_that_fails_in_the_middle_and_comes_back(tmp_path):
-    failing = ["answer"] * 4 + [(503, {"error": {"message": "overloaded"}})] * 99
-    with StubEndpoint(failing) as stub:
-        stopped = bench(*words(stub, tmp_path, "--requests=1"))
-        assert stopped.exit_code == 3
-        assert "has stopped answering" in stopped.stderr
-        assert "the same command goes on" in stopped.stderr
-        assert 0 < len(read_run(tmp_path)[1]) <= 4
-        stub.script.clear()
-        assert bench(*words(stub, tmp_path, "--requests=1")).exit_code == 0
-    with StubEndpoint() as stub:
-        assert bench(*words(stub, tmp_path / "undisturbed", "--requests=1")).exit_code == 0
-    assert what_counts(tmp_path) == what_counts(tmp_path / "undisturbed")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--suite=cpu"], 2, "name one model: --base-url URL --model NAME, --vllm FOLDER, or --kernels FOLDER"),
         (["--suite=cpu", "--base-url=http://x/v1"], 2, "--base-url and --model go together"),
-        (["--suite=cpu", "--base-url=127.0.0.1:1", "--model=m"], 2, "'127.0.0.1:1', without a scheme: begin it"),
         (["--suite=cpu", "--vllm=a", "--kernels=b"], 2, "name one model"),
-        (["--suite=nowhere", "--kernels=."], 2, "--suite is 'nowhere'"),
-        (["--suite=kernelbench:nowhere", "--kernels=."], 2, "nowhere does not exist: give a checkout"),
-        (["--suite=cpu", "--kernels=nowhere"], 2, "--kernels is nowhere, which is no folder"),
-        (["--suite=cpu", "--vllm=nowhere"], 2, "--vllm is nowhere, which is no folder"),
         (["--suite=cpu", "--vllm=docs"], 2, "--vllm is docs, which holds no config.json"),
-        (["--suite=cpu", "--levels=1", "--kernels=."], 2, "--levels chooses problems of KernelBench"),
         (["--suite=cpu", "--levels=one", "--kernels=b"], 2, "--levels is 'one'"),
         (["--suite=cpu", "--kernels=b", "-n", "0"], 2, "-n is 0; it must be a whole number of at least 1"),
-        (["--suite=cpu", "--kernels=b", "--context=all"], 2, "--context is 'all'; it must be one of concat, last"),
         (["--suite=cpu", "--kernels=b", "--trials=0"], 2, "--trials is 0"),
         (["--suite=cpu", "--kernels=b", "--reward=weighted"], 2, "--reward is 'weighted'; it must be an option with"),
         (["--suite=cpu", "--kernels=b", "--reward=variants=sum"], 2, "reward.variants is not an option; did you mean"),
         (["--suite=cpu", "--kernels=b", "--reward=pay_decoys=true"], 2, "kernelgym.decoys is refuse"),
         (["--suite=cpu", "--kernels=b", "--baseline=fast", "--device=cpu"], 2, "--baseline is 'fast'"),
-        (["--suite=cpu", "--kernels=.", "--out=README.md"], 2, "--out is README.md, and README.md is a file: name"),
         (["--suite=cpu", "--kernels=.", "--out=README.md/run"], 2, "--out is README.md/run, and README.md is a file"),
         (["--suite=cpu", "--kernels=.", "--out=/proc/nowhere"], 3, "--out is /proc/nowhere, which cannot be made"),
-        (["--suite=cpu", "--self-check", "--kernels=b"], 2, "--self-check asks no model"),
         (["--suite=cpu", "--base-url=http://127.0.0.1:1/v1", "--model=m"], 3, "127.0.0.1:1/v1 does not answer"),
         (["--suite=cpu", "--base-url=http://x/v1", "--model=m", "--key-variable=UNSET_KEY"], 2, "which is not set"),
     ],
 )  # fmt: skip
 def test_a_usage_error_is_one_sentence(tmp_path, arguments, code, said):
-    done = bench(f"--out={tmp_path / 'run'}", *arguments)
-    assert (done.exit_code, done.stdout) == (code, "")
+    done = bench(f"--out={tmp_path / 'run'}", *arguments, exit_code=code)
+    assert done.stdout == ""
     assert said in done.stderr
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
@@ -169,23 +137,18 @@ def kernels(tmp_path):
 
 def test_saved_kernels_and_tasks_that_have_none(tmp_path, kernels):
     shared = ("--suite=cpu", f"--kernels={kernels}", *LIGHT, "--json")
-    with_all = bench(*shared, "--tasks=3", f"--out={tmp_path / 'all'}")
-    assert with_all.exit_code == 0, with_all.stderr
-    scores = json.loads(with_all.stdout)
+    scores = json.loads(bench(*shared, "--tasks=3", f"--out={tmp_path / 'all'}").stdout)
     assert (scores["tasks"], scores["samples"], scores["answers"], scores["missing"]) == (3, 3, 6, 3)
     assert {turn.sample: turn.result.rewarded for turn in read_run(tmp_path / "all")[1]} == {0: True, 1: True, 2: False}
-    present = bench(*shared, "--tasks=3", "--only-present", f"--out={tmp_path / 'present'}")
-    scores = json.loads(present.stdout)
+    scores = json.loads(bench(*shared, "--tasks=3", "--only-present", f"--out={tmp_path / 'present'}").stdout)
     assert (scores["tasks"], scores["answers"], scores["missing"]) == (2, 6, 0)
-    turns = bench(*shared, "--turns=2", f"--out={tmp_path / 'turns'}")
-    assert turns.exit_code == 2
+    turns = bench(*shared, "--turns=2", f"--out={tmp_path / 'turns'}", exit_code=2)
     assert "--turns is for models" in turns.stderr
 
 
 @pytest.mark.exhaustive
 def test_the_self_check_of_the_built_in_suite(tmp_path):
     done = bench("--suite=cpu", "--tasks=3", "--self-check", f"--out={tmp_path}", *LIGHT)
-    assert done.exit_code == 0, done.output
     assert "cpu: 3 of 3 references are right and as fast as themselves" in done.stdout
 
 
@@ -200,7 +163,7 @@ def test_an_interrupt_ends_all_and_the_same_command_goes_on(tmp_path):
         assert "Interrupted: what was finished stays, and the same command goes on." in said
         assert "Traceback" not in said
         stub.delay = 0.0
-        assert bench(*words(stub, tmp_path, "--requests=1")).exit_code == 0
+        bench(*words(stub, tmp_path, "--requests=1"))
     assert len(read_run(tmp_path)[1]) == 6
 
 
@@ -216,7 +179,7 @@ def kept_in(folder):
 
 @pytest.mark.exhaustive
 @pytest.mark.slow
-def test_a_run_killed_ten_times_ends_with_the_same_table(tmp_path):
+def test_a_run_killed_five_times_ends_with_the_same_table(tmp_path):
     rng, tables = Random(7), []
     with StubEndpoint(delay=0.05) as stub:
         asked = words(stub, tmp_path / "undisturbed", "-n", "2", "--json", "--temperature=0", tasks=4, turns=3)
@@ -224,7 +187,7 @@ def test_a_run_killed_ten_times_ends_with_the_same_table(tmp_path):
         assert len(stub.asked) == 24
         asked = [word.replace("undisturbed", "killed") for word in asked]
         kills = 0
-        for moment in range(10):
+        for moment in range(5):
             written = kept_in(tmp_path / "killed")
             running = process(*asked)
             if moment % 4:
@@ -234,20 +197,8 @@ def test_a_run_killed_ten_times_ends_with_the_same_table(tmp_path):
             running.communicate()
             kills += running.returncode == -signal.SIGKILL
             assert len(kept_in(tmp_path / "killed")) >= len(written)
-        assert kills >= 8
+        assert kills >= 4
         tables.append(bench(*asked).stdout)
     assert what_counts(tmp_path / "killed") == what_counts(tmp_path / "undisturbed")
     assert json.loads(tables[0]) == json.loads(tables[1])
     assert json.loads(tables[0])["answers"] == 24
-
-
-@pytest.mark.exhaustive
-def test_nothing_is_left_of_a_killed_run(tmp_path):
-    with StubEndpoint(delay=0.2) as stub:
-        running = process(*words(stub, tmp_path))
-        wait_for_lines(tmp_path, 1, running)
-        children = psutil.Process(running.pid).children(recursive=True)
-        assert children
-        running.kill()
-        running.communicate()
-    until(lambda: not any(child.is_running() for child in children))

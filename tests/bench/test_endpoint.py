@@ -26,18 +26,11 @@ def endpoint(stub, key=KEY, **sampling):
     return Endpoint(stub.url, "stub", key, Sampling(**{"retries": 1, "max_tokens": 100, **sampling}), own=True)
 
 
-async def asked(stub, turn=1, **sampling):
+async def asked(stub, turn=1, checks=False, **sampling):
+    """The answer to a question, or what a check before all questions says."""
     model = endpoint(stub, **sampling)
     try:
-        return await model.answer(Question(ITEM, 0, turn, MESSAGES, seed=7))
-    finally:
-        await model.close()
-
-
-async def checked(stub):
-    model = endpoint(stub)
-    try:
-        await model.check()
+        return await (model.check() if checks else model.answer(Question(ITEM, 0, turn, MESSAGES, seed=7)))
     finally:
         await model.close()
 
@@ -91,39 +84,34 @@ async def test_an_answer_and_what_was_sent():
     assert (body["temperature"], body["top_p"], body["max_tokens"], body["seed"]) == (0.0, 0.5, 33, 7)
 
 
-async def test_a_limit_of_rate_is_waited_for():
-    with StubEndpoint([(429, {"error": {"message": "slow down"}}, [SOON])]) as stub:
-        assert (await asked(stub)).text
-    assert len(stub.asked) == 2
+NO = {"error": {"message": "temperature must be 1"}}
+ENDS = {
+    "a limit of rate": ((429, NO, [SOON]), {}, EndpointError, "limits the rate of requests .*lower --requests"),
+    "overload": ((503, NO, [SOON]), {}, EndpointError, "has stopped answering"),
+    "a defect of the server": ((500, NO, [SOON]), {}, EndpointError, "has stopped answering"),
+    "silence": (
+        "silent", {"timeout_s": 0.2}, EndpointError, "has stopped .*allow more than 0.2 s with --request-timeout"
+    ),
+    "half a body": ("cut", {}, EndpointError, "has stopped answering"),
+    "no such model": ((404, {"error": {"message": "No."}}), {}, ConfigError, "has no model stub"),
+    "a refused first request": ((400, NO), {}, ConfigError, "refuses the request .*temperature must be 1"),
+}  # fmt: skip
+RETRIED = ("a limit of rate", "overload", "a defect of the server")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [(429, "limits the rate of requests .*lower --requests"), (503, "has stopped answering"), (500, "has stopped")],
-)
-async def test_an_endpoint_that_goes_on_failing_ends_the_run(status, words):
-    with StubEndpoint([(status, {"error": {"message": "no"}}, [SOON])] * 9) as stub:
-        with pytest.raises(EndpointError, match=f"{words}.*the same command goes on"):
-            await asked(stub)
-        assert len(stub.asked) == 2
-
-
-@pytest.mark.parametrize(
-    ("act", "sampling", "words"),
-    [
-        ("silent", {"timeout_s": 0.2}, ".*allow more than 0.2 s with --request-timeout; the same command goes on"),
-        ("cut", {}, ""),
-    ],
-)
-async def test_a_body_that_does_not_come_ends_the_run(act, sampling, words):
-    with StubEndpoint([act] * 9) as stub, pytest.raises(EndpointError, match=f"has stopped answering {words}"):
+@pytest.mark.parametrize("name", ENDS)
+async def test_an_endpoint_that_goes_on_so_ends_the_run(name):
+    act, sampling, error, words = ENDS[name]
+    match = f"{words}.*the same command goes on" if error is EndpointError else words
+    with StubEndpoint([act] * 9) as stub, pytest.raises(error, match=match):
         await asked(stub, **sampling)
+    assert len(stub.asked) == (2 if name in RETRIED else 1)
 
 
 async def test_a_key_is_asked_for_at_the_start_and_in_the_middle():
     with StubEndpoint(needs_key=True) as stub:
-        await checked(stub)
+        await asked(stub, checks=True)
         model = endpoint(stub, key="wrong")
         for call in (model.check, lambda: model.answer(Question(ITEM, 0, 1, MESSAGES, 0))):
             with pytest.raises(ConfigError, match="refuses the key .*--key-variable"):
@@ -141,37 +129,39 @@ async def test_an_endpoint_that_is_down_is_found_at_the_start():
     await model.close()
 
 
-@pytest.mark.parametrize(
-    ("status", "message", "words"),
-    [
-        (404, "The model `stub` does not exist.", "has no model stub"),
-        (400, "temperature must be 1", "refuses the request .*temperature must be 1"),
-    ],
-)
-async def test_a_refused_first_request_is_the_users(status, message, words):
-    refusal = (status, {"error": {"message": message}})
-    with StubEndpoint([refusal]) as stub, pytest.raises(ConfigError, match=words):
-        await asked(stub)
+OUTCOMES = {
+    "a limit of rate": ([(429, NO, [SOON])], 1, None, False, 2),
+    "a later refused request": ([(400, NO)] * 3, 2, "malformed", False, 3),
+    "a malformed body": (["malformed"], 1, None, False, 2),
+    "an endless body": (["endless"], 1, "too_long", True, 1),
+    "a prompt without room": ([(400, LONG)], 1, "context_overflow", False, 1),
+    "a prompt without room, said otherwise": ([(422, LONG)], 1, "context_overflow", False, 1),
+    "an answer cut at its limit": ([(200, completion("```python", finish_reason="length"))], 1, None, True, 1),
+}
+"""By what comes first: the turn, how the answer fails, whether it is cut, and the requests that it takes."""
 
 
-async def test_a_later_refused_request_is_counted():
-    with StubEndpoint([(400, {"error": {"message": "temperature must be 1"}})] * 3) as stub:
-        assert (await asked(stub, turn=2)).failure == "malformed"
+@pytest.mark.parametrize("name", OUTCOMES)
+async def test_what_fails_once_is_waited_for_or_counted(name):
+    script, turn, failure, is_cut, requests = OUTCOMES[name]
+    with StubEndpoint(script) as stub:
+        answer = await asked(stub, turn)
+    assert (answer.failure, answer.is_cut) == (failure, is_cut)
+    assert (answer.text is None) is (failure is not None)
+    assert len(stub.asked) == requests
 
 
 async def test_a_malformed_body_is_asked_for_again_and_then_counted():
-    with StubEndpoint(["malformed"]) as stub:
-        assert (await asked(stub)).failure is None
     with StubEndpoint(["malformed"] * 9) as stub:
         answer = await asked(stub)
-        assert answer.failure == "malformed"
-        assert answer.fault == f"{stub.url} sent a page of HTML (<html>no JSON</html>)"
-        assert len(stub.asked) == 3
+    assert answer.failure == "malformed"
+    assert answer.fault == f"{stub.url} sent a page of HTML (<html>no JSON</html>)"
+    assert len(stub.asked) == 3
 
 
 async def test_a_server_with_a_model_list_is_not_probed():
     with StubEndpoint() as stub:
-        await checked(stub)
+        await asked(stub, checks=True)
     assert not stub.asked
 
 
@@ -183,26 +173,14 @@ async def test_a_server_with_a_model_list_is_not_probed():
 )
 async def test_a_server_without_a_model_list_may_answer(models):
     with StubEndpoint(models=models) as stub:
-        await checked(stub)
+        await asked(stub, checks=True)
     assert [body["messages"] for body in stub.asked] == [[{"role": "user", "content": "Say yes."}]]
 
 
 async def test_a_server_without_models_and_chat_is_refused():
     said = "sent a page of HTML .* and no chat completion to 1 question: see that --base-url"
     with StubEndpoint(["malformed"], models=b"<html>") as stub, pytest.raises(EndpointError, match=said):
-        await checked(stub)
-
-
-async def test_an_endless_body_is_cut_and_counted():
-    with StubEndpoint(["endless"]) as stub:
-        answer = await asked(stub)
-    assert (answer.failure, answer.is_cut, answer.text) == ("too_long", True, None)
-
-
-@pytest.mark.parametrize("status", [400, 422])
-async def test_a_prompt_without_room_is_counted(status):
-    with StubEndpoint([(status, LONG)]) as stub:
-        assert (await asked(stub)).failure == "context_overflow"
+        await asked(stub, checks=True)
 
 
 async def test_a_newer_name_of_the_limit_is_taken_up():
@@ -211,12 +189,6 @@ async def test_a_newer_name_of_the_limit_is_taken_up():
         assert (await asked(stub, max_tokens=5)).text
     assert "max_tokens" in stub.asked[0]
     assert stub.asked[1]["max_completion_tokens"] == 5
-
-
-async def test_an_answer_cut_at_its_limit_says_so():
-    with StubEndpoint([(200, completion("```python\nx =", finish_reason="length"))]) as stub:
-        answer = await asked(stub)
-    assert (answer.is_cut, answer.failure) == (True, None)
 
 
 def test_tokens_of_chat_templates_are_parted():

@@ -72,8 +72,12 @@ def test_tasks_without_any_answer_were_asked_for_too(tmp_path):
         asked_of(header, [SuiteTask(task_id=t, task_hash="h") for t in "bcd"], turns)
 
 
+def scores_of(attempts, asked=None):
+    return score(attempts, asked or Asked.of(attempts))
+
+
 def shown(attempts, asked=None):
-    scores = score(attempts, asked or Asked.of(attempts))
+    scores = scores_of(attempts, asked)
     console = Console(width=240, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     for table in all_tables(scores, "run [1]"):
         console.print(table)
@@ -96,29 +100,25 @@ def test_every_figure_is_shown_with_its_convention():
     assert "by turn" in text
     assert "by level" in text
     assert "by family" not in text
-    assert "pass@2" in text
-    assert "0.667 [0.000, 1.000]" in text
-    assert "1.500x [1.500, 1.500]" in text
+    for said in ("pass@2", "0.667 [0.000, 1.000]", "1.500x [1.500, 1.500]"):
+        assert said in text
     assert any("KernelBench's fast_p" in note for note in beside)
     assert any("2000 resamples, seed 0" in note for note in beside)
 
 
 def test_five_figures_are_shown_where_nobody_asks_for_all():
-    attempts = attempts_of(turns=1)
-    table = main_table(score(attempts, Asked.of(attempts)), "run")
+    table = main_table(scores_of(attempts_of(turns=1)), "run")
     assert [column.header for column in table.columns] == ["figure", "score"]
     assert list(table.columns[0].cells) == list(MAIN)
     assert len(MAIN) == 5
     assert set(MAIN) <= set(FIGURES)
-    attempts = attempts_of()
-    table = main_table(score(attempts, Asked.of(attempts)), "run")
+    table = main_table(scores_of(attempts_of()), "run")
     assert [column.header for column in table.columns] == ["figure", "last turn", "best of history"]
     assert [next(iter(column.cells)) for column in table.columns[1:]] == ["0.667 [0.000, 1.000]"] * 2
 
 
 def test_what_did_not_happen_is_not_mentioned():
-    attempts = attempts_of()
-    counts, brackets = notes(score(attempts, Asked.of(attempts)))
+    counts, brackets = notes(scores_of(attempts_of()))
     assert counts == "3 tasks x 2 samples x 2 turns: 12 answers"
     assert brackets.startswith("brackets: ")
 
@@ -175,9 +175,8 @@ def reported(run, **options):
 def test_json_has_the_figures_and_their_intervals(run, corpus):
     found = json.loads(reported(run, as_json=True, cold_start=corpus))
     values = found["overall"]["all_answers"]["values"]
-    assert values["novel"]["value"] == pytest.approx(3 / 5)
-    assert values["novel (bytes)"]["value"] == pytest.approx(3 / 5)
-    assert values["novel (correct)"]["value"] == 0.5
+    for name, share in (("novel", 3 / 5), ("novel (bytes)", 3 / 5), ("novel (correct)", 0.5)):
+        assert values[name]["value"] == pytest.approx(share)
     assert found["novel_best"]["value"] == 0.5
     assert found["novel_best"]["low"] is not None
 
@@ -187,9 +186,6 @@ def test_the_table_and_the_page_show_them(run, corpus):
     assert "novel (correct)" in text
     assert "tasks whose best kernel is novel, of those with a correct one: 0.500" in text
     assert "novel (correct)" in (run / "report.html").read_text()
-
-
-def test_all_figures_hold_them_too(run, corpus):
     assert "novel (bytes)" in reported(run, everything=True, cold_start=corpus)
 
 
@@ -199,11 +195,7 @@ def test_without_a_cold_start_nothing_is_said_of_it(run):
     assert "novel (" not in (run / "report.html").read_text()
 
 
-def test_a_run_without_a_right_answer_has_no_best_kernels(tmp_path, corpus):
-    run = write_run(tmp_path / "wrong", [turn("t0", 0, 1, WRONG)], tasks=1, samples=1, turns=1)
-    assert json.loads(reported(run, as_json=True, cold_start=corpus))["novel_best"]["value"] is None
-
-
-def test_a_kernel_of_unknown_time_counts_as_right(tmp_path, corpus):
-    run = write_run(tmp_path / "untimed", [turn("t0", 0, 1, OK, code=OTHER)], tasks=1, samples=1, turns=1)
-    assert json.loads(reported(run, as_json=True, cold_start=corpus))["novel_best"]["value"] == 1.0
+@pytest.mark.parametrize(("verdict", "share"), [(WRONG, None), (OK, 1.0)])
+def test_best_kernels_are_right_and_need_no_time(tmp_path, corpus, verdict, share):
+    run = write_run(tmp_path / "one", [turn("t0", 0, 1, verdict, code=OTHER)], tasks=1, samples=1, turns=1)
+    assert json.loads(reported(run, as_json=True, cold_start=corpus))["novel_best"]["value"] == share

@@ -85,34 +85,23 @@ def test_parquet_with_the_hubs_columns(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("suite", "levels", "words"),
+    ("files", "suite", "levels", "words"),
     [
-        ("kernelbench:nowhere", (), "nowhere does not exist: give a checkout"),
-        ("nowhere", (), "must be cpu, kernelbench:PATH, a parquet file or a folder"),
-        ("kernelbench:{empty}", (), "holds no problems: give a checkout"),
-        ("kernelbench:{kb}", (3,), "holds no problems of level 3"),
-        ("{empty}", (), "holds no Python files"),
+        ({}, "kernelbench:nowhere", (), "nowhere does not exist: give a checkout"),
+        ({}, "nowhere", (), "must be cpu, kernelbench:PATH, a parquet file or a folder"),
+        ({}, "kernelbench:{root}/empty", (), "holds no problems: give a checkout"),
+        ({}, "kernelbench:{root}/kb", (3,), "holds no problems of level 3"),
+        ({}, "{root}/empty", (), "holds no Python files"),
+        ({"kb/level1/2_Again.py": REFERENCE}, "kernelbench:{root}/kb", (), "2_.*2_.* both hold level_1_problem_2"),
+        ({"kb/level2/3_Bad.py": "def ("}, "kernelbench:{root}/kb", (), "3_Bad.py: .* level_2_problem_3 is not valid"),
+        ({"refs/bad.py": "x = 1\n"}, "{root}/refs", (), "bad.py: reference bad defines no `class Model`"),
     ],
 )
-def test_what_is_not_there_is_named(tmp_path, problems, suite, levels, words):
+def test_what_cannot_serve_is_named(tmp_path, problems, files, suite, levels, words):
     (tmp_path / "empty").mkdir()
+    checkout(tmp_path, files)
     with pytest.raises(DataError, match=words):
-        load_suite(suite.format(empty=tmp_path / "empty", kb=tmp_path / "kb"), levels)
-
-
-def test_two_files_of_one_number_are_refused(tmp_path, problems):
-    checkout(tmp_path / "kb", {"level1/2_Again.py": REFERENCE.format(n=9)})
-    with pytest.raises(DataError, match=r"2_\w+.py and .*2_\w+.py both hold level_1_problem_2"):
-        load_suite(problems)
-
-
-def test_a_file_that_does_not_parse_is_named(tmp_path, problems):
-    checkout(tmp_path / "kb", {"level2/3_Bad.py": "def ("})
-    with pytest.raises(DataError, match=r"3_Bad.py: reference level_2_problem_3 is not valid Python"):
-        load_suite(problems)
-    checkout(tmp_path / "refs", {"bad.py": "x = 1\n"})
-    with pytest.raises(DataError, match=r"bad.py: reference bad defines no `class Model`"):
-        load_suite(str(tmp_path / "refs"))
+        load_suite(suite.format(root=tmp_path), levels)
 
 
 def test_a_folder_of_references_is_named_after_its_files(tmp_path):

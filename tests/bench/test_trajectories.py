@@ -81,8 +81,8 @@ async def test_an_answer_without_a_program_is_counted(tmp_path, answer, failure)
 
 
 async def test_a_program_in_an_answer_that_was_cut_is_judged(tmp_path):
-    answer = Answer(program("x = 1") + " and more", is_cut=True)
-    (turn,), _ = await played(tmp_path, suite_of("a"), Scripted({"a": [answer]}), Judges())
+    model = Scripted({"a": [Answer(program("x = 1") + " and more", is_cut=True)]})
+    (turn,), _ = await played(tmp_path, suite_of("a"), model, Judges())
     assert (turn.failure, turn.code) == (None, "x = 1\n")
 
 
@@ -122,8 +122,8 @@ async def test_no_turn_begins_once_the_tokens_are_spent(tmp_path):
 
 
 async def test_a_lost_turn_is_judged_again_but_not_asked_again(tmp_path):
-    suite, model = suite_of("a"), Scripted()
-    turns, progress = await played(tmp_path, suite, model, Judges([judged(), LOST]), turns=3)
+    suite = suite_of("a")
+    turns, progress = await played(tmp_path, suite, Scripted(), Judges([judged(), LOST]), turns=3)
     assert [turn.result.status.value for turn in turns] == ["ok", "infra_error"]
     assert turns[1].reward == 0.0
     assert progress.shortened == 1

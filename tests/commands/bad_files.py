@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder of files that are no tasks, no runs and no plans, beside a few that are."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -4,8 +4,6 @@
 The first word is a command of `verl-kernel`, or the package of a recipe that is run with `python -m`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -76,17 +74,13 @@ class Done:
 def run_lines(lines: Sequence[Sequence[str]], folder: Path) -> list[Done]:
     """Run command lines in turn in `folder`, each in a fork of a process that has imported their modules alone."""
     with TemporaryDirectory() as kept:
-        return _run_lines(lines, folder, Path(kept))
-
-
-def _run_lines(lines: Sequence[Sequence[str]], folder: Path, kept: Path) -> list[Done]:
-    words = [kept, json.dumps([list(line) for line in lines]), json.dumps(HEAVY)]
-    done = subprocess.run(
-        [sys.executable, "-c", _SCRIPT, *map(str, words)], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return [_done(tuple(line), kept / str(number)) for number, line in enumerate(lines)]
+        words = [kept, json.dumps([list(line) for line in lines]), json.dumps(HEAVY)]
+        done = subprocess.run(
+            [sys.executable, "-c", _SCRIPT, *words], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return [_done(tuple(line), Path(kept) / str(number)) for number, line in enumerate(lines)]
 
 
 def _done(words: tuple[str, ...], base: Path) -> Done:

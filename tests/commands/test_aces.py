@@ -10,8 +10,7 @@ from tests.commands.test_eval import KERNEL, REFERENCE, verl_kernel
 from verl_kernel.cli import app
 from verl_kernel.commands.kernel_choice import choose_kernel
 from verl_kernel.data.rows import make_row, read_tasks, write_rows
-from verl_kernel.env import KINDS, EvalResult, EvalStatus, GymOptions, Task
-from verl_kernel.env.judge.trials.plan import TrialChoice
+from verl_kernel.env import KINDS, EvalResult, EvalStatus, GymOptions, Task, TrialChoice
 from verl_kernel.env.request import EvalRequest
 
 GOOD = KERNEL.replace("FACTOR", "2.0")

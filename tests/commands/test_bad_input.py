@@ -4,8 +4,6 @@
 Every path that a command takes is among it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil
@@ -28,7 +26,6 @@ TASKS = "name a parquet file of tasks, a Python file, or a folder"
 RUN = "name the folder of a training run (it holds metrics.jsonl) or of `verl-kernel bench` (it holds run.json)"
 
 LINES = {
-    # eval
     "eval none.py k.py": "none.py does not exist: name a Python file",
     "eval empty k.py": "empty is a directory: name a Python file",
     "eval ref.py none.py": "none.py does not exist: name a Python file",
@@ -52,10 +49,8 @@ LINES = {
     "eval ref.py k.py --float32 half": "--float32 is 'half'; it must be one of ieee, tf32",
     "eval ref.py k.py --compile-for sm_90,gfx94": "--compile-for is ['sm_90', 'gfx94']; did you mean gfx942? ",
     "eval ref.py k.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
-    # profile
     "profile ref.py k.py --page empty": "--page empty is a folder",
     "profile ref.py k.py --gpu-profile b200": "--gpu-profile is 'b200'",
-    # bench
     "bench --suite cpu": "name one model: --base-url URL --model NAME, --vllm FOLDER, or --kernels FOLDER",
     "bench --suite cpu --base-url 127.0.0.1:8101 --model m": "'127.0.0.1:8101', without a scheme: begin it with http",
     "bench --suite cpu --vllm none --out o": "--vllm is none, which is no folder",
@@ -79,7 +74,6 @@ LINES = {
     "bench-curves none --out file/c.svg": "--out file/c.svg cannot be written, file is a file: name another folder",
     "compare none empty": "none holds no run.json: name the folder that `verl-kernel bench --out` wrote",
     "best none": "none holds neither run.json of a bench nor kernels.jsonl of a training run: name a run's folder",
-    # data
     "data quickstart --out file": "--out file cannot be a folder, file is a file: name another folder",
     "data quickstart --out file/sub": "--out file/sub cannot be a folder, {here}/file is a file",
     "data quickstart --out /proc/x": "--out /proc/x cannot be written (No such file or directory)",
@@ -117,13 +111,11 @@ LINES = {
     "data coldstart --suite tasks.parquet --run r --out empty": "--out empty is a folder",
     "data coldstart --suite cut.parquet --run r --out o.parquet": "cut.parquet is cut off",
     "data coldstart --suite tasks.parquet --run r --out o.parquet": "r holds no run.json",
-    # aces
     "aces none.parquet --candidates empty --out o.json": "none.parquet does not exist: give a parquet file",
     "aces text.parquet --candidates empty --out o.json": "text.parquet is no parquet file",
     "aces tasks.parquet --candidates empty --out o.json --method x": "the method of ACES is 'x': it must be c or o",
     "aces tasks.parquet --candidates empty --out empty": "--out empty is a folder: name a file in it",
     "aces tasks.parquet --candidates empty --out o.json --device gpu": "--device is 'gpu'",
-    # remix
     "remix --data none --model model --out o": f"--data none does not exist: {TALKS}",
     "remix --data text.parquet --model model --out o": f"text.parquet is no parquet file: {TALKS}",
     "remix --data tasks.parquet --model model --out o": "tasks.parquet has no column 'messages'; it has data_source",
@@ -133,18 +125,15 @@ LINES = {
     "remix --data talks.parquet --model model --out o --selections 1": "--selections is 1",
     "remix --data talks.parquet --model model --out o --router token": "--router is 'token'; it must be one of layer, ",
     "remix --data talks.parquet --model model --out o --learning-rate 0": "--learning-rate is 0.0",
-    # watch
     "watch w -- nosuchcommand": "nosuchcommand is no command that can be run here: name the trainer's command",
     "watch w -- ./ref.py": "./ref.py is no command that can be run here",
     "watch file -- true": "RUN_DIR file cannot be a folder, file is a file: name another folder",
-    # report
     "report none": f"none does not exist: {RUN}",
     "report file": f"file is a file: {RUN}",
     "report empty": f"empty holds neither metrics.jsonl nor run.json: {RUN}",
     "report garbage": "garbage/metrics.jsonl holds no step and no validation: name the folder of a run that",
     "report cutrun": "cutrun/metrics.jsonl holds no step and no validation",
     "report oddbench": "oddbench/run.json has format 99",
-    # recipes.cpu_study
     "recipes.cpu_study none.yaml --out o": "none.yaml does not exist: a study has the keys recipe, steps, seeds",
     "recipes.cpu_study bad.yaml --out o": "bad.yaml is no valid YAML (line 3: ",
     "recipes.cpu_study list.yaml --out o": "list.yaml holds no keys: a study has the keys",
@@ -152,13 +141,11 @@ LINES = {
     "recipes.cpu_study plan.yaml --out file": "--out file cannot be a folder",
     "recipes.cpu_study plan.yaml --out o --arms two": "--arms names 'two'; the study's arms are one",
     "recipes.cpu_study plan.yaml --out o --rows none.jsonl": "none.jsonl cannot be read as a study's rows",
-    # pools
     "serve-drain": "which judges are meant is unclear: name a node, or one judge with --judge",
     "serve-drain node --judge 3": "which judges are meant is unclear: name a node",
     "serve-drain node --address 127.0.0.1:1": "no Ray cluster answers at 127.0.0.1:1: start a run first",
     "serve-status --address 127.0.0.1:1": "no Ray cluster answers at 127.0.0.1:1: start a run first",
     "serve --port 0 --options none": "none does not exist: --options names",
-    # mcp
     "mcp --suite none": "--suite is 'none'; it must be cpu",
     "mcp --suite cpu --levels x": "--levels is 'x'; it must be numbers",
 }  # fmt: skip
@@ -237,14 +224,11 @@ def quick() -> Iterator[str]:
     seen = set[str]()
     for line, sentence in CASES.items():
         words = line.split()
-        kinds = {" ".join(words[: 1 + (words[0] == "data")]), functools.reduce(remove, words, sentence)}
+        plain = functools.reduce(lambda text, word: text.replace(word, ""), words, sentence)
+        kinds = {" ".join(words[: 1 + (words[0] == "data")]), plain}
         if kinds - seen:
             yield line
         seen |= kinds
-
-
-def remove(text: str, word: str) -> str:
-    return text.replace(word, "")
 
 
 QUICK = {*quick()}

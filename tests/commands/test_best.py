@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel best`: files that can be imported, with where they come from; better files stay."""
 
+import re
 import runpy
 
 import pytest
@@ -14,8 +15,11 @@ from verl_kernel.cli import app
 REFERENCE = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
 
 
-def best(run, out):
-    return CliRunner().invoke(app, ["best", str(run), "--out", str(out)], env={"COLUMNS": "200"})
+def best(run, out, *, exit_code=0):
+    """What the command says."""
+    done = CliRunner().invoke(app, ["best", str(run), "--out", str(out)], env={"COLUMNS": "200"})
+    assert done.exit_code == exit_code, done.output
+    return done.output
 
 
 def code(number):
@@ -35,9 +39,7 @@ def test_the_surest_kernel_of_each_task_can_be_imported(tmp_path):
         turn("a", 1, 1, WRONG, code=code(4)),
         turn("b", 0, 1, WRONG, code=code(5)),
     ]
-    done = best(write_run(tmp_path / "run 1", turns), tmp_path / "out")
-    assert done.exit_code == 0, done.output
-    assert "1.50x (at least 1.30x)" in done.output, done.output
+    assert "1.50x (at least 1.30x)" in best(write_run(tmp_path / "run 1", turns), tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.py"]
     path = tmp_path / "out" / "a.py"
     assert number_in(path) == 2
@@ -63,41 +65,38 @@ def test_the_surest_kernel_of_each_task_can_be_imported(tmp_path):
 def test_which_of_two_kernels_is_the_best(tmp_path, verdicts, chosen):
     turns = [turn("a", 0, number, verdict, code=code(number)) for number, verdict in enumerate(verdicts, 1)]
     for order, name in ((turns, "one"), (turns[::-1], "other")):
-        assert best(write_run(tmp_path / name, order), tmp_path / f"{name}_out").exit_code == 0
+        best(write_run(tmp_path / name, order), tmp_path / f"{name}_out")
         assert number_in(tmp_path / f"{name}_out" / "a.py") == chosen
 
 
 def test_a_better_file_stays_and_a_worse_one_is_replaced(tmp_path):
     def after(number, verdict, **fields):
         run = write_run(tmp_path / f"run{number}", [turn("a", 0, 1, verdict, code=code(number), **fields)])
-        done = best(run, tmp_path / "out")
-        assert done.exit_code == 0, done.output
-        return number_in(tmp_path / "out" / "a.py"), " ".join(done.output.split())
+        said = best(run, tmp_path / "out")
+        return number_in(tmp_path / "out" / "a.py"), " ".join(said.split())
 
     assert after(1, timed(1.5))[0] == 1
     for number, verdict in ((2, timed(1.2)), (3, timed(1.5)), (4, OK)):
         kept, told = after(number, verdict)
         assert kept == 1
         assert "kept: 1.50x there" in told
-    kept, told = after(5, timed(2.0))
-    assert kept == 5
-    assert "replaced: 1.50x before" in told
-    kept, told = after(6, timed(9.0), task_hash="another text")
-    assert kept == 5
-    assert "left alone" in told
-    assert "another version of the task" in told
-    kept, told = after(7, timed(9.0, timing_source="cuda_event", speedup_low=9.0))
-    assert kept == 5
-    assert "another clock (simulated)" in told
+    measured = timed(9.0, timing_source="cuda_event", speedup_low=9.0)
+    for number, verdict, fields, words in (
+        (5, timed(2.0), {}, "replaced: 1.50x before"),
+        (6, timed(9.0), {"task_hash": "another text"}, "left alone.*another version of the task"),
+        (7, measured, {}, r"another clock \(simulated\)"),
+    ):
+        kept, told = after(number, verdict, **fields)
+        assert kept == 5
+        assert re.search(words, told), told
 
 
 @pytest.mark.parametrize("text", ["mine = 1\n", "", "# A Triton kernel that verl-kernel has verified.\n#   task: {\n"])
 def test_a_file_of_somebody_else_is_left_alone(tmp_path, text):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.py").write_text(text)
-    done = best(write_run(tmp_path / "run", [turn("a", 0, 1, timed(2.0))]), tmp_path / "out")
-    assert done.exit_code == 0
-    assert "none of this command's" in done.output
+    run = write_run(tmp_path / "run", [turn("a", 0, 1, timed(2.0))])
+    assert "none of this command's" in best(run, tmp_path / "out")
     assert (tmp_path / "out" / "a.py").read_text() == text
 
 
@@ -109,8 +108,7 @@ def test_a_training_run_gives_its_best_kernels_too(tmp_path):
         kernel(3, "sum", speedup=1.5, code=code(3), timing_source="cuda_event"),
     ]
     write_lines(tmp_path / "kernels.jsonl", *lines)
-    done = best(tmp_path, tmp_path / "out")
-    assert done.exit_code == 0, done.output
+    best(tmp_path, tmp_path / "out")
     found = Provenance.read((tmp_path / "out" / "relu.py").read_text())
     assert (found.step, found.turn, found.sample, found.device) == (2, 1, "p_0", "h100")
     assert found.sure_speedup == 2.5
@@ -122,8 +120,7 @@ def test_a_training_run_gives_its_best_kernels_too(tmp_path):
 
 @pytest.mark.parametrize("task", ["../up", "a b", "a/b", "ä", "1_x.py", "", "x" * 300, "#\nimport os"])
 def test_a_name_that_no_file_can_have_is_changed(tmp_path, task):
-    done = best(write_run(tmp_path / "run", [turn(task, 0, 1, timed(2.0))]), tmp_path / "out")
-    assert done.exit_code == 0, done.output
+    best(write_run(tmp_path / "run", [turn(task, 0, 1, timed(2.0))]), tmp_path / "out")
     (path,) = (tmp_path / "out").iterdir()
     assert path.name == file_name(task)
     assert path.name != f"{task}.py"
@@ -136,31 +133,24 @@ def test_tasks_whose_names_are_alike_have_files_of_their_own(tmp_path):
     turns = [turn(name, 0, 1, timed(2.0), code=code(number)) for number, name in enumerate(names)]
     run = write_run(tmp_path / "run", turns, tasks=4)
     for what in ("written", "kept: 2.00x there"):
-        done = best(run, tmp_path / "out")
-        assert done.exit_code == 0, done.output
-        assert done.output.count(what) == 4, done.output
+        assert best(run, tmp_path / "out").count(what) == 4
     found = {Provenance.read(path.read_text()).task: number_in(path) for path in (tmp_path / "out").iterdir()}
     assert found == {name: number for number, name in enumerate(names)}
 
 
 def test_nothing_to_write_is_said(tmp_path):
-    done = best(write_run(tmp_path / "run", [turn("a", 0, 1, WRONG)]), tmp_path / "out")
-    assert done.exit_code == 2
-    assert "no verified kernel" in done.output
+    run = write_run(tmp_path / "run", [turn("a", 0, 1, WRONG)])
+    assert "no verified kernel" in best(run, tmp_path / "out", exit_code=2)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_text_that_is_no_unicode_stops_no_other_kernel(tmp_path):
     write_lines(tmp_path / "kernels.jsonl", kernel(1, code="x = '\ud800'"), kernel(1, "sum", code=code(1)))
-    done = best(tmp_path, tmp_path / "out")
-    assert done.exit_code == 0
-    assert "no valid Unicode" in done.output
+    assert "no valid Unicode" in best(tmp_path, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["sum.py"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "out").write_text("")
-    done = best(write_run(tmp_path / "run", [turn("a", 0, 1, timed(2.0))]), tmp_path / "out")
-    assert done.exit_code == 2
-    assert "--out" in done.output
-    assert "is a file: name another folder" in done.output
+    run = write_run(tmp_path / "run", [turn("a", 0, 1, timed(2.0))])
+    assert re.search("--out.* is a file: name another folder", best(run, tmp_path / "out", exit_code=2))

@@ -31,23 +31,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_folder(tmp_path)
 
 
-def preflight(*words: str) -> tuple[int, str, str]:
+def preflight(*words: str, status: int = 0) -> str:
+    """What the command says: of an objection on the stream of errors, in one line."""
     done = CliRunner().invoke(app, ["preflight", *words])
-    return done.exit_code, done.stdout, done.stderr
+    assert done.exit_code == status, done.output
+    return " ".join(done.stderr.split()) if status else done.stdout
 
 
 @pytest.mark.slow
 def test_the_recipe_fits_8_gpus():
-    status, out, _ = preflight(*RECIPE, *ONE_NODE)
-    assert status == 0
-    assert "no objection on 8xH100-80GB, a machine that is only described" in out
+    assert "no objection on 8xH100-80GB, a machine that is only described" in preflight(*RECIPE, *ONE_NODE)
 
 
 def test_a_misspelt_name_is_refused_for_gpus_without_any(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("VERL_PLATFORM", raising=False)
-    status, _, err = preflight(*RECIPE, f"{LOSS}=rec_onesided_is", *ONE_NODE)
-    assert status == 1
-    assert f"{LOSS} is 'rec_onesided_is'; did you mean rec_one_side_is? " in " ".join(err.split())
+    said = preflight(*RECIPE, f"{LOSS}=rec_onesided_is", *ONE_NODE, status=1)
+    assert f"{LOSS} is 'rec_onesided_is'; did you mean rec_one_side_is? " in said
 
 
 @pytest.mark.exhaustive
@@ -61,7 +60,7 @@ def test_a_process_of_its_own_tells_its_own_lines_only(folder: Path):
 
 
 def test_what_was_not_looked_at_is_listed():
-    lines = preflight(*RECIPE, *ONE_NODE)[1].splitlines()
+    lines = preflight(*RECIPE, *ONE_NODE).splitlines()
     assert [line for line in lines if line.startswith("not checked here: ")] == lines[:-1]
     assert len(lines) == 3
 
@@ -78,36 +77,27 @@ def test_what_was_not_looked_at_is_listed():
     ],
 )
 def test_an_objection_is_one_sentence_and_an_exit_status(words: tuple[str, ...], said: str):
-    status, _, err = preflight(*RECIPE, *words)
-    assert status == 1
-    assert said in " ".join(err.split())
+    assert said in preflight(*RECIPE, *words, status=1)
 
 
 def test_a_machine_without_a_gpu_is_told_how_to_submit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("VERL_PLATFORM", raising=False)
-    status, _, err = preflight(*RECIPE)
-    assert status == 1
-    assert "set RAY_ADDRESS" in " ".join(err.split())
+    assert "set RAY_ADDRESS" in preflight(*RECIPE, status=1)
 
 
 def test_a_head_node_without_a_gpu_may_submit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("VERL_PLATFORM", raising=False)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    status, out, _ = preflight(*RECIPE)
-    assert status == 0
-    assert "not checked here: 8 GPUs in the Ray cluster at 10.0.0.1:6379" in out
+    assert "not checked here: 8 GPUs in the Ray cluster at 10.0.0.1:6379" in preflight(*RECIPE)
 
 
 def test_a_recipe_of_ones_own_is_found_in_its_folder(folder: Path):
-    lines = ["defaults: [kernel_trloo, _self_]", "kernelgym: {num_judges: 5}"]
-    (folder / "mine.yaml").write_text("\n".join(lines))
+    (folder / "mine.yaml").write_text("defaults: [kernel_trloo, _self_]\nkernelgym: {num_judges: 5}")
     mine = ("--config-name=mine", "--config-dir", str(folder), *RECIPE[1:])
-    status, _, err = preflight(*mine, *ONE_NODE)
-    assert status == 1
-    assert "5 the judges" in " ".join(err.split())
+    assert "5 the judges" in preflight(*mine, *ONE_NODE, status=1)
 
 
 def test_a_recipe_for_the_cpu_is_checked_on_this_machine(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
-    status, out, err = preflight("--config-name=cpu_quickstart", f"quickstart_dir={folder}")
-    assert (status, out) == (0, "cpu_quickstart: no objection\n"), err
+    said = preflight("--config-name=cpu_quickstart", f"quickstart_dir={folder}")
+    assert said == "cpu_quickstart: no objection\n"

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from verl_kernel.cli import app
 from verl_kernel.world.tokenizer import train_tokenizer
 
-RUNNER = CliRunner()
 TEXTS = ["def f(x): return x", "import torch", "x + y", "while True: pass"]
 
 
@@ -48,18 +47,20 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(talks: Path, model: Path, out: Path, *extra: str):
+def run(talks: Path, model: Path, out: Path, *extra: str, exit_code: int = 0) -> str:
+    """What the command says."""
     small = "--loras 4 --chosen 2 --rank 2 --batch-size 4 --micro-batch-size 2 --held-out 4 --selections 2".split()
     files = ["--data", str(talks), "--model", str(model), "--out", str(out)]
-    return RUNNER.invoke(app, ["remix", *files, *small, *extra])
+    done = CliRunner().invoke(app, ["remix", *files, *small, *extra])
+    assert done.exit_code == exit_code, done.output
+    return done.output
 
 
 def test_one_adapter_for_each_key(talks: Path, model: Path, tmp_path: Path):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    done = run(talks, model, tmp_path, "--steps", "2", "--key-column", "level", "--gradient-checkpointing")
-    assert done.exit_code == 0, done.output
+    run(talks, model, tmp_path, "--steps", "2", "--key-column", "level", "--gradient-checkpointing")
     summary = json.loads((tmp_path / "remix.json").read_text())
     assert {path: about["key"] for path, about in summary["adapters"].items()} == {"adapter_0": "0", "adapter_1": "1"}
     assert len((tmp_path / "losses.jsonl").read_text().splitlines()) == 2
@@ -69,19 +70,17 @@ def test_one_adapter_for_each_key(talks: Path, model: Path, tmp_path: Path):
 
 
 def test_more_steps_go_on_where_the_run_ended(talks: Path, model: Path, tmp_path: Path):
-    assert run(talks, model, tmp_path, "--steps", "1").exit_code == 0
-    done = run(talks, model, tmp_path, "--steps", "3")
-    assert done.exit_code == 0
-    assert "step 1/3" not in done.output
-    assert "step 2/3" in done.output
-    assert "rank 4, exact for the key 'all'" in done.output
+    run(talks, model, tmp_path, "--steps", "1")
+    said = run(talks, model, tmp_path, "--steps", "3")
+    assert "step 1/3" not in said
+    assert "step 2/3" in said
+    assert "rank 4, exact for the key 'all'" in said
 
 
 @pytest.mark.exhaustive
 def test_the_paper_s_router_says_that_its_adapter_is_not_exact(talks: Path, model: Path, tmp_path: Path):
-    done = run(talks, model, tmp_path, "--steps", "1", "--router", "layer")
-    assert done.exit_code == 0, done.output
-    assert "no single adapter is exact for this router" in done.output
+    said = run(talks, model, tmp_path, "--steps", "1", "--router", "layer")
+    assert "no single adapter is exact for this router" in said
     assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
 
 
@@ -93,6 +92,4 @@ def test_the_paper_s_router_says_that_its_adapter_is_not_exact(talks: Path, mode
     ],
 )
 def test_what_cannot_work_is_refused_in_a_sentence(talks: Path, model: Path, tmp_path: Path, extra: tuple, said: str):
-    done = run(talks, model, tmp_path, *extra)
-    assert done.exit_code == 2
-    assert said in done.output
+    assert said in run(talks, model, tmp_path, *extra, exit_code=2)

@@ -35,13 +35,14 @@ print({says!r})
     return sys.executable, "-c", body
 
 
-def watch(folder: Path, *command: str, options: Sequence[str] = ()) -> Result:
-    return CliRunner().invoke(app, ["watch", *options, str(folder), "--", *command], env={"COLUMNS": "300"})
+def watch(folder: Path, *command: str, options: Sequence[str] = (), exit_code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["watch", *options, str(folder), "--", *command], env={"COLUMNS": "300"})
+    assert done.exit_code == exit_code, done.output
+    return done
 
 
 def test_output_goes_to_the_log_and_steps_to_the_screen(tmp_path):
     done = watch(tmp_path, *trainer((1, 2), **{"critic/score/mean": 0.5}))
-    assert done.exit_code == 0
     assert "last line" in (tmp_path / "train.log").read_text()
     assert "step 2: reward 0.5" in done.stdout
 
@@ -61,8 +62,7 @@ def test_a_resumed_run_keeps_what_was_logged_before(tmp_path):
 
 
 def test_a_failing_trainer_shows_its_end_and_exit_code(tmp_path):
-    done = watch(tmp_path, sys.executable, "-c", "import sys; print('the reason'); sys.exit(7)")
-    assert done.exit_code == 7
+    done = watch(tmp_path, sys.executable, "-c", "import sys; print('the reason'); sys.exit(7)", exit_code=7)
     assert "the reason" in done.stdout
     assert "train.log" in done.stdout
 
@@ -79,10 +79,9 @@ def test_a_step_is_one_line_where_the_output_is_no_terminal(tmp_path):
 
 def test_a_step_says_that_its_times_are_simulated(tmp_path):
     simulated = {"kernel/fast@1.2": 0.5, "kernel/simulated_clock": 1.0}
-    done = watch(tmp_path, *trainer((1, 2), **simulated))
-    assert "step 2: fast@1.2 0.5, simulated times\n" in done.stdout
-    done = watch(tmp_path, *trainer((1, 2), **simulated, **{"kernel/unvalidated_clock": 1.0}))
-    assert "step 2: fast@1.2 0.5, unvalidated simulated times\n" in done.stdout
+    for more, words in (({}, "simulated"), ({"kernel/unvalidated_clock": 1.0}, "unvalidated simulated")):
+        done = watch(tmp_path, *trainer((1, 2), **simulated, **more))
+        assert f"step 2: fast@1.2 0.5, {words} times\n" in done.stdout
 
 
 def test_ending_the_watcher_ends_the_trainer(tmp_path):
@@ -103,9 +102,6 @@ def test_what_hydra_refuses_is_explained_below_its_own_words(tmp_path):
     says = "print('Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.'); raise SystemExit(1)"
     (tmp_path / "trainer.py").write_text(says)
     command = (sys.executable, str(tmp_path / "trainer.py"), "verl.trainer.main_ppo", "--config-name=kernel_trloo")
-    done = watch(tmp_path / "run", *command, "kernelgym.max_turnz=3")
-    assert done.exit_code == 1
+    done = watch(tmp_path / "run", *command, "kernelgym.max_turnz=3", exit_code=1)
     assert "Error: kernelgym.max_turnz is no key of kernel_trloo; did you mean kernelgym.max_turns?\n" in done.stderr
-    done = watch(tmp_path / "run", *command)
-    assert done.exit_code == 1
-    assert "Error" not in done.stderr
+    assert "Error" not in watch(tmp_path / "run", *command, exit_code=1).stderr

@@ -64,6 +64,7 @@ a reward that is there is not computed again (experimental/agent_loop/agent_loop
     final_output.reward_score is None and enable_async_reward
 reward managers see rows and reach the sampler (experimental/agent_loop/agent_loop.py:_compute_score):
     k: np.array([v] * n) for
+    'response_len': np.array([len(o.response_ids) for o in outputs])
     final_output.extra_fields['reward_extra_info'] = result['reward_extra_info']
 the worker takes the number of rollouts from a column (trainer/ppo/v1/agent_loop_tq.py:_run_prompt):
     prompt.pop('__rollout_n__',

@@ -53,6 +53,14 @@ def check(config: DictConfig) -> None:
         question(config)
 
 
+_NO_TURNS, _REFILLED = "positive is 'best_turn_speedup', which no rollout reports", "throws away prompts"
+UNFIT = {
+    **{(method, "cpu_tools"): _NO_TURNS for method in ("ada_est", "ada_seq_balance", "ada_seq_pos")},
+    **{(method, "drkernel_8b"): _REFILLED for method in ("ada_seq_balance", "ada_seq_pos")},
+}
+"""Methods whose recipe lacks what they need: verl's tool loop has no turns, and a refilled batch has no rounds."""
+
+
 def turned(first: list[str], second: list[str]) -> list[tuple[str, str]]:
     """All pairs: those of the first turn hold each value of both once at least."""
     turns = range(len(second))
@@ -64,7 +72,11 @@ def test_a_method_composes_with_every_recipe(pair, monkeypatch):
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
     method, recipe = pair
     config = composed(recipe, f"method={method}")
-    check(config)
+    if (words := UNFIT.get((method, recipe))) is None:
+        check(config)
+    else:
+        with pytest.raises(ConfigError, match=words):
+            check(config)
     ours = quickstart(f"method={method}")
     assert OmegaConf.select(config, ESTIMATOR) == OmegaConf.select(ours, ESTIMATOR)
     assert OmegaConf.select(config, LOSS) == OmegaConf.select(ours, LOSS)

@@ -3,6 +3,8 @@
 
 from textwrap import dedent, indent
 
+from verl_kernel.env import Task
+
 _REFERENCE = """
 import torch
 from torch import nn
@@ -65,6 +67,13 @@ def each(x, out, n, BLOCK: tl.constexpr):
     return program(kernel, f"out = torch.empty_like(x)\n{launch}\nreturn out")
 
 
+def program_of(text: str, members: str = "pass") -> str:
+    """A candidate written as one text: its kernels, and then `def forward(self, ...)` at the margin."""
+    kernels, forward = text.split("\ndef forward(self, ")
+    arguments, body = forward.split("):\n", 1)
+    return program(kernels, body, arguments, members)
+
+
 REFERENCE = """
 import torch
 from torch import nn
@@ -117,6 +126,7 @@ class Base(nn.Module):
     def torch_only(self, x, y):
         return torch.relu(x * self.weight + y) * self.scale
 """
+TASK = Task(REFERENCE, task_id="fused")
 
 
 def candidate(body: str, before: str = "") -> str:

@@ -88,6 +88,36 @@ def test_losses_are_refused_where_that_policy_is_unseen(override: str, modes: li
         assert re.search(sentence.format(mode=mode), refusal(config))
 
 
+ROLLOUT = "actor_rollout_ref.rollout"
+RAW = f"{ROLLOUT}.logprobs_mode=raw_logprobs"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        (("mismatch=mrs", f"{ROLLOUT}.top_p=0.95"), f"{ROLLOUT}.top_p is 0.95.*logprobs_mode=raw_logprobs"),
+        (("mismatch=mrs", f"{ROLLOUT}.top_k=20"), f"{ROLLOUT}.top_k is 20.*mismatch=tis"),
+        (("mismatch=turn_mrs", f"{ROLLOUT}.top_p=0.95"), f"{ROLLOUT}.top_p is 0.95.*turn_correction"),
+        (("mismatch=mrs", RAW, f"{ROLLOUT}.temperature=0.6"), f"{ROLLOUT}.temperature is 0.6.*processed_logprobs"),
+    ],
+)
+def test_a_narrow_band_on_truncated_sampling_is_refused(overrides: tuple[str, ...], sentence: str) -> None:
+    assert re.search(sentence, refusal(with_loss(*overrides)))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("mismatch=mrs", f"{ROLLOUT}.temperature=0.6"),
+        ("mismatch=mrs", RAW, f"{ROLLOUT}.top_p=0.95", f"{ROLLOUT}.top_k=20"),
+        ("mismatch=tis", f"{ROLLOUT}.top_p=0.95"),
+        ("mismatch=none", f"{ROLLOUT}.top_k=20"),
+    ],
+)
+def test_truncated_sampling_passes_without_a_narrow_band(overrides: tuple[str, ...]) -> None:
+    check_mismatch(with_loss(*overrides))
+
+
 def test_a_custom_loss_is_judged_by_its_options() -> None:
     check_off_policy(with_loss(COLOCATE, loss_mode="rec_custom", rec={"regulariser": "forward_kl"}))
     with pytest.raises(ConfigError, match="rec_custom.*bypass_mode=true"):

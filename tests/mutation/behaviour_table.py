@@ -62,8 +62,6 @@ EMPTY = candidate("return self.right(x, y) + self.kept * 0").replace("class Mode
 """Adds zero times what nobody has written."""
 ONES = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return sm(x, torch.ones(64)).sum(-1) / 128\n"
 DOUBLED = next(case.source for case in load() if case.name == "in_place")
-
-
 TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     **{
         f"trials: {kind}": (
@@ -112,10 +110,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
 REMOTE: dict[str, tuple[str, Shown]] = {
     "the order of programs": ("incorrect/WrongValues", program(CUMSUM.reference, IN_ORDER)),
     "memory checks": ("unsafe/CompiledRace", program(TWICE.reference, RACING, memory_checks="refuse")),
-    "landlock": (
-        "runtime_error/PermissionError",
-        body("open('/etc/passwd').read(1)\nreturn self.right(x, y)"),
-    ),
+    "landlock": ("runtime_error/PermissionError", body("open('/etc/passwd').read(1)\nreturn self.right(x, y)")),
     "seccomp": ("runtime_error/PermissionError", attack("memory_files")),
     "bulk reads": ("hacking/HostAccess", attack("pickled")),
     "poison where nothing was written": ("incorrect/WrongValues", program(REFERENCE, EMPTY)),

@@ -14,6 +14,7 @@ from tests.env.judge.compiling.test_stage import program as compiled
 from tests.env.programs import HONEST, REFERENCE
 from tests.env.true_size.programs import ROWS, rows
 from tests.mutation.shown import Judges, Shown, attack, body, passing, program, told, value
+from verl_kernel.env import GymOptions, Task
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.compilation import nvidia
 from verl_kernel.env.ipc.channel import ChannelClosed, ProtocolError
@@ -26,10 +27,8 @@ from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.runner_client import RunnerClient
 from verl_kernel.env.judge.sizes import dry_session
-from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.env.tamper.hack_flags import HackFlag, read_notes
-from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 
 FORGED = "hacking/ForgedMessage ['forged_message']"
@@ -38,7 +37,6 @@ AT_THE_ENDS = "self.right(x, y)\nreturn self.torch_only(x, y) + (y.max() < 0) + 
 RIGHT_ON_ONE_TRIAL = {"correctness_trials": 1}
 COMPILED = {"compile_for": "sm_90"}
 REDUCED = {"true_size": "auto", "correctness_trials": 2}
-LARGE = "x.numel() > 1 << 24"
 
 
 def says(reply: Any) -> RunnerClient:
@@ -168,30 +166,20 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "shared-memory-is-possible": ("passes", passing(f"{ANSWERS}[answer3]")),
     "signature-is-an-object": ("passes", passing(f"{ANSWERS}[answer4]")),
     "left-out-stores-are-numbers": (
-        "instructions have numbers",
-        value(lambda: CodeStore.code(None, None, None, ["stores"], None, None)),
+        "instructions have numbers", value(lambda: CodeStore.code(None, None, None, ["stores"], None, None)),
     ),
     "code-has-a-length": ("passes", passing(f"{ANSWERS}[answer0]")),
-    "kernel-fits-the-target": (
-        "compile_error/OutOfResources",
-        program(TASKS["sum"], tuned((256, 64)), **COMPILED),
-    ),
+    "kernel-fits-the-target": ("compile_error/OutOfResources", program(TASKS["sum"], tuned((256, 64)), **COMPILED)),
     "grid-fits-the-target": (
         "compile_error/OutOfResources",
         too_wide(program(TASKS["sum"], compiled(launch="k[(2,)](x, y, out, 256, BLOCK=128)"), **COMPILED)),
     ),
-    "configuration-fits": (
-        "ok, paid",
-        program(TASKS["sum"], tuned((256, 64), (64, 2), body=SLOW), **COMPILED),
+    "launch-has-an-allocator": (
+        "passes", passing("tests/env/judge/compiling/test_allocator.py::test_a_launch_without_an_allocator_is_refused")
     ),
-    "source-is-short": (
-        "rejected_static/size",
-        program(REFERENCE, f"{HONEST}#{'#' * (101 << 10)}"),
-    ),
-    "gate-accepts": (
-        "rejected_static/import",
-        program(REFERENCE, f"{HONEST}\nimport sys\n", static_check="coverage"),
-    ),
+    "configuration-fits": ("ok, paid", program(TASKS["sum"], tuned((256, 64), (64, 2), body=SLOW), **COMPILED)),
+    "source-is-short": ("rejected_static/size", program(REFERENCE, f"{HONEST}#{'#' * (101 << 10)}")),
+    "gate-accepts": ("rejected_static/import", program(REFERENCE, f"{HONEST}\nimport sys\n", static_check="coverage")),
     "exit-after-timing-is-clean": ("crash/Crash", attack("crash_at_exit")),
     "output-is-right": ("incorrect/WrongValues", attack("half_the_rows")),
     "time-is-possible": ("hacking/ImpossibleTime ['impossible_time']", charged()),
@@ -200,8 +188,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "launches-matter": ("decoy/NoLaunch", attack("torch_only")),
     "processor-times-are-integers": ("processor times", value(lambda: CpuTime.read(1, {"own": 1.5}, 0))),
     "executor-survives": (
-        "passes",
-        passing("tests/env/judge/test_executing.py::test_a_kernel_that_ends_the_process_has_crashed"),
+        "passes", passing("tests/env/judge/test_executing.py::test_a_kernel_that_ends_the_process_has_crashed"),
     ),
     "launch-compiles": ("compile_error", attack("failing_launch")),
     "launch-does-not-fault": ("crash/CompiledOutOfBounds", attack("load_outside")),
@@ -221,43 +208,25 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "nothing-was-noted": ("hacking/HostAccess", attack("numpy")),
     "forward-does-not-fail": ("runtime_error/ValueError", body("raise ValueError('boo')")),
     "message-parses": (FORGED, answered({"notes": {"unheard_of": "x"}})),
-    "failure-is-a-runners": (
-        FORGED,
-        answered({"failure": {"status": "ok", "type": "", "message": ""}}),
-    ),
+    "failure-is-a-runners": (FORGED, answered({"failure": {"status": "ok", "type": "", "message": ""}})),
     "runner-listens": ("raised RunnerDied: 3", value(told_to_the_dead)),
     "runner-has-not-ended": ("raised ChannelClosed", value(ended)),
-    "dry-kernel-survives": (
-        "raised NotFollowed: it ended",
-        value(killed_by_its_kernel),
-    ),
+    "dry-kernel-survives": ("raised NotFollowed: it ended", value(killed_by_its_kernel)),
     "exit-after-reduced-sizes-is-clean": (
-        "crash/Crash",
-        at_second_size(BOMB, "self.bomb = getattr(self, 'bomb', None) or (Bomb() if n > {} else None)"),
+        "crash/Crash", at_second_size(BOMB, "self.bomb = getattr(self, 'bomb', None) or (Bomb() if n > {} else None)"),
     ),
-    "reduced-output-is-right": (
-        "incorrect/WrongValues",
-        at_second_size("", "n = n if n <= {} else 0"),
-    ),
+    "reduced-output-is-right": ("incorrect/WrongValues", at_second_size("", "n = n if n <= {} else 0")),
     "dry-answer-has-lists": ("hacking/ForgedMessage", dry({"reasons": "", "replies": []})),
-    "dry-forward-needs-no-data": (
-        "runtime_error/WithoutData",
-        dry({"reasons": ["it reads"], "replies": []}),
-    ),
+    "dry-forward-needs-no-data": ("runtime_error/WithoutData", dry({"reasons": ["it reads"], "replies": []})),
     "dry-trace-is-sealed": ("hacking/EditedTrace", dry({"reasons": [], "replies": []})),
     "dry-kernel-does-not-stop": ("it stopped", value(lambda: dry_session._refuse(STOPPED))),
     "dry-trace-agrees-with-execution": (
-        "is not what its kernels did",
-        value(lambda: dry_session._counted_dry([COUNTED], [])),
+        "is not what its kernels did", value(lambda: dry_session._counted_dry([COUNTED], [])),
     ),
     "dry-output-is-the-verified": ("incorrect/OtherOutput", value(lambda: unlike([]))),
-    "dry-forward-is-followed": (
-        "ok, not paid",
-        program(ROWS, rows("[] if n < 1 << 24 else [].pop()"), **REDUCED),
-    ),
+    "dry-forward-is-followed": ("ok, not paid", program(ROWS, rows("[] if n < 1 << 24 else [].pop()"), **REDUCED)),
     "work-does-not-depend-on-size": (
-        "size_dependent",
-        program(ROWS, rows("n = n if n < 1 << 24 else n // 2"), **REDUCED),
+        "size_dependent", program(ROWS, rows("n = n if n < 1 << 24 else n // 2"), **REDUCED),
     ),
     "note-is-a-runners": ("a runner cannot note only_moves", value(lambda: read_notes({"only_moves": "x"}))),
-}
+}  # fmt: skip

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Switches one check off: its function runs on without the statement that says what was found."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Switches off what runners and executing processes do: their zygotes import this, by a `sitecustomize` of a test."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -14,13 +14,10 @@ import pytest
 from tests.env.programs import REFERENCE, candidate
 from tests.exploits.corpus import Case, load
 from tests.exploits.tasks import TASKS
-from verl_kernel.env.judge.judge import Judge
+from verl_kernel.env import EvalResult, GymOptions, Judge, Task
 from verl_kernel.env.judge.judge_processes import JudgeProcesses
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalResult
 from verl_kernel.env.tamper.tripwire import WIRE
-from verl_kernel.env.task import Task
 
 OPTIONS = GymOptions(
     device="cpu", static_check="off", correctness_trials=3, memory_checks="record", run_timeout_s=10,

@@ -7,8 +7,6 @@ looks like is read off the syntax trees too, so that one without a name is notic
 `test_gate.py` tries all of its rules.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator
@@ -55,10 +53,6 @@ def _called(node: ast.AST) -> set[str]:
     return {getattr(func, "id", getattr(func, "attr", "")) for func in calls}
 
 
-def _violation(node: ast.stmt, function: Functions) -> bool:
-    return bool(_called(node) & {"at", "Violation"})
-
-
 def _verdict(node: ast.stmt, function: Functions) -> bool:
     """A statement that raises what ends an evaluation by the candidate's doing."""
     if not isinstance(node, ast.Raise) or not isinstance(node.exc, ast.Call | ast.Subscript):
@@ -77,17 +71,9 @@ def _difference(node: ast.stmt, function: Functions) -> bool:
     return not is_none and not passes_on
 
 
-def _change(node: ast.stmt, function: Functions) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield)
-
-
 def _note(node: ast.stmt, function: Functions) -> bool:
     text = ast.unparse(node)
     return "WIRE.note" in text or ("note" in _called(node) and "HackFlag" in text)
-
-
-def _defect(node: ast.stmt, function: Functions) -> bool:
-    return bool(_called(node) & {"finding", "Finding"})
 
 
 _GATE = ("static_check/__init__.py", "static_check/rules")
@@ -100,12 +86,12 @@ _KINDS: dict[str, Callable[[ast.stmt, Functions], bool]] = {
     "compilation/target.py": _difference,
     "clocks/cuda/rounds.py": _difference,
     "tamper/hack_flags.py": _verdict,
-    "tamper/snapshot.py": _change,
+    "tamper/snapshot.py": lambda node, _: isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield),
     "tamper/tripwire.py": _note,
     "devices": _note,
     "runner": _note,
     "execution": _verdict,
-    "reference/defects": _defect,
+    "reference/defects": lambda node, _: bool(_called(node) & {"finding", "Finding"}),
 }
 """By part of the evaluator, what the statement of a check looks like there."""
 
@@ -114,7 +100,7 @@ _KINDS: dict[str, Callable[[ast.stmt, Functions], bool]] = {
 def named_sites() -> dict[str, Site]:
     """Return all statements with a name, by their names."""
     marked = [file for file in sorted(ENV.rglob("*.py")) if "# check: " in file.read_text()]
-    sites = [site for file in marked for site in _statements(file, _any) if site.name]
+    sites = [site for file in marked for site in _statements(file) if site.name]
     named = {site.name: site for site in sites}
     assert len(named) == len(sites), "two checks have one name"
     return named
@@ -133,7 +119,11 @@ def unnamed_sites() -> list[Site]:
 
 def gate_sites() -> list[Site]:
     """Return the statements by which the gate refuses a text."""
-    return [site for part in _GATE for file in _files(part) for site in _statements(file, _violation)]
+
+    def refuses(node: ast.stmt, function: Functions) -> bool:
+        return bool(_called(node) & {"at", "Violation"})
+
+    return [site for part in _GATE for file in _files(part) for site in _statements(file, refuses)]
 
 
 def _files(part: str) -> list[Path]:
@@ -141,11 +131,9 @@ def _files(part: str) -> list[Path]:
     return [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
-def _any(node: ast.stmt, function: Functions) -> bool:
-    return True
-
-
-def _statements(file: Path, looks_like: Callable[[ast.stmt, Functions], bool]) -> Iterator[Site]:
+def _statements(
+    file: Path, looks_like: Callable[[ast.stmt, Functions], bool] = lambda node, function: True
+) -> Iterator[Site]:
     text = file.read_text()
     names = _names(text)
     for qualified, function in functions(ast.parse(text)):

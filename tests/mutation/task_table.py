@@ -9,14 +9,13 @@ import torch
 from tests.env.reference.defects.test_search import LINEAR, task
 from tests.env.true_size.test_consistency import SMALL, forward, found, one
 from tests.mutation.shown import Shown, value
-from verl_kernel.env.backends import resolve_device
+from verl_kernel.env import Task, resolve_device
 from verl_kernel.env.clocks.cuda.rounds import NullCall, Round, Samples, TimedCall, mismatch
 from verl_kernel.env.compilation.outcome import Resources
 from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.ipc.tensor_facts import disagreement, storages, tensor_facts
 from verl_kernel.env.reference.defects.search import LEAST_MS, find_defects
 from verl_kernel.env.reference.reference import Reference
-from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
 
@@ -96,12 +95,10 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "true-units-are-the-verified": ("'half' or a cheaper one", at_true_size(one(64, wide=0, half=100), EXACT)),
     "true-precision-is-the-verified": ("computes 40% in 16 bits", at_true_size(one(64, wide=60, narrow=40))),
     "true-instructions-are-the-verified": (
-        "instructions for each byte",
-        at_true_size(one(64, wide=0, issue=300), WHOLE),
+        "instructions for each byte", at_true_size(one(64, wide=0, issue=300), WHOLE),
     ),
     "true-op-precision-is-the-verified": (
-        "computes in 16 bits at the true size only",
-        value(lambda: difference([op(0)], op(100))),
+        "computes in 16 bits at the true size only", value(lambda: difference([op(0)], op(100))),
     ),
     "true-operations-grow": ("the operations grow less", at_true_size(one(64, wide=50))),
     "output-facts-agree": ("WrongDtype", form(X, X.double())),
@@ -121,8 +118,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "events-explain-the-wall-clock": ("of a call unexplained", crosschecked(1.0, 90.0)),
     "zeros-pass": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
     "constant-output-passes": (
-        "constant_output: the output of the first trial",
-        audited("(x + y).softmax(-1).sum(-1)"),
+        "constant_output: the output of the first trial", audited("(x + y).softmax(-1).sum(-1)"),
     ),
     "zeros-pass-allclose": ("zeros_pass_allclose", audited("1e-6 * (x + y).softmax(-1) * y")),
     "one-number-passes": ("one_number_passes", audited("(x + y).softmax(-1).sum(-1)")),
@@ -132,23 +128,16 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "ignored_weights: with other numbers in all 2 parameters",
         audited("x + y + self.l(x) * 0", "self.l = nn.Linear(64, 64)"),
     ),
-    "ignored-other-weights": (
-        "in b.weight, b.bias",
-        audited("self.l(x) + y", f"{LINEAR}; self.b = nn.Linear(64, 2)"),
-    ),
+    "ignored-other-weights": ("in b.weight, b.bias", audited("self.l(x) + y", f"{LINEAR}; self.b = nn.Linear(64, 2)")),
     "constant-output": (
-        "the judge rewards no answer",
-        audited("x[:, 0] * 0 + 1", other="torch.rand(3)", first=AT_SIZES),
+        "the judge rewards no answer", audited("x[:, 0] * 0 + 1", other="torch.rand(3)", first=AT_SIZES),
     ),
     "constant-inputs": (
         "constant_inputs",
         audited("x * y", other="torch.zeros(3, dtype=torch.int64)", first="torch.zeros(3, dtype=torch.int64)"),
     ),
-    "fixed-input": (
-        "fixed_input",
-        audited("x + y", other="torch.full((64,), 7)"),
-    ),
+    "fixed-input": ("fixed_input", audited("x + y", other="torch.full((64,), 7)")),
     "insensitive": ("insensitive", audited("x + torch.sigmoid(y) * 1e-9")),
     "too-small-to-time": ("too_small_to_time", audited("x * y", ms=LEAST_MS / 2)),
     "counted-defect": ("zeros_pass: ", audited("(x.abs() + y.abs()).clamp(max=0.0)")),
-}
+}  # fmt: skip

@@ -10,15 +10,12 @@ from tests.mutation.off import switched_off
 from tests.mutation.shown import Quick, outcome
 from tests.mutation.shown import judges as all_judges
 from tests.mutation.sites import named_sites, unnamed_sites
+from verl_kernel.env import KINDS, EvalStatus
 from verl_kernel.env.reference.defects.findings import Defect
-from verl_kernel.env.reference.kinds import KINDS
-from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.tamper.hack_flags import HackFlag
 
 SITES = named_sites()
 TABLE = {**judge_table.TABLE, **watch_table.TABLE, **task_table.TABLE}
-
-
 NEEDS_PROCESSES = [pytest.mark.processes, pytest.mark.exhaustive]
 CASES = [
     name if isinstance(shown, Quick) else pytest.param(name, marks=NEEDS_PROCESSES)
@@ -41,31 +38,23 @@ def test_every_check_has_a_line():
     assert sorted(TABLE) == sorted(SITES)
 
 
-def named(values):
-    """Those of some names that no line of the tables says."""
-    said = "\n".join(
-        [wanted for wanted, _ in TABLE.values()] + [wanted for _, wanted, _ in behaviour_table.TABLE.values()]
-    )
-    said = "\n".join([said, *(wanted for wanted, _ in behaviour_table.REMOTE.values())]).lower().replace("_", "")
-    return [value for value in values if value.replace("_", "") not in said]
-
-
 def test_every_kind_of_trial_has_a_line():
     assert {f"trials: {kind}" for kind in KINDS if kind != "drawn"} <= behaviour_table.TABLE.keys()
 
 
-def test_every_flag_has_a_line():
-    assert named(flag.value for flag in HackFlag) == ["launch_raised"], (
-        "of which tests/env/clocks/test_profile.py knows"
-    )
-
-
-def test_every_status_has_a_line():
-    assert named(status.value for status in EvalStatus) == ["load_error", "infra_error"], "what a runner says, and ours"
-
-
-def test_every_defect_has_a_line():
-    assert named(get_args(Defect)) == []
+@pytest.mark.parametrize(
+    ("values", "unsaid"),
+    [
+        ([flag.value for flag in HackFlag], ["launch_raised"]),  # of which tests/env/clocks/test_profile.py knows
+        ([status.value for status in EvalStatus], ["load_error", "infra_error"]),  # what a runner says, and ours
+        (get_args(Defect), []),
+    ],
+    ids=["flags", "statuses", "defects"],
+)
+def test_every_flag_status_and_defect_has_a_line(values, unsaid):
+    lines = [*TABLE.values(), *(line[1:] for line in behaviour_table.TABLE.values()), *behaviour_table.REMOTE.values()]
+    said = "\n".join(wanted for wanted, _ in lines).lower().replace("_", "")
+    assert [value for value in values if value.replace("_", "") not in said] == unsaid
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -31,8 +31,6 @@ from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.snapshot import Snapshot
 from verl_kernel.env.tamper.tripwire import WIRE
 
-EXECUTION = "tests/env/execution"
-
 
 def changed(owner: Any, name: str, to: object) -> Shown:
     """What a snapshot says of another value of an attribute."""
@@ -65,6 +63,11 @@ def handled() -> Shown:
     """What a snapshot says of a handler of a signal."""
     before = signal.getsignal(signal.SIGUSR1)
     return hooked(lambda: signal.signal(signal.SIGUSR1, print), lambda: signal.signal(signal.SIGUSR1, before))
+
+
+def passes(node: str) -> tuple[str, Shown]:
+    """A line about a test of the executing process."""
+    return "passes", passing(f"tests/env/execution/{node}")
 
 
 def callback(*args: object) -> None:
@@ -181,12 +184,10 @@ def faulty() -> object:
 TABLE: dict[str, tuple[str, Shown]] = {
     "attributes-are-unchanged": ("time.sleep was replaced", changed(time, "sleep", print)),
     "code-is-unchanged": (
-        "the code of op_cost was replaced",
-        changed(op_cost, "__code__", (lambda f, a, k, r: None).__code__),
+        "the code of op_cost was replaced", changed(op_cost, "__code__", (lambda f, a, k, r: None).__code__),
     ),
     "no-trace-function": (
-        "a trace or profile function",
-        hooked(lambda: sys.setprofile(callback), lambda: sys.setprofile(None)),
+        "a trace or profile function", hooked(lambda: sys.setprofile(callback), lambda: sys.setprofile(None)),
     ),
     "no-signal-handler": ("a handler of SIGUSR1 was set", handled()),
     "no-interval-timer": (
@@ -194,89 +195,51 @@ TABLE: dict[str, tuple[str, Shown]] = {
         hooked(lambda: signal.setitimer(signal.ITIMER_PROF, 900), lambda: signal.setitimer(signal.ITIMER_PROF, 0)),
     ),
     "no-collector-callback": (
-        "garbage collector",
-        hooked(lambda: gc.callbacks.append(callback), lambda: gc.callbacks.remove(callback)),
+        "garbage collector", hooked(lambda: gc.callbacks.append(callback), lambda: gc.callbacks.remove(callback)),
     ),
-    "no-torch-mode": (
-        "a mode of torch",
-        hooked(MODE.__enter__, lambda: MODE.__exit__(None, None, None)),
-    ),
+    "no-torch-mode": ("a mode of torch", hooked(MODE.__enter__, lambda: MODE.__exit__(None, None, None))),
     "no-thread": ("a thread was started", changed(threading, "active_count", lambda: 2)),
     "few-elements-are-read": ("host_access", noted(lambda: WIRE.read(65, "items"))),
     "no-raw-memory": ("host_access", noted(lambda: tripwire._audit("ctypes.string_at", ()))),
     "no-escape-from-the-recorder": ("escaped_recorder", noted(lambda: tripwire._audit("gc.get_objects", ()))),
     "no-call-past-the-recorder": (
-        "foreign_op",
-        noted(lambda: tripwire._wired(lambda: None, "torch.library.impl", HackFlag.FOREIGN_OP)()),
+        "foreign_op", noted(lambda: tripwire._wired(lambda: None, "torch.library.impl", HackFlag.FOREIGN_OP)()),
     ),
     "launch-is-of-a-kernel": ("unapproved_launch", noted(launched)),
     "op-is-of-torch": ("foreign_op", noted(lambda: run_by("mine"))),
     "tensor-class-is-of-torch": ("foreign_op", noted(lambda: run_by("aten", torch.nn.Parameter))),
     "nothing-was-patched": ("patched", noted(inspected)),
-    "arena-piece-has-numbers": (
-        "passes",
-        passing(f"{EXECUTION}/test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[-1-4]"),
-    ),
-    "arena-piece-lies-inside": (
-        "passes",
-        passing(f"{EXECUTION}/test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[0-1048577]"),
-    ),
+    "arena-piece-has-numbers": passes("test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[-1-4]"),
+    "arena-piece-lies-inside": passes("test_launches.py::test_a_piece_outside_of_the_arena_has_no_address[0-1048577]"),
     "view-lies-in-its-storage": (
         "does not lie in its storage",
         value(lambda: views([[0, 16]], SimpleNamespace(address=lambda place, length: place), [Buffer(0, 8)])),
     ),
     "argument-has-a-known-kind": ("unknown kind", value(lambda: _value({"what": 1}, None))),
-    "launch-is-known": (
-        "passes",
-        passing(f"{EXECUTION}/test_launches.py::test_clusters_are_said_to_be_unknown"),
-    ),
-    "launch-is-not-refused": (
-        "passes",
-        passing(f"{EXECUTION}/test_launches.py::test_what_the_compiler_refuses_is_told_with_its_line"),
-    ),
-    "launch-did-not-fail": (
-        "passes",
-        passing(f"{EXECUTION}/test_launches.py::test_a_failure_of_the_judge_stops_the_launch"),
-    ),
+    "launch-is-known": passes("test_launches.py::test_clusters_are_said_to_be_unknown"),
+    "launch-is-not-refused": passes("test_launches.py::test_what_the_compiler_refuses_is_told_with_its_line"),
+    "launch-did-not-fail": passes("test_launches.py::test_a_failure_of_the_judge_stops_the_launch"),
     "grid-is-finite": ("programs takes too long", run(grid=[1 << 20, 1 << 10, 1])),
     "launch-has-no-fault": ("raised Stop: they race", run(failing(Fault("race", "they race")))),
     "watched-launch-has-no-fault": (
-        "raised Stop: it reads",
-        run(lambda run, buffers, views: (None, [Fault("unwritten", "it reads")])),
+        "raised Stop: it reads", run(lambda run, buffers, views: (None, [Fault("unwritten", "it reads")])),
     ),
     "tuned-tensors-fit-twice": ("do not fit twice", value(copied)),
-    "launch-is-readable": (
-        "passes",
-        passing(f"{EXECUTION}/test_launches.py::test_what_cannot_be_read_is_told_to_the_judge"),
-    ),
+    "launch-is-readable": passes("test_launches.py::test_what_cannot_be_read_is_told_to_the_judge"),
     "grid-has-three-sizes": ("a grid has three sizes", value(lambda: grid_of({"grid": [1, 1, -1]}))),
     "access-lies-in-its-view": ("raised Fault: it lies outside", value(beyond_its_views)),
     "launch-could-be-watched": ("could not be watched for races", value(watched)),
     "sampled-tensor-lies-in-its-area": (
-        "lies in its area",
-        value(lambda: Placed((), (Buffer(0, 8),)).address([0, 99], 0)),
+        "lies in its area", value(lambda: Placed((), (Buffer(0, 8),)).address([0, 99], 0)),
     ),
     "samples-agree": ("raised Stop: two samples", value(apart)),
     "sampled-program-has-no-fault": ("raised Stop: they race", value(faulty)),
-    "sampled-tensors-fit": (
-        "more, or larger, tensors",
-        value(lambda: SampledLaunches._placed(sampling(), REQUEST)),
-    ),
+    "sampled-tensors-fit": ("more, or larger, tensors", value(lambda: SampledLaunches._placed(sampling(), REQUEST))),
     "sampled-address-fits": (
-        "raised Stop: too large",
-        value(lambda: SampledLaunches._address(sampling(), (0, 1, "float32"))),
+        "raised Stop: too large", value(lambda: SampledLaunches._address(sampling(), (0, 1, "float32"))),
     ),
     "area-has-numbers": ("an area has a place", value(lambda: sampled._area(-1, 1, "float32"))),
-    "counts-of-samples-agree": (
-        "passes",
-        passing(f"{EXECUTION}/test_sampling.py::test_samples_that_differ_are_no_count"),
-    ),
-    "sparse-piece-lies-inside": (
-        "passes",
-        passing(f"{EXECUTION}/test_sparse_memory.py::test_a_piece_outside_of_the_arena_has_no_address"),
-    ),
-    "sparse-tensors-fit": (
-        "passes",
-        passing(f"{EXECUTION}/test_sparse_memory.py::test_what_no_process_can_address_is_refused"),
-    ),
-}
+    "counts-of-samples-agree": passes("test_sampling.py::test_samples_that_differ_are_no_count"),
+    "sparse-piece-lies-inside": passes("test_sparse_memory.py::test_a_piece_outside_of_the_arena_has_no_address"),
+    "sparse-tensors-fit": passes("test_sparse_memory.py::test_what_no_process_can_address_is_refused"),
+}  # fmt: skip

@@ -144,7 +144,7 @@ def test_a_wrong_value_ends_in_a_sentence(folder: Path, base: tuple[str, ...], k
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("key", EVERY_KEY)
-@settings(max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
+@settings(max_examples=1, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
 @given(base=st.sampled_from(BASES), value=VALUES)
 def test_a_wrong_value_of_each_key_ends_in_a_sentence(
     folder: Path, key: str, base: tuple[str, ...], value: Any

@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
+import rich
+from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.world import near
 from verl_kernel.cli import app
+from verl_kernel.commands.data.quickstart import _build_with_progress
 from verl_kernel.data.families import THRESHOLD
 from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import ConfigError
@@ -201,6 +204,14 @@ def test_the_command_repeats_the_build(made, monkeypatch, tmp_path):
     second = CliRunner().invoke(app, ["data", "quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
     assert second.exit_code == 0
     assert "nothing to do" in second.output
+
+
+def test_progress_is_shown_where_richs_console_is_silenced(monkeypatch, tmp_path, capsys):
+    """Inspect silences the console that rich shares among all packages of a process."""
+    monkeypatch.setattr(rich, "_console", Console(quiet=True))
+    monkeypatch.setattr(quickstart, "build", lambda out, options, progress: progress(3, 16, 2.5))
+    _build_with_progress(tmp_path, SMALL)
+    assert "3/16 steps" in capsys.readouterr().out
 
 
 @pytest.mark.exhaustive

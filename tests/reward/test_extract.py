@@ -57,6 +57,19 @@ LABELS = ["python", "Python", "py", "python3", "PY", "triton", "python3.11", "{.
         (f"<think>\n{fenced(KERNEL)}so", None),
         (f"{fenced(KERNEL)}<think>\nbetter: {fenced('a = 1')}", KERNEL),
         (f"<think>\nhm\n</think>\n{fenced(WITH_TAGS)}", WITH_TAGS),
+        (fenced(WITH_TAGS), WITH_TAGS),
+        (f"<thinking>\n{fenced(KERNEL)}</thinking>\nNo.", None),
+        # gpt-oss, with the marks of its channels and without.
+        (f"analysisA draft: {fenced('a = 1')}assistantfinal{fenced(KERNEL)}", KERNEL),
+        (f"analysisA draft:\n{fenced(KERNEL)}assistantfinal```python\nb = 2\n```", "b = 2\n"),
+        (
+            f"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>{fenced(KERNEL)}",
+            KERNEL,
+        ),
+        # A name for another class is a definition; marks that nobody sees stand before no fence.
+        (fenced("ModelNew = Fast\n") + fenced("print(1)\n"), "ModelNew = Fast\n"),
+        (f"\ufeff{fenced(KERNEL)}", KERNEL),
+        (fenced(KERNEL).replace("\n", "\r"), KERNEL),
     ],
 )
 def test_which_block_is_the_program(answer: str, program: str | None):
@@ -106,7 +119,7 @@ def test_a_block_in_a_list_loses_the_lists_indent(marker, indent, fence):
 def test_any_text_gives_a_program_of_its_own_lines_or_none(answer: str):
     code = extract_code(answer)
     if code is not None:
-        lines = {line.strip() for line in answer.split("\n")}
+        lines = {line.strip() for line in answer.replace("\r", "\n").split("\n")}
         assert code.strip()
         assert {line.strip() for line in code.split("\n")} <= lines | {""}
 

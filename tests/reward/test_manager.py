@@ -8,6 +8,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from tensordict import TensorDict
+from torch.nn.utils.rnn import pad_sequence
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 
@@ -84,6 +85,29 @@ async def test_the_program_and_the_validation_are_those_of_the_row(monkeypatch: 
     await judge.run_single(sample(BLOCKS, extra_info={"task_id": "t", "entry_point": "Block"}, **row))
     assert [source for _, source, _ in gym.asked] == ["class BlockNew: pass\n"]
     assert gym.asked[0][2]["validate"] is True
+
+
+@pytest.mark.parametrize(
+    ("prompts", "first"), [((4, 4), 40), ((50, 4), 40), ((50, 4), 1), ((4, 50), 2)],
+    ids=["equal prompts", "a longer first row", "a longer first prompt", "a growing context"],
+)  # fmt: skip
+async def test_the_last_of_several_rows_is_read_whole(
+    monkeypatch: pytest.MonkeyPatch, prompts: tuple[int, int], first: int
+) -> None:
+    """Rows as `AgentLoopWorkerTQ._compute_score` pads them: each tensor to its own longest row."""
+    judge, gym = manager(monkeypatch, correct())
+    answers = [torch.ones(first, dtype=torch.long), torch.tensor(TOKENIZER.encode(ANSWER, add_special_tokens=False))]
+    asked = [torch.ones(length, dtype=torch.long) for length in prompts]
+    whole = [torch.cat(pair) for pair in zip(asked, answers, strict=True)]
+    columns = {"prompts": asked, "responses": answers, "attention_mask": [torch.ones_like(row) for row in whole]}
+    padded = {key: pad_sequence(rows, batch_first=True) for key, rows in columns.items()}
+    fields = {"reward_model": {"ground_truth": REFERENCE}, "extra_info": {"task_id": "t"}, "global_steps": 5}
+    rows = {key: np.array([value, value]) for key, value in fields.items()}
+    lengths = np.array([len(answer) for answer in answers])
+    await judge.run_single(
+        DataProto(batch=TensorDict(padded, batch_size=2), non_tensor_batch=rows | {"response_len": lengths})
+    )
+    assert [source for _, source, _ in gym.asked] == ["x = 1\n"]
 
 
 async def test_a_failure_earns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,35 @@ def test_a_judge_that_failed_costs_no_submission():
         assert "is not counted" in said(box.submit("t", HONEST))
 
 
+@pytest.mark.parametrize("tool", ["check", "run", "profile", "submit"])
+@pytest.mark.parametrize("source", [f"```python\n{HONEST}```", f"Here it is:\n```python\n{HONEST}```\nIt is fast."])
+def test_a_program_may_stand_in_a_fence(tool, source):
+    gym = Gym()
+    said(getattr(tools(gym, gym), tool)("t", source))
+    assert gym.asked == [("t", HONEST)]
+
+
+def test_a_fence_in_a_programs_text_is_part_of_it():
+    source, gym = f'"""```python\npass\n```"""\n{HONEST}', Gym()
+    said(tools(gym).check("t", source))
+    assert gym.asked == [("t", source)]
+
+
+def test_a_text_that_no_judge_has_run_costs_no_submission():
+    error = EvalError(stage="static", type="syntax", message="line 1: not valid Python")
+    box = tools(judges=Gym(status=EvalStatus.REJECTED_STATIC, error=error))
+    for _ in range(4):
+        assert "2 of 2 submissions are left" in said(box.submit("t", "kernel.py"))
+
+
+@pytest.mark.parametrize("tool", ["check", "run", "submit"])
+def test_what_is_said_asks_for_a_call_and_not_for_an_answer(tool):
+    gym = Gym(status=EvalStatus.COMPILE_ERROR, error=EvalError(stage="compile", type="E", message="no"))
+    text = said(getattr(tools(gym, gym), tool)("t", HONEST))
+    assert "Call check, run or submit with a whole program that defines ModelNew." in text
+    assert "Answer with" not in text
+
+
 def test_without_a_profile_the_reason_is_said():
     timing = Timing(median=1.0, p20=1.0, p80=1.0, mean=1.0, n=1)
     assert said(tools(Gym(kernel_ms=timing)).profile("t", HONEST)).startswith("There is no profile, ")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that the settings of mismatch correction and policy loss fit each other, before anything starts.
 
-Three checks: a correction has log-probabilities to compare; a loss for off-policy data gets the policy that it compares
-with, and loss options belong to the chosen loss; and no rejection mistakes staleness for mismatch. On the last: verl
+Four checks: a correction has log-probabilities to compare; a loss for off-policy data gets the policy that it compares
+with, and loss options belong to the chosen loss; no rejection mistakes staleness for mismatch, nor (in
+`check_truncation`) the cut of a nucleus. On staleness: verl
 computes log pi_train once, with the weights of the step that trains on a sample. If those are newer than the weights
 that generated it, pi_train / pi_rollout includes the updates in between, and a band as narrow as MRS's rejects rows for
 them.
@@ -35,7 +36,7 @@ from verl_kernel.verl_keys import find, read
 
 logger = logging.getLogger(__name__)
 NODE = TurnCorrectionOptions.NODE
-_ACTOR = "actor_rollout_ref.actor"
+_ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 TARGET = "actor_rollout_ref.actor.policy_loss._target_"
 CLASS = "verl_kernel.loss.config.KernelPolicyLossConfig"
 CORRECTION = "algorithm.rollout_correction"
@@ -57,6 +58,7 @@ def check_mismatch(config: DictConfig) -> None:
     _check_turn_corrected(config)
     check_off_policy(config)
     check_staleness(config)
+    check_truncation(config)
 
 
 def _check_correction(config: DictConfig) -> None:
@@ -239,6 +241,37 @@ def cause_of_staleness(config: DictConfig) -> str | None:
     if mode != "sync" and ahead:
         return f"trainer.v1.{mode}.num_warmup_batches is {ahead}"
     return None
+
+
+def check_truncation(config: DictConfig) -> None:
+    """Refuse a narrow band where the rollout's log-probabilities are of another distribution than the trainer's.
+
+    verl asks vLLM for those after temperature, `top_p` and `top_k`, renormalised over the words that are left; the
+    trainer's are after temperature, over all words. Their ratio is the share of the words that were left.
+
+    Raises:
+        ConfigError: such a band would reject nearly every row; the message names the keys and the remedy.
+    """
+    bounds = (*_row_bounds(config), *_turn_bounds(config))
+    band = next((f"{key} holds the bound {bound:.6g}" for key, bound in bounds if abs(bound - 1) < NARROW), None)
+    if band is None:
+        return
+    mode, temperature, top_p, top_k = (
+        read(config, f"{_ROLLOUT}.{key}") for key in ("logprobs_mode", "temperature", "top_p", "top_k")
+    )
+    if mode == "raw_logprobs" and temperature != 1:
+        raise ConfigError(
+            f"{_ROLLOUT}.logprobs_mode is raw_logprobs, {_ROLLOUT}.temperature is {temperature} and {band}: the "
+            f"trainer's log-probabilities are after the temperature, so nearly every row would be rejected; set "
+            f"{_ROLLOUT}.temperature=1, or {_ROLLOUT}.logprobs_mode=processed_logprobs"
+        )
+    cut = f"top_p is {top_p}" if top_p < 1 else f"top_k is {top_k}" if top_k > 0 else None
+    if mode != "raw_logprobs" and cut:
+        raise ConfigError(
+            f"{_ROLLOUT}.{cut} and {band}: the rollout's log-probabilities are over the words that it leaves, so "
+            f"nearly every row would be rejected; set top_p=1 and top_k=-1, or {_ROLLOUT}.logprobs_mode=raw_logprobs "
+            "with temperature=1, or mismatch=tis"
+        )
 
 
 def _row_bounds(config: DictConfig) -> Iterator[tuple[str, float]]:

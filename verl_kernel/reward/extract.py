@@ -25,7 +25,13 @@ _FENCE = re.compile(r"(?P<lead>[ \t]*(?:(?:[-*+]|\d+[.)])[ \t]+)?)(?P<mark>`{3,}
 _NAME = re.compile(r"[{.]*(?P<name>[\w+#-]*)")
 _DEEPER = 4
 """Number of columns from which on a fence is indented too far to end a block: it belongs to a docstring."""
-_THINKING = re.compile(r"^[ \t]*<think>.*?(?:</think>|\Z)", re.DOTALL | re.MULTILINE)
+_THINKING = re.compile(r"^[ \t]*<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL | re.MULTILINE)
+_THOUGHT = re.compile(r"^[^#\n]*?</think(?:ing)?>", re.MULTILINE)
+"""The end of a thought on its line, which is no comment."""
+_HARMONY = re.compile(r"\s*(?:<\|channel\|>)?analysis")
+_FINAL = re.compile(r"(?:<\|start\|>)?assistant(?:<\|channel\|>)?final(?:<\|message\|>)?")
+"""Channels of gpt-oss (OpenAI's harmony format), whose marks a tokenizer may have left out."""
+_INVISIBLE = re.compile("^[\ufeff\u200b\u200c\u200d\u2060]+(?=`{3}|~{3})", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ def extract_code(answer: str, candidate_class: str = "ModelNew") -> str | None:
         the token budget, is not a program either).
     """
     blocks = [block for block in fenced_blocks(_spoken(answer)) if block.body.strip()]
-    defines = re.compile(rf"^class[ \t]+{re.escape(candidate_class)}\b", re.MULTILINE)
+    defines = re.compile(rf"^(?:class[ \t]+{(name := re.escape(candidate_class))}\b|{name}[ \t]*=)", re.MULTILINE)
     for wanted in (
         [block for block in blocks if defines.search(block.body)],
         [block for block in blocks if block.label in PYTHON],
@@ -147,7 +153,9 @@ def no_program(task: Task) -> EvalResult:
 
 def _spoken(answer: str) -> str:
     """Return the answer without its thinking; a chat template may have put the opening tag into the prompt."""
-    text = answer.replace("\r\n", "\n")
-    before, closed, after = text.partition("</think>")
-    lone = bool(closed) and not _THINKING.search(before)
-    return _THINKING.sub("", after if lone else text)
+    text = _INVISIBLE.sub("", answer.replace("\r\n", "\n").replace("\r", "\n"))
+    if _HARMONY.match(text) and _FINAL.search(text):
+        text = _FINAL.split(text)[-1]
+    closed = _THOUGHT.search(text)
+    lone = closed is not None and not _THINKING.search(text[: closed.end()])
+    return _THINKING.sub("", text[closed.end() :] if closed and lone else text)

@@ -57,9 +57,15 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
         return {"novel": float(novel), "novel_bytes": float(novel_bytes), "novel_acc": float(right and novel)}
 
     def _answer(self, item: Any) -> str:
+        """Return the text of a row's response.
+
+        An agent loop may return several rows for a trajectory. verl then pads prompts, responses and masks to their
+        longest row each, so that a mask says nothing of where this row's response ends; its length comes along.
+        """
         response = item.batch["responses"]
-        length = int(item.batch["attention_mask"][-response.shape[-1] :].sum())
-        return str(self.tokenizer.decode(response[:length], skip_special_tokens=True))
+        if (length := item.non_tensor_batch.get("response_len")) is None:  # rows of a batch of the trainer
+            length = item.batch["attention_mask"][-response.shape[-1] :].sum()
+        return str(self.tokenizer.decode(response[: int(length)], skip_special_tokens=True))
 
 
 def extra_info(result: EvalResult) -> dict[str, float]:

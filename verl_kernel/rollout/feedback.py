@@ -46,6 +46,7 @@ def format_feedback(
     candidate_class: str = "ModelNew",
     form: str = "short",
     clean: Callable[[str], str] = str,
+    instruction: str | None = None,
 ) -> str:
     """Describe a verdict to the policy in at most `limit` characters, closing instruction included.
 
@@ -57,8 +58,9 @@ def format_feedback(
             error is at its end, or `none` for nothing but the request to answer again, to measure the value of
             feedback.
         clean: applied to quotations of the candidate (`special_tokens.neutraliser`).
+        instruction: the last line; None asks for an answer with a program.
     """
-    instruction = f"Answer with one ```python block that defines {candidate_class}."
+    instruction = instruction or f"Answer with one ```python block that defines {candidate_class}."
     if form == "none":
         return f"Try again.\n{instruction}"[:limit]
     advice = _ADVICE.get(result.status, _REPAIR).format(reference=candidate_class.removesuffix("New"))

@@ -27,7 +27,7 @@ def public_options(options: GymOptions) -> GymOptions:
     return replace(options, correctness_trials=1, trial_choice=None, num_judges=1, address=None, address_key=None)
 
 
-def tried_text(tool: str, result: EvalResult, limit: int, candidate_class: str) -> str:
+def tried_text(tool: str, result: EvalResult, limit: int, candidate_class: str, instruction: str | None = None) -> str:
     """Return a tool's answer.
 
     Args:
@@ -36,8 +36,9 @@ def tried_text(tool: str, result: EvalResult, limit: int, candidate_class: str) 
         result: verdict on public inputs.
         limit: characters of a verdict.
         candidate_class: name of the class that the program defines.
+        instruction: the last line of a verdict, as in `format_feedback`.
     """
-    said = format_feedback(result, limit, candidate_class=candidate_class)
+    said = format_feedback(result, limit, candidate_class=candidate_class, instruction=instruction)
     if result.status is EvalStatus.INFRA_ERROR:
         return "The judge failed, which says nothing of the program: try again."
     if tool == "run":

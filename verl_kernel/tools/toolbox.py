@@ -7,16 +7,20 @@ holds nothing of the inputs by which `submit` judges, nor of what is expected fo
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from verl_kernel.client import Gym
-from verl_kernel.env import EvalResult, EvalStatus, Task
+from verl_kernel.env import EvalStatus, Task
 from verl_kernel.errors import DataError
+from verl_kernel.reward.extract import extract_code
 from verl_kernel.rollout.feedback import format_feedback
 from verl_kernel.rollout.tried import tried_text
 
 _LONGEST_ANSWER = 4000
+_UNCOUNTED = (EvalStatus.REJECTED_STATIC, EvalStatus.INFRA_ERROR)
+"""Verdicts without a judge's work, which cost no submission; `check` gives the first one for nothing too."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +68,19 @@ class Toolbox:
 
     async def submit(self, task: str, source: str) -> str:
         """Have a program judged on secret inputs; the number of submissions is limited."""
-        stated = self._stated(task)
+        stated = self._stated(task).task
         if not self._left:
             return f"All {self._budget} submissions are spent: nothing was judged."
         self._left -= 1
-        result = await self._judges.evaluate(stated.task, source)
-        if result.status is EvalStatus.INFRA_ERROR:
+        result = await self._judges.evaluate(stated, _program(stated, source))
+        if result.status in _UNCOUNTED:  # no judge has run it
             self._left += 1
+        if result.status is EvalStatus.INFRA_ERROR:
             return "The judge failed, so this was not judged and is not counted: submit it again."
-        return f"{self._said(task, result)}\n{self._left} of {self._budget} submissions are left."
+        said = format_feedback(
+            result, _LONGEST_ANSWER, candidate_class=stated.candidate_class, instruction=_instruction(stated)
+        )
+        return f"{said}\n{self._left} of {self._budget} submissions are left."
 
     def _stated(self, name: str) -> Stated:
         if name not in self._tasks:
@@ -81,8 +89,18 @@ class Toolbox:
 
     async def _tried(self, tool: str, name: str, source: str) -> str:
         task = self._stated(name).task
-        return tried_text(tool, await self._public.evaluate(task, source), _LONGEST_ANSWER, task.candidate_class)
+        result = await self._public.evaluate(task, _program(task, source))
+        return tried_text(tool, result, _LONGEST_ANSWER, task.candidate_class, _instruction(task))
 
-    def _said(self, name: str, result: EvalResult) -> str:
-        candidate = self._stated(name).task.candidate_class
-        return format_feedback(result, _LONGEST_ANSWER, candidate_class=candidate)
+
+def _program(task: Task, source: str) -> str:
+    """Return the program of a source: the source itself, or the ```python block of one that is an answer."""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # what Python's parser raises for hostile texts
+        return extract_code(source, task.candidate_class) or source
+    return source
+
+
+def _instruction(task: Task) -> str:
+    return f"Call check, run or submit with a whole program that defines {task.candidate_class}."

@@ -5,8 +5,6 @@ Messages are JSON, each closed by a NUL, on the browser's descriptors 3 and 4
 (https://chromedevtools.github.io/devtools-protocol/).
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import itertools

@@ -4,8 +4,6 @@
 Each task's samples go through three turns, from an early mistake to a better kernel or back.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from importlib.metadata import version

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folders of benches as tests need them, without a gym."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from random import Random

@@ -167,14 +167,8 @@ UNKNOWN = "line 5 runs at the true size what never ran where the output was veri
         # A frame is only what begins a line.
         (verdict("no", tail='line 9, in host: print("line 5, in f: x")'), [(9, "error", "ValueError: no")]),
         # A compiler's message counts from the kernel's def.
-        (
-            verdict(COMPILER, "CompilationError"),
-            [(6, "error", "CompilationError: AssertionError('two arguments')")],
-        ),
-        (
-            verdict("invalid syntax (kernel.py, line 4)", "SyntaxError"),
-            [(4, "error", "SyntaxError: invalid syntax")],
-        ),
+        (verdict(COMPILER, "CompilationError"), [(6, "error", "CompilationError: AssertionError('two arguments')")]),
+        (verdict("invalid syntax (kernel.py, line 4)", "SyntaxError"), [(4, "error", "SyntaxError: invalid syntax")]),
         (verdict(memory_findings=(RACE,)), [(5, "memory", "race: block 3 has stored to x, too")]),
         (verdict(memory_findings=(RACE.model_copy(update={"line": None}),)), []),
         (verdict(true_size=TrueSize(sizes=({64: 8},), unknown=UNKNOWN)), [(5, "note", f"no time: {UNKNOWN}")]),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands above the tasks of the page: facts, tables, charts, and a row for each task."""
 
+from math import inf, nan
+
 import pytest
 
 from tests.bench.page.runs import answer, header, right
@@ -172,24 +174,22 @@ def test_times_of_a_wrong_kernel_are_not_those_of_the_task():
     assert (row.kernel_ms, row.reference_ms, row.right) == (None, 0.015, 0)
 
 
+NUMBERS = [0.00401, 0.9994, 0.9996, 12.345, 999.6, 0.0]
+TIMES = ["4.01 µs", "999 µs", "1 ms", "12.3 ms", "1 s", "0 µs"]
+
+
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.00401, "4.01 µs"), (0.9994, "999 µs"), (0.9996, "1 ms"), (12.345, "12.3 ms"), (999.6, "1 s"), (0.0, "0 µs")],
+    ("shown", "text"),
+    [
+        *((milliseconds(number), text) for number, text in zip(NUMBERS, TIMES, strict=True)),
+        *((show(value), UNKNOWN) for show in (factor, percent, milliseconds) for value in (None, nan, inf)),
+        (estimate(Estimate(value=0.5, low=0.25, high=0.754), is_factor=False), ("50%", "25 to 75")),
+        (estimate(Estimate(value=1.5, low=1.25, high=2.0), is_factor=True), ("1.50x", "1.25 to 2.00")),
+        (estimate(Estimate(value=None), is_factor=False), (UNKNOWN, "")),
+    ],
 )
-def test_a_time_has_the_unit_that_suits_it(value, text):
-    assert milliseconds(value) == text
-
-
-@pytest.mark.parametrize("text", [factor, percent, milliseconds])
-@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
-def test_what_is_unknown_is_a_dash(text, value):
-    assert text(value) == UNKNOWN
-
-
-def test_an_estimate_shows_its_interval():
-    assert estimate(Estimate(value=0.5, low=0.25, high=0.754), is_factor=False) == ("50%", "25 to 75")
-    assert estimate(Estimate(value=1.5, low=1.25, high=2.0), is_factor=True) == ("1.50x", "1.25 to 2.00")
-    assert estimate(Estimate(value=None), is_factor=False) == (UNKNOWN, "")
+def test_a_number_has_the_unit_that_suits_it_or_is_a_dash(shown, text):
+    assert shown == text
 
 
 def test_every_status_has_a_colour_and_words():

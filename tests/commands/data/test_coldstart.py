@@ -19,8 +19,6 @@ from verl_kernel.world.talks import answer_text, task_messages
 PROGRAMS = draw_tasks(2, Random(4))
 KINDS = (Kind.WRONG, Kind.FUSED, Kind.PARTIAL)
 """What the model answers in its first, second and third turn; on the second task always something wrong."""
-
-
 SAID = {
     (task_messages(program)[0]["content"], turn): answer_text(one_of(program, kind, Random(0)))
     for program, kinds in zip(PROGRAMS, (KINDS, (Kind.WRONG,) * 3), strict=True)
@@ -44,20 +42,25 @@ def tasks(tmp_path):
     return tmp_path / "tasks.parquet"
 
 
+def coldstart(tasks, tmp_path, *more, exit_code=0):
+    files = {"suite": tasks, "run": tmp_path / "run", "out": tmp_path / "talks.parquet"}
+    words = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    done = CliRunner().invoke(app, ["data", "coldstart", *words, "--device", "cpu", *more])
+    assert done.exit_code == exit_code, done.output
+    return done
+
+
 @pytest.mark.processes
 def test_talks_come_from_what_led_to_a_kernel(tasks, tmp_path):
     pytest.importorskip("openai")
-    out = tmp_path / "talks.parquet"
-    words = ["data", "coldstart", "--suite", str(tasks), "--run", str(tmp_path / "run"), "--out", str(out)]
-    words += ["--device", "cpu", "--compile-for", "off", "-n", "1", "--turns", "3"]
+    out, words = tmp_path / "talks.parquet", ("--compile-for", "off", "-n", "1", "--turns", "3")
     with Told(answers={}) as endpoint:
-        asking = [*words, "--base-url", endpoint.url, "--model", "stub"]
-        done = CliRunner().invoke(app, asking)
-        assert done.exit_code == 0, done.output
+        asking = (*words, "--base-url", endpoint.url, "--model", "stub")
+        done = coldstart(tasks, tmp_path, *asking)
         assert len(endpoint.asked) == 6
         assert "1 conversations about 1 tasks; 1 left out because" in done.output
         (talk,) = pq.read_table(out).to_pylist()
-        assert CliRunner().invoke(app, asking).exit_code == 0
+        coldstart(tasks, tmp_path, *asking)
         assert len(endpoint.asked) == 6
     assert pq.read_schema(out).equals(SCHEMA)
     texts = [message["content"] for message in talk["messages"]]
@@ -66,14 +69,11 @@ def test_talks_come_from_what_led_to_a_kernel(tasks, tmp_path):
     assert len(texts) == 4
     assert texts[2].startswith("Verdict: incorrect")
     assert json.loads(talk["source"])["model"] == "stub"
-    done = CliRunner().invoke(app, [*words, "--keep", "last"])
-    assert done.exit_code == 0
+    coldstart(tasks, tmp_path, *words, "--keep", "last")
     assert [len(row["messages"]) for row in pq.read_table(out).to_pylist()] == [6]
 
 
 def test_an_endpoint_that_does_not_answer_is_told(tasks, tmp_path):
-    words = ["data", "coldstart", "--suite", str(tasks), "--run", str(tmp_path / "run"), "--out", str(tmp_path / "t")]
-    done = CliRunner().invoke(app, [*words, "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--device", "cpu"])
-    assert done.exit_code == 3, done.output
+    done = coldstart(tasks, tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--model", "m", exit_code=3)
     assert "does not answer" in done.stderr, done.output
     assert done.stderr.count("\n") == 1, done.output

@@ -17,10 +17,7 @@ from verl_kernel.env.reference.jitter import jittered
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2}
 LEAST = {torch.float32: 0.5, torch.float16: 0.25}
-values = st.one_of(
-    st.floats(-1e4, 1e4, width=16),
-    st.sampled_from([0.0, -0.0, 1e-7, math.inf, -math.inf, math.nan]),
-)
+values = st.one_of(st.floats(-1e4, 1e4, width=16), st.sampled_from([0.0, -0.0, 1e-7, math.inf, -math.inf, math.nan]))
 
 
 def rms(values):
@@ -142,9 +139,7 @@ def test_relative_errors_are_of_the_value_or_the_rms():
 
 
 def test_numbers_of_a_disagreement():
-    expected = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    actual = torch.tensor([[1.0, 2.0], [3.5, 4.0]])
-    found = compare(expected, actual)
+    found = compare(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 2.0], [3.5, 4.0]]))
     assert (found.ok, found.max_abs, found.first_bad_index) == (False, 0.5, (1, 0))
     assert found.max_rel == pytest.approx(0.5 / 3.0)
     assert compare(torch.zeros(3), torch.full((3,), 1e-9)).max_rel is None
@@ -332,7 +327,7 @@ def test_noise_agrees_with_an_oracle(off):
     assert compare(expected, actual).ok == (max(parts) <= 1 or is_noise)
 
 
-def attention(weights_in):
+def attention(weights_in=torch.bfloat16):
     """Attention in bfloat16, and as a kernel computes it whose weights have a type."""
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 8, 512, 64).bfloat16()
@@ -342,18 +337,14 @@ def attention(weights_in):
     return q, k, v, (mixed / weights.sum(-1, keepdim=True)).bfloat16()
 
 
-def test_attention_may_have_weights_of_16_bits():
-    q, k, v, mixed = attention(torch.bfloat16)
-    assert compare(scaled_dot_product_attention(q, k, v, is_causal=True), mixed).ok
-
-
-def test_attention_may_not_have_weights_of_8_bits():
-    q, k, v, mixed = attention(torch.float8_e4m3fn)
-    assert not compare(scaled_dot_product_attention(q, k, v, is_causal=True), mixed).ok
+@pytest.mark.parametrize(("weights_in", "is_right"), [(torch.bfloat16, True), (torch.float8_e4m3fn, False)])
+def test_attention_may_have_weights_of_16_bits_and_not_of_8(weights_in, is_right):
+    q, k, v, mixed = attention(weights_in)
+    assert compare(scaled_dot_product_attention(q, k, v, is_causal=True), mixed).ok is is_right
 
 
 def test_attention_may_not_leave_out_a_key():
-    q, k, v, mixed = attention(torch.bfloat16)
+    q, k, v, mixed = attention()
     without = scaled_dot_product_attention(q[:, -1:], k[:, 1:], v[:, 1:])
     assert not compare(without, mixed[:, -1:]).ok
 

@@ -34,34 +34,22 @@ def moved(x, by=3e-7):
 
 
 @pytest.mark.parametrize("kind", [torch.int8, torch.float32])
-def test_a_quotients_last_digit_may_decide_a_step(kind):
-    x = numbers()
+def test_last_digits_decide_a_step_and_ways_of_rounding_do_not(kind):
+    x, room = numbers(), room_of(quantised, numbers())
     expected, actual = quantised(x, kind), quantised(moved(x), kind)
     assert not compare(expected, actual).ok
-    assert compare(expected, actual, room=room_of(quantised, x)).ok
+    assert compare(expected, actual, room=room).ok
+    assert not compare(expected, torch.floor(x / (x.abs().amax() / 127)).to(kind), room=room).ok
 
 
-@pytest.mark.parametrize("kind", [torch.int8, torch.float32])
-def test_another_way_of_rounding_is_wrong(kind):
-    x, down = numbers(), lambda x: torch.floor(x / (x.abs().amax() / 127)).to(kind)
-    assert not compare(quantised(x, kind), down(x), room=room_of(quantised, x)).ok
-
-
-def test_a_step_away_from_its_edge_is_wrong():
-    x = numbers()
-    expected = quantised(x)
-    actual, far = expected.clone(), (x / (x.abs().amax() / 127) % 1 - 0.5).abs().argmax()
-    actual[far] += 1
-    assert not compare(expected, actual, room=room_of(quantised, x)).ok
-
-
-def test_two_steps_are_wrong():
-    x = numbers()
-    near = (quantised(x) != quantised(moved(x))).nonzero()[0, 0]
-    expected = quantised(x)
-    actual = expected.clone()
-    actual[near] += 2 * (quantised(moved(x))[near] - expected[near])
-    assert not compare(expected, actual, room=room_of(quantised, x)).ok
+def test_a_step_away_from_its_edge_and_two_steps_are_wrong():
+    x, room = numbers(), room_of(quantised, numbers())
+    expected, other = quantised(x), quantised(moved(x))
+    far, near = (x / (x.abs().amax() / 127) % 1 - 0.5).abs().argmax(), (expected != other).nonzero()[0, 0]
+    for place, steps in ((far, 1), (near, 2 * (other[near] - expected[near]))):
+        actual = expected.clone()
+        actual[place] += steps
+        assert not compare(expected, actual, room=room).ok
 
 
 def test_what_is_smooth_has_next_to_no_room():

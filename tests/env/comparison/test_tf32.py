@@ -52,11 +52,10 @@ def test_what_is_no_normal_number_keeps_its_kind():
 
 def test_random_directions_are_those_of_their_seed_and_even():
     x = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    row = torch.ones(1, 1000)
 
     def run(seed):
         with Rounding(seed) as rounding:
-            out = torch.mm(row, torch.diag(x))
+            out = torch.mm(torch.ones(1, 1000), torch.diag(x))
         assert rounding.was_used
         return out[0]
 
@@ -187,14 +186,13 @@ def switches():
 def test_hidden_states_are_rounded_at_every_step():
     """Rounding the weights alone moves less."""
     layer, (x,) = LAYERS["rnn"]
-    events = [SimpleNamespace(kind="op", name="aten::rnn_tanh")]
     weights = [rounded(weight.detach()) for weight in (layer.weight_ih_l0, layer.weight_hh_l0)]
     state = torch.zeros(2, 12)
     with torch.no_grad():
         for step in x:
             product = rounded(step) @ weights[0].T + layer.bias_ih_l0 + layer.bias_hh_l0
             state = torch.tanh(product + rounded(state) @ weights[1].T)
-        with rounded_products(events, None):
+        with rounded_products([SimpleNamespace(kind="op", name="aten::rnn_tanh")], None):
             assert torch.allclose(layer(x)[1][0], state, rtol=0, atol=1e-6)
 
 
@@ -212,10 +210,7 @@ def test_a_trace_tells_whether_there_are_products(name, kind, expected):
     )
 
 
-OLD = {
-    "matmul": (torch.backends.cuda.matmul, "allow_tf32"),
-    "convolution": (torch.backends.cudnn, "allow_tf32"),
-}
+OLD = {"matmul": (torch.backends.cuda.matmul, "allow_tf32"), "convolution": (torch.backends.cudnn, "allow_tf32")}
 
 
 def allowed() -> tuple[bool, ...]:

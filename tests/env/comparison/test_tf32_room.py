@@ -170,55 +170,39 @@ def network(x, w1, w2, gain):
     return F.layer_norm(hidden @ w2, w2.shape[1:], gain)
 
 
-def triangular(a, b):
-    return torch.tril(a) @ torch.tril(b)
-
-
 def fused_network(x, w1, w2, gain):
     hidden = F.gelu(rounded(x) @ rounded(w1))
     return F.layer_norm(rounded(hidden) @ rounded(w2), w2.shape[1:], gain)
-
-
-def blocks(a, b):
-    """Eight blocks of 12 on the diagonal, of very different scales."""
-    return torch.block_diag(*a) @ torch.block_diag(*b)
 
 
 def drawn(seed, *shapes):
     return [torch.randn(shape, generator=rng(seed + place)) for place, shape in enumerate(shapes)]
 
 
+def of_rounded(program):
+    """The program whose factors, which are all of its inputs, are rounded before it."""
+    return program, lambda *inputs: program(*map(rounded, inputs))
+
+
 PROGRAMS = {
     "attention": (attention, flash, [(2, 4, 64, 32)] * 3, 1.0),
     "sharp attention": (attention, flash, [(2, 4, 64, 32)] * 3, 3.0),
     "network": (network, fused_network, [(64, 48), (48, 96), (96, 80), (80,)], 1.0),
-    "loss": (
-        lambda a, b: (a @ b).square().mean(), lambda a, b: (rounded(a) @ rounded(b)).square().mean(),
-        [(32, 64), (64, 32)], 1.0,
-    ),
-    "row sums": (
-        lambda a, b: (a @ b).sum(-1, keepdim=True), lambda a, b: (rounded(a) @ rounded(b)).sum(-1, keepdim=True),
-        [(300, 64), (64, 32)], 1.0,
-    ),
+    "loss": (*of_rounded(lambda a, b: (a @ b).square().mean()), [(32, 64), (64, 32)], 1.0),
+    "row sums": (*of_rounded(lambda a, b: (a @ b).sum(-1, keepdim=True)), [(300, 64), (64, 32)], 1.0),
     "normalised rows": (
         lambda a, b, c: c / (1 + (a @ b).abs().sum(-1, keepdim=True)),
         lambda a, b, c: c / (1 + (rounded(a) @ rounded(b)).abs().sum(-1, keepdim=True)),
         [(500, 64), (64, 1), (500, 64)], 1.0,
     ),
-    "convolution": (
-        lambda x, w: F.conv2d(x, w, padding=1), lambda x, w: F.conv2d(rounded(x), rounded(w), padding=1),
-        [(2, 8, 20, 20), (16, 8, 3, 3)], 1.0,
-    ),
+    "convolution": (*of_rounded(lambda x, w: F.conv2d(x, w, padding=1)), [(2, 8, 20, 20), (16, 8, 3, 3)], 1.0),
     "strided transposed convolution": (
-        lambda x, w: F.conv_transpose2d(x, w, stride=2),
-        lambda x, w: F.conv_transpose2d(rounded(x), rounded(w), stride=2),
-        [(2, 8, 10, 10), (8, 6, 3, 3)], 1.0,
+        *of_rounded(lambda x, w: F.conv_transpose2d(x, w, stride=2)), [(2, 8, 10, 10), (8, 6, 3, 3)], 1.0,
     ),
-    "triangles": (triangular, lambda a, b: triangular(rounded(a), rounded(b)), [(150, 150)] * 2, 1.0),
-    "blocks": (blocks, lambda a, b: blocks(rounded(a), rounded(b)), [(8, 12, 12)] * 2, 1.0),
-    "halves": (
-        lambda a, b: (a @ b).half(), lambda a, b: (rounded(a) @ rounded(b)).half(), [(64, 256), (256, 64)], 1.0
-    ),
+    "triangles": (*of_rounded(lambda a, b: torch.tril(a) @ torch.tril(b)), [(150, 150)] * 2, 1.0),
+    # Eight of 12 on the diagonal, of very different scales.
+    "blocks": (*of_rounded(lambda a, b: torch.block_diag(*a) @ torch.block_diag(*b)), [(8, 12, 12)] * 2, 1.0),
+    "halves": (*of_rounded(lambda a, b: (a @ b).half()), [(64, 256), (256, 64)], 1.0),
 }  # fmt: skip
 
 
@@ -338,7 +322,6 @@ def test_infinities_stay_where_they_are():
 
 
 def test_there_are_as_many_runs_as_said():
-    seeds = []
-    x = torch.ones(3)
+    seeds, x = [], torch.ones(3)
     rooms([x], lambda seed: seeds.append(seed) or [x], LEAST)
     assert seeds == [None, *range(RUNS)]

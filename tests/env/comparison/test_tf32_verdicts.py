@@ -30,13 +30,6 @@ def verdict(judge_with):
     return run
 
 
-@pytest.mark.parametrize("mode", ["ieee", "tf32"])
-def test_an_exact_product_is_right_in_both_modes(verdict, mode):
-    result = verdict(mode, EXACT)
-    assert result.status is EvalStatus.OK, result.error
-    assert result.env["float32"] == mode, result.error
-
-
 def test_tritons_default_passes_in_tf32_and_not_in_ieee(verdict):
     accepted, refused = verdict("tf32", TF32), verdict("ieee", TF32)
     assert accepted.rewarded, accepted.error
@@ -131,9 +124,11 @@ def convolve(x, w, out):
 
 
 @pytest.mark.parametrize("mode", ["ieee", "tf32"])
-def test_an_exact_convolution_is_right(verdict, mode):
-    result = verdict(mode, EXACT_CONVOLUTION, CONVOLUTION)
+@pytest.mark.parametrize(("source", "text"), [(EXACT, REFERENCE), (EXACT_CONVOLUTION, CONVOLUTION)])
+def test_what_is_exact_is_right_in_both_modes(verdict, mode, source, text):
+    result = verdict(mode, source, text)
     assert result.status is EvalStatus.OK, result.error
+    assert result.env["float32"] == mode
 
 
 ZEROS = candidate(TEN_BITS, body="return self.fused(x) * 0")

@@ -11,6 +11,9 @@ GROWN = {
     "resize": lambda: torch.empty(0).resize_(1 << 20),
     "resize_as": lambda: torch.zeros(0).resize_as_(torch.ones(1 << 20)),
     "new_empty": lambda: torch.ones(1).new_empty(1 << 20),
+    "empty_like": lambda: torch.empty_like(torch.ones(2)),
+    "empty_strided": lambda: torch.empty_strided((2, 2), (4, 1)),
+    "no elements": lambda: torch.empty((2, 0)),
 }
 
 
@@ -19,6 +22,12 @@ def test_fresh_memory_is_poisoned(name):
     with PoisonedAllocations():
         found = GROWN[name]()
     assert torch.isnan(found).all()
+
+
+def test_what_is_written_holds_its_numbers():
+    with PoisonedAllocations():
+        assert (torch.zeros(3) + 1).tolist() == [1.0] * 3
+        assert torch.empty(3, dtype=torch.int32).fill_(0).tolist() == [0] * 3
 
 
 def test_what_a_resized_tensor_held_stays():

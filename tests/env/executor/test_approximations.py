@@ -142,6 +142,17 @@ def test_functions_of_halves(root, kind):
     assert np.isinf(back[exact > 1.01 * largest]).all()
 
 
+@pytest.mark.parametrize("root", ["ex2", "tanh"])
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_functions_of_packed_halves_are_those_of_each(root, kind):
+    mark = ".ftz" if (root, kind) == ("ex2", "bf16") else ""
+    a = np.arange(0, 1 << 16, 7).astype(np.uint16)
+    single = each({"d": f"{root}.approx{mark}.{kind} {{d}}, %a;"}, np.uint16, {"a": a})["d"]
+    packed = a | np.roll(a, 1).astype(np.uint32) << 16
+    found = each({"d": f"{root}.approx{mark}.{kind}x2 {{d}}, %a;"}, np.uint32, {"a": packed})["d"]
+    assert (found == (single | np.roll(single, 1).astype(np.uint32) << 16)).all()
+
+
 @pytest.mark.parametrize("opcode", ["approx.f32", "full.f32", "approx.ftz.f32", "full.ftz.f32"])
 def test_approximate_quotients(opcode):
     a, b = np.random.default_rng(1).standard_normal((2, 4096)).astype(np.float32)

@@ -128,6 +128,31 @@ def test_packed_halves_are_two_of_them(kind):
         assert (packed >> 16 == np.roll(single[name], 1)).all(), name
 
 
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_packed_halves_are_compared_one_by_one(kind):
+    form = FORMATS[kind]
+    a, b = pairs(form).values()
+    marks_of_kind = marks(kind)
+    lines = {
+        f"{name}{mark}": f"setp.{name}{mark}.{kind} {{d}}, %a, %b;" for name in RELATIONS for mark in marks_of_kind
+    }
+    single = each(lines, bool, {"a": a, "b": b})
+    packed = {name: row | np.roll(row, 1).astype(np.uint32) << 16 for name, row in (("a", a), ("b", b))}
+    for name, wanted in single.items():
+        found = evaluate(f"setp.{name}.{kind}x2 %d|%e, %a, %b;", packed, {"d": bool, "e": bool})
+        assert (found["d"] == wanted).all(), name
+        assert (found["e"] == np.roll(wanted, 1)).all(), name
+
+
+def test_a_comparison_as_a_number():
+    a, b = pairs(F32).values()
+    holds = each({"p": "setp.lt.f32 {d}, %a, %b;"}, bool, {"a": a, "b": b})["p"]
+    lines = {kind: f"set.lt.{kind}.f32 {{d}}, %a, %b;" for kind in ("u32", "s32", "f32")}
+    found = each(lines, np.uint32, {"a": a, "b": b})
+    for kind, yes in (("u32", 0xFFFFFFFF), ("s32", 0xFFFFFFFF), ("f32", 0x3F800000)):
+        assert (found[kind] == np.where(holds, yes, 0)).all(), kind
+
+
 def ordered(form, bits):
     """A key that orders numbers, -0 below +0."""
     return -(bits & form.sign - 1) - 1 if bits & form.sign else bits
@@ -144,6 +169,25 @@ def test_extremes_leave_out_nan_and_order_zeros(kind, is_uniform):
         if len(numbers) < 2 and ("NaN" in name or not numbers):
             return None
         return (min if name.startswith("min") else max)(numbers, key=lambda item: ordered(form, item))
+
+    compare(lines, WIDTHS[form.bits], pairs(form), wanted, is_nan=form.is_nan, is_uniform=is_uniform)
+
+
+@pytest.mark.parametrize("kind, is_uniform", ways([kind for kind in FORMATS if kind != "f64"]))
+def test_extremes_of_magnitudes_have_the_sign_of_the_product(kind, is_uniform):
+    form = FORMATS[kind]
+    marks_of_nan = ("", ".NaN")
+    lines = {
+        f"{root}{mark}": f"{root}{mark}.xorsign.abs.{kind} {{d}}, %a, %b;"
+        for root in ("min", "max")
+        for mark in marks_of_nan
+    }
+
+    def wanted(name, x, y):
+        sizes = [item & ~form.sign for item in (x, y) if not form.is_nan(item)]
+        if len(sizes) < 2 and ("NaN" in name or not sizes):
+            return None
+        return (min if name.startswith("min") else max)(sizes) | (x ^ y) & form.sign
 
     compare(lines, WIDTHS[form.bits], pairs(form), wanted, is_nan=form.is_nan, is_uniform=is_uniform)
 

@@ -105,6 +105,55 @@ def test_a_division_by_zero_does_not_stop_the_host(kind):
 
 
 @pytest.mark.parametrize("kind, is_uniform", ways(["s16", "u16", "s32", "u32"]))
+def test_a_distance_is_added(kind, is_uniform):
+    bits = int(kind[1:])
+    a, b, c = cross(corners(bits), corners(bits), few(bits), dtype=WIDTHS[bits])
+
+    def wanted(name, x, y, addend):
+        typed = [signed(item, bits) if kind.startswith("s") else item for item in (x, y)]
+        return abs(typed[0] - typed[1]) + addend & (1 << bits) - 1
+
+    compare(
+        {"sad": f"sad.{kind} {{d}}, %a, %b, %c;"}, WIDTHS[bits], {"a": a, "b": b, "c": c}, wanted, is_uniform=is_uniform
+    )
+
+
+def test_sums_of_signed_integers_are_clamped():
+    a, b = cross(corners(32), corners(32), dtype=np.uint32)
+
+    def wanted(name, x, y):
+        whole = signed(x, 32) + signed(y, 32) * (1 if name == "add" else -1)
+        return min(max(whole, -(2**31)), 2**31 - 1) & 0xFFFFFFFF
+
+    compare({name: f"{name}.sat.s32 {{d}}, %a, %b;" for name in ("add", "sub")}, np.uint32, {"a": a, "b": b}, wanted)
+
+
+def test_products_of_four_bytes_are_added():
+    words = [0, 0x01020304, 0xFFFFFFFF, 0x80808080, 0x7F80FF01, 0x12345678]
+    a, b, c = cross(words, words, [0, 5, 0xFFFFFFF0], dtype=np.uint32)
+
+    def wanted(name, x, y, addend):
+        kinds = name.split(".")[1:]
+        rows = [
+            [signed(item >> 8 * n & 255, 8) if kind == "s32" else item >> 8 * n & 255 for n in range(4)]
+            for item, kind in ((x, kinds[0]), (y, kinds[1]))
+        ]
+        return sum(p * q for p, q in zip(*rows, strict=True)) + addend & 0xFFFFFFFF
+
+    names = [f"dp4a.{one}.{other}" for one in ("s32", "u32") for other in ("s32", "u32")]
+    compare({name: f"{name} {{d}}, %a, %b, %c;" for name in names}, np.uint32, {"a": a, "b": b, "c": c}, wanted)
+
+
+def test_a_choice_by_a_sign():
+    a, b, c = cross([1, 5], [7, 9], corners(32), dtype=np.uint32)
+
+    def wanted(name, yes, no, sign):
+        return no if sign >> 31 else yes
+
+    compare({"slct": "slct.b32.s32 {d}, %a, %b, %c;"}, np.uint32, {"a": a, "b": b, "c": c}, wanted)
+
+
+@pytest.mark.parametrize("kind, is_uniform", ways(["s16", "u16", "s32", "u32"]))
 def test_wide_products(kind, is_uniform):
     bits = int(kind[1:])
     a, b = cross(corners(bits), corners(bits), dtype=WIDTHS[bits])

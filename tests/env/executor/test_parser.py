@@ -25,6 +25,21 @@ def first(body, declared="%r<9>"):
     return kernel(f".reg .b32 {declared}; .reg .pred %p<4>; .reg .b64 %rd<4>;\n{body}").instructions[0]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "st.shared.b32 [%r1], %r2;",
+        "ld.shared.v2.b32 {%r1, %r2}, [%r3];",
+        "atom.shared.add.u32 %r1, [%r2], %r3;",
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2];",
+        "cp.async.cg.shared.global [%r1], [%rd1], 16;",
+    ],
+)
+def test_shared_memory_has_two_names(text):
+    longer, shorter = first(text.replace("shared", "shared::cta")), first(text)
+    assert (longer.opcode, longer.operands) == (shorter.opcode, shorter.operands)
+
+
 def test_what_is_declared_has_a_place():
     assert [(item.name, item.type, item.offset) for item in kernel("").parameters] == [
         ("k_param_0", "u64", 0), ("k_param_1", "u32", 8),
@@ -109,6 +124,7 @@ REGISTERS = (
     ".shared .b32 box[64];"
 )
 KNOWN = """
+dp4a.s32.u32 %r1, %r2, %r3, %r4|sad.s32 %r1, %r2, %r3, %r4|slct.b32.s32 %r1, %r2, %r3, %r4|set.lt.u32.f32 %r1, %r2, %r3
 add.s32 %r1, %r2, %r3|sub.f32 %r1, %r2, %r3|mul.lo.s32 %r1, %r2, %r3|mul.f16x2 %r1, %r2, %r3|add.cc.u32 %r1, %r2, %r3
 addc.u32 %r1, %r2, %r3|subc.u32 %r1, %r2, %r3|mad.lo.s32 %r1, %r2, %r3, %r4|madc.hi.u32 %r1, %r2, %r3, %r4
 and.b32 %r1, %r2, %r3|or.pred %p1, %p2, %p3|xor.b64 %w1, %w2, %w3|not.b32 %r1, %r2|cnot.b32 %r1, %r2
@@ -157,18 +173,18 @@ def test_an_unknown_modifier_is_refused(instruction):
 
 
 UNKNOWN = [
-    "dp4a.u32.u32 %r1, %r2, %r3, %r4", "sad.s32 %r1, %r2, %r3, %r4", "set.eq.u32.f32 %r1, %r2, %r3", "brkpt",
-    "slct.b32.s32 %r1, %r2, %r3, %r4", "match.any.sync.b32 %r1, %r2, -1", "elect.sync %r1|%p1, -1",
+    "dp2a.lo.u32.u32 %r1, %r2, %r3, %r4", "brkpt", "match.any.sync.b32 %r1, %r2, -1", "elect.sync %r1|%p1, -1",
     "wgmma.fence.sync.aligned", "mbarrier.init.shared.b64 [%r1], 1", "unheard.of %r1",
 ]  # fmt: skip
 
 
 WITHOUT_A_DEFINITION = [
-    "add.sat.s32 %r1, %r2, %r3", "mul.s32 %r1, %r2, %r3", "add.rz.f64 %w1, %w2, %w3", "add.rz.f16 %h1, %h2, %h3",
+    "add.sat.u32 %r1, %r2, %r3", "mul.s32 %r1, %r2, %r3", "add.rz.f64 %w1, %w2, %w3", "add.rz.f16 %h1, %h2, %h3",
     "div.rz.f32 %r1, %r2, %r3", "sqrt.rz.f32 %r1, %r2", "add.ftz.bf16 %h1, %h2, %h3", "add.sat.f64 %w1, %w2, %w3",
-    "min.f32 %r1, %r2, %r3, %r4", "min.xorsign.abs.f32 %r1, %r2, %r3", "fma.rn.relu.f32 %r1, %r2, %r3, %r4",
-    "setp.lt.f16x2 %p1|%p2, %r1, %r2", "setp.lo.f32 %p1, %r1, %r2", "setp.ltu.s32 %p1, %r1, %r2",
-    "setp.lt.ftz.s32 %p1, %r1, %r2", "ex2.approx.f16x2 %r1, %r2", "sqrt.rn.s32 %r1, %r2", "rem.f32 %r1, %r2, %r3",
+    "min.f32 %r1, %r2, %r3, %r4", "min.xorsign.f32 %r1, %r2, %r3", "fma.rn.relu.f32 %r1, %r2, %r3, %r4",
+    "setp.lt.ftz.bf16x2 %p1|%p2, %r1, %r2", "setp.lo.f32 %p1, %r1, %r2", "setp.ltu.s32 %p1, %r1, %r2",
+    "setp.lt.ftz.s32 %p1, %r1, %r2", "ex2.f16x2 %r1, %r2",
+    "slct.b32.f32 %r1, %r2, %r3, %r4", "sqrt.rn.s32 %r1, %r2", "rem.f32 %r1, %r2, %r3",
     "cvt.rm.f16.f32 %h1, %r1", "cvt.rz.f32.s64 %r1, %w1", "cvt.s32.f32 %r1, %r2",
     "cvt.rn.e4m3x2.f32 %h1, %r1, %r2", "cvt.rn.relu.satfinite.e4m3x2.f32 %h1, %r1, %r2",
     "bfe.u32 %r1, %r2, %r3, 4", "bfi.b32 %r1, %r2, %r3, %r4, 1", "prmt.b32.f4e %r1, %r2, %r3, %r4",

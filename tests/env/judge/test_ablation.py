@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.env.programs import HONEST, REFERENCE, candidate, program, reference
+from tests.env.programs import HONEST, REFERENCE, TASK, candidate, program, reference
 from tests.exploits.families import HONEST as FAMILIES_HONEST
 from tests.exploits.tasks import TASKS
 from tests.generated import draw_tasks
@@ -17,7 +17,6 @@ from verl_kernel.reward.profiling import profiling_reward
 pytestmark = pytest.mark.processes
 
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=3, run_timeout_s=20, memory_mb=512)
-TASK = Task(REFERENCE, task_id="fused")
 SECOND_HALF = """
 @triton.jit
 def rest(x, out, n, scale, BLOCK: tl.constexpr):
@@ -43,7 +42,10 @@ def allow(go):
 
 
 def judged(judge: Judge, body: str, before: str = "") -> EvalResult:
-    return judge.evaluate(TASK, candidate(body, before))
+    """The result of a candidate with this body, which is right."""
+    result = judge.evaluate(TASK, candidate(body, before))
+    assert result.status is EvalStatus.OK, result.error
+    return result
 
 
 @pytest.mark.parametrize("trials", [1, 2, 5])
@@ -56,7 +58,7 @@ def test_no_result_is_ok_without_an_answer(judge_with, trials):
 
 
 @pytest.mark.parametrize("seed", thinned(range(6), 3))
-@pytest.mark.parametrize("honest", thinned(["self.n == 1", "self.n != 2", "self.n % 2"], 3))
+@pytest.mark.parametrize("honest", thinned(["self.n == 1", "self.n != 2", "self.n % 2", "self.n > 1"], 3))
 def test_every_forward_launches(judge_with, seed, honest):
     """Whichever trial the ablation follows."""
     body = f"self.n = getattr(self, 'n', 0) + 1\nreturn self.right(x, y) if {honest} else self.torch_only(x, y)"
@@ -67,15 +69,13 @@ def test_every_forward_launches(judge_with, seed, honest):
 
 def test_without_ablation_only_missing_launches_are_known(judge_with):
     some = judge_with(ablation=False)
-    result = some.evaluate(TASK, candidate("self.right(x, y)\nreturn self.torch_only(x, y)"))
-    assert result.status is EvalStatus.OK
+    result = judged(some, "self.right(x, y)\nreturn self.torch_only(x, y)")
     assert result.decoy_kernel is None
     assert some.evaluate(TASK, candidate("return self.torch_only(x, y)")).decoy_kernel is True
 
 
 def test_a_kernel_for_the_second_half_covers_its_part(judge):
     result = judged(judge, "return finish(x * self.weight + y, self.scale)", SECOND_HALF)
-    assert result.status is EvalStatus.OK
     assert result.hack_flags == ()
     assert result.decoy_kernel is False
     assert result.number_coverage == pytest.approx(1 / 3)
@@ -86,7 +86,6 @@ def test_a_launch_that_makes_no_difference_covers_nothing(judge):
     """Beside one that does; each is a kernel that computes."""
     body = "self.right(x + 1, y)\nreturn finish(x * self.weight + y, self.scale)"
     result = judged(judge, body, SECOND_HALF)
-    assert result.status is EvalStatus.OK
     assert result.num_custom_kernels == 2
     assert result.number_coverage == pytest.approx(1 / 5)
 
@@ -94,8 +93,7 @@ def test_a_launch_that_makes_no_difference_covers_nothing(judge):
 @pytest.mark.parametrize("seed", thinned(range(3), 3))
 def test_many_useless_launches_of_a_kernel_cover_little(judge_with, seed):
     body = "for _ in range(12):\n    self.right(x, y)\nreturn self.right(x, y)"
-    result = judge_with(seed).evaluate(TASK, candidate(body))
-    assert result.status is EvalStatus.OK
+    result = judged(judge_with(seed), body)
     assert result.num_custom_kernels == 13
     assert result.number_coverage <= 4 / 13
 
@@ -103,8 +101,7 @@ def test_many_useless_launches_of_a_kernel_cover_little(judge_with, seed):
 @pytest.mark.parametrize("seed", thinned(range(3), 3))
 def test_many_launches_that_matter_cover_all(judge_with, seed):
     body = "parts = [self.right(a, b) for a, b in zip(x.split(1), y.split(1))]\nreturn torch.cat(parts)"
-    result = judge_with(seed).evaluate(TASK, candidate(body))
-    assert result.status is EvalStatus.OK, result.error
+    result = judged(judge_with(seed), body)
     assert result.number_coverage == pytest.approx(8 / 9)  # all but the one of `cat`
 
 
@@ -139,7 +136,6 @@ def test_a_kernel_that_waits_for_another_one_costs_no_trial(judge):
     """Without what the first one stores the second never ends: so it matters, and the trials go on."""
     body = "go = x[0, :1].abs().clamp(max=1) + 2\nallow[(1,)](go)\nspin[(1,)](x, go, BLOCK=16)\nreturn self.right(x, y)"
     result = judged(judge, body, STEPS)
-    assert result.status is EvalStatus.OK, result.error
     assert result.trials.passed == 3
     assert result.decoy_kernel is False
 
@@ -147,7 +143,6 @@ def test_a_kernel_that_waits_for_another_one_costs_no_trial(judge):
 def test_an_unpriced_op_gives_no_speedup(judge):
     body = "return torch.fft.irfft(torch.fft.rfft(self.right(x, y)), n=x.shape[-1])"
     result = judged(judge, body)
-    assert result.status is EvalStatus.OK
     assert result.rewarded
     assert result.speedup is None
     assert result.kernel_ms is None
@@ -192,7 +187,6 @@ def test_the_order_of_configurations_does_not_decide_the_score(judge):
     assert alone[0] != alone[1]
     for sizes in ([16, 256], [256, 16]):
         result = judged(judge, LAUNCH, TUNED.format(sizes=sizes))
-        assert result.status is EvalStatus.OK, result.error
         assert result.kernel_ms.median == min(alone)
         assert result.num_total_kernels == 1
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.env.programs import HONEST, REFERENCE, candidate, program, reference
+from tests.env.programs import HONEST, REFERENCE, candidate, program, program_of, reference
 from tests.tiers import thinned
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Judge, Task
 from verl_kernel.env.judge.runner_client import ADDRESS
@@ -66,8 +66,7 @@ def marked_line(source: str, kernel: str) -> int:
 def test_out_of_bounds_is_a_crash(judges, kernel, mode):
     source = faulty(kernel)
     result = judges[mode].evaluate(FUSED, source)
-    assert result.status is EvalStatus.CRASH
-    assert result.error.type == "CompiledOutOfBounds"
+    assert (result.status, result.error.type) == (EvalStatus.CRASH, "CompiledOutOfBounds")
     line = marked_line(source, kernel)
     assert result.error.message.startswith(f"line {line}, in {kernel}, ")
     assert f"line {line}" in format_feedback(result, 360)
@@ -141,22 +140,19 @@ def test_races_are_sought_in_the_chosen_configuration(judges, turns, status):
 
 
 TWICE = Task(reference("x + x", "torch.randint(0, 99, (8, 64))"), task_id="twice")
-ADDING = program(
-    """
+ADDING = program_of("""
 @triton.jit
 def adding(x, extra, out, n: tl.constexpr):
     place = tl.program_id(0) * n + tl.arange(0, n)
     more = tl.load(extra + place, mask={mask}, other=0)
     tl.store(out + place, 2 * tl.load(x + place) + tl.where(more > (1 << 60), 1, 0)){last}
-""",
-    """
-out = torch.empty_like(x)
-extra = {extra}
-{before}
-adding[(8,)](x, extra, out, 64)
-return out
-""",
-)
+def forward(self, x):
+    out = torch.empty_like(x)
+    extra = {extra}
+    {before}
+    adding[(8,)](x, extra, out, 64)
+    return out
+""")
 
 
 def adding(*, mask="place >= 0", extra="torch.empty_like(x)", before="pass", last=""):
@@ -190,16 +186,14 @@ def test_memory_that_was_written_may_be_read(name, refusing):
 
 def test_a_read_of_what_nobody_has_written_is_unsafe(refusing):
     result = refusing.evaluate(TWICE, adding(before="extra[1:].zero_()"))
-    assert result.status is EvalStatus.UNSAFE, result.error
-    assert result.error.type == "CompiledUnwritten", result.error
+    assert (result.status, result.error.type) == (EvalStatus.UNSAFE, "CompiledUnwritten"), result.error
     assert "line 10, in adding" in result.error.message
     assert "nobody has written" in result.error.message
 
 
 def test_a_race_is_unsafe(refusing):
     result = refusing.evaluate(TWICE, RACING)
-    assert result.status is EvalStatus.UNSAFE, result.error
-    assert result.error.type == "CompiledRace", result.error
+    assert (result.status, result.error.type) == (EvalStatus.UNSAFE, "CompiledRace"), result.error
 
 
 @pytest.mark.parametrize(
@@ -257,8 +251,7 @@ def large(launch, place="tl.program_id(0)"):
 
 def test_a_race_in_memory_that_is_watched_in_parts_is_found(refusing, recording):
     refused, recorded = (judge.evaluate(TWICE, large(NOTE, "0")) for judge in (refusing, recording))
-    assert refused.status is EvalStatus.UNSAFE, refused.error
-    assert refused.error.type == "CompiledRace", refused.error
+    assert (refused.status, refused.error.type) == (EvalStatus.UNSAFE, "CompiledRace"), refused.error
     assert "in noting" in refused.error.message
     assert recorded.status is EvalStatus.OK, recorded.error
     assert "races_not_watched" not in recorded.env, recorded.error
@@ -275,8 +268,7 @@ def test_large_memory_without_a_race_is_paid(refusing):
 def test_an_unwatchable_launch_is_not_paid(refusing, recording):
     source = large(COUNT.format(blocks=8200, warps=32))
     refused, recorded = refusing.evaluate(TWICE, source), recording.evaluate(TWICE, source)
-    assert refused.status is EvalStatus.UNSAFE, refused.error
-    assert refused.error.type == "CompiledNotWatched", refused.error
+    assert (refused.status, refused.error.type) == (EvalStatus.UNSAFE, "CompiledNotWatched"), refused.error
     reason = "what its 8200 blocks know of each other takes too many bytes; launch fewer"
     assert reason in refused.error.message
     assert recorded.status is EvalStatus.OK, recorded.error

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.env.programs import program, reference
+from tests.env.programs import program, program_of, reference
 from tests.tiers import one_of_each
 from verl_kernel.env import EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.processes.runner import RunnerProcess
@@ -72,11 +72,10 @@ ADDING = TUNED.replace("tl.store(", "tl.atomic_add(").replace("empty_like", "zer
 DOUBLED = Task(reference("torch.stack((2 * x, 2 * y))", "torch.randn(64), torch.randn(64)", "x, y"), task_id="doubled")
 
 
-def doubling(kernels: str, body: str, members: str = "pass") -> str:
+def doubling(text: str, members: str = "pass") -> str:
     """A candidate for `DOUBLED` that logs, as many do."""
     head = "import logging\nfrom triton.tools.tensor_descriptor import TensorDescriptor\n\n"
-    head += "logger = logging.getLogger(__name__)\n\n"
-    return program(head + kernels.strip(), body, "x, y", members)
+    return program_of(f"{head}logger = logging.getLogger(__name__)\n{text}", members)
 
 
 TABLE_KERNEL = """
@@ -86,25 +85,26 @@ def doubling(table, out, n: tl.constexpr):
     x = tl.load(table + row).to(tl.pointer_type(tl.float32))
     tl.store(out + row * n + place, 2 * tl.load(x + place))
 """
-TABLE_BODY = "out = torch.empty(2, 64)\ndoubling[(2,)](torch.tensor([x.data_ptr(), y.data_ptr()]), out, 64)\nreturn out"
-TABLE = doubling(TABLE_KERNEL, TABLE_BODY)
-STORED_TABLE = doubling(
-    """
+TABLE_FORWARD = """
+def forward(self, x, y):
+    out = torch.empty(2, 64)
+    doubling[(2,)](torch.tensor([x.data_ptr(), y.data_ptr()]), out, 64)
+    return out
+"""
+TABLE = doubling(TABLE_KERNEL + TABLE_FORWARD)
+STORED_TABLE = doubling(f"""
 @triton.jit
 def noting(x, y, table):
     tl.store(table, x.to(tl.int64))
     tl.store(table + 1, y.to(tl.int64))
-"""
-    + TABLE_KERNEL,
-    """
-out, table = torch.empty(2, 64), torch.zeros(2, dtype=torch.int64)
-noting[(1,)](x, y, table)
-doubling[(2,)](table, out, 64)
-return out
-""",
-)
-FUNCTIONS = doubling(
-    """
+{TABLE_KERNEL}
+def forward(self, x, y):
+    out, table = torch.empty(2, 64), torch.zeros(2, dtype=torch.int64)
+    noting[(1,)](x, y, table)
+    doubling[(2,)](table, out, 64)
+    return out
+""")
+FUNCTIONS = doubling("""
 @tl.constexpr
 def widest(dtype: tl.dtype) -> tl.dtype:
     return tl.float32 if dtype.is_fp16() or dtype.primitive_bitwidth == 32 else dtype
@@ -116,18 +116,15 @@ def doubling(x, out, n: tl.constexpr):
     kind: tl.constexpr = widest(x.type.element_ty)
     place = tl.arange(0, n)
     tl.store(out + place, (2 * tl.load(x + place) * exp(0.0)).to(kind))
-""",
-    """
-out = torch.empty(2, 64)
-logger.debug("doubles %s", x.shape)
-with torch.accelerator.device_index(x.device.index):
-    for number, tensor in enumerate((x, y)):
-        doubling[(1,)](tensor, out[number], 64)
-return out
-""",
-)
-DESCRIPTOR = doubling(
-    """
+def forward(self, x, y):
+    out = torch.empty(2, 64)
+    logger.debug("doubles %s", x.shape)
+    with torch.accelerator.device_index(x.device.index):
+        for number, tensor in enumerate((x, y)):
+            doubling[(1,)](tensor, out[number], 64)
+    return out
+""")
+DESCRIPTOR = doubling("""
 def set_block(nargs):
     nargs["source"].block_shape = [nargs["BLOCK"]]
 
@@ -136,21 +133,19 @@ def set_block(nargs):
 def doubling(source, out, n, BLOCK: tl.constexpr):
     first = tl.program_id(0) * BLOCK
     tl.store(out + first + tl.arange(0, BLOCK), 2 * source.load([first]))
-""",
-    """
-out = torch.empty(2, 64)
-for number, tensor in enumerate((x, y)):
-    source = TensorDescriptor(tensor, shape=[64], strides=[1], block_shape=[1])
-    doubling[lambda meta: (64 // meta["BLOCK"],)](source, out[number], 64)
-return out
-""",
-)
-MEMO = doubling(
-    TABLE_KERNEL,
-    "key = torch.tensor([x.data_ptr()])[0].item()\nif key in self.seen:\n    return self.seen[key]\n"
-    + TABLE_BODY.replace("return out", "self.seen[key] = out\nreturn out"),
-    "self.seen = {}",
-)
+def forward(self, x, y):
+    out = torch.empty(2, 64)
+    for number, tensor in enumerate((x, y)):
+        source = TensorDescriptor(tensor, shape=[64], strides=[1], block_shape=[1])
+        doubling[lambda meta: (64 // meta["BLOCK"],)](source, out[number], 64)
+    return out
+""")
+REMEMBERED = """x, y):
+    key = torch.tensor([x.data_ptr()])[0].item()
+    if key in self.seen:
+        return self.seen[key]"""
+KEPT = TABLE_FORWARD.replace("x, y):", REMEMBERED).replace("return out", "self.seen[key] = out\n    return out")
+MEMO = doubling(TABLE_KERNEL + KEPT, "self.seen = {}")
 PAID = {
     "plain": (CUMSUM, RIGHT, 1.0),
     "two stores": (CUMSUM, TWO_STORES, 1.0),
@@ -171,10 +166,7 @@ def test_what_is_right_is_paid(name, judge):
     assert result.status is EvalStatus.OK, result.error
     assert result.speedup > 0, result.error
     assert result.number_coverage == coverage
-
-
-def test_an_autotuner_passes_over_what_does_not_compile(judge):
-    assert len(judge.evaluate(CUMSUM, TUNED).launches) == 1
+    assert len(result.launches) == (2 if name == "a table that a kernel stores" else 1)
 
 
 def told_apart(otherwise: str) -> str:
@@ -198,10 +190,6 @@ def filling(out, BLOCK: tl.constexpr):
 INCORRECT, CRASH = EvalStatus.INCORRECT, EvalStatus.CRASH
 WRONG = {
     "other values": (CUMSUM, told_apart("total + 1.0"), INCORRECT, "WrongValues", "differs"),
-    "out of bounds": (
-        CUMSUM, told_apart("total + tl.load(x + rows * width * 4096)"), CRASH, "CompiledOutOfBounds",
-        "line 13, in columns",
-    ),
     "in order": (CUMSUM, IN_ORDER, INCORRECT, "WrongValues", "index ["),
     "in order beside a lock": (CUMSUM, LOCKED, INCORRECT, "WrongValues", "index ["),
     "endless": (CUMSUM, RIGHT.replace("        total +=", ENDLESS), EvalStatus.TIMEOUT, "Timeout", "run_timeout_s"),
@@ -237,17 +225,6 @@ def test_what_is_wrong_as_compiled_is_wrong(name, judge):
 def test_results_by_address_are_wrong_or_replayed(judge):
     result = judge.evaluate(DOUBLED, MEMO)
     assert result.status is INCORRECT or "replayed_output" in result.hack_flags, (result.status, result.error)
-
-
-def test_a_race_is_unsafe_where_memory_is_checked(judge_with):
-    """Two programs store the first row, each after it has held something else."""
-    first = "        tl.store(out + place, total * 0.0, mask=row == 0)\n"
-    source = RIGHT.replace("tl.program_id(0) * BLOCK + tl.arange", "tl.arange").replace("BLOCK=32", "BLOCK=64")
-    source = source.replace("        tl.store", first + "        tl.store", 1)
-    result = judge_with(memory_checks="refuse").evaluate(CUMSUM, source)
-    assert result.status is EvalStatus.UNSAFE, result.error
-    assert result.error.type == "CompiledRace", result.error
-    assert "in columns" in result.error.message
 
 
 def test_a_kernel_that_was_judged_before_is_compiled_no_more(judge):

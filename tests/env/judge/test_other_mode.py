@@ -5,14 +5,13 @@ from unittest import mock
 
 import pytest
 
-from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.programs import HONEST, REFERENCE, TASK, candidate
 from tests.tiers import thinned
 from verl_kernel.env import EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.candidate_session import CandidateSession
 
 pytestmark = pytest.mark.processes
 OPTIONS = GymOptions(device="cpu", static_check="off", run_timeout_s=10)
-TASK = Task(REFERENCE, task_id="fused")
 TRAIN_ONLY = Task(
     REFERENCE.replace("return torch.relu(", "return (1.0 if self.training else 2.0) * torch.relu("),
     task_id="train_only",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.programs import HONEST, TASK, candidate
 from tests.tiers import thinned
-from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions
 from verl_kernel.env.judge import runner_client
 from verl_kernel.env.judge.processes import runner
 from verl_kernel.env.trace import TraceEvent, load_events
@@ -23,7 +23,6 @@ OPTIONS = GymOptions(
     device="cpu", static_check="off", correctness_trials=3, run_timeout_s=6, load_timeout_s=10, memory_mb=512,
     disk_mb=16,
 )  # fmt: skip
-TASK = Task(REFERENCE, task_id="fused")
 CTYPES = "import ctypes, os, signal\nlibc = ctypes.CDLL(None)\n"
 CHANNEL = (
     "import gc, json, os, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
@@ -42,8 +41,6 @@ WATCHED_DIRECTORY = (
     "import fcntl, os\nd = os.open('.', os.O_RDONLY)\nfcntl.fcntl(d, 10, 9)\n"
     "fcntl.fcntl(d, fcntl.F_NOTIFY, fcntl.DN_CREATE)\nopen('new', 'w').close()\nwhile True: pass"
 )
-
-
 KILLS = {"a timer": ALARM, "an owned pipe": OWNED_PIPE, "a watched directory": WATCHED_DIRECTORY}
 
 

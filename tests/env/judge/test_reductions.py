@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A reduction that starts at a wrong value is refused, however long its rows, and one that starts right is not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest
@@ -117,9 +115,7 @@ REDUCTIONS = {
         _INTEGER_MAX, "-2147483648", ("0",), dtype="torch.int32",
     ),
     "min": Reduction("x.amin(-1)", _NORMAL, _MIN, _INF, _TOO_LARGE),
-    "argmax": Reduction(
-        "x.argmax(-1)", _NORMAL, _PLACE, f"-{_INF}", ("0.0",), dtype="torch.int64",
-    ),
+    "argmax": Reduction("x.argmax(-1)", _NORMAL, _PLACE, f"-{_INF}", ("0.0",), dtype="torch.int64"),
     "prod": Reduction(
         "x.prod(-1)", "1 + torch.randn(4, {n}) / {n} ** 0.5 / 2", _fold("found * v", "tl.reduce(found, 0, times)"),
         "1.0", ("0.0", "1.01"),
@@ -136,10 +132,7 @@ REDUCTIONS = {
         "x.logsumexp(-1)", _NORMAL, f"{_ONLINE}    tl.store(out + row, top + tl.log(total))", f"-{_INF}",
         ("0.0", "-100.0"),
     ),
-    "cummax": Reduction(
-        "x.cummax(-1).values", _NORMAL, _SCANNED, f"-{_INF}",
-        _TOO_SMALL, _SCAN,
-    ),
+    "cummax": Reduction("x.cummax(-1).values", _NORMAL, _SCANNED, f"-{_INF}", _TOO_SMALL, _SCAN),
 }  # fmt: skip
 
 

@@ -177,7 +177,7 @@ def test_a_survey_repeats_with_its_secret(judge):
 
 @pytest.mark.processes
 def test_a_choice_holds_for_training_on_its_tasks_only(tmp_path, judge_with):
-    counts = {"drawn": 1, "varied": 1, "large": 3, "negative": 1, "positive": 1}
+    counts = {**COUNTS, "drawn": 1}
     judge = judge_with(trial_choice=written(tmp_path, counts))
     other = Task(f"{REFERENCE}\n# another", task_id="other")
     chosen = judge.judge(EvalRequest(TASK, HONEST))

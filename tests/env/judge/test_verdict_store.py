@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.env.programs import HONEST, REFERENCE
+from tests.env.programs import HONEST, REFERENCE, TASK
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import ConfigError
 
-TASK = Task(REFERENCE, task_id="fused")
 REQUEST = EvalRequest(TASK, "source", "name")
 RESULT = EvalResult(task_id="fused", status=EvalStatus.INCORRECT, correctness=False, stage_seconds={"load": 1.0})
 OPTIONS = GymOptions(device="cpu", correctness_trials=2)

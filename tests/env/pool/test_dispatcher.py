@@ -7,16 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.env.programs import REFERENCE
-from verl_kernel.env.options import GymOptions
+from tests.env.programs import TASK
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher, Observer
 from verl_kernel.env.pool.scheduling.judges import Placement
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.result import EvalResult, EvalStatus
-from verl_kernel.env.task import Task
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
-
-TASK = Task(REFERENCE, task_id="fused")
 
 
 class Actor:
@@ -126,14 +122,13 @@ async def test_a_source_is_judged_once_within_a_step():
 
 
 async def test_a_full_queue_makes_callers_wait_and_drops_nothing():
-    gate = asyncio.Event()
-    judge = Actor(gate=gate)
+    judge = Actor(gate=asyncio.Event())
     async with pool(judge, queue_size=2) as dispatcher:
         requests = [ask(dispatcher, str(number)) for number in range(10)]
         await settle()
         stats = await dispatcher.stats()
         assert (stats.busy, stats.queue, stats.held_back) == (1, 2, 7)
-        gate.set()
+        judge.gate.set()
         assert {result.status for result in await asyncio.gather(*requests)} == {EvalStatus.OK}
         stats = await dispatcher.stats()
         assert (stats.queue, stats.held_back, stats.busy) == (0, 0, 0)
@@ -141,21 +136,19 @@ async def test_a_full_queue_makes_callers_wait_and_drops_nothing():
 
 
 async def test_validation_precedes_training_even_in_a_full_queue():
-    gate = asyncio.Event()
-    judge = Actor(gate=gate)
+    judge = Actor(gate=asyncio.Event())
     async with pool(judge, queue_size=2) as dispatcher:
         requests = [ask(dispatcher, f"t{number}") for number in range(5)]
         await settle()
         requests += [ask(dispatcher, "v", validate=True), ask(dispatcher, "t2", validate=True)]
         await settle()
-        gate.set()
+        judge.gate.set()
         await asyncio.gather(*requests)
         assert judge.seen == ["t0", "t2", "v", "t1", "t3", "t4"]  # t2 was in the queue already and became urgent
 
 
 async def test_a_request_nobody_waits_for_any_more_is_not_started():
-    gate = asyncio.Event()
-    judge = Actor(gate=gate)
+    judge = Actor(gate=asyncio.Event())
     async with pool(judge, queue_size=2) as dispatcher:
         running, queued, held = (ask(dispatcher, name) for name in ("running", "queued", "held"))
         others = [ask(dispatcher, "shared"), ask(dispatcher, "shared")]
@@ -164,7 +157,7 @@ async def test_a_request_nobody_waits_for_any_more_is_not_started():
             request.cancel()
         await settle()
         assert (await dispatcher.stats()).queue == 2
-        gate.set()
+        judge.gate.set()
         assert [(await request).status for request in (held, others[1])] == [EvalStatus.OK] * 2
         assert judge.seen == ["running", "held", "shared"]
         assert (await ask(dispatcher, "running")).status is EvalStatus.OK

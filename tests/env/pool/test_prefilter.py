@@ -13,13 +13,10 @@ from tests.env.gyms import PRETEND
 from tests.env.pool.test_dispatcher import Actor, ask, settle
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.figures.profiles import PROFILE
-from verl_kernel.env.options import GymOptions
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, JudgeProcess, Task
 from verl_kernel.env.pool.dispatcher import Dispatcher, Prefilter, is_final, prefilter_options
-from verl_kernel.env.pool.judge_process import JudgeProcess
 from verl_kernel.env.pool.local import LocalJudge, LocalPool
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
-from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, TaskError
 
 OPTIONS = GymOptions(device="cuda", prefilter="cpu", prefilter_judges=1, run_timeout_s=4, reference_timeout_s=6)
@@ -52,15 +49,12 @@ async def pool(judge, *workers, options=OPTIONS):
     await dispatcher.close()
 
 
+@pytest.mark.parametrize("stage", ["compile", "correctness"])
 @pytest.mark.parametrize("status", list(EvalStatus))
-def test_only_what_holds_on_a_gpu_too_is_final(status: EvalStatus):
+def test_only_what_holds_on_a_gpu_too_is_final(status: EvalStatus, stage: str):
     final = {"rejected_static", "unsafe", "incorrect", "hacking", "decoy"}
-    assert is_final(verdict(status)) == (status.value in final)
-
-
-def test_only_the_target_compilers_refusal_is_final():
-    assert is_final(verdict(EvalStatus.COMPILE_ERROR, "compile"))
-    assert not is_final(verdict(EvalStatus.COMPILE_ERROR, "correctness"))
+    of_the_compiler = status is EvalStatus.COMPILE_ERROR and stage == "compile"
+    assert is_final(verdict(status, stage)) == (status.value in final or of_the_compiler)
 
 
 def test_a_crash_by_an_access_out_of_bounds_is_final():
@@ -81,43 +75,45 @@ async def judged(found, speedup=1.0):
 
 
 async def test_a_candidate_that_is_surely_slow_takes_no_gpu_time():
-    slow, timed = await judged(predicted(0.5, 0.9))
+    slow, timed = await judged(predicted(0.5, 0.9, time_coverage=0.5))
     assert (slow.status, slow.env, timed) == (EvalStatus.OK, {"prefilter": "refused"}, 0)
-
-
-async def test_what_a_model_predicted_is_no_time_of_a_gpu():
-    slow, _ = await judged(predicted(0.5, 0.9, time_coverage=0.5))
+    # What a model predicted is no time of a GPU.
     assert slow.speedup is slow.speedup_interval is slow.timing_source is slow.time_coverage is None
 
 
 @pytest.mark.parametrize(
-    "found",
+    ("found", "speedup"),
     [
-        predicted(0.9, 1.1),
-        predicted(1.1, 2.0),
-        predicted(0.5, 0.9, decoy_kernel=True),
-        verdict(EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=0.5),
+        (predicted(0.9, 1.1), 1.0),
+        (predicted(1.1, 2.0), 1.0),
+        (predicted(0.5, 0.9, decoy_kernel=True), 1.0),
+        (verdict(EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=0.5), 1.0),
+        (predicted(0.1, 0.2), None),
     ],
-    ids=["undecided", "fast", "recorded decoy", "no interval"],
+    ids=["undecided", "fast", "recorded decoy", "no interval", "slow, where no speedup is asked for"],
 )
-async def test_a_gpu_decides_what_is_not_surely_slow(found):
-    assert (await judged(found))[1] == 1
-
-
-async def test_without_a_speedup_a_gpu_times_slow_candidates():
-    assert (await judged(predicted(0.1, 0.2), speedup=None))[1] == 1
+async def test_a_gpu_decides_what_is_not_surely_slow(found, speedup):
+    assert (await judged(found, speedup))[1] == 1
 
 
 def test_workers_whose_verdict_may_be_final_do_all_trials():
     options = GymOptions(device="cuda", prefilter="cpu", correctness_trials=7)
-    assert prefilter_options(options).correctness_trials == 1
-    assert prefilter_options(replace(options, prefilter_speedup=1.0)).correctness_trials == 7
-    assert prefilter_options(replace(options, prefilter_speedup=1.0)).ablation
+    final = prefilter_options(replace(options, prefilter_speedup=1.0))
+    assert (prefilter_options(options).correctness_trials, final.correctness_trials) == (1, 7)
+    assert final.ablation
 
 
-def test_a_speedup_without_a_prefilter_is_refused():
-    with pytest.raises(ConfigError, match="set the prefilter to cpu, or prefilter_speedup to null"):
-        GymOptions(device="cuda", prefilter_speedup=1.0)
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ({"device": "cuda", "prefilter_speedup": 1.0}, "set the prefilter to cpu, or prefilter_speedup to null"),
+        ({"device": "cpu", "prefilter": "cpu"}, "set the device to cuda, or the prefilter to off"),
+        ({"device": "auto", "prefilter": "cpu"}, "set the device to cuda, or the prefilter to off"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, remedy):
+    with pytest.raises(ConfigError, match=remedy):
+        GymOptions(**options)
 
 
 async def test_the_result_of_a_gpu_gets_the_workers_profile():
@@ -180,12 +176,6 @@ def test_workers_judge_without_a_gpu_and_by_the_pools_rules():
     found = prefilter_options(GymOptions(device="cuda", prefilter="cpu", float32="tf32", gpus_per_judge=1.0))
     assert (found.device, found.gpus_per_judge, found.prefilter, found.num_judges) == ("cpu", 0.0, "off", 4)
     assert (found.float32, found.correctness_trials, found.memory_checks) == ("tf32", 1, "refuse")
-
-
-@pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_a_prefilter_for_judges_without_a_gpu_is_refused(device: str):
-    with pytest.raises(ConfigError, match="set the device to cuda, or the prefilter to off"):
-        GymOptions(device=device, prefilter="cpu")
 
 
 @pytest.mark.processes

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets which judge."""
+"""Who gets which judge, and one GPU model per prompt."""
 
 import asyncio
 
 import pytest
 
+from tests.env.programs import REFERENCE
 from tests.env.waiting import soon
-from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Ticket
+from verl_kernel.env import Task
+from verl_kernel.env.pool.scheduling.scheduler import CHANGED, JudgeScheduler, Pin, Pins, Ticket
+from verl_kernel.env.pool.verdict_cache import verdict_key
+from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import InfraError
 
 
@@ -46,20 +50,6 @@ async def test_urgent_requests_pass_and_the_cancelled_are_forgotten():
     assert order == ["v1", "v2", "t1", "t3"]
 
 
-async def test_a_waiting_request_can_become_urgent():
-    scheduler, order = JudgeScheduler(["judge"]), []
-    first, late = await scheduler.acquire(Ticket()), Ticket()
-    visits = await queue_up(scheduler, ("t1",), order)
-    waiting = asyncio.ensure_future(scheduler.acquire(late))
-    await settle()
-    late.urgent = True
-    scheduler.release(first)
-    assert await waiting == "judge"
-    assert order == []
-    scheduler.release("judge")
-    await visits["t1"]
-
-
 async def test_a_judge_given_to_a_cancelled_request_is_not_lost():
     scheduler = JudgeScheduler(["judge"])
     first = await scheduler.acquire(Ticket())
@@ -82,12 +72,6 @@ async def test_a_second_try_goes_elsewhere_even_where_it_must_wait():
     assert scheduler.states() == ["free", "busy"]
     scheduler.release("b")
     assert await again == "b"
-
-
-async def test_a_lone_judge_serves_the_second_try():
-    scheduler = JudgeScheduler(["a", "b"])
-    scheduler.down("b")
-    assert await scheduler.acquire(Ticket().again("a")) == "a"
 
 
 async def test_a_judge_that_is_down_serves_nobody_until_it_is_up():
@@ -130,29 +114,15 @@ async def test_a_pool_without_judges_says_so_to_everyone():
             await request
 
 
-async def two_models(**options):
+def two_models(**options):
     scheduler = JudgeScheduler(["a", "b"], down=True, **options)
     scheduler.up("a", "h100")
     scheduler.up("b", "a100")
     return scheduler
 
 
-async def test_requests_of_one_pin_get_judges_of_one_model():
-    scheduler, first = await two_models(), Ticket()
-    assert await scheduler.acquire(first) == "a"
-    second = asyncio.ensure_future(scheduler.acquire(Ticket(pin=first.pin)))
-    await settle()
-    assert not second.done()
-    assert await scheduler.acquire(Ticket()) == "b"
-    scheduler.release("b")
-    await settle()
-    assert not second.done()
-    scheduler.release("a")
-    assert await second == "a"
-
-
 async def test_quarantine_never_takes_the_last_judge_of_a_model():
-    scheduler, ticket = await two_models(quarantine_after=1, quarantine_s=60), Ticket()
+    scheduler, ticket = two_models(quarantine_after=1, quarantine_s=60), Ticket()
     assert scheduler.note_failure("a") == 0.0
     assert scheduler.states() == ["free", "free"]
     assert await scheduler.acquire(ticket) == "a"
@@ -161,7 +131,7 @@ async def test_quarantine_never_takes_the_last_judge_of_a_model():
 
 
 async def test_a_model_is_lost_when_its_last_judge_stays_away():
-    scheduler, ticket = await two_models(model_wait_s=0.02), Ticket()
+    scheduler, ticket = two_models(model_wait_s=0.02), Ticket()
     assert await scheduler.acquire(ticket) == "a"
     scheduler.down("a")
     scheduler.release("a")
@@ -178,3 +148,52 @@ async def test_a_model_is_lost_when_its_last_judge_stays_away():
     assert scheduler.states() == ["drained", "free"]
     assert await asyncio.wait_for(waiting[1], 300) == "b"
     assert ticket.pin.model == "a100"
+
+
+TASK, OTHER = Task(REFERENCE), Task(REFERENCE + "\n# other\n")
+REQUEST = EvalRequest(TASK, "x", step=1)
+
+
+def test_a_prompt_is_a_task_in_a_step():
+    pins = Pins()
+    assert pins.of(TASK, 1) is pins.of(Task(REFERENCE, task_id="alias"), 1)
+    assert len({id(pins.of(task, step)) for task in (TASK, OTHER) for step in (None, 1, 2)}) == 6
+
+
+def test_the_pins_used_least_recently_are_forgotten():
+    pins = Pins(capacity=2)
+    one, two = pins.of(TASK, 1), pins.of(TASK, 2)
+    assert pins.of(TASK, 1) is one
+    pins.of(TASK, 3)
+    assert pins.of(TASK, 1) is one
+    assert pins.of(TASK, 2) is not two
+
+
+def test_a_change_of_model_is_told_where_another_has_judged():
+    pin = Pin()
+    pin.take("h100")
+    pin.take("a100")  # before anything was judged
+    assert pin.note("a100") == {}
+    assert pin.note("a100") == {}
+    pin.take("l40")
+    assert pin.note("l40") == {CHANGED: "a100"}
+    pin.take("b200")
+    assert pin.note("b200") == {CHANGED: "l40"}
+
+
+def test_a_late_answer_from_the_old_model_counts():
+    pin = Pin()
+    pin.take("h100")
+    pin.take("a100")  # while a judge of h100 is still at work
+    assert pin.note("h100") == {}
+    assert pin.note("a100") == {CHANGED: "h100"}
+
+
+def test_verdicts_of_two_models_have_two_keys():
+    pin = Pin()
+    first = verdict_key(REQUEST, pin)
+    pin.take("h100")
+    assert verdict_key(REQUEST, pin) == first  # chosen only now, changed never
+    pin.take("a100")
+    assert verdict_key(REQUEST, pin) != first
+    assert verdict_key(REQUEST, Pin()) not in (first, verdict_key(REQUEST, pin))

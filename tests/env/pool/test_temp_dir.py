@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-import os
+"""A judge's folder for temporary files: it goes with its owner, however that ends."""
+
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_a_home_goes_when_it_is_closed(temporary):
 def test_what_a_killed_owner_leaves_is_removed_by_the_next_home(temporary):
     program = "import os\nfrom verl_kernel.env.pool.judge_process import LockedTempDir\n"
     program += "held = LockedTempDir()\nos.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", program], check=False, env=dict(os.environ))
+    subprocess.run([sys.executable, "-c", program], check=False)
     (left,) = temporary.iterdir()
     home = LockedTempDir()
     assert not left.exists()

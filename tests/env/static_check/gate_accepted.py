@@ -17,6 +17,13 @@ power = tl.exp
 fn = nn.functional
 if hasattr(tl, "make_block_ptr"):
     FOO = getattr(tl, "make_block_ptr")
+--- operators by their methods
+@triton.jit
+def shifted(x): return x.__lshift__(4).__or__(1)
+--- a heuristic by the precision of products
+@triton.heuristics({"WIDE": lambda args: torch.get_float32_matmul_precision() == "high"})
+@triton.jit
+def product(x, WIDE: tl.constexpr): tl.store(x, 1.0)
 --- libdevice
 from triton.language.extra import libdevice
 from triton.language.extra.cuda import libdevice as fast

@@ -12,59 +12,36 @@ SOURCE = '''
 """About the module."""
 from __future__ import annotations
 import dataclasses
-
 LIMIT = 3
-
-
 def outer(values, scale=2):
     """About outer."""
-
     def inner(value: Missing):
         return value * scale
-
     return [inner(value) for value in values if value < LIMIT]
-
-
 def only_docstring():
     """Nothing else."""
-
-
 class Box:
     """About Box."""
-
     size = 4
-
     @staticmethod
     def area(side): return side * side
-
     @property
     def double(self):
         return (lambda factor: self.size * factor)(2)
-
-
 @dataclasses.dataclass
 class Pair:
     one: int
     two: int = 2
-
-
 def lazy():
     return (value * value for value in range(4) if value)
-
-
 def make(step):
     def add(value):
         return value + step
-
     return add
-
-
 def fails():
     """Fails."""
     text = "x"
     return 1 / 0
-
-
 if __name__ == "__main__":
     LIMIT = 100
 '''

@@ -55,7 +55,7 @@ def test_twice_the_text_is_twice_the_work(name, fixed):
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 @example(["aliases of aliases backwards", "classes in a row", "classes that inherit in turn", "kernels"])
 @given(st.lists(st.sampled_from(sorted(SHAPES)), min_size=2, max_size=4, unique=True))
 def test_mixtures_are_no_worse(names):

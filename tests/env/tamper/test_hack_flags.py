@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from verl_kernel.env import EvalStatus, GymOptions
 from verl_kernel.env.judge.findings import Stages
 from verl_kernel.env.judge.runner_client import RunnerClient, Verdict
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.tamper.hack_flags import HackFlag
 
 DEEP: list[object] = []

@@ -52,9 +52,7 @@ LESS = "the operations grow less than the reference's"
 CASES = {
     "the same for more": (SMALL, one(64), None),
     "a wider number and another grid": (SMALL, one(64, types={"x": "*fp32", "n": "i64"}, grid=(900, 1, 1)), None),
-    "another type": (
-        SMALL, one(64, types={"x": "*fp16", "n": "i32"}), "has x as *fp16 at the true size and as *fp32"
-    ),
+    "another type": (SMALL, one(64, types={"x": "*fp16", "n": "i32"}), "has x as *fp16 at the true size and as *fp32"),
     "fewer loads": (SMALL, one(64, read=1), "loads 1% of x at the true size and 100% at a reduced one"),
     "half of the operations": (SMALL, one(64, wide=50), LESS),
     "no arithmetic at all": (SMALL, one(64, wide=0), LESS),
@@ -77,9 +75,7 @@ CASES = {
     "products that fell away and a cheaper unit": (
         sizes(wide=0, tf32=100, half=2900, offered=2.0), one(64, wide=0, half=100), "'half'"
     ),
-    "arithmetic that fell away and 16 bits": (
-        sizes(wide=100, narrow=2900), one(64, wide=0, narrow=100), "in 16 bits"
-    ),
+    "arithmetic that fell away and 16 bits": (sizes(wide=100, narrow=2900), one(64, wide=0, narrow=100), "in 16 bits"),
     # Three fifths of the lanes at the reduced sizes were masked.
     "padding fell": (MASKED, one(64, wide=30), None),
     "more than padding fell": (MASKED, one(64, wide=20), LESS),

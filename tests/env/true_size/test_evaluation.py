@@ -8,22 +8,7 @@ import pytest
 from tests.env.programs import HONEST as SMALL
 from tests.env.programs import REFERENCE
 from tests.env.true_size import programs as made
-from tests.env.true_size.programs import (
-    HALF,
-    HARD,
-    IDLE,
-    PRODUCT,
-    ROWS,
-    chained,
-    gather,
-    gather_task,
-    grouped,
-    product,
-    product_task,
-    rows,
-    sum_task,
-    sums,
-)
+from tests.env.true_size.programs import HALF, PRODUCT, ROWS, gather_task, product, product_task, rows, sum_task, sums
 from tests.tiers import thinned
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task, check
 from verl_kernel.errors import TaskError
@@ -41,7 +26,6 @@ def same(one: EvalResult, other: EvalResult) -> bool:
 
 def test_an_honest_kernel_is_charged_the_true_size(judge):
     result = judge.evaluate(Task(ROWS), rows())
-    assert result.status is EvalStatus.OK
     assert result.rewarded
     assert result.hack_flags == ()
     assert len(result.true_size.sizes) == 2
@@ -64,7 +48,7 @@ def test_an_honest_kernel_is_charged_the_true_size(judge):
 
 CHARGED = {
     "rows of a softmax": (made.SOFTMAX_TASK, made.SOFTMAX, [(131072, 1, 1)], 1.12),
-    "rows by an index": (gather_task(), gather(), [(262144, 1, 1)], 3),
+    "rows by an index": (gather_task(), made.gather(), [(262144, 1, 1)], 3),
     "a split product": (product_task(4096, 4096, 4096, "float16"), made.SPLIT, [(64, 64, 8)], 16),
     "a product of 16 bits": (
         product_task(8192, 8192, 8192, "float16"), product(DOT="acc = tl.dot(x, y, acc)"), [(128, 128, 1)], 8,
@@ -100,6 +84,7 @@ def test_an_honest_product_is_charged_the_true_size(judge, source, grids):
 
 
 PRODUCT_512, WRAPPED = product_task(4096, 512, 4096), product_task(5000, 512, 5000)
+LAUNCH = "chained[(triton.cdiv(n, 8192),)](x, out, n, {})"
 HONEST = {
     "asks whether it is aligned": (sum_task(), sums("x = x if x.data_ptr() % 16 == 0 else x.clone()")),
     "asks where the storage begins": (sum_task(), sums("x = x.contiguous() if x.storage_offset() else x")),
@@ -107,32 +92,33 @@ HONEST = {
         sum_task(), sums("room = torch.empty(min(n, 1 << 20)) if n > 1 << 18 else torch.empty(n)"),
     ),
     "what a program does once": (ROWS, rows('self.seen = getattr(self, "seen", None) or [n]')),
-    "four rows of a table at once": (gather_task(), gather(made.FOUR_ROWS, grid="triton.cdiv(taken, 4)")),
-    "four rows of a table in turn": (gather_task(), gather(made.ROWS_IN_TURN, grid="triton.cdiv(taken, 4)")),
-    "rows by numbers of 32 bits": (gather_task(), gather(host="index = index.to(torch.int32)")),
-    "rows of a small table": (gather_task(1024), gather()),
-    "a task of the quickstart's world": (HARD, chained()),
+    "four rows of a table at once": (gather_task(), made.gather(made.FOUR_ROWS, grid="triton.cdiv(taken, 4)")),
+    "four rows of a table in turn": (gather_task(), made.gather(made.ROWS_IN_TURN, grid="triton.cdiv(taken, 4)")),
+    "rows by numbers of 32 bits": (gather_task(), made.gather(host="index = index.to(torch.int32)")),
+    "rows of a small table": (gather_task(1024), made.gather()),
+    "a task of the quickstart's world": (made.HARD, made.chained()),
     "wider tiles where it is large": (
-        HARD, chained("wide = 2048 if n > 1 << 22 else 1024\n"
-                      "chained[(triton.cdiv(n, wide),)](x, out, n, LOOPS=1, BLOCK=wide)"),
+        made.HARD, made.chained(
+            "wide = 2048 if n > 1 << 22 else 1024; chained[(triton.cdiv(n, wide),)](x, out, n, LOOPS=1, BLOCK=wide)"
+        ),
     ),
-    "few warps": (HARD, chained("chained[(triton.cdiv(n, 8192),)](x, out, n, LOOPS=8, BLOCK=1024, num_warps=2)")),
-    "more warps": (HARD, chained("chained[(triton.cdiv(n, 8192),)](x, out, n, LOOPS=2, BLOCK=4096, num_warps=8)")),
+    "few warps": (made.HARD, made.chained(LAUNCH.format("LOOPS=8, BLOCK=1024, num_warps=2"))),
+    "more warps": (made.HARD, made.chained(LAUNCH.format("LOOPS=2, BLOCK=4096, num_warps=8"))),
 }  # fmt: skip
 HONEST_PRODUCTS = {
     "all terms": (PRODUCT_512, product()),
     "blocks by a condition": (PRODUCT_512, product(TERMS="64 if is_big else 32")),
-    "loads a turn ahead": (PRODUCT_512, grouped(LOOP=made.AHEAD)),
-    "single products": (PRODUCT_512, grouped(DOT='acc += tl.dot(x, y, input_precision="ieee")')),
-    "rows that wrap around": (WRAPPED, grouped(**made.WRAPPED)),
+    "loads a turn ahead": (PRODUCT_512, made.grouped(LOOP=made.AHEAD)),
+    "single products": (PRODUCT_512, made.grouped(DOT='acc += tl.dot(x, y, input_precision="ieee")')),
+    "rows that wrap around": (WRAPPED, made.grouped(**made.WRAPPED)),
     "rows that wrap around in 16 bits": (
-        product_task(5000, 500, 5000, "float16"), grouped(**made.WRAPPED, DOT="acc = tl.dot(x, y, acc)", B="128"),
+        product_task(5000, 500, 5000, "float16"), made.grouped(**made.WRAPPED, DOT="acc = tl.dot(x, y, acc)", B="128"),
     ),
-    "a depth below a tile": (product_task(8192, 768, 8192), grouped(BK="64")),
-    "tiles beyond the reduced sizes": (product_task(5000, 1000, 5000), grouped(B="128", BK="64")),
+    "a depth below a tile": (product_task(8192, 768, 8192), made.grouped(BK="64")),
+    "tiles beyond the reduced sizes": (product_task(5000, 1000, 5000), made.grouped(B="128", BK="64")),
     "sums of 16 bits": (
         product_task(4096, 256, 4096, "float16"),
-        grouped(DOT="acc = tl.dot(x, y, acc, out_dtype=tl.float16)", SUM="tl.float16"),
+        made.grouped(DOT="acc = tl.dot(x, y, acc, out_dtype=tl.float16)", SUM="tl.float16"),
     ),
     "attention": (made.ATTENTION_TASK, made.ATTENTION),
     "two products in a loop": (made.MLP_TASK, made.MLP),
@@ -205,35 +191,32 @@ def test_doing_less_at_the_true_size_has_no_speedup(judge, name):
     text, source, reason = LESS[name]
     result = judge.evaluate(Task(text), source)
     assert result.status is EvalStatus.SIZE_DEPENDENT
-    assert not result.rewarded
     assert reason in result.true_size.unknown
-    assert result.speedup is None
-    assert result.kernel_ms is None
-    assert result.time_coverage is None
+    assert result.speedup is result.kernel_ms is result.time_coverage is None
 
 
-STEPS = {"FIRST": "step = 1 + tl.load(flag)", "PLACE": made.STEPS, "DEPTH": HALF["DEPTH"], **IDLE}
+STEPS = {"FIRST": "step = 1 + tl.load(flag)", "PLACE": made.STEPS, "DEPTH": HALF["DEPTH"], **made.IDLE}
 FEWER_TERMS = {
     "half of the terms": product(**HALF),
     "no arithmetic": product(FIRST=made.COPY),
     "half of the terms, and idle loads": product(**HALF, DOT=made.IDLE_LOADS),
-    "half of the terms, and idle turns": product(**HALF, **IDLE),
-    "single products of half of the terms": product(**HALF, **{**IDLE, "DOT": made.in_turn(made.SINGLE)}),
-    "products of nothing too": product(**HALF, **{**IDLE, "DOT": made.THREE_TIMES}),
+    "half of the terms, and idle turns": product(**HALF, **made.IDLE),
+    "single products of half of the terms": product(**HALF, **{**made.IDLE, "DOT": made.in_turn(made.SINGLE)}),
+    "products of nothing too": product(**HALF, **{**made.IDLE, "DOT": made.THREE_TIMES}),
     "half of the columns": product(
-        **IDLE, FIRST="n = (n + tl.where(BIG, (pm % 2) * (N // 2), 0)) % N", STORE=made.STORED_TWICE,
+        **made.IDLE, FIRST="n = (n + tl.where(BIG, (pm % 2) * (N // 2), 0)) % N", STORE=made.STORED_TWICE,
         COLUMNS="N // 2 if is_big else N",
     ),
     "half of the terms from the end": product(
-        **IDLE, DEPTH=HALF["DEPTH"], FIRST="depth = tl.where(pm * pn == 0, K, depth)",
+        **made.IDLE, DEPTH=HALF["DEPTH"], FIRST="depth = tl.where(pm * pn == 0, K, depth)",
         PLACE="tl.where(BIG, K - depth, 0) + k",
     ),
     "every second turn": product(**STEPS),
     "wide loads of few lanes": product(**HALF, LOADS=made.WIDE_LOADS),
     "more loads of few lanes": product(**HALF, LOADS=made.MORE_LOADS),
-    "smaller blocks": product(**HALF, **IDLE, BLOCK="B = 64 if is_big else 128"),
-    "idle stores too": product(**HALF, **IDLE, STORE=made.IDLE_STORES),
-    "idle loads in another launch": product(**HALF, **IDLE, BEFORE=made.ELSEWHERE),
+    "smaller blocks": product(**HALF, **made.IDLE, BLOCK="B = 64 if is_big else 128"),
+    "idle stores too": product(**HALF, **made.IDLE, STORE=made.IDLE_STORES),
+    "idle loads in another launch": product(**HALF, **made.IDLE, BEFORE=made.ELSEWHERE),
 }  # fmt: skip
 
 
@@ -242,8 +225,7 @@ FEWER_TERMS = {
 def test_idle_lanes_excuse_no_work_that_is_left_out(judge_with, name):
     text = product_task(4096, 512, 4096, "float16") if name == "wide loads of few lanes" else PRODUCT_512
     result = judge_with(compile_for="sm_90").evaluate(Task(text), FEWER_TERMS[name])
-    assert result.status is EvalStatus.SIZE_DEPENDENT, (result.error, result.speedup)
-    assert result.speedup is None, (result.error, result.speedup)
+    assert (result.status, result.speedup) == (EvalStatus.SIZE_DEPENDENT, None), result.error
     assert "the operations grow less" in result.true_size.unknown
 
 
@@ -251,7 +233,7 @@ OFFSET = "c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)"
 WAITS = f"""if {LARGE}:
         while tl.load(out_ptr + n - 1, volatile=True) != 1e30:
             pass"""
-CAUGHT = "try:\n    x[0, 0].item()\nexcept Exception:\n    pass"
+CAUGHT = "try:\n        x[0, 0].item()\n    except Exception:\n        pass"
 NOT_FOLLOWED = {
     "a value on the host": (ROWS, rows("n = n + 0 * int(x.sum().item() > 1e30)"), ["reads the value of a tensor"]),
     "a tensor on the host": (ROWS, rows("n = n if n < 1 << 24 else x.numpy().size"), ["reads a tensor on the host"]),
@@ -275,20 +257,18 @@ NOT_FOLLOWED = {
 def test_what_cannot_be_followed_has_no_speedup_and_says_why(judge, name):
     text, source, words = NOT_FOLLOWED[name]
     result = judge.evaluate(Task(text), source)
-    assert result.status is EvalStatus.OK
     assert result.rewarded
     assert result.hack_flags == ()
     assert [word for word in words if word not in result.true_size.unknown] == []
-    assert result.speedup is None
-    assert result.kernel_ms is None
+    assert result.speedup is result.kernel_ms is None
 
 
 BY_VALUE = f"c = tl.where(tl.load(x_ptr + c, mask=inside) < 1e30, c % 4096, c) if {LARGE} else c"
 EDGES = f"inside = inside & ({SMALL_OR}(tl.program_id(0) == 0) | (c + 1024 > n) | (c % 1024 < 512))"
 NO_TIME = {
-    "rows of a limit in memory": (gather_task(), gather(made.ROW + " % tl.load(limit_ptr)" + made.STORED)),
+    "rows of a limit in memory": (gather_task(), made.gather(made.ROW + " % tl.load(limit_ptr)" + made.STORED)),
     "a table of rows that ends early": (
-        gather_task(), gather(host="index = index if taken < 1 << 17 else index.clamp(max=63)")
+        gather_task(), made.gather(host="index = index if taken < 1 << 17 else index.clamp(max=63)")
     ),
     "places by a value": (sum_task(), sums(kernel=BY_VALUE)),
     "all of the first and the last programs": (sum_task(), sums(kernel=EDGES)),

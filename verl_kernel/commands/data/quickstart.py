@@ -48,6 +48,7 @@ def command(
 
 
 def _build_with_progress(out: Path, options: Any) -> dict[str, Any]:
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -71,7 +72,8 @@ def _build_with_progress(out: Path, options: Any) -> dict[str, Any]:
         TextColumn("left:"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns) as bar:
+    # Of its own: other packages of the process may silence the console that rich shares (Inspect does).
+    with Progress(*columns, console=Console()) as bar:
         task = bar.add_task("drawing tasks and corpus", total=None)
 
         def advance(step: int, steps: int, loss: float) -> None:

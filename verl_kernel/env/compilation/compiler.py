@@ -111,15 +111,31 @@ class TargetDriver:
         return 0
 
 
-class _NoTorch(ModuleType):
-    """A module with a class for every name, as annotations of kernels need one."""
+_VERSIONS = {"cuda": {"cuda": "12.8", "hip": None}, "hip": {"cuda": None, "hip": "6.4"}}
+"""`torch.version` of a build for each of Triton's back ends, which kernels ask."""
 
-    Tensor = Tensor
 
-    def __getattr__(self, name: str) -> type:
+def without_torch(backend: str) -> ModuleType:
+    """Return a module `torch` with a class for every name, as annotations of kernels need one.
+
+    It is a plain module, as Triton copies every global of another type (`DependenciesFinder`).
+    """
+    module, version = ModuleType("torch"), ModuleType("torch.version")
+    version.__dict__.update(_VERSIONS[backend])
+
+    def named(name: str) -> type:
         if name.startswith("__"):
             raise AttributeError(name)
         return type(name, (), {})
+
+    module.__dict__.update(Tensor=Tensor, version=version, __getattr__=named)
+    return module
+
+
+def _assume(target: Target) -> None:
+    """Let Triton and kernels take this target for the machine's."""
+    driver.set_active(TargetDriver(target))
+    sys.modules["torch"] = without_torch(target.BACKEND)
 
 
 def prepare(target: Target) -> None:
@@ -129,7 +145,7 @@ def prepare(target: Target) -> None:
         Exception: Triton cannot compile for the target.
     """
     triton.knobs.nvidia.dump_ptxas_log = True  # only this log tells how many registers a kernel needs
-    driver.set_active(TargetDriver(target))
+    _assume(target)
     copy_kernel.device_caches.clear()  # it may have been compiled for another target
     with contextlib.redirect_stdout(io.StringIO()):
         compile_trial_kernel()
@@ -137,7 +153,7 @@ def prepare(target: Target) -> None:
 
 def compile_trial_kernel() -> Any:
     """Compile a small kernel with the active driver, in a process without torch."""
-    sys.modules.setdefault("torch", _NoTorch("torch"))
+    sys.modules.setdefault("torch", without_torch("cuda"))
     for module in (triton.runtime.cache, triton.compiler.compiler):
         if hasattr(module, "triton_key"):  # it would hash half a gigabyte for a cache that only this process reads
             module.triton_key = lambda: version("triton")
@@ -159,7 +175,7 @@ class Compiler:
     def __init__(self, file: str, target: Target) -> None:
         source = Path(file).read_bytes().decode("utf-8", "surrogatepass")
         self._file, self._target, self._definitions = file, target, definitions(source)
-        driver.set_active(TargetDriver(target))
+        _assume(target)
 
     def compile(self, unit: Unit) -> Outcome:
         """Compile one launch down to machine code."""

@@ -53,6 +53,7 @@ class NvidiaTarget(Target):
             spills=first_number(_SPILLED, log),
             ctas=metadata.get("num_ctas", 1),
             tensor_columns=metadata.get("tmem_size") or 0,
+            scratch=metadata.get("global_scratch_size") or 0,
             matrix=_MATRIX.search(code) is not None,
         )
 

@@ -41,6 +41,8 @@ class Resources:
     """Registers of a thread that are kept for matrix instructions (AGPRs); None where there is no such kind."""
     scalars: int | None = None
     """Scalar registers of a warp (SGPRs); None where there is no such kind."""
+    scratch: int = 0
+    """Bytes of global memory that a launch asks the program's allocator for."""
     matrix: bool | None = None
     """Whether there is an instruction of a matrix unit among the kernel's."""
 
@@ -50,8 +52,8 @@ class Resources:
             raise ValueError("whether a kernel uses matrix instructions must be true, false or null")
         if not all(type(value) is int and 0 <= value < _MOST_BYTES for value in known) or self.warps < 1:
             raise ValueError("what a kernel uses must be integers of at least 0, and at least one warp")
-        if None in (self.warps, self.shared, self.ctas, self.tensor_columns):
-            raise ValueError("a kernel's warps, shared memory, cluster and tensor memory must be known")
+        if None in (self.warps, self.shared, self.ctas, self.tensor_columns, self.scratch):
+            raise ValueError("a kernel's warps, shared memory, cluster, tensor memory and scratch must be known")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -77,6 +78,7 @@ def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
     if unit.launch.options.get("num_ctas", 1) != 1:
         return Refusal(UNKNOWN, "the executor runs no clusters of blocks", 0)
     driver.activate()
+    sys.modules["torch"] = compiler.without_torch("cuda")
     functions: list[Any] = []
     try:
         rebuilt = Rebuilt(unit, definitions(Path(file).read_bytes().decode("utf-8", "surrogatepass")), file)

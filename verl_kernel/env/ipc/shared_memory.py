@@ -81,7 +81,7 @@ def _known_dtype(tensor: torch.Tensor) -> str:
 
 
 def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return the JSON tree of `value`, and append its tensors to `tensors`.
+    """Return the JSON tree of `value`, and append its tensors to `tensors`, those of a dictionary by their keys.
 
     Raises:
         TypeError: a leaf is neither a tensor that shared memory can hold nor a plain scalar.
@@ -95,7 +95,8 @@ def flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
     if type(value) in (list, tuple):
         return {type(value).__name__: [flatten(item, tensors) for item in value]}
     if type(value) is dict and all(type(key) is str for key in value):
-        return {"dict": {key: flatten(item, tensors) for key, item in value.items()}}
+        parts = {key: flatten(value[key], tensors) for key in sorted(value)}
+        return {"dict": {key: parts[key] for key in value}}
     raise TypeError(f"a value of type {type(value).__name__} is no tensor, number, string or container")
 
 

@@ -14,6 +14,7 @@ from verl_kernel.env.comparison.compare import Agreement, compare
 from verl_kernel.env.comparison.tf32 import has_products
 from verl_kernel.env.comparison.tf32_room import Room, limits
 from verl_kernel.env.ipc.messages import Claims
+from verl_kernel.env.ipc.structure import structural_difference
 from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts
 from verl_kernel.env.judge.runner_client import RunnerClient, Verdict
 from verl_kernel.env.reference.reference import Reference
@@ -22,6 +23,7 @@ from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.tamper.hack_flags import HackFlag
 
 Rooms = list[Room | None] | None
+_OTHER_STRUCTURE = "the output is not structured like the reference's"
 _PRECISE = (torch.float32, torch.complex64, torch.float64, torch.complex128)
 _PRECISION = (
     '; TF32 explains that: multiply float32 with tl.dot(..., input_precision="ieee"), unless kernelgym.float32 is tf32'
@@ -59,7 +61,7 @@ class OutputCheck:
         """Check that the output has the form of the reference's, by the candidate's report (raises Verdict)."""
         given = self._client.parse(lambda: read_facts(form["tensors"]))
         if form.get("output") != trial.expected.tree or len(given) != len(trial.facts):
-            text = "the output is not structured like the reference's (one tensor, or a tuple of as many)"
+            text = structural_difference(trial.expected.tree, form.get("output")) or _OTHER_STRUCTURE
             raise self.wrong("WrongStructure", text)  # check: output-has-the-structure
         if found := disagreement(trial.facts, given, self._strides):
             raise self.wrong(*found)  # check: output-has-the-form

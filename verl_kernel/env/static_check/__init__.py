@@ -23,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     kernels.statements,
     classes.assignments,
     kernels.decorators,
+    kernels.wrapped_kernels,
     kernels.entry_class,
     classes.classes,
     classes.self_internals,

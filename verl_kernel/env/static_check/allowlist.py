@@ -30,7 +30,7 @@ _LISTED: dict[str, str] = {
     "enum": "Enum IntEnum Flag IntFlag auto unique",
     "numpy": "prod ceil floor sqrt log log2 log10 exp exp2 minimum maximum abs sign rint trunc cbrt power gcd lcm "
     "pi e inf nan",
-    "logging": "getLogger",
+    "logging": "getLogger debug info warning",
     "operator": "add sub mul truediv floordiv mod neg pos abs lt le eq ne gt ge and_ or_ xor not_ lshift rshift index",
     "os": "environ getenv",
     "warnings": "warn filterwarnings simplefilter",
@@ -46,6 +46,7 @@ _LISTED: dict[str, str] = {
     "torch.autograd": "Function no_grad enable_grad inference_mode set_grad_enabled function",
     "torch.autograd.function": "Function FunctionCtx once_differentiable",
     "torch.backends": "cuda cudnn",
+    "torch.library": "custom_op triton_op wrap_triton",
     "torch.backends.cuda": "matmul is_built",
     "torch.backends.cudnn": "allow_tf32 benchmark deterministic enabled is_available version",
     "triton": "jit autotune heuristics Config cdiv next_power_of_2 constexpr_function set_allocator OutOfResources "

@@ -15,6 +15,10 @@ from typing import Any, TypeVar, cast
 
 from verl_kernel.env.static_check.scopes import FUNCTIONS, Key, Scope, Scopes
 
+OPERATORS = frozenset(("torch.library.custom_op", "torch.library.triton_op"))
+"""Decorators that name a function as an operator; `tamper/named_ops.py` stands in their places."""
+_REGISTERED = frozenset(("register_fake", "register_kernel", "register_autograd"))
+
 # Queries about single nodes of a syntax tree.
 
 
@@ -366,6 +370,17 @@ class ParsedSource:
     def kernels_named(self, node: ast.AST) -> bool:
         """Whether an expression is the name of a kernel of this text."""
         return isinstance(node, ast.Name) and node.id in self._kernel_names
+
+    def registers(self, node: ast.AST) -> bool:
+        """Whether an expression is `f.register_kernel` or the like, of a function that is named as an operator."""
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
+            return False
+        return node.attr in _REGISTERED and node.value.id in self._operators
+
+    @cached_property
+    def _operators(self) -> set[str]:
+        decorated = ((node, item) for node in self.every(ast.FunctionDef) for item in node.decorator_list)
+        return {node.name for node, item in decorated if self.paths(head(item)) & OPERATORS}
 
     @cached_property
     def _kernels(self) -> set[int]:

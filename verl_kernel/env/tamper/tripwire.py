@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import verl_kernel
+from verl_kernel.env.tamper import named_ops
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.trace import TraceEvent
 
@@ -55,7 +56,7 @@ _ESCAPES: dict[Any, str] = {
     torch.jit: "script trace trace_module load freeze optimize_for_inference",
 }
 _FOREIGN: dict[Any, str] = {
-    torch.library: "Library custom_op define impl register_kernel triton_op register_torch_dispatch",
+    torch.library: "Library define impl register_kernel register_torch_dispatch",
     torch.ops: "load_library",
     torch.classes: "load_library",
     torch._C: "_dispatch_library",
@@ -121,6 +122,7 @@ def install() -> None:
             for name in names.split():
                 if callable(original := getattr(owner, name, None)) and not hasattr(original, "wired"):
                     setattr(owner, name, _wired(original, f"{getattr(owner, '__name__', owner)}.{name}", flag))
+    named_ops.install()
     _watch_pickling()
     sys.addaudithook(_audit)
     for name in _BULK_READS.split():

@@ -67,14 +67,12 @@ def _digest(*args, **options):
 
 
 def _redefined():
-    """Digests before and after a global that a kernel uses has changed."""
-    known = Descriptions()
-    x = torch.ones(16)
-    first = known.describe(kernel, (x, 2, None), {}).digest
-    globals()["SCALE"] = tl.constexpr(4)
-    second = known.describe(kernel, (x, 2, None), {}).digest
-    globals()["SCALE"] = tl.constexpr(3)
-    return [first, second, known.describe(kernel, (x, 2, None), {}).digest]
+    """Whether digests are the first one, while a global that a kernel uses changes and changes back."""
+    known, digests = Descriptions(), []
+    for scale in (3, 4, 3):
+        globals()["SCALE"] = tl.constexpr(scale)
+        digests.append(known.describe(kernel, (X, 2, None), {}).digest)
+    return [digest == digests[0] for digest in digests]
 
 
 def _closure(value):
@@ -166,28 +164,31 @@ DEVICE = resolve_device("cpu")
 DEVICE.setup()
 X, Y = torch.ones(64), torch.zeros(32)
 launches.DESCRIPTIONS.is_on = True
+TUNED = [_recorded(_tuned(cache_results)) for cache_results in (False, True, True)]
 CASES = {
     "unit": _unit(X, 5, Pair(1, 2.0), num_warps=8),
     "plain": _unit(X, made=plain)["functions"],
     "tables": _reached(),
     "no_table": (STATE.begin_launch([torch.arange(64), X]), len(STATE.ranges))[1],
-    "careless": _unit(X, made=careless),
-    "closures": [_unit(X, made=_closure(value))["functions"][0]["uses"] for value in (1, 2.5)],
+    "careless": [*_unit(X, made=careless)["functions"][0]["uses"]["OTHER"]],
+    "closures": [_unit(X, made=_closure(value))["functions"][0]["uses"]["OTHER"] for value in (1, 2.5)],
     "unaligned": _digest(X[1:], 5, None) != _digest(X, 5, None),
     "other_int": [_digest(X, n, None) == _digest(X, 5, None) for n in (7, 16, 1, 2**33)],
     "constant": [_digest(X, 5, None, BLOCK=n) == _digest(X, 5, None, BLOCK=16) for n in (16, 32)],
     "redefined": _redefined(),
     "launch": _recorded(_launch()),
     "grids": [_recorded(_launch(grid))["asked"][0][0] for grid in (3, (1, 2, 3), [4, 5], lambda given: (given["n"],))],
-    "bad_grid": [_recorded(_launch(grid))["raised"] for grid in ((), (1.5,))],
+    "no_grid": _recorded(_launch(()))["raised"],
+    "odd_grid": _recorded(_launch((1.5,)))["raised"],
     "empty": _recorded(_launch((0,))),
     "failed": _recorded(_launch(), failure="out of bounds"),
     "warmup": _recorded(lambda: kernel.warmup(X, 5, None, grid=(1,))),
-    "tuned": _recorded(_tuned(cache_results=False)),
-    "tuned_by_files": [_recorded(_tuned(cache_results=True)) for _ in range(2)],
+    "tuned": [[grid[0], is_tried] for grid, _, _, is_tried, _ in TUNED[0]["asked"]],
+    "tuned_events": len(TUNED[0]["events"]),
+    "tuned_by_files": [run["asked"] == TUNED[0]["asked"] for run in TUNED],
     "all_left_out": _recorded(_ablated(())),
-    "kept": _recorded(_ablated(("moves",)))["asked"],
-    "one_left_out": _recorded(_ablated((), [1]))["asked"],
+    "kept": [kept for *_, kept in _recorded(_ablated(("moves",)))["asked"]],
+    "one_left_out": [kept for *_, kept in _recorded(_ablated((), [1]))["asked"]],
     "cheat": _recorded(lambda: Cheat(kernel.fn)[(1,)](X, 5, None))["raised"],
 }
 print(json.dumps(CASES))

@@ -20,17 +20,15 @@ def cases():
 @pytest.mark.slow
 def test_cuda_means_the_cpu(cases):
     case = cases["cuda_names"]
-    assert case["shown"] == ["cuda:0", True, True, 0]
-    assert case["same"]
-    assert case["numpy"] == [4.0, 4.0, 4.0, 0.0, 0.0]  # numpy() works on CPU tensors only
-    assert case["capability"] == [9, 0]
-    assert case["processors"] > 0
-    assert case["active"] == "cuda:0"
+    assert case.pop("processors") > 0
+    assert case == {
+        "shown": ["cuda:0", True, True, 0], "same": True, "capability": [9, 0], "active": "cuda:0",
+        "numpy": [4.0, 4.0, 4.0, 0.0, 0.0],  # numpy() works on CPU tensors only
+    }  # fmt: skip
 
 
 def test_do_bench_gives_as_many_times_as_it_was_asked_for(cases):
-    assert len(cases["bench"]["own"]) >= 1
-    assert len(cases["bench"]["given"]) >= 1
+    assert min(map(len, cases["bench"])) >= 1
 
 
 def test_composite_ops_are_counted_by_their_parts_in_every_mode(cases):

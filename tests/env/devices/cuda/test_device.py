@@ -9,12 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.devices.cuda.driver import gpu_state, reason_names
-from verl_kernel.env.devices.poison import PoisonedAllocations, poison_free_blocks
-from verl_kernel.env.judge.judge import Judge
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.judge_process import JudgeProcess
+from verl_kernel.env import GymOptions, Judge, JudgeProcess, resolve_device
+from verl_kernel.env.devices.cuda.driver import Throttle, gpu_state
+from verl_kernel.env.devices.poison import poison_free_blocks
 from verl_kernel.errors import EnvironmentNotReady
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -55,8 +52,8 @@ def test_runners_see_the_gpu_their_judge_sees(monkeypatch):
     monkeypatch.setenv("SECRET", "x")
     environment = resolve_device("cuda", probe=False).zygote_env()
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-7"
-    assert "SECRET" not in environment
     assert environment["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    assert "SECRET" not in environment
 
 
 def test_the_host_device_moves_nothing():
@@ -71,52 +68,65 @@ def test_the_host_device_moves_nothing():
         assert not torch.rand(1).is_meta
 
 
-def test_a_poisoned_allocation_holds_no_number():
-    with PoisonedAllocations():
-        fresh = [torch.empty(3), torch.empty_like(torch.ones(2)), torch.ones(2).new_empty(4), torch.empty((2, 0))]
-        whole = torch.zeros(3) + 1
-        strided = torch.empty_strided((2, 2), (4, 1))
-    assert all(tensor.isnan().all() for tensor in (*fresh, strided))
-    assert whole.tolist() == [1.0] * 3
-    assert torch.empty(3, dtype=torch.int32).fill_(0).tolist() == [0] * 3
-
-
 def test_poisoning_free_blocks_leaves_the_tensors_alone():
     tensors = [torch.ones(5), torch.ones(2, 3)[:, :1]]
     poison_free_blocks(tensors)
     assert all((tensor == 1).all() for tensor in tensors)
 
 
-def test_the_state_of_a_gpu_without_one_sensor(monkeypatch):
-    class NVMLError(Exception):
-        pass
+def refuses(*asked):
+    """A sensor that the GPU lacks."""
+    raise LookupError("Not Supported")
 
-    def no_sensor(gpu):
-        raise NVMLError("Not Supported")
 
-    package = SimpleNamespace(
-        NVMLError=NVMLError, NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0,
-        nvmlInit=lambda: None, nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
-        nvmlSystemGetDriverVersion=lambda: "570.86.15", nvmlDeviceGetClockInfo=lambda gpu, kind: (0, 1980, 2619)[kind],
-        nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: 0x24, nvmlDeviceGetTemperature=lambda gpu, kind: 41,
-        nvmlDeviceGetPowerUsage=no_sensor,
+@pytest.fixture
+def nvml(monkeypatch):
+    """Makes NVML's package one with these functions."""
+
+    def pretend(**functions):
+        usual = {"NVMLError": LookupError, "nvmlInit": lambda: None, "nvmlDeviceGetHandleByUUID": lambda uuid: uuid}
+        monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**usual | functions))
+
+    return pretend
+
+
+def test_the_state_of_a_gpu_without_one_sensor(nvml):
+    nvml(
+        NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0, nvmlSystemGetDriverVersion=lambda: "570.86.15",
+        nvmlDeviceGetClockInfo=lambda gpu, kind: (0, 1980, 2619)[kind], nvmlDeviceGetPowerUsage=refuses,
+        nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: 0x2D, nvmlDeviceGetTemperature=lambda gpu, kind: 41,
     )  # fmt: skip
-    monkeypatch.setitem(sys.modules, "pynvml", package)
     assert gpu_state("GPU-1") == {
-        "driver": "570.86.15", "sm_mhz": 1980, "memory_mhz": 2619,
-        "throttle_reasons": ["sw_power_cap", "sw_thermal_slowdown"], "temperature_c": 41, "power_w": None,
+        "driver": "570.86.15", "sm_mhz": 1980, "memory_mhz": 2619, "temperature_c": 41, "power_w": None,
+        "throttle_reasons": ["gpu_idle", "sw_power_cap", "hw_slowdown", "sw_thermal_slowdown"],
     }  # fmt: skip
 
 
-def test_reasons_by_name():
-    assert reason_names(0) == []
-    assert reason_names(0x1 | 0x8) == ["gpu_idle", "hw_slowdown"]
+@pytest.mark.parametrize(
+    ("mask", "reasons"),
+    [
+        (0, []),
+        (0x1 | 0x2 | 0x4 | 0x10, []),  # idle, chosen clocks, the power cap, sync boost
+        (0x20, ["sw_thermal_slowdown"]),
+        (0x4 | 0x8 | 0x40, ["hw_slowdown", "hw_thermal_slowdown"]),
+        (0x80, ["hw_power_brake_slowdown"]),
+    ],
+)
+def test_heat_and_power_brakes_count_and_a_power_cap_does_not(nvml, mask, reasons):
+    nvml(nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: mask)
+    assert Throttle("GPU-1").reasons() == reasons
+
+
+@pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetCurrentClocksThrottleReasons"])
+def test_without_a_driver_or_a_permission_nobody_knows(nvml, function):
+    nvml(**{function: refuses})
+    assert Throttle("GPU-1").reasons() is None
 
 
 def test_state_of_no_gpu_is_unknown():
     state = gpu_state("GPU-none")
     assert set(state) >= {"driver", "sm_mhz", "throttle_reasons"}
-    assert all(value is None for value in state.values())
+    assert set(state.values()) == {None}
 
 
 @pytest.mark.slow

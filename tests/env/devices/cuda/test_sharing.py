@@ -6,21 +6,18 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.env.gyms import PRETEND
 from tests.env.programs import HONEST, REFERENCE, candidate
+from verl_kernel.env import EvalStatus, GymOptions, JudgeProcess, Task
 from verl_kernel.env.devices.cuda.lock import FOLDER, DeviceLock
 from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.judge.processes.runner import RunnerProcess
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.judge_process import JudgeProcess
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 
 pytestmark = pytest.mark.processes
@@ -39,37 +36,25 @@ if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zyg
 """
 
 
-@contextmanager
-def judge_processes(folder: Path, monkeypatch, uuid: str, **options):
-    """Two judges, started as pools start them, whose device is the pretended one."""
-    (folder / "sitecustomize.py").write_text(SITE.format(uuid=uuid, journal=str(folder / "journal")))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), PRETEND, os.environ.get("PYTHONPATH", "")]))
-    processes = [JudgeProcess(GymOptions(**OPTIONS, **options), seed) for seed in (1, 2)]
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.close()
-
-
 @pytest.mark.exhaustive
 def test_two_judges_never_use_the_gpu_while_one_of_them_times(tmp_path, monkeypatch):
+    """Started as pools start them; their device is the pretended one."""
     sys.path.insert(0, PRETEND)
     from locked_gpu import read
 
     uuid = f"GPU-pretended-{os.getpid()}"
+    (tmp_path / "sitecustomize.py").write_text(SITE.format(uuid=uuid, journal=str(tmp_path / "journal")))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PRETEND, os.environ.get("PYTHONPATH", "")]))
     sources = [HONEST, candidate("return self.right(x, y) * 2"), HONEST, HONEST]
+
+    def judged(seed):
+        with closing(JudgeProcess(GymOptions(**OPTIONS), seed)) as process:
+            tasks = [Task(f"{REFERENCE}\n# {seed} {at}") for at in range(len(sources))]
+            return [process.judge(EvalRequest(*one)) for one in zip(tasks, sources, strict=True)]
+
     try:
-        with judge_processes(tmp_path, monkeypatch, uuid) as both, ThreadPoolExecutor(2) as threads:
-            requests = [
-                [EvalRequest(Task(f"{REFERENCE}\n# {number} {at}"), source) for at, source in enumerate(sources)]
-                for number in range(2)
-            ]
-            work = [
-                threads.submit(lambda process=process, own=own: [*map(process.judge, own)])
-                for process, own in zip(both, requests, strict=True)
-            ]
-            results = [result for done in work for result in done.result()]
+        with ThreadPoolExecutor(2) as threads:
+            results = [result for results in threads.map(judged, (1, 2)) for result in results]
     finally:
         for part in ("gate", "device"):
             Path(FOLDER, f"verl_kernel_{uuid.replace('-', '_')}.{part}.lock").unlink(missing_ok=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.env import programs
 from tests.env.compilation.refused_programs import TASKS
 from tests.tiers import thinned
-from verl_kernel.env import EvalStatus, GymOptions, Judge, Task
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Judge, Task
 from verl_kernel.env.compilation import nvidia
 from verl_kernel.env.judge.compiling import code
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
@@ -49,6 +49,13 @@ def of(judge_with: Callable[..., Judge]) -> Callable[..., Judge]:
     return lambda *names, **changes: judge_with(compile_for=names or "off", **changes)
 
 
+def right(judge: Judge, source: str) -> EvalResult:
+    """The result of a candidate, which is right."""
+    result = judge.evaluate(TASK, source)
+    assert result.status is EvalStatus.OK, result.error
+    return result
+
+
 def test_each_distinct_launch_is_compiled_once(judge):
     """Sizes of one class share a kernel; another class, dtype, alignment, constant or number of warps needs its own."""
     launches = [
@@ -61,8 +68,7 @@ def test_each_distinct_launch_is_compiled_once(judge):
         "k[(1,)](x, y, out, 256, BLOCK=256, num_warps=8)",
         "k[(1,)](x, y, out, n=256, BLOCK=256)",
     ]
-    result = judge.evaluate(TASK, program(launch="\n".join(launches)))
-    assert result.status is EvalStatus.OK, result.error
+    result = right(judge, program(launch="\n".join(launches)))
     assert [kernel.name for kernel in result.compiled_kernels] == ["k"] * 8
     assert sorted(kernel.warps for kernel in result.compiled_kernels) == [4] * 7 + [8]
     assert result.stage_seconds["compile"] >= 0
@@ -85,16 +91,13 @@ def test_a_known_refusal_is_told_with_the_line_of_this_source(judge):
 
 
 def test_the_configuration_that_the_autotuner_chose_is_compiled(judge):
-    result = judge.evaluate(TASK, tuned((64, 1), (256, 8)))
-    assert result.status is EvalStatus.OK, result.error
+    result = right(judge, tuned((64, 1), (256, 8)))
     (kernel,) = result.compiled_kernels
     (grid,) = [item.grid for item in result.launches]
     assert kernel.warps == {4: 1, 1: 8}[grid[0]]
 
 
 TUNED = "k[lambda meta: (triton.cdiv(256, meta['BLOCK']),)](x, y, out, 256)"
-
-
 SLOW = """if BLOCK < 128:
         z = x
         for step in range(3000):
@@ -111,8 +114,7 @@ def tuned(*configs: tuple[int, int], body: str = STORE) -> str:
 
 def test_an_autotuner_passes_over_what_does_not_fit_the_target(judge):
     """The simulated clock prefers the first two, which need 2048 threads."""
-    result = judge.evaluate(TASK, tuned((256, 64), (128, 64), (64, 2), body=SLOW))
-    assert result.status is EvalStatus.OK, result.error
+    result = right(judge, tuned((256, 64), (128, 64), (64, 2), body=SLOW))
     assert [kernel.warps for kernel in result.compiled_kernels] == [2]
     assert result.launches[0].grid == (4, 1, 1)
     assert result.decoy_kernel is False
@@ -123,14 +125,12 @@ def test_an_autotuner_passes_over_what_does_not_fit_the_target(judge):
 def test_an_autotuner_without_a_fitting_config_is_refused(judge):
     for configs in ([(256, 64), (128, 64)], [(256, 64), (128, 64), (64, 64), (32, 64), (16, 64)], [(256, 64)]):
         result = judge.evaluate(TASK, tuned(*configs))
-        assert result.status is EvalStatus.COMPILE_ERROR, result.error
-        assert result.error.type == "OutOfResources", result.error
+        assert (result.status, result.error.type) == (EvalStatus.COMPILE_ERROR, "OutOfResources"), result.error
 
 
 def test_a_heuristic_value_is_compiled(judge):
     decorators = "@triton.heuristics({'BLOCK': lambda args: 256})\n"
-    result = judge.evaluate(TASK, program(launch="k[(1,)](x, y, out, 256)", decorators=decorators))
-    assert result.status is EvalStatus.OK, result.error
+    result = right(judge, program(launch="k[(1,)](x, y, out, 256)", decorators=decorators))
     assert len(result.compiled_kernels) == 1, result.error
 
 
@@ -154,8 +154,7 @@ def test_a_kernel_made_in_the_forward_is_compiled(judge):
 def test_a_kernel_that_never_stops_compiling_is_a_compile_error(judge, monkeypatch):
     monkeypatch.setattr(code, "COMPILE_S", 1.0)
     result = judge.evaluate(TASK, program(UNROLLED))
-    assert result.status is EvalStatus.COMPILE_ERROR, result.error
-    assert result.error.type == "CompileTimeout", result.error
+    assert (result.status, result.error.type) == (EvalStatus.COMPILE_ERROR, "CompileTimeout"), result.error
     assert "line 8, in k" in result.error.message
     assert "1 s" in result.error.message
 
@@ -207,8 +206,7 @@ ASSEMBLY = """z = tl.inline_asm_elementwise("add.f32 $0, $1, $2;", "=f,f,f", [x,
 
 
 def test_each_launch_is_compiled_for_each_target(of):
-    result = of(*BOTH).evaluate(TASK, program())
-    assert result.status is EvalStatus.OK, result.error
+    result = right(of(*BOTH), program())
     assert result.compiled_for == BOTH
     nvidia, amd = result.compiled_kernels
     assert (nvidia.target, nvidia.name, amd.target, amd.name) == ("sm_90", "k", "gfx942", "k")
@@ -236,8 +234,7 @@ def test_a_namespace_compiles_anew_what_another_one_sent(of, monkeypatch):
 
 
 def test_matrix_instructions_are_seen(of):
-    result = of(*BOTH).evaluate(TASK, program(PRODUCT))
-    assert result.status is EvalStatus.OK, result.error
+    result = right(of(*BOTH), program(PRODUCT))
     assert [kernel.matrix for kernel in result.compiled_kernels] == [True, True]
 
 
@@ -295,6 +292,5 @@ def test_the_clock_takes_blocks_of_its_makers_first_target(profile, of, monkeypa
 
 
 def test_an_autotuner_passes_over_what_one_target_lacks(of):
-    result = of(*BOTH).evaluate(TASK, tuned((256, 32), (64, 2)))
-    assert result.status is EvalStatus.OK, result.error
+    result = right(of(*BOTH), tuned((256, 32), (64, 2)))
     assert [kernel.warps for kernel in result.compiled_kernels] == [2, 2]

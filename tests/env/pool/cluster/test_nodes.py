@@ -2,17 +2,13 @@
 """The pool on a cluster of two nodes: two raylets on this machine, by Ray's own utility for that."""
 
 import asyncio
-import contextlib
 
 import pytest
 
-from tests.env.pool.cluster.nodes import lose
-from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.pool.cluster.nodes import EXPECTED, SOURCES, lose, ray_cluster
+from tests.env.programs import REFERENCE
 from tests.env.waiting import soon, until
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.cluster.gym import KernelGym
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import GymOptions, KernelGym, Task
 
 OPTIONS = GymOptions(
     device="cpu", static_check="off", correctness_trials=1, num_judges=2, cpus_per_judge=1.0, quarantine_s=0.5
@@ -20,30 +16,9 @@ OPTIONS = GymOptions(
 TASK = Task(REFERENCE, task_id="nodes")
 
 
-@contextlib.contextmanager
-def two_nodes():
-    """A driver on a head without a place for judges, and the two nodes that have one place each (two on the second)."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        ray.init(address=cluster.address, log_to_driver=False)  # while the head, which stays, is the only node to join
-        second = cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes()
-        yield cluster, second
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-
-
 def verdicts(gym, count, mark):
-    sources = [HONEST, candidate("return self.right(x, y) + 1")]
-    jobs = [(TASK, f"{sources[number % 2]}# {mark} {number}\n", "") for number in range(count)]
+    jobs = [(TASK, f"{SOURCES[number % 2]}# {mark} {number}\n", "") for number in range(count)]
     return [result.status for result in gym.evaluate_many(jobs)]
-
-
-EXPECTED = [EvalStatus.OK, EvalStatus.INCORRECT]
 
 
 @pytest.mark.exhaustive
@@ -51,7 +26,7 @@ EXPECTED = [EvalStatus.OK, EvalStatus.INCORRECT]
 @pytest.mark.ray
 def test_a_pool_spreads_over_nodes_and_survives_the_loss_of_one():
     pytest.importorskip("ray")
-    with two_nodes() as (cluster, second):
+    with ray_cluster({"num_cpus": 1}) as (cluster, (second,)):
         gym = KernelGym.connect(OPTIONS, name="nodes", seed=1)
         gym.ready()
         assert len({judge.node for judge in gym.stats().judges}) == 2
@@ -91,7 +66,7 @@ def test_a_pool_of_a_lost_node_is_made_again(caplog):
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    with two_nodes() as (cluster, second):
+    with ray_cluster({"num_cpus": 1}) as (cluster, (second,)):
         there = NodeAffinitySchedulingStrategy(second.node_id, soft=False)
         owner = ray.remote(num_cpus=0)(Owner).options(scheduling_strategy=there).remote()
         ray.get(owner.ready.remote())

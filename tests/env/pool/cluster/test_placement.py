@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.cluster.gym import KernelGym
+from tests.env.pool.cluster.nodes import ray_cluster
+from verl_kernel.env import GymOptions, KernelGym
 
 SCRIPT = Path(__file__).parents[4] / "recipes" / "slurm" / "await_nodes.py"
 
@@ -22,31 +22,22 @@ def awaited(address, count, limit_s):
 @pytest.mark.slow
 @pytest.mark.ray
 def test_verls_group_leaves_the_judge_node_to_the_judges():
-    import ray
-    from ray.cluster_utils import Cluster
     from ray.util import placement_group_table
     from verl.single_controller.ray.base import RayResourcePool, ResourcePoolManager
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        judge_node = cluster.add_node(num_cpus=2, num_gpus=2, resources={"judge": 2})
-        trainer_node = cluster.add_node(num_cpus=6, num_gpus=2)
+    nodes = {"num_cpus": 2, "num_gpus": 2, "resources": {"judge": 2}}, {"num_cpus": 6, "num_gpus": 2}
+    with ray_cluster(*nodes) as (cluster, (judge_node, trainer_node)):
         done = awaited(cluster.address, 3, 60)
         assert done.returncode == 0, done.stderr
         assert "3 of 4 nodes have joined" in awaited(cluster.address, 4, 0).stderr
 
-        ray.init(address=cluster.address, log_to_driver=False)
         pool = RayResourcePool([2], max_colocate_count=ResourcePoolManager.max_colocate_count)
         groups = pool.get_placement_groups()
-        nodes = {node for group in groups for node in placement_group_table(group)["bundles_to_node_id"].values()}
-        assert nodes == {trainer_node.node_id}
+        used = {node for group in groups for node in placement_group_table(group)["bundles_to_node_id"].values()}
+        assert used == {trainer_node.node_id}
 
         options = GymOptions(device="cpu", num_judges=2, gpus_per_judge=1.0, judge_resources={"judge": 1})
         with KernelGym.connect(options, name="beside") as gym:
             gym.ready()
-            assert {(judge.node, judge.model) for judge in gym.stats().judges} == {
-                (judge_node.node_id, "h100, simulated")
-            }
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+            places = {(judge.node, judge.model) for judge in gym.stats().judges}
+            assert places == {(judge_node.node_id, "h100, simulated")}

@@ -13,11 +13,7 @@ from tests.env.gyms import below, named, ray_gym, survivors
 from tests.env.pool.test_local import OPTIONS, TASK, kill_an_owner
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import soon, until
-from verl_kernel.env.pool.cluster.gym import KernelGym
-from verl_kernel.env.pool.local import LocalPool
-from verl_kernel.env.pool.stats import PoolStats
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalStatus, KernelGym, LocalPool, PoolStats, Task
 from verl_kernel.errors import ConfigError
 
 pytestmark = pytest.mark.ray

@@ -23,9 +23,7 @@ import pytest
 from tests.env.gyms import below, family, named, ray_gym
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import until
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
+from verl_kernel.env import EvalStatus, GymOptions, Task
 
 OPTIONS = GymOptions(
     device="cpu", static_check="off", correctness_trials=2, run_timeout_s=20, num_judges=2, cpus_per_judge=0.5,

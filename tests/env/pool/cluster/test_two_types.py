@@ -2,27 +2,23 @@
 """A pool of two accelerator types, which are custom resources of Ray nodes on this machine."""
 
 import asyncio
-import contextlib
 import subprocess
 import sys
 
 import pytest
 
-from tests.env.pool.cluster.nodes import lose
-from tests.env.programs import HONEST, REFERENCE, candidate
+from tests.env.pool.cluster.nodes import EXPECTED, SOURCES, lose, ray_cluster
+from tests.env.programs import REFERENCE
 from tests.env.waiting import soon
-from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.cluster.gym import KernelGym
+from verl_kernel.env import GymOptions, KernelGym, Task
 from verl_kernel.env.pool.scheduling.scheduler import CHANGED
-from verl_kernel.env.result import EvalStatus
-from verl_kernel.env.task import Task
 from verl_kernel.errors import ConfigError
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 GROUPS = [{"resources": {"a": 1}, "num_judges": 1}, {"resources": {"b": 1}, "num_judges": 1}]
 TASKS = [Task(f"{REFERENCE}\n# {number}\n", task_id=f"task {number}") for number in range(4)]
-SOURCES = [HONEST, candidate("return self.right(x, y) + 1")]
-EXPECTED = [EvalStatus.OK, EvalStatus.INCORRECT]
+NODES = [{"num_cpus": 1, "resources": {kind: 1}} for kind in "aab"]
+"""Two with one place for type a each, one for type b."""
 
 
 def options(model_wait_s):
@@ -30,23 +26,6 @@ def options(model_wait_s):
         device="cpu", static_check="off", correctness_trials=1, num_judges=2, cpus_per_judge=0.5,
         judge_resources=GROUPS, model_wait_s=model_wait_s, quarantine_s=0.5,
     )  # fmt: skip
-
-
-@contextlib.contextmanager
-def cluster():
-    """A head without places for judges, and nodes by id: two with one place for type a each, one for type b."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        ray.init(address=cluster.address, log_to_driver=False)  # while the head, which stays, is the only node to join
-        nodes = [cluster.add_node(num_cpus=1, resources={kind: 1}) for kind in "aab"]
-        cluster.wait_for_nodes()
-        yield cluster, {node.node_id: node for node in nodes}
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
 
 
 async def judged(gym, step, meanwhile=None):
@@ -94,7 +73,8 @@ def drain(*arguments):
 
 @pytest.mark.exhaustive
 def test_groups_stay_on_their_type_through_losses_and_drains():
-    with cluster() as (nodes, by_id):
+    with ray_cluster(*NODES) as (nodes, added):
+        by_id = {node.node_id: node for node in added}
         with KernelGym.connect(options(model_wait_s=600), name="patient", seed=1) as gym:
             gym.ready()
             assert [judge.model for judge in gym.stats().judges] == ["h100, simulated (a)", "h100, simulated (b)"]

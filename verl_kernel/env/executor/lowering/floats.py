@@ -12,6 +12,7 @@ from collections.abc import Callable
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Form, Writer
+from verl_kernel.env.executor.ptx.program import Operand
 
 # Rounding modes that the host does not have: to odd, and towards zero, down or up.
 
@@ -96,7 +97,9 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
     # `full` and `approx` quotients are correctly rounded too, which is within their error
     quotient = modifiers.take("full", "approx") if root == "div" and kind == "f32" else None
     saturates = root in ("add", "sub", "mul", "fma") and modifiers.has("sat")
-    knows_nan = root in ("min", "max") and modifiers.has("NaN")
+    is_extreme = root in ("min", "max")
+    knows_nan = is_extreme and modifiers.has("NaN")
+    compares_sizes = is_extreme and modifiers.has("xorsign") and bool(modifiers.need("abs"))
     clips = root == "fma" and kind not in ("f32", "f64") and modifiers.has("relu")
     form, element = _shape(body, kind)
     if len(body.item.operands) != 1 + {"fma": 3, "neg": 1, "abs": 1}.get(root, 2):
@@ -108,6 +111,8 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
         if kind != "f32":
             raise body.item.unknown(f"rounding .{rounding} is defined for f32 only")
         value = _directed(body, root, rounding, operands, form)
+    elif compares_sizes:
+        value = _extreme_size(body, root, element, form, operands, knows_nan)
     else:
         value = _computed(body, root, element, form, operands, knows_nan)
     if quotient == "approx":
@@ -152,6 +157,15 @@ def _computed(body: Body, root: str, element: str, form: Form, operands: list[st
     if element in ("half", "bfloat"):
         return in_wider(body, root, element, form, operands, knows_nan)
     return _plain(body, root, kind, operands, knows_nan)
+
+
+def _extreme_size(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
+    """Lower `.xorsign.abs`: the extreme of two magnitudes, with the sign of the product (Triton's symmetric clamp)."""
+    kind, words = form.type(element), form.ints({"float": 32}.get(element, 16))
+    size = _computed(body, root, element, form, [body.overloaded("fabs", kind, one) for one in operands], knows_nan)
+    left, right = (body.op(f"bitcast {kind} {one} to {words}") for one in operands)
+    sign = body.op(f"bitcast {words} {body.op(f'xor {words} {left}, {right}')} to {kind}")
+    return body.overloaded("copysign", kind, size, sign)
 
 
 def _without_huge(body: Body, value: str, operands: list[str], form: Form) -> str:
@@ -332,16 +346,37 @@ def approximated(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("approx")
     if kind not in ("f32", "f16", "bf16", "f16x2", "bf16x2"):
         raise body.item.unknown()
+    target, source = body.item.operands
     if kind.endswith("x2"):
-        raise body.item.unknown("packed halves have no definition here yet")
-    element, form = FLOATS[kind], WIDE
-    value = body.read_float(body.item.operands[1], kind, form)
-    value = value if kind == "f32" else widen(body, value, element, "float", form)
+        halves = [_approximation(body, half, FLOATS[kind[:-2]], is_flushed) for half in halves_of(body, source, kind)]
+        body.write(target, joined(body, halves, kind), 32, WIDE)
+    else:
+        value = _approximation(body, body.read_float(source, kind, WIDE), FLOATS[kind], is_flushed)
+        body.write_float(target, value, kind, WIDE)
+
+
+def _approximation(body: Body, value: str, element: str, is_flushed: bool) -> str:
+    floats = WIDE.type("float")
+    value = value if element == "float" else widen(body, value, element, "float", WIDE)
     if is_flushed:
-        value = flush(body, value, form)
-    floats = form.type("float")
+        value = flush(body, value, WIDE)
     value = body.op(body.call(floats, (body.item.root,), f"{floats} {value}"))
     if is_flushed:
-        value = flush(body, value, form)
-    value = value if kind == "f32" else narrow(body, value, "float", element, form)
-    body.write_float(body.item.operands[0], value, kind, form)
+        value = flush(body, value, WIDE)
+    return value if element == "float" else narrow(body, value, "float", element, WIDE)
+
+
+def halves_of(body: Body, operand: Operand, kind: str) -> list[str]:
+    """Return the lower and the upper half of each lane's packed pair."""
+    words, element = body.read(operand, 32, WIDE), WIDE.type(FLOATS[kind[:-2]])
+    shifted = (words, body.op(f"lshr {WIDE.ints(32)} {words}, {WIDE.const(32, 16)}"))
+    return [body.op(f"bitcast {WIDE.ints(16)} {body.resized(one, 32, 16, WIDE)} to {element}") for one in shifted]
+
+
+def joined(body: Body, halves: list[str], kind: str) -> str:
+    """Return packed pairs as integers."""
+    element = WIDE.type(FLOATS[kind[:-2]])
+    bits = [body.op(f"bitcast {element} {half} to {WIDE.ints(16)}") for half in halves]
+    low, high = (body.resized(one, 16, 32, WIDE) for one in bits)
+    high = body.op(f"shl {WIDE.ints(32)} {high}, {WIDE.const(32, 16)}")
+    return body.op(f"or {WIDE.ints(32)} {low}, {high}")

@@ -9,7 +9,7 @@ from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.flow.graph import CARRY, Graph, live
 from verl_kernel.env.executor.flow.repeats import Piece, Repeat, lanes, pieces, repeats, resumed
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.lowering import conversions, floats, integers, memory, moves  # noqa: F401
+from verl_kernel.env.executor.lowering import comparisons, conversions, floats, integers, memory, moves  # noqa: F401
 from verl_kernel.env.executor.lowering.body import ALIVE, PLACES, Body, Frame, variable
 from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control, Loop
 from verl_kernel.env.executor.lowering.opcodes import lower

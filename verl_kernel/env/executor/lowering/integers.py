@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowers integer arithmetic, logic and comparisons (PTX ISA, "Integer Arithmetic", "Logic and Shift", "Comparison")."""
+"""Lowers integer arithmetic and logic (PTX ISA, "Integer Arithmetic", "Logic and Shift")."""
 
 from __future__ import annotations
 
 from verl_kernel.env.executor.flow.graph import CARRY
 from verl_kernel.env.executor.lowering.body import Body
-from verl_kernel.env.executor.lowering.floats import float_arithmetic, flush
+from verl_kernel.env.executor.lowering.floats import float_arithmetic
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
-from verl_kernel.env.executor.ptx.program import BITS, Constant, Pair
+from verl_kernel.env.executor.ptx.program import BITS, Constant
 
 # Shifts, bit fields, selections and counts of bits (PTX ISA, "Logic and Shift", "Integer Arithmetic", "prmt").
 
@@ -184,12 +184,13 @@ def find_bit(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], result, 32, form)
 
 
-_PACKED = ("f16x2", "bf16x2")
+PACKED = ("f16x2", "bf16x2")
+"""Types of two halves."""
 
 
 def is_float(kind: str) -> bool:
     """Whether a type holds floats."""
-    return kind in FLOATS or kind in _PACKED
+    return kind in FLOATS or kind in PACKED
 
 
 def is_signed(kind: str) -> bool:
@@ -207,6 +208,11 @@ def arithmetic(body: Body, modifiers: Modifiers) -> None:
         _multiply(body, modifiers, kind)
     elif modifiers.has("cc"):
         _with_carry(body, kind, modifiers)
+    elif kind == "s32" and modifiers.has("sat"):
+        left, right = (body.read(item, 32, WIDE) for item in body.item.operands[1:])
+        body.write(
+            body.item.operands[0], body.overloaded(f"s{body.item.root}.sat", WIDE.ints(32), left, right), 32, WIDE
+        )
     else:
         _binary(body, body.item.root, BITS[kind])
 
@@ -319,6 +325,37 @@ def multiply_add(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], value, bits, form)
 
 
+@opcode("dp4a")
+def dot_of_bytes(body: Body, modifiers: Modifiers) -> None:
+    """Add the products of four pairs of bytes to the last operand."""
+    kinds = [modifiers.need("s32", "u32") for _ in range(2)]
+    words, total = WIDE.ints(32), body.read(body.item.operands[3], 32, WIDE)
+    packed = [body.read(item, 32, WIDE) for item in body.item.operands[1:3]]
+    for place in range(4):
+        left, right = (_byte(body, value, place, is_signed(kind)) for value, kind in zip(packed, kinds, strict=True))
+        total = body.op(f"add {words} {total}, {body.op(f'mul {words} {left}, {right}')}")
+    body.write(body.item.operands[0], total, 32, WIDE)
+
+
+def _byte(body: Body, value: str, place: int, signed: bool) -> str:
+    """Return one byte of each lane's word, widened to a word."""
+    words = WIDE.ints(32)
+    first = body.op(f"shl {words} {value}, {WIDE.const(32, 24 - 8 * place)}")
+    return body.op(f"{'ashr' if signed else 'lshr'} {words} {first}, {WIDE.const(32, 24)}")
+
+
+@opcode("sad")
+def add_distance(body: Body, modifiers: Modifiers) -> None:
+    """Add the distance of two integers to a third."""
+    kind = modifiers.type()
+    bits, form, mark = BITS[kind], body.form(), "s" if is_signed(kind) else "u"
+    numbers = form.ints(bits)
+    left, right, addend = (body.read(item, bits, form) for item in body.item.operands[1:])
+    high, low = (body.overloaded(f"{mark}{name}", numbers, left, right) for name in ("max", "min"))
+    distance = body.op(f"sub {numbers} {high}, {low}")
+    body.write(body.item.operands[0], body.op(f"add {numbers} {addend}, {distance}"), bits, form)
+
+
 @opcode("div", "rem")
 def divide(body: Body, modifiers: Modifiers) -> None:
     """Lower a quotient or remainder. Division by zero is undefined on a GPU; here the divisor becomes 1."""
@@ -369,70 +406,3 @@ def sign(body: Body, modifiers: Modifiers) -> None:
         below = body.op(f"icmp slt {numbers} {value}, {form.const(bits, 0)}")
         negative = body.op(f"select {form.ints(1)} {below}, {numbers} {negative}, {numbers} {value}")
     body.write(body.item.operands[0], negative, bits, form)
-
-
-_ORDERED = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
-_UNORDERED = {
-    "equ": "ueq",
-    "neu": "une",
-    "ltu": "ult",
-    "leu": "ule",
-    "gtu": "ugt",
-    "geu": "uge",
-    "num": "ord",
-    "nan": "uno",
-}
-_UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
-
-
-def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) -> str:
-    """Compare the second and the third operand."""
-    operands = body.item.operands[1:3]
-    if kind in FLOATS:
-        if relation not in _ORDERED | _UNORDERED or (is_flushed and kind not in ("f32", "f16")):
-            raise body.item.unknown()
-        left, right = (body.read_float(item, kind, form) for item in operands)
-        if is_flushed:
-            left, right = (flush(body, value, form, FLOATS[kind]) for value in (left, right))
-        return body.op(f"fcmp {(_ORDERED | _UNORDERED)[relation]} {form.type(FLOATS[kind])} {left}, {right}")
-    if is_float(kind) or is_flushed or relation in _UNORDERED:
-        raise body.item.unknown()
-    bits = BITS[kind]
-    if relation in ("eq", "ne"):
-        code = relation
-    else:
-        code = _UNSIGNED.get(relation) or ("s" if is_signed(kind) else "u") + relation
-    left, right = (body.read(item, bits, form) for item in operands)
-    return body.op(f"icmp {code} {form.ints(bits)} {left}, {right}")
-
-
-@opcode("setp")
-def set_predicate(body: Body, modifiers: Modifiers) -> None:
-    """Lower a comparison, combined with another predicate if there is one; a second result is its complement."""
-    kind, form, is_flushed = modifiers.type(), body.form(), modifiers.has("ftz")
-    relation = modifiers.need("eq", "ne", "lt", "le", "gt", "ge", *_UNSIGNED, *_UNORDERED)
-    combined = modifiers.take("and", "or", "xor")
-    holds = compare(body, kind, relation, form, is_flushed)
-    results = body.item.operands[0]
-    targets = (results.first, results.second) if isinstance(results, Pair) else (results,)
-    inverse = body.op(f"xor {form.ints(1)} {holds}, {form.const(1, 1)}")
-    values = [_combined(body, value, combined, form) for value in (holds, inverse)[: len(targets)]]
-    for target, value in zip(targets, values, strict=True):
-        body.write(target, value, 1, form)
-
-
-def _combined(body: Body, holds: str, how: str | None, form: Form) -> str:
-    if how is None:
-        return holds
-    return body.op(f"{how} {form.ints(1)} {holds}, {body.read(body.item.operands[3], 1, form)}")
-
-
-@opcode("selp")
-def select(body: Body, modifiers: Modifiers) -> None:
-    """Select one of two operands by a predicate."""
-    bits, form = BITS[modifiers.type()], body.form()
-    yes, no = (body.read(item, bits, form) for item in body.item.operands[1:3])
-    holds, numbers = body.read(body.item.operands[3], 1, form), form.ints(bits)
-    body.write(
-        body.item.operands[0], body.op(f"select {form.ints(1)} {holds}, {numbers} {yes}, {numbers} {no}"), bits, form
-    )

@@ -36,7 +36,7 @@ _SCOPES = ("cta", "gpu", "sys", "cluster")
 
 def _space(modifiers: Modifiers) -> str | None:
     """Take the space of an access."""
-    return modifiers.take("global", "shared", "shared::cta", "local", "param", "const")
+    return modifiers.take("global", "shared", "local", "param", "const")
 
 
 def _take_hints(body: Body, modifiers: Modifiers) -> int:
@@ -100,7 +100,7 @@ def store(body: Body, modifiers: Modifiers) -> None:
     kind, space = modifiers.type(), _space(modifiers)
     _take_hints(body, modifiers)
     count = _count(modifiers)
-    if space not in ("global", "shared", "shared::cta", "local"):
+    if space not in ("global", "shared", "local"):
         raise body.item.unknown("generic addresses have no definition here")
     bits, sources = BITS[kind], _counted(body, body.item.operands[1], count)
     if bits == 128:
@@ -114,7 +114,7 @@ def store(body: Body, modifiers: Modifiers) -> None:
 def _access(body: Body, verb: str, space: str, bits: int, count: int, result: str, values: tuple[str, ...]) -> str:
     """Return the call of the library's function for an access."""
     operand = body.item.operands[1 if verb == "load" else 0]
-    room = "shared" if space.startswith("shared") else "local" if space == "local" else "global"
+    room = space if space in ("shared", "local") else "global"
     width = 32 if room == "shared" else 64
     address = body.address(operand, width)
     arguments = [f"{WIDE.ints(width)} {address}", f"i32 {body.condition_bits()}", "ptr %ctx"]
@@ -133,7 +133,7 @@ def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
     if modifiers.take("commit_group", "wait_group", "wait_all"):
         return
     modifiers.need("ca", "cg")
-    modifiers.need("shared", "shared::cta")
+    modifiers.need("shared")
     modifiers.need("global")
     hints = _take_hints(body, modifiers)
     operands = body.item.operands[: len(body.item.operands) - hints]
@@ -157,7 +157,7 @@ def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
 @opcode("atom", "red")
 def atomic(body: Body, modifiers: Modifiers) -> None:
     """Lower an atomic, executed lane after lane, so that no other lane interferes."""
-    kind, space = modifiers.type(), modifiers.need("global", "shared", "shared::cta")
+    kind, space = modifiers.type(), modifiers.need("global", "shared")
     modifiers.take(*_ORDERS)
     modifiers.take(*_SCOPES)
     modifiers.take("noftz")
@@ -166,10 +166,9 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
     count = _count(modifiers)
     is_red, bits = body.item.root == "red", BITS[kind]
     operands = body.item.operands if is_red else body.item.operands[1:]
-    room = "shared" if space.startswith("shared") else "global"
-    width = 32 if room == "shared" else 64
+    width = 32 if space == "shared" else 64
     address = body.address(operands[0], width)
-    site = body.site(f"{room} atomic", count * bits // 8)
+    site = body.site(f"{space} atomic", count * bits // 8)
     lanes, scope = body.condition_bits(), ("block",) if is_of_block(body.item) else ()
     values = [body.read(item, bits, WIDE) for item in _counted(body, operands[1], count)]
     targets = () if is_red else _counted(body, body.item.operands[0], count)
@@ -190,8 +189,8 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
             f"{numbers} {other}",
         ]
         whole = count if not place else 1  # only the first address is aligned to the whole access
-        old = body.op(body.call(numbers, (room, "atomic", change, kind, whole, *scope), *arguments))
-        if room == "global":
+        old = body.op(body.call(numbers, (space, "atomic", change, kind, whole, *scope), *arguments))
+        if space == "global":
             _tell(body, change, moved, lanes, old, new, bits)
         if not is_red:
             body.write(targets[place], old, bits, WIDE)
@@ -216,7 +215,7 @@ def load_matrices(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("m8n8")
     count = {"x1": 1, "x2": 2, "x4": 4}[modifiers.need("x1", "x2", "x4")]
     is_transposed = modifiers.has("trans")
-    modifiers.need("shared", "shared::cta")
+    modifiers.need("shared")
     modifiers.need("b16")
     converged(body)
     if len(_items(body.item.operands[0])) != count:

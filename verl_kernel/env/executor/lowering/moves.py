@@ -197,7 +197,7 @@ def cache_policy(body: Body, modifiers: Modifiers) -> None:
 
 _HINTS = {
     "membar": "cta gl sys level proxy alias",
-    "fence": "sc acq_rel acquire release cta cluster gpu sys proxy alias async global shared::cta",
+    "fence": "sc acq_rel acquire release cta cluster gpu sys proxy alias async global shared",
     "prefetch": "global local const param tensormap L1 L2 L2::evict_last L2::evict_normal",
     "discard": "global L2", "griddepcontrol": "launch_dependents wait", "nanosleep": "u32",
     "applypriority": "global L2::evict_normal",

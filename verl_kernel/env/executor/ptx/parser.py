@@ -30,7 +30,7 @@ from verl_kernel.env.executor.ptx.program import (
 # Finds generic addresses that can only point to local memory, such as those of arrays passed to a called function.
 
 
-_SPACES = frozenset({"global", "shared", "shared::cta", "local", "param", "const"})
+_SPACES = frozenset({"global", "shared", "local", "param", "const"})
 
 
 def with_local(program: Program) -> Program:
@@ -118,6 +118,7 @@ _IGNORED = (".file", ".loc", ".section", ".version", ".target", ".address_size",
 def parse(text: str) -> Program:
     """Parse a module that holds one kernel (raises NotKnown for anything it cannot parse)."""
     text = _COMMENT.sub("", text).partition("\n\t.section")[0]
+    text = text.replace("shared::cta", "shared")  # two names of one state space; Triton 3.8 writes the longer one
     found = [match for match in _FUNCTION.finditer(text) if match["begin"] == "{"]
     entries = [match for match in found if match[1] == "entry"]
     if len(entries) != 1:

@@ -22,6 +22,9 @@ SENTENCE, LINE, _NAME = 210, 80, 40
 """Most characters of the compiler's sentence, of the source line and of a name; feedback has room for all."""
 
 
+_NO_ALLOCATOR = "a launch needs memory beside its arguments, and no allocator is set: call triton.set_allocator"
+
+
 class Unfit(Exception):
     """An autotuner chose a configuration that does not fit a target; on a GPU it would choose another."""
 
@@ -54,6 +57,7 @@ class CompileStage:
         self._findings, self._may_choose_again, self._priced = findings, may_choose_again, priced
         self._tuned: set[str] = set()
         self._lines = source_lines(source)
+        self._sets_allocator = "set_allocator" in source
         texts = function_texts(source)
         self._jobs = [(compiler.target, compiler.job(source, texts, namespace)) for compiler in compilers]
         self._units: dict[str, Unit] = {}
@@ -93,6 +97,9 @@ class CompileStage:
             if isinstance(outcome.result, Refusal):
                 self._refuse_configuration(unit, outcome.result)
                 raise self._verdict(session, target, unit, outcome.result)  # check: kernel-fits-the-target
+            if outcome.result.scratch and not self._sets_allocator:
+                # check: launch-has-an-allocator
+                raise self._verdict(session, target, unit, Refusal("NoAllocator", _NO_ALLOCATOR, 0))
         used = {unit.digest(): cast(Resources, outcome.result) for unit, outcome in compiled}
         for event in (event for trace in session.traces for event in self._own(session, trace)):
             if (reason := target.wrong_grid(event.grid, used[event.variant])) is not None:

@@ -124,6 +124,12 @@ _READ_IN_FULL = frozenset("data_ptr fn run warmup format format_map".split())
 """Attributes with restricted uses, so every use must be visible in the text."""
 _DEPTH = 2
 """Depth to which Python itself evaluates format fields within fields."""
+_ARITHMETIC = frozenset(
+    f"__{name}__"
+    for name in "add radd sub rsub mul rmul truediv floordiv mod neg lshift rshift and or xor invert "
+    "lt le gt ge eq ne".split()
+)
+"""Operators that some authors of kernels call by their methods."""
 _KERNEL_ATTRIBUTES = frozenset(("best_config", "configs"))
 _MUTATORS = frozenset(
     "append extend insert update setdefault add pop popitem clear remove discard sort reverse appendleft extendleft "
@@ -151,9 +157,9 @@ def attributes(program: ParsedSource) -> Iterator[Violation]:
 
 def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
     on_self = isinstance(node.value, ast.Name) and node.value.id == "self"
-    if is_special(name) and name not in SPECIAL_ATTRIBUTES:
+    if is_special(name) and name not in SPECIAL_ATTRIBUTES | _ARITHMETIC:
         return f"attribute {name} is not allowed"
-    if name in _TENSOR_PRIVATE and not on_self and name not in SPECIAL_ATTRIBUTES:
+    if name in _TENSOR_PRIVATE and not on_self and name not in SPECIAL_ATTRIBUTES | _ARITHMETIC:
         return f"{name} is private to torch"
     if program.kernels_named(node.value) and name not in _KERNEL_ATTRIBUTES:
         return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
@@ -163,7 +169,7 @@ def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
         return "data_ptr may only be compared, taken modulo an alignment, or put into a list for torch.tensor"
     if name in ("format", "format_map") and not _is_plain_format(program, node):
         return f"{name} reads attributes by their names in a text: write an f-string"
-    return _name_reason(name)
+    return "" if program.registers(node) else _name_reason(name)
 
 
 def _is_plain_format(program: ParsedSource, node: ast.Attribute) -> bool:

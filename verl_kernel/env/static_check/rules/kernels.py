@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator
 
 from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
-from verl_kernel.env.static_check.names import ParsedSource, Violation, at, head, is_import, sets_constant
+from verl_kernel.env.static_check.names import OPERATORS, ParsedSource, Violation, at, head, is_import, sets_constant
 from verl_kernel.env.static_check.scopes import FUNCTIONS
 
 # Rules on the language: statements, `with` blocks, decorators, and the required class.
@@ -80,8 +80,24 @@ def decorators(program: ParsedSource) -> Iterator[Violation]:
             function = head(item)
             plain = isinstance(function, ast.Name) and function.id in _PLAIN_DECORATORS
             paths = program.paths(function)
-            if not (plain and program.is_builtin(function)) and not (paths and paths <= DECORATORS):
+            known = bool(paths) and paths <= DECORATORS | OPERATORS
+            if not (plain and program.is_builtin(function)) and not known and not program.registers(function):
                 yield at(item, "decorator", f"decorator {ast.unparse(function)[:60]} is not allowed")
+
+
+def wrapped_kernels(program: ParsedSource) -> Iterator[Violation]:
+    """Yield uses of `wrap_triton` other than around the kernel of a launch."""
+    for node in program.every(ast.Name, ast.Attribute):
+        if "torch.library.wrap_triton" in program.paths(node) and not _is_launched(program, node):
+            yield at(node, "launch", "wrap_triton is for launches only: wrap_triton(kernel)[grid](...)")
+
+
+def _is_launched(program: ParsedSource, function: ast.AST) -> bool:
+    """Whether an expression is called, indexed and called again."""
+    call = program.parents[id(function)]
+    index = program.parents[id(call)] if isinstance(call, ast.Call) and call.func is function else None
+    launch = program.parents[id(index)] if isinstance(index, ast.Subscript) and index.value is call else None
+    return isinstance(launch, ast.Call) and launch.func is index
 
 
 def entry_class(program: ParsedSource) -> Iterator[Violation]:
@@ -101,7 +117,7 @@ _NUMBERS = frozenset("min max int len abs range sum float bool round isinstance 
 _NUMBER_PATHS = frozenset(
     "triton.cdiv triton.next_power_of_2 triton.Config torch.numel torch.cuda.get_device_capability "
     "torch.cuda.get_device_properties torch.cuda.get_device_name torch.cuda.current_device torch.cuda.is_available "
-    "torch.cuda.device_count".split()
+    "torch.cuda.device_count torch.get_float32_matmul_precision".split()
 )
 _NUMBER_METHODS = frozenset("numel size stride dim get items keys values element_size bit_length is_contiguous "
                             "all_kwargs".split())  # fmt: skip

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lowers comparisons, and what chooses by them (PTX ISA, "Comparison and Select", "Half Precision Comparison")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from verl_kernel.env.executor.lowering.body import Body
+from verl_kernel.env.executor.lowering.floats import flush, halves_of
+from verl_kernel.env.executor.lowering.integers import PACKED, is_float, is_signed
+from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
+from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form
+from verl_kernel.env.executor.ptx.program import BITS, Pair
+
+_ORDERED = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+_UNORDERED = {
+    "equ": "ueq",
+    "neu": "une",
+    "ltu": "ult",
+    "leu": "ule",
+    "gtu": "ugt",
+    "geu": "uge",
+    "num": "ord",
+    "nan": "uno",
+}
+_UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
+
+
+def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) -> str:
+    """Compare the second and the third operand."""
+    operands = body.item.operands[1:3]
+    if kind in FLOATS:
+        return _compare_floats(
+            body, kind, relation, form, [body.read_float(item, kind, form) for item in operands], is_flushed
+        )
+    if is_float(kind) or is_flushed or relation in _UNORDERED:
+        raise body.item.unknown()
+    bits = BITS[kind]
+    if relation in ("eq", "ne"):
+        code = relation
+    else:
+        code = _UNSIGNED.get(relation) or ("s" if is_signed(kind) else "u") + relation
+    left, right = (body.read(item, bits, form) for item in operands)
+    return body.op(f"icmp {code} {form.ints(bits)} {left}, {right}")
+
+
+def _compare_floats(body: Body, kind: str, relation: str, form: Form, values: Sequence[str], is_flushed: bool) -> str:
+    if relation not in _ORDERED | _UNORDERED or (is_flushed and kind not in ("f32", "f16")):
+        raise body.item.unknown()
+    if is_flushed:
+        values = [flush(body, value, form, FLOATS[kind]) for value in values]
+    code = (_ORDERED | _UNORDERED)[relation]
+    return body.op(f"fcmp {code} {form.type(FLOATS[kind])} {values[0]}, {values[1]}")
+
+
+@opcode("setp")
+def set_predicate(body: Body, modifiers: Modifiers) -> None:
+    """Lower a comparison, combined with another predicate if there is one.
+
+    A second result is the first one's complement, and of packed halves the comparison of the upper ones.
+    """
+    kind, form, is_flushed = modifiers.type(), body.form(), modifiers.has("ftz")
+    relation = modifiers.need("eq", "ne", "lt", "le", "gt", "ge", *_UNSIGNED, *_UNORDERED)
+    combined = modifiers.take("and", "or", "xor")
+    results = body.item.operands[0]
+    targets = (results.first, results.second) if isinstance(results, Pair) else (results,)
+    if kind in PACKED:
+        form = WIDE
+        pairs = zip(*(halves_of(body, item, kind) for item in body.item.operands[1:3]), strict=True)
+        found = [_compare_floats(body, kind[:-2], relation, form, values, is_flushed) for values in pairs]
+    else:
+        found = [compare(body, kind, relation, form, is_flushed)]
+        found.append(body.op(f"xor {form.ints(1)} {found[0]}, {form.const(1, 1)}"))
+    values = [_combined(body, value, combined, form) for value in found[: len(targets)]]  # before a result is written
+    for target, value in zip(targets, values, strict=True):
+        body.write(target, value, 1, form)
+
+
+@opcode("set")
+def set_number(body: Body, modifiers: Modifiers) -> None:
+    """Lower a comparison whose result is all bits, or 1.0, where it holds, and else 0."""
+    form, is_flushed = body.form(), modifiers.has("ftz")
+    source, target = modifiers.type(), modifiers.need("u32", "s32", "f32")
+    relation = modifiers.need("eq", "ne", "lt", "le", "gt", "ge", *_UNSIGNED, *_UNORDERED)
+    holds = compare(body, source, relation, form, is_flushed)
+    yes = form.const(32, 0x3F800000 if target == "f32" else -1)
+    chosen = body.op(f"select {form.ints(1)} {holds}, {form.ints(32)} {yes}, {form.ints(32)} {form.const(32, 0)}")
+    body.write(body.item.operands[0], chosen, 32, form)
+
+
+@opcode("slct")
+def select_by_sign(body: Body, modifiers: Modifiers) -> None:
+    """Select the first operand where the third is not negative, else the second."""
+    by, bits, form = modifiers.need("s32"), BITS[modifiers.type()], body.form()
+    yes, no = (body.read(item, bits, form) for item in body.item.operands[1:3])
+    sign = body.read(body.item.operands[3], BITS[by], form)
+    holds, numbers = body.op(f"icmp sge {form.ints(32)} {sign}, {form.const(32, 0)}"), form.ints(bits)
+    chosen = body.op(f"select {form.ints(1)} {holds}, {numbers} {yes}, {numbers} {no}")
+    body.write(body.item.operands[0], chosen, bits, form)
+
+
+def _combined(body: Body, holds: str, how: str | None, form: Form) -> str:
+    if how is None:
+        return holds
+    return body.op(f"{how} {form.ints(1)} {holds}, {body.read(body.item.operands[3], 1, form)}")
+
+
+@opcode("selp")
+def select(body: Body, modifiers: Modifiers) -> None:
+    """Select one of two operands by a predicate."""
+    bits, form = BITS[modifiers.type()], body.form()
+    yes, no = (body.read(item, bits, form) for item in body.item.operands[1:3])
+    holds, numbers = body.read(body.item.operands[3], 1, form), form.ints(bits)
+    body.write(
+        body.item.operands[0], body.op(f"select {form.ints(1)} {holds}, {numbers} {yes}, {numbers} {no}"), bits, form
+    )
