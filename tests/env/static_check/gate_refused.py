@@ -524,6 +524,11 @@ def made(more):
     return triton.autotune(configs=[], key=[], **more)
 """)
 _REFUSED["launch"] += _kernel([f"{piece}\n@triton.autotune(configs=[], key=[], **more)" for piece in _UNPACKED])
+_REFUSED["launch"] += [
+    "from torch.library import wrap_triton\nlauncher = wrap_triton(kern)",
+    "import torch.library\ndef f(x): return [torch.library.wrap_triton, x]",
+]
+_REFUSED["decorator"] += ["@helper.register_kernel('cuda')\ndef f(x): return x"]
 _REFUSED["entry"] = _pieces("""
 class ModelNew(nn.Module): pass
 ModelNew = helper

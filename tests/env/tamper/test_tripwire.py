@@ -28,12 +28,6 @@ HIDDEN = {
         "a = np.maximum(x.numpy() * self.weight.detach().numpy() + y.numpy(), 0) * 1.5\n"
         "return moved(torch.from_numpy(a.astype(np.float32)))", COPY + "import numpy as np\n", "host_access",
     ),
-    "a custom op": (
-        "return moved(torch.ops.mine.all(x, self.weight.detach(), y))",
-        COPY + "@torch.library.custom_op('mine::all', mutates_args=())\n"
-        "def everything(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor:\n"
-        "    return torch.relu(x * w + y) * 1.5\n", "foreign_op",
-    ),
     "a tensor class": (
         "return moved(torch.sigmoid(Lazy.of(x, self.weight.detach(), y)))",
         COPY + """
