@@ -75,6 +75,9 @@ REFUSED: dict[str, tuple[str, ...]] = {
     f"+{SAMPLER}.soft=true": ("sampler_kwargs.soft", "known keys are"),
     "algorithm.filter_groups.enable=true": ("algorithm.filter_groups.enable", "group_filter"),
     "trainer.v1.sampler.sync_refill_failed_groups=true": ("sync_refill_failed_groups", "set it to false"),
+    "reward.custom_reward_function.path=pkg://verl.utils.reward_score.gsm8k": (
+        *("reward.custom_reward_function.path", "which never calls it"),
+    ),
     "reward.reward_model.enable=true": ("reward.reward_model.enable", "set enable to false"),
     f"{SAMPLER}.group_filter=refill": ("data.gen_batch_size", "set data.gen_batch_size to 1"),
     f"{SAMPLER}.group_filter=drop actor_rollout_ref.rollout.n=1": ("group_filter", "raise n"),

@@ -35,6 +35,7 @@ from verl_kernel.preflight.placement import (
     check_machine,
     check_platform,
     check_shards,
+    uses_gym,
 )
 from verl_kernel.preflight.trainer_mode import check_asynchronous
 from verl_kernel.reward.profiling import ProfilingReward
@@ -48,6 +49,7 @@ ESTIMATOR = "algorithm.adv_estimator"
 LOSS = "actor_rollout_ref.actor.policy_loss.loss_mode"
 ROLLOUTS = "actor_rollout_ref.rollout.n"
 SINGLETON = "algorithm.trloo.singleton"
+CUSTOM_REWARD = "reward.custom_reward_function.path"
 
 REFUSED_PAIRS = {
     ("asymre_shift", "asymre_kl"): "the lowered baseline and the pull towards the sampler are one term, counted twice",
@@ -75,6 +77,15 @@ def check_combination(config: DictConfig) -> None:
         raise ConfigError(
             f"{ROLLOUTS} is 1 and {ESTIMATOR} is {estimator}, which compares the rollouts of a prompt, so that every "
             f"advantage would be 0: raise {ROLLOUTS}, or set {SINGLETON} to raw"
+        )
+
+
+def check_reward(config: DictConfig) -> None:
+    """Refuse a reward function that nothing would call: the gym's agent loop and manager give the reward themselves."""
+    if (path := find(config, CUSTOM_REWARD)) and uses_gym(config):
+        raise ConfigError(
+            f"{CUSTOM_REWARD} is {path}, and the reward is the gym's, which never calls it: remove it, or take verl's "
+            "own reward manager (reward.reward_manager.name=naive) and agent loop (single_turn_agent)"
         )
 
 
@@ -292,6 +303,7 @@ RULES = (
     Rule(check_switches, has_our_sampler),
     Rule(check_losses),
     Rule(check_combination),
+    Rule(check_reward),
     Rule(check_adaptive),
     Rule(check_positive),
     Rule(check_accepted),

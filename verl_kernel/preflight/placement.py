@@ -102,7 +102,7 @@ def check_judges(config: DictConfig, machine: Machine) -> Iterator[str]:
         EnvironmentNotReady: there is no GPU to judge on, or the service that should judge does not answer.
     """
     options = _gym(config)
-    if not _uses_gym(config):
+    if not uses_gym(config):
         return
     if options.address is not None:
         yield from _check_service(options, machine)
@@ -192,7 +192,7 @@ def check_gpus(config: DictConfig, machine: Machine) -> Iterator[str]:
 def _asked(config: DictConfig) -> dict[str, int]:
     options = _gym(config)
     judges = 0
-    if _uses_gym(config) and options.address is None and _judges_on_gpus(options):
+    if uses_gym(config) and options.address is None and _judges_on_gpus(options):
         share = options.gpus_per_judge
         judges = math.ceil(options.num_judges * share if share >= 1 else options.num_judges / int(1 / share))
     apart = read(config, "trainer.v1.trainer_mode") == "separate_async"
@@ -247,7 +247,7 @@ def _gym(config: DictConfig) -> GymOptions:
     return parse_options(find(config, "kernelgym")).env
 
 
-def _uses_gym(config: DictConfig) -> bool:
+def uses_gym(config: DictConfig) -> bool:
     """Whether candidates are judged at all: by our reward manager, or between the turns of our agent loop."""
     from verl_kernel.plugin import AGENT_LOOP, REWARD_MANAGER
 
