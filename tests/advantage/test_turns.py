@@ -79,11 +79,7 @@ def test_any_memory_layout_gives_the_same_turns(batch: Batch, offset: int) -> No
         assert torch.equal(find_turns(other).index(), find_turns(batch.rewards).index())
 
 
-@given(
-    width=st.sampled_from([16, 64, 96, 100, 101]),
-    rows=st.integers(1, 4),
-    data=st.data(),
-)
+@given(width=st.sampled_from([16, 64, 96, 100, 101]), rows=st.integers(1, 4), data=st.data())
 def test_markers_are_found_in_rows_of_any_length(width: int, rows: int, data: st.DataObject) -> None:
     rewards = torch.zeros(rows, width)
     values = st.sampled_from([ZERO_REWARD, 1.0, -1.0])

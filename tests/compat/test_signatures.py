@@ -106,10 +106,7 @@ def test_it_is_awaited(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        (
-            "verl.workers.config:ActorConfig",
-            "clip_ratio clip_ratio_low clip_ratio_high policy_loss global_batch_info",
-        ),
+        ("verl.workers.config:ActorConfig", "clip_ratio clip_ratio_low clip_ratio_high policy_loss global_batch_info"),
         ("verl.workers.config.rollout:AgentLoopConfig", "agent_loop_manager_class"),
         ("verl.workers.config:HFModelConfig", "lora_rank lora_adapter_path lora"),
         (

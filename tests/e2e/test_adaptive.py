@@ -7,10 +7,7 @@ import pytest
 
 from tests.e2e.runs import SAMPLES, Run, command, train
 
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(2400),
-]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
 PROMPTS, KEPT = 4, SAMPLES
 
 

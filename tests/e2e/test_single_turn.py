@@ -9,10 +9,7 @@ import pytest
 
 from tests.e2e.losses import Killed
 
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(2400),
-]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
 
 
 def test_the_stock_loop_survives_the_loss_of_its_judges(killed: Killed):

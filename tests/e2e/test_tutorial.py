@@ -12,10 +12,7 @@ import pytest
 from tests.e2e.runs import SAMPLES
 from verl_kernel.reporting.steps import read_steps, read_validations
 
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(1200),
-]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "outputs/tutorial"

@@ -36,11 +36,7 @@ def naive_alpha(batch: Batch, options: ToprOptions) -> torch.Tensor:
     ratio=st.sampled_from(["geometric", "sequence", "token", "turn"]),
     sign=st.sampled_from(["token", "turn"]),
     limits=st.sampled_from(
-        [
-            {},
-            {"neg_low": 0.3, "neg_high": 1.5, "neg_weight": 0.5},
-            {"pos_low": 0.5, "pos_high": 2.0, "pos_weight": 3.0},
-        ]
+        [{}, {"neg_low": 0.3, "neg_high": 1.5, "neg_weight": 0.5}, {"pos_low": 0.5, "pos_high": 2.0, "pos_weight": 3.0}]
     ),
 )
 def test_weights_are_those_of_the_formula(seed: int, ratio: str, sign: str, limits: dict[str, float]) -> None:

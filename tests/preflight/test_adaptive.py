@@ -36,8 +36,7 @@ def test_each_method_is_one_switch(method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "overrides",
-    [(), ("algorithm.adv_estimator=ada_est",), ("method=ada_seq_balance", "algorithm.adv_estimator=trloo")],
+    "overrides", [(), ("algorithm.adv_estimator=ada_est",), ("method=ada_seq_balance", "algorithm.adv_estimator=trloo")]
 )
 def test_the_recipe_alone_and_the_estimator_alone_are_allowed(overrides: tuple[str, ...]) -> None:
     check_adaptive(*overrides)

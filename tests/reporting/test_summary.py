@@ -9,14 +9,7 @@ from verl_kernel.bench.best_kernels import best_of_run
 from verl_kernel.errors import DataError
 from verl_kernel.reporting.kernels import best_kernels, read_kernels
 from verl_kernel.reporting.steps import read_steps, read_validations, series, steps_table
-from verl_kernel.reporting.summary import (
-    Change,
-    before_and_after,
-    first_and_last,
-    run_facts,
-    timing_source,
-    window,
-)
+from verl_kernel.reporting.summary import Change, before_and_after, first_and_last, run_facts, timing_source, window
 
 CONFIG = """
 data: {train_files: "${quickstart_dir}/train.parquet", val_files: "${oc.env:NO_SUCH_VARIABLE}"}
