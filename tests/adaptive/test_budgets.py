@@ -109,16 +109,13 @@ def test_without_a_file_nothing_is_written(tmp_path: Path, monkeypatch: pytest.M
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"sampling": "seq"}, "algorithm.ada.sampling is 'seq'; it must be one of none, est, seq_pos, seq_balance"),
-        ({"max_draws": 4}, "algorithm.ada.max_draws is 4 and round_size is 8"),
-        ({"n_min": 9, "n_max": 8}, "algorithm.ada.n_max is 8 and n_min is 9"),
-        ({"k_neg": 2, "sampling": "seq_pos"}, "only seq_balance asks for negatives"),
-        ({"epsilon": 0.0}, "algorithm.ada.epsilon is 0.0"),
-    ],
-)
+@pytest.mark.parametrize(("values", "words"), [
+    ({"sampling": "seq"}, "algorithm.ada.sampling is 'seq'; it must be one of none, est, seq_pos, seq_balance"),
+    ({"max_draws": 4}, "algorithm.ada.max_draws is 4 and round_size is 8"),
+    ({"n_min": 9, "n_max": 8}, "algorithm.ada.n_max is 8 and n_min is 9"),
+    ({"k_neg": 2, "sampling": "seq_pos"}, "only seq_balance asks for negatives"),
+    ({"epsilon": 0.0}, "algorithm.ada.epsilon is 0.0"),
+])  # fmt: skip
 def test_options_that_cannot_work_are_refused(values: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         AdaOptions(**values)

@@ -95,35 +95,16 @@ def test_a_recorded_call_can_be_recomputed(tmp_path: Path) -> None:
         assert [row[start] for start, _ in spans] == values
 
 
-@pytest.mark.parametrize(
-    ("node", "key", "value"),
-    [
-        ("trloo", "gamma", 1.5),
-        ("trloo", "gamma", "high"),
-        ("trloo", "gamma", True),
-        ("trloo", "gamma", -0.1),
-        ("trloo", "gamma", float("nan")),
-        ("trloo", "singleton", "keep"),
-        ("trloo", "count_rejected", "no"),
-        ("trloo", "count_rejected", 0),
-        ("trloo", "shaping", "slope"),
-        ("trloo", "baseline", "prompt"),
-        ("trloo", "sigma", 1),
-        ("rec", "asymre_shift", float("inf")),
-        ("rec", "asymre_shift", "low"),
-        ("rec", "opmd_baseline", "median"),
-        ("rec", "opmd_tau", 0.0),
-        ("rec", "red_drop_seed", -1),
-        ("rec", "red_drop_seed", 0.5),
-        ("rec", "shift", 0.1),
-        ("topr", "positive_share", 0.0),
-        ("topr", "positive_share", 1.0),
-        ("topr", "c", float("nan")),
-        ("topr", "threshold", None),
-        ("topr", "reward", "rank"),
-        ("topr", "share", 0.1),
-    ],
-)
+@pytest.mark.parametrize(("node", "key", "value"), [
+    ("trloo", "gamma", 1.5), ("trloo", "gamma", "high"), ("trloo", "gamma", True), ("trloo", "gamma", -0.1),
+    ("trloo", "gamma", float("nan")), ("trloo", "singleton", "keep"), ("trloo", "count_rejected", "no"),
+    ("trloo", "count_rejected", 0), ("trloo", "shaping", "slope"), ("trloo", "baseline", "prompt"),
+    ("trloo", "sigma", 1), ("rec", "asymre_shift", float("inf")), ("rec", "asymre_shift", "low"),
+    ("rec", "opmd_baseline", "median"), ("rec", "opmd_tau", 0.0), ("rec", "red_drop_seed", -1),
+    ("rec", "red_drop_seed", 0.5), ("rec", "shift", 0.1), ("topr", "positive_share", 0.0),
+    ("topr", "positive_share", 1.0), ("topr", "c", float("nan")), ("topr", "threshold", None),
+    ("topr", "reward", "rank"), ("topr", "share", 0.1),
+])  # fmt: skip
 def test_bad_options_are_refused_by_name(node: str, key: str, value: object) -> None:
     (options,) = (kind for kind in (TrlooOptions, *OPTIONS) if f"algorithm.{node}" == kind.NODE)
     with pytest.raises(ConfigError, match=rf"algorithm\.{node}\.{key} ") as error:
@@ -131,20 +112,17 @@ def test_bad_options_are_refused_by_name(node: str, key: str, value: object) -> 
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "sentence"),
-    [
-        (
-            {"gamma": 1.0, "trloo": {"shaping": "difference_terminal"}},
-            r"algorithm\.trloo\.gamma below 1, or algorithm\.trloo\.shaping",
-        ),
-        (
-            {"adv_estimator": "asymre_shift", "trloo": {"normaliser": "deviation"}},
-            r"algorithm\.trloo\.normaliser is deviation.*asymre_shift",
-        ),
-        ({"trloo": "raw"}, r"algorithm\.trloo is 'raw'"),
-    ],
-)
+@pytest.mark.parametrize(("algorithm", "sentence"), [
+    (
+        {"gamma": 1.0, "trloo": {"shaping": "difference_terminal"}},
+        r"algorithm\.trloo\.gamma below 1, or algorithm\.trloo\.shaping",
+    ),
+    (
+        {"adv_estimator": "asymre_shift", "trloo": {"normaliser": "deviation"}},
+        r"algorithm\.trloo\.normaliser is deviation.*asymre_shift",
+    ),
+    ({"trloo": "raw"}, r"algorithm\.trloo is 'raw'"),
+])  # fmt: skip
 def test_a_contradiction_is_refused_with_its_remedy(algorithm: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         check_algorithm(OmegaConf.create(algorithm))

@@ -63,12 +63,9 @@ def test_neither_order_nor_names_of_prompts_decide(batch: Batch, seed: int) -> N
     order = np.random.default_rng(seed).permutation(len(batch.uids))
     names = {uid: f"{seed}-{uid}" for uid in batch.uids}
     other = Batch(
-        [batch.turn_rewards[i] for i in order],
-        [batch.spans[i] for i in order],
-        [names[batch.uids[i]] for i in order],
-        batch.rewards[order],
-        batch.mask[order],
-    )
+        [batch.turn_rewards[i] for i in order], [batch.spans[i] for i in order], [names[batch.uids[i]] for i in order],
+        batch.rewards[order], batch.mask[order],
+    )  # fmt: skip
     before, after = drop(batch), drop(other)
     # Rows that look alike may stand in for each other.
     looks = [

@@ -111,16 +111,12 @@ def test_rec_group_mean_is_turn_grpo_by_another_name() -> None:
 WHOLE = {"credit": "trajectory", "baseline": "padded"}
 
 
-@pytest.mark.parametrize(
-    ("name", "switches", "verls", "turns"),
-    [
-        # verl's rloo leaves a group of one its raw score, its vectorised twin gives 0: our two singleton options.
-        ("trloo", {"singleton": "raw"}, "rloo", 1),
-        ("trloo", {"singleton": "zero"}, "rloo_vectorized", 1),
-        ("trloo", {"singleton": "raw", **WHOLE}, "rloo", 4),
-        ("turn_grpo", {"singleton": "raw", "normaliser": "deviation", **WHOLE}, "grpo", 4),
-    ],
-)
+@pytest.mark.parametrize(("name", "switches", "verls", "turns"), [
+    # verl's rloo leaves a group of one its raw score, its vectorised twin gives 0: our two singleton options.
+    ("trloo", {"singleton": "raw"}, "rloo", 1), ("trloo", {"singleton": "zero"}, "rloo_vectorized", 1),
+    ("trloo", {"singleton": "raw", **WHOLE}, "rloo", 4),
+    ("turn_grpo", {"singleton": "raw", "normaliser": "deviation", **WHOLE}, "grpo", 4),
+])  # fmt: skip
 @settings(max_examples=30)
 @given(data=st.data())
 def test_one_turn_or_whole_trajectories_are_verls_own(

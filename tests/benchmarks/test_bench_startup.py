@@ -11,18 +11,13 @@ import pytest
 from benchmarks import bench_startup as bench
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (["ray::TaskRunnerV1.run"], "ray::TaskRunnerV1"),
-        (["ray::IDLE", "", ""], "ray::IDLE"),
-        (["python", "-m", "verl.trainer.main_ppo", "--config-name=x"], "verl.trainer.main_ppo"),
-        (["python", "-u", "/a/log_monitor.py", "--x"], "log_monitor.py"),
-        (["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()"], "spawned"),
-        (["/ray/raylet", "--x"], "raylet"),
-        ([], "?"),
-    ],
-)
+@pytest.mark.parametrize(("command", "name"), [
+    (["ray::TaskRunnerV1.run"], "ray::TaskRunnerV1"), (["ray::IDLE", "", ""], "ray::IDLE"),
+    (["python", "-m", "verl.trainer.main_ppo", "--config-name=x"], "verl.trainer.main_ppo"),
+    (["python", "-u", "/a/log_monitor.py", "--x"], "log_monitor.py"),
+    (["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()"], "spawned"),
+    (["/ray/raylet", "--x"], "raylet"), ([], "?"),
+])  # fmt: skip
 def test_names(command: list[str], name: str):
     assert bench.name_of(command) == name
 

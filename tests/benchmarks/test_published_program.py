@@ -88,15 +88,10 @@ def test_every_task_is_a_program() -> None:
 
 
 PROGRAM = Program(
-    Part("module.py", "twice"),
-    "rows, columns = 2, 3",
-    {"x": "torch.ones(rows, columns)"},
-    "2 * x * self.weight",
-    "twice(x) * self.weight",
-    parameters={"weight": "torch.ones(columns)"},
-    changes=(("own.", ""),),
+    Part("module.py", "twice"), "rows, columns = 2, 3", {"x": "torch.ones(rows, columns)"}, "2 * x * self.weight",
+    "twice(x) * self.weight", parameters={"weight": "torch.ones(columns)"}, changes=(("own.", ""),),
     wrong=("return twice(x)", "return x"),
-)
+)  # fmt: skip
 
 
 @pytest.fixture

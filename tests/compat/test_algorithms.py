@@ -103,14 +103,11 @@ def test_gpg_is_reinforce_without_a_ratio() -> None:
     torch.testing.assert_close(policy.grad, -advantages / 2)
 
 
-@pytest.mark.parametrize(
-    ("mode", "matrix", "mask", "wanted"),
-    [
-        # The scale is the recipe's, and a row without a token counts among the rows.
-        ("seq-mean-token-sum-norm", [[1.0] * 4, [1.0] * 4], [[1, 1, 0, 0], [0, 0, 0, 0]], 2 / 2 / 10),
-        ("seq-mean-token-mean", [[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]], [[1, 1, 0], [1, 0, 0]], 3.5),
-    ],
-)
+@pytest.mark.parametrize(("mode", "matrix", "mask", "wanted"), [
+    # The scale is the recipe's, and a row without a token counts among the rows.
+    ("seq-mean-token-sum-norm", [[1.0] * 4, [1.0] * 4], [[1, 1, 0, 0], [0, 0, 0, 0]], 2 / 2 / 10),
+    ("seq-mean-token-mean", [[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]], [[1, 1, 0], [1, 0, 0]], 3.5),
+])  # fmt: skip
 def test_losses_are_aggregated_over_the_whole_batch(
     mode: str, matrix: list[list[float]], mask: list[list[int]], wanted: float
 ) -> None:

@@ -26,13 +26,10 @@ def words(key: str) -> tuple[str, ...]:
 REWARDS = "verl.experimental.reward_loop.reward_manager.registry"
 
 
-@pytest.mark.parametrize(
-    ("registry", "look_up", "name"),
-    [
-        ("verl.trainer.ppo.v1.trainer_base:TRAINER_REGISTRY", "verl.trainer.ppo.v1:get_trainer_cls", "sync"),
-        (f"{REWARDS}:REWARD_MANAGER", f"{REWARDS}:get_reward_manager_cls", "naive"),
-    ],
-)
+@pytest.mark.parametrize(("registry", "look_up", "name"), [
+    ("verl.trainer.ppo.v1.trainer_base:TRAINER_REGISTRY", "verl.trainer.ppo.v1:get_trainer_cls", "sync"),
+    (f"{REWARDS}:REWARD_MANAGER", f"{REWARDS}:get_reward_manager_cls", "naive"),
+])  # fmt: skip
 def test_modes_and_reward_managers_are_in_a_registry(registry: str, look_up: str, name: str) -> None:
     assert found(look_up)(name) is found(registry)[name]
     with pytest.raises(ValueError, match="abc"):
@@ -90,33 +87,25 @@ def controller(word: str) -> Any:
     return found(f"{CORE}:get_kl_controller")(node)
 
 
-@pytest.mark.parametrize(
-    ("key", "use"),
-    [
-        (f"{ACTOR}.loss_agg_mode", aggregated),
-        (f"{ACTOR}.kl_loss_type", divergence),
-        ("algorithm.kl_penalty", divergence),
-        ("algorithm.kl_ctrl.type", controller),
-    ],
-)
+@pytest.mark.parametrize(("key", "use"), [
+    (f"{ACTOR}.loss_agg_mode", aggregated), (f"{ACTOR}.kl_loss_type", divergence), ("algorithm.kl_penalty", divergence),
+    ("algorithm.kl_ctrl.type", controller),
+])  # fmt: skip
 def test_the_words_of_an_option_are_verls(key: str, use: Callable[[str], Any]) -> None:
     for word in words(key):
         assert use(word) is not None
 
 
-@pytest.mark.parametrize(
-    ("rule", "refused"),
-    [
-        ({"rollout_is": "token"}, False),
-        ({"rollout_is": "sequence", "rollout_is_threshold": "0.5_2.0"}, False),
-        ({"rollout_is": "turn"}, True),
-        ({"rollout_is": "token", "rollout_is_threshold": -1}, True),
-        ({"rollout_rs": "seq_mean_k1,seq_max_k2", "rollout_rs_threshold": "0.9_1.1,3"}, False),
-        ({"rollout_rs": "geometric", "rollout_rs_threshold": "2"}, True),
-        ({"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "abc"}, True),
-        ({"rollout_rs": "seq_mean_k1"}, True),
-    ],
-)
+@pytest.mark.parametrize(("rule", "refused"), [
+    ({"rollout_is": "token"}, False),
+    ({"rollout_is": "sequence", "rollout_is_threshold": "0.5_2.0"}, False),
+    ({"rollout_is": "turn"}, True),
+    ({"rollout_is": "token", "rollout_is_threshold": -1}, True),
+    ({"rollout_rs": "seq_mean_k1,seq_max_k2", "rollout_rs_threshold": "0.9_1.1,3"}, False),
+    ({"rollout_rs": "geometric", "rollout_rs_threshold": "2"}, True),
+    ({"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "abc"}, True),
+    ({"rollout_rs": "seq_mean_k1"}, True),
+])  # fmt: skip
 def test_a_rule_of_correction_is_refused_when_it_is_applied(rule: dict[str, Any], refused: bool) -> None:
     import torch
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask as correct

@@ -103,18 +103,15 @@ def test_it_is_awaited(name: str) -> None:
     assert inspect.iscoroutinefunction(found(name))
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("verl.workers.config:ActorConfig", "clip_ratio clip_ratio_low clip_ratio_high policy_loss global_batch_info"),
-        ("verl.workers.config.rollout:AgentLoopConfig", "agent_loop_manager_class"),
-        ("verl.workers.config:HFModelConfig", "lora_rank lora_adapter_path lora"),
-        (
-            "verl.trainer.config.algorithm:RolloutCorrectionConfig",
-            "rollout_is rollout_is_threshold rollout_rs rollout_rs_threshold bypass_mode",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("name", "fields"), [
+    ("verl.workers.config:ActorConfig", "clip_ratio clip_ratio_low clip_ratio_high policy_loss global_batch_info"),
+    ("verl.workers.config.rollout:AgentLoopConfig", "agent_loop_manager_class"),
+    ("verl.workers.config:HFModelConfig", "lora_rank lora_adapter_path lora"),
+    (
+        "verl.trainer.config.algorithm:RolloutCorrectionConfig",
+        "rollout_is rollout_is_threshold rollout_rs rollout_rs_threshold bypass_mode",
+    ),
+])  # fmt: skip
 def test_a_configuration_has_the_fields(name: str, fields: str) -> None:
     assert {*fields.split()} <= {field.name for field in dataclasses.fields(found(name))}
 

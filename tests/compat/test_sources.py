@@ -221,14 +221,11 @@ BUCKETS = "workers/rollout/vllm_rollout/bucketed_weight_transfer.py"
 EXTENSION = "workers/rollout/vllm_rollout/utils.py"
 
 
-@pytest.mark.parametrize(
-    ("path", "owner", "method", "names"),
-    [
-        (EXTENSION, "vLLMColocateWorkerExtension", "update_weights_from_ipc", "peft_config base_sync_done use_shm"),
-        (BUCKETS, "BucketedWeightReceiver", "__init__", "zmq_handle device use_shm"),
-        (BUCKETS, "BucketedWeightReceiver", "receive_weights", "on_bucket_received"),
-    ],
-)
+@pytest.mark.parametrize(("path", "owner", "method", "names"), [
+    (EXTENSION, "vLLMColocateWorkerExtension", "update_weights_from_ipc", "peft_config base_sync_done use_shm"),
+    (BUCKETS, "BucketedWeightReceiver", "__init__", "zmq_handle device use_shm"),
+    (BUCKETS, "BucketedWeightReceiver", "receive_weights", "on_bucket_received"),
+])  # fmt: skip
 def test_weights_reach_vllm_in_buckets(path: str, owner: str, method: str, names: str) -> None:
     definition = source_of(path, owner, method)
     assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)

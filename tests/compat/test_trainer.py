@@ -100,14 +100,9 @@ def test_a_loops_output_becomes_the_row_our_subclass_edits() -> None:
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
     row = AgentLoopOutput(
-        prompt_ids=[1],
-        response_ids=[2, 3],
-        response_mask=[1, 0],
-        response_logprobs=[-1.0, 0.0],
-        reward_score=0.5,
-        metrics=AgentLoopMetrics(),
-        extra_fields={"kernel_turns": "[]"},
-    ).as_dict()
+        prompt_ids=[1], response_ids=[2, 3], response_mask=[1, 0], response_logprobs=[-1.0, 0.0], reward_score=0.5,
+        metrics=AgentLoopMetrics(), extra_fields={"kernel_turns": "[]"},
+    ).as_dict()  # fmt: skip
     assert row["rm_scores"].tolist() == [0, 0.5]
     assert row["rm_scores"].dtype is torch.float32
     assert row["response_mask"].dtype is torch.int64
@@ -183,15 +178,12 @@ def test_engines_register_by_device() -> None:
 SEPARATE = ("cpu_quickstart", "trainer_mode=separate_async")
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("data.train_batch_size", 5, "parameter_sync_step * ppo_mini_batch_size"),
-        ("actor_rollout_ref.rollout.nnodes", 0, "nnodes must be > 0"),
-        ("actor_rollout_ref.rollout.n_gpus_per_node", 0, "n_gpus_per_node must be > 0"),
-        ("actor_rollout_ref.rollout.checkpoint_engine.backend", "naive", "nccl"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "said"), [
+    ("data.train_batch_size", 5, "parameter_sync_step * ppo_mini_batch_size"),
+    ("actor_rollout_ref.rollout.nnodes", 0, "nnodes must be > 0"),
+    ("actor_rollout_ref.rollout.n_gpus_per_node", 0, "n_gpus_per_node must be > 0"),
+    ("actor_rollout_ref.rollout.checkpoint_engine.backend", "naive", "nccl"),
+])  # fmt: skip
 def test_the_trainer_has_rules_for_batches_and_devices(key: str, value: object, said: str) -> None:
     from verl.trainer.ppo.v1 import get_trainer_cls
 

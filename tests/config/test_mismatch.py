@@ -144,13 +144,9 @@ def test_stale_clip_clips_the_ratio_to_the_sampler() -> None:
     rollout = torch.full((1, 2), -3.0)
     policy = (rollout + torch.tensor([[0.1, 0.5]])).requires_grad_()
     loss, _ = get_policy_loss_fn(actor.policy_loss["loss_mode"])(
-        old_log_prob=rollout,
-        log_prob=policy,
-        advantages=torch.ones(1, 2),
-        response_mask=torch.ones(1, 2).bool(),
-        loss_agg_mode="token-mean",
-        config=actor,
-    )
+        old_log_prob=rollout, log_prob=policy, advantages=torch.ones(1, 2), response_mask=torch.ones(1, 2).bool(),
+        loss_agg_mode="token-mean", config=actor,
+    )  # fmt: skip
     loss.backward()
     assert policy.grad is not None
     assert policy.grad[0, 0] != 0

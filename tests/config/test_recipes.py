@@ -73,25 +73,18 @@ def test_every_trainer_mode_gets_its_trainer_and_its_sampler(pair: tuple[str, st
     assert get_trainer_cls(mode).__name__.lower().endswith(mode.replace("_", ""))
     sampler = config.trainer.v1.sampler
     load_extern_type(sampler.custom_sampler.path, sampler.custom_sampler.name)(
-        trainer_mode=mode,
-        trainer_config=config.trainer.v1.get(mode, {}),
+        trainer_mode=mode, trainer_config=config.trainer.v1.get(mode, {}),
         max_off_policy_threshold=sampler.max_off_policy_threshold,
-        max_off_policy_strategy=sampler.max_off_policy_strategy,
-        sampler_kwargs=sampler.sampler_kwargs,
+        max_off_policy_strategy=sampler.max_off_policy_strategy, sampler_kwargs=sampler.sampler_kwargs,
         refill_fn=lambda count: count,
-    )
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("overrides", "bound"),
-    [
-        (["trainer_mode=sync"], "0.999"),
-        (["trainer_mode=colocate_async"], "0.98"),
-        (["trainer_mode=separate_async"], "0.98"),
-        (["trainer_mode=colocate_async", "mismatch=mrs"], "0.999"),
-        (["mismatch=mrs", "trainer_mode=colocate_async"], "0.999"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "bound"), [
+    (["trainer_mode=sync"], "0.999"), (["trainer_mode=colocate_async"], "0.98"),
+    (["trainer_mode=separate_async"], "0.98"), (["trainer_mode=colocate_async", "mismatch=mrs"], "0.999"),
+    (["mismatch=mrs", "trainer_mode=colocate_async"], "0.999"),
+])  # fmt: skip
 def test_asynchronous_modes_choose_a_preset_for_stale_samples(overrides: list[str], bound: str) -> None:
     correction = composed("cpu_quickstart", *overrides).algorithm.rollout_correction
     assert correction.rollout_rs_threshold.startswith(bound)
@@ -248,13 +241,9 @@ def test_the_cold_start_passes_verls_dataclasses(recipe: str, model: Path) -> No
     config = resolved(recipe, f"model.path={model}")
     parts = {key: typed(config[key]) for key in ("model", "engine", "optim", "checkpoint", "profiler")}
     TrainingWorkerConfig(
-        model_type="language_model",
-        model_config=parts["model"],
-        engine_config=parts["engine"],
-        optimizer_config=parts["optim"],
-        checkpoint_config=parts["checkpoint"],
-        profiler_config=parts["profiler"],
-    )
+        model_type="language_model", model_config=parts["model"], engine_config=parts["engine"],
+        optimizer_config=parts["optim"], checkpoint_config=parts["checkpoint"], profiler_config=parts["profiler"],
+    )  # fmt: skip
     assert (parts["optim"].lr, parts["optim"].lr_scheduler_type) == (2e-5, "cosine")
     assert "hf_model" in parts["checkpoint"].save_contents
     shards = parts["engine"].ulysses_sequence_parallel_size

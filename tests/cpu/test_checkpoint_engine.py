@@ -198,17 +198,10 @@ def test_only_a_weight_alone_exceeds_the_size_of_a_bucket(sizes: list[int], buck
         assert not bucket.has_room(torch.empty(following.entries[0].shape, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize(
-    "weight",
-    [
-        torch.arange(12.0).reshape(3, 4).T,
-        torch.arange(12.0)[::2],
-        torch.ones(1).expand(4),
-        torch.nn.Parameter(torch.ones(2, 3)),
-        torch.tensor(7),
-    ],
-    ids=["transposed", "strided", "expanded", "parameter", "scalar"],
-)
+@pytest.mark.parametrize("weight", [
+    torch.arange(12.0).reshape(3, 4).T, torch.arange(12.0)[::2], torch.ones(1).expand(4),
+    torch.nn.Parameter(torch.ones(2, 3)), torch.tensor(7),
+], ids=["transposed", "strided", "expanded", "parameter", "scalar"])  # fmt: skip
 def test_any_layout_is_packed_by_value(weight: torch.Tensor):
     (bucket,) = pack([("w", weight)], 1000)
     ((_, got),) = unpack(bucket.entries, bucket.payload)

@@ -141,16 +141,10 @@ def test_a_ray_worker_brings_its_variables():
     assert fork_client.ray_worker(argv) == (["/ray/default_worker.py", "--a=b"], {"A": "1"})
 
 
-@pytest.mark.parametrize(
-    "context",
-    [
-        {"py_executable": "/other/python"},
-        {"command_prefix": ["nsys"]},
-        {"override_worker_entrypoint": "x.py"},
-        {"env_vars": {"A": "${HOME}/x"}},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("context", [
+    {"py_executable": "/other/python"}, {"command_prefix": ["nsys"]}, {"override_worker_entrypoint": "x.py"},
+    {"env_vars": {"A": "${HOME}/x"}},
+], ids=str)  # fmt: skip
 def test_a_ray_worker_with_a_start_of_its_own_is_left_to_ray(context: dict):
     argv = ["/ray/default_worker.py", f"--serialized-runtime-env-context={json.dumps(context)}", "--language=PYTHON"]
     assert fork_client.ray_worker(argv)[0] is None

@@ -10,13 +10,9 @@ BATCH = 8
 
 def sampler(mode: str, threshold: int, strategy: str) -> PRSReplayBuffer:
     return PRSReplayBuffer(
-        trainer_mode=mode,
-        trainer_config={},
-        max_off_policy_threshold=threshold,
-        max_off_policy_strategy=strategy,
-        sampler_kwargs=None,
-        refill_fn=None,
-    )
+        trainer_mode=mode, trainer_config={}, max_off_policy_threshold=threshold, max_off_policy_strategy=strategy,
+        sampler_kwargs=None, refill_fn=None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])

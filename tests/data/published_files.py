@@ -93,11 +93,7 @@ def _kernelbench(number: int, program: Program) -> dict:
 
 
 _ROWS = {
-    "drkernel-rl": _drkernel_rl,
-    "drkernel-validation": _drkernel_validation,
-    "drkernel-coldstart": _drkernel_coldstart,
-    "kernelbook": _kernelbook,
-    "kernelsmith-rl": _kernelsmith_rl,
-    "kernelsmith-sft": _kernelsmith_sft,
+    "drkernel-rl": _drkernel_rl, "drkernel-validation": _drkernel_validation, "drkernel-coldstart": _drkernel_coldstart,
+    "kernelbook": _kernelbook, "kernelsmith-rl": _kernelsmith_rl, "kernelsmith-sft": _kernelsmith_sft,
     "kernelbench": _kernelbench,
-}
+}  # fmt: skip

@@ -38,21 +38,17 @@ def judged_by(text):
     return {"reward_model": {"style": "rule", "ground_truth": text}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        (judged_by(None), "reward_model.ground_truth"),
-        (judged_by(REFERENCE.replace("def get_inputs", "def inputs")), "get_inputs"),
-        (judged_by("class Model("), "reward_model.ground_truth"),
-        ({"prompt": []}, "`prompt`"),
-        ({"prompt": [{"role": "user", "content": None}]}, "`prompt`"),
-        (
-            judged_by(REFERENCE.replace("class Model", "class Block"))
-            | {"extra_info": INFO | {"entry_point": "Block"}},
-            "name that class in the prompt",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("changes", "key"), [
+    (judged_by(None), "reward_model.ground_truth"),
+    (judged_by(REFERENCE.replace("def get_inputs", "def inputs")), "get_inputs"),
+    (judged_by("class Model("), "reward_model.ground_truth"),
+    ({"prompt": []}, "`prompt`"),
+    ({"prompt": [{"role": "user", "content": None}]}, "`prompt`"),
+    (
+        judged_by(REFERENCE.replace("class Model", "class Block")) | {"extra_info": INFO | {"entry_point": "Block"}},
+        "name that class in the prompt",
+    ),
+])  # fmt: skip
 def test_a_bad_row_is_named(tmp_path, changes, key):
     path = tmp_path / "train.parquet"
     rows = make_rows()

@@ -166,17 +166,11 @@ def test_conversations_are_what_the_trainer_reads(tmp_path, name):
     assert (kept.get("best_round"), kept.get("_id")) in ((2, None), (None, "s2"))
 
 
-@pytest.mark.parametrize(
-    ("roles", "reason"),
-    [
-        ("", "there is no conversation"),
-        ("ua ", "a message is empty"),
-        ("uu", "the roles do not alternate"),
-        ("au", "the roles do not alternate"),
-        ("uau", "the last message is not the assistant's"),
-        ("s", "the last message is not the assistant's"),
-    ],
-)
+@pytest.mark.parametrize(("roles", "reason"), [
+    ("", "there is no conversation"), ("ua ", "a message is empty"), ("uu", "the roles do not alternate"),
+    ("au", "the roles do not alternate"), ("uau", "the last message is not the assistant's"),
+    ("s", "the last message is not the assistant's"),
+])  # fmt: skip
 def test_conversations_that_teach_nothing_are_listed(tmp_path, roles, reason):
     words = {"u": ("user", "do"), "a": ("assistant", "done"), "s": ("system", "be"), " ": ("user", " ")}
     bad = [dict(zip(("role", "content"), words[letter], strict=True)) for letter in roles]

@@ -15,16 +15,11 @@ PROMPTS, KEPT = 4, SAMPLES
 def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("adaptive")
     words = command(
-        quickstart,
-        folder,
-        "method=ada_seq_balance",
-        f"data.train_batch_size={PROMPTS}",
-        f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
-        "trainer.total_training_steps=2",
-        "trainer.save_freq=-1",
-        f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
+        quickstart, folder, "method=ada_seq_balance", f"data.train_batch_size={PROMPTS}",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}", "trainer.total_training_steps=2",
+        "trainer.save_freq=-1", f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
         f"algorithm.trloo.record_dir={folder}/advantages",
-    )
+    )  # fmt: skip
     return train(folder, words)
 
 

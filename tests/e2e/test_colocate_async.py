@@ -17,13 +17,9 @@ STALENESS = "training/off_policy/trajectory_staleness_worst/max"
 def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("colocate_async")
     words = command(
-        quickstart,
-        folder,
-        "trainer_mode=colocate_async",
-        "trainer.total_training_steps=2",
-        "trainer.save_freq=-1",
+        quickstart, folder, "trainer_mode=colocate_async", "trainer.total_training_steps=2", "trainer.save_freq=-1",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
-    )
+    )  # fmt: skip
     return train(folder, words)
 
 

@@ -53,21 +53,14 @@ class Resumed(Run):
 def run(quickstart: Path, killed: Killed) -> Resumed:
     folder, first = killed.folder, killed.done + 1
     words = command(
-        quickstart,
-        folder,
-        f"data.train_files={folder}/train.parquet",
-        "trainer.resume_mode=auto",
-        f"trainer.total_training_steps={first + 1}",
-        *checkpoints(folder),
-        f"trainer.test_freq={first + 1}",
-        "actor_rollout_ref.rollout.val_kwargs.n=1",
-        f"trainer.validation_data_dir={folder}/validation",
+        quickstart, folder, f"data.train_files={folder}/train.parquet", "trainer.resume_mode=auto",
+        f"trainer.total_training_steps={first + 1}", *checkpoints(folder), f"trainer.test_freq={first + 1}",
+        "actor_rollout_ref.rollout.val_kwargs.n=1", f"trainer.validation_data_dir={folder}/validation",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
         f"trainer.v1.sampler.sampler_kwargs.best_kernels={folder}/kernels.jsonl",
-        f"trainer.v1.sampler.sampler_kwargs.threshold={THRESHOLD}",
-        f"trainer.v1.sampler.sampler_kwargs.width={WIDTH}",
+        f"trainer.v1.sampler.sampler_kwargs.threshold={THRESHOLD}", f"trainer.v1.sampler.sampler_kwargs.width={WIDTH}",
         f"algorithm.trloo.record_dir={folder}/advantages",
-    )
+    )  # fmt: skip
     watch = [Path(sys.executable).with_name("verl-kernel"), "watch", "--resume", folder, "--"]
     # Somebody else's Ray on the machine, which the run must not join.
     ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)

@@ -36,17 +36,11 @@ def adapter(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(quickstart: Path, adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("trained_on")
     words = command(
-        quickstart,
-        folder,
-        f"actor_rollout_ref.model.lora_adapter_path={adapter}",
-        f"actor_rollout_ref.model.lora_rank={CHOSEN * RANK}",
-        "actor_rollout_ref.model.lora.merge=true",
-        "trainer.total_training_steps=1",
-        "trainer.save_freq=1",
-        f"trainer.default_local_dir={folder}/checkpoints",
-        "data.train_batch_size=4",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-    )
+        quickstart, folder, f"actor_rollout_ref.model.lora_adapter_path={adapter}",
+        f"actor_rollout_ref.model.lora_rank={CHOSEN * RANK}", "actor_rollout_ref.model.lora.merge=true",
+        "trainer.total_training_steps=1", "trainer.save_freq=1", f"trainer.default_local_dir={folder}/checkpoints",
+        "data.train_batch_size=4", "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    )  # fmt: skip
     return train(folder, words)
 
 

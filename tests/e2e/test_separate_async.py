@@ -24,17 +24,11 @@ STALENESS = "training/off_policy/trajectory_staleness"
 def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("separate_async")
     words = command(
-        quickstart,
-        folder,
-        "trainer_mode=separate_async",
-        "method=topr",
-        "trainer.v1.separate_async.num_warmup_batches=0.5",
-        "trainer.v1.sampler.max_off_policy_strategy=wait",
-        "trainer.v1.sampler.max_off_policy_threshold=1",
-        "trainer.total_training_steps=3",
-        *checkpoints(folder),
+        quickstart, folder, "trainer_mode=separate_async", "method=topr",
+        "trainer.v1.separate_async.num_warmup_batches=0.5", "trainer.v1.sampler.max_off_policy_strategy=wait",
+        "trainer.v1.sampler.max_off_policy_threshold=1", "trainer.total_training_steps=3", *checkpoints(folder),
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
-    )
+    )  # fmt: skip
     return train(folder, words)
 
 

@@ -95,8 +95,5 @@ def test_a_missing_profile_has_its_reason_in_one_line(fields, reason):
 
 def test_bytes_have_three_digits():
     assert [size(count) for count in (12, 12_345, 12_345_678, 12_345_678_901)] == [
-        "12 B",
-        "12.3 kB",
-        "12.3 MB",
-        "12.3 GB",
-    ]
+        "12 B", "12.3 kB", "12.3 MB", "12.3 GB",
+    ]  # fmt: skip

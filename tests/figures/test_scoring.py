@@ -199,16 +199,11 @@ def test_a_run_without_tasks_has_no_figures():
 ONE = Attempt("a", 0, 1, "ok", correct=True)
 
 
-@pytest.mark.parametrize(
-    ("attempts", "tasks", "named"),
-    [
-        ([ONE, ONE], ("a",), "twice"),
-        ([ONE], ("b",), "task a, sample 0, turn 1 was not asked for"),
-        ([Attempt("a", 2, 1, "ok", True)], ("a",), "sample 2"),
-        ([Attempt("a", 0, 3, "ok", True)], ("a",), "turn 3"),
-        ([ONE], ("a", "a"), "same name"),
-    ],
-)
+@pytest.mark.parametrize(("attempts", "tasks", "named"), [
+    ([ONE, ONE], ("a",), "twice"), ([ONE], ("b",), "task a, sample 0, turn 1 was not asked for"),
+    ([Attempt("a", 2, 1, "ok", True)], ("a",), "sample 2"), ([Attempt("a", 0, 3, "ok", True)], ("a",), "turn 3"),
+    ([ONE], ("a", "a"), "same name"),
+])  # fmt: skip
 def test_answers_to_something_else_are_refused(attempts, tasks, named):
     with pytest.raises(DataError, match=named):
         score(attempts, Asked(tuple(map(AskedTask, tasks)), samples=2, turns=2))

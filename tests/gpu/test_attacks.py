@@ -32,15 +32,13 @@ ATTACKS = {
     "host_clock": ("import time\ntime.perf_counter = time.monotonic = lambda: 0.0", SLOW_WORK + "return out"),
     "no_l2_flush": ("torch.Tensor.zero_ = lambda self: self", SLOW_WORK + "return out"),
     "by_address": (
-        "cache = {}",
-        f"key = x.data_ptr()\nif key not in cache:\n    {INDENTED}cache[key] = out\nreturn cache[key]",
+        "cache = {}", f"key = x.data_ptr()\nif key not in cache:\n    {INDENTED}cache[key] = out\nreturn cache[key]",
     ),
     "first_output": ("seen = []", f"if not seen:\n    {INDENTED}seen.append(out)\nreturn seen[0]"),
     "stops_when_timed": (
-        "count = [0]",
-        f"count[0] += 1\nif count[0] > 12:\n    return torch.empty_like(x)\n{SLOW_WORK}return out",
+        "count = [0]", f"count[0] += 1\nif count[0] > 12:\n    return torch.empty_like(x)\n{SLOW_WORK}return out",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -50,11 +50,9 @@ def test_it_sums_up_as_verl_does(mode: str) -> None:
     length = batch.mask.sum(dim=1, keepdim=True)
     rows, width = batch.mask.shape
     divisors = {
-        "token-mean": length.sum(),
-        "seq-mean-token-mean": length * rows,
-        "seq-mean-token-sum": rows,
+        "token-mean": length.sum(), "seq-mean-token-mean": length * rows, "seq-mean-token-sum": rows,
         "seq-mean-token-sum-norm": rows * width,
-    }
+    }  # fmt: skip
     for agg, divisor in divisors.items():
         assert_same(evaluate(mode, batch, agg)[1], plain / divisor)
 

@@ -134,19 +134,10 @@ def test_the_constant_is_the_rows_of_a_full_mini_batch(recipe: DictConfig, mini:
     assert seen["global_batch_size"] == seen["mini_batch_size"] == mini * 16
 
 
-@pytest.mark.parametrize(
-    ("advantage", "ratio", "moves"),
-    [
-        (1.0, 1.27, True),
-        (1.0, 1.29, False),
-        (1.0, 0.5, True),
-        (-1.0, 0.81, True),
-        (-1.0, 0.79, False),
-        (-1.0, 1.5, True),
-        (-1.0, 2.9, True),
-        (-1.0, 3.1, False),
-    ],
-)
+@pytest.mark.parametrize(("advantage", "ratio", "moves"), [
+    (1.0, 1.27, True), (1.0, 1.29, False), (1.0, 0.5, True), (-1.0, 0.81, True), (-1.0, 0.79, False), (-1.0, 1.5, True),
+    (-1.0, 2.9, True), (-1.0, 3.1, False),
+])  # fmt: skip
 def test_the_recipe_clips_at_0_2_and_0_28_and_dual_clips_at_3(
     recipe: DictConfig, advantage: float, ratio: float, moves: bool
 ):

@@ -47,11 +47,9 @@ def test_what_stands_outside_the_mask_changes_nothing(mode: str, seed: int, valu
 @pytest.mark.parametrize("mode", LOSSES)
 @settings(max_examples=20)
 @given(
-    seed=SEEDS,
-    dtype=st.sampled_from(HALVES),
-    spread=st.sampled_from([0.5, 5.0, 30.0]),
+    seed=SEEDS, dtype=st.sampled_from(HALVES), spread=st.sampled_from([0.5, 5.0, 30.0]),
     agg=st.sampled_from(AGGREGATIONS),
-)
+)  # fmt: skip
 def test_half_precision_is_as_good_as_its_inputs(
     mode: str, seed: int, dtype: torch.dtype, spread: float, agg: str
 ) -> None:

@@ -57,15 +57,11 @@ def refusal(config: DictConfig) -> str:
 BYPASSED = (COLOCATE, BYPASS, f"{IS}=null", f"{RS}=null")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "modes"),
-    [
-        (("mismatch=stale_clip",), OURS),
-        (BYPASSED, OURS),
-        (("mismatch=mrs",), [mode for mode in OURS if mode != TOPR]),  # fresh samples need no bypass
-        ((COLOCATE,), [mode for mode in OURS if mode not in (TOPR, *COMPARING)]),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "modes"), [
+    (("mismatch=stale_clip",), OURS), (BYPASSED, OURS),
+    (("mismatch=mrs",), [mode for mode in OURS if mode != TOPR]),  # fresh samples need no bypass
+    ((COLOCATE,), [mode for mode in OURS if mode not in (TOPR, *COMPARING)]),
+])  # fmt: skip
 def test_losses_pass_where_their_other_policy_is_known(overrides: tuple[str, ...], modes: list[str]) -> None:
     config = with_loss(*overrides)
     for mode in modes:
@@ -73,14 +69,11 @@ def test_losses_pass_where_their_other_policy_is_known(overrides: tuple[str, ...
         check_mismatch(config)
 
 
-@pytest.mark.parametrize(
-    ("override", "modes", "sentence"),
-    [
-        (COLOCATE, COMPARING, "loss_mode is {mode}.*num_warmup_batches.*bypass_mode=true"),
-        (COLOCATE, [TOPR], f"{CORRECTION}.bypass_mode is not true.*mismatch=bypass"),
-        ("mismatch=mrs", [TOPR], f"{CORRECTION}.bypass_mode is not true.*mismatch=bypass"),
-    ],
-)
+@pytest.mark.parametrize(("override", "modes", "sentence"), [
+    (COLOCATE, COMPARING, "loss_mode is {mode}.*num_warmup_batches.*bypass_mode=true"),
+    (COLOCATE, [TOPR], f"{CORRECTION}.bypass_mode is not true.*mismatch=bypass"),
+    ("mismatch=mrs", [TOPR], f"{CORRECTION}.bypass_mode is not true.*mismatch=bypass"),
+])  # fmt: skip
 def test_losses_are_refused_where_that_policy_is_unseen(override: str, modes: list[str], sentence: str) -> None:
     config = with_loss(override)
     for mode in modes:
@@ -92,28 +85,21 @@ ROLLOUT = "actor_rollout_ref.rollout"
 RAW = f"{ROLLOUT}.logprobs_mode=raw_logprobs"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
-        (("mismatch=mrs", f"{ROLLOUT}.top_p=0.95"), f"{ROLLOUT}.top_p is 0.95.*logprobs_mode=raw_logprobs"),
-        (("mismatch=mrs", f"{ROLLOUT}.top_k=20"), f"{ROLLOUT}.top_k is 20.*mismatch=tis"),
-        (("mismatch=turn_mrs", f"{ROLLOUT}.top_p=0.95"), f"{ROLLOUT}.top_p is 0.95.*turn_correction"),
-        (("mismatch=mrs", RAW, f"{ROLLOUT}.temperature=0.6"), f"{ROLLOUT}.temperature is 0.6.*processed_logprobs"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "sentence"), [
+    (("mismatch=mrs", f"{ROLLOUT}.top_p=0.95"), f"{ROLLOUT}.top_p is 0.95.*logprobs_mode=raw_logprobs"),
+    (("mismatch=mrs", f"{ROLLOUT}.top_k=20"), f"{ROLLOUT}.top_k is 20.*mismatch=tis"),
+    (("mismatch=turn_mrs", f"{ROLLOUT}.top_p=0.95"), f"{ROLLOUT}.top_p is 0.95.*turn_correction"),
+    (("mismatch=mrs", RAW, f"{ROLLOUT}.temperature=0.6"), f"{ROLLOUT}.temperature is 0.6.*processed_logprobs"),
+])  # fmt: skip
 def test_a_narrow_band_on_truncated_sampling_is_refused(overrides: tuple[str, ...], sentence: str) -> None:
     assert re.search(sentence, refusal(with_loss(*overrides)))
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ("mismatch=mrs", f"{ROLLOUT}.temperature=0.6"),
-        ("mismatch=mrs", RAW, f"{ROLLOUT}.top_p=0.95", f"{ROLLOUT}.top_k=20"),
-        ("mismatch=tis", f"{ROLLOUT}.top_p=0.95"),
-        ("mismatch=none", f"{ROLLOUT}.top_k=20"),
-    ],
-)
+@pytest.mark.parametrize("overrides", [
+    ("mismatch=mrs", f"{ROLLOUT}.temperature=0.6"),
+    ("mismatch=mrs", RAW, f"{ROLLOUT}.top_p=0.95", f"{ROLLOUT}.top_k=20"), ("mismatch=tis", f"{ROLLOUT}.top_p=0.95"),
+    ("mismatch=none", f"{ROLLOUT}.top_k=20"),
+])  # fmt: skip
 def test_truncated_sampling_passes_without_a_narrow_band(overrides: tuple[str, ...]) -> None:
     check_mismatch(with_loss(*overrides))
 
@@ -124,18 +110,15 @@ def test_a_custom_loss_is_judged_by_its_options() -> None:
         check_off_policy(with_loss(COLOCATE, loss_mode="rec_custom", rec={"weights": "is"}))
 
 
-@pytest.mark.parametrize(
-    ("mode", "nodes", "key", "remedy"),
-    [
-        ("vanilla", {"rec": {"eps_low": 0.1}}, f"{LOSS}.rec is set", "rec_custom"),
-        ("rec_ring", {"topr": {"neg_low": 0.1}}, f"{LOSS}.topr is set", "topr_taper"),
-        ("topr_taper", {"rec": {"eps_low": 0.1}}, f"{LOSS}.rec is set", "remove the node"),
-        ("rec_ring", {"turn_correction": {"low": 0.9}}, f"{LOSS}.turn_correction is set", "turn_corrected"),
-        ("rec_ring", {"rec": {"eps_low": 0.1}, "_target_": "verl.workers.config.PolicyLossConfig"}, "_target_", CLASS),
-        ("rec_ring", {"rec": {"clip": "none"}}, f"{LOSS}.rec.clip", "rec_custom"),
-        ("topr_taper", {"topr": {"ratio": "row"}}, f"{LOSS}.topr.ratio", "geometric"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "nodes", "key", "remedy"), [
+    ("vanilla", {"rec": {"eps_low": 0.1}}, f"{LOSS}.rec is set", "rec_custom"),
+    ("rec_ring", {"topr": {"neg_low": 0.1}}, f"{LOSS}.topr is set", "topr_taper"),
+    ("topr_taper", {"rec": {"eps_low": 0.1}}, f"{LOSS}.rec is set", "remove the node"),
+    ("rec_ring", {"turn_correction": {"low": 0.9}}, f"{LOSS}.turn_correction is set", "turn_corrected"),
+    ("rec_ring", {"rec": {"eps_low": 0.1}, "_target_": "verl.workers.config.PolicyLossConfig"}, "_target_", CLASS),
+    ("rec_ring", {"rec": {"clip": "none"}}, f"{LOSS}.rec.clip", "rec_custom"),
+    ("topr_taper", {"topr": {"ratio": "row"}}, f"{LOSS}.topr.ratio", "geometric"),
+])  # fmt: skip
 def test_options_for_another_loss_or_class_are_refused(mode: str, nodes: dict[str, Any], key: str, remedy: str) -> None:
     sentence = refusal(with_loss("mismatch=stale_clip", loss_mode=mode, **nodes))
     assert key in sentence
@@ -158,13 +141,10 @@ METHODS = ("topr", "asymre_kl", "opmd", "opmd_k2", "red_weight", "rec_ring", "re
 """Those whose preset has a loss with a node."""
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    one_of_each(
-        [(f"method={method}", f"mismatch={one}") for method in METHODS for one in ("turn_mrs", "turn_tis")],
-        key=itemgetter(1),
-    ),
-)
+@pytest.mark.parametrize("overrides", one_of_each(
+    [(f"method={method}", f"mismatch={one}") for method in METHODS for one in ("turn_mrs", "turn_tis")],
+    key=itemgetter(1),
+))  # fmt: skip
 def test_two_presets_with_losses_are_refused(overrides: tuple[str, str]) -> None:
     method, mismatch = overrides
     ways = ("mismatch=bypass", "method=dr_kernel")
@@ -180,17 +160,14 @@ def test_another_losses_node_can_be_removed_as_told() -> None:
     check_mismatch(composed(*turns, f"~{LOSS}.turn_correction"))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "warns"),
-    [
-        (("method=opmd_k2", "mismatch=none"), True),
-        (("method=opmd_k2", "mismatch=none", f"{LOSS}.loss_mode=opmd_k2_sequence"), True),
-        (("method=opmd_k2", "mismatch=none", f"{ACTOR}.ppo_mini_batch_size=2"), False),
-        (("method=opmd_k2", "mismatch=none", f"{ACTOR}.ppo_epochs=2"), False),
-        (("method=opmd_k2",), False),
-        (("method=rec_ring", "mismatch=none"), False),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "warns"), [
+    (("method=opmd_k2", "mismatch=none"), True),
+    (("method=opmd_k2", "mismatch=none", f"{LOSS}.loss_mode=opmd_k2_sequence"), True),
+    (("method=opmd_k2", "mismatch=none", f"{ACTOR}.ppo_mini_batch_size=2"), False),
+    (("method=opmd_k2", "mismatch=none", f"{ACTOR}.ppo_epochs=2"), False),
+    (("method=opmd_k2",), False),
+    (("method=rec_ring", "mismatch=none"), False),
+])  # fmt: skip
 def test_a_pull_towards_the_policy_itself_is_warned_of(
     caplog: pytest.LogCaptureFixture, overrides: tuple[str, ...], warns: bool
 ) -> None:
@@ -198,33 +175,27 @@ def test_a_pull_towards_the_policy_itself_is_warned_of(
     assert ("pull towards the old policy is 0" in caplog.text) is warns
 
 
-@pytest.mark.parametrize(
-    ("overrides", "key"),
-    [
-        ((f"{LOSS}.rec.eps_low_prime=0.1",), "eps_low_prime is 0.1 and eps_low is 0.2"),
-        ((f"{LOSS}.rec.eps_high_prime=0",), "eps_high_prime is 0.0 and eps_high is 0.2"),
-        ((f"{LOSS}.rec.eps_low=0.7",), "eps_low_prime is 0.6 and eps_low is 0.7"),
-        ((f"{LOSS}.rec.eps_low=null", f"{ACTOR}.clip_ratio_low=0.7"), "eps_low_prime is 0.6 and eps_low is 0.7"),
-        ((f"{LOSS}.rec.eps_low=null", f"{ACTOR}.clip_ratio_low=1.5"), "clip_ratio_low is 1.5; it must be a number"),
-    ],
-)
+@pytest.mark.parametrize(("overrides", "key"), [
+    ((f"{LOSS}.rec.eps_low_prime=0.1",), "eps_low_prime is 0.1 and eps_low is 0.2"),
+    ((f"{LOSS}.rec.eps_high_prime=0",), "eps_high_prime is 0.0 and eps_high is 0.2"),
+    ((f"{LOSS}.rec.eps_low=0.7",), "eps_low_prime is 0.6 and eps_low is 0.7"),
+    ((f"{LOSS}.rec.eps_low=null", f"{ACTOR}.clip_ratio_low=0.7"), "eps_low_prime is 0.6 and eps_low is 0.7"),
+    ((f"{LOSS}.rec.eps_low=null", f"{ACTOR}.clip_ratio_low=1.5"), "clip_ratio_low is 1.5; it must be a number"),
+])  # fmt: skip
 def test_a_ring_has_its_outer_edge_beyond_its_inner_one(overrides: tuple[str, ...], key: str) -> None:
     owner = ACTOR if key.startswith("clip") else f"{LOSS}.rec"
     assert f"{owner}.{key}" in refusal(configured("method=rec_ring", *overrides))
 
 
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        ({"rollout_rs": "geometric"}, "Invalid rollout_rs option: geometric"),
-        ({"rollout_rs_threshold": "abc"}, "could not convert string to float"),
-        ({"rollout_rs_threshold": None}, "must be explicitly provided"),
-        ({"rollout_rs_threshold": "1.1,2,3"}, "one threshold shared by all options or exactly 2"),
-        ({"rollout_rs": ""}, "at least one valid option"),
-        ({"rollout_is": "token", "rollout_is_threshold": -1.0}, "must be positive"),
-        ({"rollout_is": "token", "rollout_is_threshold": "2_1"}, "must be <= upper bound"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "words"), [
+    ({"rollout_rs": "geometric"}, "Invalid rollout_rs option: geometric"),
+    ({"rollout_rs_threshold": "abc"}, "could not convert string to float"),
+    ({"rollout_rs_threshold": None}, "must be explicitly provided"),
+    ({"rollout_rs_threshold": "1.1,2,3"}, "one threshold shared by all options or exactly 2"),
+    ({"rollout_rs": ""}, "at least one valid option"),
+    ({"rollout_is": "token", "rollout_is_threshold": -1.0}, "must be positive"),
+    ({"rollout_is": "token", "rollout_is_threshold": "2_1"}, "must be <= upper bound"),
+])  # fmt: skip
 def test_a_rule_that_verl_refuses_is_refused_first(rule: dict[str, Any], words: str) -> None:
     sentence = refusal(corrected(configured("method=dr_kernel", "mismatch=mrs"), **rule))
     assert sentence.startswith("algorithm.rollout_correction.rollout_")
@@ -277,12 +248,8 @@ PASSES = one_of_each(
     [
         *[(f"mismatch={preset}",) for preset in ("none", "mrs", "tis", "mrs_tis", "turn_mrs", "turn_tis")],
         # verl cuts log-ratios at 20, and exp(20) is 4.85e8.
-        ("mismatch=turn_mrs", f"{IS}_threshold=4.9e8"),
-        ("mismatch=none", BYPASS),
-        ("trainer_mode=sync",),
-        (COLOCATE,),
-        (SEPARATE,),
-        (*CARRY_OVER, "mismatch=stale_tis"),
+        ("mismatch=turn_mrs", f"{IS}_threshold=4.9e8"), ("mismatch=none", BYPASS), ("trainer_mode=sync",), (COLOCATE,),
+        (SEPARATE,), (*CARRY_OVER, "mismatch=stale_tis"),
         *[(COLOCATE, f"mismatch={preset}") for preset in ("none", "tis", "turn_tis", "stale_tis", "stale_clip")],
         *[("trainer_mode=sync", f"mismatch={preset}") for preset in ("mrs", "turn_mrs")],
         *[(COLOCATE, f"mismatch={one}", f"{SAMPLER}.allow_narrow_band=true") for one in ("mrs", "turn_mrs")],
@@ -292,7 +259,7 @@ PASSES = one_of_each(
         ],
     ],
     key=itemgetter(-1),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("overrides", PASSES, ids=str)
@@ -300,18 +267,11 @@ def test_what_fits_together_passes(overrides: tuple[str, ...]) -> None:
     check_mismatch(configured(*overrides))
 
 
-@pytest.mark.parametrize(
-    ("rules", "thresholds", "narrow"),
-    [
-        ("seq_mean_k1", "0.98_1.02", False),
-        ("seq_mean_k1", "0.98_1.002", True),
-        ("seq_mean_k1", "1.005", True),
-        ("seq_mean_k1", "1.5", False),
-        ("seq_max_k2,seq_mean_k1", "42.4,0.999_1.001", True),
-        ("seq_mean_k3,seq_mean_k1", "1.001", True),
-        ("seq_mean_k3", "0.999", False),
-    ],
-)
+@pytest.mark.parametrize(("rules", "thresholds", "narrow"), [
+    ("seq_mean_k1", "0.98_1.02", False), ("seq_mean_k1", "0.98_1.002", True), ("seq_mean_k1", "1.005", True),
+    ("seq_mean_k1", "1.5", False), ("seq_max_k2,seq_mean_k1", "42.4,0.999_1.001", True),
+    ("seq_mean_k3,seq_mean_k1", "1.001", True), ("seq_mean_k3", "0.999", False),
+])  # fmt: skip
 def test_verls_bounds_are_read_as_verl_reads_them(rules: str, thresholds: str, narrow: bool) -> None:
     config = configured(COLOCATE, f"{RS}='{rules}'", f"{RS}_threshold='{thresholds}'")
     if narrow:
@@ -320,27 +280,24 @@ def test_verls_bounds_are_read_as_verl_reads_them(rules: str, thresholds: str, n
         check_mismatch(config)
 
 
-@pytest.mark.parametrize(
-    ("kind", "node", "key", "remedy"),
-    [
-        (TurnCorrectionOptions, {"level": "token"}, "level", "turn, trajectory"),
-        (TurnCorrectionOptions, {"weights": "sequence"}, "weights", "none, token"),
-        (TurnCorrectionOptions, {"veto": 0}, "veto", "above 0"),
-        (TurnCorrectionOptions, {"veto": "never"}, "veto", "above 0"),
-        (TurnCorrectionOptions, {"veto": 1.5}, "veto", "it must be a number above 0 and below 1,"),
-        (TurnCorrectionOptions, {"veto": 0.9, "low": 0.8}, "veto", "is 0.9, not below"),
-        (TurnCorrectionOptions, {"cap": None}, "cap", "above 0"),
-        (TurnCorrectionOptions, {"cap": -1}, "cap", "above 0"),
-        (TurnCorrectionOptions, {"low": 2.0, "high": 1.0}, "low", "no ratio"),
-        (TurnCorrectionOptions, {"band": 1}, "band", "known keys are"),
-        (ToprOptions, {"ratio": "row"}, "ratio", "one of sequence, geometric, token, turn"),
-        (ToprOptions, {"sign": "row"}, "sign", "one of token, turn"),
-        (ToprOptions, {"neg_low": 2.0}, "neg_low", "neg_high"),
-        (ToprOptions, {"pos_high": 0.5}, "pos_low", "pos_high"),
-        (ToprOptions, {"neg_weight": -1.0}, "neg_weight", "at least 0"),
-        (ToprOptions, {"low": 1.0}, "low", "known keys are ratio"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "node", "key", "remedy"), [
+    (TurnCorrectionOptions, {"level": "token"}, "level", "turn, trajectory"),
+    (TurnCorrectionOptions, {"weights": "sequence"}, "weights", "none, token"),
+    (TurnCorrectionOptions, {"veto": 0}, "veto", "above 0"),
+    (TurnCorrectionOptions, {"veto": "never"}, "veto", "above 0"),
+    (TurnCorrectionOptions, {"veto": 1.5}, "veto", "it must be a number above 0 and below 1,"),
+    (TurnCorrectionOptions, {"veto": 0.9, "low": 0.8}, "veto", "is 0.9, not below"),
+    (TurnCorrectionOptions, {"cap": None}, "cap", "above 0"),
+    (TurnCorrectionOptions, {"cap": -1}, "cap", "above 0"),
+    (TurnCorrectionOptions, {"low": 2.0, "high": 1.0}, "low", "no ratio"),
+    (TurnCorrectionOptions, {"band": 1}, "band", "known keys are"),
+    (ToprOptions, {"ratio": "row"}, "ratio", "one of sequence, geometric, token, turn"),
+    (ToprOptions, {"sign": "row"}, "sign", "one of token, turn"),
+    (ToprOptions, {"neg_low": 2.0}, "neg_low", "neg_high"),
+    (ToprOptions, {"pos_high": 0.5}, "pos_low", "pos_high"),
+    (ToprOptions, {"neg_weight": -1.0}, "neg_weight", "at least 0"),
+    (ToprOptions, {"low": 1.0}, "low", "known keys are ratio"),
+])  # fmt: skip
 def test_bad_options_are_refused(kind: type[OptionGroup], node: dict[str, object], key: str, remedy: str) -> None:
     with pytest.raises(ConfigError) as error:
         kind.from_node(node)

@@ -17,29 +17,23 @@ from verl_kernel.loss.rec import with_eps
 RATIOS = [0.3, 0.5, 0.9, 1.0, 1.1, 1.9, 3.5]
 # Whether a token stays, by its ratio, for a positive and for a negative advantage; eps 0.2, 0.2, eps' 0.6, 2.0.
 STAYS = {
-    "none": ("1111111", "1111111"),
-    "one_side": ("1111100", "0011111"),
-    "two_side": ("0011100", "0011100"),
-    "ring": ("1011100", "0011101"),
-    "sequence": ("1111100", "0011111"),
-}
+    "none": ("1111111", "1111111"), "one_side": ("1111100", "0011111"), "two_side": ("0011100", "0011100"),
+    "ring": ("1011100", "0011101"), "sequence": ("1111100", "0011111"),
+}  # fmt: skip
 
 
 GSPO = {"rec": {"eps_low": 0.1, "eps_high": 0.2}}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "settings", "theirs", "their_settings", "agg"),
-    [
-        ("opmd_k2", {"rec": {"coef": 0.15}}, "dro", {"dro_beta": 0.3}, "token-mean"),
-        ("rec_custom", {}, "gpg", {}, "token-mean"),
-        ("rec_custom", {"rec": {"weights": "is"}}, "cispo", {"clip": (1.0, 1e9)}, "token-mean"),
-        # These two have another value: theirs is without the logarithm.
-        ("rec_one_side_is", {}, "vanilla", {"dual": 1e9}, "token-mean"),
-        ("rec_gspo_is", GSPO, "gspo", {"clip": (0.1, 0.2)}, "seq-mean-token-mean"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "settings", "theirs", "their_settings", "agg"), [
+    ("opmd_k2", {"rec": {"coef": 0.15}}, "dro", {"dro_beta": 0.3}, "token-mean"),
+    ("rec_custom", {}, "gpg", {}, "token-mean"),
+    ("rec_custom", {"rec": {"weights": "is"}}, "cispo", {"clip": (1.0, 1e9)}, "token-mean"),
+    # These two have another value: theirs is without the logarithm.
+    ("rec_one_side_is", {}, "vanilla", {"dual": 1e9}, "token-mean"),
+    ("rec_gspo_is", GSPO, "gspo", {"clip": (0.1, 0.2)}, "seq-mean-token-mean"),
+])  # fmt: skip
 @given(seed=SEEDS)
 def test_it_has_the_gradient_of_verls_loss(
     mode: str, settings: dict[str, Any], theirs: str, their_settings: dict[str, Any], agg: str, seed: int
@@ -80,10 +74,8 @@ def test_kimis_opmd_descends_its_optimality_condition(agg: str, seed: int, tau: 
     squares = (batch.advantages[:, 0] - tau * drift).square() / (2 * tau)
     lengths = batch.mask.sum(1)
     rows = {
-        "seq-mean-token-sum": len(squares),
-        "seq-mean-token-mean": len(squares) * lengths,
-        "token-mean": sum(lengths),
-    }
+        "seq-mean-token-sum": len(squares), "seq-mean-token-mean": len(squares) * lengths, "token-mean": sum(lengths),
+    }  # fmt: skip
     (expected,) = torch.autograd.grad((squares / rows[agg]).sum(), log_prob)
     assert_same(evaluate("opmd_k2_sequence", batch, agg, rec={"coef": tau / 2})[1], expected)
 
@@ -172,23 +164,20 @@ def test_presets_are_what_the_paper_calls_them() -> None:
     assert options_of("opmd_k2_sequence", None).regulariser == "k2_sequence"
 
 
-@pytest.mark.parametrize(
-    ("mode", "node", "key", "remedy"),
-    [
-        ("rec_ring", {"clip": "none"}, "clip", "rec_custom"),
-        ("asymre_kl", {"regulariser": "k2"}, "regulariser", "rec_custom"),
-        ("rec_one_side_is", {"weights": "is"}, "weights", "remove the key"),
-        ("rec_one_side_is", {"coef": 0.1}, "coef", "remove the key"),
-        ("rec_one_side_no_is", {"eps_high_prime": 2.0}, "eps_high_prime", "remove the key"),
-        ("asymre_kl", {"eps_low": 0.2}, "eps_low", "remove the key"),
-        ("opmd_k2", {"tau": 0.2}, "tau", "remove the key"),
-        ("rec_custom", {"clip": "both"}, "clip", "one of none, one_side, two_side, ring, sequence"),
-        ("rec_custom", {"clop": "none"}, "clop", "known keys are clip, weights"),
-        ("rec_custom", {"clip": "ring", "eps_low": 1.5}, "eps_low", "between 0 and 1"),
-        ("rec_red_weight", {"temperature": 0.0}, "temperature", "above 0"),
-        ("vanilla", None, MODE, "rec_custom"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "node", "key", "remedy"), [
+    ("rec_ring", {"clip": "none"}, "clip", "rec_custom"),
+    ("asymre_kl", {"regulariser": "k2"}, "regulariser", "rec_custom"),
+    ("rec_one_side_is", {"weights": "is"}, "weights", "remove the key"),
+    ("rec_one_side_is", {"coef": 0.1}, "coef", "remove the key"),
+    ("rec_one_side_no_is", {"eps_high_prime": 2.0}, "eps_high_prime", "remove the key"),
+    ("asymre_kl", {"eps_low": 0.2}, "eps_low", "remove the key"),
+    ("opmd_k2", {"tau": 0.2}, "tau", "remove the key"),
+    ("rec_custom", {"clip": "both"}, "clip", "one of none, one_side, two_side, ring, sequence"),
+    ("rec_custom", {"clop": "none"}, "clop", "known keys are clip, weights"),
+    ("rec_custom", {"clip": "ring", "eps_low": 1.5}, "eps_low", "between 0 and 1"),
+    ("rec_red_weight", {"temperature": 0.0}, "temperature", "above 0"),
+    ("vanilla", None, MODE, "rec_custom"),
+])  # fmt: skip
 def test_options_that_contradict_or_do_nothing_are_refused(
     mode: str, node: dict[str, Any] | None, key: str, remedy: str
 ) -> None:

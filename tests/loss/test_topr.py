@@ -70,10 +70,6 @@ def test_metrics_are_sums_over_tokens() -> None:
     batch = Batch(torch.full_like(logs, -1.0), logs, torch.full_like(logs, -1.0), mask)
     metrics = evaluate("topr_taper", batch, topr={"ratio": "geometric"})[2]
     expected = {
-        "tokens": 3,
-        "negative": 3,
-        "negative_weight": 0.5 + 0.5 + 1,
-        "negative_cut": 1,
-        "log_ratio": math.log(0.75),
-    }
+        "tokens": 3, "negative": 3, "negative_weight": 0.5 + 0.5 + 1, "negative_cut": 1, "log_ratio": math.log(0.75),
+    }  # fmt: skip
     assert metrics == {f"topr/{name}": pytest.approx(value) for name, value in expected.items()}

@@ -86,13 +86,10 @@ def test_metrics_are_counts_and_sums() -> None:
     ratios = torch.tensor([[1.0, 1.0, 7.0, 2.0, 2.0], [1e-5, 1.0, 1.0, 7.0, 1.0]])
     verdicts = judge(ratios, mask, TurnCorrectionOptions(high=1.5, veto=1e-4, weights="token"))
     assert correction_metrics(verdicts) == {
-        "turn_corr/judged": 4,
-        "turn_corr/rejected": 2,
-        "turn_corr/vetoed": 1,
-        "turn_corr/log_ratio": pytest.approx(math.log(2) + math.log(1e-5) / 3),
-        "turn_corr/tokens": 3,
+        "turn_corr/judged": 4, "turn_corr/rejected": 2, "turn_corr/vetoed": 1,
+        "turn_corr/log_ratio": pytest.approx(math.log(2) + math.log(1e-5) / 3), "turn_corr/tokens": 3,
         "turn_corr/weight": 3,
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("mask", [torch.zeros(2, 3), torch.zeros(0, 3), torch.zeros(2, 0)])
@@ -119,14 +116,10 @@ def run(log_ratio: torch.Tensor, *overrides: str, **batch_info: Any) -> tuple[An
     actor.global_batch_info.update({"dp_size": 1, "batch_num_tokens": None, "global_batch_size": None} | batch_info)
     log_prob = batch.batch["old_log_probs"].clone().requires_grad_()
     loss, metrics = get_policy_loss_fn(actor.policy_loss["loss_mode"])(
-        old_log_prob=batch.batch["old_log_probs"],
-        log_prob=log_prob,
-        advantages=torch.ones_like(log_prob),
-        response_mask=batch.batch["response_mask"].bool(),
-        loss_agg_mode=actor.loss_agg_mode,
-        config=actor,
+        old_log_prob=batch.batch["old_log_probs"], log_prob=log_prob, advantages=torch.ones_like(log_prob),
+        response_mask=batch.batch["response_mask"].bool(), loss_agg_mode=actor.loss_agg_mode, config=actor,
         rollout_is_weights=batch.batch.get("rollout_is_weights", None),
-    )
+    )  # fmt: skip
     loss.backward()
     return loss.item(), log_prob.grad, metrics
 

@@ -78,21 +78,13 @@ def _note(node: ast.stmt, function: Functions) -> bool:
 
 _GATE = ("static_check/__init__.py", "static_check/rules")
 _KINDS: dict[str, Callable[[ast.stmt, Functions], bool]] = {
-    "judge": _verdict,
-    "true_size/consistency.py": _difference,
-    "ipc/tensor_facts.py": _difference,
-    "compilation/amd.py": _difference,
-    "compilation/nvidia.py": _difference,
-    "compilation/target.py": _difference,
-    "clocks/cuda/rounds.py": _difference,
-    "tamper/hack_flags.py": _verdict,
+    "judge": _verdict, "true_size/consistency.py": _difference, "ipc/tensor_facts.py": _difference,
+    "compilation/amd.py": _difference, "compilation/nvidia.py": _difference, "compilation/target.py": _difference,
+    "clocks/cuda/rounds.py": _difference, "tamper/hack_flags.py": _verdict,
     "tamper/snapshot.py": lambda node, _: isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield),
-    "tamper/tripwire.py": _note,
-    "devices": _note,
-    "runner": _note,
-    "execution": _verdict,
+    "tamper/tripwire.py": _note, "devices": _note, "runner": _note, "execution": _verdict,
     "reference/defects": lambda node, _: bool(_called(node) & {"finding", "Finding"}),
-}
+}  # fmt: skip
 """By part of the evaluator, what the statement of a check looks like there."""
 
 

@@ -42,15 +42,11 @@ def test_every_kind_of_trial_has_a_line():
     assert {f"trials: {kind}" for kind in KINDS if kind != "drawn"} <= behaviour_table.TABLE.keys()
 
 
-@pytest.mark.parametrize(
-    ("values", "unsaid"),
-    [
-        ([flag.value for flag in HackFlag], ["launch_raised"]),  # of which tests/env/clocks/test_profile.py knows
-        ([status.value for status in EvalStatus], ["load_error", "infra_error"]),  # what a runner says, and ours
-        (get_args(Defect), []),
-    ],
-    ids=["flags", "statuses", "defects"],
-)
+@pytest.mark.parametrize(("values", "unsaid"), [
+    ([flag.value for flag in HackFlag], ["launch_raised"]),  # of which tests/env/clocks/test_profile.py knows
+    ([status.value for status in EvalStatus], ["load_error", "infra_error"]),  # what a runner says, and ours
+    (get_args(Defect), []),
+], ids=["flags", "statuses", "defects"])  # fmt: skip
 def test_every_flag_status_and_defect_has_a_line(values, unsaid):
     lines = [*TABLE.values(), *(line[1:] for line in behaviour_table.TABLE.values()), *behaviour_table.REMOTE.values()]
     said = "\n".join(wanted for wanted, _ in lines).lower().replace("_", "")

@@ -69,15 +69,12 @@ def test_a_users_recipe_may_build_on_ours(tmp_path: Path):
 TRAINER = ("python", "-m", "verl.trainer.main_ppo")
 
 
-@pytest.mark.parametrize(
-    ("command", "why"),
-    [
-        ((*TRAINER, "--config-name=kernel_trloo", "gpus=8"), "gpus is '8'"),
-        ((*TRAINER, "-cn", "kernel_trloo", "method=foo"), "method is 'foo'"),
-        ((*TRAINER, "--config-name", "kernel_trlo"), "--config-name is 'kernel_trlo'"),
-        ((*TRAINER, "trainer.save_frek=1"), "trainer.save_frek is no key of ppo_trainer"),
-    ],
-)
+@pytest.mark.parametrize(("command", "why"), [
+    ((*TRAINER, "--config-name=kernel_trloo", "gpus=8"), "gpus is '8'"),
+    ((*TRAINER, "-cn", "kernel_trloo", "method=foo"), "method is 'foo'"),
+    ((*TRAINER, "--config-name", "kernel_trlo"), "--config-name is 'kernel_trlo'"),
+    ((*TRAINER, "trainer.save_frek=1"), "trainer.save_frek is no key of ppo_trainer"),
+])  # fmt: skip
 def test_the_command_of_a_trainer_is_explained(command: tuple[str, ...], why: str):
     assert (why_refused(command) or "").startswith(why)
 

@@ -40,18 +40,15 @@ def test_every_recipe_passes(recipe: str, mode: str) -> None:
     check_names(composed(recipe, f"trainer_mode={mode}"))
 
 
-@pytest.mark.parametrize(
-    ("key", "name", "meant"),
-    [
-        ("algorithm.adv_estimator", "trllo", "trloo"),
-        (f"{ACTOR}.policy_loss.loss_mode", "rec_onesided_is", "rec_one_side_is"),
-        ("reward.reward_manager.name", "kernelgm", "kernelgym"),
-        (f"{ROLLOUT}.agent.default_agent_loop", "kernel_agnt", "kernel_agent"),
-        ("trainer.v1.trainer_mode", "separate_asinc", "separate_async"),
-        (f"{ROLLOUT}.name", "vlm", "vllm"),
-        (f"{ROLLOUT}.checkpoint_engine.backend", "nccll", "nccl"),
-    ],
-)
+@pytest.mark.parametrize(("key", "name", "meant"), [
+    ("algorithm.adv_estimator", "trllo", "trloo"),
+    (f"{ACTOR}.policy_loss.loss_mode", "rec_onesided_is", "rec_one_side_is"),
+    ("reward.reward_manager.name", "kernelgm", "kernelgym"),
+    (f"{ROLLOUT}.agent.default_agent_loop", "kernel_agnt", "kernel_agent"),
+    ("trainer.v1.trainer_mode", "separate_asinc", "separate_async"),
+    (f"{ROLLOUT}.name", "vlm", "vllm"),
+    (f"{ROLLOUT}.checkpoint_engine.backend", "nccll", "nccl"),
+])  # fmt: skip
 def test_a_misspelt_name_is_answered_with_the_one_that_is_meant(key: str, name: str, meant: str) -> None:
     sentence = refusal(**{key: name})
     assert sentence.startswith(f"{key} is '{name}'; did you mean {meant}? it must be one of ")
@@ -66,24 +63,21 @@ def test_names_of_verl_and_of_others_are_known(monkeypatch: pytest.MonkeyPatch) 
     check_names(changed(**{f"{ACTOR}.policy_loss.loss_mode": "somebodys"}))
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        (f"{SAMPLER}.path", "pkg://verl_kernel.sampler.prz", "cannot be loaded (ModuleNotFoundError"),
-        (f"{SAMPLER}.path", "/nowhere/sampler.py", "cannot be loaded (FileNotFoundError"),
-        (f"{SAMPLER}.name", "PRSReplayBufer", "does not define; did you mean PRSReplayBuffer? "),
-        (f"{SAMPLER}.name", None, "give the name"),
-        ("reward.custom_reward_function.path", "/nowhere/score.py", "cannot be loaded"),
-        ("data.custom_cls.path", "/nowhere/rows.py", "cannot be loaded"),
-        (f"{ROLLOUT}.agent.agent_loop_manager_class", "verl_kernel.rollout.manager.Kernel", "does not define"),
-        (f"{ROLLOUT}.agent.agent_loop_manager_class", "Manager", "cannot be loaded"),
-        (f"{ROLLOUT}.agent.agent_loop_config_path", "/nowhere/loops.yaml", "is no list of agent loops"),
-        (f"{ROLLOUT}.checkpoint_engine.custom_backend_module", "verl_kernel.cpu.engine", "cannot be loaded"),
-        (f"{ACTOR}.policy_loss._target_", "verl_kernel.loss.config.KernelPolicyLoss", "KernelPolicyLossConfig? "),
-        (f"{ACTOR}.optim.optimizer", "SkipingAdamW", "did you mean SkippingAdamW? "),
-        (f"{ACTOR}.optim.optimizer_impl", "verl_kernel.loss.optimiser", "cannot be loaded"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "words"), [
+    (f"{SAMPLER}.path", "pkg://verl_kernel.sampler.prz", "cannot be loaded (ModuleNotFoundError"),
+    (f"{SAMPLER}.path", "/nowhere/sampler.py", "cannot be loaded (FileNotFoundError"),
+    (f"{SAMPLER}.name", "PRSReplayBufer", "does not define; did you mean PRSReplayBuffer? "),
+    (f"{SAMPLER}.name", None, "give the name"),
+    ("reward.custom_reward_function.path", "/nowhere/score.py", "cannot be loaded"),
+    ("data.custom_cls.path", "/nowhere/rows.py", "cannot be loaded"),
+    (f"{ROLLOUT}.agent.agent_loop_manager_class", "verl_kernel.rollout.manager.Kernel", "does not define"),
+    (f"{ROLLOUT}.agent.agent_loop_manager_class", "Manager", "cannot be loaded"),
+    (f"{ROLLOUT}.agent.agent_loop_config_path", "/nowhere/loops.yaml", "is no list of agent loops"),
+    (f"{ROLLOUT}.checkpoint_engine.custom_backend_module", "verl_kernel.cpu.engine", "cannot be loaded"),
+    (f"{ACTOR}.policy_loss._target_", "verl_kernel.loss.config.KernelPolicyLoss", "KernelPolicyLossConfig? "),
+    (f"{ACTOR}.optim.optimizer", "SkipingAdamW", "did you mean SkippingAdamW? "),
+    (f"{ACTOR}.optim.optimizer_impl", "verl_kernel.loss.optimiser", "cannot be loaded"),
+])  # fmt: skip
 def test_what_no_file_or_module_holds_is_refused_by_its_key(key: str, value: str | None, words: str) -> None:
     sentence = refusal(**{key: value})
     assert sentence.startswith(f"{key} ")

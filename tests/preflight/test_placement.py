@@ -31,22 +31,19 @@ def notes(check: Check, machine: Machine, *overrides: str, recipe: str = "kernel
     return list(check(composed(recipe, *overrides), machine))
 
 
-@pytest.mark.parametrize(
-    ("check", "machine", "recipe", "overrides"),
-    [
-        (check_judges, ONE_NODE, "kernel_trloo", ()),
-        (check_gpus, ONE_NODE, "kernel_trloo", ()),
-        (check_gpus, described("2x8xH100-80GB"), "drkernel_8b", ()),
-        (check_judges, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
-        (check_gpus, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
-        # The word for simulated times is the device.
-        (check_judges, ONE_NODE, "kernel_trloo", (f"{DEVICE}=cpu", f"{SHARE}=0")),
-        (check_judges, Machine("cpu", 0), "cpu_quickstart", (f"{DEVICE}=auto",)),
-        (check_judges, ONE_NODE, "kernel_trloo", (*NO_JUDGES, f"{SHARE}=0")),
-        # torch's own attention needs no package.
-        (check_attention, FULL, "kernel_trloo", ()),
-    ],
-)
+@pytest.mark.parametrize(("check", "machine", "recipe", "overrides"), [
+    (check_judges, ONE_NODE, "kernel_trloo", ()),
+    (check_gpus, ONE_NODE, "kernel_trloo", ()),
+    (check_gpus, described("2x8xH100-80GB"), "drkernel_8b", ()),
+    (check_judges, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
+    (check_gpus, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
+    # The word for simulated times is the device.
+    (check_judges, ONE_NODE, "kernel_trloo", (f"{DEVICE}=cpu", f"{SHARE}=0")),
+    (check_judges, Machine("cpu", 0), "cpu_quickstart", (f"{DEVICE}=auto",)),
+    (check_judges, ONE_NODE, "kernel_trloo", (*NO_JUDGES, f"{SHARE}=0")),
+    # torch's own attention needs no package.
+    (check_attention, FULL, "kernel_trloo", ()),
+])  # fmt: skip
 def test_what_fits_passes(check: Check, machine: Machine, recipe: str, overrides: tuple[str, ...]):
     assert notes(check, machine, *overrides, recipe=recipe) == []
 
@@ -56,26 +53,23 @@ ABSENT = (f"{DEVICE}=cuda", f"{DEVICE}=auto")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("check", "machine", "overrides", "words"),
-    [
-        # Times beside GPUs are simulated only with a word.
-        *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (ONE_NODE, Machine("cuda", 1))),
-        *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (HEAD, BARE)),
-        (check_judges, ONE_NODE, (f"{SHARE}=0",), (f"{SHARE} is 0",)),
-        (check_judges, BARE, (ABSENT[0],), (f"{DEVICE} is cuda", "RAY_ADDRESS")),
-        (check_judges, BARE, (ABSENT[1],), (f"{DEVICE} is auto", "RAY_ADDRESS")),
-        (check_judges, described("8xA100-40GB"), (f"{MEMORY}=90000",), (f"{MEMORY} is",)),
-        (check_judges, described("8xA100-40GB"), (f"{SHARE}=0.4",), (f"{MEMORY} is",)),
-        (check_gpus, BARE, (), ("trainer.device is cuda and this machine has no GPU",)),
-        (check_gpus, ONE_NODE, ("gpus=sixteen",), ("16 GPUs (8 the trainer, 8 the judges)", MANY)),
-        (check_gpus, ONE_NODE, (f"{MANY}=5",), ("9 GPUs (4 the trainer, 5 the judges)", MANY)),
-        (check_gpus, ONE_NODE, ("trainer_mode=separate_async",), ("12 GPUs (4 the trainer, 4 the rollout, 4 the j",)),
-        (check_gpus, ONE_NODE, (f"{MANY}=9", f"{SHARE}=0.5"), ("9 GPUs (4 the trainer, 5 the judges)",)),
-        (check_gpus, ONE_NODE, (f"{MANY}=6", f"{SHARE}=0.7"), ("10 GPUs (4 the trainer, 6 the judges)",)),
-        (check_gpus, described("4x4xA100-80GB"), ("trainer.n_gpus_per_node=8", f"{MANY}=4"), ("4 a node",)),
-    ],
-)
+@pytest.mark.parametrize(("check", "machine", "overrides", "words"), [
+    # Times beside GPUs are simulated only with a word.
+    *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (ONE_NODE, Machine("cuda", 1))),
+    *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (HEAD, BARE)),
+    (check_judges, ONE_NODE, (f"{SHARE}=0",), (f"{SHARE} is 0",)),
+    (check_judges, BARE, (ABSENT[0],), (f"{DEVICE} is cuda", "RAY_ADDRESS")),
+    (check_judges, BARE, (ABSENT[1],), (f"{DEVICE} is auto", "RAY_ADDRESS")),
+    (check_judges, described("8xA100-40GB"), (f"{MEMORY}=90000",), (f"{MEMORY} is",)),
+    (check_judges, described("8xA100-40GB"), (f"{SHARE}=0.4",), (f"{MEMORY} is",)),
+    (check_gpus, BARE, (), ("trainer.device is cuda and this machine has no GPU",)),
+    (check_gpus, ONE_NODE, ("gpus=sixteen",), ("16 GPUs (8 the trainer, 8 the judges)", MANY)),
+    (check_gpus, ONE_NODE, (f"{MANY}=5",), ("9 GPUs (4 the trainer, 5 the judges)", MANY)),
+    (check_gpus, ONE_NODE, ("trainer_mode=separate_async",), ("12 GPUs (4 the trainer, 4 the rollout, 4 the j",)),
+    (check_gpus, ONE_NODE, (f"{MANY}=9", f"{SHARE}=0.5"), ("9 GPUs (4 the trainer, 5 the judges)",)),
+    (check_gpus, ONE_NODE, (f"{MANY}=6", f"{SHARE}=0.7"), ("10 GPUs (4 the trainer, 6 the judges)",)),
+    (check_gpus, described("4x4xA100-80GB"), ("trainer.n_gpus_per_node=8", f"{MANY}=4"), ("4 a node",)),
+])  # fmt: skip
 def test_what_does_not_fit_is_refused_part_by_part(
     check: Check, machine: Machine, overrides: tuple[str, ...], words: tuple[str, ...]
 ):
@@ -91,15 +85,12 @@ def test_a_cpu_recipe_of_any_device_is_refused_beside_a_gpu():
         notes(check_judges, Machine("cpu", gpus=1), f"{DEVICE}=auto", recipe="cpu_quickstart")
 
 
-@pytest.mark.parametrize(
-    ("check", "machine", "override", "words"),
-    [
-        (check_judges, HEAD, "gpus=eight", ""),
-        (check_gpus, HEAD, "gpus=eight", "8 GPUs in the Ray cluster at 10.0.0.1:6379"),
-        (placement.check_machine, ONE_NODE, "gpus=eight", "only described"),
-        (placement.check_hub, ONE_NODE, "actor_rollout_ref.model.path=nobody/nothing", "nobody/nothing"),
-    ],
-)
+@pytest.mark.parametrize(("check", "machine", "override", "words"), [
+    (check_judges, HEAD, "gpus=eight", ""),
+    (check_gpus, HEAD, "gpus=eight", "8 GPUs in the Ray cluster at 10.0.0.1:6379"),
+    (placement.check_machine, ONE_NODE, "gpus=eight", "only described"),
+    (placement.check_hub, ONE_NODE, "actor_rollout_ref.model.path=nobody/nothing", "nobody/nothing"),
+])  # fmt: skip
 def test_what_cannot_be_seen_is_said(check: Check, machine: Machine, override: str, words: str):
     assert words in notes(check, machine, override)[0]
 
@@ -157,21 +148,17 @@ def test_a_models_shards_are_sound_in_the_recipes(recipe: str):
     check_shards(composed(recipe))
 
 
-@pytest.mark.parametrize(
-    ("recipe", "overrides", "words"),
-    [
-        # A sequence is shared in flash attention only.
-        ("kernel_trloo", (f"{SHARDS}=2",), f"{SHARDS} is 2 and {CHOICE} is sdpa"),
-        ("drkernel_8b", (f"{SHARDS}=3",), f"{SHARDS} is 3 and there are 8 GPUs"),
-        ("drkernel_8b", (f"{PARALLEL}=3",), f"{PARALLEL} is 3 and there are 8 GPUs"),
-        # A rollout apart is divided by itself.
-        (
-            "kernel_trloo",
-            ("trainer_mode=separate_async", "actor_rollout_ref.rollout.n_gpus_per_node=2", f"{PARALLEL}=4"),
-            "actor_rollout_ref.rollout.nnodes",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("recipe", "overrides", "words"), [
+    # A sequence is shared in flash attention only.
+    ("kernel_trloo", (f"{SHARDS}=2",), f"{SHARDS} is 2 and {CHOICE} is sdpa"),
+    ("drkernel_8b", (f"{SHARDS}=3",), f"{SHARDS} is 3 and there are 8 GPUs"),
+    ("drkernel_8b", (f"{PARALLEL}=3",), f"{PARALLEL} is 3 and there are 8 GPUs"),
+    # A rollout apart is divided by itself.
+    (
+        "kernel_trloo", ("trainer_mode=separate_async", "actor_rollout_ref.rollout.n_gpus_per_node=2", f"{PARALLEL}=4"),
+        "actor_rollout_ref.rollout.nnodes",
+    ),
+])  # fmt: skip
 def test_shards_that_do_not_divide_the_gpus_are_refused(recipe: str, overrides: tuple[str, ...], words: str):
     with pytest.raises(ConfigError, match=words):
         check_shards(composed(recipe, *overrides))
@@ -196,15 +183,11 @@ def test_anything_else_is_refused_with_the_form(text: str):
         described(text)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "address", "cluster"),
-    [
-        ("kernel_trloo", None, ""),
-        ("kernel_trloo", "10.0.0.1:6379", "10.0.0.1:6379"),
-        # A recipe with a cluster of its own joins no other.
-        ("cpu_quickstart", "10.0.0.1:6379", ""),
-    ],
-)
+@pytest.mark.parametrize(("recipe", "address", "cluster"), [
+    ("kernel_trloo", None, ""), ("kernel_trloo", "10.0.0.1:6379", "10.0.0.1:6379"),
+    # A recipe with a cluster of its own joins no other.
+    ("cpu_quickstart", "10.0.0.1:6379", ""),
+])  # fmt: skip
 def test_platform_and_cluster_are_those_of_the_environment(recipe: str, address: str | None, cluster: str, monkeypatch):
     monkeypatch.delenv("VERL_PLATFORM", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

@@ -51,23 +51,19 @@ def test_what_could_not_work_is_refused(overrides: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        *("trainer_mode=sync", SHARED, SEPARATE),
-        f"{SHARED} {ONE_GPU}",
-        f"{SEPARATE} {TRANSFER}.backend=mine {TRANSFER}.custom_backend_module=my.module",
-        f"{SEPARATE} {TWO_STEPS} data.train_batch_size=16",
-        *(f"{queue} {SAMPLER}.max_off_policy_threshold={bound}" for queue in QUEUES for bound in ("5", "null")),
-        # Staleness is set by three keys.
-        *(
-            f"trainer_mode={mode} trainer.v1.{mode}.num_warmup_batches={staleness}"
-            f" {SAMPLER}.max_off_policy_strategy=wait {SAMPLER}.max_off_policy_threshold=1"
-            for mode in ASYNCHRONOUS
-            for staleness in (0, 2, 4)
-        ),
-    ],
-)
+@pytest.mark.parametrize("overrides", [
+    *("trainer_mode=sync", SHARED, SEPARATE), f"{SHARED} {ONE_GPU}",
+    f"{SEPARATE} {TRANSFER}.backend=mine {TRANSFER}.custom_backend_module=my.module",
+    f"{SEPARATE} {TWO_STEPS} data.train_batch_size=16",
+    *(f"{queue} {SAMPLER}.max_off_policy_threshold={bound}" for queue in QUEUES for bound in ("5", "null")),
+    # Staleness is set by three keys.
+    *(
+        f"trainer_mode={mode} trainer.v1.{mode}.num_warmup_batches={staleness}"
+        f" {SAMPLER}.max_off_policy_strategy=wait {SAMPLER}.max_off_policy_threshold=1"
+        for mode in ASYNCHRONOUS
+        for staleness in (0, 2, 4)
+    ),
+])  # fmt: skip
 def test_what_works_passes(overrides: str):
     check_asynchronous(composed("cpu_quickstart", *overrides.split()))
 

@@ -41,36 +41,20 @@ EVERY_KEY = sorted({*OURS, *KEYS, *NODES} - {""})
 NAMES_OF_OURS = [name for _, name in plugin.expected()] + ["grpo", "remax", "vanilla", "single_turn_agent", "naive"]
 
 BASES: tuple[tuple[str, ...], ...] = (
-    ("cpu_quickstart",),
-    ("cpu_quickstart", "method=topr"),
-    ("cpu_quickstart", "method=rec_ring"),
-    ("cpu_quickstart", "method=opmd_k2", "trainer_mode=separate_async"),
-    ("cpu_quickstart", "method=ada_est"),
+    ("cpu_quickstart",), ("cpu_quickstart", "method=topr"), ("cpu_quickstart", "method=rec_ring"),
+    ("cpu_quickstart", "method=opmd_k2", "trainer_mode=separate_async"), ("cpu_quickstart", "method=ada_est"),
     ("cpu_quickstart", "method=ada_seq_balance", "trainer_mode=colocate_async"),
     ("cpu_quickstart", "mismatch=turn_mrs"),
     ("cpu_quickstart", "mismatch=mrs_tis", "trainer.v1.sampler.sampler_kwargs.group_filter=refill"),
-    ("cpu_quickstart", "kernelgym.context=top_w", "trainer.val_only=true"),
-    ("kernel_trloo",),
-)
+    ("cpu_quickstart", "kernelgym.context=top_w", "trainer.val_only=true"), ("kernel_trloo",),
+)  # fmt: skip
 WORDS = (
     *(
-        "",
-        " ",
-        "abc",
-        "none",
-        "auto",
-        "5",
-        "1e400",
-        "0.5_2.0",
-        "a,b",
-        "token",
-        "sequence",
-        "geometric",
-        "/nowhere",
+        "", " ", "abc", "none", "auto", "5", "1e400", "0.5_2.0", "a,b", "token", "sequence", "geometric", "/nowhere",
         ".",
     ),
     *("/", "~", "pkg://", "pkg://nothing", "a/b", "a b/c d", "://", "${nothing}", "${trainer.nnodes}", "???", "Ä"),
-)
+)  # fmt: skip
 SCALARS = (
     st.sampled_from([None, True, False, -1, 0, 1, 2, 1.5, -0.5, 10**30, float("nan"), float("inf"), -float("inf")])
     | st.sampled_from(WORDS)

@@ -160,13 +160,9 @@ def model_gradients(router: str, checkpointing: bool) -> tuple[dict[str, torch.T
     calls = []
     routing.layers["model.layers.0.mlp.up_proj"].register_forward_hook(lambda *_: calls.append(1))
     loss, _ = remix_loss(
-        routing,
-        lambda: row_losses(model, batch, 6),
-        3,
-        prompt=batch.prompt,
-        keys=batch.keys,
+        routing, lambda: row_losses(model, batch, 6), 3, prompt=batch.prompt, keys=batch.keys,
         generator=torch.Generator().manual_seed(4),
-    )
+    )  # fmt: skip
     loss.backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}, len(calls)
 

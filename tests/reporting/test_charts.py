@@ -8,17 +8,10 @@ from verl_kernel.reporting.page import PANELS, run_charts
 from verl_kernel.reporting.plots import draw_line, drawing
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "whole", "marks"),
-    [
-        (0, 1296, True, [0, 500, 1000]),
-        (1, 32, True, [10, 20, 30]),
-        (0, 3, True, [0, 1, 2, 3]),
-        (0, 1, True, [0, 1]),
-        (0, 0.9, False, [0, 0.5]),
-        (5, 5, True, [5]),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "whole", "marks"), [
+    (0, 1296, True, [0, 500, 1000]), (1, 32, True, [10, 20, 30]), (0, 3, True, [0, 1, 2, 3]), (0, 1, True, [0, 1]),
+    (0, 0.9, False, [0, 0.5]), (5, 5, True, [5]),
+])  # fmt: skip
 def test_marks_are_round_numbers_between_the_ends(low, high, whole, marks):
     assert round_marks(low, high, whole=whole) == pytest.approx(marks)
 

@@ -34,17 +34,13 @@ def test_nothing_is_taken_from_a_whole_site(site):
     assert installed.names(site) == ["torch-1.0.dist-info", "typing_extensions-1.0.dist-info"]
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda site: (site / "torch/lib/libtorch.so").unlink(),
-        lambda site: (site / "torch/lib/libtorch.so").write_text("machine"),
-        lambda site: (site / "torch/odd, name.py").unlink(),
-        lambda site: (site / "torch-1.0.dist-info/RECORD").unlink(),
-        lambda site: (site / "torch-1.0.dist-info/RECORD").write_text("torch/lib/libtorch.so,sha"),
-    ],
-    ids=["removed", "cut", "a name with a comma", "no record", "cut record"],
-)
+@pytest.mark.parametrize("damage", [
+    lambda site: (site / "torch/lib/libtorch.so").unlink(),
+    lambda site: (site / "torch/lib/libtorch.so").write_text("machine"),
+    lambda site: (site / "torch/odd, name.py").unlink(),
+    lambda site: (site / "torch-1.0.dist-info/RECORD").unlink(),
+    lambda site: (site / "torch-1.0.dist-info/RECORD").write_text("torch/lib/libtorch.so,sha"),
+], ids=["removed", "cut", "a name with a comma", "no record", "cut record"])  # fmt: skip
 def test_a_damaged_distribution_counts_as_not_installed(site, damage):
     damage(site)
     assert installed.remove_damaged(site) == ["torch"]

@@ -11,17 +11,12 @@ import pytest
 Usage = namedtuple("Usage", "total used free")
 
 
-@pytest.mark.parametrize(
-    ("attribute", "answer", "sentence"),
-    [
-        ("system", "Darwin", "this is Darwin.*use it in a Linux container"),
-        ("system", "Windows", "this is Windows.*use it in WSL 2"),
-        ("libc_ver", ("", ""), "no glibc.*use Debian 10"),
-        ("libc_ver", ("glibc", "2.17"), "glibc 2.17.*need glibc 2.28"),
-        ("machine", "aarch64", "this is aarch64.*UNTESTED=1"),
-        ("machine", "ppc64le", "this is ppc64le.*use x86-64"),
-    ],
-)
+@pytest.mark.parametrize(("attribute", "answer", "sentence"), [
+    ("system", "Darwin", "this is Darwin.*use it in a Linux container"),
+    ("system", "Windows", "this is Windows.*use it in WSL 2"), ("libc_ver", ("", ""), "no glibc.*use Debian 10"),
+    ("libc_ver", ("glibc", "2.17"), "glibc 2.17.*need glibc 2.28"),
+    ("machine", "aarch64", "this is aarch64.*UNTESTED=1"), ("machine", "ppc64le", "this is ppc64le.*use x86-64"),
+])  # fmt: skip
 def test_a_machine_is_refused_in_one_sentence(monkeypatch, attribute, answer, sentence):
     monkeypatch.setattr(machine.platform, attribute, lambda: answer)
     with pytest.raises(machine.Refused, match=sentence) as refused:

@@ -47,25 +47,19 @@ def test_an_index_by_name_takes_the_place_of_all_others():
     assert "/etc/ssl/proxy.crt" in options
 
 
-@pytest.mark.parametrize(
-    ("output", "sentence"),
-    [
-        ("error: Failed to install\n  cause: failed to write: No space left on device (os error 28)\n", "disk is full"),
-        (
-            "  cause: dns error\n  cause: failed to lookup address information\n",
-            "index did not answer: check the network",
-        ),
-        ("ERROR: Could not find a version that satisfies the requirement uv==0\n", "index did not answer"),
-        ("  cause: Because there is no version of triton==3.7.1 and you require it\n", "lacks a locked version"),
-        (
-            "  cause: Because triton was not found in the provided package locations and\n         you require "
-            "triton==3.7.1, we can conclude that your requirements are\n         unsatisfiable.\n",
-            "lacks a locked version.*triton==3",
-        ),
-        ("first\nsomething new went wrong\n\n", r"failed \(something new went wrong\): `make env` again"),
-        ("", "no word of the cause"),
-    ],
-)
+@pytest.mark.parametrize(("output", "sentence"), [
+    ("error: Failed to install\n  cause: failed to write: No space left on device (os error 28)\n", "disk is full"),
+    ("  cause: dns error\n  cause: failed to lookup address information\n", "index did not answer: check the network"),
+    ("ERROR: Could not find a version that satisfies the requirement uv==0\n", "index did not answer"),
+    ("  cause: Because there is no version of triton==3.7.1 and you require it\n", "lacks a locked version"),
+    (
+        "  cause: Because triton was not found in the provided package locations and\n         you require "
+        "triton==3.7.1, we can conclude that your requirements are\n         unsatisfiable.\n",
+        "lacks a locked version.*triton==3",
+    ),
+    ("first\nsomething new went wrong\n\n", r"failed \(something new went wrong\): `make env` again"),
+    ("", "no word of the cause"),
+])  # fmt: skip
 def test_a_failure_is_one_sentence_with_cause_and_remedy(output, sentence):
     text = explain(output)
     assert re.search(sentence, text)

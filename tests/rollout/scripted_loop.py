@@ -81,12 +81,7 @@ def play(
         }
     )
     loop = KernelAgentLoop(
-        trainer_config=DictConfigWrap(config),
-        server_manager=policy,
-        tokenizer=tokenizer,
-        processor=None,
-        dataset_cls=None,
-        data_config=DictConfigWrap(config.data),
-        hf_model_type=family,
-    )
+        trainer_config=DictConfigWrap(config), server_manager=policy, tokenizer=tokenizer, processor=None,
+        dataset_cls=None, data_config=DictConfigWrap(config.data), hf_model_type=family,
+    )  # fmt: skip
     return loop, policy, gym

@@ -146,12 +146,10 @@ async def test_a_turn_is_played_while_a_single_token_is_left(monkeypatch, tokeni
 
 CASES = {
     "base": (CHAT_TEMPLATE, "qwen3", "<|im_end|>"),
-    "base that stops at the end of a text": (CHAT_TEMPLATE, "qwen3", BASE_END),
-    "cut": (CHAT_TEMPLATE, "qwen3", ""),
-    "glm": (GLM_TEMPLATE, "glm4_moe", "<|user|>"),
-    "glm, cut": (GLM_TEMPLATE, "glm4_moe", ""),
+    "base that stops at the end of a text": (CHAT_TEMPLATE, "qwen3", BASE_END), "cut": (CHAT_TEMPLATE, "qwen3", ""),
+    "glm": (GLM_TEMPLATE, "glm4_moe", "<|user|>"), "glm, cut": (GLM_TEMPLATE, "glm4_moe", ""),
     "glm that verl does not know": (GLM_TEMPLATE, "glm4", "<|user|>"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("template", "family", "end"), CASES.values(), ids=list(CASES))

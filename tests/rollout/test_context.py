@@ -38,11 +38,9 @@ def top_w(rewards, window):
 
 
 ORACLES = {
-    "concat": lambda rewards, window: tuple(range(1, len(rewards) + 1)),
-    "last": last,
-    "best_window": best_window,
+    "concat": lambda rewards, window: tuple(range(1, len(rewards) + 1)), "last": last, "best_window": best_window,
     "top_w": top_w,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("context", ORACLES)
@@ -61,27 +59,15 @@ def test_a_prompt_holds_the_task_and_the_shown_turns():
     turns = [PastTurn(f"a{number}", f"f{number}", 0.0) for number in (1, 2, 3)]
     assert rebuilt_messages(messages, turns, ()) == messages
     assert [(one["role"], one["content"]) for one in rebuilt_messages(messages, turns, (1, 3))] == [
-        ("system", "s"),
-        ("user", "u"),
-        ("assistant", "a1"),
-        ("user", "f1"),
-        ("assistant", "a3"),
-        ("user", "f3"),
-    ]
+        ("system", "s"), ("user", "u"), ("assistant", "a1"), ("user", "f1"), ("assistant", "a3"), ("user", "f3"),
+    ]  # fmt: skip
     assert messages == [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
 
 
-@pytest.mark.parametrize(
-    ("spent", "reason"),
-    [
-        (Spent(), None),
-        (Spent(2, 99, 4.9), None),
-        (Spent(3, 99, 4.9), "turns"),
-        (Spent(2, 100, 4.9), "tokens"),
-        (Spent(2, 99, 5.0), "seconds"),
-        (Spent(3, 100, 5.0), "turns"),
-    ],
-)
+@pytest.mark.parametrize(("spent", "reason"), [
+    (Spent(), None), (Spent(2, 99, 4.9), None), (Spent(3, 99, 4.9), "turns"), (Spent(2, 100, 4.9), "tokens"),
+    (Spent(2, 99, 5.0), "seconds"), (Spent(3, 100, 5.0), "turns"),
+])  # fmt: skip
 def test_a_further_turn_needs_all_of_its_budgets(spent, reason):
     assert TurnBudget(turns=3, tokens=100, seconds=5.0).exhausted(spent) == reason
 
@@ -219,14 +205,11 @@ async def test_a_trajectory_ends_when_its_tokens_or_seconds_are_spent(monkeypatc
     assert len(policy.prompts) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({"context": "top_w"}, "kernelgym.context is top_w"),
-        ({"total_tokens": 100}, "kernelgym.total_tokens is 100"),
-        ({"total_seconds": 1.5}, "kernelgym.total_seconds is 1.5"),
-    ],
-)
+@pytest.mark.parametrize(("options", "key"), [
+    ({"context": "top_w"}, "kernelgym.context is top_w"),
+    ({"total_tokens": 100}, "kernelgym.total_tokens is 100"),
+    ({"total_seconds": 1.5}, "kernelgym.total_seconds is 1.5"),
+])  # fmt: skip
 async def test_a_row_of_training_is_refused(monkeypatch, tokenizer, options, key):
     loop, policy, _ = play(monkeypatch, tokenizer, ANSWERS, RESULTS, **options)
     with pytest.raises(ConfigError, match=f"{key}.*trainer.val_only=True"):

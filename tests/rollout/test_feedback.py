@@ -20,14 +20,10 @@ def result(status: EvalStatus, **fields) -> EvalResult:
 def test_a_correct_kernel_is_told_its_figures():
     text = format_feedback(
         result(
-            EvalStatus.OK,
-            correctness=True,
-            speedup=1.234,
-            time_coverage=0.456,
-            kernel_ms=TIMING,
+            EvalStatus.OK, correctness=True, speedup=1.234, time_coverage=0.456, kernel_ms=TIMING,
             top_kernels=(("add_kernel", 0.002), ("aten::mul", 0.001)),
         )
-    )
+    )  # fmt: skip
     assert "Verdict: ok" in text
     assert "1.23x" in text
     assert "46%" in text
@@ -114,11 +110,9 @@ CLASS = st.sampled_from(["ModelNew", "B" * 40 + "New", "C" * 200 + "New"])
 
 @given(
     status=st.sampled_from([status for status in EvalStatus if status is not EvalStatus.INFRA_ERROR]),
-    limit=st.integers(100, 1000),
-    error=st.sampled_from([None, LOUD]),
-    form=st.sampled_from(["short", "full"]),
+    limit=st.integers(100, 1000), error=st.sampled_from([None, LOUD]), form=st.sampled_from(["short", "full"]),
     name=CLASS,
-)
+)  # fmt: skip
 def test_the_limit_is_exact_and_the_instruction_survives(status, limit, error, form, name):
     told = result(status, error=error, speedup=1.5, time_coverage=0.5, top_kernels=(("k" * 50, 1.0),))
     text = format_feedback(told, limit, candidate_class=name, form=form)
@@ -152,17 +146,10 @@ def test_the_class_of_the_task_is_named(status):
 
 def test_a_full_report_is_json_without_secrets():
     told = result(
-        EvalStatus.OK,
-        correctness=True,
-        speedup=2.0,
-        kernel_ms=TIMING,
-        launches=(Launch(name="k", grid=(3,), count=2),),
-        fallback_ops={"aten::mul": 1},
-        seed_commit="ab" * 32,
-        env={"torch": "9.9"},
-        queue_seconds=7.0,
-        isolation=("seccomp",),
-    )
+        EvalStatus.OK, correctness=True, speedup=2.0, kernel_ms=TIMING,
+        launches=(Launch(name="k", grid=(3,), count=2),), fallback_ops={"aten::mul": 1}, seed_commit="ab" * 32,
+        env={"torch": "9.9"}, queue_seconds=7.0, isolation=("seccomp",),
+    )  # fmt: skip
     text = format_feedback(told, 5000, form="full")
     report = json.loads(text[text.index("{") : text.rindex("}") + 1])
     assert report["speedup"] == 2.0

@@ -27,16 +27,13 @@ ROLLOUT = OmegaConf.create(
     {
         "actor_rollout_ref": {
             "rollout": {
-                "temperature": 1.0,
-                "top_p": 1.0,
-                "top_k": -1,
-                "calculate_log_probs": True,
+                "temperature": 1.0, "top_p": 1.0, "top_k": -1, "calculate_log_probs": True,
                 "val_kwargs": {"temperature": 0.0, "top_p": 1.0, "top_k": -1},
                 "agent": {"default_agent_loop": "kernel_agent"},
             }
         }
     }
-)
+)  # fmt: skip
 
 
 def rows_of(prompts: TensorDict) -> list[dict[str, Any]]:

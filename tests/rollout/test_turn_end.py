@@ -15,16 +15,11 @@ GLM_ENDED = GLM_TEMPLATE + "{% if not add_generation_prompt %}{{ eos_token }}{% 
 """The end of a sequence stands behind the last message alone."""
 
 
-@pytest.mark.parametrize(
-    ("template", "sequence_end", "turn_end", "opens_next"),
-    [
-        (CHAT_TEMPLATE, "<|im_end|>", "<|im_end|>", False),
-        (CHAT_TEMPLATE, BASE_END, "<|im_end|>", False),
-        (CHAT_TEMPLATE.replace("<|im_end|>", "\n<think></think><|im_end|>"), BASE_END, "<|im_end|>", False),
-        (GLM_TEMPLATE, BASE_END, "<|user|>", True),
-        (GLM_ENDED, BASE_END, "<|user|>", True),
-    ],
-)
+@pytest.mark.parametrize(("template", "sequence_end", "turn_end", "opens_next"), [
+    (CHAT_TEMPLATE, "<|im_end|>", "<|im_end|>", False), (CHAT_TEMPLATE, BASE_END, "<|im_end|>", False),
+    (CHAT_TEMPLATE.replace("<|im_end|>", "\n<think></think><|im_end|>"), BASE_END, "<|im_end|>", False),
+    (GLM_TEMPLATE, BASE_END, "<|user|>", True), (GLM_ENDED, BASE_END, "<|user|>", True),
+])  # fmt: skip
 def test_the_templates_end_is_found_whatever_ends_a_sequence(template, sequence_end, turn_end, opens_next):
     trained = tokenizer([], template, sequence_end)
     behind = () if opens_next else tuple(trained.encode("\n"))

@@ -19,11 +19,9 @@ TALK = [
     {"role": "assistant", "content": "Better.\n```python\nx = 2\n```"},
 ]
 TOOL_TALK = [
-    TALK[0],
-    {"role": "assistant", "content": f"{TALK[1]['content']}\n{call_text('run')}"},
-    {"role": "tool", "content": TALK[2]["content"]},
-    TALK[3],
-]
+    TALK[0], {"role": "assistant", "content": f"{TALK[1]['content']}\n{call_text('run')}"},
+    {"role": "tool", "content": TALK[2]["content"]}, TALK[3],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("talk", [TALK, TOOL_TALK])

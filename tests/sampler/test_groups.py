@@ -167,26 +167,17 @@ def test_validation_carries_nothing_over(queue: None, carry_over: bool) -> None:
     assert "groups/carried_over" not in metrics
 
 
-@pytest.mark.parametrize(
-    ("spread", "rewards", "flat"),
-    [
-        ("turns", [[1.0, 2.0], [1.0, 2.0]], True),
-        ("turns", [[1.0, 2.0], [2.0, 2.0]], False),  # The last turns agree.
-        ("turns", [[1.0, 2.0], [2.0, 1.0]], False),  # The sums agree.
-        ("turns", [[1.0, 0.0], [1.0]], True),
-        ("turns", [[1.0, 2.0], [1.0]], False),
-        ("turns", [[1.0]], False),
-        ("turns", [[1.0], []], False),
-        ("turns", [[0.0], []], False),
-        ("turns", [[], []], False),
-        ("last_turn", [[1.0, 2.0], [0.0, 2.0]], True),  # Earlier turns have no say.
-        ("last_turn", [[1.0, 2.0], [1.0, 2.5]], False),
-        ("last_turn", [[1.0, 2.0], [2.0]], True),  # Each rollout's own last turn.
-        ("last_turn", [[1.0, 2.0], [1.0]], False),
-        ("last_turn", [[2.0]], False),
-        ("last_turn", [[2.0], []], False),
-    ],
-)
+@pytest.mark.parametrize(("spread", "rewards", "flat"), [
+    ("turns", [[1.0, 2.0], [1.0, 2.0]], True),
+    ("turns", [[1.0, 2.0], [2.0, 2.0]], False),  # The last turns agree.
+    ("turns", [[1.0, 2.0], [2.0, 1.0]], False),  # The sums agree.
+    ("turns", [[1.0, 0.0], [1.0]], True), ("turns", [[1.0, 2.0], [1.0]], False), ("turns", [[1.0]], False),
+    ("turns", [[1.0], []], False), ("turns", [[0.0], []], False), ("turns", [[], []], False),
+    ("last_turn", [[1.0, 2.0], [0.0, 2.0]], True),  # Earlier turns have no say.
+    ("last_turn", [[1.0, 2.0], [1.0, 2.5]], False),
+    ("last_turn", [[1.0, 2.0], [2.0]], True),  # Each rollout's own last turn.
+    ("last_turn", [[1.0, 2.0], [1.0]], False), ("last_turn", [[2.0]], False), ("last_turn", [[2.0], []], False),
+])  # fmt: skip
 def test_which_prompts_are_flat(spread: str, rewards: list[list[float]], flat: bool) -> None:
     rows = [(f"a_{i}_0", [turn(correct(), reward=reward) for reward in row]) for i, row in enumerate(rewards)]
     assert zero_variance_prompts(rows, 0.0, spread) == {"a": flat}

@@ -52,29 +52,15 @@ CASES: dict[str, tuple[list[list[TurnRecord]], dict[str, float]]] = {
             [turn(failed("decoy", compiled=True, decoy_kernel=True))],
         ],
         {
-            "correct_rate": 2 / 5,
-            "compiled_rate": 4 / 5,
-            "decoy_rate": 1 / 5,
-            "fast@1": 2 / 5,
-            "fast@1.2": 1 / 5,
-            "fast@1.5": 1 / 5,
-            "fast@2": 0,
-            "speedup/mean": 1.6,
-            "speedup/max": 2.0,
-            "time_coverage/mean": 0.3,
+            "correct_rate": 2 / 5, "compiled_rate": 4 / 5, "decoy_rate": 1 / 5, "fast@1": 2 / 5, "fast@1.2": 1 / 5,
+            "fast@1.5": 1 / 5, "fast@2": 0, "speedup/mean": 1.6, "speedup/max": 2.0, "time_coverage/mean": 0.3,
             "status/timeout": 1 / 5,
         },
     ),
-    "an early end counts in later turns": (
-        [[turn(correct(), reward=1.5), turn(correct(2.5), reward=2.0)], [WRONG]],
-        {
-            "turn_1/correct_rate": 0.5,
-            "turn_2/correct_rate": 0.5,
-            "turn_2/fast@2": 0.5,
-            "turn_1/reward/mean": 0.75,
-            "turn_2/reward/mean": 2.0,
-        },
-    ),
+    "an early end counts in later turns": ([[turn(correct(), reward=1.5), turn(correct(2.5), reward=2.0)], [WRONG]], {
+        "turn_1/correct_rate": 0.5, "turn_2/correct_rate": 0.5, "turn_2/fast@2": 0.5, "turn_1/reward/mean": 0.75,
+        "turn_2/reward/mean": 2.0,
+    }),
     "best is the fastest correct turn": (
         [[turn(correct(0.5, 0.9)), turn(correct(1.7, 0.2)), WRONG], [WRONG, turn(failed("hacking", speedup=99.0))]],
         {"best/correct_rate": 0.5, "best/fast@1.5": 0.5, "best/speedup/mean": 1.7, "best/time_coverage/mean": 0.2},
@@ -84,8 +70,7 @@ CASES: dict[str, tuple[list[list[TurnRecord]], dict[str, float]]] = {
         {"correct_rate": 0, "fast@1": 0, "decoy_rate": 0.5, "hacked_rate": 0.5, "hack_rate": 1},
     ),
     "a sample that is both decoy and hack is one hack": (
-        [[turn(failed("hacking", decoy_kernel=True))], [WRONG]],
-        {"hack_rate": 0.5, "turn_1/hack_rate": 0.5},
+        [[turn(failed("hacking", decoy_kernel=True))], [WRONG]], {"hack_rate": 0.5, "turn_1/hack_rate": 0.5},
     ),
     "what is sure is counted beside the point": (
         [[turn(timed(1.6, 1.1))], [turn(timed(3.0, None))], [turn(correct(1.3))], [WRONG]],
@@ -102,12 +87,8 @@ CASES: dict[str, tuple[list[list[TurnRecord]], dict[str, float]]] = {
     "what was not judged lowers rates and has no reward": (
         [[turn(correct(2.0), reward=3.0), LOST], [turn(correct(), reward=1.0)], [LOST]],
         {
-            "infra_error_rate": 0.5,
-            "status/infra_error": 0.5,
-            "turn_1/infra_error_rate": 1 / 3,
-            "turn_2/infra_error_rate": 1 / 3,
-            "turn_1/correct_rate": 2 / 3,
-            "correct_rate": 0.5,
+            "infra_error_rate": 0.5, "status/infra_error": 0.5, "turn_1/infra_error_rate": 1 / 3,
+            "turn_2/infra_error_rate": 1 / 3, "turn_1/correct_rate": 2 / 3, "correct_rate": 0.5,
             "turn_1/reward/mean": 2,
         },
     ),
@@ -119,10 +100,9 @@ CASES: dict[str, tuple[list[list[TurnRecord]], dict[str, float]]] = {
         {"eval_seconds/mean": 1.5, "eval_seconds/max": 2.0, "queue_seconds/max": 0.75},
     ),
     "an answer without a program is not counted as one": (
-        [[judged(failed(), "a", False, has_code=False), judged(correct(), "a", True)]],
-        {"novel": 1.0},
+        [[judged(failed(), "a", False, has_code=False), judged(correct(), "a", True)]], {"novel": 1.0},
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("trajectories", "expected"), CASES.values(), ids=CASES)
@@ -298,7 +278,5 @@ def test_waiting_is_that_of_our_trajectories() -> None:
     judged = turn(correct())
     rows = [row("u", 0, judged, gym=3.0, generate=2.0), row("u", 1, judged, gym=1.0, generate=2.0), row("v", 0, gym=9)]
     assert waiting_metrics(rows) == {
-        "kernel/gym_seconds/mean": 2.0,
-        "kernel/gym_seconds/max": 3.0,
-        "kernel/gym_share": 0.5,
-    }
+        "kernel/gym_seconds/mean": 2.0, "kernel/gym_seconds/max": 3.0, "kernel/gym_share": 0.5,
+    }  # fmt: skip

@@ -33,10 +33,8 @@ def test_rejected_turns_leave_both_masks_and_nothing_else(queue: None, mode: str
     batch, metrics = make_buffer(mode).sample(global_steps=1, partition_id="train", batch_size=1)
     found = {key.split("_")[1]: value for key, value in masks(batch).items()}
     assert found == {
-        "0": ([1, 1, 1, 0, 0, 0, 0, 0, 0],) * 2,
-        "1": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2,
-        "2": ([1, 1, 1],) * 2,
-    }
+        "0": ([1, 1, 1, 0, 0, 0, 0, 0, 0],) * 2, "1": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2, "2": ([1, 1, 1],) * 2,
+    }  # fmt: skip
     assert metrics["prs/rejected_turns"] == 2
     assert metrics["prs/kept_probability"] == 0.5
     assert metrics["prs/neutral_step"] == 0

@@ -68,38 +68,19 @@ def test_draws_are_uniform() -> None:
 def test_metrics_say_what_was_rejected() -> None:
     rows = [[Verdict(0.0, False), Verdict(None, True)], [Verdict(0.5, False)], [Verdict(1.0, True)], []]
     assert prs_metrics(rows) == {
-        "prs/rejected_turns": 2.0,
-        "prs/rejected_fraction": 0.5,
-        "prs/eligible_fraction": 0.75,
-        "prs/rejected_trajectories": 1.0,
-        "prs/kept_probability": 0.5,
-    }
+        "prs/rejected_turns": 2.0, "prs/rejected_fraction": 0.5, "prs/eligible_fraction": 0.75,
+        "prs/rejected_trajectories": 1.0, "prs/kept_probability": 0.5,
+    }  # fmt: skip
     assert "prs/kept_probability" not in prs_metrics([[Verdict(None, True)]])
     assert prs_metrics([[]]) == {}
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("threshold", 1.5),
-        ("width", -0.1),
-        ("key", "coverage"),
-        ("seed", 0.5),
-        ("poll_interval_s", 0),
-        ("enabled", "yes"),
-        ("level", "token"),
-        ("speedup_threshold", "fast"),
-        ("speedup_threshold", -1.0),
-        ("group_filter", True),
-        ("group_std", 0.1),
-        ("group_refills", 0),
-        ("group_spread", "turn"),
-        ("group_carry_over", 1),
-        ("allow_narrow_band", "yes"),
-        ("threshold", 1.0),
-        ("treshold", 0.3),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [
+    ("threshold", 1.5), ("width", -0.1), ("key", "coverage"), ("seed", 0.5), ("poll_interval_s", 0), ("enabled", "yes"),
+    ("level", "token"), ("speedup_threshold", "fast"), ("speedup_threshold", -1.0), ("group_filter", True),
+    ("group_std", 0.1), ("group_refills", 0), ("group_spread", "turn"), ("group_carry_over", 1),
+    ("allow_narrow_band", "yes"), ("threshold", 1.0), ("treshold", 0.3),
+])  # fmt: skip
 def test_bad_options_are_refused_by_name(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"trainer.v1.sampler.sampler_kwargs.{key} "):
         PRSOptions.from_node(OmegaConf.create({key: value}))
@@ -110,13 +91,9 @@ SPEEDUPS = st.none() | st.just(1.5) | st.floats(0, 4)
 TURNS = st.builds(correct, SPEEDUPS, COVERAGES).map(turn)
 TURNS |= st.sampled_from(["incorrect", "crash", "decoy"]).map(lambda status: turn(failed(status, time_coverage=0.0)))
 OPTIONS = st.builds(
-    PRSOptions,
-    level=st.sampled_from(["turn", "trajectory"]),
-    threshold=st.just(0.3) | st.floats(0, 0.9),
-    width=st.just(0.0) | st.floats(0.01, 0.5),
-    speedup_threshold=SPEEDUPS,
-    seed=st.integers(0, 99),
-)
+    PRSOptions, level=st.sampled_from(["turn", "trajectory"]), threshold=st.just(0.3) | st.floats(0, 0.9),
+    width=st.just(0.0) | st.floats(0.01, 0.5), speedup_threshold=SPEEDUPS, seed=st.integers(0, 99),
+)  # fmt: skip
 
 
 def keeps(options: PRSOptions, coverage: float, speedup: float | None) -> float:

@@ -148,18 +148,15 @@ def test_what_another_one_wants_is_judged(http, pool):
     assert state_of(http, found["id"], wait_s=30) == "done"
 
 
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        ({}, "evaluations is not as it should be: Field required"),
-        ({"evaluations": []}, "evaluations is not as it should be: List should have at least 1 item"),
-        ({"evaluations": [wanted(source=7)]}, "evaluations.0.source is not as it should be: .* must be a text"),
-        ({"evaluations": [wanted(sorce="")]}, "evaluations.0.sorce is not as it should be: Extra inputs"),
-        ({"evaluations": [wanted()], "wait_s": 1e9}, "wait_s is not as it should be"),
-        ({"evaluations": [{"task": {"reference": "x = 1"}, "source": ""}]}, "defines no `class Model`"),
-        ({"evaluations": [{"task": {"reference": "x ="}, "source": ""}]}, "is not valid Python"),
-    ],
-)
+@pytest.mark.parametrize(("body", "sentence"), [
+    ({}, "evaluations is not as it should be: Field required"),
+    ({"evaluations": []}, "evaluations is not as it should be: List should have at least 1 item"),
+    ({"evaluations": [wanted(source=7)]}, "evaluations.0.source is not as it should be: .* must be a text"),
+    ({"evaluations": [wanted(sorce="")]}, "evaluations.0.sorce is not as it should be: Extra inputs"),
+    ({"evaluations": [wanted()], "wait_s": 1e9}, "wait_s is not as it should be"),
+    ({"evaluations": [{"task": {"reference": "x = 1"}, "source": ""}]}, "defines no `class Model`"),
+    ({"evaluations": [{"task": {"reference": "x ="}, "source": ""}]}, "is not valid Python"),
+])  # fmt: skip
 def test_bad_requests_are_refused_in_a_sentence(http, body, sentence):
     said = detail(http.post("/v1/evaluations", json=body), 422)
     assert re.search(sentence, said), said

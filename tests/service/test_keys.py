@@ -27,18 +27,15 @@ def test_only_the_operator_controls_a_service_with_keys(tmp_path):
     assert Keys({}).is_operator("")
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("", "holds no key"),
-        ("# nothing\n", "holds no key"),
-        ("one short\n", "line 1 of .* is no key"),
-        ("One key-of-the-namespace-one\n", "line 1 of .* is no key"),
-        ("one key-of-the-namespace-one more\n", "line 1 of .* is no key"),
-        ("one key-of-the-namespace-one\none key-of-the-namespace-two\n", "line 2 of .* an earlier line has"),
-        ("one key-of-the-namespace-one\ntwo key-of-the-namespace-one\n", "line 2 of .* an earlier line has"),
-    ],
-)
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("", "holds no key"),
+    ("# nothing\n", "holds no key"),
+    ("one short\n", "line 1 of .* is no key"),
+    ("One key-of-the-namespace-one\n", "line 1 of .* is no key"),
+    ("one key-of-the-namespace-one more\n", "line 1 of .* is no key"),
+    ("one key-of-the-namespace-one\none key-of-the-namespace-two\n", "line 2 of .* an earlier line has"),
+    ("one key-of-the-namespace-one\ntwo key-of-the-namespace-one\n", "line 2 of .* an earlier line has"),
+])  # fmt: skip
 def test_a_bad_file_is_refused_in_a_sentence(tmp_path, text, sentence):
     path = tmp_path / "keys"
     path.write_text(text)

@@ -69,32 +69,19 @@ def test_under_no_effect_the_rule_decides_as_often_as_it_says():
     assert 0.03 < decided < 0.07
 
 
-@pytest.mark.parametrize(
-    ("mean", "p", "expected", "said"),
-    [
-        (0.2, 0.01, 0.1, "confirmed"),
-        (-0.2, 0.01, -0.1, "confirmed"),
-        (0.2, 0.01, -0.1, "refuted"),
-        (-0.2, 0.01, 0.1, "refuted"),
-        (0.2, 0.05, 0.1, "not decided"),
-    ],
-)
+@pytest.mark.parametrize(("mean", "p", "expected", "said"), [
+    (0.2, 0.01, 0.1, "confirmed"), (-0.2, 0.01, -0.1, "confirmed"), (0.2, 0.01, -0.1, "refuted"),
+    (-0.2, 0.01, 0.1, "refuted"), (0.2, 0.05, 0.1, "not decided"),
+])  # fmt: skip
 def test_a_sign_is_decided_by_p_and_by_five_seeds(mean, p, expected, said):
     assert seen(mean, 0.1).sign(expected, p) == said
     assert seen(mean, 0.1, seeds=4).sign(expected, p) == "not decided"
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected", "said"),
-    [
-        (0.12, 0.25, 0.1, "larger"),
-        (0.05, 0.25, 0.1, "as expected"),
-        (0.02, 0.03, 0.2, "smaller"),
-        (-0.02, 0.05, 0.1, "smaller"),
-        (-0.05, -0.01, 0.1, "smaller"),
-        (-0.02, 0.2, 0.1, "not decided"),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "expected", "said"), [
+    (0.12, 0.25, 0.1, "larger"), (0.05, 0.25, 0.1, "as expected"), (0.02, 0.03, 0.2, "smaller"),
+    (-0.02, 0.05, 0.1, "smaller"), (-0.05, -0.01, 0.1, "smaller"), (-0.02, 0.2, 0.1, "not decided"),
+])  # fmt: skip
 def test_a_size_is_decided_by_where_the_interval_lies(low, high, expected, said):
     middle, half = (low + high) / 2, (high - low) / 2
     assert seen(middle, half).size(expected) == seen(-middle, half).size(-expected) == said

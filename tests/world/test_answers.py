@@ -14,13 +14,10 @@ from verl_kernel.world.kinds import RIGHT, Kind
 from verl_kernel.world.verdicts import expected_verdict
 
 STATUS = {
-    **{kind: {EvalStatus.OK} for kind in RIGHT},
-    Kind.DECOY: {EvalStatus.DECOY},
-    Kind.WRONG: {EvalStatus.INCORRECT},
-    Kind.TYPE: {EvalStatus.INCORRECT},
-    Kind.OUTSIDE: {EvalStatus.CRASH},
+    **{kind: {EvalStatus.OK} for kind in RIGHT}, Kind.DECOY: {EvalStatus.DECOY}, Kind.WRONG: {EvalStatus.INCORRECT},
+    Kind.TYPE: {EvalStatus.INCORRECT}, Kind.OUTSIDE: {EvalStatus.CRASH},
     Kind.BROKEN: {EvalStatus.REJECTED_STATIC, EvalStatus.COMPILE_ERROR, EvalStatus.RUNTIME_ERROR},
-}
+}  # fmt: skip
 
 
 def drawn(seed, count):

@@ -59,36 +59,25 @@ def test_there_are_twenty_operations_and_more():
     assert {op.shape for op in OPS.values()} == set(Shape)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("relu", "embedding"),
-        ("sum", "softmax"),
-        ("sum", "bias"),
-        ("flip", "cumsum"),
-        ("relu", "relu"),
-        ("bias", "gain"),
-        ("max", "transpose"),
-    ],
-)
+@pytest.mark.parametrize("names", [
+    ("relu", "embedding"), ("sum", "softmax"), ("sum", "bias"), ("flip", "cumsum"), ("relu", "relu"), ("bias", "gain"),
+    ("max", "transpose"),
+])  # fmt: skip
 def test_steps_that_do_not_fit_are_refused(names):
     assert states(names) is None
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("abs", "relu"),  # no effect
-        ("layer_norm", "mean"),  # zero
-        ("softmax", "sum"),  # one
-        ("softplus", "center", "peak_norm"),  # rounding, where a row is constant
-        ("softplus", "l2_norm"),  # rounding, where a row is far below zero
-        ("silu", "tanh"),  # rounding, where all inputs are small
-        ("softplus", "norm"),  # rounding, where all inputs are far below zero
-        ("softsign", "softmax", "center"),  # rounding, where all inputs are large
-        ("flip",),  # computes nothing
-    ],
-)
+@pytest.mark.parametrize("names", [
+    ("abs", "relu"),  # no effect
+    ("layer_norm", "mean"),  # zero
+    ("softmax", "sum"),  # one
+    ("softplus", "center", "peak_norm"),  # rounding, where a row is constant
+    ("softplus", "l2_norm"),  # rounding, where a row is far below zero
+    ("silu", "tanh"),  # rounding, where all inputs are small
+    ("softplus", "norm"),  # rounding, where all inputs are far below zero
+    ("softsign", "softmax", "center"),  # rounding, where all inputs are large
+    ("flip",),  # computes nothing
+])  # fmt: skip
 def test_poor_tasks_are_not_drawn(names):
     assert states(names) is not None
     assert not is_sound(tuple(map(Step, names)))
