@@ -67,8 +67,7 @@ def test_candidates_order_does_not_matter(table, seed, method):
 
 @given(TABLES, st.integers(0, 1))
 def test_a_test_that_separates_nothing_has_no_weight(table, value):
-    longer = np.column_stack([table, np.full(len(table), value)])
-    plain, found = weights(table), weights(longer)
+    plain, found = weights(table), weights(np.column_stack([table, np.full(len(table), value)]))
     assert found.degenerate == plain.degenerate
     if not found.degenerate:
         assert found.values[-1] == 0

@@ -36,8 +36,7 @@ def test_the_total_is_exact_and_harder_prompts_get_no_less(shares: list[float], 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=8), st.integers(0, 60))
 def test_free_prompts_are_in_proportion_to_the_inverse_root(shares: list[float], extra: int) -> None:
-    total = 4 * len(shares) + extra
-    found = budgets(shares, total, 1, 40, 0.01)
+    found = budgets(shares, 4 * len(shares) + extra, 1, 40, 0.01)
     free = [(share, budget) for share, budget in zip(shares, found, strict=True) if 1 < budget < 40]
     # A budget is off its real number by less than one rollout.
     levels = [((b - 1) * math.sqrt(p + 0.01), (b + 1) * math.sqrt(p + 0.01)) for p, b in free]

@@ -113,5 +113,4 @@ def walk(rule: ExitRule, p: float) -> dict[tuple[int, int], float]:
 @pytest.mark.parametrize(("p", "variant"), list(itertools.product([0.1, 0.5, 0.9], SAMPLING)))
 def test_every_final_pool_has_its_exact_probability(p: float, variant: str) -> None:
     rule = AdaOptions(sampling=SAMPLING[variant], round_size=4, max_draws=16).exit_rule(4)
-    oracle = finals(p, 4, 4, 4, rule.k_pos, rule.k_neg)
-    assert walk(rule, p) == pytest.approx(oracle, abs=1e-12)
+    assert walk(rule, p) == pytest.approx(finals(p, 4, 4, 4, rule.k_pos, rule.k_neg), abs=1e-12)

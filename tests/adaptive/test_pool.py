@@ -66,8 +66,7 @@ def test_kept_rollouts(hits: int, misses: int, n: int, seed: int) -> None:
 
 def test_the_choice_within_a_class_repeats_with_its_seed() -> None:
     pool = filled(6, 6, ExitRule(1, 1, 4, 8, 64))
-    chosen = {tuple(pool.select(4, random.Random(seed))) for seed in range(40)}
-    assert len(chosen) > 20
+    assert len({tuple(pool.select(4, random.Random(seed))) for seed in range(40)}) > 20
     assert pool.select(4, random.Random("0/3/7")) == pool.select(4, random.Random("0/3/7"))
 
 
@@ -80,8 +79,7 @@ def test_a_round_that_brings_nothing_ends_the_rounds() -> None:
 
 
 def test_statistics_travel_as_plain_values() -> None:
-    pool = filled(1, 3, ExitRule(1, 0, 4, 8, 64))
-    statistics = pool.statistics()
+    statistics = filled(1, 3, ExitRule(1, 0, 4, 8, 64)).statistics()
     assert statistics == PoolStatistics(4, ((1.0,), (0.0,), (0.0,), (0.0,)), 1, "met")
     assert PoolStatistics.from_tag(statistics.tag()) == statistics
     assert all(isinstance(value, int | float | str | list) for value in statistics.tag().values())

@@ -53,9 +53,8 @@ def test_padding_rows_change_nothing_and_stay_zero(name: str) -> None:
 @every
 def test_no_rows_one_row_and_rejected_rows_are_borne(name: str) -> None:
     assert estimate(name, EMPTY).shape == (0, 4)
-    alone = build([[0.5]], [[(0, 3)]], ["a"])
     # A right answer needs no other one to compare with.
-    assert bool((estimate(name, alone) == 0).all()) == (name != "rsft")
+    assert bool((estimate(name, build([[0.5]], [[(0, 3)]], ["a"])) == 0).all()) == (name != "rsft")
     rejected = build([[1.0], [0.0], [0.0]], [[(0, 3)]] * 3, ["a"] * 3)
     rejected.mask[:] = 0
     assert (estimate(name, rejected) == 0).all()

@@ -31,10 +31,8 @@ def test_the_constant_is_the_inverse_of_the_share(share: float, wanted: float) -
 def test_no_constant_leaves_plus_and_minus_one() -> None:
     batch = build([[1.0], [0.0], [-0.5], [0.25]], [[(0, 2)]] * 4, ["a", "a", "b", "b"])
     assert estimated("topr_signed", batch, topr={"c": 0.0}) == [[1.0], [-1.0], [-1.0], [1.0]]
-    above = {"c": 0.5, "threshold": 0.25}
-    assert estimated("topr_signed", batch, topr=above) == [[0.5], [-1.5], [-1.5], [-1.5]]
-    raw = {"c": 0.5, "reward": "raw"}
-    assert estimated("topr_signed", batch, topr=raw) == [[0.5], [-0.5], [-1.0], [-0.25]]
+    assert estimated("topr_signed", batch, topr={"c": 0.5, "threshold": 0.25}) == [[0.5], [-1.5], [-1.5], [-1.5]]
+    assert estimated("topr_signed", batch, topr={"c": 0.5, "reward": "raw"}) == [[0.5], [-0.5], [-1.0], [-0.25]]
 
 
 @given(drawn=rejected_batches(), gamma=st.sampled_from([0.0, 1.0]), share=st.sampled_from([0.15, 0.5]))
@@ -53,8 +51,7 @@ def test_every_turn_matches_the_naive_sums(drawn: tuple[Batch, list[list[bool]]]
 
 def test_a_batch_of_one_class_teaches_nothing() -> None:
     for reward in (1.0, 0.0):
-        batch = build([[reward]] * 3, [[(0, 2)]] * 3, ["a"] * 3)
-        assert (estimate("topr_signed", batch) == 0).all()
+        assert (estimate("topr_signed", build([[reward]] * 3, [[(0, 2)]] * 3, ["a"] * 3)) == 0).all()
 
 
 def test_a_turn_that_broke_a_kernel_may_leave_the_share() -> None:

@@ -23,8 +23,7 @@ def test_names(command: list[str], name: str):
 
 
 def test_the_first_step_is_read_from_the_metrics():
-    lines = '{"step": 0, "data": {"val": 1}}\n{"step": 1, "data": {"timing_s/step": 12.5}}\n'
-    assert bench.step_s(lines) == 12.5
+    assert bench.step_s('{"step": 0, "data": {"val": 1}}\n{"step": 1, "data": {"timing_s/step": 12.5}}\n') == 12.5
 
 
 def test_the_recorder_notes_imports_of_forks_too(tmp_path: Path):

@@ -45,8 +45,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def test_objects_come_in_the_order_of_the_file(package: Path) -> None:
-    text = Part("module.py", "launch SIZE").text(package)
-    assert text == "SIZE: int = 4\n\ndef launch():\n    return kernel\n"
+    assert Part("module.py", "launch SIZE").text(package) == "SIZE: int = 4\n\ndef launch():\n    return kernel\n"
 
 
 def test_an_assignment_to_two_names_is_taken_once(package: Path) -> None:
@@ -54,8 +53,7 @@ def test_an_assignment_to_two_names_is_taken_once(package: Path) -> None:
 
 
 def test_only_tritons_decorators_are_taken(package: Path) -> None:
-    lines = Part("module.py", "kernel").text(package).splitlines()
-    assert [line for line in lines if line.startswith("@")] == [
+    assert [line for line in Part("module.py", "kernel").text(package).splitlines() if line.startswith("@")] == [
         '@triton.heuristics({"A": lambda args: 1})', '@triton.jit(do_not_specialize=["n"])',
     ]  # fmt: skip
 

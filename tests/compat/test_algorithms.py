@@ -114,8 +114,7 @@ def test_losses_are_aggregated_over_the_whole_batch(
     from verl.trainer.ppo.core_algos import agg_loss
 
     numbers = {"dp_size": 1, "batch_num_tokens": 2, "global_batch_size": 2, "loss_scale_factor": 10}
-    loss = agg_loss(torch.tensor(matrix), torch.tensor(mask), mode, **numbers)
-    assert loss.item() == pytest.approx(wanted)
+    assert agg_loss(torch.tensor(matrix), torch.tensor(mask), mode, **numbers).item() == pytest.approx(wanted)
 
 
 def test_rollout_correction_knows_the_presets_statistics() -> None:

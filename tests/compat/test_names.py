@@ -18,8 +18,7 @@ CORE = "verl.trainer.ppo.core_algos"
 
 
 def words(key: str) -> tuple[str, ...]:
-    hint = KEYS[key]
-    arms = [arm for arm in get_args(hint) if arm is not type(None)]
+    arms = [arm for arm in get_args(KEYS[key]) if arm is not type(None)]
     return get_args(arms[0]) or tuple(arms)
 
 

@@ -117,8 +117,7 @@ def test_a_configuration_has_the_fields(name: str, fields: str) -> None:
 
 
 def test_a_trajectory_fills_fields_of_a_loops_output() -> None:
-    known = found("verl.experimental.agent_loop.agent_loop:AgentLoopOutput").model_fields
-    assert known.keys() >= {
+    assert found("verl.experimental.agent_loop.agent_loop:AgentLoopOutput").model_fields.keys() >= {
         *("prompt_ids", "response_ids", "response_mask", "response_logprobs"),
         *("reward_score", "num_turns", "metrics", "extra_fields"),
     }

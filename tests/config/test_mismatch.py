@@ -118,9 +118,7 @@ def test_an_impossible_token_is_a_mismatch_an_update_is_not() -> None:
 
 @pytest.mark.parametrize("name", ["tis", "mrs_tis", "stale_tis"])
 def test_tis_weights_are_the_ratio_cut_at_two(name: str) -> None:
-    ratios = [0.25, 1.0, 1.5, 3.0]
-    log_ratio = [[math.log(r) for r in ratios]]
-    _, weights = correct(name, log_ratio, [[1, 1, 1, 1]])
+    _, weights = correct(name, [[math.log(r) for r in [0.25, 1.0, 1.5, 3.0]]], [[1, 1, 1, 1]])
     assert weights is not None
     assert weights[0].tolist() == pytest.approx([0.25, 1.0, 1.5, 2.0])
 

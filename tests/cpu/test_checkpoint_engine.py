@@ -98,8 +98,7 @@ def received(pipe: Connection) -> object:
 
 def join(pipes: list[Connection]) -> None:
     """What verl's manager does before each update: ask all to prepare, number them, let them join."""
-    metadata = [received(pipe) for pipe in pipes]
-    trainer, rollout = GlooCheckpointEngine.build_topology(1, len(pipes) - 1, metadata)
+    trainer, rollout = GlooCheckpointEngine.build_topology(1, len(pipes) - 1, [received(pipe) for pipe in pipes])
     for i, pipe in enumerate(pipes):
         side, at = (trainer, 0) if i == 0 else (rollout, i - 1)
         pipe.send({key: values[at] for key, values in side.items()})
@@ -135,8 +134,7 @@ def test_a_rollout_does_not_wait_for_a_trainer_that_died():
 
 def test_a_trainer_does_not_wait_for_a_rollout_that_is_gone():
     with started(model) as sender:
-        metadata = [received(sender), None]
-        trainer, rollout = GlooCheckpointEngine.build_topology(1, 1, metadata)
+        trainer, rollout = GlooCheckpointEngine.build_topology(1, 1, [received(sender), None])
         sender.send({key: values[0] for key, values in trainer.items()})
         # This process is the rollout, and leaves before anything is received.
         engine = GlooCheckpointEngine(BUCKET)

@@ -84,8 +84,7 @@ def _kernelsmith_rl(number: int, program: Program) -> dict:
 
 
 def _kernelsmith_sft(number: int, program: Program) -> dict:
-    talk = draw_conversation(program, Random(number))
-    return {"_id": f"s{number}", "messages": talk}
+    return {"_id": f"s{number}", "messages": draw_conversation(program, Random(number))}
 
 
 def _kernelbench(number: int, program: Program) -> dict:

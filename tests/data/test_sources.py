@@ -148,8 +148,7 @@ def test_a_reference_may_be_json_text_or_a_struct(tmp_path):
 
 
 def test_equal_ids_are_told_apart(tmp_path):
-    path = verl_rows(tmp_path, prompt="Write ModelNew. \ud800")
-    _, found, _ = made(tmp_path, "drkernel-rl", path)
+    _, found, _ = made(tmp_path, "drkernel-rl", verl_rows(tmp_path, prompt="Write ModelNew. \ud800"))
     assert [row["extra_info"]["task_id"] for row in found] == ["drkernel-rl-u0", "drkernel-rl-u0-2"]
     assert found[0]["prompt"][0]["content"] == "Write ModelNew. ?"
 

@@ -248,8 +248,7 @@ def test_prs_rejected_what_its_rule_says(run: Resumed):
                 rejected += not turn["kept"]
     # How often the draw keeps a turn is tested in tests/sampler; a young policy has few turns to draw for.
     assert drawn
-    logged = sum(step.get("prs/rejected_turns", 0) for step in run.steps)
-    assert logged == rejected
+    assert sum(step.get("prs/rejected_turns", 0) for step in run.steps) == rejected
 
 
 def test_the_weights_changed_and_reached_vllm(run: Resumed):

@@ -150,13 +150,11 @@ def test_torch_with_and_without_a_token_launch_is_a_decoy(evaluate, body):
 
 
 def test_unwritten_output_holds_no_earlier_result(evaluate):
-    result = evaluate(candidate("self.right(x, y)\nreturn torch.empty_like(x)"))
-    assert result.status in ("incorrect", "decoy")
+    assert evaluate(candidate("self.right(x, y)\nreturn torch.empty_like(x)")).status in ("incorrect", "decoy")
 
 
 def test_changed_inputs_are_seen(evaluate):
-    result = evaluate(candidate("out = self.right(x, y)\nx.zero_()\nreturn out"))
-    assert result.status == "incorrect"
+    assert evaluate(candidate("out = self.right(x, y)\nx.zero_()\nreturn out")).status == "incorrect"
 
 
 def test_a_compiled_reference(judge):

@@ -73,8 +73,7 @@ def gradients(
     tu.assign_non_tensor(data, global_batch_size=GLOBAL, batch_num_tokens=tokens, dp_size=dp_size, **cut)
     total = 0.0
     for micro in prepare_micro_batches(data)[0]:
-        log_probs = nested([leaves[row] for row in micro["row"].tolist()])
-        loss, _ = ppo_loss(config, {"log_probs": log_probs}, micro)
+        loss, _ = ppo_loss(config, {"log_probs": nested([leaves[row] for row in micro["row"].tolist()])}, micro)
         loss.backward()
         total += loss.item()
     return total, [leaf.grad[PROMPT - 1 : -1] for leaf in leaves]

@@ -53,5 +53,4 @@ def test_with_whole_trajectories_the_order_changes_nothing(logs: list[float], ke
     # verl refuses a batch without a token: a second row stands for the rest of it.
     both = torch.tensor([logs, [0.0] * 8], dtype=torch.float64)
     masks = torch.cat([without(set() if kept else {0, 1, 2}), GENERATED])
-    after = verl_keeps(both, torch.cat([GENERATED, GENERATED])) * masks
-    assert torch.equal(verl_keeps(both, masks), after)
+    assert torch.equal(verl_keeps(both, masks), verl_keeps(both, torch.cat([GENERATED, GENERATED])) * masks)

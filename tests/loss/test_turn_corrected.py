@@ -148,8 +148,7 @@ def test_verl_hands_over_ratios_that_it_did_not_cut() -> None:
     # Mean 0 within the turn: only uncut ratios, e^9 and e^-9 of them, average out.
     swing = FINE.clone()
     swing[0, 0], swing[0, 1] = 9.0, -9.0
-    metrics = run(swing)[2]
-    assert metrics["turn_corr/rejected"] == 0
+    assert run(swing)[2]["turn_corr/rejected"] == 0
     swing[0, 0], swing[0, 1] = 9.3, -9.3
     assert run(swing)[2]["turn_corr/vetoed"] == 1
 
@@ -196,8 +195,7 @@ def test_turn_weights_are_the_product_cut_at_two() -> None:
     ratios[0, 3:] = math.log(3.0)
     ratios[1, :2] = math.log(0.5)
     weighted, plain = run(ratios, "mismatch=turn_tis"), run(ratios, "mismatch=none")
-    expected = torch.tensor([[1.44, 1.44, 1, 2, 2], [0.25, 0.25, 1, 1, 1]])
-    assert torch.allclose(weighted[1], plain[1] * expected)
+    assert torch.allclose(weighted[1], plain[1] * torch.tensor([[1.44, 1.44, 1, 2, 2], [0.25, 0.25, 1, 1, 1]]))
 
 
 def test_without_ratios_it_refuses() -> None:

@@ -63,8 +63,7 @@ def test_a_router_is_exported_as_its_most_frequent_choice(tmp_path: Path):
     model = language_model()
     routing = apply_remix(model, options(router="layer", chosen=1))
     fill(routing)
-    prompt = torch.ones_like(TOKENS, dtype=torch.bool)
-    with routing.run("topk", prompt=prompt) as run:
+    with routing.run("topk", prompt=torch.ones_like(TOKENS, dtype=torch.bool)) as run:
         model(input_ids=TOKENS)
     name = "model.layers.1.mlp.down_proj"
     gates = run.selections[name].gates

@@ -67,8 +67,7 @@ def test_the_page_tells_what_changed_and_shows_the_best_kernels(tmp_path):
     facts = {"kernel_ms": 0.00401}
     kernels = [kernel(n, f"task{n:02}", 1.0 + n, code=f"code{n:02}", **facts) for n in range(KERNELS_SHOWN + 3)]
     write_lines(tmp_path / "kernels.jsonl", *kernels)
-    held_out = [{"step": 0, "held_out/acc": 0.25}, {"step": 2, "held_out/acc": 0.75}]
-    text = page(tmp_path, validations=held_out).text
+    text = page(tmp_path, validations=[{"step": 0, "held_out/acc": 0.25}, {"step": 2, "held_out/acc": 0.75}]).text
     assert "x 2.00" in text
     assert "+0.500" in text
     assert "Kernel, 0.00401 ms" in text

@@ -39,8 +39,7 @@ def test_a_candidates_names_stay_text(page):
 
 
 def test_a_kernel_lies_on_the_roof_that_it_reaches():
-    gpu = GPUS["h100"]
-    chart = roofline(gpu, [Work("k", 67e9, 1e6, 1.0)])  # 67 TFLOP/s of plain float32
+    chart = roofline(GPUS["h100"], [Work("k", 67e9, 1e6, 1.0)])  # 67 TFLOP/s of plain float32
     roof, point = chart.lines[0], chart.lines[-1].dots[0]
     assert point.y == float(roof.path.split()[-1].split(",")[1])
 

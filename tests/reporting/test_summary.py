@@ -102,8 +102,7 @@ def test_only_the_mean_over_all_samples_is_a_figure(tmp_path):
 def test_the_novel_share_of_the_correct_is_told_by_data_source(tmp_path):
     new = validation(0, "new", acc=0.5, novel_acc=0.125, best_turn_acc=0.8, best_turn_novel_acc=0.4)["data"]
     wrong = validation(0, "wrong", acc=0.0, novel_acc=0.0)["data"]
-    path = write_lines(tmp_path / "metrics.jsonl", {"step": 0, "data": new | wrong})
-    (found,) = read_validations(path)
+    (found,) = read_validations(write_lines(tmp_path / "metrics.jsonl", {"step": 0, "data": new | wrong}))
     assert found["new/novel_correct"] == 0.25
     assert found["new/best_turn_novel_correct"] == 0.5
     assert "wrong/novel_correct" not in found
@@ -203,6 +202,5 @@ def test_one_validation_has_no_after_and_none_has_no_figure():
 
 
 def test_data_sources_are_told_apart():
-    first = {"step": 0, "a/acc": 0.5, "b/x/acc": 0.25}
-    found = cells(before_and_after([first, {"step": 5, "a/acc": 1.0}]))
+    found = cells(before_and_after([{"step": 0, "a/acc": 0.5, "b/x/acc": 0.25}, {"step": 5, "a/acc": 1.0}]))
     assert list(found) == ["a: correct rate, last turn", "b/x: correct rate, last turn"]

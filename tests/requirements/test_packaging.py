@@ -114,9 +114,8 @@ def variables(small: Path) -> dict[str, str]:
 
 
 def run(small: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    environment = variables(small)
     return subprocess.run(
-        command(small, *words), cwd=small, env=environment, capture_output=True, text=True, timeout=600
+        command(small, *words), cwd=small, env=variables(small), capture_output=True, text=True, timeout=600
     )
 
 
@@ -135,8 +134,7 @@ def service(small):
 
 def test_what_trains_is_absent(small):
     code = f"import importlib.util as u; print([name for name in {ABSENT} if u.find_spec(name)])"
-    words = [command(small)[0], "-c", code]
-    done = subprocess.run(words, env=variables(small), capture_output=True, text=True)
+    done = subprocess.run([command(small)[0], "-c", code], env=variables(small), capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 

@@ -115,8 +115,7 @@ async def test_each_prompt_is_the_task_with_chosen_turns(monkeypatch, tokenizer,
         assert text.startswith(tokenizer.apply_chat_template(MESSAGES, tokenize=False))
         assert [answer in text for answer in ANSWERS] == [k in turn.shown for k in range(1, 9)]
         told = ["incorrect" if SPEEDUPS[k - 1] is None else f"{SPEEDUPS[k - 1]:.2f}x" for k in turn.shown]
-        parts = text.split("Try ")[1:]
-        assert all(word in part for word, part in zip(told, parts, strict=True))
+        assert all(word in part for word, part in zip(told, text.split("Try ")[1:], strict=True))
 
 
 async def test_every_turn_is_a_row(monkeypatch, tokenizer):

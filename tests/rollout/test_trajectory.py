@@ -43,8 +43,7 @@ def test_rewards_sit_on_the_last_token_of_their_turns():
     assert row["response_mask"].tolist() == [1, 1, 0, 0, 0, 1, 1, 1]
     assert row["rm_scores"].nonzero().flatten().tolist() == [1, 7]
     assert row["rm_scores"].dtype is torch.float32
-    turns = find_turns(row["rm_scores"][None])
-    assert turns.rewards.tolist() == [[0.0, 1.5]]
+    assert find_turns(row["rm_scores"][None]).rewards.tolist() == [[0.0, 1.5]]
 
 
 def test_a_cut_off_turn_is_closed_without_training_on_it():
@@ -71,8 +70,7 @@ def test_an_end_that_opens_the_next_message_stays_there():
 def test_only_a_correct_turn_has_a_speedup():
     wrong = two_turns(0.0, 0.0).turns[0]
     fast = wrong.model_copy(update={"result": BAD.model_copy(update={"speedup": 3.0})})
-    unknown = wrong.model_copy(update={"result": OK.model_copy(update={"speedup": None})})
-    for turn in (fast, unknown):
+    for turn in (fast, wrong.model_copy(update={"result": OK.model_copy(update={"speedup": None})})):
         figures = summarise([turn])
         assert (figures["last_turn_speedup"], figures["best_turn_speedup"]) == (0.0, 0.0)
     right = wrong.model_copy(update={"result": OK.model_copy(update={"speedup": 1.3})})

@@ -45,8 +45,7 @@ def maker(rows: Callable[[int], Rows], step: Callable[[int], int]) -> tuple[list
 def test_prompts_whose_turns_tie_are_replaced(queue: None, mode: str, spread: str, gone: set[str]) -> None:
     _made, refill = maker(lambda n: {0: TIED, 2: SAME_END}.get(n, SAME_START), lambda n: 1)
     refill(3)
-    buffer = make_buffer(mode, refill, group_filter="refill", group_spread=spread)
-    batch, metrics = buffer.sample(1, "train", 3)
+    batch, metrics = make_buffer(mode, refill, group_filter="refill", group_spread=spread).sample(1, "train", 3)
     # verl asks for more than it evicted and takes any three of those that are left.
     assert len(prompts(batch.keys)) == 3
     assert not prompts(batch.keys) & gone

@@ -49,10 +49,8 @@ def test_rejected_turns_leave_both_masks_and_nothing_else(queue: None, mode: str
 
 @modes
 def test_a_batch_of_lazy_kernels_is_a_neutral_step(queue: None, mode: str, caplog: pytest.LogCaptureFixture) -> None:
-    better = correct(1.0, 0.2)
-    put("train", "u1", [trajectory(LAZY, better), trajectory(LAZY)])
-    buffer = make_buffer(mode)
-    batch, metrics = buffer.sample(1, "train", 1)
+    put("train", "u1", [trajectory(LAZY, correct(1.0, 0.2)), trajectory(LAZY)])
+    batch, metrics = make_buffer(mode).sample(1, "train", 1)
     found = masks(batch, neutral="u1_0_0")
     advantages = {name: advantages_of(batch, name) for name in (*ESTIMATORS, "rsft")}
     assert found == {"u1_0_0": ([0, 0, 0, 0, 0, 1, 1, 1, 1],) * 2, "u1_1_0": ([0, 0, 0],) * 2}
@@ -84,8 +82,7 @@ def test_validation_and_a_disabled_sampler_keep_what_is_judged(
 def test_rows_of_other_agent_loops_pass_through(queue: None) -> None:
     put("train", "u3", [trajectory(LAZY)], with_turns=False)
     batch, metrics = make_buffer().sample(1, "train", 1)
-    found = masks(batch)
-    assert found == {"u3_0_0": ([1, 1, 1],) * 2}
+    assert masks(batch) == {"u3_0_0": ([1, 1, 1],) * 2}
     assert metrics == {"prs/neutral_step": 0.0, "kernel/unjudged_fraction": 0.0}
 
 
@@ -174,16 +171,14 @@ def test_kernels_that_beat_their_task_are_written_down(queue: None, tmp_path: Pa
     assert line["sample"]
     assert line["env"] == {}
     assert {"sure_speedup", "reference_mode"} <= line.keys()
-    resumed = make_buffer(best_kernels=str(path))
-    assert sampled(resumed, "k4", 3, 2.5) == [(1, 2, 2.0), (3, 2, 2.5)]
+    assert sampled(make_buffer(best_kernels=str(path)), "k4", 3, 2.5) == [(1, 2, 2.0), (3, 2, 2.5)]
     assert sampled(make_buffer(best_kernels=str(path)), "k5", 1, 1.1) == [(1, 2, 1.1)]
 
 
 def test_a_surely_faster_kernel_is_written_down(queue: None, tmp_path: Path) -> None:
     path, buffer = tmp_path / "kernels.jsonl", make_buffer(best_kernels=str(tmp_path / "kernels.jsonl"))
     for step, (speedup, low) in enumerate([(3.0, 1.5), (2.5, 2.2), (4.0, 2.0)], 1):
-        result = correct(speedup, task_id="relu", speedup_low=low, timing_source="cuda_event")
-        mask, (turn,) = trajectory(result)
+        mask, (turn,) = trajectory(correct(speedup, task_id="relu", speedup_low=low, timing_source="cuda_event"))
         put("train", f"s{step}", [(mask, [turn.model_copy(update={"code": "code"})])], step=step)
         clear(buffer.sample(step, "train", 1)[0])
     assert [(line["step"], line["sure_speedup"]) for line in read_kernels(path)] == [(1, 1.5), (2, 2.2)]

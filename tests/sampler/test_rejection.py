@@ -136,8 +136,7 @@ def test_verdicts_agree_with_the_rule(name: str, turns: list[TurnRecord], step: 
 
 def test_a_fast_kernel_is_kept_whatever_its_coverage() -> None:
     fast = PRSOptions(speedup_threshold=1.5)
-    speedups = [None, 1.49, 1.5, 9.0]
-    assert [keep_probability(turn(correct(s, 0.1)), fast) for s in speedups] == [0.0, 0.0, 1.0, 1.0]
+    assert [keep_probability(turn(correct(s, 0.1)), fast) for s in [None, 1.49, 1.5, 9.0]] == [0.0, 0.0, 1.0, 1.0]
     assert keep_probability(turn(failed("incorrect", speedup=9.0)), fast) is None
 
 

@@ -88,8 +88,7 @@ def test_many_come_in_order(http):
 
 
 def test_a_task_is_sent_once(http):
-    name = http.post("/v1/tasks", json=TASK).json()["id"]
-    (found,) = posted(http, {"task": name, "source": HONEST})
+    (found,) = posted(http, {"task": http.post("/v1/tasks", json=TASK).json()["id"], "source": HONEST})
     assert found["result"]["task_id"] == "t"
 
 

@@ -80,8 +80,7 @@ def test_the_cold_start_trains_the_pretrained_model(warm: tuple[Path, str]):
 
 
 def test_two_steps_are_logged_and_every_answer_judged(run: Run):
-    steps = read_steps(run.folder / "metrics.jsonl")
-    assert [step["step"] for step in steps] == [1, 2]
+    assert [step["step"] for step in read_steps(run.folder / "metrics.jsonl")] == [1, 2]
     for number, step in enumerate(run.steps, 1):
         assert all(math.isfinite(step[key]) for key in ("actor/entropy", "actor/grad_norm", "rollout_corr/kl"))
         turns = [turn for row in run.rows(number) for turn in row["turns"]]

@@ -140,8 +140,7 @@ TABLES = [("first/study.yaml", "first"), ("second/study.yaml", "second"), ("stud
 def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, names: tuple[str, str]):
     study, folder = names
     kept = KEPT / folder
-    words = [str(KEPT / study), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)]
-    result = RUNNER.invoke(app, words)
+    result = RUNNER.invoke(app, [str(KEPT / study), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "table.md").read_bytes() == (kept / "table.md").read_bytes()
     made = {path.name for path in kept.iterdir()} - {"study.jsonl", "study.yaml"}

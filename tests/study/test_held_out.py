@@ -142,8 +142,7 @@ def test_a_run_has_cost_its_steps_and_its_validations(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tokens", "n"), [(0, 1), (25, 1), (51, 1), (52, 2), (78, 3), (1000, 38)])
 def test_n_is_what_the_tokens_pay_for_on_every_task(tmp_path: Path, tokens: int, n: int) -> None:
-    samples = read_samples(write(tmp_path / "0.jsonl", [[[WRONG]] * 4, [[WRONG]] * 4]))
-    assert affordable(samples, tokens) == n
+    assert affordable(read_samples(write(tmp_path / "0.jsonl", [[[WRONG]] * 4, [[WRONG]] * 4])), tokens) == n
 
 
 def test_a_task_that_comes_twice_is_refused(tmp_path: Path) -> None:

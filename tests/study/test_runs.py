@@ -57,8 +57,7 @@ def test_a_failed_run_is_named_and_stays_missing(tmp_path: Path, train):
 def test_the_estimate_is_the_plans_until_some_runs_are_timed(tmp_path: Path):
     assert minutes_left(STUDY, tmp_path) == 4 * 6
     assert minutes_left(STUDY, tmp_path, STUDY.runs()[:1]) == 6
-    run = STUDY.runs()[0]
-    execute(run, tmp_path, trainer())
+    execute(STUDY.runs()[0], tmp_path, trainer())
     path = tmp_path / "one-0" / "run.json"
     path.write_text(re.sub(r'"seconds": [\d.]+', '"seconds": 120', path.read_text()))
     assert minutes_left(STUDY, tmp_path) == 3 * 2
