@@ -82,8 +82,7 @@ def test_a_custom_sampler_is_built_by_path_and_name(trainer: Callable[[str], Any
     buffer = made._build_replay_buffer()
     assert isinstance(buffer, PRSReplayBuffer)
     assert isinstance(buffer, ReplayBufferAsync)
-    assert buffer.options.threshold == 0.5
-    assert buffer.poll_interval == 0.1
+    assert (buffer.options.threshold, buffer.poll_interval) == (0.5, 0.1)
 
 
 def test_padding_rows_have_no_loss_token() -> None:

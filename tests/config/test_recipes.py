@@ -93,8 +93,7 @@ def test_asynchronous_modes_choose_a_preset_for_stale_samples(overrides: list[st
 @pytest.mark.parametrize(("recipe", "turns"), [("kernel_trloo", 3), ("cpu_quickstart", 2), ("cpu_smollm2", 1)])
 def test_our_node_parses(recipe: str, turns: int) -> None:
     found = options(resolved(recipe))
-    assert found.rollout.max_turns == turns
-    assert found.reward.scale == 0.5
+    assert (found.rollout.max_turns, found.reward.scale) == (turns, 0.5)
 
 
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "drkernel_8b"])

@@ -181,8 +181,7 @@ def test_weights_come_out_as_they_went_in(specs: list, bucket_size: int):
     out = [pair for bucket in pack(weights, bucket_size) for pair in unpack(bucket.entries, bucket.payload.clone())]
     assert [name for name, _ in out] == [name for name, _ in weights]
     for (_, got), (_, sent) in zip(out, weights, strict=True):
-        assert got.shape == sent.shape
-        assert got.dtype == sent.dtype
+        assert (got.shape, got.dtype) == (sent.shape, sent.dtype)
         assert content(got) == content(sent)
 
 

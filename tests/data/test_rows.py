@@ -24,8 +24,7 @@ def test_good_rows_pass_and_make_tasks(tmp_path):
     check_rows(path)
     for row in rows:
         assert task_from_row(row).task_id == row["extra_info"]["task_id"]
-        assert row["agent_name"] == "kernel_agent"
-        assert row["ability"] == "kernel"
+        assert (row["agent_name"], row["ability"]) == ("kernel_agent", "kernel")
         assert row["data_source"] == "drawn"
 
 

@@ -74,8 +74,7 @@ def test_a_level_is_a_number_or_null(tmp_path, level, known):
 def test_prompts_and_further_columns_are_kept(tmp_path):
     _, found, _ = made(tmp_path, "drkernel-rl")
     row, program = found[1], files.programs()[1]
-    assert row["prompt"] == task_messages(program)
-    assert row["data_source"] == "cuda_llm"
+    assert (row["prompt"], row["data_source"]) == (task_messages(program), "cuda_llm")
     info = json.loads(row["extra_info"]["source"])["extra_info"]
     assert (info["uuid"], info["ops"], info["repo_name"]) == ("u1", '["relu"]', "own/tasks")
     assert row["extra_info"]["task_id"] == "drkernel-rl-u1"

@@ -97,8 +97,7 @@ def test_the_best_of_history_is_the_highest_of_its_turns(run):
         judged = [[one for one in history if not one.lost] for history in found]
         counted = [history for history, all_of_it in zip(judged, found, strict=True) if history or not all_of_it]
         figures = views.best_of_history
-        assert figures.lost == len(found) - len(counted)
-        assert figures.answers == len(counted)
+        assert (figures.lost, figures.answers) == (len(found) - len(counted), len(counted))
         if not counted:
             assert figures.values["correct"].value is None
             continue

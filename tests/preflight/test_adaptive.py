@@ -31,8 +31,7 @@ def test_each_method_is_one_switch(method: str) -> None:
     options = AdaOptions.from_node(config.algorithm.ada)
     assert options.sampling == METHODS[method]
     assert config.algorithm.adv_estimator == ("ada_est" if method == "ada_est" else "ada_seq")
-    assert options.positive == "best_turn_speedup"
-    assert options.positive_from == 1
+    assert (options.positive, options.positive_from) == ("best_turn_speedup", 1)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,7 @@ def test_an_axis_begins_at_zero_or_below_and_holds_all_values(values):
 @pytest.mark.parametrize(("highest", "top"), [(0.0, 0.05), (0.05, 0.05), (0.3, 0.4), (0.41, 0.6), (1.0, 1.0)])
 def test_shares_end_at_the_next_round_share(highest, top):
     marks = of_shares([0.0, highest])
-    assert marks[0] == 0
-    assert marks[-1] == top
+    assert (marks[0], marks[-1]) == (0, top)
     assert len(marks) == 5
 
 

@@ -32,8 +32,7 @@ def config(folder, text):
 def test_facts_come_from_the_configuration(tmp_path):
     config(tmp_path, CONFIG)
     facts = run_facts(tmp_path, [{"step": 7, "timing_s/step": 2.5}])
-    assert facts["training data"] == "outputs/train.parquet"
-    assert facts["turns"] == "2"
+    assert (facts["training data"], facts["turns"]) == ("outputs/train.parquet", "2")
     assert facts["steps"] == "7 of 20, not finished"
     assert "validation data" not in facts
     assert "estimator" not in facts
@@ -43,8 +42,7 @@ def test_values_of_the_configuration_are_said_in_words(tmp_path):
     config(tmp_path, WORDS)
     facts = run_facts(tmp_path, [])
     words = "a trajectory's mean ratio and a trajectory's largest squared log ratio (seq_mean_k1,seq_max_k2)"
-    assert facts["mismatch rejects by"] == words
-    assert facts["mismatch weighs"] == "each token"
+    assert (facts["mismatch rejects by"], facts["mismatch weighs"]) == (words, "each token")
     assert (facts["loss"], facts["PRS"]) == ("PPO's clip (vanilla)", "on")
 
 
@@ -103,8 +101,7 @@ def test_the_novel_share_of_the_correct_is_told_by_data_source(tmp_path):
     new = validation(0, "new", acc=0.5, novel_acc=0.125, best_turn_acc=0.8, best_turn_novel_acc=0.4)["data"]
     wrong = validation(0, "wrong", acc=0.0, novel_acc=0.0)["data"]
     (found,) = read_validations(write_lines(tmp_path / "metrics.jsonl", {"step": 0, "data": new | wrong}))
-    assert found["new/novel_correct"] == 0.25
-    assert found["new/best_turn_novel_correct"] == 0.5
+    assert (found["new/novel_correct"], found["new/best_turn_novel_correct"]) == (0.25, 0.5)
     assert "wrong/novel_correct" not in found
 
 

@@ -228,8 +228,7 @@ def test_ends_and_template_are_the_files(converted):
     loaded = AutoTokenizer.from_pretrained(converted[0])
     assert (loaded.bos_token, loaded.eos_token, loaded.pad_token) == ("<|im_start|>", "<|im_end|>", "<|im_end|>")
     assert {token.content for token in loaded.added_tokens_decoder.values() if token.special} == set(CONTROL)
-    assert loaded.chat_template == TEMPLATE
-    assert loaded.model_max_length == 2048
+    assert (loaded.chat_template, loaded.model_max_length) == (TEMPLATE, 2048)
     assert SYSTEM in loaded.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False)
     end = find_turn_end(loaded)
     assert (end.token_id, end.opens_next, loaded.decode(end.behind)) == (2, False, "\n")

@@ -48,8 +48,7 @@ def test_arms_are_paired_by_seed():
 
 def test_an_effect_knows_where_both_arms_began_and_ended():
     found = effect(DATA, ("a", "b"), "correct")
-    assert found.ends == pytest.approx((0.6, 0.3))
-    assert found.starts == (0.25, 0.5)
+    assert (found.ends, found.starts) == (pytest.approx((0.6, 0.3)), (0.25, 0.5))
     first = [row | {"held_out/correct, first turn": 0.5} for row in DATA]
     assert effect(first, ("a", "b"), "correct, first turn").starts == (0.1, 0.1)
 
