@@ -59,14 +59,11 @@ def test_ada_est_by_hand() -> None:
     assert_close(estimated("ada_est", batch), [[value] for value in expected])
 
 
-@pytest.mark.parametrize(
-    ("ada", "factor"),
-    [
-        ({}, 1.0),
-        ({"weight": "inverse_p", "weight_cap": 10.0}, 16 / 3),
-        ({"weight": "inverse_p", "weight_cap": 4.0}, 4.0),
-    ],
-)
+@pytest.mark.parametrize(("ada", "factor"), [
+    ({}, 1.0),
+    ({"weight": "inverse_p", "weight_cap": 10.0}, 16 / 3),
+    ({"weight": "inverse_p", "weight_cap": 4.0}, 4.0),
+])  # fmt: skip
 def test_ada_seq_takes_the_mean_of_the_pool(own_state: run_state.RunState, ada: dict[str, Any], factor: float) -> None:
     pool = Pool(ExitRule(2, 2, 4, 8, 32), 16)
     pool.add([(1.0,)] * 3 + [(0.0,)] * 13, [True] * 3 + [False] * 13)

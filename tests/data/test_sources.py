@@ -101,24 +101,21 @@ def verl_rows(tmp_path, **changes):
     return path
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"prompt": None}, "there is no prompt"),
-        ({"prompt": [{"role": "user", "content": None}]}, "the prompt holds a message without text"),
-        ({"prompt": [{"role": "assistant", "content": "ModelNew"}]}, "there is no prompt"),
-        ({"reward_model": None}, "there is no reference"),
-        ({"reward_model": {"ground_truth": "", "style": "rule"}}, "there is no reference"),
-        ({"reward_model": {"ground_truth": "class Model("}}, "the reference is not valid Python"),
-        ({"reward_model": {"ground_truth": "x = 1"}}, "the reference defines no `class Model`"),
-        ({"reward_model": {"ground_truth": "import nowhere_to_be_found\n" + files.programs()[0].reference}},
-         "the reference imports nowhere_to_be_found, which is not installed"),
-        ({"extra_info": {"entry_point": "Block"}}, "the reference defines no `class Block`"),
-        ({"extra_info": {"entry_point": "Block"}, "reward_model": {
-            "ground_truth": files.programs()[0].reference + "class Block(Model): pass\n"}},
-         "the prompt asks for ModelNew, but the class is Block and another one is called Model"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"prompt": None}, "there is no prompt"),
+    ({"prompt": [{"role": "user", "content": None}]}, "the prompt holds a message without text"),
+    ({"prompt": [{"role": "assistant", "content": "ModelNew"}]}, "there is no prompt"),
+    ({"reward_model": None}, "there is no reference"),
+    ({"reward_model": {"ground_truth": "", "style": "rule"}}, "there is no reference"),
+    ({"reward_model": {"ground_truth": "class Model("}}, "the reference is not valid Python"),
+    ({"reward_model": {"ground_truth": "x = 1"}}, "the reference defines no `class Model`"),
+    ({"reward_model": {"ground_truth": "import nowhere_to_be_found\n" + files.programs()[0].reference}},
+     "the reference imports nowhere_to_be_found, which is not installed"),
+    ({"extra_info": {"entry_point": "Block"}}, "the reference defines no `class Block`"),
+    ({"extra_info": {"entry_point": "Block"}, "reward_model": {
+        "ground_truth": files.programs()[0].reference + "class Block(Model): pass\n"}},
+     "the prompt asks for ModelNew, but the class is Block and another one is called Model"),
+])  # fmt: skip
 def test_what_cannot_be_judged_is_counted_and_listed(tmp_path, changes, reason):
     written, found, _ = made(tmp_path, "drkernel-rl", verl_rows(tmp_path, **changes))
     assert (written.kept, sum(written.refused.values()), len(found)) == (1, 1, 1)

@@ -7,13 +7,10 @@ from verl_kernel.data.files import read_yaml, value_of
 from verl_kernel.errors import ConfigError
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-3", 0.001), ("2", 2), ("true", True), ("null", None), ("off", "off"), ("[a, 1]", ["a", 1]), ("[a", "[a"),
-        ("a: b: c", "a: b: c"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "value"), [
+    ("1e-3", 0.001), ("2", 2), ("true", True), ("null", None), ("off", "off"), ("[a, 1]", ["a", 1]), ("[a", "[a"),
+    ("a: b: c", "a: b: c"),
+])  # fmt: skip
 def test_a_value_is_what_yaml_says_or_the_text(text, value):
     assert value_of(text) == value
 

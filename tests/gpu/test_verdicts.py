@@ -131,13 +131,10 @@ def greedy(x, M: tl.constexpr, K: tl.constexpr):
     assert evaluate(candidate(body, before)).status == "compile_error"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "return self.torch_only(x, y)",
-        "token[(1,)](torch.empty(4, device=x.device), BLOCK=4)\nreturn self.torch_only(x, y)",
-    ],
-)
+@pytest.mark.parametrize("body", [
+    "return self.torch_only(x, y)",
+    "token[(1,)](torch.empty(4, device=x.device), BLOCK=4)\nreturn self.torch_only(x, y)",
+])  # fmt: skip
 def test_torch_with_and_without_a_token_launch_is_a_decoy(evaluate, body):
     result = evaluate(candidate(body))
     assert result.status == "decoy"
