@@ -82,7 +82,7 @@ SAMPLING = {"balance": "seq_balance", "pos": "seq_pos"}
 
 
 @pytest.mark.parametrize("row", GOLDEN, ids=lambda row: f"{row[0]}-{row[1]}")
-def test_known_values(row: tuple) -> None:
+def test_known_values(row):
     p, variant, draws, bias, pool_mean, group_mean, inverse_p, silent = row
     exact = expected(p, variant)
     assert exact.draws == pytest.approx(draws, abs=0.06)
@@ -111,6 +111,6 @@ def walk(rule: ExitRule, p: float) -> dict[tuple[int, int], float]:
 
 
 @pytest.mark.parametrize(("p", "variant"), list(itertools.product([0.1, 0.5, 0.9], SAMPLING)))
-def test_every_final_pool_has_its_exact_probability(p: float, variant: str) -> None:
+def test_every_final_pool_has_its_exact_probability(p, variant):
     rule = AdaOptions(sampling=SAMPLING[variant], round_size=4, max_draws=16).exit_rule(4)
     assert walk(rule, p) == pytest.approx(finals(p, 4, 4, 4, rule.k_pos, rule.k_neg), abs=1e-12)

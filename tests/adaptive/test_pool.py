@@ -18,7 +18,7 @@ def filled(hits: int, misses: int, rule: ExitRule) -> Pool:
 
 
 @given(st.integers(0, 9), st.integers(0, 9))
-def test_the_exit_rule_of_both_variants(hits: int, misses: int) -> None:
+def test_the_exit_rule_of_both_variants(hits, misses):
     balance = AdaOptions(sampling="seq_balance", max_draws=64).exit_rule(4)
     pos = AdaOptions(sampling="seq_pos", max_draws=64).exit_rule(4)
     enough = hits + misses >= 4
@@ -26,7 +26,7 @@ def test_the_exit_rule_of_both_variants(hits: int, misses: int) -> None:
     assert filled(hits, misses, pos).met() == (hits >= 1 and enough)
 
 
-def test_the_counts_that_end_the_rounds_are_options() -> None:
+def test_the_counts_that_end_the_rounds_are_options():
     assert AdaOptions(sampling="seq_balance", k_pos=8, k_neg=3, max_draws=128).exit_rule(16) == ExitRule(
         8, 3, 16, 8, 128
     )
@@ -36,7 +36,7 @@ def test_the_counts_that_end_the_rounds_are_options() -> None:
 
 
 @given(st.data())
-def test_a_finished_pool_never_draws_again(data: st.DataObject) -> None:
+def test_a_finished_pool_never_draws_again(data):
     rule = ExitRule(*(data.draw(st.integers(0, 6)) for _ in range(3)), data.draw(st.integers(1, 9)), 20)
     pool, ended = Pool(rule), False
     while count := pool.next_round():
@@ -52,7 +52,7 @@ def test_a_finished_pool_never_draws_again(data: st.DataObject) -> None:
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(1, 9), st.integers(0, 99))
-def test_kept_rollouts(hits: int, misses: int, n: int, seed: int) -> None:
+def test_kept_rollouts(hits, misses, n, seed):
     pool = filled(hits, misses, ExitRule(1, 1, n, 8, 64))
     kept = pool.select(n, random.Random(seed))
     assert len(kept) == len(set(kept)) == min(n, hits + misses)
@@ -64,13 +64,13 @@ def test_kept_rollouts(hits: int, misses: int, n: int, seed: int) -> None:
         assert positives == n // 2
 
 
-def test_the_choice_within_a_class_repeats_with_its_seed() -> None:
+def test_the_choice_within_a_class_repeats_with_its_seed():
     pool = filled(6, 6, ExitRule(1, 1, 4, 8, 64))
     assert len({tuple(pool.select(4, random.Random(seed))) for seed in range(40)}) > 20
     assert pool.select(4, random.Random("0/3/7")) == pool.select(4, random.Random("0/3/7"))
 
 
-def test_a_round_that_brings_nothing_ends_the_rounds() -> None:
+def test_a_round_that_brings_nothing_ends_the_rounds():
     pool = Pool(ExitRule(1, 1, 4, 8, 64))
     assert pool.next_round() == 8
     pool.add([], [])
@@ -78,7 +78,7 @@ def test_a_round_that_brings_nothing_ends_the_rounds() -> None:
     assert pool.statistics().reason == "stalled"
 
 
-def test_statistics_travel_as_plain_values() -> None:
+def test_statistics_travel_as_plain_values():
     statistics = filled(1, 3, ExitRule(1, 0, 4, 8, 64)).statistics()
     assert statistics == PoolStatistics(4, ((1.0,), (0.0,), (0.0,), (0.0,)), 1, "met")
     assert PoolStatistics.from_tag(statistics.tag()) == statistics

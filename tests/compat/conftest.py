@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 import pytest
-from omegaconf import DictConfig
 
 from tests.config.composed import composed
 
 
 @pytest.fixture
-def verl_config() -> DictConfig:
+def verl_config():
     """verl's own configuration."""
     return composed("ppo_trainer")

@@ -192,20 +192,20 @@ PINS = pins()
 
 
 @pytest.mark.parametrize("pin", PINS)
-def test_verls_source_says(pin: str) -> None:
+def test_verls_source_says(pin):
     place, *parts = PINS[pin]
     assert [part for part in parts if part not in text_of(place)] == []
 
 
 @pytest.mark.parametrize("place", [WORKERS, f"{ENGINES}:CheckpointEngineWorker.__init__"])
-def test_both_ends_import_the_named_module_first(place: str) -> None:
+def test_both_ends_import_the_named_module_first(place):
     source = text_of(place)
     imported = source.index("import_external_libs(")
     assert "custom_backend_module" in source[imported : imported + 120]
     assert imported < source.index("CheckpointEngineRegistry.new(")
 
 
-def test_the_manager_prepares_joins_and_finalizes_in_turn() -> None:
+def test_the_manager_prepares_joins_and_finalizes_in_turn():
     source = text_of(f"{ENGINES}:CheckpointEngineManager.build_process_group")
     calls = ["['prepare'] * actor_wg.world_size", "self.backend_cls.build_topology(", "['init_process_group']"]
     assert [source.index(call) for call in calls] == sorted(source.index(call) for call in calls)
@@ -213,7 +213,7 @@ def test_the_manager_prepares_joins_and_finalizes_in_turn() -> None:
     assert 0 < update.index("build_process_group(rollout)") < update.index("'finalize'")
 
 
-def test_bypass_mode_asks_for_no_loss() -> None:
+def test_bypass_mode_asks_for_no_loss():
     assert "loss_mode" not in text_of(TRAINER)
 
 
@@ -226,7 +226,7 @@ EXTENSION = "workers/rollout/vllm_rollout/utils.py"
     (BUCKETS, "BucketedWeightReceiver", "__init__", "zmq_handle device use_shm"),
     (BUCKETS, "BucketedWeightReceiver", "receive_weights", "on_bucket_received"),
 ])  # fmt: skip
-def test_weights_reach_vllm_in_buckets(path: str, owner: str, method: str, names: str) -> None:
+def test_weights_reach_vllm_in_buckets(path, owner, method, names):
     definition = source_of(path, owner, method)
     assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
     assert [argument.arg for argument in definition.args.args] == ["self", *names.split()]

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from omegaconf import OmegaConf
 
 from tests.config.composed import composed
 from verl_kernel.env.options import STRICT, GymOptions
-from verl_kernel.option_group import OptionGroup, option_names
+from verl_kernel.option_group import option_names
 from verl_kernel.preflight.composing import compose
 from verl_kernel.preflight.option_files import CONFIG, GYM, TRAINING, files, sentences
 from verl_kernel.reward.options import KernelGymOptions, parse_options
@@ -21,12 +19,12 @@ RECIPES = [path.stem for path in CONFIG.glob("*.yaml") if "kernelgym:" in path.r
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
-def test_a_generated_file_is_current(path: Path):
+def test_a_generated_file_is_current(path):
     assert path.read_text(encoding="utf-8") == files()[path], "make options writes it"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.NODE)
-def test_every_key_has_a_sentence(kind: type[OptionGroup]):
+def test_every_key_has_a_sentence(kind):
     assert sorted(sentences(kind)) == sorted(option_names(kind))
 
 
@@ -40,7 +38,7 @@ def missing(*arguments: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_holds_every_key(recipe: str):
+def test_a_recipe_holds_every_key(recipe):
     assert missing(recipe) == []
 
 
@@ -66,7 +64,7 @@ def test_the_strict_gym_differs_by_what_the_commands_say():
     assert gym("gym=strict").env == GymOptions(**STRICT)
 
 
-def test_a_recipe_of_ones_own_takes_the_gym_with_all_keys(tmp_path: Path):
+def test_a_recipe_of_ones_own_takes_the_gym_with_all_keys(tmp_path):
     (tmp_path / "mine.yaml").write_text("defaults: [ppo_trainer, gym: strict, _self_]\n")
     config = compose("mine", ["kernelgym.num_judges=3"], tmp_path)
     assert parse_options(find(config, "kernelgym")).env == GymOptions(**STRICT, num_judges=3)

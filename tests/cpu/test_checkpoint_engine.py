@@ -176,7 +176,7 @@ def content(weight: torch.Tensor) -> bytes:
 
 
 @given(st.lists(st.tuples(shapes, st.sampled_from(DTYPES), st.integers(0, 99)), max_size=12), st.integers(1, 200))
-def test_weights_come_out_as_they_went_in(specs: list, bucket_size: int):
+def test_weights_come_out_as_they_went_in(specs, bucket_size):
     weights = [(f"w{i}", of_bytes(*spec)) for i, spec in enumerate(specs)]
     out = [pair for bucket in pack(weights, bucket_size) for pair in unpack(bucket.entries, bucket.payload.clone())]
     assert [name for name, _ in out] == [name for name, _ in weights]
@@ -186,7 +186,7 @@ def test_weights_come_out_as_they_went_in(specs: list, bucket_size: int):
 
 
 @given(st.lists(st.integers(0, 300), max_size=12), st.integers(1, 200))
-def test_only_a_weight_alone_exceeds_the_size_of_a_bucket(sizes: list[int], bucket_size: int):
+def test_only_a_weight_alone_exceeds_the_size_of_a_bucket(sizes, bucket_size):
     weights = [(f"w{i}", torch.zeros(size, dtype=torch.uint8)) for i, size in enumerate(sizes)]
     buckets = list(pack(weights, bucket_size))
     assert all(len(bucket.payload) <= bucket_size or len(bucket.entries) == 1 for bucket in buckets)
@@ -199,7 +199,7 @@ def test_only_a_weight_alone_exceeds_the_size_of_a_bucket(sizes: list[int], buck
     torch.arange(12.0).reshape(3, 4).T, torch.arange(12.0)[::2], torch.ones(1).expand(4),
     torch.nn.Parameter(torch.ones(2, 3)), torch.tensor(7),
 ], ids=["transposed", "strided", "expanded", "parameter", "scalar"])  # fmt: skip
-def test_any_layout_is_packed_by_value(weight: torch.Tensor):
+def test_any_layout_is_packed_by_value(weight):
     (bucket,) = pack([("w", weight)], 1000)
     ((_, got),) = unpack(bucket.entries, bucket.payload)
     assert torch.equal(got, weight.detach())

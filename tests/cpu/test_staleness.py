@@ -17,7 +17,7 @@ def sampler(mode: str, threshold: int, strategy: str) -> PRSReplayBuffer:
 
 @pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
 @pytest.mark.parametrize("queued", [0, 0.5, 2, 4])
-def test_samples_are_as_old_as_the_queue_is_long(mode: str, queued: float):
+def test_samples_are_as_old_as_the_queue_is_long(mode, queued):
     buffer = sampler(mode, threshold=1, strategy="wait")
     running, finished, steps = (
         getattr(buffer, name)["train"] for name in ("running_keys", "finished_keys", "prompt_global_steps")

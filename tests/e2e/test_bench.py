@@ -27,7 +27,7 @@ def bench(out: Path, *model: str, key: str = "") -> str:
 
 
 @pytest.mark.exhaustive
-def test_a_server_of_the_benchs_own_and_one_started_apart_agree(quickstart: Path, tmp_path: Path) -> None:
+def test_a_server_of_the_benchs_own_and_one_started_apart_agree(quickstart, tmp_path):
     """Greedy: the same completions, and for the same completions the same verdicts."""
     folder = quickstart / "model"
     assert "2 tasks x 2 samples x 2 turns: 8 answers" in bench(tmp_path / "own", f"--vllm={folder}")

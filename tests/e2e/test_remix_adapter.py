@@ -13,7 +13,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.e2e.runs import Run, command, train
+from tests.e2e.runs import command, train
 
 pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
 
@@ -24,7 +24,7 @@ RATES = "--held-out 8 --learning-rate 0.02 --router-learning-rate 0.05"
 
 
 @pytest.fixture(scope="module")
-def adapter(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def adapter(quickstart, tmp_path_factory):
     out = tmp_path_factory.mktemp("remix")
     files = ["--data", str(quickstart / "corpus.parquet"), "--model", str(quickstart / "model"), "--out", str(out)]
     words = [sys.executable, "-m", "verl_kernel", "remix", *files, *LEARN.split(), *RATES.split()]
@@ -33,7 +33,7 @@ def adapter(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(quickstart: Path, adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(quickstart, adapter, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained_on")
     words = command(
         quickstart, folder, f"actor_rollout_ref.model.lora_adapter_path={adapter}",
@@ -44,7 +44,7 @@ def run(quickstart: Path, adapter: Path, tmp_path_factory: pytest.TempPathFactor
     return train(folder, words)
 
 
-def test_vllm_answers_with_the_adapter(run: Run, quickstart: Path, adapter: Path):
+def test_vllm_answers_with_the_adapter(run, quickstart, adapter):
     # By how much vLLM's probabilities would differ from the trainer's if it had the base alone.
     missing = change_of_probabilities(quickstart, adapter)
     assert missing > 0.001
@@ -71,7 +71,7 @@ def talks(quickstart: Path) -> list[list[dict]]:
     return pq.read_table(quickstart / "corpus.parquet").slice(0, 8).column("messages").to_pylist()
 
 
-def test_the_step_starts_at_the_adapter_and_changes_it_alone(run: Run, quickstart: Path, adapter: Path):
+def test_the_step_starts_at_the_adapter_and_changes_it_alone(run, quickstart, adapter):
     assert run.steps[0]["actor/grad_norm"] > 0
     saved = torch.load(run.folder / "checkpoints/global_step_1/actor/model_world_size_1_rank_0.pt", weights_only=False)
     saved = {name: getattr(weight, "full_tensor", lambda weight=weight: weight)() for name, weight in saved.items()}

@@ -7,12 +7,10 @@ Then the run itself is killed, and neither workers nor vLLM's nor the gym's proc
 
 import pytest
 
-from tests.e2e.losses import Killed
-
 pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
 
 
-def test_the_stock_loop_survives_the_loss_of_its_judges(killed: Killed):
+def test_the_stock_loop_survives_the_loss_of_its_judges(killed):
     assert len(killed.steps) >= 3
     for step in killed.steps[:3]:
         assert step["critic/score/max"] > step["critic/score/min"] >= 0
@@ -21,7 +19,7 @@ def test_the_stock_loop_survives_the_loss_of_its_judges(killed: Killed):
     assert "a judge's actor is gone" in killed.log
 
 
-def test_nothing_outlives_a_killed_trainer(killed: Killed):
+def test_nothing_outlives_a_killed_trainer(killed):
     assert any("raylet" in name for name in killed.at_work)
     assert any("verl_kernel.env" in name for name in killed.at_work)
     assert killed.left == []

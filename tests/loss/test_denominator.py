@@ -26,7 +26,7 @@ MASKS = [[1, 1, 0, 1, 1, 1], [1, 0, 1], [1, 1, 1, 0, 1], [1, 0, 1, 1]] * 2
 
 
 @pytest.fixture(scope="module")
-def recipe() -> DictConfig:
+def recipe():
     return composed()
 
 
@@ -98,7 +98,7 @@ def without(turn: slice | None, row: int) -> list[list[int]]:
     ],
     ids=["all", "one row of two turns", "without a first turn", "without a second turn", "without a row", "nothing"],
 )
-def test_tokens_weigh_their_advantage_over_a_constant(recipe: DictConfig, masks: list[list[int]]):
+def test_tokens_weigh_their_advantage_over_a_constant(recipe, masks):
     loss, found = gradients(recipe, masks)
     expected = [
         -advantages * torch.tensor(mask) / (GLOBAL * SCALE)
@@ -109,7 +109,7 @@ def test_tokens_weigh_their_advantage_over_a_constant(recipe: DictConfig, masks:
         torch.testing.assert_close(grad, one)
 
 
-def test_data_parallel_ranks_average_to_one_processs_gradient(recipe: DictConfig):
+def test_data_parallel_ranks_average_to_one_processs_gradient(recipe):
     expected = gradients(recipe)[1]
     halves = [
         gradients(recipe, MASKS[part], advantages_of(MASKS)[part], dp_size=2)[1] for part in (slice(4), slice(4, 8))
@@ -119,7 +119,7 @@ def test_data_parallel_ranks_average_to_one_processs_gradient(recipe: DictConfig
 
 
 @pytest.mark.parametrize("mini", [4, 8])
-def test_the_constant_is_the_rows_of_a_full_mini_batch(recipe: DictConfig, mini: int):
+def test_the_constant_is_the_rows_of_a_full_mini_batch(recipe, mini):
     seen: dict[str, Any] = {}
 
     def update_actor(batch: Any) -> dict[str, Any]:
@@ -137,8 +137,6 @@ def test_the_constant_is_the_rows_of_a_full_mini_batch(recipe: DictConfig, mini:
     (1.0, 1.27, True), (1.0, 1.29, False), (1.0, 0.5, True), (-1.0, 0.81, True), (-1.0, 0.79, False), (-1.0, 1.5, True),
     (-1.0, 2.9, True), (-1.0, 3.1, False),
 ])  # fmt: skip
-def test_the_recipe_clips_at_0_2_and_0_28_and_dual_clips_at_3(
-    recipe: DictConfig, advantage: float, ratio: float, moves: bool
-):
+def test_the_recipe_clips_at_0_2_and_0_28_and_dual_clips_at_3(recipe, advantage, ratio, moves):
     _, (grad,) = gradients(recipe, [[1]], [torch.tensor([advantage])], ratio)
     assert grad.item() == pytest.approx(-advantage * ratio / (GLOBAL * SCALE) if moves else 0.0)

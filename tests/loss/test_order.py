@@ -34,14 +34,14 @@ def without(turns: set[int]) -> torch.Tensor:
     return mask
 
 
-def test_a_prs_rejected_turn_has_no_say_in_mrs() -> None:
+def test_a_prs_rejected_turn_has_no_say_in_mrs():
     logs = torch.tensor([[0.0, 0, 0, 0, 0, 0, 0, math.log(1.02)]], dtype=torch.float64)
     assert not (verl_keeps(logs, GENERATED) * without({2})).any()
     assert verl_keeps(logs, without({2})).tolist() == without({2}).tolist()
 
 
 @given(logs=RATIOS, rejected=REJECTED)
-def test_with_turn_mrs_the_order_changes_nothing(logs: list[float], rejected: set[int]) -> None:
+def test_with_turn_mrs_the_order_changes_nothing(logs, rejected):
     options = TurnCorrectionOptions(low=0.999, high=1.001, veto=1e-4)
     ratios, mask = torch.tensor([logs]).exp(), without(rejected)
     after = judge(ratios, GENERATED.bool(), options).weights * mask
@@ -49,7 +49,7 @@ def test_with_turn_mrs_the_order_changes_nothing(logs: list[float], rejected: se
 
 
 @given(logs=RATIOS, kept=st.booleans())
-def test_with_whole_trajectories_the_order_changes_nothing(logs: list[float], kept: bool) -> None:
+def test_with_whole_trajectories_the_order_changes_nothing(logs, kept):
     # verl refuses a batch without a token: a second row stands for the rest of it.
     both = torch.tensor([logs, [0.0] * 8], dtype=torch.float64)
     masks = torch.cat([without(set() if kept else {0, 1, 2}), GENERATED])

@@ -26,7 +26,7 @@ def check_adaptive(*overrides: str) -> DictConfig:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_each_method_is_one_switch(method: str) -> None:
+def test_each_method_is_one_switch(method):
     config = check_adaptive(f"method={method}")
     options = AdaOptions.from_node(config.algorithm.ada)
     assert options.sampling == METHODS[method]
@@ -37,7 +37,7 @@ def test_each_method_is_one_switch(method: str) -> None:
 @pytest.mark.parametrize(
     "overrides", [(), ("algorithm.adv_estimator=ada_est",), ("method=ada_seq_balance", "algorithm.adv_estimator=trloo")]
 )
-def test_the_recipe_alone_and_the_estimator_alone_are_allowed(overrides: tuple[str, ...]) -> None:
+def test_the_recipe_alone_and_the_estimator_alone_are_allowed(overrides):
     check_adaptive(*overrides)
 
 
@@ -59,12 +59,12 @@ def test_the_recipe_alone_and_the_estimator_alone_are_allowed(overrides: tuple[s
     ("ada_est", "algorithm.ada.positive=speedup", "it must be one of acc, best_turn_acc"),
     ("ada_seq_balance", "algorithm.ada.sampling=balance", "must be one of none, est, seq_pos, seq_balance"),
 ])  # fmt: skip
-def test_what_makes_no_sense_is_refused(method: str, override: str, words: str) -> None:
+def test_what_makes_no_sense_is_refused(method, override, words):
     with pytest.raises(ConfigError, match=words):
         check_adaptive(f"method={method}", override)
 
 
-def test_what_is_positive_is_a_figure_of_the_loop_that_plays() -> None:
+def test_what_is_positive_is_a_figure_of_the_loop_that_plays():
     single_turn = ("method=ada_seq_pos", f"{ROLLOUT}.agent.default_agent_loop=single_turn_agent")
     check_adaptive(*single_turn, "algorithm.ada.positive=speedup")
     with pytest.raises(ConfigError, match="it must be one of acc, speedup"):

@@ -26,12 +26,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory) -> Path:
+def quickstart(tmp_path_factory):
     return write_folder(tmp_path_factory.mktemp("quickstart"))
 
 
 @pytest.fixture(autouse=True)
-def platform(monkeypatch) -> None:
+def platform(monkeypatch):
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
 
 
@@ -281,7 +281,7 @@ FIXED = "actor_rollout_ref.actor.use_dynamic_bsz=false"
 
 
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "drkernel_8b", "cpu_quickstart"])
-def test_verl_takes_the_recipes_and_leaves_them_as_they_are(recipe: str, capsys):
+def test_verl_takes_the_recipes_and_leaves_them_as_they_are(recipe, capsys):
     given = composed(recipe)
     check_verls_own(given)
     assert capsys.readouterr().out == ""
@@ -293,7 +293,7 @@ def test_verl_takes_the_recipes_and_leaves_them_as_they_are(recipe: str, capsys)
     ((FIXED, MICRO, LOG_PROB, "data.train_batch_size=3"), "batch"),
     (("actor_rollout_ref.rollout.temperature=0",), "temperature"),
 ])  # fmt: skip
-def test_verls_refusal_is_one_sentence(overrides: tuple[str, ...], said: str):
+def test_verls_refusal_is_one_sentence(overrides, said):
     with pytest.raises(ConfigError, match="^verl refuses this configuration: ") as caught:
         check_verls_own(composed("kernel_trloo", *overrides))
     assert said in str(caught.value)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
@@ -36,7 +34,7 @@ def refusal(**values: object) -> str:
 
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("mode", ["sync", "separate_async"])
-def test_every_recipe_passes(recipe: str, mode: str) -> None:
+def test_every_recipe_passes(recipe, mode):
     check_names(composed(recipe, f"trainer_mode={mode}"))
 
 
@@ -49,13 +47,13 @@ def test_every_recipe_passes(recipe: str, mode: str) -> None:
     (f"{ROLLOUT}.name", "vlm", "vllm"),
     (f"{ROLLOUT}.checkpoint_engine.backend", "nccll", "nccl"),
 ])  # fmt: skip
-def test_a_misspelt_name_is_answered_with_the_one_that_is_meant(key: str, name: str, meant: str) -> None:
+def test_a_misspelt_name_is_answered_with_the_one_that_is_meant(key, name, meant):
     sentence = refusal(**{key: name})
     assert sentence.startswith(f"{key} is '{name}'; did you mean {meant}? it must be one of ")
     assert meant in sentence
 
 
-def test_names_of_verl_and_of_others_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_verl_and_of_others_are_known(monkeypatch):
     from verl.trainer.ppo import core_algos
 
     check_names(changed(**{"algorithm.adv_estimator": "grpo", f"{ACTOR}.policy_loss.loss_mode": "vanilla"}))
@@ -78,13 +76,13 @@ def test_names_of_verl_and_of_others_are_known(monkeypatch: pytest.MonkeyPatch) 
     (f"{ACTOR}.optim.optimizer", "SkipingAdamW", "did you mean SkippingAdamW? "),
     (f"{ACTOR}.optim.optimizer_impl", "verl_kernel.loss.optimiser", "cannot be loaded"),
 ])  # fmt: skip
-def test_what_no_file_or_module_holds_is_refused_by_its_key(key: str, value: str | None, words: str) -> None:
+def test_what_no_file_or_module_holds_is_refused_by_its_key(key, value, words):
     sentence = refusal(**{key: value})
     assert sentence.startswith(f"{key} ")
     assert words in sentence
 
 
-def test_a_module_that_fails_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_a_module_that_fails_is_named_with_its_reason(tmp_path):
     module = tmp_path / "score.py"
     module.write_text("1 / 0")
     sentence = refusal(**{"reward.custom_reward_function.path": str(module)})
@@ -94,7 +92,7 @@ def test_a_module_that_fails_is_named_with_its_reason(tmp_path: Path) -> None:
     check_names(changed(**{"reward.custom_reward_function.path": str(module)}))
 
 
-def test_a_users_reward_manager_is_looked_up(tmp_path: Path) -> None:
+def test_a_users_reward_manager_is_looked_up(tmp_path):
     source = {"reward.reward_manager.source": "importlib"}
     assert "reward.reward_manager.module.path is null" in refusal(**source)
     module = tmp_path / "manager.py"
@@ -104,7 +102,7 @@ def test_a_users_reward_manager_is_looked_up(tmp_path: Path) -> None:
     check_names(changed(**own, **{"reward.reward_manager.name": "Mine"}))
 
 
-def test_agent_loops_of_a_file_are_known(tmp_path: Path) -> None:
+def test_agent_loops_of_a_file_are_known(tmp_path):
     loops = tmp_path / "loops.yaml"
     loops.write_text("- name: mine\n  _target_: my.Loop\n")
     agent = f"{ROLLOUT}.agent"
@@ -113,7 +111,7 @@ def test_agent_loops_of_a_file_are_known(tmp_path: Path) -> None:
     assert "is no list of agent loops" in refusal(**{f"{agent}.agent_loop_config_path": str(loops)})
 
 
-def test_rows_that_name_no_agent_loop_are_refused(tmp_path: Path) -> None:
+def test_rows_that_name_no_agent_loop_are_refused(tmp_path):
     row = make_row([], "", data_source="own", task_id="a", split="train", index=0)
     paths = {}
     for split, name in (("train", "kernel_agent"), ("val", "kernel_agnt")):

@@ -17,7 +17,7 @@ QUEUES = [f"trainer_mode={mode} trainer.v1.{mode}.num_warmup_batches=4" for mode
 
 
 @pytest.fixture(autouse=True)
-def platform(monkeypatch) -> None:
+def platform(monkeypatch):
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
 
 
@@ -44,7 +44,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("overrides", REFUSED)
-def test_what_could_not_work_is_refused(overrides: str):
+def test_what_could_not_work_is_refused(overrides):
     with pytest.raises(ConfigError) as caught:
         check_asynchronous(composed("cpu_quickstart", *overrides.split()))
     assert [part for part in REFUSED[overrides] if part not in str(caught.value)] == []
@@ -64,7 +64,7 @@ def test_what_could_not_work_is_refused(overrides: str):
         for staleness in (0, 2, 4)
     ),
 ])  # fmt: skip
-def test_what_works_passes(overrides: str):
+def test_what_works_passes(overrides):
     check_asynchronous(composed("cpu_quickstart", *overrides.split()))
 
 

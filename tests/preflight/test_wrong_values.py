@@ -79,7 +79,7 @@ def fitting(key: str) -> st.SearchStrategy[Any]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     folder = write_folder(tmp_path_factory.mktemp("wrong"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VERL_PLATFORM", "cpu")
@@ -115,14 +115,14 @@ def check_sentence(sentence: str | None) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", BASES, ids=" ".join)
-def test_every_base_passes_as_it_is_or_is_refused_in_a_sentence(folder: Path, base: tuple[str, ...]) -> None:
+def test_every_base_passes_as_it_is_or_is_refused_in_a_sentence(folder, base):
     check_sentence(start(folder, base, {}))
 
 
 @pytest.mark.slow
 @given(base=st.sampled_from(BASES), key=st.sampled_from(EVERY_KEY), value=VALUES)
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
-def test_a_wrong_value_ends_in_a_sentence(folder: Path, base: tuple[str, ...], key: str, value: Any) -> None:
+def test_a_wrong_value_ends_in_a_sentence(folder, base, key, value):
     check_sentence(start(folder, base, {key: value}))
 
 
@@ -130,21 +130,17 @@ def test_a_wrong_value_ends_in_a_sentence(folder: Path, base: tuple[str, ...], k
 @pytest.mark.parametrize("key", EVERY_KEY)
 @settings(max_examples=1, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
 @given(base=st.sampled_from(BASES), value=VALUES)
-def test_a_wrong_value_of_each_key_ends_in_a_sentence(
-    folder: Path, key: str, base: tuple[str, ...], value: Any
-) -> None:
+def test_a_wrong_value_of_each_key_ends_in_a_sentence(folder, key, base, value):
     check_sentence(start(folder, base, {key: value}))
 
 
 @pytest.mark.slow
 @given(base=st.sampled_from(BASES), keys=st.lists(st.sampled_from(EVERY_KEY), min_size=2, max_size=4), data=st.data())
-def test_values_that_contradict_each_other_end_in_a_sentence(
-    folder: Path, base: tuple[str, ...], keys: list[str], data: st.DataObject
-) -> None:
+def test_values_that_contradict_each_other_end_in_a_sentence(folder, base, keys, data):
     check_sentence(start(folder, base, {key: data.draw(fitting(key), label=key) for key in keys}))
 
 
-def test_what_fits_a_key_passes_its_type() -> None:
+def test_what_fits_a_key_passes_its_type():
     assert find(fitting("trainer.nnodes"), lambda value: value == 8) == 8
     assert find(fitting("kernelgym.device"), lambda value: value == "cuda") == "cuda"
     assert find(fitting("algorithm.adv_estimator"), lambda value: value == "trloo") == "trloo"

@@ -70,7 +70,7 @@ def test_the_tests_estimate_is_the_packages():
 
 
 @pytest.mark.parametrize("draws", [2, 3])
-def test_the_estimate_is_unbiased_over_both_layers(draws: int):
+def test_the_estimate_is_unbiased_over_both_layers(draws):
     model, routing = chain()
     losses, log_q, naive = all_selections(model, routing)
     if draws == 3:  # one layer's selections given the other's first: 12^3 tuples instead of 144^3
@@ -168,7 +168,7 @@ def model_gradients(router: str, checkpointing: bool) -> tuple[dict[str, torch.T
 
 
 @pytest.mark.parametrize("router", ["layer", "prompt"])
-def test_checkpointing_changes_no_gradient(router: str):
+def test_checkpointing_changes_no_gradient(router):
     kept, calls = model_gradients(router, checkpointing=False)
     recomputed, more_calls = model_gradients(router, checkpointing=True)
     assert (calls, more_calls) == (3, 6)

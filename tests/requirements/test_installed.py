@@ -21,7 +21,7 @@ def distribution(site: Path, name: str, files: dict[str, str]) -> Path:
 
 
 @pytest.fixture
-def site(tmp_path) -> Path:
+def site(tmp_path):
     distribution(tmp_path, "torch", {"torch/lib/libtorch.so": "machine code", "torch/odd, name.py": "x = 1\n"})
     distribution(tmp_path, "typing_extensions", {"typing_extensions.py": "", "../bin/tool": "#!python"})
     return tmp_path

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     words = ["-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
     subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True, timeout=600)
@@ -92,7 +92,7 @@ def test_a_wheels_recipe_is_found_from_anywhere(elsewhere):
 
 
 @pytest.fixture(scope="module")
-def small(wheel, tmp_path_factory) -> Path:
+def small(wheel, tmp_path_factory):
     """The folder of an environment that holds our wheel and what it asks for, as links to packages of this one."""
     folder = tmp_path_factory.mktemp("small")
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]

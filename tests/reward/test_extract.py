@@ -52,7 +52,7 @@ LABELS = ["python", "Python", "py", "python3", "PY", "triton", "python3.11", "{.
     (fenced("ModelNew = Fast\n") + fenced("print(1)\n"), "ModelNew = Fast\n"), (f"\ufeff{fenced(KERNEL)}", KERNEL),
     (fenced(KERNEL).replace("\n", "\r"), KERNEL),
 ])  # fmt: skip
-def test_which_block_is_the_program(answer: str, program: str | None):
+def test_which_block_is_the_program(answer, program):
     assert extract_code(answer) == program
 
 
@@ -96,7 +96,7 @@ def test_a_block_in_a_list_loses_the_lists_indent(marker, indent, fence):
 
 
 @given(st.text(max_size=300) | st.text("`~\n python<think/>", max_size=300))
-def test_any_text_gives_a_program_of_its_own_lines_or_none(answer: str):
+def test_any_text_gives_a_program_of_its_own_lines_or_none(answer):
     code = extract_code(answer)
     if code is not None:
         lines = {line.strip() for line in answer.replace("\r", "\n").split("\n")}

@@ -75,24 +75,24 @@ COUNTED = but(correct(), time_coverage=0.25, number_coverage=0.75)
     (SLOW, timed(0.97, 0.9), 0.9 - 5.0), ({"slow_penalty": 0.1}, correct(1.0, 0.0), 1.0),
     ({"slow_penalty": 0.1}, correct(math.nextafter(1.0, 0.0), 0.0), 0.9),
 ])  # fmt: skip
-def test_what_a_verdict_earns(options: dict[str, Any], result: EvalResult, reward: float) -> None:
+def test_what_a_verdict_earns(options, result, reward):
     assert profiling_reward(result, ProfilingReward(**options)) == pytest.approx(reward)
 
 
-def test_a_failure_earns_nothing_whatever_was_measured() -> None:
+def test_a_failure_earns_nothing_whatever_was_measured():
     for status in set(EvalStatus) - {EvalStatus.OK, EvalStatus.INFRA_ERROR}:
         earned = profiling_reward(failed(status.value, speedup=9.0, time_coverage=1.0, correctness=True))
         assert math.copysign(1.0, earned) * (1.0 + earned) == 1.0  # a plain zero, without a sign
 
 
-def test_infra_error_is_never_a_reward() -> None:
+def test_infra_error_is_never_a_reward():
     with pytest.raises(InfraError, match="not judged") as error:
         profiling_reward(failed("infra_error", correctness=None))
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -1.0])
-def test_broken_measurements_are_our_failure(broken: float) -> None:
+def test_broken_measurements_are_our_failure(broken):
     for result, key in (
         (correct(speedup=broken), "speedup"),
         (correct(coverage=broken), "coverage"),
@@ -103,7 +103,7 @@ def test_broken_measurements_are_our_failure(broken: float) -> None:
 
 
 @pytest.mark.parametrize("roofline", [1e-9, 1e9, math.nan])
-def test_the_roofline_earns_nothing(roofline: float) -> None:
+def test_the_roofline_earns_nothing(roofline):
     for result in (correct(2.0, 0.5), failed("incorrect")):
         assert profiling_reward(but(result, roofline_ms=roofline)) == profiling_reward(result)
 
@@ -147,7 +147,7 @@ RESULTS = st.builds(
 
 
 @given(result=RESULTS, options=OPTIONS, has_low=st.booleans())
-def test_every_variant_agrees_with_its_formula(result: EvalResult, options: ProfilingReward, has_low: bool) -> None:
+def test_every_variant_agrees_with_its_formula(result, options, has_low):
     """On a simulated clock the lower end is the point, whether it is there or not."""
     told = but(result, speedup_low=result.speedup) if has_low else result
     assert profiling_reward(told, options) == pytest.approx(oracle(result, options))
@@ -165,13 +165,13 @@ def test_every_variant_agrees_with_its_formula(result: EvalResult, options: Prof
     ({"terms": {"speedup": 1.0}}, "terms.speedup", "no term that was added"),
     ({"terms": [1]}, "terms", r"\(1,\)|\[1\]"), ({"terms": {"half": -1.0}}, "terms", ""),
 ])  # fmt: skip
-def test_contradictions_are_refused_in_one_sentence(given_options: dict[str, Any], key: str, remedy: str) -> None:
+def test_contradictions_are_refused_in_one_sentence(given_options, key, remedy):
     with pytest.raises(ConfigError, match=rf"^kernelgym\.reward\.{key} is .*({remedy})") as error:
         ProfilingReward(**given_options)
     assert "\n" not in str(error.value)
 
 
-def test_a_term_that_is_added_earns_by_its_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_term_that_is_added_earns_by_its_weight(monkeypatch):
     monkeypatch.setitem(TERMS, "half", lambda result, options: 0.5)
     options = parse_options({"reward": {"terms": {"half": 3.0}}}).reward
     assert hash(options) is not None

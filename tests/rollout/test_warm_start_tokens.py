@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The warm start and the rollout must see the same tokens: AutoTokenizer's, merged turn by turn by verl."""
 
-from pathlib import Path
-
 import pytest
 from transformers import AutoTokenizer
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
@@ -25,7 +23,7 @@ TOOL_TALK = [
 
 
 @pytest.mark.parametrize("talk", [TALK, TOOL_TALK])
-def test_the_rollout_reads_what_the_warm_start_wrote(talk, tmp_path: Path):
+def test_the_rollout_reads_what_the_warm_start_wrote(talk, tmp_path):
     trained = train_tokenizer([message["content"] for message in talk] * 4, 400)
     build_model(WarmStart(layers=2, width=64, heads=2), trained, seed=0).save_pretrained(tmp_path)
     trained.save_pretrained(tmp_path)

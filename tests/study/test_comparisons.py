@@ -5,7 +5,6 @@ import math
 import statistics
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,7 +173,7 @@ def test_power_is_the_share_of_experiments_that_find_the_effect(experiment):
 DRAWN = [*rows("a", {0: 0.4, 1: 0.6, 2: 0.5}), *rows("b", {0: 0.3, 1: 0.3, 2: 0.3})]
 
 
-def test_an_effect_is_drawn_with_seeds_and_interval(tmp_path: Path, monkeypatch):
+def test_an_effect_is_drawn_with_seeds_and_interval(tmp_path, monkeypatch):
     drawn = []
     from matplotlib import pyplot
 
@@ -190,6 +189,6 @@ def test_an_effect_is_drawn_with_seeds_and_interval(tmp_path: Path, monkeypatch)
     assert [text.get_text() for text in axis.get_yticklabels()] == ["a against b: correct"]
 
 
-def test_without_a_pair_of_runs_there_is_no_figure(tmp_path: Path):
+def test_without_a_pair_of_runs_there_is_no_figure(tmp_path):
     plot_effects(DRAWN[:4], [ONE], tmp_path / "effects.png", "r")
     assert not (tmp_path / "effects.png").exists()

@@ -102,9 +102,7 @@ def value(name: str, turns: list[EvalResult]) -> float:
 
 
 @given(data=st.data(), tasks=st.integers(1, 3), drawn=st.integers(1, 5))
-def test_every_figure_is_what_enumerating_gives(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, tasks: int, drawn: int
-) -> None:
+def test_every_figure_is_what_enumerating_gives(tmp_path_factory, data, tasks, drawn):
     asked = [[data.draw(TRAJECTORIES) for _ in range(drawn)] for _ in range(tasks)]
     n = data.draw(st.integers(1, drawn))
     found = best_of_n(read_samples(write(tmp_path_factory.mktemp("run") / "0.jsonl", asked)), n, {"t0": "same"})
@@ -117,17 +115,17 @@ def test_every_figure_is_what_enumerating_gives(
         assert found[f"same/{name}"] == pytest.approx(means[0]), name
 
 
-def test_the_figures_are_those_of_trained_arms() -> None:
+def test_the_figures_are_those_of_trained_arms():
     assert FIGURES.keys() <= figures.FIGURES.keys()
 
 
-def test_too_few_answers_are_refused(tmp_path: Path) -> None:
+def test_too_few_answers_are_refused(tmp_path):
     samples = read_samples(write(tmp_path / "0.jsonl", [[[WRONG]] * 3]))
     with pytest.raises(DataError, match=r"3 trajectories a task and could afford 4: set .*val_kwargs\.n .* to 4"):
         best_of_n(samples, 4, {})
 
 
-def test_a_run_has_cost_its_steps_and_its_validations(tmp_path: Path) -> None:
+def test_a_run_has_cost_its_steps_and_its_validations(tmp_path):
     metrics = [{"training/global_step": step, "perf/total_num_tokens": 100 * step} for step in (1, 2)]
     records = [{"step": 0, "data": {"val": 1.0}}, *({"step": i, "data": one} for i, one in enumerate(metrics, 1))]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
@@ -141,11 +139,11 @@ def test_a_run_has_cost_its_steps_and_its_validations(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("tokens", "n"), [(0, 1), (25, 1), (51, 1), (52, 2), (78, 3), (1000, 38)])
-def test_n_is_what_the_tokens_pay_for_on_every_task(tmp_path: Path, tokens: int, n: int) -> None:
+def test_n_is_what_the_tokens_pay_for_on_every_task(tmp_path, tokens, n):
     assert affordable(read_samples(write(tmp_path / "0.jsonl", [[[WRONG]] * 4, [[WRONG]] * 4])), tokens) == n
 
 
-def test_a_task_that_comes_twice_is_refused(tmp_path: Path) -> None:
+def test_a_task_that_comes_twice_is_refused(tmp_path):
     path = write(tmp_path / "0.jsonl", [[[WRONG]]])
     path.write_text(path.read_text() + path.read_text().replace("0_0_0", "1_0_0"))
     with pytest.raises(DataError, match="twice"):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
 import statistics
-from pathlib import Path
 
 import pytest
 
@@ -63,6 +62,6 @@ def test_the_table_has_a_line_per_arm():
     assert "| Arm C | 0 | - |" in text
 
 
-def test_the_figure_is_drawn(tmp_path: Path):
+def test_the_figure_is_drawn(tmp_path):
     plot(ROWS, {"a": "Arm A", "b": "Arm B"}, tmp_path / "study.png", "simulated time")
     assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
