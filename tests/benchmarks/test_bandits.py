@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What docs/methods says of the bandits, on fewer steps: which losses run away on frozen data, and where they end."""
 
-from __future__ import annotations
-
 import functools
 import math
 

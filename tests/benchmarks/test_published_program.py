@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is taken of a package's text, and the candidate that it makes with a host part."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

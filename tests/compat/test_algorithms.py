@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins what estimators, losses and mismatch presets lean on in what verl's algorithms do."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins where verl looks up the names of a configuration, and the words that its options may be."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import pytest

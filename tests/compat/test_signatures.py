@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins the parameters of what we call, replace or extend in verl and beside it."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 

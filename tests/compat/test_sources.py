@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins what we lean on in functions of verl that only a running trainer, engine or cluster would call."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

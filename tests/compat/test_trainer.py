@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins what recipes, seams and checks before the start lean on in what verl's trainers and their parts do."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every `method=` composes in every trainer mode, passes the checks of a start and gives verl a gradient."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mismatch presets, composed as a recipe composes them and run through verl's own rollout correction."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

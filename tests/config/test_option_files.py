@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The generated files of options are current, and every key of ours can be set in every recipe without a plus."""
 
-from __future__ import annotations
-
 import pytest
 from omegaconf import OmegaConf
 

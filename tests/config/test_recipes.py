@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recipes compose with verl's own configuration, and pass its dataclasses, its checks and ours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small files of our own tasks in the exact columns of published data sets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from random import Random

@@ -42,13 +42,9 @@ def advantages_of(masks: Sequence[Sequence[int]]) -> list[torch.Tensor]:
 
 
 def gradients(
-    recipe: DictConfig,
-    masks: Sequence[Sequence[int]] = MASKS,
-    advantages: Sequence[torch.Tensor] | None = None,
-    ratio: float | Sequence[torch.Tensor] = 1.0,
-    dp_size: int = 1,
-    **cut: Any,
-) -> tuple[float, list[torch.Tensor]]:
+    recipe: DictConfig, masks: Sequence[Sequence[int]] = MASKS, advantages: Sequence[torch.Tensor] | None = None,
+    ratio: float | Sequence[torch.Tensor] = 1.0, dp_size: int = 1, **cut: Any,
+) -> tuple[float, list[torch.Tensor]]:  # fmt: skip
     """Loss of a step and its gradient by the log-probability of every token, accumulated over micro-batches."""
     config = omega_conf_to_dataclass(recipe.actor_rollout_ref.actor)
     advantages = advantages_of(masks) if advantages is None else advantages

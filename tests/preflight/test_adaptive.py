@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Switches of Reinforce-Ada, composed as a recipe composes them, and what contradicts them."""
 
-from __future__ import annotations
-
 import pytest
 from omegaconf import DictConfig
 

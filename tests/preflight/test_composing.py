@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a configuration that does not compose is told: the key, the nearest name and the remedy."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.commands.lines import run_lines

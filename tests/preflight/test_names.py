@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A name that verl would look up in vain is refused before the start, and the name that may be meant is told."""
 
-from __future__ import annotations
-
 import pytest
 from omegaconf import DictConfig, OmegaConf
 

@@ -58,13 +58,9 @@ def trajectory(*results: EvalResult) -> tuple[list[int], list[TurnRecord]]:
 
 
 def put(
-    partition: str,
-    uid: str,
-    rows: list[tuple[list[int], list[TurnRecord]]],
-    with_turns: bool = True,
-    prompt: tuple[int, ...] = (1, 2),
-    step: int = 1,
-) -> None:
+    partition: str, uid: str, rows: list[tuple[list[int], list[TurnRecord]]], with_turns: bool = True,
+    prompt: tuple[int, ...] = (1, 2), step: int = 1,
+) -> None:  # fmt: skip
     """Store a prompt and its rollouts; without turns, as another agent loop does, with a reward of 1 at their ends."""
     fields = []
     for mask, turns in rows:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of a validation; the best of n as enumerating all choices gives it, and n as a run has paid for it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path
