@@ -4,8 +4,9 @@ from random import Random
 import pytest
 
 from tests.generated import draw_tasks
+from verl_kernel.data.files import read_yaml, value_of
 from verl_kernel.data.rows import check_rows, make_row, task_from_row, write_rows
-from verl_kernel.errors import DataError
+from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.world.talks import task_messages
 
 
@@ -81,3 +82,24 @@ def test_a_prompt_may_name_the_class_of_another_entry_point(tmp_path):
     write_rows(rows, tmp_path / "val.parquet")
     check_rows(tmp_path / "val.parquet")
     assert [task_from_row(row).candidate_class for row in rows] == ["BlockNew"] * 2
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("1e-3", 0.001), ("2", 2), ("true", True), ("null", None), ("off", "off"), ("[a, 1]", ["a", 1]), ("[a", "[a"),
+    ("a: b: c", "a: b: c"),
+])  # fmt: skip
+def test_a_value_is_what_yaml_says_or_the_text(text, value):
+    assert value_of(text) == value
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path):
+    (path := tmp_path / "twice.yaml").write_text("a: 1\na: 2\n")
+    with pytest.raises(
+        ConfigError, match=r"twice.yaml is no valid YAML \(line 2: found duplicate key .*\): name a file"
+    ):
+        read_yaml(path, "name a file")
+
+
+def test_a_row_may_hold_another_ones_keys(tmp_path):
+    (path := tmp_path / "rows.yaml").write_text("one: &one {a: 1, b: 2}\ntwo: {<<: *one, b: 3}\n")
+    assert read_yaml(path, "")["two"] == {"a": 1, "b": 3}

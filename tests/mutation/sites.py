@@ -4,7 +4,7 @@
 A check is one statement: it raises a verdict, yields a change, returns a difference, notes a flag. A comment beside it,
 `# check: name`, gives it the name that the tables of this folder use, wherever the code moves. What such a statement
 looks like is read off the syntax trees too, so that one without a name is noticed. The gate's checks need no names:
-`test_gate.py` tries all of its rules.
+`test_checks.py` tries all of its rules.
 """
 
 import ast
