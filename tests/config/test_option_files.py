@@ -14,7 +14,6 @@ from verl_kernel.reward.options import KernelGymOptions, parse_options
 from verl_kernel.verl_keys import find
 
 KINDS = (*GYM, *TRAINING)
-RECIPES = [path.stem for path in CONFIG.glob("*.yaml") if "kernelgym:" in path.read_text()]
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)
@@ -36,7 +35,7 @@ def missing(*arguments: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", [path.stem for path in CONFIG.glob("*.yaml") if "kernelgym:" in path.read_text()])
 def test_a_recipe_holds_every_key(recipe):
     assert missing(recipe) == []
 

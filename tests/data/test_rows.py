@@ -30,7 +30,6 @@ def test_good_rows_pass_and_make_tasks(tmp_path):
 
 
 REFERENCE = make_rows()[1]["reward_model"]["ground_truth"]
-BLOCK = REFERENCE.replace("class Model", "class Block")
 INFO = make_rows()[1]["extra_info"]
 
 
@@ -76,7 +75,7 @@ def test_a_missing_an_unreadable_and_an_empty_file_are_named(tmp_path):
 def test_a_prompt_may_name_the_class_of_another_entry_point(tmp_path):
     facts = {"data_source": "blocks", "task_id": "b", "split": "val", "index": 0, "entry_point": "Block"}
     rows = [
-        make_row([{"role": "user", "content": text}], BLOCK, **facts)
+        make_row([{"role": "user", "content": text}], REFERENCE.replace("class Model", "class Block"), **facts)
         for text in ("Write BlockNew as in `class ModelNew`.", "Write a kernel.")
     ]
     write_rows(rows, tmp_path / "val.parquet")

@@ -55,7 +55,8 @@ def change_of_probabilities(quickstart: Path, adapter: Path) -> float:
     """The mean over tokens of eight conversations."""
     base = AutoModelForCausalLM.from_pretrained(quickstart / "model")
     tokenizer = AutoTokenizer.from_pretrained(quickstart / "model")
-    texts = [tokenizer.apply_chat_template(talk, return_dict=True)["input_ids"] for talk in talks(quickstart)]
+    talks = pq.read_table(quickstart / "corpus.parquet").slice(0, 8).column("messages").to_pylist()
+    texts = [tokenizer.apply_chat_template(talk, return_dict=True)["input_ids"] for talk in talks]
 
     def probabilities(model: torch.nn.Module) -> torch.Tensor:
         tokens = [torch.tensor([text]) for text in texts]
@@ -65,10 +66,6 @@ def change_of_probabilities(quickstart: Path, adapter: Path) -> float:
     with torch.no_grad():
         without = probabilities(base)
         return (probabilities(PeftModel.from_pretrained(base, str(adapter))) - without).abs().mean().item()
-
-
-def talks(quickstart: Path) -> list[list[dict]]:
-    return pq.read_table(quickstart / "corpus.parquet").slice(0, 8).column("messages").to_pylist()
 
 
 def test_the_step_starts_at_the_adapter_and_changes_it_alone(run, quickstart, adapter):

@@ -11,7 +11,6 @@ from tests.e2e.runs import command, train
 from verl_kernel.quickstart.build import build
 from verl_kernel.quickstart.options import Quickstart, is_complete
 
-ROOT = Path(__file__).parents[2]
 CALL = re.compile(r'<tool_call>{"name": "(check|run)", "arguments": {}}</tool_call>')
 SAID = ("It is accepted, compiles and runs.", "On public inputs", "Verdict: ", "There is no ```python block")
 pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(1800)]
@@ -20,7 +19,7 @@ pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.
 @pytest.fixture(scope="module")
 def taught():
     """A small cold start with tools, made once."""
-    out = ROOT / "outputs" / "tools_small"
+    out = Path(__file__).parents[2] / "outputs" / "tools_small"
     table = Path(__file__).with_name("difficulty.yaml")
     options = Quickstart(world="tools", conversations=900, val_tasks=2, difficulty=table)
     if not is_complete(out, options):

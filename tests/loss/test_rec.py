@@ -21,9 +21,6 @@ STAYS = {
 }  # fmt: skip
 
 
-GSPO = {"rec": {"eps_low": 0.1, "eps_high": 0.2}}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "settings", "theirs", "their_settings", "agg"), [
     ("opmd_k2", {"rec": {"coef": 0.15}}, "dro", {"dro_beta": 0.3}, "token-mean"),
@@ -31,7 +28,7 @@ GSPO = {"rec": {"eps_low": 0.1, "eps_high": 0.2}}
     ("rec_custom", {"rec": {"weights": "is"}}, "cispo", {"clip": (1.0, 1e9)}, "token-mean"),
     # These two have another value: theirs is without the logarithm.
     ("rec_one_side_is", {}, "vanilla", {"dual": 1e9}, "token-mean"),
-    ("rec_gspo_is", GSPO, "gspo", {"clip": (0.1, 0.2)}, "seq-mean-token-mean"),
+    ("rec_gspo_is", {"rec": {"eps_low": 0.1, "eps_high": 0.2}}, "gspo", {"clip": (0.1, 0.2)}, "seq-mean-token-mean"),
 ])  # fmt: skip
 @given(seed=SEEDS)
 def test_it_has_the_gradient_of_verls_loss(mode, settings, theirs, their_settings, agg, seed):

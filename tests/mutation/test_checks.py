@@ -25,9 +25,8 @@ from verl_kernel.env.tamper.hack_flags import HackFlag
 
 SITES = named_sites()
 TABLE = {**judge_table.TABLE, **watch_table.TABLE, **task_table.TABLE}
-NEEDS_PROCESSES = [pytest.mark.processes, pytest.mark.exhaustive]
 CASES = [
-    name if isinstance(shown, Quick) else pytest.param(name, marks=NEEDS_PROCESSES)
+    name if isinstance(shown, Quick) else pytest.param(name, marks=[pytest.mark.processes, pytest.mark.exhaustive])
     for name, (_, shown) in TABLE.items()
 ]
 

@@ -13,7 +13,6 @@ from verl_kernel.preflight.names import check_names
 ROLLOUT = "actor_rollout_ref.rollout"
 ACTOR = "actor_rollout_ref.actor"
 SAMPLER = "trainer.v1.sampler.custom_sampler"
-RECIPES = ("cpu_quickstart", "kernel_trloo", "drkernel_8b")
 
 
 def changed(**values: object) -> DictConfig:
@@ -30,7 +29,7 @@ def refusal(**values: object) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", ("cpu_quickstart", "kernel_trloo", "drkernel_8b"))
 @pytest.mark.parametrize("mode", ["sync", "separate_async"])
 def test_every_recipe_passes(recipe, mode):
     check_names(composed(recipe, f"trainer_mode={mode}"))

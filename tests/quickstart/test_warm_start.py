@@ -106,7 +106,6 @@ def test_the_rollout_reads_what_the_warm_start_wrote(talk, tmp_path):
     trained.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     builder = create_continuous_token_builder(loaded, hf_model_type="qwen3")
-
     expected, _ = encode_conversation(trained, talk)
     ids = builder.build_initial_tokens(talk[:1])
     for turn in (1, 3):

@@ -16,7 +16,6 @@ from verl_kernel.remix.adapter import common_choice, export, prompt_choice
 from verl_kernel.remix.layers import apply_remix
 
 TOKENS = torch.arange(2, 18).view(2, 8)
-KEYS = torch.eye(3)
 
 
 def loaded_by_verl(kind: str, folder: Path) -> PeftModel:
@@ -32,7 +31,7 @@ def test_the_adapter_answers_as_the_module_does(tmp_path, kind, scale):
     base = model(input_ids=TOKENS).logits
     routing = apply_remix(model, options(router="prompt", scale=scale), key_width=3)
     fill(routing)
-    for number, key in enumerate(KEYS):
+    for number, key in enumerate(torch.eye(3)):
         with routing.run("topk", keys=key.expand(2, -1)):
             wanted = model(input_ids=TOKENS).logits
         export(routing, prompt_choice(routing, key), tmp_path / str(number), "somewhere")

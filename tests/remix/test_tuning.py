@@ -69,7 +69,6 @@ def test_two_dialects_are_learnt_and_told_apart(tmp_path):
 @pytest.mark.parametrize("router", ["prompt", "layer"])
 def test_a_stopped_run_ends_where_one_that_was_not_stopped_does(tmp_path, router):
     model, _ = trained(tmp_path / "whole", small(), router)
-
     torch.manual_seed(0)
     stopped = language_model()
     routing = apply_remix(stopped, options(router=router), key_width=2)

@@ -33,10 +33,6 @@ def test_shares_end_at_the_next_round_share(highest, top):
     assert len(marks) == 5
 
 
-def panels(steps, validations=()):
-    return {chart.title: chart for chart in run_charts(steps, validations)}
-
-
 def names(chart):
     return [line.name for line in chart.lines]
 
@@ -44,7 +40,8 @@ def names(chart):
 def test_every_panel_shows_what_was_logged_under_plain_names():
     rewards = {"critic/score/mean": 0.5, "kernel/turn_1/reward/mean": 0.2, "kernel/turn_2/reward/mean": 0.3}
     known = {**rewards, "actor/entropy": None}
-    found = panels([{"step": 1, **known}, {"step": 2}], [{"step": 0, "held_out/reward": 0.1}])
+    charts = run_charts([{"step": 1, **known}, {"step": 2}], [{"step": 0, "held_out/reward": 0.1}])
+    found = {chart.title: chart for chart in charts}
     assert list(found) == ["Reward"]
     assert names(found["Reward"]) == ["trajectory", "turn 1", "turn 2", "validation"]
     assert [line.meaning for line in found["Reward"].lines] == [*rewards, "held_out/reward"]

@@ -131,11 +131,10 @@ def oracle(result: EvalResult, options: ProfilingReward) -> float:
     return reward - options.slow_penalty if speedup is not None and speedup < 1 else reward
 
 
-NUMBERS = st.floats(0, 5)
 OPTIONS = st.builds(
     ProfilingReward, variant=st.sampled_from(VARIANTS), scale=st.floats(0.1, 2), correct_weight=st.floats(0.1, 2),
     speedup=st.sampled_from(["low", "point"]), pay_decoys=st.booleans(),
-    **{key: NUMBERS for key in ("speedup_weight", "coverage_weight", *PENALTIES)},
+    **{key: st.floats(0, 5) for key in ("speedup_weight", "coverage_weight", *PENALTIES)},
 )  # fmt: skip
 STATUSES = [EvalStatus(name) for name in "ok incorrect rejected_static load_error crash timeout decoy hacking".split()]
 RESULTS = st.builds(

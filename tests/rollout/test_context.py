@@ -17,7 +17,6 @@ from verl_kernel.rollout.trajectory import summarise
 from verl_kernel.rollout.turn_budget import Spent, TurnBudget
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0, 1.75]), max_size=9)  # Sums are exact.
-WINDOW = st.integers(min_value=0, max_value=6)
 
 
 def last(rewards, window):
@@ -44,7 +43,7 @@ ORACLES = {
 
 
 @pytest.mark.parametrize("context", ORACLES)
-@given(rewards=REWARDS, window=WINDOW)
+@given(rewards=REWARDS, window=st.integers(min_value=0, max_value=6))
 def test_a_prompt_shows_the_turns_of_its_rule(context, rewards, window):
     assert shown_turns(rewards, context, window) == ORACLES[context](rewards, window)
 

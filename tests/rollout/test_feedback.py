@@ -105,13 +105,12 @@ def test_the_verdict_and_the_useful_end_of_an_error_survive(form, limit):
 
 
 LOUD = EvalError(stage="run", type="ValueError", message="y" * 5000, traceback_tail="z\n" * 500)
-CLASS = st.sampled_from(["ModelNew", "B" * 40 + "New", "C" * 200 + "New"])
 
 
 @given(
     status=st.sampled_from([status for status in EvalStatus if status is not EvalStatus.INFRA_ERROR]),
     limit=st.integers(100, 1000), error=st.sampled_from([None, LOUD]), form=st.sampled_from(["short", "full"]),
-    name=CLASS,
+    name=st.sampled_from(["ModelNew", "B" * 40 + "New", "C" * 200 + "New"]),
 )  # fmt: skip
 def test_the_limit_is_exact_and_the_instruction_survives(status, limit, error, form, name):
     told = result(status, error=error, speedup=1.5, time_coverage=0.5, top_kernels=(("k" * 50, 1.0),))

@@ -147,9 +147,6 @@ def test_any_batch_gives_finite_numbers(trajectories):
         assert metrics["kernel/best/correct_rate"] >= metrics["kernel/turn_1/correct_rate"]
 
 
-NOVEL = st.lists(st.lists(st.builds(judged, RESULTS, st.sampled_from("ab"), st.booleans()), max_size=3), max_size=6)
-
-
 def share(values: list[bool]) -> float | None:
     return sum(values) / len(values) if values else None
 
@@ -165,7 +162,7 @@ def novel_best(turns: list[TurnRecord]) -> list[bool]:
     return found
 
 
-@given(NOVEL)
+@given(st.lists(st.lists(st.builds(judged, RESULTS, st.sampled_from("ab"), st.booleans()), max_size=3), max_size=6))
 def test_novelty_is_counted_over_programs(trajectories):
     metrics = kernel_metrics(trajectories)
     turns = [one for own in trajectories for one in own]

@@ -26,7 +26,6 @@ from verl_kernel.sampler.rejection import (
 )
 
 PAPER = PRSOptions()
-KEYS = st.text("abc_0", min_size=1, max_size=6)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def oracle(name: str, turns: list[TurnRecord], step: int, options: PRSOptions) -
     return verdicts
 
 
-@given(KEYS, st.lists(TURNS, max_size=4), st.integers(0, 9), OPTIONS)
+@given(st.text("abc_0", min_size=1, max_size=6), st.lists(TURNS, max_size=4), st.integers(0, 9), OPTIONS)
 def test_verdicts_agree_with_the_rule(name, turns, step, options):
     assert judge_turns(name, turns, step, options) == oracle(name, turns, step, options)
 
