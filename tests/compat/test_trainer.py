@@ -146,9 +146,7 @@ def test_verls_own_backends_are_those_that_are_refused_on_a_cpu():
     from verl_kernel.preflight.trainer_mode import NEED_AN_ACCELERATOR
 
     sources = [path.read_text() for path in (VERL / "checkpoint_engine").glob("*.py")]
-    found = {
-        name for source in sources for name in re.findall(r'@CheckpointEngineRegistry\.register\("(\w+)"\)', source)
-    }
+    found = {name for text in sources for name in re.findall(r'@CheckpointEngineRegistry\.register\("(\w+)"\)', text)}
     assert found == {"naive", *NEED_AN_ACCELERATOR}
 
 

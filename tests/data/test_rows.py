@@ -93,10 +93,8 @@ def test_a_value_is_what_yaml_says_or_the_text(text, value):
 
 def test_a_key_that_stands_twice_is_refused(tmp_path):
     (path := tmp_path / "twice.yaml").write_text("a: 1\na: 2\n")
-    with pytest.raises(
-        ConfigError, match=r"twice.yaml is no valid YAML \(line 2: found duplicate key .*\): name a file"
-    ):
-        read_yaml(path, "name a file")
+    with pytest.raises(ConfigError, match=r"twice.yaml is no valid YAML \(line 2: found duplicate key .*\): name it"):
+        read_yaml(path, "name it")
 
 
 def test_a_row_may_hold_another_ones_keys(tmp_path):

@@ -144,9 +144,7 @@ def relatives(folder: Path) -> set[psutil.Process]:
         except psutil.Error:
             continue
     own = psutil.Process()
-    return {process for process in found if process != own} | {
-        child for process in found for child in descendants(process)
-    }
+    return {one for one in found if one != own} | {child for one in found for child in descendants(one)}
 
 
 def descendants(process: psutil.Process) -> list[psutil.Process]:

@@ -78,8 +78,6 @@ def test_the_step_starts_at_the_adapter_and_changes_it_alone(run, quickstart, ad
         moved = (saved[name.replace(".weight", ".default.weight")] - weight).abs().max()
         assert 0 < moved < 0.01, name  # one step of Adam moves nothing by more than its rate, 3e-4
     frozen = {name: weight for name, weight in saved.items() if "lora_" not in name}
-    plain = {
-        name.removeprefix("base_model.model.").replace(".base_layer", ""): weight for name, weight in frozen.items()
-    }
+    plain = {name.removeprefix("base_model.model.").replace(".base_layer", ""): value for name, value in frozen.items()}
     assert base.keys() <= plain.keys()
     assert all(torch.equal(plain[name], weight) for name, weight in base.items())

@@ -65,9 +65,7 @@ def test_half_precision_is_as_good_as_its_inputs(mode, seed, dtype, spread, agg)
 
 @pytest.mark.parametrize(
     "case",
-    one_of_each(
-        [(mode, dtype) for dtype in [*HALVES, torch.float32] for mode in TOKEN_CLIPS], key=lambda case: case[0]
-    ),
+    one_of_each([(mode, dtype) for dtype in [*HALVES, torch.float32] for mode in TOKEN_CLIPS], key=lambda one: one[0]),
 )
 def test_a_clipped_token_has_no_say_however_far_it_went(case):
     mode, dtype = case

@@ -76,9 +76,7 @@ def test_a_batch_of_flat_prompts_stays_whole(queue):
 def test_flat_prompts_do_not_count_as_ready(queue):
     put("train", "h1", TIED)
     put("train", "h2", SAME_START)
-    buffer = make_buffer(
-        "separate_async", lambda count: pytest.fail("counting replaces nothing"), group_filter="refill"
-    )
+    buffer = make_buffer("separate_async", lambda count: pytest.fail("counting replaces none"), group_filter="refill")
     assert [buffer.get_sampleable_count(1, "train") for _ in range(2)] == [1, 1]
 
 
