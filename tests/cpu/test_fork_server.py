@@ -69,10 +69,9 @@ def test_open_files_keep_their_numbers(server):
     assert done.wait(WAIT_S) == 0
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [("sys.exit(3)", 3), ("raise ValueError('expected')", 1), ("os.kill(os.getpid(), 9)", -9), ("sys.exit('x')", 1)],
-)
+@pytest.mark.parametrize(("code", "status"), [
+    ("sys.exit(3)", 3), ("raise ValueError('expected')", 1), ("os.kill(os.getpid(), 9)", -9), ("sys.exit('x')", 1),
+])  # fmt: skip
 def test_it_ends_as_the_process_ends(server, code, status):
     assert run(server[1], code)[0] == status
 

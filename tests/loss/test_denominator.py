@@ -107,9 +107,7 @@ def test_tokens_weigh_their_advantage_over_a_constant(recipe, masks):
 
 def test_data_parallel_ranks_average_to_one_processs_gradient(recipe):
     expected = gradients(recipe)[1]
-    halves = [
-        gradients(recipe, MASKS[part], advantages_of(MASKS)[part], dp_size=2)[1] for part in (slice(4), slice(4, 8))
-    ]
+    halves = [gradients(recipe, MASKS[own], advantages_of(MASKS)[own], dp_size=2)[1] for own in (slice(4), slice(4, 8))]
     for one, two in zip(expected, [grad / 2 for half in halves for grad in half], strict=True):
         torch.testing.assert_close(one, two)
 

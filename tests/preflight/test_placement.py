@@ -165,10 +165,9 @@ def test_shards_that_do_not_divide_the_gpus_are_refused(recipe, overrides, words
 # A machine is this one, or one that is described in words.
 
 
-@pytest.mark.parametrize(
-    ("text", "nodes", "gpus", "memory"),
-    [("8xH100-80GB", 1, 8, 80_000), ("2x8xH100-80GB", 2, 8, 80_000), ("1xRTX4090-24GB", 1, 1, 24_000)],
-)
+@pytest.mark.parametrize(("text", "nodes", "gpus", "memory"), [
+    ("8xH100-80GB", 1, 8, 80_000), ("2x8xH100-80GB", 2, 8, 80_000), ("1xRTX4090-24GB", 1, 1, 24_000),
+])  # fmt: skip
 def test_a_description_is_read(text, nodes, gpus, memory):
     assert described(text) == Machine("cuda", gpus, nodes, memory, description=text)
 

@@ -32,10 +32,8 @@ class Dialects:
         return Row(tokens, torch.arange(len(tokens)) >= 2, 1 - key if self.swapped else key)
 
 
-def small(**changes: object) -> TuningOptions:
-    return TuningOptions(
-        **{"steps": 6, "batch_size": 4, "micro_batch_size": 2, "held_out": 8, "selections": 2, **changes}
-    )
+def small(**more: object) -> TuningOptions:
+    return TuningOptions(**{"steps": 6, "batch_size": 4, "micro_batch_size": 2, "held_out": 8, "selections": 2, **more})
 
 
 def trained(folder: Path, tuning: TuningOptions, router: str = "prompt") -> tuple[torch.nn.Module, Routing]:

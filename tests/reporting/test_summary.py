@@ -57,10 +57,9 @@ def test_a_broken_configuration_leaves_what_the_steps_tell(tmp_path, text):
     assert run_facts(tmp_path, [{"step": 7}]) == {"steps": "7"}
 
 
-@pytest.mark.parametrize(
-    ("shares", "source"),
-    [((1.0, 1.0), "simulated:"), ((0.0,), "cuda_event:"), ((None,), "unknown:"), ((1.0, 0.0), "mixed:")],
-)
+@pytest.mark.parametrize(("shares", "source"), [
+    ((1.0, 1.0), "simulated:"), ((0.0,), "cuda_event:"), ((None,), "unknown:"), ((1.0, 0.0), "mixed:"),
+])  # fmt: skip
 def test_the_source_of_times_is_named(shares, source):
     assert timing_source([{"step": 1, "kernel/simulated_clock": share} for share in shares]).startswith(source)
 

@@ -130,9 +130,7 @@ def test_a_limit_leaves_out_no_more_than_it_must():
     shorter = format_feedback(told, len(whole) - 1)
     assert shorter.startswith("Verdict: ")
     assert shorter.endswith("defines ModelNew.")
-    assert {len(format_feedback(result(EvalStatus.CRASH, error=LOUD), limit)) - limit for limit in (120, 250, 400)} == {
-        0
-    }
+    assert {len(format_feedback(result(EvalStatus.CRASH, error=LOUD), most)) - most for most in (120, 250, 400)} == {0}
 
 
 @pytest.mark.parametrize("status", [EvalStatus.OK, EvalStatus.INCORRECT, EvalStatus.CRASH])

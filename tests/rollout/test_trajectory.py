@@ -77,9 +77,7 @@ def test_only_a_correct_turn_has_a_speedup():
 
 def test_what_is_sure_has_figures_of_its_own():
     sure = OK.model_copy(update={"timing_source": "cuda_event", "speedup_low": 1.1})
-    turns = [
-        turn.model_copy(update={"result": result}) for turn in two_turns(1.0, 1.0).turns[:1] for result in (OK, sure)
-    ]
+    turns = [turn.model_copy(update={"result": seen}) for turn in two_turns(1.0, 1.0).turns[:1] for seen in (OK, sure)]
     figures = summarise(turns)
     assert (figures["last_turn_fast@1.2"], figures["last_turn_fast@1.2_sure"]) == (1.0, 0.0)
     assert figures["best_turn_fast@1.2_sure"] == 1.0

@@ -67,10 +67,9 @@ def test_right_programs_that_the_cold_start_lacks_are_novel(tmp_path):
     assert held_out(tmp_path / "4.jsonl", {})["novel"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("name", "known"),
-    [("correct", True), ("new_chain/correct", True), ("newer_chain/correct", False), ("new_chain/", False)],
-)
+@pytest.mark.parametrize(("name", "known"), [
+    ("correct", True), ("new_chain/correct", True), ("newer_chain/correct", False), ("new_chain/", False),
+])  # fmt: skip
 def test_names_of_figures(name, known):
     assert is_figure(name) is known
 
