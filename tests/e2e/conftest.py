@@ -33,5 +33,5 @@ def quickstart():
 
 @pytest.fixture(scope="session")
 def killed(quickstart, tmp_path_factory):
-    """The run of `test_single_turn.py`, whose checkpoint that of `test_cpu_quickstart.py` goes on from."""
+    """The run that loses its judges, whose checkpoint that of `test_cpu_quickstart.py` goes on from."""
     return lose_and_kill(quickstart, tmp_path_factory.mktemp("killed"))

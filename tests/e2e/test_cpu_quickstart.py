@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two steps of the CPU recipe, checked from what the run left behind: metrics, samples, advantages, checkpoints.
 
-It goes on from the last checkpoint of the killed run of `test_single_turn.py`, with the data that come next.
+It goes on from the last checkpoint of a killed run, with the data that come next. That one had the reward manager
+`kernelgym` in verl's stock single-turn loop with GRPO: what another recipe would do. It loses the whole pool of judges
+after its first step, one judge's actor at work after its second, and goes on until it is killed.
 """
 
 import json
@@ -257,3 +259,18 @@ def test_the_weights_changed_and_reached_vllm(run):
     rows = run.rows(run.first + 1)[:8]
     assert weights.mean_gap(fresh, rows) < 1e-3
     assert weights.mean_gap(stale, rows) > 3 * weights.mean_gap(fresh, rows)
+
+
+def test_the_stock_loop_survives_the_loss_of_its_judges(killed):
+    assert len(killed.steps) >= 3
+    for step in killed.steps[:3]:
+        assert step["critic/score/max"] > step["critic/score/min"] >= 0
+        assert step["actor/grad_norm"] > 0
+    assert "the pool kernelgym was lost and begins again" in killed.log
+    assert "a judge's actor is gone" in killed.log
+
+
+def test_nothing_outlives_a_killed_trainer(killed):
+    assert any("raylet" in name for name in killed.at_work)
+    assert any("verl_kernel.env" in name for name in killed.at_work)
+    assert killed.left == []
