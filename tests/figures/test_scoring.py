@@ -165,12 +165,9 @@ def test_lost_answers_leave_rates_and_missing_ones_fail():
     assert (scores.answers, scores.lost, scores.missing, scores.ended_early) == (3, 1, 1, 0)
     assert (figures.answers, figures.lost, figures.missing) == (3, 1, 1)
     values = {name: estimate.value for name, estimate in figures.values.items()}
-    assert values["correct"] == pytest.approx(1 / 3)
-    assert values["hacking"] == pytest.approx(1 / 3)
-    assert values["fast@1.5"] == pytest.approx(1 / 3)
-    assert values["fast@2"] == 0.0
-    assert values["fast@1.5 (sure)"] == 0.0
-    assert values["fast@1.2 (sure)"] == pytest.approx(1 / 3)
+    assert (values["correct"], values["hacking"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    assert (values["fast@1.5"], values["fast@2"]) == (pytest.approx(1 / 3), 0.0)
+    assert (values["fast@1.5 (sure)"], values["fast@1.2 (sure)"]) == (0.0, pytest.approx(1 / 3))
     assert values["speedup (correct)"] == pytest.approx(2.0)
     assert values["speedup (all)"] == pytest.approx(2.0 ** (1 / 3))
     assert scores.verl_acc.value == 0.25
@@ -265,8 +262,7 @@ def test_a_task_with_too_few_samples_is_left_out():
     attempts = [Attempt(task, sample, 1, "ok", correct=True) for task in "ab" for sample in (0, 1)]
     attempts[-1] = Attempt("b", 1, 1, "infra_error", correct=False)
     found = {(one.k, one.criterion, one.view): one for one in score(attempts, Asked(tasks, 2)).passes}
-    assert found[1, "correct", "last turn"].tasks == 2
-    assert found[2, "correct", "last turn"].tasks == 1
+    assert (found[1, "correct", "last turn"].tasks, found[2, "correct", "last turn"].tasks) == (2, 1)
 
 
 def test_ks_are_powers_of_two_and_the_number_of_samples():

@@ -89,8 +89,7 @@ def test_the_model_learned_and_loads(made, loaded):
     out, manifest = made
     assert manifest["loss"]["last"] < 0.8 * manifest["loss"]["first"]
     tokenizer, model = loaded
-    assert model.config.vocab_size == len(tokenizer)
-    assert model.config.hidden_size == 64
+    assert (model.config.vocab_size, model.config.hidden_size) == (len(tokenizer), 64)
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
     assert {str(weight.dtype) for weight in model.parameters()} == {"torch.float32"}
     assert all(weight.isfinite().all() for weight in model.parameters())

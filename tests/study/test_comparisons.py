@@ -182,9 +182,7 @@ def test_an_effect_is_drawn_with_seeds_and_interval(tmp_path, monkeypatch):
     assert (tmp_path / "effects.png").stat().st_size > 1000
     (axis,) = drawn[0].axes
     lines = {line.get_label(): [round(float(x), 3) for x in line.get_xdata()] for line in axis.lines}
-    assert lines["a seed"] == [0.1, 0.3, 0.2]
-    assert lines["expected"] == [0.1]
-    assert lines["mean"] == [0.2]
+    assert (lines["a seed"], lines["expected"], lines["mean"]) == ([0.1, 0.3, 0.2], [0.1], [0.2])
     assert lines["95 % interval"] == [-0.048, 0.448]
     assert [text.get_text() for text in axis.get_yticklabels()] == ["a against b: correct"]
 
