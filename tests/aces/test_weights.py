@@ -67,8 +67,7 @@ def test_candidates_order_does_not_matter(table, seed, method):
 
 @given(TABLES, st.integers(0, 1))
 def test_a_test_that_separates_nothing_has_no_weight(table, value):
-    longer = np.column_stack([table, np.full(len(table), value)])
-    plain, found = weights(table), weights(longer)
+    plain, found = weights(table), weights(np.column_stack([table, np.full(len(table), value)]))
     assert found.degenerate == plain.degenerate
     if not found.degenerate:
         assert found.values[-1] == 0
@@ -126,21 +125,15 @@ def test_a_prior_of_zero_takes_a_test_out_of_the_others_scores():
     assert np.abs(weights(table).values - found).max() > 0.01
 
 
-@pytest.mark.parametrize(
-    ("table", "options", "words"),
-    [
-        ([1, 0], {}, "candidates by tests"),
-        (np.zeros((0, 3)), {}, "candidates by tests"),
-        ([[0.5, 1]], {}, "0 and 1 only"),
-        ([[np.nan, 1]], {}, "write 0 for a crash or NaN"),
-        ([[0, 1]], {"mask": [[1]]}, "one flag for each cell"),
-        ([[0, 1]], {"method": "x"}, "must be c or o"),
-        ([[0, 1]], {"prior": [1]}, "prior must be one finite number"),
-        ([[0, 1]], {"prior": [1, -1]}, "prior must be one finite number"),
-        ([[0, 1], [1, 0]], {"method": "o", "init": "best"}, "it must be c, uniform"),
-        ([[0, 1], [1, 0]], {"method": "o", "init": [1]}, "init must be one finite number"),
-    ],
-)
+@pytest.mark.parametrize(("table", "options", "words"), [
+    ([1, 0], {}, "candidates by tests"), (np.zeros((0, 3)), {}, "candidates by tests"),
+    ([[0.5, 1]], {}, "0 and 1 only"), ([[np.nan, 1]], {}, "write 0 for a crash or NaN"),
+    ([[0, 1]], {"mask": [[1]]}, "one flag for each cell"), ([[0, 1]], {"method": "x"}, "must be c or o"),
+    ([[0, 1]], {"prior": [1]}, "prior must be one finite number"),
+    ([[0, 1]], {"prior": [1, -1]}, "prior must be one finite number"),
+    ([[0, 1], [1, 0]], {"method": "o", "init": "best"}, "it must be c, uniform"),
+    ([[0, 1], [1, 0]], {"method": "o", "init": [1]}, "init must be one finite number"),
+])  # fmt: skip
 def test_bad_input_is_named(table, options, words):
     with pytest.raises(DataError, match=words):
         weights(np.asarray(table), **options)

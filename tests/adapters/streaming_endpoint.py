@@ -31,8 +31,7 @@ def streamed() -> Iterator[str]:
 async def answer(request: Request) -> Response:
     if (await request.json()).get("stream"):
         return StreamingResponse(streamed(), media_type="text/event-stream")
-    message = {"role": "assistant", "content": ANSWER}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    choice = {"index": 0, "message": {"role": "assistant", "content": ANSWER}, "finish_reason": "stop"}
     body = {"id": "one", "object": "chat.completion", "created": 0, "model": "one", "choices": [choice], "usage": USAGE}
     return JSONResponse(body)
 

@@ -41,9 +41,7 @@ def test_the_last_answer_of_a_sample_is_scored(model, tmp_path, turns, correct):
     assert log.status == "success", log.error
     read = read_eval_log(log.location)
     score = read.samples[0].scores["kernel_score"]
-    assert score.value["correct"] == correct
-    assert score.value["judged"] == 1.0
+    assert (score.value["correct"], score.value["judged"]) == (correct, 1.0)
     result = EvalResult.model_validate_json(json.dumps(score.metadata))
     assert (result.speedup or 0.0) == pytest.approx(score.value["speedup"])
-    means = {each.name: each.metrics["mean"].value for each in read.results.scores}
-    assert means["correct"] == correct
+    assert {each.name: each.metrics["mean"].value for each in read.results.scores}["correct"] == correct

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NeMo Gym, SkyRL and TRL, each in a process of its own, get the verdicts and rewards of the gym."""
+"""NeMo Gym, SkyRL, TRL and OpenEnv, each in a process of its own, get the verdicts and rewards of the gym."""
 
 import functools
+import socket
+import subprocess
 import sys
 
 import pytest
 
 from tests.adapters.packages import one_task, said_by, variables
+from tests.env.waiting import until
+from tests.service.serving import client
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(900)]
 on_python_3_11 = pytest.mark.skipif(sys.version_info < (3, 11), reason="NeMo Gym needs Python 3.11")
@@ -80,3 +84,46 @@ def test_a_step_of_trl_has_the_rewards_of_the_gym(said):
     logged = said("trl")["logged"]
     assert logged["rewards/kernelgym/mean"] == 0
     assert logged["loss"] == logged["loss"]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    tasks = one_task(tmp_path_factory.mktemp("openenv"))
+    return {**variables("openenv"), "KERNEL_SUITE": str(tasks), "KERNEL_TURNS": "2", "KERNEL_DEVICE": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def address(environment, tmp_path_factory):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("log") / "log"
+    words = ["-m", "uvicorn", "--factory", "verl_kernel.adapters.openenv:app", f"--port={port}"]
+    with log.open("w") as out:
+        process = subprocess.Popen([sys.executable, *words], env=environment, stdout=out, stderr=out)
+    try:
+        until(lambda: "running on" in log.read_text() or process.poll() is not None, 600)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=300)
+
+
+def test_an_episode_has_the_verdicts_of_the_gym(environment, address, tmp_path):
+    begun, wrong, fused = said_by(environment, tmp_path, "tests.adapters.openenv_session", address)
+    assert "class Model" in begun["message"]
+    assert (wrong["status"], wrong["reward"], wrong["done"]) == ("incorrect", 0, False)
+    assert (fused["status"], fused["done"]) == ("ok", True)
+    assert fused["reward"] > 1
+    assert fused["speedup"] > 1
+
+
+def test_the_validator_of_openenv_passes(environment, address):
+    words = [sys.executable, "-m", "openenv.cli", "validate", "--url", address]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=800)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "fail" not in done.stdout.lower().replace('"failed": 0', ""), done.stdout
+
+
+def test_a_server_of_openenv_answers_after_its_validation(address):
+    with client(address) as http:
+        assert http.get("/health").status_code == 200

@@ -69,8 +69,7 @@ def batches(draw: st.DrawFn, max_rows: int = 8, max_turns: int = 4, min_turns: i
             cursor = start + draw(st.integers(1, 4))
             row.append((start, cursor))
         spans.append(row)
-    uids = [draw(st.sampled_from(["a", "b", "padc"])) for _ in spans]
-    return build(turn_rewards, spans, uids)
+    return build(turn_rewards, spans, [draw(st.sampled_from(["a", "b", "padc"])) for _ in spans])
 
 
 @st.composite

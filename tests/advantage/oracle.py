@@ -25,20 +25,11 @@ def voids(rewards: Sequence[float]) -> list[bool]:
 
 
 def naive_advantages(
-    turn_rewards: Sequence[Sequence[float]],
-    uids: Sequence[str],
-    *,
-    gamma: float = 1.0,
-    singleton: str = "zero",
-    leave_one_out: bool = False,
-    kept: Sequence[Sequence[bool]] | None = None,
-    mask_void_turn: bool = False,
-    shaping: str = "none",
-    baseline: str = "turn",
-    credit: str = "turn",
-    normaliser: str = "none",
+    turn_rewards: Sequence[Sequence[float]], uids: Sequence[str], *, gamma: float = 1.0, singleton: str = "zero",
+    leave_one_out: bool = False, kept: Sequence[Sequence[bool]] | None = None, mask_void_turn: bool = False,
+    shaping: str = "none", baseline: str = "turn", credit: str = "turn", normaliser: str = "none",
     value: Callable[[list[float]], float] = fmean,
-) -> list[list[float]]:
+) -> list[list[float]]:  # fmt: skip
     """Advantages of the turns of every row; `kept` are the turns that count, all where it is None.
 
     The baseline is `value` of the returns in a group.

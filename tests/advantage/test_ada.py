@@ -3,8 +3,6 @@
 
 import math
 import random
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +15,7 @@ from verl_kernel.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
-def own_state() -> Iterator[run_state.RunState]:
+def own_state():
     yield run_state.begin(AdaOptions(sampling="seq_balance"))
     run_state.begin(AdaOptions())
 
@@ -32,9 +30,7 @@ def fresh_state() -> run_state.RunState:
 
 
 @given(batches(), st.floats(0.5, 1.0), st.sampled_from([1e-6, 0.01, 1.0]), st.data())
-def test_ada_est_divides_by_the_root_of_the_pass_rate(
-    batch: Batch, gamma: float, epsilon: float, data: st.DataObject
-) -> None:
+def test_ada_est_divides_by_the_root_of_the_pass_rate(batch, gamma, epsilon, data):
     """Uids a and b may have rates that the sampler left; another prompt's is the share of positive returns."""
     own = fresh_state()
     own.pass_rates = data.draw(st.dictionaries(st.sampled_from(["a", "b", "none"]), st.floats(0, 1)))
@@ -51,7 +47,7 @@ def test_ada_est_divides_by_the_root_of_the_pass_rate(
     assert_close(estimated("ada_est", batch, ada={"epsilon": epsilon, "root": root}, gamma=gamma), expected)
 
 
-def test_ada_est_by_hand() -> None:
+def test_ada_est_by_hand():
     batch = single_turns([1.0, 0.0, 0.0, 0.0, -1.0, -3.0], ["a"] * 4 + ["b"] * 2)
     # Group a: one of four passed. Group b: none of two. Epsilon is 0.01.
     root = math.sqrt(0.26)
@@ -59,15 +55,12 @@ def test_ada_est_by_hand() -> None:
     assert_close(estimated("ada_est", batch), [[value] for value in expected])
 
 
-@pytest.mark.parametrize(
-    ("ada", "factor"),
-    [
-        ({}, 1.0),
-        ({"weight": "inverse_p", "weight_cap": 10.0}, 16 / 3),
-        ({"weight": "inverse_p", "weight_cap": 4.0}, 4.0),
-    ],
-)
-def test_ada_seq_takes_the_mean_of_the_pool(own_state: run_state.RunState, ada: dict[str, Any], factor: float) -> None:
+@pytest.mark.parametrize(("ada", "factor"), [
+    ({}, 1.0),
+    ({"weight": "inverse_p", "weight_cap": 10.0}, 16 / 3),
+    ({"weight": "inverse_p", "weight_cap": 4.0}, 4.0),
+])  # fmt: skip
+def test_ada_seq_takes_the_mean_of_the_pool(own_state, ada, factor):
     pool = Pool(ExitRule(2, 2, 4, 8, 32), 16)
     pool.add([(1.0,)] * 3 + [(0.0,)] * 13, [True] * 3 + [False] * 13)
     own_state.pools["a"] = pool.statistics()
@@ -77,7 +70,7 @@ def test_ada_seq_takes_the_mean_of_the_pool(own_state: run_state.RunState, ada: 
 
 
 @given(batches(max_turns=3), st.data())
-def test_ada_seq_per_turn(batch: Batch, data: st.DataObject) -> None:
+def test_ada_seq_per_turn(batch, data):
     """Uids a and b may have pools of their own rows and further draws; others are compared with their own rows."""
     further = st.lists(st.lists(st.sampled_from([0.0, 0.5, 2.0]), min_size=1, max_size=4).map(tuple), max_size=4)
     own, expected = fresh_state(), naive_advantages(batch.turn_rewards, batch.uids, gamma=0.5)
@@ -94,6 +87,6 @@ def test_ada_seq_per_turn(batch: Batch, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", ["ada_est", "ada_seq"])
-def test_a_bad_option_is_refused(name: str) -> None:
+def test_a_bad_option_is_refused(name):
     with pytest.raises(ConfigError, match=r"algorithm\.ada\.weigth is not an option"):
         estimated(name, single_turns([1.0], ["a"]), ada={"weigth": "none"})

@@ -64,7 +64,7 @@ def close(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
 
 @pytest.mark.parametrize("rollouts", [2, 3])
 @pytest.mark.parametrize("baseline", ["turn", "padded"])
-def test_trloo_is_unbiased_and_turn_grpo_scaled(rollouts: int, baseline: str) -> None:
+def test_trloo_is_unbiased_and_turn_grpo_scaled(rollouts, baseline):
     bandit = Bandit(may_stop=False)
     truth = bandit.true_gradient()
     assert max(part.abs().max() for part in truth) > 0.1
@@ -74,7 +74,7 @@ def test_trloo_is_unbiased_and_turn_grpo_scaled(rollouts: int, baseline: str) ->
 
 
 @pytest.mark.parametrize("rollouts", [2, 3])
-def test_a_padded_baseline_stays_so_where_the_policy_stops(rollouts: int) -> None:
+def test_a_padded_baseline_stays_so_where_the_policy_stops(rollouts):
     bandit = Bandit(may_stop=True)
     truth = bandit.true_gradient()
     assert close(bandit.expected_gradient("trloo", rollouts, baseline="padded"), truth)
@@ -83,7 +83,7 @@ def test_a_padded_baseline_stays_so_where_the_policy_stops(rollouts: int) -> Non
 
 
 @pytest.mark.parametrize("rollouts", [2, 3])
-def test_turn_groups_weaken_late_turns_where_policies_stop(rollouts: int) -> None:
+def test_turn_groups_weaken_late_turns_where_policies_stop(rollouts):
     bandit = Bandit(may_stop=True)
     first, second = bandit.true_gradient()
     goes_on = 1 - bandit.probability((STOP,)).detach()
@@ -98,7 +98,7 @@ def test_turn_groups_weaken_late_turns_where_policies_stop(rollouts: int) -> Non
 
 
 @pytest.mark.parametrize("may_stop", [False, True])
-def test_the_terminal_correction_keeps_the_direction(may_stop: bool) -> None:
+def test_the_terminal_correction_keeps_the_direction(may_stop):
     bandit = Bandit(may_stop)
     switches = {"gamma": 0.5, "baseline": "padded"}
     plain = bandit.expected_gradient("trloo", 2, **switches)

@@ -2,8 +2,6 @@
 """What holds for every estimator that the plugin registers, and for their options."""
 
 import pickle
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from tests.advantage.batches import EMPTY, Batch, build, estimate, estimated, masked, per_turn, rejected_batches
+from tests.advantage.batches import EMPTY, build, estimate, estimated, masked, per_turn, rejected_batches
 from tests.advantage.oracle import naive_trloo
 from verl_kernel.advantage import ESTIMATORS, OPTIONS
 from verl_kernel.advantage.baselines import trloo
@@ -27,7 +25,7 @@ every = pytest.mark.parametrize("name", ESTIMATORS)
 @every
 @settings(max_examples=10)
 @given(drawn=rejected_batches())
-def test_a_turns_tokens_share_one_finite_value(name: str, drawn: tuple[Batch, list[list[bool]]]) -> None:
+def test_a_turns_tokens_share_one_finite_value(name, drawn):
     batch, kept = drawn
     before = batch.rewards.clone(), batch.mask.clone()
     for baseline in ("turn", "padded"):
@@ -41,7 +39,7 @@ def test_a_turns_tokens_share_one_finite_value(name: str, drawn: tuple[Batch, li
 
 
 @every
-def test_padding_rows_change_nothing_and_stay_zero(name: str) -> None:
+def test_padding_rows_change_nothing_and_stay_zero(name):
     batch = build([[1.0, 0.5], [0.0, 2.0], [0.0]], [[(0, 2), (3, 5)], [(0, 1), (2, 6)], [(0, 3)]], ["a"] * 3)
     pad = torch.zeros(2, batch.rewards.shape[1])
     index = np.array([*batch.uids, "pad0", "pad1"], dtype=object)
@@ -51,18 +49,17 @@ def test_padding_rows_change_nothing_and_stay_zero(name: str) -> None:
 
 
 @every
-def test_no_rows_one_row_and_rejected_rows_are_borne(name: str) -> None:
+def test_no_rows_one_row_and_rejected_rows_are_borne(name):
     assert estimate(name, EMPTY).shape == (0, 4)
-    alone = build([[0.5]], [[(0, 3)]], ["a"])
     # A right answer needs no other one to compare with.
-    assert bool((estimate(name, alone) == 0).all()) == (name != "rsft")
+    assert bool((estimate(name, build([[0.5]], [[(0, 3)]], ["a"])) == 0).all()) == (name != "rsft")
     rejected = build([[1.0], [0.0], [0.0]], [[(0, 3)]] * 3, ["a"] * 3)
     rejected.mask[:] = 0
     assert (estimate(name, rejected) == 0).all()
 
 
 @every
-def test_kl_in_reward_is_refused_with_its_remedy(name: str) -> None:
+def test_kl_in_reward_is_refused_with_its_remedy(name):
     with pytest.raises(ConfigError, match=r"actor\.use_kl_loss"):
         ESTIMATORS[name](torch.zeros(1, 2), torch.ones(1, 2), index=np.array(["a"]), config={"use_kl_in_reward": True})
 
@@ -74,15 +71,13 @@ def test_kl_in_reward_is_refused_with_its_remedy(name: str) -> None:
     )
     | st.just({"singleton": "raw", "mask_void_turn": True}),
 )
-def test_rsft_is_1_for_the_turns_that_earned_something(
-    drawn: tuple[Batch, list[list[bool]]], switches: dict[str, Any]
-) -> None:
+def test_rsft_is_1_for_the_turns_that_earned_something(drawn, switches):
     batch, kept = drawn
     right = [[float(reward > ZERO_REWARD) for reward in row] for row in batch.turn_rewards]
     assert estimated("rsft", batch, **switches) == masked(right, kept)
 
 
-def test_a_recorded_call_can_be_recomputed(tmp_path: Path) -> None:
+def test_a_recorded_call_can_be_recomputed(tmp_path):
     batch = build([[1.0, 0.5], [0.0, 2.0]], [[(0, 2), (3, 5)], [(0, 1), (2, 6)]], ["a", "a"])
     config = {"trloo": {"record_dir": str(tmp_path / "calls")}}
     for _ in range(2):
@@ -95,67 +90,45 @@ def test_a_recorded_call_can_be_recomputed(tmp_path: Path) -> None:
         assert [row[start] for start, _ in spans] == values
 
 
-@pytest.mark.parametrize(
-    ("node", "key", "value"),
-    [
-        ("trloo", "gamma", 1.5),
-        ("trloo", "gamma", "high"),
-        ("trloo", "gamma", True),
-        ("trloo", "gamma", -0.1),
-        ("trloo", "gamma", float("nan")),
-        ("trloo", "singleton", "keep"),
-        ("trloo", "count_rejected", "no"),
-        ("trloo", "count_rejected", 0),
-        ("trloo", "shaping", "slope"),
-        ("trloo", "baseline", "prompt"),
-        ("trloo", "sigma", 1),
-        ("rec", "asymre_shift", float("inf")),
-        ("rec", "asymre_shift", "low"),
-        ("rec", "opmd_baseline", "median"),
-        ("rec", "opmd_tau", 0.0),
-        ("rec", "red_drop_seed", -1),
-        ("rec", "red_drop_seed", 0.5),
-        ("rec", "shift", 0.1),
-        ("topr", "positive_share", 0.0),
-        ("topr", "positive_share", 1.0),
-        ("topr", "c", float("nan")),
-        ("topr", "threshold", None),
-        ("topr", "reward", "rank"),
-        ("topr", "share", 0.1),
-    ],
-)
-def test_bad_options_are_refused_by_name(node: str, key: str, value: object) -> None:
+@pytest.mark.parametrize(("node", "key", "value"), [
+    ("trloo", "gamma", 1.5), ("trloo", "gamma", "high"), ("trloo", "gamma", True), ("trloo", "gamma", -0.1),
+    ("trloo", "gamma", float("nan")), ("trloo", "singleton", "keep"), ("trloo", "count_rejected", "no"),
+    ("trloo", "count_rejected", 0), ("trloo", "shaping", "slope"), ("trloo", "baseline", "prompt"),
+    ("trloo", "sigma", 1), ("rec", "asymre_shift", float("inf")), ("rec", "asymre_shift", "low"),
+    ("rec", "opmd_baseline", "median"), ("rec", "opmd_tau", 0.0), ("rec", "red_drop_seed", -1),
+    ("rec", "red_drop_seed", 0.5), ("rec", "shift", 0.1), ("topr", "positive_share", 0.0),
+    ("topr", "positive_share", 1.0), ("topr", "c", float("nan")), ("topr", "threshold", None),
+    ("topr", "reward", "rank"), ("topr", "share", 0.1),
+])  # fmt: skip
+def test_bad_options_are_refused_by_name(node, key, value):
     (options,) = (kind for kind in (TrlooOptions, *OPTIONS) if f"algorithm.{node}" == kind.NODE)
     with pytest.raises(ConfigError, match=rf"algorithm\.{node}\.{key} ") as error:
         options.from_node(OmegaConf.create({key: value}))
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "sentence"),
-    [
-        (
-            {"gamma": 1.0, "trloo": {"shaping": "difference_terminal"}},
-            r"algorithm\.trloo\.gamma below 1, or algorithm\.trloo\.shaping",
-        ),
-        (
-            {"adv_estimator": "asymre_shift", "trloo": {"normaliser": "deviation"}},
-            r"algorithm\.trloo\.normaliser is deviation.*asymre_shift",
-        ),
-        ({"trloo": "raw"}, r"algorithm\.trloo is 'raw'"),
-    ],
-)
-def test_a_contradiction_is_refused_with_its_remedy(algorithm: dict[str, Any], sentence: str) -> None:
+@pytest.mark.parametrize(("algorithm", "sentence"), [
+    (
+        {"gamma": 1.0, "trloo": {"shaping": "difference_terminal"}},
+        r"algorithm\.trloo\.gamma below 1, or algorithm\.trloo\.shaping",
+    ),
+    (
+        {"adv_estimator": "asymre_shift", "trloo": {"normaliser": "deviation"}},
+        r"algorithm\.trloo\.normaliser is deviation.*asymre_shift",
+    ),
+    ({"trloo": "raw"}, r"algorithm\.trloo is 'raw'"),
+])  # fmt: skip
+def test_a_contradiction_is_refused_with_its_remedy(algorithm, sentence):
     with pytest.raises(ConfigError, match=sentence):
         check_algorithm(OmegaConf.create(algorithm))
 
 
-def test_raw_rewards_have_no_share_to_solve_for() -> None:
+def test_raw_rewards_have_no_share_to_solve_for():
     with pytest.raises(ConfigError, match=r"algorithm\.topr\.c to a number, or algorithm\.topr\.reward to sign"):
         ToprOptions(reward="raw")
 
 
-def test_the_discount_is_verls_where_the_node_leaves_it_open() -> None:
+def test_the_discount_is_verls_where_the_node_leaves_it_open():
     for node, gamma in (({}, 0.5), ({"gamma": None}, 0.5), ({"gamma": 0.0}, 0.0), ({"gamma": 0.9}, 0.9)):
         assert check_algorithm({"gamma": 0.5, "trloo": node}).gamma == gamma
     assert check_algorithm({"gamma": 0.9, "trloo": {"shaping": "difference_terminal"}}).gamma == 0.9

@@ -33,7 +33,7 @@ def groups_of(batch: Batch, gamma: float) -> dict[tuple[str, int], list[tuple[in
 
 @settings(max_examples=100)
 @given(batch=batches(max_rows=12), seed=st.integers(0, 9), gamma=st.sampled_from([0.0, 0.5, 1.0]))
-def test_kept_turns_are_balanced_and_centred_and_the_rest_is_0(batch: Batch, seed: int, gamma: float) -> None:
+def test_kept_turns_are_balanced_and_centred_and_the_rest_is_0(batch, seed, gamma):
     advantages = drop(batch, seed, gamma=gamma)
     for (_, t), members in groups_of(batch, gamma).items():
         returns = [value for _, value in members]
@@ -52,23 +52,20 @@ def test_kept_turns_are_balanced_and_centred_and_the_rest_is_0(batch: Batch, see
         assert sum(found) == pytest.approx(0, abs=1e-4)
 
 
-def test_nothing_is_dropped_where_positives_are_no_fewer() -> None:
+def test_nothing_is_dropped_where_positives_are_no_fewer():
     for rewards in ([1.0, 1.0, 0.0], [1.0, 0.0], [0.1, 0.1, 0.1], [0.7] * 7, [3.0]):
         batch = rollouts(rewards)
         assert drop(batch) == estimated("rec_group_mean", batch)
 
 
 @given(batch=batches(max_rows=10), seed=st.integers(0, 99))
-def test_neither_order_nor_names_of_prompts_decide(batch: Batch, seed: int) -> None:
+def test_neither_order_nor_names_of_prompts_decide(batch, seed):
     order = np.random.default_rng(seed).permutation(len(batch.uids))
     names = {uid: f"{seed}-{uid}" for uid in batch.uids}
     other = Batch(
-        [batch.turn_rewards[i] for i in order],
-        [batch.spans[i] for i in order],
-        [names[batch.uids[i]] for i in order],
-        batch.rewards[order],
-        batch.mask[order],
-    )
+        [batch.turn_rewards[i] for i in order], [batch.spans[i] for i in order], [names[batch.uids[i]] for i in order],
+        batch.rewards[order], batch.mask[order],
+    )  # fmt: skip
     before, after = drop(batch), drop(other)
     # Rows that look alike may stand in for each other.
     looks = [
@@ -82,13 +79,13 @@ def test_neither_order_nor_names_of_prompts_decide(batch: Batch, seed: int) -> N
             assert sorted(before[i][t] for i in same) == pytest.approx(sorted(after[i][t] for i in moved), abs=1e-6)
 
 
-def test_company_from_other_prompts_and_padding_change_nothing() -> None:
+def test_company_from_other_prompts_and_padding_change_nothing():
     batch = rollouts([1.0, 0.0, 0.0, 0.0, 0.5, 0.0])
     wide = build([*batch.turn_rewards, [0.0, 2.0]], [*batch.spans, [(0, 30), (31, 90)]], [*batch.uids, "b"])
     assert drop(wide)[:6] == drop(batch)
 
 
-def test_every_negative_is_dropped_as_often_as_the_others() -> None:
+def test_every_negative_is_dropped_as_often_as_the_others():
     batch = rollouts([1.0, 0.0, 0.0, 0.0, 0.0])
     dropped = Counter(row for seed in range(200) for row, (value,) in enumerate(drop(batch, seed)) if value == 0)
     assert set(dropped) == {1, 2, 3, 4}
@@ -97,7 +94,7 @@ def test_every_negative_is_dropped_as_often_as_the_others() -> None:
     assert all(125 < count < 175 for count in dropped.values())
 
 
-def test_a_seed_gives_one_draw_and_turns_are_drawn_apart() -> None:
+def test_a_seed_gives_one_draw_and_turns_are_drawn_apart():
     batch = build([[2.0, 2.0]] + [[0.0, 0.0]] * 7, [[(0, i + 1), (i + 2, 2 * i + 4)] for i in range(8)], ["a"] * 8)
     assert drop(batch, 3) == drop(batch, 3)
     draws = [drop(batch, seed) for seed in range(20)]
@@ -106,7 +103,7 @@ def test_a_seed_gives_one_draw_and_turns_are_drawn_apart() -> None:
 
 
 @given(drawn=rejected_batches(), padded=st.sampled_from(["turn", "padded"]))
-def test_rejected_turns_may_leave_the_balance(drawn: tuple[Batch, list[list[bool]]], padded: str) -> None:
+def test_rejected_turns_may_leave_the_balance(drawn, padded):
     batch, kept = drawn
     values = drop(batch, count_rejected=False, baseline=padded)
     assert all(

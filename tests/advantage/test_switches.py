@@ -87,9 +87,7 @@ def expected_of(choice: dict[str, Any], batch: Batch, kept: list[list[bool]]) ->
 @combinations
 @settings(max_examples=12)
 @given(drawn=rejected_batches())
-def test_every_pair_of_switches_matches_the_naive_sums(
-    choice: dict[str, Any], drawn: tuple[Batch, list[list[bool]]]
-) -> None:
+def test_every_pair_of_switches_matches_the_naive_sums(choice, drawn):
     batch, kept = drawn
     advantages = estimate_by(choice, batch)
     assert_close(per_turn(batch, advantages), expected_of(choice, batch, kept))
@@ -98,40 +96,34 @@ def test_every_pair_of_switches_matches_the_naive_sums(
 
 
 @combinations
-def test_no_rows_and_rejected_rows_are_borne(choice: dict[str, Any]) -> None:
+def test_no_rows_and_rejected_rows_are_borne(choice):
     batch = build([[1.0, 0.5], [2.0]], [[(0, 2), (3, 5)], [(0, 3)]], ["a", "a"])
     assert (estimate_by(choice, reject(batch, [[False, False], [False]])) == 0).all()
     assert estimate_by(choice, EMPTY).shape == (0, 4)
 
 
-def test_rec_group_mean_is_turn_grpo_by_another_name() -> None:
+def test_rec_group_mean_is_turn_grpo_by_another_name():
     assert ESTIMATORS["rec_group_mean"] is ESTIMATORS["turn_grpo"]
 
 
 WHOLE = {"credit": "trajectory", "baseline": "padded"}
 
 
-@pytest.mark.parametrize(
-    ("name", "switches", "verls", "turns"),
-    [
-        # verl's rloo leaves a group of one its raw score, its vectorised twin gives 0: our two singleton options.
-        ("trloo", {"singleton": "raw"}, "rloo", 1),
-        ("trloo", {"singleton": "zero"}, "rloo_vectorized", 1),
-        ("trloo", {"singleton": "raw", **WHOLE}, "rloo", 4),
-        ("turn_grpo", {"singleton": "raw", "normaliser": "deviation", **WHOLE}, "grpo", 4),
-    ],
-)
+@pytest.mark.parametrize(("name", "switches", "verls", "turns"), [
+    # verl's rloo leaves a group of one its raw score, its vectorised twin gives 0: our two singleton options.
+    ("trloo", {"singleton": "raw"}, "rloo", 1), ("trloo", {"singleton": "zero"}, "rloo_vectorized", 1),
+    ("trloo", {"singleton": "raw", **WHOLE}, "rloo", 4),
+    ("turn_grpo", {"singleton": "raw", "normaliser": "deviation", **WHOLE}, "grpo", 4),
+])  # fmt: skip
 @settings(max_examples=30)
 @given(data=st.data())
-def test_one_turn_or_whole_trajectories_are_verls_own(
-    name: str, switches: dict[str, str], verls: str, turns: int, data: st.DataObject
-) -> None:
+def test_one_turn_or_whole_trajectories_are_verls_own(name, switches, verls, turns, data):
     batch = data.draw(batches(max_turns=turns))
     expected, _ = get_adv_estimator_fn(verls)(batch.rewards.clone(), batch.mask, index=batch.index)
     torch.testing.assert_close(estimate(name, batch, **switches), expected.float(), atol=1e-4, rtol=1e-3)
 
 
-def test_one_token_left_is_a_turn_that_counts() -> None:
+def test_one_token_left_is_a_turn_that_counts():
     batch = build([[1.0], [3.0]], [[(0, 4)]] * 2, ["a"] * 2)
     batch.mask[1, :3] = 0
     values = estimate("trloo", batch, count_rejected=False)
@@ -140,7 +132,7 @@ def test_one_token_left_is_a_turn_that_counts() -> None:
 
 
 @pytest.mark.parametrize("baseline", ["turn", "padded"])
-def test_calls_of_tools_are_part_of_the_one_turn(baseline: str) -> None:
+def test_calls_of_tools_are_part_of_the_one_turn(baseline):
     batch = build([[3.0], [1.0], [2.0]], [[(0, 6)], [(0, 2)], [(0, 6)]], ["a"] * 3)
     batch.mask[:, 2:4] = 0  # what the tool said
     values = estimate("trloo", batch, baseline=baseline)
@@ -149,7 +141,7 @@ def test_calls_of_tools_are_part_of_the_one_turn(baseline: str) -> None:
     assert values[2, :6].tolist() == [0.0] * 6
 
 
-def test_breaking_a_working_kernel_is_punished_unless_masked() -> None:
+def test_breaking_a_working_kernel_is_punished_unless_masked():
     spans = [[(0, 2), (3, 5)]] * 3
     batch = build([[1.0, 0.0], [1.0, 2.0], [0.0, 0.0]], spans, ["a"] * 3)
     assert [row[1] for row in estimated("trloo", batch)] == [-1.0, 2.0, -1.0]
@@ -158,7 +150,7 @@ def test_breaking_a_working_kernel_is_punished_unless_masked() -> None:
     assert [row[1] for row in estimated("trloo", penalty, mask_void_turn=True)] == [0.0, 2.5, -2.5]
 
 
-def test_large_returns_and_small_temperatures_stay_finite() -> None:
+def test_large_returns_and_small_temperatures_stay_finite():
     batch = build([[800.0], [-800.0], [3.0]], [[(0, 2)]] * 3, ["a", "a", "b"])
     for baseline in CHOICES["baseline"]:
         values = estimated("opmd_baseline", batch, rec=LOG_MEAN_EXP | {"opmd_tau": 0.01}, baseline=baseline)

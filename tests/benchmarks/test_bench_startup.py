@@ -4,35 +4,28 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from benchmarks import bench_startup as bench
 
 
-@pytest.mark.parametrize(
-    ("command", "name"),
-    [
-        (["ray::TaskRunnerV1.run"], "ray::TaskRunnerV1"),
-        (["ray::IDLE", "", ""], "ray::IDLE"),
-        (["python", "-m", "verl.trainer.main_ppo", "--config-name=x"], "verl.trainer.main_ppo"),
-        (["python", "-u", "/a/log_monitor.py", "--x"], "log_monitor.py"),
-        (["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()"], "spawned"),
-        (["/ray/raylet", "--x"], "raylet"),
-        ([], "?"),
-    ],
-)
-def test_names(command: list[str], name: str):
+@pytest.mark.parametrize(("command", "name"), [
+    (["ray::TaskRunnerV1.run"], "ray::TaskRunnerV1"), (["ray::IDLE", "", ""], "ray::IDLE"),
+    (["python", "-m", "verl.trainer.main_ppo", "--config-name=x"], "verl.trainer.main_ppo"),
+    (["python", "-u", "/a/log_monitor.py", "--x"], "log_monitor.py"),
+    (["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()"], "spawned"),
+    (["/ray/raylet", "--x"], "raylet"), ([], "?"),
+])  # fmt: skip
+def test_names(command, name):
     assert bench.name_of(command) == name
 
 
 def test_the_first_step_is_read_from_the_metrics():
-    lines = '{"step": 0, "data": {"val": 1}}\n{"step": 1, "data": {"timing_s/step": 12.5}}\n'
-    assert bench.step_s(lines) == 12.5
+    assert bench.step_s('{"step": 0, "data": {"val": 1}}\n{"step": 1, "data": {"timing_s/step": 12.5}}\n') == 12.5
 
 
-def test_the_recorder_notes_imports_of_forks_too(tmp_path: Path):
+def test_the_recorder_notes_imports_of_forks_too(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(bench.RECORDER)
     (tmp_path / "slow.py").write_text(
         "import time\nend = time.thread_time() + 0.2\nwhile time.thread_time() < end: pass\n"

@@ -64,8 +64,7 @@ def test_each_method_orders_all_inputs(matrix, seed, method):
 def test_greedy_cover_stops_losing_rejections(matrix):
     order = bench.by_cover(matrix, np.random.default_rng(0))
     shares = [bench.kept(matrix, order[: size + 1]) for size in range(len(order))]
-    until = shares.index(1.0)
-    assert all(after > before for before, after in pairwise(shares[: until + 1]))
+    assert all(after > before for before, after in pairwise(shares[: shares.index(1.0) + 1]))
 
 
 REMIX = json.loads((Path(__file__).parents[2] / "docs" / "methods" / "remix_clusters.json").read_text())

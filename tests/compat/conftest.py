@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-from __future__ import annotations
-
 import pytest
-from omegaconf import DictConfig
 
 from tests.config.composed import composed
 
 
 @pytest.fixture
-def verl_config() -> DictConfig:
+def verl_config():
     """verl's own configuration."""
     return composed("ppo_trainer")

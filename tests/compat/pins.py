@@ -4,8 +4,6 @@
 A pin that fails after an upgrade of verl says what moved, before a training run finds out. One test a pin.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

@@ -1,29 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins what estimators, losses and mismatch presets lean on in what verl's algorithms do."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from tests.config.composed import composed
 
 
-def test_the_installed_verl_is_a_supported_one() -> None:
+def test_the_installed_verl_is_a_supported_one():
     stated = [Requirement(line) for line in importlib.metadata.requires("verl-kernel")]
     claims = {str(claim.specifier) for claim in stated if claim.name == "verl"}  # of several extras
     # Of the distribution: `make test-next` puts a checkout with another version in front of it.
     assert [importlib.metadata.version("verl") in SpecifierSet(claim) for claim in claims] == [True]
 
 
-def test_estimators_and_losses_register_in_dicts_by_name() -> None:
+def test_estimators_and_losses_register_in_dicts_by_name():
     from verl.trainer.ppo import core_algos
 
     assert isinstance(core_algos.ADV_ESTIMATOR_REGISTRY, dict)
@@ -31,7 +29,7 @@ def test_estimators_and_losses_register_in_dicts_by_name() -> None:
     assert core_algos.get_adv_estimator_fn("rloo") is core_algos.ADV_ESTIMATOR_REGISTRY["rloo"]
 
 
-def test_estimators_get_rewards_mask_config_and_uid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimators_get_rewards_mask_config_and_uid(monkeypatch):
     from verl.protocol import DataProto
     from verl.trainer.ppo import core_algos
     from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
@@ -56,7 +54,7 @@ def test_estimators_get_rewards_mask_config_and_uid(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_nodes_name_closed_classes_hence_our_own(verl_config: DictConfig) -> None:
+def test_nodes_name_closed_classes_hence_our_own(verl_config):
     from verl.trainer.config import AlgoConfig
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.config import PolicyLossConfig
@@ -70,7 +68,7 @@ def test_nodes_name_closed_classes_hence_our_own(verl_config: DictConfig) -> Non
         PolicyLossConfig(rec={})
 
 
-def test_nodes_answer_for_missing_keys() -> None:
+def test_nodes_answer_for_missing_keys():
     from verl.trainer.config import AlgoConfig
     from verl.workers.config import PolicyLossConfig
 
@@ -80,18 +78,18 @@ def test_nodes_answer_for_missing_keys() -> None:
     assert PolicyLossConfig().get("loss_mode") == "vanilla"
 
 
-def test_the_algorithm_node_takes_a_node_of_ours() -> None:
+def test_the_algorithm_node_takes_a_node_of_ours():
     assert composed("ppo_trainer", "+algorithm.trloo.gamma=0.5").algorithm.trloo.gamma == 0.5
 
 
 @pytest.mark.parametrize("name", ["vanilla", "gpg", "dro", "cispo", "gspo"])
-def test_the_losses_that_ours_are_compared_with_are_registered(name: str) -> None:
+def test_the_losses_that_ours_are_compared_with_are_registered(name):
     from verl.trainer.ppo.core_algos import get_policy_loss_fn
 
     assert callable(get_policy_loss_fn(name))
 
 
-def test_gpg_is_reinforce_without_a_ratio() -> None:
+def test_gpg_is_reinforce_without_a_ratio():
     from verl.trainer.ppo.core_algos import get_policy_loss_fn
     from verl.workers.config import ActorConfig
 
@@ -103,25 +101,19 @@ def test_gpg_is_reinforce_without_a_ratio() -> None:
     torch.testing.assert_close(policy.grad, -advantages / 2)
 
 
-@pytest.mark.parametrize(
-    ("mode", "matrix", "mask", "wanted"),
-    [
-        # The scale is the recipe's, and a row without a token counts among the rows.
-        ("seq-mean-token-sum-norm", [[1.0] * 4, [1.0] * 4], [[1, 1, 0, 0], [0, 0, 0, 0]], 2 / 2 / 10),
-        ("seq-mean-token-mean", [[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]], [[1, 1, 0], [1, 0, 0]], 3.5),
-    ],
-)
-def test_losses_are_aggregated_over_the_whole_batch(
-    mode: str, matrix: list[list[float]], mask: list[list[int]], wanted: float
-) -> None:
+@pytest.mark.parametrize(("mode", "matrix", "mask", "wanted"), [
+    # The scale is the recipe's, and a row without a token counts among the rows.
+    ("seq-mean-token-sum-norm", [[1.0] * 4, [1.0] * 4], [[1, 1, 0, 0], [0, 0, 0, 0]], 2 / 2 / 10),
+    ("seq-mean-token-mean", [[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]], [[1, 1, 0], [1, 0, 0]], 3.5),
+])  # fmt: skip
+def test_losses_are_aggregated_over_the_whole_batch(mode, matrix, mask, wanted):
     from verl.trainer.ppo.core_algos import agg_loss
 
     numbers = {"dp_size": 1, "batch_num_tokens": 2, "global_batch_size": 2, "loss_scale_factor": 10}
-    loss = agg_loss(torch.tensor(matrix), torch.tensor(mask), mode, **numbers)
-    assert loss.item() == pytest.approx(wanted)
+    assert agg_loss(torch.tensor(matrix), torch.tensor(mask), mode, **numbers).item() == pytest.approx(wanted)
 
 
-def test_rollout_correction_knows_the_presets_statistics() -> None:
+def test_rollout_correction_knows_the_presets_statistics():
     from verl.trainer.config.algorithm import RolloutCorrectionConfig
     from verl.trainer.ppo.rollout_corr_helper import SUPPORTED_ROLLOUT_RS_OPTIONS
 
@@ -129,14 +121,14 @@ def test_rollout_correction_knows_the_presets_statistics() -> None:
     assert RolloutCorrectionConfig().bypass_mode is False
 
 
-def test_rollout_correction_refuses_an_empty_mask() -> None:
+def test_rollout_correction_refuses_an_empty_mask():
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
     with pytest.raises(ValueError, match="at least one valid token"):
         compute_rollout_correction_and_rejection_mask(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2))
 
 
-def test_micro_batch_metrics_must_be_alike_on_every_rank() -> None:
+def test_micro_batch_metrics_must_be_alike_on_every_rank():
     from verl.utils.metric import AggregationType, Metric
 
     two, one = Metric(AggregationType.MEAN, 1.0), Metric(AggregationType.MEAN, 1.0)

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins where verl looks up the names of a configuration, and the words that its options may be."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
@@ -18,28 +15,24 @@ CORE = "verl.trainer.ppo.core_algos"
 
 
 def words(key: str) -> tuple[str, ...]:
-    hint = KEYS[key]
-    arms = [arm for arm in get_args(hint) if arm is not type(None)]
+    arms = [arm for arm in get_args(KEYS[key]) if arm is not type(None)]
     return get_args(arms[0]) or tuple(arms)
 
 
 REWARDS = "verl.experimental.reward_loop.reward_manager.registry"
 
 
-@pytest.mark.parametrize(
-    ("registry", "look_up", "name"),
-    [
-        ("verl.trainer.ppo.v1.trainer_base:TRAINER_REGISTRY", "verl.trainer.ppo.v1:get_trainer_cls", "sync"),
-        (f"{REWARDS}:REWARD_MANAGER", f"{REWARDS}:get_reward_manager_cls", "naive"),
-    ],
-)
-def test_modes_and_reward_managers_are_in_a_registry(registry: str, look_up: str, name: str) -> None:
+@pytest.mark.parametrize(("registry", "look_up", "name"), [
+    ("verl.trainer.ppo.v1.trainer_base:TRAINER_REGISTRY", "verl.trainer.ppo.v1:get_trainer_cls", "sync"),
+    (f"{REWARDS}:REWARD_MANAGER", f"{REWARDS}:get_reward_manager_cls", "naive"),
+])  # fmt: skip
+def test_modes_and_reward_managers_are_in_a_registry(registry, look_up, name):
     assert found(look_up)(name) is found(registry)[name]
     with pytest.raises(ValueError, match="abc"):
         found(look_up)("abc")
 
 
-def test_a_rollout_engine_is_looked_up_in_a_registry() -> None:
+def test_a_rollout_engine_is_looked_up_in_a_registry():
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
     assert {"vllm", "sglang"} <= set(RolloutReplicaRegistry._registry)
@@ -47,13 +40,13 @@ def test_a_rollout_engine_is_looked_up_in_a_registry() -> None:
         RolloutReplicaRegistry.get("vlm")
 
 
-def test_an_agent_loop_is_a_target_by_name() -> None:
+def test_an_agent_loop_is_a_target_by_name():
     from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
 
     assert _agent_loop_registry["single_turn_agent"]["_target_"].endswith("SingleTurnAgentLoop")
 
 
-def test_weight_transfers_are_looked_up_in_a_lenient_registry() -> None:
+def test_weight_transfers_are_looked_up_in_a_lenient_registry():
     from verl.checkpoint_engine import CheckpointEngineRegistry
 
     assert "naive" in CheckpointEngineRegistry._registry
@@ -63,7 +56,7 @@ def test_weight_transfers_are_looked_up_in_a_lenient_registry() -> None:
         assert any(each.startswith(name) for each in known), name
 
 
-def test_a_module_is_a_file_or_a_package_with_a_prefix() -> None:
+def test_a_module_is_a_file_or_a_package_with_a_prefix():
     import torch
     from verl.utils.import_utils import load_module
 
@@ -90,34 +83,26 @@ def controller(word: str) -> Any:
     return found(f"{CORE}:get_kl_controller")(node)
 
 
-@pytest.mark.parametrize(
-    ("key", "use"),
-    [
-        (f"{ACTOR}.loss_agg_mode", aggregated),
-        (f"{ACTOR}.kl_loss_type", divergence),
-        ("algorithm.kl_penalty", divergence),
-        ("algorithm.kl_ctrl.type", controller),
-    ],
-)
-def test_the_words_of_an_option_are_verls(key: str, use: Callable[[str], Any]) -> None:
+@pytest.mark.parametrize(("key", "use"), [
+    (f"{ACTOR}.loss_agg_mode", aggregated), (f"{ACTOR}.kl_loss_type", divergence), ("algorithm.kl_penalty", divergence),
+    ("algorithm.kl_ctrl.type", controller),
+])  # fmt: skip
+def test_the_words_of_an_option_are_verls(key, use):
     for word in words(key):
         assert use(word) is not None
 
 
-@pytest.mark.parametrize(
-    ("rule", "refused"),
-    [
-        ({"rollout_is": "token"}, False),
-        ({"rollout_is": "sequence", "rollout_is_threshold": "0.5_2.0"}, False),
-        ({"rollout_is": "turn"}, True),
-        ({"rollout_is": "token", "rollout_is_threshold": -1}, True),
-        ({"rollout_rs": "seq_mean_k1,seq_max_k2", "rollout_rs_threshold": "0.9_1.1,3"}, False),
-        ({"rollout_rs": "geometric", "rollout_rs_threshold": "2"}, True),
-        ({"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "abc"}, True),
-        ({"rollout_rs": "seq_mean_k1"}, True),
-    ],
-)
-def test_a_rule_of_correction_is_refused_when_it_is_applied(rule: dict[str, Any], refused: bool) -> None:
+@pytest.mark.parametrize(("rule", "refused"), [
+    ({"rollout_is": "token"}, False),
+    ({"rollout_is": "sequence", "rollout_is_threshold": "0.5_2.0"}, False),
+    ({"rollout_is": "turn"}, True),
+    ({"rollout_is": "token", "rollout_is_threshold": -1}, True),
+    ({"rollout_rs": "seq_mean_k1,seq_max_k2", "rollout_rs_threshold": "0.9_1.1,3"}, False),
+    ({"rollout_rs": "geometric", "rollout_rs_threshold": "2"}, True),
+    ({"rollout_rs": "seq_mean_k1", "rollout_rs_threshold": "abc"}, True),
+    ({"rollout_rs": "seq_mean_k1"}, True),
+])  # fmt: skip
+def test_a_rule_of_correction_is_refused_when_it_is_applied(rule, refused):
     import torch
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask as correct
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins the parameters of what we call, replace or extend in verl and beside it."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 
@@ -82,7 +80,7 @@ SIGNATURES = {
 
 @pytest.mark.parametrize("name", SIGNATURES)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_it_takes_what_we_give_it(name: str) -> None:
+def test_it_takes_what_we_give_it(name):
     first, dots, anywhere = (part.split() for part in SIGNATURES[name].partition("..."))
     taken = parameters(found(name))
     assert taken[: len(first)] == first
@@ -90,7 +88,7 @@ def test_it_takes_what_we_give_it(name: str) -> None:
     assert set(anywhere) <= set(taken)
 
 
-def test_conversations_are_extended_by_a_method_known_by_name() -> None:
+def test_conversations_are_extended_by_a_method_known_by_name():
     from verl_kernel.verl_names import append_messages
 
     assert parameters(append_messages(found(LOOP)))[1:6] == [
@@ -99,38 +97,31 @@ def test_conversations_are_extended_by_a_method_known_by_name() -> None:
 
 
 @pytest.mark.parametrize("name", [f"{LOOP}.run", f"{REWARD}.base:RewardManagerBase.run_single"])
-def test_it_is_awaited(name: str) -> None:
+def test_it_is_awaited(name):
     assert inspect.iscoroutinefunction(found(name))
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        (
-            "verl.workers.config:ActorConfig",
-            "clip_ratio clip_ratio_low clip_ratio_high policy_loss global_batch_info",
-        ),
-        ("verl.workers.config.rollout:AgentLoopConfig", "agent_loop_manager_class"),
-        ("verl.workers.config:HFModelConfig", "lora_rank lora_adapter_path lora"),
-        (
-            "verl.trainer.config.algorithm:RolloutCorrectionConfig",
-            "rollout_is rollout_is_threshold rollout_rs rollout_rs_threshold bypass_mode",
-        ),
-    ],
-)
-def test_a_configuration_has_the_fields(name: str, fields: str) -> None:
+@pytest.mark.parametrize(("name", "fields"), [
+    ("verl.workers.config:ActorConfig", "clip_ratio clip_ratio_low clip_ratio_high policy_loss global_batch_info"),
+    ("verl.workers.config.rollout:AgentLoopConfig", "agent_loop_manager_class"),
+    ("verl.workers.config:HFModelConfig", "lora_rank lora_adapter_path lora"),
+    (
+        "verl.trainer.config.algorithm:RolloutCorrectionConfig",
+        "rollout_is rollout_is_threshold rollout_rs rollout_rs_threshold bypass_mode",
+    ),
+])  # fmt: skip
+def test_a_configuration_has_the_fields(name, fields):
     assert {*fields.split()} <= {field.name for field in dataclasses.fields(found(name))}
 
 
-def test_a_trajectory_fills_fields_of_a_loops_output() -> None:
-    known = found("verl.experimental.agent_loop.agent_loop:AgentLoopOutput").model_fields
-    assert known.keys() >= {
+def test_a_trajectory_fills_fields_of_a_loops_output():
+    assert found("verl.experimental.agent_loop.agent_loop:AgentLoopOutput").model_fields.keys() >= {
         *("prompt_ids", "response_ids", "response_mask", "response_logprobs"),
         *("reward_score", "num_turns", "metrics", "extra_fields"),
     }
 
 
-def test_the_asynchronous_sampler_leaves_the_seams_to_its_base() -> None:
+def test_the_asynchronous_sampler_leaves_the_seams_to_its_base():
     base, asynchronous = found(BUFFER), found(f"{BUFFER}Async")
     assert issubclass(asynchronous, base)
     seams = {"__init__", "_dapo_filtered_keys", "_evict_terminal_groups", "_select_prompt_uids"}
@@ -139,7 +130,7 @@ def test_the_asynchronous_sampler_leaves_the_seams_to_its_base() -> None:
     assert hasattr(asynchronous, "get_sampleable_count")
 
 
-def test_the_class_behind_verls_actor_can_be_extended() -> None:
+def test_the_class_behind_verls_actor_can_be_extended():
     import ray
     from ray.exceptions import RayError
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
@@ -152,7 +143,7 @@ def test_the_class_behind_verls_actor_can_be_extended() -> None:
         type("Refused", (AgentLoopWorkerTQ,), {})
 
 
-def test_a_platform_needs_no_more_methods_than_ours_has() -> None:
+def test_a_platform_needs_no_more_methods_than_ours_has():
     from verl_kernel.cpu.platform import PlatformCPU
 
     assert callable(found("verl.plugin.platform.platform_manager:PlatformRegistry.get"))
@@ -160,7 +151,7 @@ def test_a_platform_needs_no_more_methods_than_ours_has() -> None:
     assert not inspect.isabstract(PlatformCPU)
 
 
-def test_an_engine_has_six_methods_with_our_parameters() -> None:
+def test_an_engine_has_six_methods_with_our_parameters():
     from verl_kernel.cpu.checkpoint_engine import GlooCheckpointEngine
 
     verls = found("verl.checkpoint_engine.base:CheckpointEngine")

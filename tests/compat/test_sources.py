@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pins what we lean on in functions of verl that only a running trainer, engine or cluster would call."""
-
-from __future__ import annotations
+"""Pins what we lean on in sources: of verl where only a running trainer or cluster calls, and below the fork server."""
 
 import ast
+import inspect
+import multiprocessing.popen_spawn_posix
+import multiprocessing.spawn
+import os
+from pathlib import Path
 
 import pytest
+import ray
+from ray._private import ray_constants
 
 from tests.compat.pins import source_of, text_of
 
-TRAINER = "trainer/ppo/v1/trainer_base.py"
 WORKERS = "workers/engine_workers.py"
 ENGINES = "checkpoint_engine/base.py"
 
@@ -192,20 +196,20 @@ PINS = pins()
 
 
 @pytest.mark.parametrize("pin", PINS)
-def test_verls_source_says(pin: str) -> None:
+def test_verls_source_says(pin):
     place, *parts = PINS[pin]
     assert [part for part in parts if part not in text_of(place)] == []
 
 
 @pytest.mark.parametrize("place", [WORKERS, f"{ENGINES}:CheckpointEngineWorker.__init__"])
-def test_both_ends_import_the_named_module_first(place: str) -> None:
+def test_both_ends_import_the_named_module_first(place):
     source = text_of(place)
     imported = source.index("import_external_libs(")
     assert "custom_backend_module" in source[imported : imported + 120]
     assert imported < source.index("CheckpointEngineRegistry.new(")
 
 
-def test_the_manager_prepares_joins_and_finalizes_in_turn() -> None:
+def test_the_manager_prepares_joins_and_finalizes_in_turn():
     source = text_of(f"{ENGINES}:CheckpointEngineManager.build_process_group")
     calls = ["['prepare'] * actor_wg.world_size", "self.backend_cls.build_topology(", "['init_process_group']"]
     assert [source.index(call) for call in calls] == sorted(source.index(call) for call in calls)
@@ -213,23 +217,63 @@ def test_the_manager_prepares_joins_and_finalizes_in_turn() -> None:
     assert 0 < update.index("build_process_group(rollout)") < update.index("'finalize'")
 
 
-def test_bypass_mode_asks_for_no_loss() -> None:
-    assert "loss_mode" not in text_of(TRAINER)
+def test_bypass_mode_asks_for_no_loss():
+    assert "loss_mode" not in text_of("trainer/ppo/v1/trainer_base.py")
 
 
 BUCKETS = "workers/rollout/vllm_rollout/bucketed_weight_transfer.py"
 EXTENSION = "workers/rollout/vllm_rollout/utils.py"
 
 
-@pytest.mark.parametrize(
-    ("path", "owner", "method", "names"),
-    [
-        (EXTENSION, "vLLMColocateWorkerExtension", "update_weights_from_ipc", "peft_config base_sync_done use_shm"),
-        (BUCKETS, "BucketedWeightReceiver", "__init__", "zmq_handle device use_shm"),
-        (BUCKETS, "BucketedWeightReceiver", "receive_weights", "on_bucket_received"),
-    ],
-)
-def test_weights_reach_vllm_in_buckets(path: str, owner: str, method: str, names: str) -> None:
+@pytest.mark.parametrize(("path", "owner", "method", "names"), [
+    (EXTENSION, "vLLMColocateWorkerExtension", "update_weights_from_ipc", "peft_config base_sync_done use_shm"),
+    (BUCKETS, "BucketedWeightReceiver", "__init__", "zmq_handle device use_shm"),
+    (BUCKETS, "BucketedWeightReceiver", "receive_weights", "on_bucket_received"),
+])  # fmt: skip
+def test_weights_reach_vllm_in_buckets(path, owner, method, names):
     definition = source_of(path, owner, method)
     assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
     assert [argument.arg for argument in definition.args.args] == ["self", *names.split()]
+
+
+RAY = Path(ray.__file__).parent
+
+
+def test_the_variables_of_verls_workers_are_texts():
+    from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+    variables = get_ppo_ray_runtime_env()["env_vars"]
+    assert variables
+    assert all(isinstance(value, str) for value in variables.values())
+
+
+def test_ray_joins_the_setup_file_to_its_folder():
+    assert ray_constants.SETUP_WORKER_FILENAME == "setup_worker.py"
+    assert "setup_worker_path=os.path.join(" in (RAY / "_private" / "node.py").read_text()
+    assert "ray_constants.SETUP_WORKER_FILENAME," in (RAY / "_private" / "node.py").read_text()
+    # The interpreter, this script, flags, the worker's script and its options.
+    assert (
+        "            sys.executable,\n            setup_worker_path,\n"
+        in (RAY / "_private" / "services.py").read_text()
+    )
+
+
+def test_rays_script_takes_two_options_and_runs_the_rest():
+    source = (RAY / "_private" / "workers" / "setup_worker.py").read_text()
+    assert source.count("add_argument(") == 2
+    assert '"--serialized-runtime-env-context"' in source
+    assert '"--language"' in source
+    assert (RAY / "_private" / "workers" / "default_worker.py").exists()
+
+
+def test_multiprocessing_reads_its_command_line_to_spawn():
+    assert "spawn.get_command_line(" in inspect.getsource(multiprocessing.popen_spawn_posix)
+    command = multiprocessing.spawn.get_command_line(tracker_fd=1, pipe_handle=2)
+    assert os.fsencode(command[0]) == os.fsencode(multiprocessing.spawn.get_executable())
+    assert "-c" in command
+
+
+def test_vllm_spawns_its_engine_inside_a_ray_actor():
+    from vllm.utils import system_utils
+
+    assert '"spawn"' in inspect.getsource(system_utils._maybe_force_spawn)

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins what recipes, seams and checks before the start lean on in what verl's trainers and their parts do."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from tests.compat.pins import VERL
 from tests.config.composed import composed
@@ -21,7 +18,7 @@ MODES = ("sync", "colocate_async", "separate_async")
 
 
 @pytest.fixture
-def trainer(verl_config: DictConfig) -> Callable[[str], Any]:
+def trainer(verl_config):
     """A trainer of a mode that has not been set up, with batches of four prompts."""
     from verl.trainer.ppo.v1 import get_trainer_cls
 
@@ -34,7 +31,7 @@ def trainer(verl_config: DictConfig) -> Callable[[str], Any]:
     return make
 
 
-def test_trainer_modes_have_the_names_recipes_use(verl_config: DictConfig) -> None:
+def test_trainer_modes_have_the_names_recipes_use(verl_config):
     from verl.trainer.ppo.v1 import get_trainer_cls
 
     for mode in MODES:
@@ -45,7 +42,7 @@ def test_trainer_modes_have_the_names_recipes_use(verl_config: DictConfig) -> No
 
 
 @pytest.mark.parametrize("mode", MODES[1:])
-def test_asynchronous_trainers_run_ahead_by_num_warmup_batches(mode: str, trainer: Callable[[str], Any]) -> None:
+def test_asynchronous_trainers_run_ahead_by_num_warmup_batches(mode, trainer):
     made, prompts = trainer(mode), []
     made._restored_tq_prompt_count = 0
     made._add_prompts_to_generate = prompts.append
@@ -56,9 +53,7 @@ def test_asynchronous_trainers_run_ahead_by_num_warmup_batches(mode: str, traine
 
 
 @pytest.mark.parametrize(("mode", "kept"), [("sync", []), ("colocate_async", ["transfer_queue"])])
-def test_checkpoints_of_asynchronous_trainers_hold_the_queue(
-    mode: str, kept: list[str], trainer: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoints_of_asynchronous_trainers_hold_the_queue(mode, kept, trainer, tmp_path, monkeypatch):
     made, queues = trainer(mode), []
     monkeypatch.setattr("transfer_queue.save_checkpoint", lambda path, **_: queues.append(Path(path)))
     made.config.trainer.default_local_dir = str(tmp_path)
@@ -69,7 +64,7 @@ def test_checkpoints_of_asynchronous_trainers_hold_the_queue(
     assert [path.relative_to(tmp_path / "global_step_3").as_posix() for path in queues] == kept
 
 
-def test_a_custom_sampler_is_built_by_path_and_name(trainer: Callable[[str], Any]) -> None:
+def test_a_custom_sampler_is_built_by_path_and_name(trainer):
     from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
     from verl_kernel.sampler.prs import PRSReplayBuffer
@@ -82,11 +77,10 @@ def test_a_custom_sampler_is_built_by_path_and_name(trainer: Callable[[str], Any
     buffer = made._build_replay_buffer()
     assert isinstance(buffer, PRSReplayBuffer)
     assert isinstance(buffer, ReplayBufferAsync)
-    assert buffer.options.threshold == 0.5
-    assert buffer.poll_interval == 0.1
+    assert (buffer.options.threshold, buffer.poll_interval) == (0.5, 0.1)
 
 
-def test_padding_rows_have_no_loss_token() -> None:
+def test_padding_rows_have_no_loss_token():
     from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 
     row, tag = construct_minimal_padding_template({}, {}, eos_token_id=0)
@@ -95,19 +89,14 @@ def test_padding_rows_have_no_loss_token() -> None:
     assert tag["is_padding"] is True
 
 
-def test_a_loops_output_becomes_the_row_our_subclass_edits() -> None:
+def test_a_loops_output_becomes_the_row_our_subclass_edits():
     import torch
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
     row = AgentLoopOutput(
-        prompt_ids=[1],
-        response_ids=[2, 3],
-        response_mask=[1, 0],
-        response_logprobs=[-1.0, 0.0],
-        reward_score=0.5,
-        metrics=AgentLoopMetrics(),
-        extra_fields={"kernel_turns": "[]"},
-    ).as_dict()
+        prompt_ids=[1], response_ids=[2, 3], response_mask=[1, 0], response_logprobs=[-1.0, 0.0], reward_score=0.5,
+        metrics=AgentLoopMetrics(), extra_fields={"kernel_turns": "[]"},
+    ).as_dict()  # fmt: skip
     assert row["rm_scores"].tolist() == [0, 0.5]
     assert row["rm_scores"].dtype is torch.float32
     assert row["response_mask"].dtype is torch.int64
@@ -116,7 +105,7 @@ def test_a_loops_output_becomes_the_row_our_subclass_edits() -> None:
     assert {"prompts", "responses"} <= set(row)
 
 
-def test_recipes_find_the_keys_they_override(verl_config: DictConfig) -> None:
+def test_recipes_find_the_keys_they_override(verl_config):
     rollout = [
         *("agent.default_agent_loop", "agent.num_workers", "calculate_log_probs", "engine_kwargs.vllm"),
         "checkpoint_engine.update_weights_bucket_megabytes",
@@ -138,7 +127,7 @@ def test_recipes_find_the_keys_they_override(verl_config: DictConfig) -> None:
 # Transfer of weights.
 
 
-def test_engines_register_by_a_name_that_verl_does_not_use() -> None:
+def test_engines_register_by_a_name_that_verl_does_not_use():
     from verl.checkpoint_engine.base import CheckpointEngineRegistry
     from verl.utils.import_utils import import_external_libs
 
@@ -153,17 +142,15 @@ def test_engines_register_by_a_name_that_verl_does_not_use() -> None:
     assert engine.bucket_size == 1
 
 
-def test_verls_own_backends_are_those_that_are_refused_on_a_cpu() -> None:
+def test_verls_own_backends_are_those_that_are_refused_on_a_cpu():
     from verl_kernel.preflight.trainer_mode import NEED_AN_ACCELERATOR
 
     sources = [path.read_text() for path in (VERL / "checkpoint_engine").glob("*.py")]
-    found = {
-        name for source in sources for name in re.findall(r'@CheckpointEngineRegistry\.register\("(\w+)"\)', source)
-    }
+    found = {name for text in sources for name in re.findall(r'@CheckpointEngineRegistry\.register\("(\w+)"\)', text)}
     assert found == {"naive", *NEED_AN_ACCELERATOR}
 
 
-def test_a_broadcast_comes_from_rank_0_unless_told_otherwise() -> None:
+def test_a_broadcast_comes_from_rank_0_unless_told_otherwise():
     import torch
     from torch.distributed import BroadcastOptions
 
@@ -172,7 +159,7 @@ def test_a_broadcast_comes_from_rank_0_unless_told_otherwise() -> None:
     assert torch.distributed.is_gloo_available()
 
 
-def test_engines_register_by_device() -> None:
+def test_engines_register_by_device():
     import verl.workers.engine  # noqa: F401  (fills the registry)
     from verl.workers.engine.base import EngineRegistry
 
@@ -183,23 +170,20 @@ def test_engines_register_by_device() -> None:
 SEPARATE = ("cpu_quickstart", "trainer_mode=separate_async")
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("data.train_batch_size", 5, "parameter_sync_step * ppo_mini_batch_size"),
-        ("actor_rollout_ref.rollout.nnodes", 0, "nnodes must be > 0"),
-        ("actor_rollout_ref.rollout.n_gpus_per_node", 0, "n_gpus_per_node must be > 0"),
-        ("actor_rollout_ref.rollout.checkpoint_engine.backend", "naive", "nccl"),
-    ],
-)
-def test_the_trainer_has_rules_for_batches_and_devices(key: str, value: object, said: str) -> None:
+@pytest.mark.parametrize(("key", "value", "said"), [
+    ("data.train_batch_size", 5, "parameter_sync_step * ppo_mini_batch_size"),
+    ("actor_rollout_ref.rollout.nnodes", 0, "nnodes must be > 0"),
+    ("actor_rollout_ref.rollout.n_gpus_per_node", 0, "n_gpus_per_node must be > 0"),
+    ("actor_rollout_ref.rollout.checkpoint_engine.backend", "naive", "nccl"),
+])  # fmt: skip
+def test_the_trainer_has_rules_for_batches_and_devices(key, value, said):
     from verl.trainer.ppo.v1 import get_trainer_cls
 
     with pytest.raises(AssertionError, match=re.escape(said)):
         get_trainer_cls("separate_async")(composed(*SEPARATE, f"{key}={value}"))
 
 
-def test_the_preset_has_devices_for_trainer_and_rollout() -> None:
+def test_the_preset_has_devices_for_trainer_and_rollout():
     config = composed(*SEPARATE)
     rollout = config.actor_rollout_ref.rollout
     assert rollout.nnodes == 1
@@ -213,11 +197,11 @@ def flushing(source: str) -> list[str]:
     return [ast.unparse(call.func) for call in calls if any(word.arg == "flush" for word in call.keywords)]
 
 
-def test_whatever_the_trainer_flushes_is_a_logger() -> None:
+def test_whatever_the_trainer_flushes_is_a_logger():
     assert set(flushing((VERL / "trainer/ppo/v1/trainer_separate_async.py").read_text())) <= {"logger.info"}
 
 
-def test_the_supported_release_flushes_its_logger_hence_our_own() -> None:
+def test_the_supported_release_flushes_its_logger_hence_our_own():
     """Once it does not, `plugin/trainer_log.py` can go."""
     installed = importlib.metadata.distribution("verl").locate_file("verl/trainer/ppo/v1/trainer_separate_async.py")
     assert flushing(Path(installed).read_text()) == ["logger.info"]

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configurations of recipes: what several tests compose from verl's 65 files is composed once."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 from pathlib import Path

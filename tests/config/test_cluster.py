@@ -51,7 +51,7 @@ def test_it_is_valid_bash_and_wants_a_recipe():
     assert "name the run.sh of a recipe" in done.stderr
 
 
-def test_every_node_joins_one_cluster(tmp_path: Path):
+def test_every_node_joins_one_cluster(tmp_path):
     calls = called(tmp_path, ("t1,t2", "j1,j2"))
     judge = 'ray start --address=t1:6379 --num-cpus=8 --num-gpus=8 --resources={"judge": 8} --block'
     assert [call for call in calls if "run.sh" not in call] == [
@@ -65,7 +65,7 @@ def test_every_node_joins_one_cluster(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("per_gpu", "judges", "gpus"), [("1", 16, 1.0), ("2", 32, 0.5)])
-def test_the_recipe_gets_overrides_that_compose(tmp_path: Path, per_gpu: str, judges: int, gpus: float):
+def test_the_recipe_gets_overrides_that_compose(tmp_path, per_gpu, judges, gpus):
     calls = called(tmp_path, ("t1", "j1,j2"), JUDGES_PER_GPU=per_gpu)
     (words,) = (call.split(" kernelgym.")[1:] for call in calls if "run.sh" in call)
     *ours, last = words

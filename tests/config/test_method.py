@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every `method=` composes in every trainer mode, passes the checks of a start and gives verl a gradient."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from pathlib import Path
@@ -168,13 +166,9 @@ def gradient(method: str, drift: float = 0.1) -> torch.Tensor:
     noise = torch.from_numpy(np.random.default_rng(0).normal(0, drift, old.shape)).float()
     policy = (old + noise).requires_grad_()
     loss, _ = get_policy_loss_fn(actor.policy_loss.loss_mode)(
-        old_log_prob=old,
-        log_prob=policy,
-        advantages=worth,
-        response_mask=batch.mask.bool(),
-        loss_agg_mode=actor.loss_agg_mode,
-        config=actor,
-    )
+        old_log_prob=old, log_prob=policy, advantages=worth, response_mask=batch.mask.bool(),
+        loss_agg_mode=actor.loss_agg_mode, config=actor,
+    )  # fmt: skip
     loss.backward()
     assert policy.grad is not None
     assert (policy.grad[batch.mask == 0] == 0).all()

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recipes compose with verl's own configuration, and pass its dataclasses, its checks and ours."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +61,7 @@ RECIPES = ("kernel_trloo", "cpu_quickstart", "cpu_smollm2")
     one_of_each([(recipe, mode) for recipe in RECIPES for mode in MODES], key=lambda pair: pair[1]),
     ids="-".join,
 )
-def test_every_trainer_mode_gets_its_trainer_and_its_sampler(pair: tuple[str, str]) -> None:
+def test_every_trainer_mode_gets_its_trainer_and_its_sampler(pair):
     from verl.trainer.ppo.v1 import get_trainer_cls
     from verl.utils.import_utils import load_extern_type
 
@@ -73,52 +71,44 @@ def test_every_trainer_mode_gets_its_trainer_and_its_sampler(pair: tuple[str, st
     assert get_trainer_cls(mode).__name__.lower().endswith(mode.replace("_", ""))
     sampler = config.trainer.v1.sampler
     load_extern_type(sampler.custom_sampler.path, sampler.custom_sampler.name)(
-        trainer_mode=mode,
-        trainer_config=config.trainer.v1.get(mode, {}),
+        trainer_mode=mode, trainer_config=config.trainer.v1.get(mode, {}),
         max_off_policy_threshold=sampler.max_off_policy_threshold,
-        max_off_policy_strategy=sampler.max_off_policy_strategy,
-        sampler_kwargs=sampler.sampler_kwargs,
+        max_off_policy_strategy=sampler.max_off_policy_strategy, sampler_kwargs=sampler.sampler_kwargs,
         refill_fn=lambda count: count,
-    )
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("overrides", "bound"),
-    [
-        (["trainer_mode=sync"], "0.999"),
-        (["trainer_mode=colocate_async"], "0.98"),
-        (["trainer_mode=separate_async"], "0.98"),
-        (["trainer_mode=colocate_async", "mismatch=mrs"], "0.999"),
-        (["mismatch=mrs", "trainer_mode=colocate_async"], "0.999"),
-    ],
-)
-def test_asynchronous_modes_choose_a_preset_for_stale_samples(overrides: list[str], bound: str) -> None:
+@pytest.mark.parametrize(("overrides", "bound"), [
+    (["trainer_mode=sync"], "0.999"), (["trainer_mode=colocate_async"], "0.98"),
+    (["trainer_mode=separate_async"], "0.98"), (["trainer_mode=colocate_async", "mismatch=mrs"], "0.999"),
+    (["mismatch=mrs", "trainer_mode=colocate_async"], "0.999"),
+])  # fmt: skip
+def test_asynchronous_modes_choose_a_preset_for_stale_samples(overrides, bound):
     correction = composed("cpu_quickstart", *overrides).algorithm.rollout_correction
     assert correction.rollout_rs_threshold.startswith(bound)
 
 
 @pytest.mark.parametrize(("recipe", "turns"), [("kernel_trloo", 3), ("cpu_quickstart", 2), ("cpu_smollm2", 1)])
-def test_our_node_parses(recipe: str, turns: int) -> None:
+def test_our_node_parses(recipe, turns):
     found = options(resolved(recipe))
-    assert found.rollout.max_turns == turns
-    assert found.reward.scale == 0.5
+    assert (found.rollout.max_turns, found.reward.scale) == (turns, 0.5)
 
 
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "drkernel_8b"])
-def test_verls_discount_is_honoured(recipe: str) -> None:
+def test_verls_discount_is_honoured(recipe):
     both = "algorithm.gamma=0.7", "algorithm.trloo.gamma=0.3"
     assert check_algorithm(composed(recipe, both[0]).algorithm).gamma == 0.7
     assert check_algorithm(composed(recipe, *both).algorithm).gamma == 0.3
 
 
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
-def test_a_checkpoint_can_be_read_without_the_plugin(recipe: str) -> None:
+def test_a_checkpoint_can_be_read_without_the_plugin(recipe):
     """Its configuration holds the name of the attention, and transformers refuses a name that it does not know."""
     model = composed(recipe).actor_rollout_ref.model
     assert model.override_config.get("attn_implementation", "flash_attention_2") in ("sdpa", "flash_attention_2")
 
 
-def test_the_recipe_of_a_real_model_fits_its_own_numbers() -> None:
+def test_the_recipe_of_a_real_model_fits_its_own_numbers():
     from recipes.cpu_smollm2.build import BATCH
 
     config, sft = resolved("cpu_smollm2"), composed("cpu_smollm2_sft")
@@ -137,7 +127,7 @@ def test_the_recipe_of_a_real_model_fits_its_own_numbers() -> None:
 @pytest.mark.parametrize(
     "pair", one_of_each([(size, mode) for size in SIZES for mode in MODES], key=lambda pair: pair[0]), ids="-".join
 )
-def test_verl_accepts_the_sizes(pair: tuple[str, str]) -> None:
+def test_verl_accepts_the_sizes(pair):
     size, mode = pair
     config = resolved("kernel_trloo", f"gpus={size}", f"trainer_mode={mode}")
     check(config)
@@ -146,7 +136,7 @@ def test_verl_accepts_the_sizes(pair: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("size", "trains", "judges"), [("one", 1, 0), ("eight", 4, 4), ("sixteen", 8, 8)])
-def test_trainer_and_judges_share_the_gpus(size: str, trains: int, judges: int) -> None:
+def test_trainer_and_judges_share_the_gpus(size, trains, judges):
     config = resolved("kernel_trloo", f"gpus={size}")
     gym = options(config).env
     assert config.trainer.nnodes * config.trainer.n_gpus_per_node == trains
@@ -155,7 +145,7 @@ def test_trainer_and_judges_share_the_gpus(size: str, trains: int, judges: int) 
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_size_fits_its_context_and_needs_no_account(size: str) -> None:
+def test_a_size_fits_its_context_and_needs_no_account(size):
     config = resolved("kernel_trloo", f"gpus={size}")
     longest = config.data.max_prompt_length + config.data.max_response_length
     node = config.actor_rollout_ref
@@ -173,16 +163,16 @@ UNCHOSEN = {
 
 
 @pytest.mark.parametrize("recipe", one_of_each(UNCHOSEN, UNCHOSEN.get))
-def test_a_recipe_without_a_choice_is_for_no_gpu_or_for_8(recipe: str) -> None:
+def test_a_recipe_without_a_choice_is_for_no_gpu_or_for_8(recipe):
     assert composed(recipe) == composed(recipe, f"gpus={UNCHOSEN[recipe]}")
 
 
-def test_no_gpus_are_no_keys() -> None:
+def test_no_gpus_are_no_keys():
     assert not OmegaConf.load(CONFIG / "gpus" / "none.yaml")
 
 
 @pytest.mark.parametrize("recipe", ["drkernel_8b", "drkernel_14b"])
-def test_the_published_recipe_fits_on_one_node(recipe: str) -> None:
+def test_the_published_recipe_fits_on_one_node(recipe):
     config = resolved(recipe, "gpus=eight")
     assert (config.trainer.n_gpus_per_node, config.kernelgym.num_judges) == (4, 4)
     assert config.trainer.n_gpus_per_node % config.actor_rollout_ref.actor.ulysses_sequence_parallel_size == 0
@@ -192,7 +182,7 @@ def test_the_published_recipe_fits_on_one_node(recipe: str) -> None:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path):
     """A model's folder without weights: verl's model configuration reads config and tokenizer."""
     from transformers import Qwen3Config
 
@@ -208,7 +198,7 @@ LARGE = [*(("drkernel_8b", mode) for mode in MODES), ("drkernel_14b", "separate_
 
 
 @pytest.mark.parametrize("pair", one_of_each(LARGE, key=lambda pair: pair[0]), ids="-".join)
-def test_reinforcement_learning_passes_verls_checks_and_ours(pair: tuple[str, str], model: Path) -> None:
+def test_reinforcement_learning_passes_verls_checks_and_ours(pair, model):
     recipe, mode = pair
     config = resolved(recipe, f"trainer_mode={mode}", f"cold_start_model={model}")
     check(config)
@@ -231,7 +221,7 @@ def test_reinforcement_learning_passes_verls_checks_and_ours(pair: tuple[str, st
     assert (sampler.group_filter, sampler.group_spread, sampler.group_carry_over) == ("refill", "last_turn", False)
 
 
-def test_a_trajectory_fits_the_context_and_a_micro_batch() -> None:
+def test_a_trajectory_fits_the_context_and_a_micro_batch():
     config = resolved("drkernel_8b")
     loop, actor, rollout = options(config).rollout, config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     longest = config.data.max_prompt_length + config.data.max_response_length
@@ -242,19 +232,15 @@ def test_a_trajectory_fits_the_context_and_a_micro_batch() -> None:
 
 
 @pytest.mark.parametrize("recipe", thinned(["drkernel_8b_sft", "drkernel_14b_sft"]))
-def test_the_cold_start_passes_verls_dataclasses(recipe: str, model: Path) -> None:
+def test_the_cold_start_passes_verls_dataclasses(recipe, model):
     from verl.workers.engine_workers import TrainingWorkerConfig
 
     config = resolved(recipe, f"model.path={model}")
     parts = {key: typed(config[key]) for key in ("model", "engine", "optim", "checkpoint", "profiler")}
     TrainingWorkerConfig(
-        model_type="language_model",
-        model_config=parts["model"],
-        engine_config=parts["engine"],
-        optimizer_config=parts["optim"],
-        checkpoint_config=parts["checkpoint"],
-        profiler_config=parts["profiler"],
-    )
+        model_type="language_model", model_config=parts["model"], engine_config=parts["engine"],
+        optimizer_config=parts["optim"], checkpoint_config=parts["checkpoint"], profiler_config=parts["profiler"],
+    )  # fmt: skip
     assert (parts["optim"].lr, parts["optim"].lr_scheduler_type) == (2e-5, "cosine")
     assert "hf_model" in parts["checkpoint"].save_contents
     shards = parts["engine"].ulysses_sequence_parallel_size
@@ -271,7 +257,7 @@ def flat(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("part", ["", "_sft"])
-def test_14b_differs_from_8b_in_model_and_names_only(part: str) -> None:
+def test_14b_differs_from_8b_in_model_and_names_only(part):
     small, large = (flat(resolved(f"drkernel_{size}{part}")) for size in ("8b", "14b"))
     assert small.keys() == large.keys()
     differing = {key.split(".")[-1] for key in small if small[key] != large[key]}
@@ -279,7 +265,7 @@ def test_14b_differs_from_8b_in_model_and_names_only(part: str) -> None:
     assert differing <= {"path", "served_model_name", "cold_start_model", "experiment_name", "default_local_dir"}
 
 
-def test_every_script_names_a_recipe_there_is() -> None:
+def test_every_script_names_a_recipe_there_is():
     scripts = [*(Path(__file__).parents[2] / "recipes").glob("drkernel_*/*.sh")]
     assert len(scripts) == 4
     for script in scripts:

@@ -98,8 +98,7 @@ def received(pipe: Connection) -> object:
 
 def join(pipes: list[Connection]) -> None:
     """What verl's manager does before each update: ask all to prepare, number them, let them join."""
-    metadata = [received(pipe) for pipe in pipes]
-    trainer, rollout = GlooCheckpointEngine.build_topology(1, len(pipes) - 1, metadata)
+    trainer, rollout = GlooCheckpointEngine.build_topology(1, len(pipes) - 1, [received(pipe) for pipe in pipes])
     for i, pipe in enumerate(pipes):
         side, at = (trainer, 0) if i == 0 else (rollout, i - 1)
         pipe.send({key: values[at] for key, values in side.items()})
@@ -135,8 +134,7 @@ def test_a_rollout_does_not_wait_for_a_trainer_that_died():
 
 def test_a_trainer_does_not_wait_for_a_rollout_that_is_gone():
     with started(model) as sender:
-        metadata = [received(sender), None]
-        trainer, rollout = GlooCheckpointEngine.build_topology(1, 1, metadata)
+        trainer, rollout = GlooCheckpointEngine.build_topology(1, 1, [received(sender), None])
         sender.send({key: values[0] for key, values in trainer.items()})
         # This process is the rollout, and leaves before anything is received.
         engine = GlooCheckpointEngine(BUCKET)
@@ -178,18 +176,17 @@ def content(weight: torch.Tensor) -> bytes:
 
 
 @given(st.lists(st.tuples(shapes, st.sampled_from(DTYPES), st.integers(0, 99)), max_size=12), st.integers(1, 200))
-def test_weights_come_out_as_they_went_in(specs: list, bucket_size: int):
+def test_weights_come_out_as_they_went_in(specs, bucket_size):
     weights = [(f"w{i}", of_bytes(*spec)) for i, spec in enumerate(specs)]
     out = [pair for bucket in pack(weights, bucket_size) for pair in unpack(bucket.entries, bucket.payload.clone())]
     assert [name for name, _ in out] == [name for name, _ in weights]
     for (_, got), (_, sent) in zip(out, weights, strict=True):
-        assert got.shape == sent.shape
-        assert got.dtype == sent.dtype
+        assert (got.shape, got.dtype) == (sent.shape, sent.dtype)
         assert content(got) == content(sent)
 
 
 @given(st.lists(st.integers(0, 300), max_size=12), st.integers(1, 200))
-def test_only_a_weight_alone_exceeds_the_size_of_a_bucket(sizes: list[int], bucket_size: int):
+def test_only_a_weight_alone_exceeds_the_size_of_a_bucket(sizes, bucket_size):
     weights = [(f"w{i}", torch.zeros(size, dtype=torch.uint8)) for i, size in enumerate(sizes)]
     buckets = list(pack(weights, bucket_size))
     assert all(len(bucket.payload) <= bucket_size or len(bucket.entries) == 1 for bucket in buckets)
@@ -198,18 +195,11 @@ def test_only_a_weight_alone_exceeds_the_size_of_a_bucket(sizes: list[int], buck
         assert not bucket.has_room(torch.empty(following.entries[0].shape, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize(
-    "weight",
-    [
-        torch.arange(12.0).reshape(3, 4).T,
-        torch.arange(12.0)[::2],
-        torch.ones(1).expand(4),
-        torch.nn.Parameter(torch.ones(2, 3)),
-        torch.tensor(7),
-    ],
-    ids=["transposed", "strided", "expanded", "parameter", "scalar"],
-)
-def test_any_layout_is_packed_by_value(weight: torch.Tensor):
+@pytest.mark.parametrize("weight", [
+    torch.arange(12.0).reshape(3, 4).T, torch.arange(12.0)[::2], torch.ones(1).expand(4),
+    torch.nn.Parameter(torch.ones(2, 3)), torch.tensor(7),
+], ids=["transposed", "strided", "expanded", "parameter", "scalar"])  # fmt: skip
+def test_any_layout_is_packed_by_value(weight):
     (bucket,) = pack([("w", weight)], 1000)
     ((_, got),) = unpack(bucket.entries, bucket.payload)
     assert torch.equal(got, weight.detach())

@@ -8,8 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -26,7 +24,7 @@ WAIT_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[psutil.Process, str]]:
+def server():
     """A server that has little imported, and its name."""
     name = f"verl_kernel_test_{secrets.token_hex(8)}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -54,7 +52,7 @@ def run(name: str, code: str, *argv: str, **options) -> tuple[int, dict]:
     return done.returncode, json.loads(output) if output else {}
 
 
-def test_it_has_arguments_environment_folder_and_modules(server, tmp_path: Path):
+def test_it_has_arguments_environment_folder_and_modules(server, tmp_path):
     process, name = server
     code = "said |= {'argv': sys.argv, 'mark': os.environ['MARK'], 'cwd': os.getcwd(), 'main': __name__}"
     status, said = run(name, code, "--one", "two", cwd=tmp_path, variables={"MARK": "7"})
@@ -71,11 +69,10 @@ def test_open_files_keep_their_numbers(server):
     assert done.wait(WAIT_S) == 0
 
 
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [("sys.exit(3)", 3), ("raise ValueError('expected')", 1), ("os.kill(os.getpid(), 9)", -9), ("sys.exit('x')", 1)],
-)
-def test_it_ends_as_the_process_ends(server, code: str, status: int):
+@pytest.mark.parametrize(("code", "status"), [
+    ("sys.exit(3)", 3), ("raise ValueError('expected')", 1), ("os.kill(os.getpid(), 9)", -9), ("sys.exit('x')", 1),
+])  # fmt: skip
+def test_it_ends_as_the_process_ends(server, code, status):
     assert run(server[1], code)[0] == status
 
 
@@ -104,7 +101,7 @@ def test_random_numbers_differ_from_process_to_process(server):
     assert first[1] != second[1]
 
 
-def test_spawned_processes_are_forked_too(server, tmp_path: Path):
+def test_spawned_processes_are_forked_too(server, tmp_path):
     script = tmp_path / "spawns.py"
     script.write_text(
         "import multiprocessing, os\n"
@@ -125,7 +122,7 @@ def test_spawned_processes_are_forked_too(server, tmp_path: Path):
 @pytest.mark.parametrize(
     "variables", [{"PYTHONHASHSEED": "5"}, {"LD_PRELOAD": "/lib/none.so"}, {fork_client.ADDRESS: "verl_kernel_nobody"}]
 )
-def test_what_needs_a_python_of_its_own_gets_one(server, variables: dict[str, str]):
+def test_what_needs_a_python_of_its_own_gets_one(server, variables):
     status, said = run(server[1], "", variables=variables)
     assert (status, said["parent"]) == (0, os.getpid())
 
@@ -141,23 +138,17 @@ def test_a_ray_worker_brings_its_variables():
     assert fork_client.ray_worker(argv) == (["/ray/default_worker.py", "--a=b"], {"A": "1"})
 
 
-@pytest.mark.parametrize(
-    "context",
-    [
-        {"py_executable": "/other/python"},
-        {"command_prefix": ["nsys"]},
-        {"override_worker_entrypoint": "x.py"},
-        {"env_vars": {"A": "${HOME}/x"}},
-    ],
-    ids=str,
-)
-def test_a_ray_worker_with_a_start_of_its_own_is_left_to_ray(context: dict):
+@pytest.mark.parametrize("context", [
+    {"py_executable": "/other/python"}, {"command_prefix": ["nsys"]}, {"override_worker_entrypoint": "x.py"},
+    {"env_vars": {"A": "${HOME}/x"}},
+], ids=str)  # fmt: skip
+def test_a_ray_worker_with_a_start_of_its_own_is_left_to_ray(context):
     argv = ["/ray/default_worker.py", f"--serialized-runtime-env-context={json.dumps(context)}", "--language=PYTHON"]
     assert fork_client.ray_worker(argv)[0] is None
 
 
 @pytest.mark.slow
-def test_the_server_ends_with_its_driver(tmp_path: Path):
+def test_the_server_ends_with_its_driver(tmp_path):
     driver = (
         "import sys\nfrom verl_kernel.cpu import fork_server, preload\n"
         "print(preload.start({}).pid, flush=True)\nsys.stdin.read()"

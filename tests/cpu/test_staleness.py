@@ -10,22 +10,17 @@ BATCH = 8
 
 def sampler(mode: str, threshold: int, strategy: str) -> PRSReplayBuffer:
     return PRSReplayBuffer(
-        trainer_mode=mode,
-        trainer_config={},
-        max_off_policy_threshold=threshold,
-        max_off_policy_strategy=strategy,
-        sampler_kwargs=None,
-        refill_fn=None,
-    )
+        trainer_mode=mode, trainer_config={}, max_off_policy_threshold=threshold, max_off_policy_strategy=strategy,
+        sampler_kwargs=None, refill_fn=None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
 @pytest.mark.parametrize("queued", [0, 0.5, 2, 4])
-def test_samples_are_as_old_as_the_queue_is_long(mode: str, queued: float):
+def test_samples_are_as_old_as_the_queue_is_long(mode, queued):
     buffer = sampler(mode, threshold=1, strategy="wait")
-    running, finished, steps = (
-        getattr(buffer, name)["train"] for name in ("running_keys", "finished_keys", "prompt_global_steps")
-    )
+    keys = ("running_keys", "finished_keys", "prompt_global_steps")
+    running, finished, steps = (getattr(buffer, name)["train"] for name in keys)
     made = 0
     for step in range(1, 9):
         for _ in range(BATCH + (int(queued * BATCH) if step == 1 else 0)):

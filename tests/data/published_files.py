@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small files of our own tasks in the exact columns of published data sets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from random import Random
@@ -84,8 +82,7 @@ def _kernelsmith_rl(number: int, program: Program) -> dict:
 
 
 def _kernelsmith_sft(number: int, program: Program) -> dict:
-    talk = draw_conversation(program, Random(number))
-    return {"_id": f"s{number}", "messages": talk}
+    return {"_id": f"s{number}", "messages": draw_conversation(program, Random(number))}
 
 
 def _kernelbench(number: int, program: Program) -> dict:
@@ -93,11 +90,7 @@ def _kernelbench(number: int, program: Program) -> dict:
 
 
 _ROWS = {
-    "drkernel-rl": _drkernel_rl,
-    "drkernel-validation": _drkernel_validation,
-    "drkernel-coldstart": _drkernel_coldstart,
-    "kernelbook": _kernelbook,
-    "kernelsmith-rl": _kernelsmith_rl,
-    "kernelsmith-sft": _kernelsmith_sft,
+    "drkernel-rl": _drkernel_rl, "drkernel-validation": _drkernel_validation, "drkernel-coldstart": _drkernel_coldstart,
+    "kernelbook": _kernelbook, "kernelsmith-rl": _kernelsmith_rl, "kernelsmith-sft": _kernelsmith_sft,
     "kernelbench": _kernelbench,
-}
+}  # fmt: skip

@@ -77,8 +77,7 @@ def test_tasks_are_found_in_files_of_all_kinds(folder, tmp_path):
     (one,) = list_tasks(folder / "a_sound.py")
     assert one.task.reference == SOUND
     assert one.level is None
-    found = list_tasks(files.write(tmp_path, "kernelbench", 4))
-    assert [item.level for item in found] == [1, 1, 2, 2]
+    assert [item.level for item in list_tasks(files.write(tmp_path, "kernelbench", 4))] == [1, 1, 2, 2]
     assert [item.level for item in list_tasks(tmp_path / "kernelbench.parquet", [2])] == [2, 2]
     rows = [
         make_row([], text, data_source="own", task_id=name, split="train", index=0, level=None)

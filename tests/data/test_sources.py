@@ -74,8 +74,7 @@ def test_a_level_is_a_number_or_null(tmp_path, level, known):
 def test_prompts_and_further_columns_are_kept(tmp_path):
     _, found, _ = made(tmp_path, "drkernel-rl")
     row, program = found[1], files.programs()[1]
-    assert row["prompt"] == task_messages(program)
-    assert row["data_source"] == "cuda_llm"
+    assert (row["prompt"], row["data_source"]) == (task_messages(program), "cuda_llm")
     info = json.loads(row["extra_info"]["source"])["extra_info"]
     assert (info["uuid"], info["ops"], info["repo_name"]) == ("u1", '["relu"]', "own/tasks")
     assert row["extra_info"]["task_id"] == "drkernel-rl-u1"
@@ -102,24 +101,21 @@ def verl_rows(tmp_path, **changes):
     return path
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"prompt": None}, "there is no prompt"),
-        ({"prompt": [{"role": "user", "content": None}]}, "the prompt holds a message without text"),
-        ({"prompt": [{"role": "assistant", "content": "ModelNew"}]}, "there is no prompt"),
-        ({"reward_model": None}, "there is no reference"),
-        ({"reward_model": {"ground_truth": "", "style": "rule"}}, "there is no reference"),
-        ({"reward_model": {"ground_truth": "class Model("}}, "the reference is not valid Python"),
-        ({"reward_model": {"ground_truth": "x = 1"}}, "the reference defines no `class Model`"),
-        ({"reward_model": {"ground_truth": "import nowhere_to_be_found\n" + files.programs()[0].reference}},
-         "the reference imports nowhere_to_be_found, which is not installed"),
-        ({"extra_info": {"entry_point": "Block"}}, "the reference defines no `class Block`"),
-        ({"extra_info": {"entry_point": "Block"}, "reward_model": {
-            "ground_truth": files.programs()[0].reference + "class Block(Model): pass\n"}},
-         "the prompt asks for ModelNew, but the class is Block and another one is called Model"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"prompt": None}, "there is no prompt"),
+    ({"prompt": [{"role": "user", "content": None}]}, "the prompt holds a message without text"),
+    ({"prompt": [{"role": "assistant", "content": "ModelNew"}]}, "there is no prompt"),
+    ({"reward_model": None}, "there is no reference"),
+    ({"reward_model": {"ground_truth": "", "style": "rule"}}, "there is no reference"),
+    ({"reward_model": {"ground_truth": "class Model("}}, "the reference is not valid Python"),
+    ({"reward_model": {"ground_truth": "x = 1"}}, "the reference defines no `class Model`"),
+    ({"reward_model": {"ground_truth": "import nowhere_to_be_found\n" + files.programs()[0].reference}},
+     "the reference imports nowhere_to_be_found, which is not installed"),
+    ({"extra_info": {"entry_point": "Block"}}, "the reference defines no `class Block`"),
+    ({"extra_info": {"entry_point": "Block"}, "reward_model": {
+        "ground_truth": files.programs()[0].reference + "class Block(Model): pass\n"}},
+     "the prompt asks for ModelNew, but the class is Block and another one is called Model"),
+])  # fmt: skip
 def test_what_cannot_be_judged_is_counted_and_listed(tmp_path, changes, reason):
     written, found, _ = made(tmp_path, "drkernel-rl", verl_rows(tmp_path, **changes))
     assert (written.kept, sum(written.refused.values()), len(found)) == (1, 1, 1)
@@ -148,8 +144,7 @@ def test_a_reference_may_be_json_text_or_a_struct(tmp_path):
 
 
 def test_equal_ids_are_told_apart(tmp_path):
-    path = verl_rows(tmp_path, prompt="Write ModelNew. \ud800")
-    _, found, _ = made(tmp_path, "drkernel-rl", path)
+    _, found, _ = made(tmp_path, "drkernel-rl", verl_rows(tmp_path, prompt="Write ModelNew. \ud800"))
     assert [row["extra_info"]["task_id"] for row in found] == ["drkernel-rl-u0", "drkernel-rl-u0-2"]
     assert found[0]["prompt"][0]["content"] == "Write ModelNew. ?"
 
@@ -166,17 +161,11 @@ def test_conversations_are_what_the_trainer_reads(tmp_path, name):
     assert (kept.get("best_round"), kept.get("_id")) in ((2, None), (None, "s2"))
 
 
-@pytest.mark.parametrize(
-    ("roles", "reason"),
-    [
-        ("", "there is no conversation"),
-        ("ua ", "a message is empty"),
-        ("uu", "the roles do not alternate"),
-        ("au", "the roles do not alternate"),
-        ("uau", "the last message is not the assistant's"),
-        ("s", "the last message is not the assistant's"),
-    ],
-)
+@pytest.mark.parametrize(("roles", "reason"), [
+    ("", "there is no conversation"), ("ua ", "a message is empty"), ("uu", "the roles do not alternate"),
+    ("au", "the roles do not alternate"), ("uau", "the last message is not the assistant's"),
+    ("s", "the last message is not the assistant's"),
+])  # fmt: skip
 def test_conversations_that_teach_nothing_are_listed(tmp_path, roles, reason):
     words = {"u": ("user", "do"), "a": ("assistant", "done"), "s": ("system", "be"), " ": ("user", " ")}
     bad = [dict(zip(("role", "content"), words[letter], strict=True)) for letter in roles]

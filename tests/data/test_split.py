@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A split keeps near duplicates together, keeps every row, and is the same for the same seed."""
+"""A split keeps near duplicates together and every row, and is the same for the same seed; overlaps are counted."""
 
 import json
 import re
@@ -11,13 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from tests.generated import draw_tasks
+from verl_kernel.cli import app
 from verl_kernel.data import families
 from verl_kernel.data.families import Families, normal_form, shingles, similarity
+from verl_kernel.data.overlap import overlaps
 from verl_kernel.data.rows import check_rows, make_row, write_rows
 from verl_kernel.data.split import choose, split
 from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.quickstart.build import write_tasks
+from verl_kernel.quickstart.drawing import draw
+from verl_kernel.quickstart.options import Quickstart
+from verl_kernel.world.kinds import SPLITS
 from verl_kernel.world.talks import task_messages
 
 
@@ -130,3 +137,34 @@ def test_tasks_that_cannot_be_split_are_told(tasks, tmp_path):
     for name, words in (("one.parquet", "holds one family of 2 tasks"), ("bad.parquet", "row 1")):
         with pytest.raises(DataError, match=words):
             split(tmp_path / name, tmp_path / "x", 0.5, 0.7, seed=0)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_tasks(draw(Quickstart(train_tasks=64, val_tasks=4), conversations=0), tmp_path)
+    return tmp_path
+
+
+def test_unseen_splits_have_no_near_duplicate(folder):
+    found = overlaps(folder / "train.parquet", folder / "val.parquet")
+    assert [one.source for one in found] == [f"kernel_world_{split}" for split in SPLITS]
+    assert [one.tasks for one in found] == [4, 4, 16, 8]
+    assert [one.near for one in found] == [4, 4, 0, 0]
+    assert [one.closest for one in found[:2]] == [1.0, 1.0]
+    assert max(one.closest for one in found[2:]) < 0.7
+
+
+def test_a_file_that_is_not_there_is_named(folder):
+    with pytest.raises(DataError, match=r"none\.parquet"):
+        overlaps(folder / "none.parquet", folder / "val.parquet")
+
+
+@pytest.mark.processes
+def test_the_audit_prints_the_table(folder, tmp_path):
+    tasks = draw(Quickstart(train_tasks=2, val_tasks=1), conversations=0)
+    write_rows(tasks.world.rows(tasks.validated["new_chain"], "new_chain"), tmp_path / "one.parquet")
+    words = ["data", "audit", str(tmp_path / "one.parquet"), "--train", str(folder / "train.parquet")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "near duplicates in training" in done.output
+    assert "kernel_world_new_chain" in done.output

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.losses import Killed, lose_and_kill
+from tests.e2e.losses import lose_and_kill
 from verl_kernel.quickstart.build import build
 from verl_kernel.quickstart.options import Quickstart, is_complete
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
-def quickstart() -> Path:
+def quickstart():
     """Model, tokenizer and data: the quickstart's where they are made, else of easier tasks and fewer talks; reused.
 
     After 800 conversations of one or two operations most answers are right; of 2,000 the training takes twice as long.
@@ -32,6 +32,6 @@ def quickstart() -> Path:
 
 
 @pytest.fixture(scope="session")
-def killed(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Killed:
-    """The run of `test_single_turn.py`, whose checkpoint that of `test_cpu_quickstart.py` goes on from."""
+def killed(quickstart, tmp_path_factory):
+    """The run that loses its judges, whose checkpoint that of `test_cpu_quickstart.py` goes on from."""
     return lose_and_kill(quickstart, tmp_path_factory.mktemp("killed"))

@@ -60,15 +60,11 @@ def lose_and_kill(quickstart: Path, folder: Path) -> Killed:
     rows = pandas.read_parquet(quickstart / "train.parquet").drop(columns="agent_name")
     rows.to_parquet(folder / "train.parquet")
     words = command(
-        quickstart,
-        folder,
-        f"data.train_files={folder}/train.parquet",
-        "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent",
-        "algorithm.adv_estimator=grpo",
-        "trainer.v1.sampler.custom_sampler.path=null",
-        "trainer.v1.sampler.custom_sampler.name=null",
+        quickstart, folder, f"data.train_files={folder}/train.parquet",
+        "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent", "algorithm.adv_estimator=grpo",
+        "trainer.v1.sampler.custom_sampler.path=null", "trainer.v1.sampler.custom_sampler.name=null",
         *checkpoints(folder),
-    )
+    )  # fmt: skip
     with (folder / "train.log").open("w") as log:
         trainer = subprocess.Popen(words, cwd=folder, env=environment(folder), stdout=log, stderr=subprocess.STDOUT)
     run = Run(folder)
@@ -148,9 +144,7 @@ def relatives(folder: Path) -> set[psutil.Process]:
         except psutil.Error:
             continue
     own = psutil.Process()
-    return {process for process in found if process != own} | {
-        child for process in found for child in descendants(process)
-    }
+    return {one for one in found if one != own} | {child for one in found for child in descendants(one)}
 
 
 def descendants(process: psutil.Process) -> list[psutil.Process]:

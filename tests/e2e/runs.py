@@ -43,13 +43,10 @@ class Run:
 def environment(folder: Path) -> dict[str, str]:
     """The CPU platform, logs in `folder`, and a mark by which the run's processes can be told."""
     return {
-        **os.environ,
-        "VERL_PLATFORM": "cpu",
-        "HF_HUB_OFFLINE": "1",
-        "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
-        "TENSORBOARD_DIR": str(folder / "tensorboard"),
+        **os.environ, "VERL_PLATFORM": "cpu", "HF_HUB_OFFLINE": "1",
+        "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"), "TENSORBOARD_DIR": str(folder / "tensorboard"),
         "VERL_KERNEL_TEST_RUN": str(folder),
-    }
+    }  # fmt: skip
 
 
 def command(quickstart: Path, folder: Path, *extra: str, recipe: str = "cpu_quickstart") -> list[str]:
@@ -57,14 +54,9 @@ def command(quickstart: Path, folder: Path, *extra: str, recipe: str = "cpu_quic
     folders = [f"quickstart_dir={quickstart}", f"trainer.rollout_data_dir={folder}/rollouts"]
     samples = f"actor_rollout_ref.rollout.n={SAMPLES}"
     return [
-        *TRAINER[:-1],
-        f"--config-name={recipe}",
-        *folders,
-        samples,
-        "trainer.val_before_train=false",
-        "trainer.test_freq=-1",
-        *extra,
-    ]
+        *TRAINER[:-1], f"--config-name={recipe}", *folders, samples, "trainer.val_before_train=false",
+        "trainer.test_freq=-1", *extra,
+    ]  # fmt: skip
 
 
 def train(folder: Path, words: list[str], timeout: int = 900) -> Run:

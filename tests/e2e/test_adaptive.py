@@ -1,37 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two steps of the CPU recipe with Reinforce-Ada-Seq-balance: rounds against the gym, pools in the advantages."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.e2e.runs import SAMPLES, Run, command, train
+from tests.e2e.runs import SAMPLES, command, train
 
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(2400),
-]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
 PROMPTS, KEPT = 4, SAMPLES
 
 
 @pytest.fixture(scope="module")
-def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(quickstart, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adaptive")
     words = command(
-        quickstart,
-        folder,
-        "method=ada_seq_balance",
-        f"data.train_batch_size={PROMPTS}",
-        f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
-        "trainer.total_training_steps=2",
-        "trainer.save_freq=-1",
-        f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
+        quickstart, folder, "method=ada_seq_balance", f"data.train_batch_size={PROMPTS}",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}", "trainer.total_training_steps=2",
+        "trainer.save_freq=-1", f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
         f"algorithm.trloo.record_dir={folder}/advantages",
-    )
+    )  # fmt: skip
     return train(folder, words)
 
 
-def test_every_prompt_keeps_n_of_its_draws(run: Run):
+def test_every_prompt_keeps_n_of_its_draws(run):
     for number, step in enumerate(run.steps[:2], 1):
         assert step["ada/draws/total"] >= PROMPTS * KEPT
         assert step["ada/draws/max"] <= 32
@@ -43,11 +33,11 @@ def test_every_prompt_keeps_n_of_its_draws(run: Run):
         assert sorted({row["key"].rsplit("_", 2)[1] for row in rows}) == [str(i) for i in range(KEPT)]
 
 
-def test_half_of_a_prompts_rows_are_positive(run: Run):
+def test_half_of_a_prompts_rows_are_positive(run):
     assert any(step["ada/exit/met"] > 0 for step in run.steps[:2])
     for step in run.steps[:2]:
         assert step["ada/exit/met"] / 2 <= step["kernel/best/fast@1"] <= 1 - step["ada/exit/met"] / 2
 
 
-def test_the_run_learns(run: Run):
+def test_the_run_learns(run):
     assert all(step["actor/grad_norm"] > 0 for step in run.steps[:2])

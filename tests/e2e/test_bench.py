@@ -27,11 +27,10 @@ def bench(out: Path, *model: str, key: str = "") -> str:
 
 
 @pytest.mark.exhaustive
-def test_a_server_of_the_benchs_own_and_one_started_apart_agree(quickstart: Path, tmp_path: Path) -> None:
+def test_a_server_of_the_benchs_own_and_one_started_apart_agree(quickstart, tmp_path):
     """Greedy: the same completions, and for the same completions the same verdicts."""
     folder = quickstart / "model"
-    said = bench(tmp_path / "own", f"--vllm={folder}")
-    assert "2 tasks x 2 samples x 2 turns: 8 answers" in said
+    assert "2 tasks x 2 samples x 2 turns: 8 answers" in bench(tmp_path / "own", f"--vllm={folder}")
     with VllmServer(folder, tmp_path / "log") as server:
         bench(tmp_path / "apart", f"--base-url={server.base_url}", f"--model={server.model}", key=server.key)
     own, apart = what_counts(tmp_path / "own"), what_counts(tmp_path / "apart")

@@ -1,36 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two steps of an asynchronous trainer with its preset: the second one trains on samples of older weights."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from tests.e2e.runs import SAMPLES, Run, command, train
+from tests.e2e.runs import SAMPLES, command, train
 
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(2400),
-]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
 
 STALENESS = "training/off_policy/trajectory_staleness_worst/max"
 
 
 @pytest.fixture(scope="module")
-def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(quickstart, tmp_path_factory):
     folder = tmp_path_factory.mktemp("colocate_async")
     words = command(
-        quickstart,
-        folder,
-        "trainer_mode=colocate_async",
-        "trainer.total_training_steps=2",
-        "trainer.save_freq=-1",
+        quickstart, folder, "trainer_mode=colocate_async", "trainer.total_training_steps=2", "trainer.save_freq=-1",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
-    )
+    )  # fmt: skip
     return train(folder, words)
 
 
-def test_the_second_step_trains_on_samples_of_older_weights(run: Run):
+def test_the_second_step_trains_on_samples_of_older_weights(run):
     first, second = (step for step in run.steps if "training/global_step" in step)
     assert first[STALENESS] == 0
     assert second[STALENESS] == 1
@@ -40,13 +31,13 @@ def test_the_second_step_trains_on_samples_of_older_weights(run: Run):
     assert second["rollout_corr/log_ppl_abs_diff"] > 10 * first["rollout_corr/log_ppl_abs_diff"]
 
 
-def test_staleness_is_weighted_and_not_taken_for_mismatch(run: Run):
+def test_staleness_is_weighted_and_not_taken_for_mismatch(run):
     for step in run.steps:
         assert step["rollout_corr/rollout_rs_masked_fraction"] < 0.1
         assert step["rollout_corr/rollout_is_mean"] == pytest.approx(1, abs=0.05)
 
 
-def test_the_sampler_judged_both_batches(run: Run):
+def test_the_sampler_judged_both_batches(run):
     for step in (1, 2):
         rows = run.rows(step)
         assert len(rows) == 8 * SAMPLES

@@ -13,10 +13,7 @@ from tests.e2e.runs import Run, command, train
 from verl_kernel.data.sources import SOURCES, names
 from verl_kernel.quickstart import warm_start
 
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(1800),
-]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(1800)]
 TASKS = [name for name in names("rows") if name != "drkernel-validation"]
 
 
@@ -28,7 +25,7 @@ def converted(folder: Path, name: str, count: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(quickstart, tmp_path_factory):
     """One step of the CPU recipe on two tasks of each source, with the published prompts and with ours."""
     return train_on_all(quickstart, tmp_path_factory.mktemp("published"))
 
@@ -48,7 +45,7 @@ def train_on_all(quickstart: Path, folder: Path) -> Run:
     )  # fmt: skip
 
 
-def test_tasks_of_every_source_are_trained_on_together(run: Run):
+def test_tasks_of_every_source_are_trained_on_together(run):
     (step,) = run.steps
     assert step["training/global_step"] == 1
     assert step["actor/loss"] == step["actor/loss"]
@@ -59,7 +56,7 @@ def test_tasks_of_every_source_are_trained_on_together(run: Run):
     assert all(turn["result"]["task_hash"] for row in rows for turn in row["turns"])
 
 
-def test_conversations_of_every_source_are_trained_on_together(quickstart: Path, tmp_path: Path):
+def test_conversations_of_every_source_are_trained_on_together(quickstart, tmp_path):
     talks = ",".join(str(converted(tmp_path, name, 3)) for name in names("talks"))
     shutil.copytree(quickstart / "model", tmp_path / "sft" / "model")
     losses = train_on_talks(tmp_path, talks)

@@ -13,12 +13,9 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.e2e.runs import Run, command, train
+from tests.e2e.runs import command, train
 
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(2400),
-]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
 
 LORAS, CHOSEN, RANK = 4, 2, 4
 LEARN = f"--loras {LORAS} --chosen {CHOSEN} --rank {RANK} --scale rslora --selections 2 --steps 4 --batch-size 4"
@@ -27,7 +24,7 @@ RATES = "--held-out 8 --learning-rate 0.02 --router-learning-rate 0.05"
 
 
 @pytest.fixture(scope="module")
-def adapter(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def adapter(quickstart, tmp_path_factory):
     out = tmp_path_factory.mktemp("remix")
     files = ["--data", str(quickstart / "corpus.parquet"), "--model", str(quickstart / "model"), "--out", str(out)]
     words = [sys.executable, "-m", "verl_kernel", "remix", *files, *LEARN.split(), *RATES.split()]
@@ -36,24 +33,18 @@ def adapter(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(quickstart: Path, adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(quickstart, adapter, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained_on")
     words = command(
-        quickstart,
-        folder,
-        f"actor_rollout_ref.model.lora_adapter_path={adapter}",
-        f"actor_rollout_ref.model.lora_rank={CHOSEN * RANK}",
-        "actor_rollout_ref.model.lora.merge=true",
-        "trainer.total_training_steps=1",
-        "trainer.save_freq=1",
-        f"trainer.default_local_dir={folder}/checkpoints",
-        "data.train_batch_size=4",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-    )
+        quickstart, folder, f"actor_rollout_ref.model.lora_adapter_path={adapter}",
+        f"actor_rollout_ref.model.lora_rank={CHOSEN * RANK}", "actor_rollout_ref.model.lora.merge=true",
+        "trainer.total_training_steps=1", "trainer.save_freq=1", f"trainer.default_local_dir={folder}/checkpoints",
+        "data.train_batch_size=4", "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    )  # fmt: skip
     return train(folder, words)
 
 
-def test_vllm_answers_with_the_adapter(run: Run, quickstart: Path, adapter: Path):
+def test_vllm_answers_with_the_adapter(run, quickstart, adapter):
     # By how much vLLM's probabilities would differ from the trainer's if it had the base alone.
     missing = change_of_probabilities(quickstart, adapter)
     assert missing > 0.001
@@ -64,7 +55,8 @@ def change_of_probabilities(quickstart: Path, adapter: Path) -> float:
     """The mean over tokens of eight conversations."""
     base = AutoModelForCausalLM.from_pretrained(quickstart / "model")
     tokenizer = AutoTokenizer.from_pretrained(quickstart / "model")
-    texts = [tokenizer.apply_chat_template(talk, return_dict=True)["input_ids"] for talk in talks(quickstart)]
+    talks = pq.read_table(quickstart / "corpus.parquet").slice(0, 8).column("messages").to_pylist()
+    texts = [tokenizer.apply_chat_template(talk, return_dict=True)["input_ids"] for talk in talks]
 
     def probabilities(model: torch.nn.Module) -> torch.Tensor:
         tokens = [torch.tensor([text]) for text in texts]
@@ -76,11 +68,7 @@ def change_of_probabilities(quickstart: Path, adapter: Path) -> float:
         return (probabilities(PeftModel.from_pretrained(base, str(adapter))) - without).abs().mean().item()
 
 
-def talks(quickstart: Path) -> list[list[dict]]:
-    return pq.read_table(quickstart / "corpus.parquet").slice(0, 8).column("messages").to_pylist()
-
-
-def test_the_step_starts_at_the_adapter_and_changes_it_alone(run: Run, quickstart: Path, adapter: Path):
+def test_the_step_starts_at_the_adapter_and_changes_it_alone(run, quickstart, adapter):
     assert run.steps[0]["actor/grad_norm"] > 0
     saved = torch.load(run.folder / "checkpoints/global_step_1/actor/model_world_size_1_rank_0.pt", weights_only=False)
     saved = {name: getattr(weight, "full_tensor", lambda weight=weight: weight)() for name, weight in saved.items()}
@@ -90,8 +78,6 @@ def test_the_step_starts_at_the_adapter_and_changes_it_alone(run: Run, quickstar
         moved = (saved[name.replace(".weight", ".default.weight")] - weight).abs().max()
         assert 0 < moved < 0.01, name  # one step of Adam moves nothing by more than its rate, 3e-4
     frozen = {name: weight for name, weight in saved.items() if "lora_" not in name}
-    plain = {
-        name.removeprefix("base_model.model.").replace(".base_layer", ""): weight for name, weight in frozen.items()
-    }
+    plain = {name.removeprefix("base_model.model.").replace(".base_layer", ""): value for name, value in frozen.items()}
     assert base.keys() <= plain.keys()
     assert all(torch.equal(plain[name], weight) for name, weight in base.items())

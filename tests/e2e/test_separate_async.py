@@ -6,42 +6,32 @@ step's batch and four prompts more are generated before any update, and all that
 """
 
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
 from tests.e2e import weights
 from tests.e2e.losses import checkpoints
-from tests.e2e.runs import SAMPLES, Run, command, train
+from tests.e2e.runs import SAMPLES, command, train
 from verl_kernel.sampler.groups import prompt_of
 
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(2400),
-]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
 
 STALENESS = "training/off_policy/trajectory_staleness"
 
 
 @pytest.fixture(scope="module")
-def run(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(quickstart, tmp_path_factory):
     folder = tmp_path_factory.mktemp("separate_async")
     words = command(
-        quickstart,
-        folder,
-        "trainer_mode=separate_async",
-        "method=topr",
-        "trainer.v1.separate_async.num_warmup_batches=0.5",
-        "trainer.v1.sampler.max_off_policy_strategy=wait",
-        "trainer.v1.sampler.max_off_policy_threshold=1",
-        "trainer.total_training_steps=3",
-        *checkpoints(folder),
+        quickstart, folder, "trainer_mode=separate_async", "method=topr",
+        "trainer.v1.separate_async.num_warmup_batches=0.5", "trainer.v1.sampler.max_off_policy_strategy=wait",
+        "trainer.v1.sampler.max_off_policy_threshold=1", "trainer.total_training_steps=3", *checkpoints(folder),
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
-    )
+    )  # fmt: skip
     return train(folder, words)
 
 
-def test_half_of_the_second_batch_is_one_update_old(run: Run):
+def test_half_of_the_second_batch_is_one_update_old(run):
     first, second, third = (step for step in run.steps if "training/global_step" in step)
     assert all(step["actor/grad_norm"] > 0 for step in (first, second, third))
     assert first[f"{STALENESS}/max"] == 0
@@ -49,7 +39,7 @@ def test_half_of_the_second_batch_is_one_update_old(run: Run):
     assert first["training/off_policy/trajectory_spans/max"] == second["training/off_policy/trajectory_spans/max"] == 1
 
 
-def test_the_rollouts_weights_are_those_that_the_trainer_sent(run: Run, quickstart: Path):
+def test_the_rollouts_weights_are_those_that_the_trainer_sent(run, quickstart):
     initial, updated = weights.load(quickstart / "model"), weights.of_step(run.folder, 1)
     assert weights.drift(initial, updated) > 1e-5
     assert weights.mean_gap(initial, run.rows(1)[:8]) < 1e-3
@@ -63,14 +53,14 @@ def test_the_rollouts_weights_are_those_that_the_trainer_sent(run: Run, quicksta
     assert sum(new < 1e-3 and old > 3 * new for old, new in gaps) == 4
 
 
-def test_the_loss_compares_with_the_policy_that_sampled(run: Run):
+def test_the_loss_compares_with_the_policy_that_sampled(run):
     first, second = (abs(step["actor/topr/log_ratio"]) / step["actor/topr/tokens"] for step in run.steps[:2])
     # In the first step the engines alone differ, in the second half of the samples miss an update.
     assert second > 10 * first
     assert all(step["actor/topr/negative"] > 0 for step in run.steps[:3])
 
 
-def test_the_gym_judged_all_batches(run: Run):
+def test_the_gym_judged_all_batches(run):
     for step in (1, 2, 3):
         assert all(len(row["turns"]) == 2 for row in run.rows(step))
         assert run.steps[step - 1]["kernel/correct_rate"] > 0

@@ -3,7 +3,6 @@
 
 import subprocess
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.ti
 
 
 @pytest.fixture(scope="module")
-def judged(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, int]:
+def judged(quickstart, tmp_path_factory):
     """The run, and how many evaluations the second service judged."""
     folder = tmp_path_factory.mktemp("service")
     words = [*TRAINER, f"quickstart_dir={quickstart}", "--cfg=job", "--package=kernelgym"]
@@ -47,23 +46,23 @@ def judged(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
         return run, http.get("/v1/stats").json()["evaluations"]
 
 
-def test_every_answer_of_both_steps_has_a_verdict(judged: tuple[Run, int]) -> None:
+def test_every_answer_of_both_steps_has_a_verdict(judged):
     for step in (1, 2):
         rows = judged[0].rows(step)
         assert len(rows) == 8 * SAMPLES
         assert all(turn["result"]["status"] != "infra_error" for row in rows for turn in row["turns"])
 
 
-def test_the_sampler_and_the_estimator_did_their_work(judged: tuple[Run, int]) -> None:
+def test_the_sampler_and_the_estimator_did_their_work(judged):
     for step in judged[0].steps[:2]:
         assert step["kernel/correct_rate"] > 0
         assert step["prs/kept/reward/mean"] > 0
         assert step["actor/grad_norm"] > 0
 
 
-def test_both_services_judged(judged: tuple[Run, int]) -> None:
+def test_both_services_judged(judged):
     assert judged[1] > 0
 
 
-def test_the_trainer_started_no_judges(judged: tuple[Run, int]) -> None:
+def test_the_trainer_started_no_judges(judged):
     assert "JudgeActor" not in judged[0].log

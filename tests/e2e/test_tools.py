@@ -7,23 +7,19 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from tests.e2e.runs import Run, command, train
+from tests.e2e.runs import command, train
 from verl_kernel.quickstart.build import build
 from verl_kernel.quickstart.options import Quickstart, is_complete
 
-ROOT = Path(__file__).parents[2]
 CALL = re.compile(r'<tool_call>{"name": "(check|run)", "arguments": {}}</tool_call>')
 SAID = ("It is accepted, compiles and runs.", "On public inputs", "Verdict: ", "There is no ```python block")
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(1800),
-]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
-def taught() -> Path:
+def taught():
     """A small cold start with tools, made once."""
-    out = ROOT / "outputs" / "tools_small"
+    out = Path(__file__).parents[2] / "outputs" / "tools_small"
     table = Path(__file__).with_name("difficulty.yaml")
     options = Quickstart(world="tools", conversations=900, val_tasks=2, difficulty=table)
     if not is_complete(out, options):
@@ -32,7 +28,7 @@ def taught() -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(taught: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(taught, tmp_path_factory):
     folder = tmp_path_factory.mktemp("tools")
     words = ["trainer.total_training_steps=2", "trainer.save_freq=-1"]
     record = f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples"
@@ -40,7 +36,7 @@ def run(taught: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def played(run: Run, taught: Path) -> list[tuple[str, str, list[float]]]:
+def played(run, taught):
     """Of each trajectory: all of its text, what the policy did not write, and its rewards other than 0."""
     tokenizer = AutoTokenizer.from_pretrained(taught / "model")
     found = []
@@ -51,23 +47,23 @@ def played(run: Run, taught: Path) -> list[tuple[str, str, list[float]]]:
     return found
 
 
-def test_a_tool_answers_each_call(played: list[tuple[str, str, list[float]]]) -> None:
+def test_a_tool_answers_each_call(played):
     called = [(text.partition("<|tool|>")[0], others) for text, others, _ in played if "<|tool|>" in others]
     answered = [others.partition("<|tool|>")[2] for text, others in called if CALL.search(text)]
     assert answered
     assert [said for said in answered if not said.startswith(SAID)] == []
 
 
-def test_an_answer_without_a_call_is_all_the_policys(played: list[tuple[str, str, list[float]]]) -> None:
+def test_an_answer_without_a_call_is_all_the_policys(played):
     alone = [others for text, others, _ in played if "<tool_call>" not in text]
     assert alone
     assert set(alone) == {""}
 
 
-def test_the_reward_is_that_of_the_last_answer(played: list[tuple[str, str, list[float]]]) -> None:
+def test_the_reward_is_that_of_the_last_answer(played):
     assert max(len(rewards) for _, _, rewards in played) <= 1
     assert any(rewards for _, _, rewards in played)
 
 
-def test_the_trainer_reads_the_tokens_that_vllm_drew(run: Run) -> None:
+def test_the_trainer_reads_the_tokens_that_vllm_drew(run):
     assert all(step["training/rollout_probs_diff_max"] < 1e-3 for step in run.steps)

@@ -12,10 +12,7 @@ import pytest
 from tests.e2e.runs import SAMPLES
 from verl_kernel.reporting.steps import read_steps, read_validations
 
-pytestmark = [
-    *(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive),
-    pytest.mark.timeout(1200),
-]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "outputs/tutorial"
@@ -39,7 +36,7 @@ def shell(line: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(quickstart, tmp_path_factory):
     """The run of the page's training command with fewer samples, another folder and the quickstart that is there."""
     folder = tmp_path_factory.mktemp("tutorial")
     line = tutorial_line("run.sh").replace(FOLDER, str(folder))
@@ -48,15 +45,15 @@ def folder(quickstart: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_trains_for_five_steps(folder: Path):
+def test_it_trains_for_five_steps(folder):
     assert [step["step"] for step in read_steps(folder / "metrics.jsonl")] == [1, 2, 3, 4, 5]
 
 
-def test_it_validates_before_and_after(folder: Path):
+def test_it_validates_before_and_after(folder):
     assert [step["step"] for step in read_validations(folder / "metrics.jsonl")] == [0, 5]
 
 
-def test_its_report_command_writes_the_page_again(folder: Path):
+def test_its_report_command_writes_the_page_again(folder):
     (folder / "report.html").unlink()
     shell(tutorial_line("verl-kernel report").replace(FOLDER, str(folder)))
     assert "<html" in (folder / "report.html").read_text()

@@ -26,16 +26,13 @@ def test_the_second_line_has_the_largest_saving():
     )
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "bound by device memory", "41% of its roofline", "55% of the task's roofline", "x 2: 35.1 us",
-        "dram__bytes 201 MB where the task needs 134 MB", "lts__t_bytes 302 MB", "10.0 us wait for the host",
-        "SMs 132 of 132", "Waves Per SM 3.88", "Achieved Occupancy 48% of 50% (limited by registers)",
-        "168 registers, 8 B spilled, 8.19 kB shared", "line 14: load of x takes 8.0 times its sectors",
-        "moved of it, and needed: x 300 MB, 100 MB", "no tensor cores: it has no tl.dot",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("words", [
+    "bound by device memory", "41% of its roofline", "55% of the task's roofline", "x 2: 35.1 us",
+    "dram__bytes 201 MB where the task needs 134 MB", "lts__t_bytes 302 MB", "10.0 us wait for the host",
+    "SMs 132 of 132", "Waves Per SM 3.88", "Achieved Occupancy 48% of 50% (limited by registers)",
+    "168 registers, 8 B spilled, 8.19 kB shared", "line 14: load of x takes 8.0 times its sectors",
+    "moved of it, and needed: x 300 MB, 100 MB", "no tensor cores: it has no tl.dot",
+])  # fmt: skip
 def test_the_facts_are_told(words):
     assert words in "\n".join(LINES)
 
@@ -77,16 +74,13 @@ def test_every_kind_of_change_has_a_sentence(kind):
     assert "{" not in text
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
-    [
-        ({"status": EvalStatus.INCORRECT, "error": ERROR}, "not timed (incorrect)"),
-        ({"status": EvalStatus.OK, "unpriced_ops": ("aten::fft",)}, "nothing prices aten::fft"),
-        ({"status": EvalStatus.OK, "true_size": TrueSize(sizes=(), unknown="it branches")}, "it branches"),
-        ({"status": EvalStatus.OK, "timing_source": "cuda_event"}, "kernelgym.prefilter=cpu"),
-        ({"status": EvalStatus.OK}, "no kernel of the program was launched"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("fields", "reason"), [
+    ({"status": EvalStatus.INCORRECT, "error": ERROR}, "not timed (incorrect)"),
+    ({"status": EvalStatus.OK, "unpriced_ops": ("aten::fft",)}, "nothing prices aten::fft"),
+    ({"status": EvalStatus.OK, "true_size": TrueSize(sizes=(), unknown="it branches")}, "it branches"),
+    ({"status": EvalStatus.OK, "timing_source": "cuda_event"}, "kernelgym.prefilter=cpu"),
+    ({"status": EvalStatus.OK}, "no kernel of the program was launched"),
+])  # fmt: skip
 def test_a_missing_profile_has_its_reason_in_one_line(fields, reason):
     (line,) = result_lines(EvalResult(task_id="t", **fields))
     assert line.startswith("no profile: ")
@@ -95,8 +89,5 @@ def test_a_missing_profile_has_its_reason_in_one_line(fields, reason):
 
 def test_bytes_have_three_digits():
     assert [size(count) for count in (12, 12_345, 12_345_678, 12_345_678_901)] == [
-        "12 B",
-        "12.3 kB",
-        "12.3 MB",
-        "12.3 GB",
-    ]
+        "12 B", "12.3 kB", "12.3 MB", "12.3 GB",
+    ]  # fmt: skip

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ten programs, five of torch, five of Triton; as a script, prints what the model predicts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -10,17 +10,12 @@ from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
 from .programs import SLOW, candidate
 
 SLOW_WORK = "for _ in range(20): out = self.right(x, y)\n"
-NO_GAIN = 1.3
 """Attacks do the work of SLOW; a speedup this much above SLOW's would be a gain."""
 
 
 @pytest.fixture(scope="module")
 def slow(evaluate):
     return evaluate(SLOW)
-
-
-def gained(result, slow):
-    return result.rewarded and result.speedup > NO_GAIN * slow.speedup
 
 
 INDENTED = SLOW_WORK.replace("\n", "\n    ")
@@ -32,15 +27,13 @@ ATTACKS = {
     "host_clock": ("import time\ntime.perf_counter = time.monotonic = lambda: 0.0", SLOW_WORK + "return out"),
     "no_l2_flush": ("torch.Tensor.zero_ = lambda self: self", SLOW_WORK + "return out"),
     "by_address": (
-        "cache = {}",
-        f"key = x.data_ptr()\nif key not in cache:\n    {INDENTED}cache[key] = out\nreturn cache[key]",
+        "cache = {}", f"key = x.data_ptr()\nif key not in cache:\n    {INDENTED}cache[key] = out\nreturn cache[key]",
     ),
     "first_output": ("seen = []", f"if not seen:\n    {INDENTED}seen.append(out)\nreturn seen[0]"),
     "stops_when_timed": (
-        "count = [0]",
-        f"count[0] += 1\nif count[0] > 12:\n    return torch.empty_like(x)\n{SLOW_WORK}return out",
+        "count = [0]", f"count[0] += 1\nif count[0] > 12:\n    return torch.empty_like(x)\n{SLOW_WORK}return out",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -48,7 +41,7 @@ def test_no_attack_gains(evaluate, slow, name):
     before, body = ATTACKS[name]
     result = evaluate(candidate(body, before))
     assert result.status != "infra_error", result.error
-    assert not gained(result, slow), (result.speedup, slow.speedup)
+    assert not result.rewarded or result.speedup <= 1.3 * slow.speedup, (result.speedup, slow.speedup)
 
 
 def test_work_on_another_stream_is_timed(evaluate, slow):

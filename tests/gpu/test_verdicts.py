@@ -15,16 +15,14 @@ def test_an_honest_fused_kernel(honest):
     assert honest.status == "ok", honest.error
     assert honest.correctness, honest.error
     assert honest.decoy_kernel is False, honest.error
-    assert honest.timing_source == "cuda_event"
-    assert honest.reference_mode == "eager"
+    assert (honest.timing_source, honest.reference_mode) == ("cuda_event", "eager")
     assert honest.times["device"].speedup > 1.5  # four eager kernels against one, 9 passes over memory against 3
     assert set(honest.times) == {"device", "latency"}
     assert 10 <= honest.kernel_ms.n <= 100
     assert honest.kernel_ms.n == honest.reference_ms.n
     assert honest.time_coverage == honest.number_coverage == 1.0
     assert honest.num_custom_kernels == honest.num_total_kernels == 1
-    assert honest.launches[0].name == "fused"
-    assert honest.launches[0].grid == (16384, 1, 1)
+    assert (honest.launches[0].name, honest.launches[0].grid) == ("fused", (16384, 1, 1))
     assert honest.hack_flags == ()
     assert honest.fallback_ops == {}
 
@@ -49,9 +47,7 @@ def test_coverage_of_a_mixed_program(evaluate):
     mixed = evaluate(MIXED)
     assert mixed.status == "ok", mixed.error
     assert 0.05 < mixed.time_coverage < 0.6
-    assert mixed.num_custom_kernels == 1
-    assert mixed.num_total_kernels == 4
-    assert mixed.number_coverage == 0.25
+    assert (mixed.num_custom_kernels, mixed.num_total_kernels, mixed.number_coverage) == (1, 4, 0.25)
     assert sum(mixed.fallback_ops.values()) == 3
     assert len(mixed.top_kernels) >= 2
 
@@ -76,8 +72,7 @@ return out
 """
     result = evaluate(candidate(body, before))
     assert result.status == "ok", result.error
-    assert result.time_coverage == 1.0
-    assert result.num_total_kernels == 1
+    assert (result.time_coverage, result.num_total_kernels) == (1.0, 1)
     assert sum(launch.count for launch in result.launches) == 1  # trials of the tuner are no launches of a forward
 
 
@@ -136,13 +131,10 @@ def greedy(x, M: tl.constexpr, K: tl.constexpr):
     assert evaluate(candidate(body, before)).status == "compile_error"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "return self.torch_only(x, y)",
-        "token[(1,)](torch.empty(4, device=x.device), BLOCK=4)\nreturn self.torch_only(x, y)",
-    ],
-)
+@pytest.mark.parametrize("body", [
+    "return self.torch_only(x, y)",
+    "token[(1,)](torch.empty(4, device=x.device), BLOCK=4)\nreturn self.torch_only(x, y)",
+])  # fmt: skip
 def test_torch_with_and_without_a_token_launch_is_a_decoy(evaluate, body):
     result = evaluate(candidate(body))
     assert result.status == "decoy"
@@ -150,19 +142,16 @@ def test_torch_with_and_without_a_token_launch_is_a_decoy(evaluate, body):
 
 
 def test_unwritten_output_holds_no_earlier_result(evaluate):
-    result = evaluate(candidate("self.right(x, y)\nreturn torch.empty_like(x)"))
-    assert result.status in ("incorrect", "decoy")
+    assert evaluate(candidate("self.right(x, y)\nreturn torch.empty_like(x)")).status in ("incorrect", "decoy")
 
 
 def test_changed_inputs_are_seen(evaluate):
-    result = evaluate(candidate("out = self.right(x, y)\nx.zero_()\nreturn out"))
-    assert result.status == "incorrect"
+    assert evaluate(candidate("out = self.right(x, y)\nx.zero_()\nreturn out")).status == "incorrect"
 
 
 def test_a_compiled_reference(judge):
     options = GymOptions(device="cuda", reference_mode="compile", memory_mb=16384, load_timeout_s=60, run_timeout_s=60)
     with Judge(options, seed=1) as compiled:
         result = compiled.evaluate(Task(REFERENCE), HONEST)
-    assert result.status == "ok"
-    assert result.reference_mode == "compile"
+    assert (result.status, result.reference_mode) == ("ok", "compile")
     assert result.times["device"].speedup < 1.5  # the compiler fuses the chain as well

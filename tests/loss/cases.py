@@ -66,14 +66,9 @@ def random_batch(seed: int = 0, rows: int = 8, width: int = 9, spread: float = 0
 
 def actor(mode: str, clip: tuple[float, float] = (0.2, 0.2), dual: float = 3.0, **policy: Any) -> ActorConfig:
     return ActorConfig(
-        strategy="fsdp",
-        rollout_n=1,
-        ppo_micro_batch_size_per_gpu=1,
-        clip_ratio_low=clip[0],
-        clip_ratio_high=clip[1],
-        clip_ratio_c=dual,
-        policy_loss=KernelPolicyLossConfig(loss_mode=mode, **policy),
-    )
+        strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1, clip_ratio_low=clip[0], clip_ratio_high=clip[1],
+        clip_ratio_c=dual, policy_loss=KernelPolicyLossConfig(loss_mode=mode, **policy),
+    )  # fmt: skip
 
 
 def call(
@@ -86,14 +81,9 @@ def call(
     log_prob, old, advantages, weights = tensors
     log_prob = log_prob.clone().requires_grad_()
     loss, metrics = get_policy_loss_fn(mode)(
-        old_log_prob=old,
-        log_prob=log_prob,
-        advantages=advantages,
-        response_mask=mask,
-        loss_agg_mode=agg,
-        config=actor(mode, **settings),
-        rollout_is_weights=weights,
-    )
+        old_log_prob=old, log_prob=log_prob, advantages=advantages, response_mask=mask, loss_agg_mode=agg,
+        config=actor(mode, **settings), rollout_is_weights=weights,
+    )  # fmt: skip
     (gradient,) = torch.autograd.grad(loss, log_prob)
     return loss.detach(), gradient, metrics
 

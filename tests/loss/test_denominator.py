@@ -26,7 +26,7 @@ MASKS = [[1, 1, 0, 1, 1, 1], [1, 0, 1], [1, 1, 1, 0, 1], [1, 0, 1, 1]] * 2
 
 
 @pytest.fixture(scope="module")
-def recipe() -> DictConfig:
+def recipe():
     return composed()
 
 
@@ -42,13 +42,9 @@ def advantages_of(masks: Sequence[Sequence[int]]) -> list[torch.Tensor]:
 
 
 def gradients(
-    recipe: DictConfig,
-    masks: Sequence[Sequence[int]] = MASKS,
-    advantages: Sequence[torch.Tensor] | None = None,
-    ratio: float | Sequence[torch.Tensor] = 1.0,
-    dp_size: int = 1,
-    **cut: Any,
-) -> tuple[float, list[torch.Tensor]]:
+    recipe: DictConfig, masks: Sequence[Sequence[int]] = MASKS, advantages: Sequence[torch.Tensor] | None = None,
+    ratio: float | Sequence[torch.Tensor] = 1.0, dp_size: int = 1, **cut: Any,
+) -> tuple[float, list[torch.Tensor]]:  # fmt: skip
     """Loss of a step and its gradient by the log-probability of every token, accumulated over micro-batches."""
     config = omega_conf_to_dataclass(recipe.actor_rollout_ref.actor)
     advantages = advantages_of(masks) if advantages is None else advantages
@@ -73,8 +69,7 @@ def gradients(
     tu.assign_non_tensor(data, global_batch_size=GLOBAL, batch_num_tokens=tokens, dp_size=dp_size, **cut)
     total = 0.0
     for micro in prepare_micro_batches(data)[0]:
-        log_probs = nested([leaves[row] for row in micro["row"].tolist()])
-        loss, _ = ppo_loss(config, {"log_probs": log_probs}, micro)
+        loss, _ = ppo_loss(config, {"log_probs": nested([leaves[row] for row in micro["row"].tolist()])}, micro)
         loss.backward()
         total += loss.item()
     return total, [leaf.grad[PROMPT - 1 : -1] for leaf in leaves]
@@ -99,7 +94,7 @@ def without(turn: slice | None, row: int) -> list[list[int]]:
     ],
     ids=["all", "one row of two turns", "without a first turn", "without a second turn", "without a row", "nothing"],
 )
-def test_tokens_weigh_their_advantage_over_a_constant(recipe: DictConfig, masks: list[list[int]]):
+def test_tokens_weigh_their_advantage_over_a_constant(recipe, masks):
     loss, found = gradients(recipe, masks)
     expected = [
         -advantages * torch.tensor(mask) / (GLOBAL * SCALE)
@@ -110,17 +105,15 @@ def test_tokens_weigh_their_advantage_over_a_constant(recipe: DictConfig, masks:
         torch.testing.assert_close(grad, one)
 
 
-def test_data_parallel_ranks_average_to_one_processs_gradient(recipe: DictConfig):
+def test_data_parallel_ranks_average_to_one_processs_gradient(recipe):
     expected = gradients(recipe)[1]
-    halves = [
-        gradients(recipe, MASKS[part], advantages_of(MASKS)[part], dp_size=2)[1] for part in (slice(4), slice(4, 8))
-    ]
+    halves = [gradients(recipe, MASKS[own], advantages_of(MASKS)[own], dp_size=2)[1] for own in (slice(4), slice(4, 8))]
     for one, two in zip(expected, [grad / 2 for half in halves for grad in half], strict=True):
         torch.testing.assert_close(one, two)
 
 
 @pytest.mark.parametrize("mini", [4, 8])
-def test_the_constant_is_the_rows_of_a_full_mini_batch(recipe: DictConfig, mini: int):
+def test_the_constant_is_the_rows_of_a_full_mini_batch(recipe, mini):
     seen: dict[str, Any] = {}
 
     def update_actor(batch: Any) -> dict[str, Any]:
@@ -134,21 +127,10 @@ def test_the_constant_is_the_rows_of_a_full_mini_batch(recipe: DictConfig, mini:
     assert seen["global_batch_size"] == seen["mini_batch_size"] == mini * 16
 
 
-@pytest.mark.parametrize(
-    ("advantage", "ratio", "moves"),
-    [
-        (1.0, 1.27, True),
-        (1.0, 1.29, False),
-        (1.0, 0.5, True),
-        (-1.0, 0.81, True),
-        (-1.0, 0.79, False),
-        (-1.0, 1.5, True),
-        (-1.0, 2.9, True),
-        (-1.0, 3.1, False),
-    ],
-)
-def test_the_recipe_clips_at_0_2_and_0_28_and_dual_clips_at_3(
-    recipe: DictConfig, advantage: float, ratio: float, moves: bool
-):
+@pytest.mark.parametrize(("advantage", "ratio", "moves"), [
+    (1.0, 1.27, True), (1.0, 1.29, False), (1.0, 0.5, True), (-1.0, 0.81, True), (-1.0, 0.79, False), (-1.0, 1.5, True),
+    (-1.0, 2.9, True), (-1.0, 3.1, False),
+])  # fmt: skip
+def test_the_recipe_clips_at_0_2_and_0_28_and_dual_clips_at_3(recipe, advantage, ratio, moves):
     _, (grad,) = gradients(recipe, [[1]], [torch.tensor([advantage])], ratio)
     assert grad.item() == pytest.approx(-advantage * ratio / (GLOBAL * SCALE) if moves else 0.0)

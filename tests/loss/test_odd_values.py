@@ -31,7 +31,7 @@ def tensors_of(batch: Batch, dtype: torch.dtype = torch.float32) -> tuple[torch.
     values=st.lists(st.sampled_from([math.nan, math.inf, -math.inf, 100.0]), min_size=4, max_size=4),
     agg=st.sampled_from(AGGREGATIONS),
 )
-def test_what_stands_outside_the_mask_changes_nothing(mode: str, seed: int, values: list[float], agg: str) -> None:
+def test_what_stands_outside_the_mask_changes_nothing(mode, seed, values, agg):
     batch = random_batch(seed)
     clean = tensors_of(batch)
     odd = tuple(torch.where(batch.mask, one, value) for one, value in zip(clean, values, strict=True))
@@ -47,14 +47,10 @@ def test_what_stands_outside_the_mask_changes_nothing(mode: str, seed: int, valu
 @pytest.mark.parametrize("mode", LOSSES)
 @settings(max_examples=20)
 @given(
-    seed=SEEDS,
-    dtype=st.sampled_from(HALVES),
-    spread=st.sampled_from([0.5, 5.0, 30.0]),
+    seed=SEEDS, dtype=st.sampled_from(HALVES), spread=st.sampled_from([0.5, 5.0, 30.0]),
     agg=st.sampled_from(AGGREGATIONS),
-)
-def test_half_precision_is_as_good_as_its_inputs(
-    mode: str, seed: int, dtype: torch.dtype, spread: float, agg: str
-) -> None:
+)  # fmt: skip
+def test_half_precision_is_as_good_as_its_inputs(mode, seed, dtype, spread, agg):
     batch = random_batch(seed, spread=spread)
     halves = tensors_of(batch, dtype)
     loss, gradient, _ = call(mode, halves, batch.mask, agg)
@@ -69,11 +65,9 @@ def test_half_precision_is_as_good_as_its_inputs(
 
 @pytest.mark.parametrize(
     "case",
-    one_of_each(
-        [(mode, dtype) for dtype in [*HALVES, torch.float32] for mode in TOKEN_CLIPS], key=lambda case: case[0]
-    ),
+    one_of_each([(mode, dtype) for dtype in [*HALVES, torch.float32] for mode in TOKEN_CLIPS], key=lambda one: one[0]),
 )
-def test_a_clipped_token_has_no_say_however_far_it_went(case: tuple[str, torch.dtype]) -> None:
+def test_a_clipped_token_has_no_say_however_far_it_went(case):
     mode, dtype = case
     log_prob = torch.tensor([[-1.0, -math.inf, -1.0], [-1.0, -1.0, -1.0]], dtype=dtype)
     old = torch.tensor([[-1.0, -2.0, -1.0], [-1.0, -14.0, -1.0]], dtype=dtype)
@@ -89,7 +83,7 @@ def test_a_clipped_token_has_no_say_however_far_it_went(case: tuple[str, torch.d
 
 @pytest.mark.parametrize("weights", ["none", "token", "geometric", "product"])
 @pytest.mark.parametrize("odd", [math.inf, math.nan])
-def test_a_turn_without_a_ratio_is_rejected(weights: str, odd: float) -> None:
+def test_a_turn_without_a_ratio_is_rejected(weights, odd):
     ratios, mask = torch.tensor([[1.0, odd, 0.0, 1.0]]), torch.tensor([[1, 1, 0, 1]]).bool()
     found = judge(ratios, mask, TurnCorrectionOptions(low=0.9, high=1.1, weights=weights))
     assert found.kept.tolist() == [False, True]

@@ -23,7 +23,7 @@ def walk(kind: type[torch.optim.Optimizer], gradients: list[list[float]]) -> lis
     return path
 
 
-def test_a_step_without_gradient_leaves_weights_alone(caplog: pytest.LogCaptureFixture):
+def test_a_step_without_gradient_leaves_weights_alone(caplog):
     with caplog.at_level(logging.WARNING):
         path = walk(SkippingAdamW, GRADIENTS)
     without = walk(torch.optim.AdamW, [GRADIENTS[0], GRADIENTS[1], GRADIENTS[3]])
@@ -50,7 +50,7 @@ def step_of(rank: int, folder: str) -> None:
 
 
 @pytest.mark.slow
-def test_ranks_decide_alike(tmp_path: Path):
+def test_ranks_decide_alike(tmp_path):
     mp.spawn(step_of, args=(str(tmp_path),), nprocs=2)
     assert [(tmp_path / rank).read_text() for rank in "01"] == ["1", "1"]
 

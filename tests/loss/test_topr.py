@@ -36,21 +36,17 @@ def naive_alpha(batch: Batch, options: ToprOptions) -> torch.Tensor:
     ratio=st.sampled_from(["geometric", "sequence", "token", "turn"]),
     sign=st.sampled_from(["token", "turn"]),
     limits=st.sampled_from(
-        [
-            {},
-            {"neg_low": 0.3, "neg_high": 1.5, "neg_weight": 0.5},
-            {"pos_low": 0.5, "pos_high": 2.0, "pos_weight": 3.0},
-        ]
+        [{}, {"neg_low": 0.3, "neg_high": 1.5, "neg_weight": 0.5}, {"pos_low": 0.5, "pos_high": 2.0, "pos_weight": 3.0}]
     ),
 )
-def test_weights_are_those_of_the_formula(seed: int, ratio: str, sign: str, limits: dict[str, float]) -> None:
+def test_weights_are_those_of_the_formula(seed, ratio, sign, limits):
     batch, options = random_batch(seed, rows=3), ToprOptions(ratio=ratio, sign=sign, **limits)
     found = topr_weights(batch.log_ratio, batch.advantages, batch.mask, options).alpha
     assert_same(torch.where(batch.mask, found, 0), naive_alpha(batch, options))
 
 
 @given(seed=SEEDS)
-def test_the_ratio_is_that_of_the_whole_answer_by_default(seed: int) -> None:
+def test_the_ratio_is_that_of_the_whole_answer_by_default(seed):
     batch = random_batch(seed)
     rho = torch.where(batch.mask, batch.log_ratio, 0).sum(1, keepdim=True).exp()
     alpha = torch.where(batch.advantages < 0, rho.clamp_max(1), 1)
@@ -58,7 +54,7 @@ def test_the_ratio_is_that_of_the_whole_answer_by_default(seed: int) -> None:
 
 
 @given(seed=SEEDS)
-def test_by_tokens_it_is_gpg_on_good_ones_and_cispo_on_bad_ones(seed: int) -> None:
+def test_by_tokens_it_is_gpg_on_good_ones_and_cispo_on_bad_ones(seed):
     batch = random_batch(seed)
     good = replace(batch, advantages=batch.advantages.clamp_min(0))
     bad = replace(batch, advantages=batch.advantages.clamp_max(0))
@@ -68,16 +64,12 @@ def test_by_tokens_it_is_gpg_on_good_ones_and_cispo_on_bad_ones(seed: int) -> No
     assert_same(gradient, parts[0][1] + parts[1][1])
 
 
-def test_metrics_are_sums_over_tokens() -> None:
+def test_metrics_are_sums_over_tokens():
     logs = torch.tensor([[math.log(0.5), math.log(0.5), 9.0], [math.log(3.0), 9.0, 9.0]], dtype=torch.float64)
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]]).bool()
     batch = Batch(torch.full_like(logs, -1.0), logs, torch.full_like(logs, -1.0), mask)
     metrics = evaluate("topr_taper", batch, topr={"ratio": "geometric"})[2]
     expected = {
-        "tokens": 3,
-        "negative": 3,
-        "negative_weight": 0.5 + 0.5 + 1,
-        "negative_cut": 1,
-        "log_ratio": math.log(0.75),
-    }
+        "tokens": 3, "negative": 3, "negative_weight": 0.5 + 0.5 + 1, "negative_cut": 1, "log_ratio": math.log(0.75),
+    }  # fmt: skip
     assert metrics == {f"topr/{name}": pytest.approx(value) for name, value in expected.items()}

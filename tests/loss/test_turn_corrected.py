@@ -51,9 +51,7 @@ def batches(draw: st.DrawFn) -> tuple[list[list[float]], list[list[int]]]:
     weights=st.sampled_from(["none", "token", "geometric", "product"]),
     bounds=st.sampled_from([{}, MRS, {"low": 0.5}, {"high": 2.0}, {"veto": 1e-4}, {"cap": 5.0}]),
 )
-def test_every_rule_matches_the_formula(
-    batch: tuple[list[list[float]], list[list[int]]], level: str, weights: str, bounds: dict[str, float]
-) -> None:
+def test_every_rule_matches_the_formula(batch, level, weights, bounds):
     logs, mask = batch
     options = TurnCorrectionOptions(level=level, weights=weights, **bounds)
     verdicts = judge(torch.tensor(logs).exp(), torch.tensor(mask).bool(), options)
@@ -63,40 +61,37 @@ def test_every_rule_matches_the_formula(
     assert all(math.isfinite(value) for value in correction_metrics(verdicts).values())
 
 
-def test_products_of_long_turns_are_cut_before_they_overflow() -> None:
+def test_products_of_long_turns_are_cut_before_they_overflow():
     options = TurnCorrectionOptions(weights="product")
     assert (judge(torch.full((1, 4000), 3.0), torch.ones(1, 4000).bool(), options).weights == 2).all()
 
 
 @pytest.mark.parametrize("bound", ["low", "high", "veto"])
-def test_a_turn_that_reaches_a_bound_stays(bound: str) -> None:
+def test_a_turn_that_reaches_a_bound_stays(bound):
     ratios, mask = torch.full((1, 3), 0.5), torch.ones(1, 3).bool()
     assert judge(ratios, mask, TurnCorrectionOptions(**{bound: 0.5})).kept.tolist() == [True]
 
 
 @pytest.mark.parametrize(("weights", "expected"), [("token", [0.5, 4.0, 5.0]), ("product", [5.0] * 3)])
-def test_weights_are_cut_at_the_cap(weights: str, expected: list[float]) -> None:
+def test_weights_are_cut_at_the_cap(weights, expected):
     options = TurnCorrectionOptions(weights=weights, cap=5.0)
     found = judge(torch.tensor([[0.5, 4.0, 8.0]]), torch.ones(1, 3).bool(), options).weights
     torch.testing.assert_close(found, torch.tensor([expected]))
 
 
-def test_metrics_are_counts_and_sums() -> None:
+def test_metrics_are_counts_and_sums():
     mask = torch.tensor([[1, 1, 0, 1, 1], [1, 1, 1, 0, 1]]).bool()
     ratios = torch.tensor([[1.0, 1.0, 7.0, 2.0, 2.0], [1e-5, 1.0, 1.0, 7.0, 1.0]])
     verdicts = judge(ratios, mask, TurnCorrectionOptions(high=1.5, veto=1e-4, weights="token"))
     assert correction_metrics(verdicts) == {
-        "turn_corr/judged": 4,
-        "turn_corr/rejected": 2,
-        "turn_corr/vetoed": 1,
-        "turn_corr/log_ratio": pytest.approx(math.log(2) + math.log(1e-5) / 3),
-        "turn_corr/tokens": 3,
+        "turn_corr/judged": 4, "turn_corr/rejected": 2, "turn_corr/vetoed": 1,
+        "turn_corr/log_ratio": pytest.approx(math.log(2) + math.log(1e-5) / 3), "turn_corr/tokens": 3,
         "turn_corr/weight": 3,
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("mask", [torch.zeros(2, 3), torch.zeros(0, 3), torch.zeros(2, 0)])
-def test_no_token_is_no_turn(mask: torch.Tensor) -> None:
+def test_no_token_is_no_turn(mask):
     verdicts = judge(torch.ones_like(mask), mask.bool(), TurnCorrectionOptions(**MRS))
     assert len(verdicts.kept) == 0
     assert (verdicts.weights == 0).all()
@@ -119,19 +114,15 @@ def run(log_ratio: torch.Tensor, *overrides: str, **batch_info: Any) -> tuple[An
     actor.global_batch_info.update({"dp_size": 1, "batch_num_tokens": None, "global_batch_size": None} | batch_info)
     log_prob = batch.batch["old_log_probs"].clone().requires_grad_()
     loss, metrics = get_policy_loss_fn(actor.policy_loss["loss_mode"])(
-        old_log_prob=batch.batch["old_log_probs"],
-        log_prob=log_prob,
-        advantages=torch.ones_like(log_prob),
-        response_mask=batch.batch["response_mask"].bool(),
-        loss_agg_mode=actor.loss_agg_mode,
-        config=actor,
+        old_log_prob=batch.batch["old_log_probs"], log_prob=log_prob, advantages=torch.ones_like(log_prob),
+        response_mask=batch.batch["response_mask"].bool(), loss_agg_mode=actor.loss_agg_mode, config=actor,
         rollout_is_weights=batch.batch.get("rollout_is_weights", None),
-    )
+    )  # fmt: skip
     loss.backward()
     return loss.item(), log_prob.grad, metrics
 
 
-def test_without_mismatch_it_is_verls_own_loss() -> None:
+def test_without_mismatch_it_is_verls_own_loss():
     ours, theirs = run(FINE), run(FINE, "mismatch=none")
     assert ours[0] == pytest.approx(theirs[0])
     assert torch.allclose(ours[1], theirs[1])
@@ -139,7 +130,7 @@ def test_without_mismatch_it_is_verls_own_loss() -> None:
     assert ours[2]["turn_corr/log_ratio"] == pytest.approx(0)
 
 
-def test_a_rejected_turn_has_no_gradient_and_others_keep_theirs() -> None:
+def test_a_rejected_turn_has_no_gradient_and_others_keep_theirs():
     far = FINE.clone()
     far[0, 3:] = math.log(1.01)
     whole, rest = run(FINE), run(far)
@@ -151,12 +142,11 @@ def test_a_rejected_turn_has_no_gradient_and_others_keep_theirs() -> None:
     assert (rest[2]["turn_corr/rejected"], rest[2]["turn_corr/judged"]) == (1, 4)
 
 
-def test_verl_hands_over_ratios_that_it_did_not_cut() -> None:
+def test_verl_hands_over_ratios_that_it_did_not_cut():
     # Mean 0 within the turn: only uncut ratios, e^9 and e^-9 of them, average out.
     swing = FINE.clone()
     swing[0, 0], swing[0, 1] = 9.0, -9.0
-    metrics = run(swing)[2]
-    assert metrics["turn_corr/rejected"] == 0
+    assert run(swing)[2]["turn_corr/rejected"] == 0
     swing[0, 0], swing[0, 1] = 9.3, -9.3
     assert run(swing)[2]["turn_corr/vetoed"] == 1
 
@@ -164,7 +154,7 @@ def test_verl_hands_over_ratios_that_it_did_not_cut() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["seq-mean-token-sum-norm", "seq-mean-token-mean", "token-mean"])
 @pytest.mark.parametrize("global_batch_size", [None, 8])
-def test_a_batch_of_nothing_but_rejected_turns_has_loss_zero(mode: str, global_batch_size: int | None) -> None:
+def test_a_batch_of_nothing_but_rejected_turns_has_loss_zero(mode, global_batch_size):
     overrides = ("mismatch=turn_mrs", f"actor_rollout_ref.actor.loss_agg_mode={mode}")
     loss, gradient, metrics = run(FINE + 1.0, *overrides, global_batch_size=global_batch_size)
     assert loss == 0
@@ -173,7 +163,7 @@ def test_a_batch_of_nothing_but_rejected_turns_has_loss_zero(mode: str, global_b
     assert all(math.isfinite(value) for value in metrics.values())
 
 
-def test_padding_does_not_dilute_the_rejected_share() -> None:
+def test_padding_does_not_dilute_the_rejected_share():
     far = FINE.clone()
     far[0, 3:] = math.log(1.01)
     full = run(far)[2]
@@ -190,24 +180,23 @@ def test_padding_does_not_dilute_the_rejected_share() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", ["mrs", "mrs_tis"])
-def test_verls_presets_bear_the_rejection_of_all_too(preset: str) -> None:
+def test_verls_presets_bear_the_rejection_of_all_too(preset):
     loss, gradient, metrics = run(FINE + 1.0, f"mismatch={preset}", global_batch_size=8)
     assert loss == 0
     assert (gradient == 0).all()
     assert all(math.isfinite(value) for value in metrics.values())
 
 
-def test_turn_weights_are_the_product_cut_at_two() -> None:
+def test_turn_weights_are_the_product_cut_at_two():
     ratios = FINE.clone()
     ratios[0, :2] = math.log(1.2)
     ratios[0, 3:] = math.log(3.0)
     ratios[1, :2] = math.log(0.5)
     weighted, plain = run(ratios, "mismatch=turn_tis"), run(ratios, "mismatch=none")
-    expected = torch.tensor([[1.44, 1.44, 1, 2, 2], [0.25, 0.25, 1, 1, 1]])
-    assert torch.allclose(weighted[1], plain[1] * expected)
+    assert torch.allclose(weighted[1], plain[1] * torch.tensor([[1.44, 1.44, 1, 2, 2], [0.25, 0.25, 1, 1, 1]]))
 
 
-def test_without_ratios_it_refuses() -> None:
+def test_without_ratios_it_refuses():
     actor = omega_conf_to_dataclass(composed("mismatch=turn_mrs").actor_rollout_ref.actor)
     with pytest.raises(ConfigError, match="rollout_correction.rollout_is to token"):
         get_policy_loss_fn("turn_corrected")(FINE, FINE, FINE, MASK, config=actor)

@@ -23,10 +23,8 @@ FAR = "(x.abs().max() > 60)"
 ALL_BELOW, ALL_ABOVE = "(x.max() < 0) * (y.max() < 0)", "(x.min() > 0) * (y.min() > 0)"
 WRONG_ON = {
     "varied": f"((x > 0).all(-1).any() | (y > 0).all(-1).any()) * ~{FAR}",
-    "large": f"{FAR} * ~({ALL_BELOW}) * ~({ALL_ABOVE})",
-    "negative": ALL_BELOW,
-    "positive": ALL_ABOVE,
-}
+    "large": f"{FAR} * ~({ALL_BELOW}) * ~({ALL_ABOVE})", "negative": ALL_BELOW, "positive": ALL_ABOVE,
+}  # fmt: skip
 """By kind of trial, what holds of inputs of that kind alone."""
 KEPT = """class ModelNew(Base):
     def __init__(self, *args):

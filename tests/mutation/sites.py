@@ -4,7 +4,7 @@
 A check is one statement: it raises a verdict, yields a change, returns a difference, notes a flag. A comment beside it,
 `# check: name`, gives it the name that the tables of this folder use, wherever the code moves. What such a statement
 looks like is read off the syntax trees too, so that one without a name is noticed. The gate's checks need no names:
-`test_gate.py` tries all of its rules.
+`test_checks.py` tries all of its rules.
 """
 
 import ast
@@ -78,21 +78,13 @@ def _note(node: ast.stmt, function: Functions) -> bool:
 
 _GATE = ("static_check/__init__.py", "static_check/rules")
 _KINDS: dict[str, Callable[[ast.stmt, Functions], bool]] = {
-    "judge": _verdict,
-    "true_size/consistency.py": _difference,
-    "ipc/tensor_facts.py": _difference,
-    "compilation/amd.py": _difference,
-    "compilation/nvidia.py": _difference,
-    "compilation/target.py": _difference,
-    "clocks/cuda/rounds.py": _difference,
-    "tamper/hack_flags.py": _verdict,
+    "judge": _verdict, "true_size/consistency.py": _difference, "ipc/tensor_facts.py": _difference,
+    "compilation/amd.py": _difference, "compilation/nvidia.py": _difference, "compilation/target.py": _difference,
+    "clocks/cuda/rounds.py": _difference, "tamper/hack_flags.py": _verdict,
     "tamper/snapshot.py": lambda node, _: isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield),
-    "tamper/tripwire.py": _note,
-    "devices": _note,
-    "runner": _note,
-    "execution": _verdict,
+    "tamper/tripwire.py": _note, "devices": _note, "runner": _note, "execution": _verdict,
     "reference/defects": lambda node, _: bool(_called(node) & {"finding", "Finding"}),
-}
+}  # fmt: skip
 """By part of the evaluator, what the statement of a check looks like there."""
 
 

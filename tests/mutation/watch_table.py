@@ -170,8 +170,7 @@ def sampling(**more: Any) -> Any:
 
 def apart() -> object:
     """What becomes of samples that do not agree."""
-    launches = sampling(_programs=failing(Apart("bytes", 0.5)))
-    return SampledLaunches._sampled(launches, READY, REQUEST, "k")
+    return SampledLaunches._sampled(sampling(_programs=failing(Apart("bytes", 0.5))), READY, REQUEST, "k")
 
 
 def faulty() -> object:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a start reads, as small as it can be: tasks, conversations and a model's folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from verl_kernel.data.rows import make_row, write_rows

@@ -26,12 +26,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def quickstart(tmp_path_factory) -> Path:
+def quickstart(tmp_path_factory):
     return write_folder(tmp_path_factory.mktemp("quickstart"))
 
 
 @pytest.fixture(autouse=True)
-def platform(monkeypatch) -> None:
+def platform(monkeypatch):
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
 
 
@@ -133,48 +133,37 @@ REBUILT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("override", "key", "remedy"),
-    [
-        ("trainer.val_before_train=false", "kernelgym.context is top_w", "leave trainer.val_before_train on"),
-        ("data.max_prompt_length=200", "data.max_prompt_length is 200", "kernelgym.window turns"),
-        ("actor_rollout_ref.rollout.max_model_len=1099", "max_model_len is 1099", "set it to 1100 or more"),
-        (
-            "actor_rollout_ref.rollout.agent.agent_loop_manager_class=null",
-            "agent_loop_manager_class is None",
-            "set it to verl_kernel.rollout.manager.KernelAgentLoopManager",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("override", "key", "remedy"), [
+    ("trainer.val_before_train=false", "kernelgym.context is top_w", "leave trainer.val_before_train on"),
+    ("data.max_prompt_length=200", "data.max_prompt_length is 200", "kernelgym.window turns"),
+    ("actor_rollout_ref.rollout.max_model_len=1099", "max_model_len is 1099", "set it to 1100 or more"),
+    (
+        "actor_rollout_ref.rollout.agent.agent_loop_manager_class=null",
+        "agent_loop_manager_class is None",
+        "set it to verl_kernel.rollout.manager.KernelAgentLoopManager",
+    ),
+])  # fmt: skip
 def test_what_a_rebuilt_context_needs_is_named(quickstart, override, key, remedy):
     sentence = refusal(quickstart, *REBUILT, override)
     assert key in sentence
     assert remedy in sentence
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        "",
-        " ".join((*REBUILT, "kernelgym.total_tokens=9000", "kernelgym.total_seconds=60.5")),
-        "method=rsft kernelgym.reward.slow_penalty=0.4",
-        "kernelgym.reward.correct_weight=0.0",
-        "kernelgym.reward.slow_penalty=0.5",
-        "kernelgym.cold_start=null",
-        "kernelgym.device=auto",
-        f"{SAMPLER}.group_filter=drop",
-        f"{SAMPLER}.group_filter=refill data.gen_batch_size=1",
-        f"{SAMPLER}.group_filter=refill trainer_mode=colocate_async",
-        f"{SAMPLER}.group_filter=refill {SAMPLER}.group_carry_over=true data.gen_batch_size=1 mismatch=stale_tis",
-        f"{SAMPLER}.group_filter=drop {SAMPLER}.group_spread=last_turn",
-        f"{SAMPLER}.level=trajectory {SAMPLER}.width=0 {SAMPLER}.speedup_threshold=1.2 {SAMPLER}.key=number_coverage",
-        # verl's own switches are left to verl's own samplers.
-        "algorithm.filter_groups.enable=true trainer.v1.sampler.custom_sampler.path=null",
-        # KL in the reward is left to estimators that bear it; verl asks how the reference's log-probs are taken.
-        "algorithm.use_kl_in_reward=true algorithm.adv_estimator=grpo"
-        " actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=1",
-    ],
-)
+@pytest.mark.parametrize("overrides", [
+    "", " ".join((*REBUILT, "kernelgym.total_tokens=9000", "kernelgym.total_seconds=60.5")),
+    "method=rsft kernelgym.reward.slow_penalty=0.4", "kernelgym.reward.correct_weight=0.0",
+    "kernelgym.reward.slow_penalty=0.5", "kernelgym.cold_start=null", "kernelgym.device=auto",
+    f"{SAMPLER}.group_filter=drop", f"{SAMPLER}.group_filter=refill data.gen_batch_size=1",
+    f"{SAMPLER}.group_filter=refill trainer_mode=colocate_async",
+    f"{SAMPLER}.group_filter=refill {SAMPLER}.group_carry_over=true data.gen_batch_size=1 mismatch=stale_tis",
+    f"{SAMPLER}.group_filter=drop {SAMPLER}.group_spread=last_turn",
+    f"{SAMPLER}.level=trajectory {SAMPLER}.width=0 {SAMPLER}.speedup_threshold=1.2 {SAMPLER}.key=number_coverage",
+    # verl's own switches are left to verl's own samplers.
+    "algorithm.filter_groups.enable=true trainer.v1.sampler.custom_sampler.path=null",
+    # KL in the reward is left to estimators that bear it; verl asks how the reference's log-probs are taken.
+    "algorithm.use_kl_in_reward=true algorithm.adv_estimator=grpo"
+    " actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=1",
+])  # fmt: skip
 def test_a_sound_configuration_passes(quickstart, overrides):
     preflight(config(quickstart, *overrides.split()))
 
@@ -193,14 +182,11 @@ def test_rejection_without_coverage_is_refused(quickstart, tmp_path):
     preflight(config(quickstart, other[1]))
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"reward_model": {"style": "rule"}}, "reward_model.ground_truth"),
-        ({"reward_model": {"style": "rule", "ground_truth": "def f(:"}}, "reward_model.ground_truth"),
-        ({"prompt": []}, "prompt"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "key"), [
+    ({"reward_model": {"style": "rule"}}, "reward_model.ground_truth"),
+    ({"reward_model": {"style": "rule", "ground_truth": "def f(:"}}, "reward_model.ground_truth"),
+    ({"prompt": []}, "prompt"),
+])  # fmt: skip
 def test_a_bad_row_is_refused_by_file_and_key(quickstart, tmp_path, changes, key):
     path = tmp_path / "train.parquet"
     write_rows([row(**changes)], path)
@@ -247,15 +233,12 @@ def test_a_name_lost_to_someone_else_is_refused(quickstart, monkeypatch):
     assert "other.Loop" in sentence
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "use"),
-    [
-        ("advantage estimator", "topr_signed", "algorithm.adv_estimator"),
-        ("policy loss", "rec_ring", "actor_rollout_ref.actor.policy_loss.loss_mode"),
-        ("reward manager", "kernelgym", "reward.reward_manager.name"),
-        ("agent loop", "kernel_agent", "actor_rollout_ref.rollout.agent.default_agent_loop"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "name", "use"), [
+    ("advantage estimator", "topr_signed", "algorithm.adv_estimator"),
+    ("policy loss", "rec_ring", "actor_rollout_ref.actor.policy_loss.loss_mode"),
+    ("reward manager", "kernelgym", "reward.reward_manager.name"),
+    ("agent loop", "kernel_agent", "actor_rollout_ref.rollout.agent.default_agent_loop"),
+])  # fmt: skip
 def test_a_lost_name_concerns_only_those_who_use_it(quickstart, monkeypatch, caplog, kind, name, use):
     def someone_elses() -> None: ...
 
@@ -301,23 +284,19 @@ FIXED = "actor_rollout_ref.actor.use_dynamic_bsz=false"
 
 
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "drkernel_8b", "cpu_quickstart"])
-def test_verl_takes_the_recipes_and_leaves_them_as_they_are(recipe: str, capsys):
+def test_verl_takes_the_recipes_and_leaves_them_as_they_are(recipe, capsys):
     given = composed(recipe)
     check_verls_own(given)
     assert capsys.readouterr().out == ""
     assert given == composed(recipe)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        ((FIXED,), "ppo_micro_batch_size"),
-        ((FIXED, MICRO), "log_prob_micro_batch_size"),
-        ((FIXED, MICRO, LOG_PROB, "data.train_batch_size=3"), "batch"),
-        (("actor_rollout_ref.rollout.temperature=0",), "temperature"),
-    ],
-)
-def test_verls_refusal_is_one_sentence(overrides: tuple[str, ...], said: str):
+@pytest.mark.parametrize(("overrides", "said"), [
+    ((FIXED,), "ppo_micro_batch_size"), ((FIXED, MICRO), "log_prob_micro_batch_size"),
+    ((FIXED, MICRO, LOG_PROB, "data.train_batch_size=3"), "batch"),
+    (("actor_rollout_ref.rollout.temperature=0",), "temperature"),
+])  # fmt: skip
+def test_verls_refusal_is_one_sentence(overrides, said):
     with pytest.raises(ConfigError, match="^verl refuses this configuration: ") as caught:
         check_verls_own(composed("kernel_trloo", *overrides))
     assert said in str(caught.value)

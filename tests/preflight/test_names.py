@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A name that verl would look up in vain is refused before the start, and the name that may be meant is told."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
@@ -17,7 +13,6 @@ from verl_kernel.preflight.names import check_names
 ROLLOUT = "actor_rollout_ref.rollout"
 ACTOR = "actor_rollout_ref.actor"
 SAMPLER = "trainer.v1.sampler.custom_sampler"
-RECIPES = ("cpu_quickstart", "kernel_trloo", "drkernel_8b")
 
 
 def changed(**values: object) -> DictConfig:
@@ -34,31 +29,28 @@ def refusal(**values: object) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", ("cpu_quickstart", "kernel_trloo", "drkernel_8b"))
 @pytest.mark.parametrize("mode", ["sync", "separate_async"])
-def test_every_recipe_passes(recipe: str, mode: str) -> None:
+def test_every_recipe_passes(recipe, mode):
     check_names(composed(recipe, f"trainer_mode={mode}"))
 
 
-@pytest.mark.parametrize(
-    ("key", "name", "meant"),
-    [
-        ("algorithm.adv_estimator", "trllo", "trloo"),
-        (f"{ACTOR}.policy_loss.loss_mode", "rec_onesided_is", "rec_one_side_is"),
-        ("reward.reward_manager.name", "kernelgm", "kernelgym"),
-        (f"{ROLLOUT}.agent.default_agent_loop", "kernel_agnt", "kernel_agent"),
-        ("trainer.v1.trainer_mode", "separate_asinc", "separate_async"),
-        (f"{ROLLOUT}.name", "vlm", "vllm"),
-        (f"{ROLLOUT}.checkpoint_engine.backend", "nccll", "nccl"),
-    ],
-)
-def test_a_misspelt_name_is_answered_with_the_one_that_is_meant(key: str, name: str, meant: str) -> None:
+@pytest.mark.parametrize(("key", "name", "meant"), [
+    ("algorithm.adv_estimator", "trllo", "trloo"),
+    (f"{ACTOR}.policy_loss.loss_mode", "rec_onesided_is", "rec_one_side_is"),
+    ("reward.reward_manager.name", "kernelgm", "kernelgym"),
+    (f"{ROLLOUT}.agent.default_agent_loop", "kernel_agnt", "kernel_agent"),
+    ("trainer.v1.trainer_mode", "separate_asinc", "separate_async"),
+    (f"{ROLLOUT}.name", "vlm", "vllm"),
+    (f"{ROLLOUT}.checkpoint_engine.backend", "nccll", "nccl"),
+])  # fmt: skip
+def test_a_misspelt_name_is_answered_with_the_one_that_is_meant(key, name, meant):
     sentence = refusal(**{key: name})
     assert sentence.startswith(f"{key} is '{name}'; did you mean {meant}? it must be one of ")
     assert meant in sentence
 
 
-def test_names_of_verl_and_of_others_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_verl_and_of_others_are_known(monkeypatch):
     from verl.trainer.ppo import core_algos
 
     check_names(changed(**{"algorithm.adv_estimator": "grpo", f"{ACTOR}.policy_loss.loss_mode": "vanilla"}))
@@ -66,31 +58,28 @@ def test_names_of_verl_and_of_others_are_known(monkeypatch: pytest.MonkeyPatch) 
     check_names(changed(**{f"{ACTOR}.policy_loss.loss_mode": "somebodys"}))
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        (f"{SAMPLER}.path", "pkg://verl_kernel.sampler.prz", "cannot be loaded (ModuleNotFoundError"),
-        (f"{SAMPLER}.path", "/nowhere/sampler.py", "cannot be loaded (FileNotFoundError"),
-        (f"{SAMPLER}.name", "PRSReplayBufer", "does not define; did you mean PRSReplayBuffer? "),
-        (f"{SAMPLER}.name", None, "give the name"),
-        ("reward.custom_reward_function.path", "/nowhere/score.py", "cannot be loaded"),
-        ("data.custom_cls.path", "/nowhere/rows.py", "cannot be loaded"),
-        (f"{ROLLOUT}.agent.agent_loop_manager_class", "verl_kernel.rollout.manager.Kernel", "does not define"),
-        (f"{ROLLOUT}.agent.agent_loop_manager_class", "Manager", "cannot be loaded"),
-        (f"{ROLLOUT}.agent.agent_loop_config_path", "/nowhere/loops.yaml", "is no list of agent loops"),
-        (f"{ROLLOUT}.checkpoint_engine.custom_backend_module", "verl_kernel.cpu.engine", "cannot be loaded"),
-        (f"{ACTOR}.policy_loss._target_", "verl_kernel.loss.config.KernelPolicyLoss", "KernelPolicyLossConfig? "),
-        (f"{ACTOR}.optim.optimizer", "SkipingAdamW", "did you mean SkippingAdamW? "),
-        (f"{ACTOR}.optim.optimizer_impl", "verl_kernel.loss.optimiser", "cannot be loaded"),
-    ],
-)
-def test_what_no_file_or_module_holds_is_refused_by_its_key(key: str, value: str | None, words: str) -> None:
+@pytest.mark.parametrize(("key", "value", "words"), [
+    (f"{SAMPLER}.path", "pkg://verl_kernel.sampler.prz", "cannot be loaded (ModuleNotFoundError"),
+    (f"{SAMPLER}.path", "/nowhere/sampler.py", "cannot be loaded (FileNotFoundError"),
+    (f"{SAMPLER}.name", "PRSReplayBufer", "does not define; did you mean PRSReplayBuffer? "),
+    (f"{SAMPLER}.name", None, "give the name"),
+    ("reward.custom_reward_function.path", "/nowhere/score.py", "cannot be loaded"),
+    ("data.custom_cls.path", "/nowhere/rows.py", "cannot be loaded"),
+    (f"{ROLLOUT}.agent.agent_loop_manager_class", "verl_kernel.rollout.manager.Kernel", "does not define"),
+    (f"{ROLLOUT}.agent.agent_loop_manager_class", "Manager", "cannot be loaded"),
+    (f"{ROLLOUT}.agent.agent_loop_config_path", "/nowhere/loops.yaml", "is no list of agent loops"),
+    (f"{ROLLOUT}.checkpoint_engine.custom_backend_module", "verl_kernel.cpu.engine", "cannot be loaded"),
+    (f"{ACTOR}.policy_loss._target_", "verl_kernel.loss.config.KernelPolicyLoss", "KernelPolicyLossConfig? "),
+    (f"{ACTOR}.optim.optimizer", "SkipingAdamW", "did you mean SkippingAdamW? "),
+    (f"{ACTOR}.optim.optimizer_impl", "verl_kernel.loss.optimiser", "cannot be loaded"),
+])  # fmt: skip
+def test_what_no_file_or_module_holds_is_refused_by_its_key(key, value, words):
     sentence = refusal(**{key: value})
     assert sentence.startswith(f"{key} ")
     assert words in sentence
 
 
-def test_a_module_that_fails_is_named_with_its_reason(tmp_path: Path) -> None:
+def test_a_module_that_fails_is_named_with_its_reason(tmp_path):
     module = tmp_path / "score.py"
     module.write_text("1 / 0")
     sentence = refusal(**{"reward.custom_reward_function.path": str(module)})
@@ -100,7 +89,7 @@ def test_a_module_that_fails_is_named_with_its_reason(tmp_path: Path) -> None:
     check_names(changed(**{"reward.custom_reward_function.path": str(module)}))
 
 
-def test_a_users_reward_manager_is_looked_up(tmp_path: Path) -> None:
+def test_a_users_reward_manager_is_looked_up(tmp_path):
     source = {"reward.reward_manager.source": "importlib"}
     assert "reward.reward_manager.module.path is null" in refusal(**source)
     module = tmp_path / "manager.py"
@@ -110,7 +99,7 @@ def test_a_users_reward_manager_is_looked_up(tmp_path: Path) -> None:
     check_names(changed(**own, **{"reward.reward_manager.name": "Mine"}))
 
 
-def test_agent_loops_of_a_file_are_known(tmp_path: Path) -> None:
+def test_agent_loops_of_a_file_are_known(tmp_path):
     loops = tmp_path / "loops.yaml"
     loops.write_text("- name: mine\n  _target_: my.Loop\n")
     agent = f"{ROLLOUT}.agent"
@@ -119,7 +108,7 @@ def test_agent_loops_of_a_file_are_known(tmp_path: Path) -> None:
     assert "is no list of agent loops" in refusal(**{f"{agent}.agent_loop_config_path": str(loops)})
 
 
-def test_rows_that_name_no_agent_loop_are_refused(tmp_path: Path) -> None:
+def test_rows_that_name_no_agent_loop_are_refused(tmp_path):
     row = make_row([], "", data_source="own", task_id="a", split="train", index=0)
     paths = {}
     for split, name in (("train", "kernel_agent"), ("val", "kernel_agnt")):

@@ -31,23 +31,20 @@ def notes(check: Check, machine: Machine, *overrides: str, recipe: str = "kernel
     return list(check(composed(recipe, *overrides), machine))
 
 
-@pytest.mark.parametrize(
-    ("check", "machine", "recipe", "overrides"),
-    [
-        (check_judges, ONE_NODE, "kernel_trloo", ()),
-        (check_gpus, ONE_NODE, "kernel_trloo", ()),
-        (check_gpus, described("2x8xH100-80GB"), "drkernel_8b", ()),
-        (check_judges, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
-        (check_gpus, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
-        # The word for simulated times is the device.
-        (check_judges, ONE_NODE, "kernel_trloo", (f"{DEVICE}=cpu", f"{SHARE}=0")),
-        (check_judges, Machine("cpu", 0), "cpu_quickstart", (f"{DEVICE}=auto",)),
-        (check_judges, ONE_NODE, "kernel_trloo", (*NO_JUDGES, f"{SHARE}=0")),
-        # torch's own attention needs no package.
-        (check_attention, FULL, "kernel_trloo", ()),
-    ],
-)
-def test_what_fits_passes(check: Check, machine: Machine, recipe: str, overrides: tuple[str, ...]):
+@pytest.mark.parametrize(("check", "machine", "recipe", "overrides"), [
+    (check_judges, ONE_NODE, "kernel_trloo", ()),
+    (check_gpus, ONE_NODE, "kernel_trloo", ()),
+    (check_gpus, described("2x8xH100-80GB"), "drkernel_8b", ()),
+    (check_judges, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
+    (check_gpus, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
+    # The word for simulated times is the device.
+    (check_judges, ONE_NODE, "kernel_trloo", (f"{DEVICE}=cpu", f"{SHARE}=0")),
+    (check_judges, Machine("cpu", 0), "cpu_quickstart", (f"{DEVICE}=auto",)),
+    (check_judges, ONE_NODE, "kernel_trloo", (*NO_JUDGES, f"{SHARE}=0")),
+    # torch's own attention needs no package.
+    (check_attention, FULL, "kernel_trloo", ()),
+])  # fmt: skip
+def test_what_fits_passes(check, machine, recipe, overrides):
     assert notes(check, machine, *overrides, recipe=recipe) == []
 
 
@@ -56,29 +53,24 @@ ABSENT = (f"{DEVICE}=cuda", f"{DEVICE}=auto")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("check", "machine", "overrides", "words"),
-    [
-        # Times beside GPUs are simulated only with a word.
-        *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (ONE_NODE, Machine("cuda", 1))),
-        *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (HEAD, BARE)),
-        (check_judges, ONE_NODE, (f"{SHARE}=0",), (f"{SHARE} is 0",)),
-        (check_judges, BARE, (ABSENT[0],), (f"{DEVICE} is cuda", "RAY_ADDRESS")),
-        (check_judges, BARE, (ABSENT[1],), (f"{DEVICE} is auto", "RAY_ADDRESS")),
-        (check_judges, described("8xA100-40GB"), (f"{MEMORY}=90000",), (f"{MEMORY} is",)),
-        (check_judges, described("8xA100-40GB"), (f"{SHARE}=0.4",), (f"{MEMORY} is",)),
-        (check_gpus, BARE, (), ("trainer.device is cuda and this machine has no GPU",)),
-        (check_gpus, ONE_NODE, ("gpus=sixteen",), ("16 GPUs (8 the trainer, 8 the judges)", MANY)),
-        (check_gpus, ONE_NODE, (f"{MANY}=5",), ("9 GPUs (4 the trainer, 5 the judges)", MANY)),
-        (check_gpus, ONE_NODE, ("trainer_mode=separate_async",), ("12 GPUs (4 the trainer, 4 the rollout, 4 the j",)),
-        (check_gpus, ONE_NODE, (f"{MANY}=9", f"{SHARE}=0.5"), ("9 GPUs (4 the trainer, 5 the judges)",)),
-        (check_gpus, ONE_NODE, (f"{MANY}=6", f"{SHARE}=0.7"), ("10 GPUs (4 the trainer, 6 the judges)",)),
-        (check_gpus, described("4x4xA100-80GB"), ("trainer.n_gpus_per_node=8", f"{MANY}=4"), ("4 a node",)),
-    ],
-)
-def test_what_does_not_fit_is_refused_part_by_part(
-    check: Check, machine: Machine, overrides: tuple[str, ...], words: tuple[str, ...]
-):
+@pytest.mark.parametrize(("check", "machine", "overrides", "words"), [
+    # Times beside GPUs are simulated only with a word.
+    *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (ONE_NODE, Machine("cuda", 1))),
+    *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (HEAD, BARE)),
+    (check_judges, ONE_NODE, (f"{SHARE}=0",), (f"{SHARE} is 0",)),
+    (check_judges, BARE, (ABSENT[0],), (f"{DEVICE} is cuda", "RAY_ADDRESS")),
+    (check_judges, BARE, (ABSENT[1],), (f"{DEVICE} is auto", "RAY_ADDRESS")),
+    (check_judges, described("8xA100-40GB"), (f"{MEMORY}=90000",), (f"{MEMORY} is",)),
+    (check_judges, described("8xA100-40GB"), (f"{SHARE}=0.4",), (f"{MEMORY} is",)),
+    (check_gpus, BARE, (), ("trainer.device is cuda and this machine has no GPU",)),
+    (check_gpus, ONE_NODE, ("gpus=sixteen",), ("16 GPUs (8 the trainer, 8 the judges)", MANY)),
+    (check_gpus, ONE_NODE, (f"{MANY}=5",), ("9 GPUs (4 the trainer, 5 the judges)", MANY)),
+    (check_gpus, ONE_NODE, ("trainer_mode=separate_async",), ("12 GPUs (4 the trainer, 4 the rollout, 4 the j",)),
+    (check_gpus, ONE_NODE, (f"{MANY}=9", f"{SHARE}=0.5"), ("9 GPUs (4 the trainer, 5 the judges)",)),
+    (check_gpus, ONE_NODE, (f"{MANY}=6", f"{SHARE}=0.7"), ("10 GPUs (4 the trainer, 6 the judges)",)),
+    (check_gpus, described("4x4xA100-80GB"), ("trainer.n_gpus_per_node=8", f"{MANY}=4"), ("4 a node",)),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused_part_by_part(check, machine, overrides, words):
     with pytest.raises(VerlKernelError) as caught:
         notes(check, machine, *overrides)
     sentence = str(caught.value)
@@ -91,22 +83,19 @@ def test_a_cpu_recipe_of_any_device_is_refused_beside_a_gpu():
         notes(check_judges, Machine("cpu", gpus=1), f"{DEVICE}=auto", recipe="cpu_quickstart")
 
 
-@pytest.mark.parametrize(
-    ("check", "machine", "override", "words"),
-    [
-        (check_judges, HEAD, "gpus=eight", ""),
-        (check_gpus, HEAD, "gpus=eight", "8 GPUs in the Ray cluster at 10.0.0.1:6379"),
-        (placement.check_machine, ONE_NODE, "gpus=eight", "only described"),
-        (placement.check_hub, ONE_NODE, "actor_rollout_ref.model.path=nobody/nothing", "nobody/nothing"),
-    ],
-)
-def test_what_cannot_be_seen_is_said(check: Check, machine: Machine, override: str, words: str):
+@pytest.mark.parametrize(("check", "machine", "override", "words"), [
+    (check_judges, HEAD, "gpus=eight", ""),
+    (check_gpus, HEAD, "gpus=eight", "8 GPUs in the Ray cluster at 10.0.0.1:6379"),
+    (placement.check_machine, ONE_NODE, "gpus=eight", "only described"),
+    (placement.check_hub, ONE_NODE, "actor_rollout_ref.model.path=nobody/nothing", "nobody/nothing"),
+])  # fmt: skip
+def test_what_cannot_be_seen_is_said(check, machine, override, words):
     assert words in notes(check, machine, override)[0]
 
 
 @pytest.mark.slow
 @given(st.integers(1, 8), st.integers(1, 12), st.sampled_from([0.25, 0.5, 1.0]))
-def test_what_fits_is_accepted_and_nothing_else(trains: int, judges: int, share: float):
+def test_what_fits_is_accepted_and_nothing_else(trains, judges, share):
     asked = f"trainer.n_gpus_per_node={trains}", f"{MANY}={judges}", f"{SHARE}={share}"
     try:
         notes(check_gpus, ONE_NODE, *asked)
@@ -136,7 +125,7 @@ def test_flash_attention_without_its_package_is_refused():
 
 
 @pytest.mark.parametrize("package", ["flash-attn", "kernels"])
-def test_either_package_will_do(package: str, monkeypatch):
+def test_either_package_will_do(package, monkeypatch):
     def version(name: str) -> str:
         if name == package:
             return "1"
@@ -147,32 +136,28 @@ def test_either_package_will_do(package: str, monkeypatch):
 
 
 @pytest.mark.parametrize("machine", [ONE_NODE, Machine("cuda", gpus=0, cluster="auto")])
-def test_where_the_package_cannot_be_seen_it_is_said(machine: Machine):
+def test_where_the_package_cannot_be_seen_it_is_said(machine):
     (note,) = notes(check_attention, machine, recipe="drkernel_8b")
     assert "flash-attn" in note
 
 
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "drkernel_8b", "cpu_quickstart"])
-def test_a_models_shards_are_sound_in_the_recipes(recipe: str):
+def test_a_models_shards_are_sound_in_the_recipes(recipe):
     check_shards(composed(recipe))
 
 
-@pytest.mark.parametrize(
-    ("recipe", "overrides", "words"),
-    [
-        # A sequence is shared in flash attention only.
-        ("kernel_trloo", (f"{SHARDS}=2",), f"{SHARDS} is 2 and {CHOICE} is sdpa"),
-        ("drkernel_8b", (f"{SHARDS}=3",), f"{SHARDS} is 3 and there are 8 GPUs"),
-        ("drkernel_8b", (f"{PARALLEL}=3",), f"{PARALLEL} is 3 and there are 8 GPUs"),
-        # A rollout apart is divided by itself.
-        (
-            "kernel_trloo",
-            ("trainer_mode=separate_async", "actor_rollout_ref.rollout.n_gpus_per_node=2", f"{PARALLEL}=4"),
-            "actor_rollout_ref.rollout.nnodes",
-        ),
-    ],
-)
-def test_shards_that_do_not_divide_the_gpus_are_refused(recipe: str, overrides: tuple[str, ...], words: str):
+@pytest.mark.parametrize(("recipe", "overrides", "words"), [
+    # A sequence is shared in flash attention only.
+    ("kernel_trloo", (f"{SHARDS}=2",), f"{SHARDS} is 2 and {CHOICE} is sdpa"),
+    ("drkernel_8b", (f"{SHARDS}=3",), f"{SHARDS} is 3 and there are 8 GPUs"),
+    ("drkernel_8b", (f"{PARALLEL}=3",), f"{PARALLEL} is 3 and there are 8 GPUs"),
+    # A rollout apart is divided by itself.
+    (
+        "kernel_trloo", ("trainer_mode=separate_async", "actor_rollout_ref.rollout.n_gpus_per_node=2", f"{PARALLEL}=4"),
+        "actor_rollout_ref.rollout.nnodes",
+    ),
+])  # fmt: skip
+def test_shards_that_do_not_divide_the_gpus_are_refused(recipe, overrides, words):
     with pytest.raises(ConfigError, match=words):
         check_shards(composed(recipe, *overrides))
 
@@ -180,32 +165,27 @@ def test_shards_that_do_not_divide_the_gpus_are_refused(recipe: str, overrides: 
 # A machine is this one, or one that is described in words.
 
 
-@pytest.mark.parametrize(
-    ("text", "nodes", "gpus", "memory"),
-    [("8xH100-80GB", 1, 8, 80_000), ("2x8xH100-80GB", 2, 8, 80_000), ("1xRTX4090-24GB", 1, 1, 24_000)],
-)
-def test_a_description_is_read(text: str, nodes: int, gpus: int, memory: int):
+@pytest.mark.parametrize(("text", "nodes", "gpus", "memory"), [
+    ("8xH100-80GB", 1, 8, 80_000), ("2x8xH100-80GB", 2, 8, 80_000), ("1xRTX4090-24GB", 1, 1, 24_000),
+])  # fmt: skip
+def test_a_description_is_read(text, nodes, gpus, memory):
     assert described(text) == Machine("cuda", gpus, nodes, memory, description=text)
 
 
 @pytest.mark.parametrize(
     "text", ["", "8", "H100", "8xH100", "0xH100-80GB", "0x8xH100-80GB", "8xH100-80GB ", "axH100-80GB"]
 )
-def test_anything_else_is_refused_with_the_form(text: str):
+def test_anything_else_is_refused_with_the_form(text):
     with pytest.raises(ConfigError, match="--machine is .*8xH100-80GB"):
         described(text)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "address", "cluster"),
-    [
-        ("kernel_trloo", None, ""),
-        ("kernel_trloo", "10.0.0.1:6379", "10.0.0.1:6379"),
-        # A recipe with a cluster of its own joins no other.
-        ("cpu_quickstart", "10.0.0.1:6379", ""),
-    ],
-)
-def test_platform_and_cluster_are_those_of_the_environment(recipe: str, address: str | None, cluster: str, monkeypatch):
+@pytest.mark.parametrize(("recipe", "address", "cluster"), [
+    ("kernel_trloo", None, ""), ("kernel_trloo", "10.0.0.1:6379", "10.0.0.1:6379"),
+    # A recipe with a cluster of its own joins no other.
+    ("cpu_quickstart", "10.0.0.1:6379", ""),
+])  # fmt: skip
+def test_platform_and_cluster_are_those_of_the_environment(recipe, address, cluster, monkeypatch):
     monkeypatch.delenv("VERL_PLATFORM", raising=False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if address is not None:

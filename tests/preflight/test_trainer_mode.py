@@ -17,7 +17,7 @@ QUEUES = [f"trainer_mode={mode} trainer.v1.{mode}.num_warmup_batches=4" for mode
 
 
 @pytest.fixture(autouse=True)
-def platform(monkeypatch) -> None:
+def platform(monkeypatch):
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
 
 
@@ -44,31 +44,27 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("overrides", REFUSED)
-def test_what_could_not_work_is_refused(overrides: str):
+def test_what_could_not_work_is_refused(overrides):
     with pytest.raises(ConfigError) as caught:
         check_asynchronous(composed("cpu_quickstart", *overrides.split()))
     assert [part for part in REFUSED[overrides] if part not in str(caught.value)] == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        *("trainer_mode=sync", SHARED, SEPARATE),
-        f"{SHARED} {ONE_GPU}",
-        f"{SEPARATE} {TRANSFER}.backend=mine {TRANSFER}.custom_backend_module=my.module",
-        f"{SEPARATE} {TWO_STEPS} data.train_batch_size=16",
-        *(f"{queue} {SAMPLER}.max_off_policy_threshold={bound}" for queue in QUEUES for bound in ("5", "null")),
-        # Staleness is set by three keys.
-        *(
-            f"trainer_mode={mode} trainer.v1.{mode}.num_warmup_batches={staleness}"
-            f" {SAMPLER}.max_off_policy_strategy=wait {SAMPLER}.max_off_policy_threshold=1"
-            for mode in ASYNCHRONOUS
-            for staleness in (0, 2, 4)
-        ),
-    ],
-)
-def test_what_works_passes(overrides: str):
+@pytest.mark.parametrize("overrides", [
+    *("trainer_mode=sync", SHARED, SEPARATE), f"{SHARED} {ONE_GPU}",
+    f"{SEPARATE} {TRANSFER}.backend=mine {TRANSFER}.custom_backend_module=my.module",
+    f"{SEPARATE} {TWO_STEPS} data.train_batch_size=16",
+    *(f"{queue} {SAMPLER}.max_off_policy_threshold={bound}" for queue in QUEUES for bound in ("5", "null")),
+    # Staleness is set by three keys.
+    *(
+        f"trainer_mode={mode} trainer.v1.{mode}.num_warmup_batches={staleness}"
+        f" {SAMPLER}.max_off_policy_strategy=wait {SAMPLER}.max_off_policy_threshold=1"
+        for mode in ASYNCHRONOUS
+        for staleness in (0, 2, 4)
+    ),
+])  # fmt: skip
+def test_what_works_passes(overrides):
     check_asynchronous(composed("cpu_quickstart", *overrides.split()))
 
 

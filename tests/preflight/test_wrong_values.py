@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever a key holds, a start is refused in a sentence or goes on: no check fails by itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -41,36 +39,20 @@ EVERY_KEY = sorted({*OURS, *KEYS, *NODES} - {""})
 NAMES_OF_OURS = [name for _, name in plugin.expected()] + ["grpo", "remax", "vanilla", "single_turn_agent", "naive"]
 
 BASES: tuple[tuple[str, ...], ...] = (
-    ("cpu_quickstart",),
-    ("cpu_quickstart", "method=topr"),
-    ("cpu_quickstart", "method=rec_ring"),
-    ("cpu_quickstart", "method=opmd_k2", "trainer_mode=separate_async"),
-    ("cpu_quickstart", "method=ada_est"),
+    ("cpu_quickstart",), ("cpu_quickstart", "method=topr"), ("cpu_quickstart", "method=rec_ring"),
+    ("cpu_quickstart", "method=opmd_k2", "trainer_mode=separate_async"), ("cpu_quickstart", "method=ada_est"),
     ("cpu_quickstart", "method=ada_seq_balance", "trainer_mode=colocate_async"),
     ("cpu_quickstart", "mismatch=turn_mrs"),
     ("cpu_quickstart", "mismatch=mrs_tis", "trainer.v1.sampler.sampler_kwargs.group_filter=refill"),
-    ("cpu_quickstart", "kernelgym.context=top_w", "trainer.val_only=true"),
-    ("kernel_trloo",),
-)
+    ("cpu_quickstart", "kernelgym.context=top_w", "trainer.val_only=true"), ("kernel_trloo",),
+)  # fmt: skip
 WORDS = (
     *(
-        "",
-        " ",
-        "abc",
-        "none",
-        "auto",
-        "5",
-        "1e400",
-        "0.5_2.0",
-        "a,b",
-        "token",
-        "sequence",
-        "geometric",
-        "/nowhere",
+        "", " ", "abc", "none", "auto", "5", "1e400", "0.5_2.0", "a,b", "token", "sequence", "geometric", "/nowhere",
         ".",
     ),
     *("/", "~", "pkg://", "pkg://nothing", "a/b", "a b/c d", "://", "${nothing}", "${trainer.nnodes}", "???", "Ä"),
-)
+)  # fmt: skip
 SCALARS = (
     st.sampled_from([None, True, False, -1, 0, 1, 2, 1.5, -0.5, 10**30, float("nan"), float("inf"), -float("inf")])
     | st.sampled_from(WORDS)
@@ -95,7 +77,7 @@ def fitting(key: str) -> st.SearchStrategy[Any]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory):
     folder = write_folder(tmp_path_factory.mktemp("wrong"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VERL_PLATFORM", "cpu")
@@ -131,14 +113,14 @@ def check_sentence(sentence: str | None) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("base", BASES, ids=" ".join)
-def test_every_base_passes_as_it_is_or_is_refused_in_a_sentence(folder: Path, base: tuple[str, ...]) -> None:
+def test_every_base_passes_as_it_is_or_is_refused_in_a_sentence(folder, base):
     check_sentence(start(folder, base, {}))
 
 
 @pytest.mark.slow
 @given(base=st.sampled_from(BASES), key=st.sampled_from(EVERY_KEY), value=VALUES)
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
-def test_a_wrong_value_ends_in_a_sentence(folder: Path, base: tuple[str, ...], key: str, value: Any) -> None:
+def test_a_wrong_value_ends_in_a_sentence(folder, base, key, value):
     check_sentence(start(folder, base, {key: value}))
 
 
@@ -146,21 +128,17 @@ def test_a_wrong_value_ends_in_a_sentence(folder: Path, base: tuple[str, ...], k
 @pytest.mark.parametrize("key", EVERY_KEY)
 @settings(max_examples=1, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much])
 @given(base=st.sampled_from(BASES), value=VALUES)
-def test_a_wrong_value_of_each_key_ends_in_a_sentence(
-    folder: Path, key: str, base: tuple[str, ...], value: Any
-) -> None:
+def test_a_wrong_value_of_each_key_ends_in_a_sentence(folder, key, base, value):
     check_sentence(start(folder, base, {key: value}))
 
 
 @pytest.mark.slow
 @given(base=st.sampled_from(BASES), keys=st.lists(st.sampled_from(EVERY_KEY), min_size=2, max_size=4), data=st.data())
-def test_values_that_contradict_each_other_end_in_a_sentence(
-    folder: Path, base: tuple[str, ...], keys: list[str], data: st.DataObject
-) -> None:
+def test_values_that_contradict_each_other_end_in_a_sentence(folder, base, keys, data):
     check_sentence(start(folder, base, {key: data.draw(fitting(key), label=key) for key in keys}))
 
 
-def test_what_fits_a_key_passes_its_type() -> None:
+def test_what_fits_a_key_passes_its_type():
     assert find(fitting("trainer.nnodes"), lambda value: value == 8) == 8
     assert find(fitting("kernelgym.device"), lambda value: value == "cuda") == "cuda"
     assert find(fitting("algorithm.adv_estimator"), lambda value: value == "trloo") == "trloo"

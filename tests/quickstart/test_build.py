@@ -89,8 +89,7 @@ def test_the_model_learned_and_loads(made, loaded):
     out, manifest = made
     assert manifest["loss"]["last"] < 0.8 * manifest["loss"]["first"]
     tokenizer, model = loaded
-    assert model.config.vocab_size == len(tokenizer)
-    assert model.config.hidden_size == 64
+    assert (model.config.vocab_size, model.config.hidden_size) == (len(tokenizer), 64)
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
     assert {str(weight.dtype) for weight in model.parameters()} == {"torch.float32"}
     assert all(weight.isfinite().all() for weight in model.parameters())
@@ -236,19 +235,16 @@ def test_the_command_takes_the_length_of_the_cold_start(monkeypatch, tmp_path):
     assert [wanted.conversations for wanted in asked] == [Quickstart().conversations, 240]
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "said"),
-    [
-        (Quickstart, {"val_tasks": 0}, "quickstart.val_tasks"),
-        (Quickstart, {"conversations": 2}, "quickstart.conversations is 2"),
-        (WarmStart, {"batch_size": 0}, "warm_start.batch_size"),
-        (WarmStart, {"heads": 3}, "warm_start.heads is 3; it must be a multiple of kv_heads = 2"),
-        *(
-            (WarmStart, {key: least - 1}, f"warm_start.{key} is {least - 1}; it must be at least {least}")
-            for key, least in {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "head_dim": 16}.items()
-        ),
-    ],
-)
+@pytest.mark.parametrize(("kind", "changes", "said"), [
+    (Quickstart, {"val_tasks": 0}, "quickstart.val_tasks"),
+    (Quickstart, {"conversations": 2}, "quickstart.conversations is 2"),
+    (WarmStart, {"batch_size": 0}, "warm_start.batch_size"),
+    (WarmStart, {"heads": 3}, "warm_start.heads is 3; it must be a multiple of kv_heads = 2"),
+    *(
+        (WarmStart, {key: least - 1}, f"warm_start.{key} is {least - 1}; it must be at least {least}")
+        for key, least in {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "head_dim": 16}.items()
+    ),
+])  # fmt: skip
 def test_sizes_that_cannot_be_are_refused(kind, changes, said):
     with pytest.raises(ConfigError, match=said):
         kind(**changes)

@@ -9,18 +9,10 @@ from verl_kernel.remix.layers import Routing, apply_remix
 from verl_kernel.remix.options import ReMixOptions
 
 SIZES = {
-    "vocab_size": 40,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": True,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-    "bos_token_id": None,
-}
+    "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "max_position_embeddings": 64, "tie_word_embeddings": True, "pad_token_id": 0,
+    "eos_token_id": 1, "bos_token_id": None,
+}  # fmt: skip
 
 
 def options(**changes: object) -> ReMixOptions:

@@ -16,7 +16,6 @@ from verl_kernel.remix.adapter import common_choice, export, prompt_choice
 from verl_kernel.remix.layers import apply_remix
 
 TOKENS = torch.arange(2, 18).view(2, 8)
-KEYS = torch.eye(3)
 
 
 def loaded_by_verl(kind: str, folder: Path) -> PeftModel:
@@ -27,12 +26,12 @@ def loaded_by_verl(kind: str, folder: Path) -> PeftModel:
 
 @pytest.mark.parametrize("kind", ["qwen3", "llama"])
 @pytest.mark.parametrize("scale", ["lora", "rslora"])
-def test_the_adapter_answers_as_the_module_does(tmp_path: Path, kind: str, scale: str):
+def test_the_adapter_answers_as_the_module_does(tmp_path, kind, scale):
     model = language_model(kind)
     base = model(input_ids=TOKENS).logits
     routing = apply_remix(model, options(router="prompt", scale=scale), key_width=3)
     fill(routing)
-    for number, key in enumerate(KEYS):
+    for number, key in enumerate(torch.eye(3)):
         with routing.run("topk", keys=key.expand(2, -1)):
             wanted = model(input_ids=TOKENS).logits
         export(routing, prompt_choice(routing, key), tmp_path / str(number), "somewhere")
@@ -46,7 +45,7 @@ def test_the_adapter_answers_as_the_module_does(tmp_path: Path, kind: str, scale
     assert all(weight.grad.any() for weight in peft.parameters() if weight.requires_grad)
 
 
-def test_it_survives_being_saved_and_loaded_by_peft_again(tmp_path: Path):
+def test_it_survives_being_saved_and_loaded_by_peft_again(tmp_path):
     model = language_model()
     routing = apply_remix(model, options(router="prompt"))
     fill(routing)
@@ -59,12 +58,11 @@ def test_it_survives_being_saved_and_loaded_by_peft_again(tmp_path: Path):
     assert (config["r"], config["lora_alpha"], config["use_rslora"]) == (4, 4, False)
 
 
-def test_a_router_is_exported_as_its_most_frequent_choice(tmp_path: Path):
+def test_a_router_is_exported_as_its_most_frequent_choice(tmp_path):
     model = language_model()
     routing = apply_remix(model, options(router="layer", chosen=1))
     fill(routing)
-    prompt = torch.ones_like(TOKENS, dtype=torch.bool)
-    with routing.run("topk", prompt=prompt) as run:
+    with routing.run("topk", prompt=torch.ones_like(TOKENS, dtype=torch.bool)) as run:
         model(input_ids=TOKENS)
     name = "model.layers.1.mlp.down_proj"
     gates = run.selections[name].gates
@@ -90,7 +88,7 @@ def test_a_layer_s_router_has_no_choice_for_a_key():
 
 
 @pytest.mark.parametrize("chosen", [[], [0], [1, 1], [0, 4]])
-def test_a_choice_that_is_no_subset_is_refused(tmp_path: Path, chosen: list[int]):
+def test_a_choice_that_is_no_subset_is_refused(tmp_path, chosen):
     routing = apply_remix(language_model(), options(router="prompt"))
     with pytest.raises(ConfigError, match="it must be 2 different numbers below 4"):
         export(routing, dict.fromkeys(routing.layers, chosen), tmp_path / "adapter")

@@ -16,7 +16,6 @@ from verl_kernel.remix.batches import Row, collate, row_losses
 from verl_kernel.remix.layers import Routing, apply_remix
 from verl_kernel.remix.loss import leave_one_out, remix_loss
 
-ORDERS = list(permutations(range(4), 2))
 X = torch.randn(1, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 Weight = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -24,7 +23,7 @@ Weight = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def all_selections(model: Chain, routing: Routing) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Loss, log-probability and its variant without renormalisation, for each selection of both layers."""
     losses, log_q, naive = [], [], []
-    for orders in product(ORDERS, repeat=2):
+    for orders in product(list(permutations(range(4), 2)), repeat=2):
         with routing.run("fixed", choice=dict(zip(routing.layers, orders, strict=True))) as run:
             losses.append(model(X).square().sum().detach())
         log_q.append(routing.log_probability(run)[0])
@@ -54,23 +53,19 @@ def expected(
     return total
 
 
-def per_tuple(losses: torch.Tensor, scored: torch.Tensor) -> torch.Tensor:
-    """`leave_one_out` without its sum over rows."""
-    return torch.stack([leave_one_out(losses[:, [i]], scored[:, [i]]) for i in range(losses.shape[1])])
-
-
 def weighted(losses: torch.Tensor, scored: torch.Tensor) -> torch.Tensor:
-    """The same, written out for all tuples at once."""
+    """`leave_one_out` without its sum over rows, written out for all tuples at once."""
     return ((losses - losses.mean(0)) * scored).sum(0) / (len(losses) - 1)
 
 
 def test_the_tests_estimate_is_the_packages():
     losses, scored = torch.rand(3, 7, dtype=torch.float64), torch.rand(3, 7, dtype=torch.float64)
-    assert torch.allclose(weighted(losses, scored), per_tuple(losses, scored), atol=1e-15)
+    per_tuple = torch.stack([leave_one_out(losses[:, [i]], scored[:, [i]]) for i in range(losses.shape[1])])
+    assert torch.allclose(weighted(losses, scored), per_tuple, atol=1e-15)
 
 
 @pytest.mark.parametrize("draws", [2, 3])
-def test_the_estimate_is_unbiased_over_both_layers(draws: int):
+def test_the_estimate_is_unbiased_over_both_layers(draws):
     model, routing = chain()
     losses, log_q, naive = all_selections(model, routing)
     if draws == 3:  # one layer's selections given the other's first: 12^3 tuples instead of 144^3
@@ -93,7 +88,6 @@ def test_the_loss_has_the_exact_gradients():
     loss.backward()
     found = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     model.zero_grad()
-
     generator, runs, values = torch.Generator().manual_seed(5), [], []
     for _ in range(4):
         with routing.run("sample", generator=generator) as run:
@@ -160,19 +154,15 @@ def model_gradients(router: str, checkpointing: bool) -> tuple[dict[str, torch.T
     calls = []
     routing.layers["model.layers.0.mlp.up_proj"].register_forward_hook(lambda *_: calls.append(1))
     loss, _ = remix_loss(
-        routing,
-        lambda: row_losses(model, batch, 6),
-        3,
-        prompt=batch.prompt,
-        keys=batch.keys,
+        routing, lambda: row_losses(model, batch, 6), 3, prompt=batch.prompt, keys=batch.keys,
         generator=torch.Generator().manual_seed(4),
-    )
+    )  # fmt: skip
     loss.backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}, len(calls)
 
 
 @pytest.mark.parametrize("router", ["layer", "prompt"])
-def test_checkpointing_changes_no_gradient(router: str):
+def test_checkpointing_changes_no_gradient(router):
     kept, calls = model_gradients(router, checkpointing=False)
     recomputed, more_calls = model_gradients(router, checkpointing=True)
     assert (calls, more_calls) == (3, 6)

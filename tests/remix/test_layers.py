@@ -29,7 +29,7 @@ def naive(logits: list[float], order: tuple[int, ...]) -> float:
 
 
 @given(st.lists(st.floats(-3, 3), min_size=2, max_size=6), st.data())
-def test_log_probability_is_the_paper_s_sum(logits: list[float], data: st.DataObject):
+def test_log_probability_is_the_paper_s_sum(logits, data):
     size = data.draw(st.integers(1, len(logits)))
     order = tuple(data.draw(st.permutations(range(len(logits))))[:size])
     found = log_probability(torch.tensor(logits, dtype=torch.float64), torch.tensor(order))
@@ -67,7 +67,7 @@ def test_a_fresh_model_answers_as_its_base():
 
 
 @pytest.mark.parametrize("mode", ["sample", "topk", "uniform"])
-def test_each_row_uses_its_own_loras_with_the_constant_weight(mode: str):
+def test_each_row_uses_its_own_loras_with_the_constant_weight(mode):
     _, routing = chain()
     layer = routing.layers["one"]
     with routing.run(mode) as run:
@@ -81,7 +81,7 @@ def test_each_row_uses_its_own_loras_with_the_constant_weight(mode: str):
 
 
 @pytest.mark.parametrize(("scale", "omega"), [("lora", 2 / 12), ("rslora", 2 / math.sqrt(12))])
-def test_omega_is_one_of_the_papers_two(scale: str, omega: float):
+def test_omega_is_one_of_the_papers_two(scale, omega):
     assert options(chosen=3, rank=4, scale=scale).omega == pytest.approx(omega)
 
 
@@ -193,7 +193,7 @@ def test_other_rows_in_the_same_pass_are_refused():
 
 
 @pytest.mark.parametrize(("router", "missing"), [("prompt", "keys"), ("layer", "prompt, a mask")])
-def test_a_router_without_what_it_reads_is_refused(router: str, missing: str):
+def test_a_router_without_what_it_reads_is_refused(router, missing):
     model = language_model()
     routing = apply_remix(model, options(router=router))
     with routing.run("sample"), pytest.raises(DataError, match=missing):

@@ -32,10 +32,8 @@ class Dialects:
         return Row(tokens, torch.arange(len(tokens)) >= 2, 1 - key if self.swapped else key)
 
 
-def small(**changes: object) -> TuningOptions:
-    return TuningOptions(
-        **{"steps": 6, "batch_size": 4, "micro_batch_size": 2, "held_out": 8, "selections": 2, **changes}
-    )
+def small(**more: object) -> TuningOptions:
+    return TuningOptions(**{"steps": 6, "batch_size": 4, "micro_batch_size": 2, "held_out": 8, "selections": 2, **more})
 
 
 def trained(folder: Path, tuning: TuningOptions, router: str = "prompt") -> tuple[torch.nn.Module, Routing]:
@@ -51,7 +49,7 @@ def lines(folder: Path) -> list[dict]:
 
 
 @pytest.mark.exhaustive
-def test_two_dialects_are_learnt_and_told_apart(tmp_path: Path):
+def test_two_dialects_are_learnt_and_told_apart(tmp_path):
     tuning = small(steps=120, batch_size=16, micro_batch_size=16, selections=4, learning_rate=2e-2)
     fresh = language_model()
     before, _ = measure(fresh, apply_remix(fresh, options(router="prompt"), key_width=2), Dialects(), tuning)
@@ -67,9 +65,8 @@ def test_two_dialects_are_learnt_and_told_apart(tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("router", ["prompt", "layer"])
-def test_a_stopped_run_ends_where_one_that_was_not_stopped_does(tmp_path: Path, router: str):
+def test_a_stopped_run_ends_where_one_that_was_not_stopped_does(tmp_path, router):
     model, _ = trained(tmp_path / "whole", small(), router)
-
     torch.manual_seed(0)
     stopped = language_model()
     routing = apply_remix(stopped, options(router=router), key_width=2)
@@ -88,13 +85,13 @@ def test_a_stopped_run_ends_where_one_that_was_not_stopped_does(tmp_path: Path, 
     assert [line["step"] for line in lines(tmp_path / "whole")] == [1, 2, 3, 4, 5, 6]
 
 
-def test_other_options_do_not_go_on_from_a_state(tmp_path: Path):
+def test_other_options_do_not_go_on_from_a_state(tmp_path):
     trained(tmp_path, small(steps=1))
     with pytest.raises(ConfigError, match=r"holds a run with learning_rate 0\.001 instead of 0\.5"):
         trained(tmp_path, small(learning_rate=0.5))
 
 
-def test_data_that_cannot_fill_a_batch_are_refused(tmp_path: Path):
+def test_data_that_cannot_fill_a_batch_are_refused(tmp_path):
     with pytest.raises(DataError, match="there are 40 rows, of which 38 are held out"):
         trained(tmp_path, small(held_out=38))
     with pytest.raises(ConfigError, match="must be a multiple of micro_batch_size, 3"):

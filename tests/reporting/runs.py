@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records and kernels as a run leaves them in its folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

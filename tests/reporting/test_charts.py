@@ -8,17 +8,10 @@ from verl_kernel.reporting.page import PANELS, run_charts
 from verl_kernel.reporting.plots import draw_line, drawing
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "whole", "marks"),
-    [
-        (0, 1296, True, [0, 500, 1000]),
-        (1, 32, True, [10, 20, 30]),
-        (0, 3, True, [0, 1, 2, 3]),
-        (0, 1, True, [0, 1]),
-        (0, 0.9, False, [0, 0.5]),
-        (5, 5, True, [5]),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "whole", "marks"), [
+    (0, 1296, True, [0, 500, 1000]), (1, 32, True, [10, 20, 30]), (0, 3, True, [0, 1, 2, 3]), (0, 1, True, [0, 1]),
+    (0, 0.9, False, [0, 0.5]), (5, 5, True, [5]),
+])  # fmt: skip
 def test_marks_are_round_numbers_between_the_ends(low, high, whole, marks):
     assert round_marks(low, high, whole=whole) == pytest.approx(marks)
 
@@ -36,13 +29,8 @@ def test_an_axis_begins_at_zero_or_below_and_holds_all_values(values):
 @pytest.mark.parametrize(("highest", "top"), [(0.0, 0.05), (0.05, 0.05), (0.3, 0.4), (0.41, 0.6), (1.0, 1.0)])
 def test_shares_end_at_the_next_round_share(highest, top):
     marks = of_shares([0.0, highest])
-    assert marks[0] == 0
-    assert marks[-1] == top
+    assert (marks[0], marks[-1]) == (0, top)
     assert len(marks) == 5
-
-
-def panels(steps, validations=()):
-    return {chart.title: chart for chart in run_charts(steps, validations)}
 
 
 def names(chart):
@@ -52,7 +40,8 @@ def names(chart):
 def test_every_panel_shows_what_was_logged_under_plain_names():
     rewards = {"critic/score/mean": 0.5, "kernel/turn_1/reward/mean": 0.2, "kernel/turn_2/reward/mean": 0.3}
     known = {**rewards, "actor/entropy": None}
-    found = panels([{"step": 1, **known}, {"step": 2}], [{"step": 0, "held_out/reward": 0.1}])
+    charts = run_charts([{"step": 1, **known}, {"step": 2}], [{"step": 0, "held_out/reward": 0.1}])
+    found = {chart.title: chart for chart in charts}
     assert list(found) == ["Reward"]
     assert names(found["Reward"]) == ["trajectory", "turn 1", "turn 2", "validation"]
     assert [line.meaning for line in found["Reward"].lines] == [*rewards, "held_out/reward"]

@@ -5,9 +5,13 @@ import re
 
 import pytest
 
+from tests.figures.profiles import LAUNCH, PROFILE, measured, profiled
 from tests.reporting.elements import Elements
 from tests.reporting.runs import kernel, write_lines
+from verl_kernel.env import GPUS
 from verl_kernel.reporting.page import KERNELS_SHOWN, write_page
+from verl_kernel.reporting.profile_page import write_profile_page
+from verl_kernel.reporting.roofline import Work, roofline
 
 STEPS = [{"step": n, "critic/score/mean": float(n), "kernel/simulated_clock": 1.0} for n in (1, 2)]
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> & '\" {{ 7 * 7 }} {% raw %}"
@@ -67,8 +71,7 @@ def test_the_page_tells_what_changed_and_shows_the_best_kernels(tmp_path):
     facts = {"kernel_ms": 0.00401}
     kernels = [kernel(n, f"task{n:02}", 1.0 + n, code=f"code{n:02}", **facts) for n in range(KERNELS_SHOWN + 3)]
     write_lines(tmp_path / "kernels.jsonl", *kernels)
-    held_out = [{"step": 0, "held_out/acc": 0.25}, {"step": 2, "held_out/acc": 0.75}]
-    text = page(tmp_path, validations=held_out).text
+    text = page(tmp_path, validations=[{"step": 0, "held_out/acc": 0.25}, {"step": 2, "held_out/acc": 0.75}]).text
     assert "x 2.00" in text
     assert "+0.500" in text
     assert "Kernel, 0.00401 ms" in text
@@ -100,3 +103,46 @@ def test_the_page_shows_novelty_where_it_was_measured(tmp_path):
     assert "Novel: not in the cold start" in page(tmp_path, steps, held_out).text
     assert "novel of the correct, last turn" in page(tmp_path, steps, held_out).text
     assert "cold start" not in page(tmp_path).text
+
+
+SOURCE = "\n".join(f"line_{number} < 1" for number in range(1, 20))
+
+
+@pytest.fixture
+def page_of(tmp_path):
+    return lambda result: write_profile_page(tmp_path / "page.html", result, SOURCE).read_text()
+
+
+def test_the_page_has_all_kernels_changes_and_wasteful_lines(page_of):
+    text = page_of(profiled())
+    assert all(f"<h2>{name}</h2>" in text for name in ("softmax", "other", "third"))
+    assert "move x between memory and the kernel only once (line 14)" in text
+    assert "do the work of other in the same launch" in text
+    assert "line_14 &lt; 1" in text  # the wasteful line
+
+
+def test_measured_times_stand_beside_predicted_ones(page_of):
+    assert "measured" not in page_of(profiled())
+    text = page_of(measured())
+    assert "Forward, measured" in text
+    assert re.search(r"gpu__time_duration, measured</dt><dd>38.0 us", text)
+
+
+def test_a_candidates_names_stay_text(page_of):
+    evil = LAUNCH.model_copy(update={"name": "<script>alert(1)</script>"})
+    text = page_of(profiled(profile=PROFILE.model_copy(update={"launches": (evil,)})))
+    assert "<script" not in text
+    assert "default-src 'none'" in text
+
+
+def test_a_kernel_lies_on_the_roof_that_it_reaches():
+    chart = roofline(GPUS["h100"], [Work("k", 67e9, 1e6, 1.0)])  # 67 TFLOP/s of plain float32
+    roof, point = chart.lines[0], chart.lines[-1].dots[0]
+    assert point.y == float(roof.path.split()[-1].split(",")[1])
+
+
+def test_memory_and_arithmetic_meet_at_the_ridge():
+    gpu = GPUS["h100"]
+    ridge = gpu.tflops * 1e12 / (gpu.bandwidth_gbs * 1e9)
+    chart = roofline(gpu, [Work("k", ridge * 1e6, 1e6, ridge * 1e6 / (gpu.tflops * 1e12) * 1e3)])
+    assert f"{chart.lines[-1].dots[0].x:g},{chart.lines[-1].dots[0].y:g}" in chart.lines[0].path.split()

@@ -9,14 +9,7 @@ from verl_kernel.bench.best_kernels import best_of_run
 from verl_kernel.errors import DataError
 from verl_kernel.reporting.kernels import best_kernels, read_kernels
 from verl_kernel.reporting.steps import read_steps, read_validations, series, steps_table
-from verl_kernel.reporting.summary import (
-    Change,
-    before_and_after,
-    first_and_last,
-    run_facts,
-    timing_source,
-    window,
-)
+from verl_kernel.reporting.summary import Change, before_and_after, first_and_last, run_facts, timing_source, window
 
 CONFIG = """
 data: {train_files: "${quickstart_dir}/train.parquet", val_files: "${oc.env:NO_SUCH_VARIABLE}"}
@@ -39,8 +32,7 @@ def config(folder, text):
 def test_facts_come_from_the_configuration(tmp_path):
     config(tmp_path, CONFIG)
     facts = run_facts(tmp_path, [{"step": 7, "timing_s/step": 2.5}])
-    assert facts["training data"] == "outputs/train.parquet"
-    assert facts["turns"] == "2"
+    assert (facts["training data"], facts["turns"]) == ("outputs/train.parquet", "2")
     assert facts["steps"] == "7 of 20, not finished"
     assert "validation data" not in facts
     assert "estimator" not in facts
@@ -50,8 +42,7 @@ def test_values_of_the_configuration_are_said_in_words(tmp_path):
     config(tmp_path, WORDS)
     facts = run_facts(tmp_path, [])
     words = "a trajectory's mean ratio and a trajectory's largest squared log ratio (seq_mean_k1,seq_max_k2)"
-    assert facts["mismatch rejects by"] == words
-    assert facts["mismatch weighs"] == "each token"
+    assert (facts["mismatch rejects by"], facts["mismatch weighs"]) == (words, "each token")
     assert (facts["loss"], facts["PRS"]) == ("PPO's clip (vanilla)", "on")
 
 
@@ -66,10 +57,9 @@ def test_a_broken_configuration_leaves_what_the_steps_tell(tmp_path, text):
     assert run_facts(tmp_path, [{"step": 7}]) == {"steps": "7"}
 
 
-@pytest.mark.parametrize(
-    ("shares", "source"),
-    [((1.0, 1.0), "simulated:"), ((0.0,), "cuda_event:"), ((None,), "unknown:"), ((1.0, 0.0), "mixed:")],
-)
+@pytest.mark.parametrize(("shares", "source"), [
+    ((1.0, 1.0), "simulated:"), ((0.0,), "cuda_event:"), ((None,), "unknown:"), ((1.0, 0.0), "mixed:"),
+])  # fmt: skip
 def test_the_source_of_times_is_named(shares, source):
     assert timing_source([{"step": 1, "kernel/simulated_clock": share} for share in shares]).startswith(source)
 
@@ -109,10 +99,8 @@ def test_only_the_mean_over_all_samples_is_a_figure(tmp_path):
 def test_the_novel_share_of_the_correct_is_told_by_data_source(tmp_path):
     new = validation(0, "new", acc=0.5, novel_acc=0.125, best_turn_acc=0.8, best_turn_novel_acc=0.4)["data"]
     wrong = validation(0, "wrong", acc=0.0, novel_acc=0.0)["data"]
-    path = write_lines(tmp_path / "metrics.jsonl", {"step": 0, "data": new | wrong})
-    (found,) = read_validations(path)
-    assert found["new/novel_correct"] == 0.25
-    assert found["new/best_turn_novel_correct"] == 0.5
+    (found,) = read_validations(write_lines(tmp_path / "metrics.jsonl", {"step": 0, "data": new | wrong}))
+    assert (found["new/novel_correct"], found["new/best_turn_novel_correct"]) == (0.25, 0.5)
     assert "wrong/novel_correct" not in found
 
 
@@ -210,6 +198,5 @@ def test_one_validation_has_no_after_and_none_has_no_figure():
 
 
 def test_data_sources_are_told_apart():
-    first = {"step": 0, "a/acc": 0.5, "b/x/acc": 0.25}
-    found = cells(before_and_after([first, {"step": 5, "a/acc": 1.0}]))
+    found = cells(before_and_after([{"step": 0, "a/acc": 0.5, "b/x/acc": 0.25}, {"step": 5, "a/acc": 1.0}]))
     assert list(found) == ["a: correct rate, last turn", "b/x: correct rate, last turn"]

@@ -5,8 +5,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ def resolve(extra: str, python: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def resolved() -> Iterator[dict[tuple[str, str], Future[subprocess.CompletedProcess[str]]]]:
+def resolved():
     """All combinations, a few at a time: each mostly waits for the index."""
     with ThreadPoolExecutor(4) as pool:
         yield {(extra, python): pool.submit(resolve, extra, python) for extra in EXTRAS for python in PYTHONS}

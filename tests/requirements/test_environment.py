@@ -116,7 +116,7 @@ class Checkout:
 
 
 @pytest.fixture
-def checkout(tmp_path) -> Checkout:
+def checkout(tmp_path):
     made = Checkout(tmp_path)
     made.index.mkdir()
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")

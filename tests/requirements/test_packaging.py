@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     words = ["-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
     subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True, timeout=600)
@@ -92,7 +92,7 @@ def test_a_wheels_recipe_is_found_from_anywhere(elsewhere):
 
 
 @pytest.fixture(scope="module")
-def small(wheel, tmp_path_factory) -> Path:
+def small(wheel, tmp_path_factory):
     """The folder of an environment that holds our wheel and what it asks for, as links to packages of this one."""
     folder = tmp_path_factory.mktemp("small")
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
@@ -114,9 +114,8 @@ def variables(small: Path) -> dict[str, str]:
 
 
 def run(small: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    environment = variables(small)
     return subprocess.run(
-        command(small, *words), cwd=small, env=environment, capture_output=True, text=True, timeout=600
+        command(small, *words), cwd=small, env=variables(small), capture_output=True, text=True, timeout=600
     )
 
 
@@ -135,8 +134,7 @@ def service(small):
 
 def test_what_trains_is_absent(small):
     code = f"import importlib.util as u; print([name for name in {ABSENT} if u.find_spec(name)])"
-    words = [command(small)[0], "-c", code]
-    done = subprocess.run(words, env=variables(small), capture_output=True, text=True)
+    done = subprocess.run([command(small)[0], "-c", code], env=variables(small), capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 

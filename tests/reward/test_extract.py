@@ -24,55 +24,35 @@ LATER = [fenced("1.0\n", "```"), fenced("model = ModelNew()\n"), fenced("pip lis
 LABELS = ["python", "Python", "py", "python3", "PY", "triton", "python3.11", "{.python}"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "program"),
-    [
-        # The last block of Python, or without a label, that is closed and not empty.
-        ("first\n```python\na = 1\n```\nbetter:\n```python\nb = 2\n```\ndone", "b = 2\n"),
-        ("```\na = 1\n```", "a = 1\n"),
-        ("```python\na = 1\n```\n```bash\nls\n```", "a = 1\n"),
-        ("```bash\nls\n```", None),
-        ("```jsx\na = 1\n```", None),
-        ("```python\na = 1\n", None),
-        ("```python\n\n```", None),
-        ("no code at all", None),
-        ("", None),
-        # Every way to say Python is a label.
-        *[(fenced("a = 1\n", f"```{label}") + fenced("42\n", "```"), "a = 1\n") for label in LABELS],
-        # A block that defines the class wins over later ones.
-        *[(f"Mine:\n{fenced(KERNEL)}Output:\n{other}", KERNEL) for other in [*LATER, "".join(LATER)]],
-        (fenced(KERNEL.replace("return x", "return -x")) + fenced(KERNEL), KERNEL),
-        # What is no fence, or not the one that closes the block.
-        ("```python\ns = 'x ``` y'\n```", "s = 'x ``` y'\n"),
-        (fenced(DOCSTRING), DOCSTRING),
-        (fenced(WITHIN_A_LINE), WITHIN_A_LINE),
-        (fenced(IN_A_STRING, "````python", "````"), IN_A_STRING),
-        (fenced(fenced(KERNEL), "````markdown", "````"), KERNEL),
-        (fenced("a = 1\n~~~\n"), "a = 1\n~~~\n"),
-        (fenced("a = 1\n```\n", "~~~python", "~~~"), "a = 1\n```\n"),
-        (fenced(KERNEL, closing="      ```"), KERNEL),
-        ("```python x = 1```\n", None),
-        (f"``` uses `tl.load`\n{fenced(KERNEL, '```')}", KERNEL),
-        # Thinking without an end holds no answer, and a tag inside the program is text.
-        (f"<think>\n{fenced(KERNEL)}so", None),
-        (f"{fenced(KERNEL)}<think>\nbetter: {fenced('a = 1')}", KERNEL),
-        (f"<think>\nhm\n</think>\n{fenced(WITH_TAGS)}", WITH_TAGS),
-        (fenced(WITH_TAGS), WITH_TAGS),
-        (f"<thinking>\n{fenced(KERNEL)}</thinking>\nNo.", None),
-        # gpt-oss, with the marks of its channels and without.
-        (f"analysisA draft: {fenced('a = 1')}assistantfinal{fenced(KERNEL)}", KERNEL),
-        (f"analysisA draft:\n{fenced(KERNEL)}assistantfinal```python\nb = 2\n```", "b = 2\n"),
-        (
-            f"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>{fenced(KERNEL)}",
-            KERNEL,
-        ),
-        # A name for another class is a definition; marks that nobody sees stand before no fence.
-        (fenced("ModelNew = Fast\n") + fenced("print(1)\n"), "ModelNew = Fast\n"),
-        (f"\ufeff{fenced(KERNEL)}", KERNEL),
-        (fenced(KERNEL).replace("\n", "\r"), KERNEL),
-    ],
-)
-def test_which_block_is_the_program(answer: str, program: str | None):
+@pytest.mark.parametrize(("answer", "program"), [
+    # The last block of Python, or without a label, that is closed and not empty.
+    ("first\n```python\na = 1\n```\nbetter:\n```python\nb = 2\n```\ndone", "b = 2\n"), ("```\na = 1\n```", "a = 1\n"),
+    ("```python\na = 1\n```\n```bash\nls\n```", "a = 1\n"), ("```bash\nls\n```", None), ("```jsx\na = 1\n```", None),
+    ("```python\na = 1\n", None), ("```python\n\n```", None), ("no code at all", None), ("", None),
+    # Every way to say Python is a label.
+    *[(fenced("a = 1\n", f"```{label}") + fenced("42\n", "```"), "a = 1\n") for label in LABELS],
+    # A block that defines the class wins over later ones.
+    *[(f"Mine:\n{fenced(KERNEL)}Output:\n{other}", KERNEL) for other in [*LATER, "".join(LATER)]],
+    (fenced(KERNEL.replace("return x", "return -x")) + fenced(KERNEL), KERNEL),
+    # What is no fence, or not the one that closes the block.
+    ("```python\ns = 'x ``` y'\n```", "s = 'x ``` y'\n"), (fenced(DOCSTRING), DOCSTRING),
+    (fenced(WITHIN_A_LINE), WITHIN_A_LINE), (fenced(IN_A_STRING, "````python", "````"), IN_A_STRING),
+    (fenced(fenced(KERNEL), "````markdown", "````"), KERNEL), (fenced("a = 1\n~~~\n"), "a = 1\n~~~\n"),
+    (fenced("a = 1\n```\n", "~~~python", "~~~"), "a = 1\n```\n"), (fenced(KERNEL, closing="      ```"), KERNEL),
+    ("```python x = 1```\n", None), (f"``` uses `tl.load`\n{fenced(KERNEL, '```')}", KERNEL),
+    # Thinking without an end holds no answer, and a tag inside the program is text.
+    (f"<think>\n{fenced(KERNEL)}so", None), (f"{fenced(KERNEL)}<think>\nbetter: {fenced('a = 1')}", KERNEL),
+    (f"<think>\nhm\n</think>\n{fenced(WITH_TAGS)}", WITH_TAGS), (fenced(WITH_TAGS), WITH_TAGS),
+    (f"<thinking>\n{fenced(KERNEL)}</thinking>\nNo.", None),
+    # gpt-oss, with the marks of its channels and without.
+    (f"analysisA draft: {fenced('a = 1')}assistantfinal{fenced(KERNEL)}", KERNEL),
+    (f"analysisA draft:\n{fenced(KERNEL)}assistantfinal```python\nb = 2\n```", "b = 2\n"),
+    (f"<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>{fenced(KERNEL)}", KERNEL),
+    # A name for another class is a definition; marks that nobody sees stand before no fence.
+    (fenced("ModelNew = Fast\n") + fenced("print(1)\n"), "ModelNew = Fast\n"), (f"\ufeff{fenced(KERNEL)}", KERNEL),
+    (fenced(KERNEL).replace("\n", "\r"), KERNEL),
+])  # fmt: skip
+def test_which_block_is_the_program(answer, program):
     assert extract_code(answer) == program
 
 
@@ -116,7 +96,7 @@ def test_a_block_in_a_list_loses_the_lists_indent(marker, indent, fence):
 
 
 @given(st.text(max_size=300) | st.text("`~\n python<think/>", max_size=300))
-def test_any_text_gives_a_program_of_its_own_lines_or_none(answer: str):
+def test_any_text_gives_a_program_of_its_own_lines_or_none(answer):
     code = extract_code(answer)
     if code is not None:
         lines = {line.strip() for line in answer.replace("\r", "\n").split("\n")}

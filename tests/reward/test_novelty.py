@@ -28,24 +28,12 @@ def answer(code: str) -> str:
 COLD = ColdStart([answer(program()), "no program", answer(program("exp")), answer("class ModelNew(:\n")])
 
 
-@pytest.mark.parametrize(
-    ("code", "found"),
-    [
-        (program(), KNOWN),
-        (program("exp"), KNOWN),
-        (program(name="value"), NEW_BYTES),
-        (program(comment="fast"), NEW_BYTES),
-        (program("exp").replace("    ", "  "), NEW_BYTES),
-        (program("abs"), NEW),
-        (program().replace("(x)\n", "(x) + x\n"), NEW),
-        ("class ModelNew(:\n", KNOWN),
-        ("class ModelNew(;\n", NEW),
-        ("x = 1\0", NEW),
-        ("x = " + "(" * 5000, NEW),
-        ("x = '\ud800'", NEW),
-        (None, KNOWN),
-    ],
-)
+@pytest.mark.parametrize(("code", "found"), [
+    (program(), KNOWN), (program("exp"), KNOWN), (program(name="value"), NEW_BYTES),
+    (program(comment="fast"), NEW_BYTES), (program("exp").replace("    ", "  "), NEW_BYTES), (program("abs"), NEW),
+    (program().replace("(x)\n", "(x) + x\n"), NEW), ("class ModelNew(:\n", KNOWN), ("class ModelNew(;\n", NEW),
+    ("x = 1\0", NEW), ("x = " + "(" * 5000, NEW), ("x = '\ud800'", NEW), (None, KNOWN),
+])  # fmt: skip
 def test_what_is_new(code, found):
     assert COLD.novelty(code) == found
 

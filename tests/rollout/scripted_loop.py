@@ -58,18 +58,9 @@ OURS = "pkg://verl_kernel.sampler.prs"
 
 
 def play(
-    monkeypatch,
-    tokenizer,
-    answers,
-    results,
-    response_length=800,
-    prompt_length=200,
-    sampler=OURS,
-    end="<|im_end|>",
-    family="qwen3",
-    val_only=False,
-    **options,
-):
+    monkeypatch, tokenizer, answers, results, response_length=800, prompt_length=200, sampler=OURS, end="<|im_end|>",
+    family="qwen3", val_only=False, **options,
+):  # fmt: skip
     policy, gym = Policy(tokenizer, answers, end), Gym(results)
     monkeypatch.setattr(agent_loop, "gym_handle", lambda options: gym)
     config = OmegaConf.create(
@@ -81,12 +72,7 @@ def play(
         }
     )
     loop = KernelAgentLoop(
-        trainer_config=DictConfigWrap(config),
-        server_manager=policy,
-        tokenizer=tokenizer,
-        processor=None,
-        dataset_cls=None,
-        data_config=DictConfigWrap(config.data),
-        hf_model_type=family,
-    )
+        trainer_config=DictConfigWrap(config), server_manager=policy, tokenizer=tokenizer, processor=None,
+        dataset_cls=None, data_config=DictConfigWrap(config.data), hf_model_type=family,
+    )  # fmt: skip
     return loop, policy, gym

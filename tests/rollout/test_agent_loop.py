@@ -46,9 +46,8 @@ async def test_two_turns_make_one_row(monkeypatch, tokenizer):
 @pytest.mark.parametrize("turn_tokens", [None, 4])
 async def test_a_later_prompt_is_what_the_template_makes(monkeypatch, tokenizer, family, turn_tokens):
     """verl writes the line break behind a turn for the families that it knows alone."""
-    results = [OK] * 3
     loop, policy, _ = play(
-        monkeypatch, tokenizer, [ANSWER] * 3, results, max_turns=3, family=family, turn_tokens=turn_tokens
+        monkeypatch, tokenizer, [ANSWER] * 3, [OK] * 3, max_turns=3, family=family, turn_tokens=turn_tokens
     )
     await loop.run({}, **ROW)
     messages = list(ROW["raw_prompt"])
@@ -74,8 +73,7 @@ async def test_every_turn_gets_an_even_share_of_what_is_left(monkeypatch, tokeni
 async def test_a_cut_off_answer_earns_nothing(monkeypatch, tokenizer):
     loop, policy, gym = play(monkeypatch, tokenizer, [ANSWER, ANSWER], [OK], max_turns=2, turn_tokens=5)
     output = await loop.run({}, **ROW)
-    turns = output.turns
-    assert [turn.result.status for turn in turns] == [EvalStatus.REJECTED_STATIC] * 2
+    assert [turn.result.status for turn in output.turns] == [EvalStatus.REJECTED_STATIC] * 2
     assert not gym.sources
     assert "no closed ```python block" in tokenizer.decode(policy.prompts[1])
 
@@ -91,9 +89,7 @@ async def test_a_lost_turn_takes_its_trajectory_out_of_the_loss(monkeypatch, tok
     assert len(row["responses"]) == turns[-1].stop
     assert not row["response_mask"].any()
     figures = row["extra_fields"]["reward_extra_info"]
-    assert figures["unjudged"] == 1
-    assert figures["acc"] == 0
-    assert figures["best_turn_acc"] == (OK in judged)
+    assert (figures["unjudged"], figures["acc"], figures["best_turn_acc"]) == (1, 0, OK in judged)
 
 
 @pytest.mark.parametrize("judged", [[], [OK]])
@@ -146,12 +142,10 @@ async def test_a_turn_is_played_while_a_single_token_is_left(monkeypatch, tokeni
 
 CASES = {
     "base": (CHAT_TEMPLATE, "qwen3", "<|im_end|>"),
-    "base that stops at the end of a text": (CHAT_TEMPLATE, "qwen3", BASE_END),
-    "cut": (CHAT_TEMPLATE, "qwen3", ""),
-    "glm": (GLM_TEMPLATE, "glm4_moe", "<|user|>"),
-    "glm, cut": (GLM_TEMPLATE, "glm4_moe", ""),
+    "base that stops at the end of a text": (CHAT_TEMPLATE, "qwen3", BASE_END), "cut": (CHAT_TEMPLATE, "qwen3", ""),
+    "glm": (GLM_TEMPLATE, "glm4_moe", "<|user|>"), "glm, cut": (GLM_TEMPLATE, "glm4_moe", ""),
     "glm that verl does not know": (GLM_TEMPLATE, "glm4", "<|user|>"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("template", "family", "end"), CASES.values(), ids=list(CASES))
@@ -165,8 +159,7 @@ async def test_the_second_prompt_is_what_the_template_makes(monkeypatch, templat
     talk.append({"role": "user", "content": feedback})
     assert second == trained.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
     assert "Verdict: incorrect" in feedback
-    turns = output.turns
-    assert output.as_dict()["rm_scores"].nonzero().flatten().tolist() == [turn.stop - 1 for turn in turns]
+    assert output.as_dict()["rm_scores"].nonzero().flatten().tolist() == [turn.stop - 1 for turn in output.turns]
     assert len(output.response_mask) == len(output.response_ids) == len(output.response_logprobs)
 
 
@@ -174,8 +167,7 @@ async def test_generation_stops_where_template_and_config_say(monkeypatch):
     trained = train([ANSWER], end=BASE_END)
     loop, policy, _ = play(monkeypatch, trained, [ANSWER], [OK], max_turns=1, stop_token_ids=[9, 7])
     await loop.run({"stop_token_ids": [8]}, **ROW)
-    end = trained.convert_tokens_to_ids("<|im_end|>")
-    assert policy.params[0]["stop_token_ids"] == sorted([end, 7, 8, 9])
+    assert policy.params[0]["stop_token_ids"] == sorted([trained.convert_tokens_to_ids("<|im_end|>"), 7, 8, 9])
 
 
 async def test_a_candidates_words_add_no_special_token(monkeypatch, tokenizer):

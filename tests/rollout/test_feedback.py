@@ -20,14 +20,10 @@ def result(status: EvalStatus, **fields) -> EvalResult:
 def test_a_correct_kernel_is_told_its_figures():
     text = format_feedback(
         result(
-            EvalStatus.OK,
-            correctness=True,
-            speedup=1.234,
-            time_coverage=0.456,
-            kernel_ms=TIMING,
+            EvalStatus.OK, correctness=True, speedup=1.234, time_coverage=0.456, kernel_ms=TIMING,
             top_kernels=(("add_kernel", 0.002), ("aten::mul", 0.001)),
         )
-    )
+    )  # fmt: skip
     assert "Verdict: ok" in text
     assert "1.23x" in text
     assert "46%" in text
@@ -109,16 +105,13 @@ def test_the_verdict_and_the_useful_end_of_an_error_survive(form, limit):
 
 
 LOUD = EvalError(stage="run", type="ValueError", message="y" * 5000, traceback_tail="z\n" * 500)
-CLASS = st.sampled_from(["ModelNew", "B" * 40 + "New", "C" * 200 + "New"])
 
 
 @given(
     status=st.sampled_from([status for status in EvalStatus if status is not EvalStatus.INFRA_ERROR]),
-    limit=st.integers(100, 1000),
-    error=st.sampled_from([None, LOUD]),
-    form=st.sampled_from(["short", "full"]),
-    name=CLASS,
-)
+    limit=st.integers(100, 1000), error=st.sampled_from([None, LOUD]), form=st.sampled_from(["short", "full"]),
+    name=st.sampled_from(["ModelNew", "B" * 40 + "New", "C" * 200 + "New"]),
+)  # fmt: skip
 def test_the_limit_is_exact_and_the_instruction_survives(status, limit, error, form, name):
     told = result(status, error=error, speedup=1.5, time_coverage=0.5, top_kernels=(("k" * 50, 1.0),))
     text = format_feedback(told, limit, candidate_class=name, form=form)
@@ -137,9 +130,7 @@ def test_a_limit_leaves_out_no_more_than_it_must():
     shorter = format_feedback(told, len(whole) - 1)
     assert shorter.startswith("Verdict: ")
     assert shorter.endswith("defines ModelNew.")
-    assert {len(format_feedback(result(EvalStatus.CRASH, error=LOUD), limit)) - limit for limit in (120, 250, 400)} == {
-        0
-    }
+    assert {len(format_feedback(result(EvalStatus.CRASH, error=LOUD), most)) - most for most in (120, 250, 400)} == {0}
 
 
 @pytest.mark.parametrize("status", [EvalStatus.OK, EvalStatus.INCORRECT, EvalStatus.CRASH])
@@ -152,21 +143,13 @@ def test_the_class_of_the_task_is_named(status):
 
 def test_a_full_report_is_json_without_secrets():
     told = result(
-        EvalStatus.OK,
-        correctness=True,
-        speedup=2.0,
-        kernel_ms=TIMING,
-        launches=(Launch(name="k", grid=(3,), count=2),),
-        fallback_ops={"aten::mul": 1},
-        seed_commit="ab" * 32,
-        env={"torch": "9.9"},
-        queue_seconds=7.0,
-        isolation=("seccomp",),
-    )
+        EvalStatus.OK, correctness=True, speedup=2.0, kernel_ms=TIMING,
+        launches=(Launch(name="k", grid=(3,), count=2),), fallback_ops={"aten::mul": 1}, seed_commit="ab" * 32,
+        env={"torch": "9.9"}, queue_seconds=7.0, isolation=("seccomp",),
+    )  # fmt: skip
     text = format_feedback(told, 5000, form="full")
     report = json.loads(text[text.index("{") : text.rindex("}") + 1])
-    assert report["speedup"] == 2.0
-    assert report["kernel_ms"]["n"] == 5
+    assert (report["speedup"], report["kernel_ms"]["n"]) == (2.0, 5)
     assert report["fallback_ops"] == {"aten::mul": 1}
     assert report["launches"] == [{"name": "k", "grid": [3], "count": 2}]
     assert not {"seed_commit", "env", "queue_seconds", "isolation", "task_id", "attempts", "status"} & set(report)

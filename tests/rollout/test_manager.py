@@ -2,8 +2,6 @@
 """The manager through verl's own worker: rows of a validation are marked, and prompts get budgets."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,16 +25,13 @@ ROLLOUT = OmegaConf.create(
     {
         "actor_rollout_ref": {
             "rollout": {
-                "temperature": 1.0,
-                "top_p": 1.0,
-                "top_k": -1,
-                "calculate_log_probs": True,
+                "temperature": 1.0, "top_p": 1.0, "top_k": -1, "calculate_log_probs": True,
                 "val_kwargs": {"temperature": 0.0, "top_p": 1.0, "top_k": -1},
                 "agent": {"default_agent_loop": "kernel_agent"},
             }
         }
     }
-)
+)  # fmt: skip
 
 
 def rows_of(prompts: TensorDict) -> list[dict[str, Any]]:
@@ -57,7 +52,7 @@ def rows_of(prompts: TensorDict) -> list[dict[str, Any]]:
     return rows
 
 
-def test_recipes_select_the_manager() -> None:
+def test_recipes_select_the_manager():
     with initialize_config_module("verl.trainer.config", version_base=None):
         agent = compose("cpu_quickstart").actor_rollout_ref.rollout.agent
     assert load_class_from_fqn(agent.agent_loop_manager_class) is KernelAgentLoopManager
@@ -65,7 +60,7 @@ def test_recipes_select_the_manager() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_run() -> Iterator[None]:
+def no_run():
     yield
     run_state.begin(AdaOptions())
 
@@ -74,7 +69,7 @@ TASKS = [[{"role": "user", "content": text}] for text in ("hard", "easy", "new")
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[TensorDict]:
+def sent(monkeypatch):
     """What goes to two workers."""
     found: list[TensorDict] = []
     monkeypatch.setattr(AgentLoopManagerTQ, "generate_sequences", lambda self, prompts: found.extend(prompts.chunk(2)))
@@ -105,7 +100,7 @@ def played(sent: list[TensorDict]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("validate", [None, False, True])
-def test_rows_of_a_validation_say_so(sent: list[TensorDict], validate: bool | None) -> None:
+def test_rows_of_a_validation_say_so(sent, validate):
     manager().generate_sequences(batch(step=3, validate=validate))
     rows = played(sent)
     assert list(rows) == ["a", "b", "c"]
@@ -113,7 +108,7 @@ def test_rows_of_a_validation_say_so(sent: list[TensorDict], validate: bool | No
     assert [step_of(row) for row in rows.values()] == [3, 3, 3]
 
 
-def test_harder_prompts_get_more_of_a_fixed_total(sent: list[TensorDict]) -> None:
+def test_harder_prompts_get_more_of_a_fixed_total(sent):
     own = manager(sampling="est", n_min=2, n_max=20, decay=0.5)
     own.generate_sequences(batch())
     assert [row["__rollout_n__"] for row in played(sent).values()] == [8, 8, 8]
@@ -133,7 +128,7 @@ def test_harder_prompts_get_more_of_a_fixed_total(sent: list[TensorDict]) -> Non
     assert found == pytest.approx([24 * w / sum(weights) for w in weights], abs=1)
 
 
-def test_a_resumed_run_shares_out_by_the_counts_of_its_file(sent: list[TensorDict], tmp_path: Path) -> None:
+def test_a_resumed_run_shares_out_by_the_counts_of_its_file(sent, tmp_path):
     options = {"sampling": "est", "counts_file": str(tmp_path / "counts.jsonl")}
     manager(**options).generate_sequences(batch())
     begun = run_state.current()
@@ -147,12 +142,12 @@ def test_a_resumed_run_shares_out_by_the_counts_of_its_file(sent: list[TensorDic
 
 
 @pytest.mark.parametrize(("sampling", "validate"), [("none", None), ("seq_pos", None), ("est", True)])
-def test_other_batches_are_left_alone(sent: list[TensorDict], sampling: str, validate: bool | None) -> None:
+def test_other_batches_are_left_alone(sent, sampling, validate):
     manager(sampling=sampling).generate_sequences(batch(validate=validate))
     assert not any("__rollout_n__" in row or PROMPT_NAME in row for row in played(sent).values())
 
 
-def test_only_rounds_have_a_worker_of_ours() -> None:
+def test_only_rounds_have_a_worker_of_ours():
     from verl_kernel.rollout.adaptive_worker import AdaptiveWorker
 
     assert manager(sampling="est").agent_loop_workers_class is AgentLoopWorkerTQ

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model whose turns have no end is refused before anything starts."""
 
-from pathlib import Path
-
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
@@ -18,7 +16,7 @@ from verl_kernel.world.tokenizer import CHAT_TEMPLATE
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory) -> Path:
+def plain(tmp_path_factory):
     """A model whose chat template marks turns by words."""
     folder = tmp_path_factory.mktemp("model")
     trained = tokenizer([], PLAIN_TEMPLATE)

@@ -41,16 +41,11 @@ def fenced(source):
     return f"It does it.\n```python\n{source}```\n"
 
 
-@pytest.mark.parametrize(
-    ("tool", "source", "words"),
-    [
-        ("run", HONEST, "On public inputs, which are not those of a submission:\nVerdict: ok"),
-        ("run", WRONG, "Verdict: incorrect"),
-        ("check", HONEST, "It is accepted, compiles and runs."),
-        ("check", WRONG, "It is accepted, compiles and runs."),
-        ("check", BROKEN, "Verdict: "),
-    ],
-)
+@pytest.mark.parametrize(("tool", "source", "words"), [
+    ("run", HONEST, "On public inputs, which are not those of a submission:\nVerdict: ok"),
+    ("run", WRONG, "Verdict: incorrect"), ("check", HONEST, "It is accepted, compiles and runs."),
+    ("check", WRONG, "It is accepted, compiles and runs."), ("check", BROKEN, "Verdict: "),
+])  # fmt: skip
 @pytest.mark.processes
 @pytest.mark.slow
 def test_a_tool_tries_the_program(loop, tool, source, words):

@@ -30,8 +30,7 @@ def two_turns(first: float, second: float) -> Trajectory:
 
 def test_the_row_ends_with_its_last_judged_turn():
     output = two_turns(0.5, 1.5).output({"tool_calls": 1.5, "generate_sequences": 0.5})
-    assert output.reward_score == 2.0
-    assert output.num_turns == 4
+    assert (output.reward_score, output.num_turns) == (2.0, 4)
     row, fields = output.as_dict(), output.extra_fields
     assert len(row["responses"]) == len(row["rollout_log_probs"]) == 8
     assert (fields["kernel_gym_seconds"], fields["kernel_generate_seconds"]) == (1.5, 0.5)
@@ -43,17 +42,14 @@ def test_rewards_sit_on_the_last_token_of_their_turns():
     assert row["response_mask"].tolist() == [1, 1, 0, 0, 0, 1, 1, 1]
     assert row["rm_scores"].nonzero().flatten().tolist() == [1, 7]
     assert row["rm_scores"].dtype is torch.float32
-    turns = find_turns(row["rm_scores"][None])
-    assert turns.rewards.tolist() == [[0.0, 1.5]]
+    assert find_turns(row["rm_scores"][None]).rewards.tolist() == [[0.0, 1.5]]
 
 
 def test_a_cut_off_turn_is_closed_without_training_on_it():
     trajectory = Trajectory(prompt_length=1, ids=[1, 5], mask=[1], logprobs=[-0.1])
     trajectory.close_turn(TurnEnd(END, opens_next=False))
     trajectory.close_turn(TurnEnd(END, opens_next=False))
-    assert trajectory.ids == [1, 5, END]
-    assert trajectory.mask == [1, 0]
-    assert trajectory.logprobs == [-0.1, 0.0]
+    assert (trajectory.ids, trajectory.mask, trajectory.logprobs) == ([1, 5, END], [1, 0], [-0.1, 0.0])
 
 
 def test_an_end_that_opens_the_next_message_stays_there():
@@ -71,8 +67,7 @@ def test_an_end_that_opens_the_next_message_stays_there():
 def test_only_a_correct_turn_has_a_speedup():
     wrong = two_turns(0.0, 0.0).turns[0]
     fast = wrong.model_copy(update={"result": BAD.model_copy(update={"speedup": 3.0})})
-    unknown = wrong.model_copy(update={"result": OK.model_copy(update={"speedup": None})})
-    for turn in (fast, unknown):
+    for turn in (fast, wrong.model_copy(update={"result": OK.model_copy(update={"speedup": None})})):
         figures = summarise([turn])
         assert (figures["last_turn_speedup"], figures["best_turn_speedup"]) == (0.0, 0.0)
     right = wrong.model_copy(update={"result": OK.model_copy(update={"speedup": 1.3})})
@@ -82,12 +77,9 @@ def test_only_a_correct_turn_has_a_speedup():
 
 def test_what_is_sure_has_figures_of_its_own():
     sure = OK.model_copy(update={"timing_source": "cuda_event", "speedup_low": 1.1})
-    turns = [
-        turn.model_copy(update={"result": result}) for turn in two_turns(1.0, 1.0).turns[:1] for result in (OK, sure)
-    ]
+    turns = [turn.model_copy(update={"result": seen}) for turn in two_turns(1.0, 1.0).turns[:1] for seen in (OK, sure)]
     figures = summarise(turns)
-    assert figures["last_turn_fast@1.2"] == 1.0
-    assert figures["last_turn_fast@1.2_sure"] == 0.0
+    assert (figures["last_turn_fast@1.2"], figures["last_turn_fast@1.2_sure"]) == (1.0, 0.0)
     assert figures["best_turn_fast@1.2_sure"] == 1.0
 
 

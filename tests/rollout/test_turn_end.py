@@ -15,16 +15,11 @@ GLM_ENDED = GLM_TEMPLATE + "{% if not add_generation_prompt %}{{ eos_token }}{% 
 """The end of a sequence stands behind the last message alone."""
 
 
-@pytest.mark.parametrize(
-    ("template", "sequence_end", "turn_end", "opens_next"),
-    [
-        (CHAT_TEMPLATE, "<|im_end|>", "<|im_end|>", False),
-        (CHAT_TEMPLATE, BASE_END, "<|im_end|>", False),
-        (CHAT_TEMPLATE.replace("<|im_end|>", "\n<think></think><|im_end|>"), BASE_END, "<|im_end|>", False),
-        (GLM_TEMPLATE, BASE_END, "<|user|>", True),
-        (GLM_ENDED, BASE_END, "<|user|>", True),
-    ],
-)
+@pytest.mark.parametrize(("template", "sequence_end", "turn_end", "opens_next"), [
+    (CHAT_TEMPLATE, "<|im_end|>", "<|im_end|>", False), (CHAT_TEMPLATE, BASE_END, "<|im_end|>", False),
+    (CHAT_TEMPLATE.replace("<|im_end|>", "\n<think></think><|im_end|>"), BASE_END, "<|im_end|>", False),
+    (GLM_TEMPLATE, BASE_END, "<|user|>", True), (GLM_ENDED, BASE_END, "<|user|>", True),
+])  # fmt: skip
 def test_the_templates_end_is_found_whatever_ends_a_sequence(template, sequence_end, turn_end, opens_next):
     trained = tokenizer([], template, sequence_end)
     behind = () if opens_next else tuple(trained.encode("\n"))
@@ -70,8 +65,7 @@ def special_tokens_in(text: str) -> int:
 
 
 def test_every_special_token_is_known():
-    known = TRAINED.convert_ids_to_tokens(sorted(special_ids(TRAINED)))
-    assert set(known) == set(NAMES) - {"<think>"}
+    assert set(TRAINED.convert_ids_to_tokens(sorted(special_ids(TRAINED)))) == set(NAMES) - {"<think>"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,5 +88,4 @@ def test_a_prompt_has_no_more_special_tokens_than_usual(pieces):
 def test_a_name_within_a_name_is_broken_too():
     nested = tokenizer([])
     nested.add_tokens(["<a<b>", "<b>", "a<b>"], special_tokens=True)
-    clean = neutraliser(nested)("<a<b> and <b>")
-    assert not special_ids(nested) & set(nested.encode(clean))
+    assert not special_ids(nested) & set(nested.encode(neutraliser(nested)("<a<b> and <b>")))

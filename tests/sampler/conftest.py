@@ -2,7 +2,6 @@
 """Queues for the sampler: one of this process, and TransferQueue itself; each test finds its own empty."""
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -59,7 +58,7 @@ def _rows(column: Any) -> list[Any]:
 
 
 @pytest.fixture(scope="package")
-def transfer_queue() -> Iterator[None]:
+def transfer_queue():
     ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False)
     tq.init(OmegaConf.create({"backend": {"SimpleStorage": {"num_data_storage_units": 1}}}))
     yield
@@ -68,7 +67,7 @@ def transfer_queue() -> Iterator[None]:
 
 
 @pytest.fixture(params=["memory", pytest.param("transfer_queue", marks=[pytest.mark.ray, pytest.mark.exhaustive])])
-def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def queue(request, monkeypatch):
     if request.param == "memory":
         memory = MemoryQueue()
         calls = ("kv_put", "kv_batch_put", "kv_batch_get", "kv_list", "kv_clear", "async_kv_put", "async_kv_batch_put")

@@ -52,29 +52,15 @@ CASES: dict[str, tuple[list[list[TurnRecord]], dict[str, float]]] = {
             [turn(failed("decoy", compiled=True, decoy_kernel=True))],
         ],
         {
-            "correct_rate": 2 / 5,
-            "compiled_rate": 4 / 5,
-            "decoy_rate": 1 / 5,
-            "fast@1": 2 / 5,
-            "fast@1.2": 1 / 5,
-            "fast@1.5": 1 / 5,
-            "fast@2": 0,
-            "speedup/mean": 1.6,
-            "speedup/max": 2.0,
-            "time_coverage/mean": 0.3,
+            "correct_rate": 2 / 5, "compiled_rate": 4 / 5, "decoy_rate": 1 / 5, "fast@1": 2 / 5, "fast@1.2": 1 / 5,
+            "fast@1.5": 1 / 5, "fast@2": 0, "speedup/mean": 1.6, "speedup/max": 2.0, "time_coverage/mean": 0.3,
             "status/timeout": 1 / 5,
         },
     ),
-    "an early end counts in later turns": (
-        [[turn(correct(), reward=1.5), turn(correct(2.5), reward=2.0)], [WRONG]],
-        {
-            "turn_1/correct_rate": 0.5,
-            "turn_2/correct_rate": 0.5,
-            "turn_2/fast@2": 0.5,
-            "turn_1/reward/mean": 0.75,
-            "turn_2/reward/mean": 2.0,
-        },
-    ),
+    "an early end counts in later turns": ([[turn(correct(), reward=1.5), turn(correct(2.5), reward=2.0)], [WRONG]], {
+        "turn_1/correct_rate": 0.5, "turn_2/correct_rate": 0.5, "turn_2/fast@2": 0.5, "turn_1/reward/mean": 0.75,
+        "turn_2/reward/mean": 2.0,
+    }),
     "best is the fastest correct turn": (
         [[turn(correct(0.5, 0.9)), turn(correct(1.7, 0.2)), WRONG], [WRONG, turn(failed("hacking", speedup=99.0))]],
         {"best/correct_rate": 0.5, "best/fast@1.5": 0.5, "best/speedup/mean": 1.7, "best/time_coverage/mean": 0.2},
@@ -84,8 +70,7 @@ CASES: dict[str, tuple[list[list[TurnRecord]], dict[str, float]]] = {
         {"correct_rate": 0, "fast@1": 0, "decoy_rate": 0.5, "hacked_rate": 0.5, "hack_rate": 1},
     ),
     "a sample that is both decoy and hack is one hack": (
-        [[turn(failed("hacking", decoy_kernel=True))], [WRONG]],
-        {"hack_rate": 0.5, "turn_1/hack_rate": 0.5},
+        [[turn(failed("hacking", decoy_kernel=True))], [WRONG]], {"hack_rate": 0.5, "turn_1/hack_rate": 0.5},
     ),
     "what is sure is counted beside the point": (
         [[turn(timed(1.6, 1.1))], [turn(timed(3.0, None))], [turn(correct(1.3))], [WRONG]],
@@ -102,12 +87,8 @@ CASES: dict[str, tuple[list[list[TurnRecord]], dict[str, float]]] = {
     "what was not judged lowers rates and has no reward": (
         [[turn(correct(2.0), reward=3.0), LOST], [turn(correct(), reward=1.0)], [LOST]],
         {
-            "infra_error_rate": 0.5,
-            "status/infra_error": 0.5,
-            "turn_1/infra_error_rate": 1 / 3,
-            "turn_2/infra_error_rate": 1 / 3,
-            "turn_1/correct_rate": 2 / 3,
-            "correct_rate": 0.5,
+            "infra_error_rate": 0.5, "status/infra_error": 0.5, "turn_1/infra_error_rate": 1 / 3,
+            "turn_2/infra_error_rate": 1 / 3, "turn_1/correct_rate": 2 / 3, "correct_rate": 0.5,
             "turn_1/reward/mean": 2,
         },
     ),
@@ -119,26 +100,25 @@ CASES: dict[str, tuple[list[list[TurnRecord]], dict[str, float]]] = {
         {"eval_seconds/mean": 1.5, "eval_seconds/max": 2.0, "queue_seconds/max": 0.75},
     ),
     "an answer without a program is not counted as one": (
-        [[judged(failed(), "a", False, has_code=False), judged(correct(), "a", True)]],
-        {"novel": 1.0},
+        [[judged(failed(), "a", False, has_code=False), judged(correct(), "a", True)]], {"novel": 1.0},
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("trajectories", "expected"), CASES.values(), ids=CASES)
-def test_metrics_of_kernels(trajectories: list[list[TurnRecord]], expected: dict[str, float]) -> None:
+def test_metrics_of_kernels(trajectories, expected):
     metrics = kernel_metrics(trajectories)
     assert {name: metrics[f"kernel/{name}"] for name in expected} == pytest.approx(expected)
 
 
-def test_what_does_not_exist_has_no_metric() -> None:
+def test_what_does_not_exist_has_no_metric():
     assert "kernel/turn_3/correct_rate" not in kernel_metrics(CASES["an early end counts in later turns"][0])
     unjudged = kernel_metrics(CASES["what was not judged lowers rates and has no reward"][0])
     assert "kernel/turn_2/reward/mean" not in unjudged
     assert kernel_metrics(CASES["seconds of judging and waiting"][0])["timing_s/kernel_eval"] == 3.0
 
 
-def test_unknown_is_left_out_and_never_zero() -> None:
+def test_unknown_is_left_out_and_never_zero():
     metrics = kernel_metrics([[turn(correct(None, None))], [turn(failed())]])
     assert metrics["kernel/correct_rate"] == 0.5
     unknown = [name for name in metrics if "coverage" in name or "speedup" in name or "seconds" in name]
@@ -148,7 +128,7 @@ def test_unknown_is_left_out_and_never_zero() -> None:
 
 
 @given(TRAJECTORIES)
-def test_on_a_simulated_clock_the_point_is_sure(trajectories: list[list[TurnRecord]]) -> None:
+def test_on_a_simulated_clock_the_point_is_sure(trajectories):
     metrics = kernel_metrics(trajectories)
     sure = {name: value for name, value in metrics.items() if name.endswith("_sure")}
     assert all(value == metrics[name.removesuffix("_sure")] for name, value in sure.items())
@@ -156,7 +136,7 @@ def test_on_a_simulated_clock_the_point_is_sure(trajectories: list[list[TurnReco
 
 
 @given(TRAJECTORIES)
-def test_any_batch_gives_finite_numbers(trajectories: list[list[TurnRecord]]) -> None:
+def test_any_batch_gives_finite_numbers(trajectories):
     metrics = kernel_metrics(trajectories)
     assert all(isinstance(value, float) and math.isfinite(value) for value in metrics.values())
     shares = {name: v for name, v in metrics.items() if name.endswith("_rate") or "fast@" in name or "/status/" in name}
@@ -165,9 +145,6 @@ def test_any_batch_gives_finite_numbers(trajectories: list[list[TurnRecord]]) ->
         assert sum(value for name, value in metrics.items() if "/status/" in name) == pytest.approx(1)
         assert metrics["kernel/fast@2"] <= metrics["kernel/fast@1"] <= metrics["kernel/correct_rate"]
         assert metrics["kernel/best/correct_rate"] >= metrics["kernel/turn_1/correct_rate"]
-
-
-NOVEL = st.lists(st.lists(st.builds(judged, RESULTS, st.sampled_from("ab"), st.booleans()), max_size=3), max_size=6)
 
 
 def share(values: list[bool]) -> float | None:
@@ -185,8 +162,8 @@ def novel_best(turns: list[TurnRecord]) -> list[bool]:
     return found
 
 
-@given(NOVEL)
-def test_novelty_is_counted_over_programs(trajectories: list[list[TurnRecord]]) -> None:
+@given(st.lists(st.lists(st.builds(judged, RESULTS, st.sampled_from("ab"), st.booleans()), max_size=3), max_size=6))
+def test_novelty_is_counted_over_programs(trajectories):
     metrics = kernel_metrics(trajectories)
     turns = [one for own in trajectories for one in own]
     assert metrics.get("kernel/novel") == share([bool(one.novel) for one in turns])
@@ -197,7 +174,7 @@ def test_novelty_is_counted_over_programs(trajectories: list[list[TurnRecord]]) 
 
 @pytest.mark.slow
 @given(TRAJECTORIES)
-def test_without_a_cold_start_there_is_no_metric_of_novelty(trajectories: list[list[TurnRecord]]) -> None:
+def test_without_a_cold_start_there_is_no_metric_of_novelty(trajectories):
     assert not [name for name in kernel_metrics(trajectories) if "novel" in name]
 
 
@@ -216,31 +193,26 @@ def keep_all(rows: list[Row]) -> list[list[Verdict]]:
     return [[KEPT for _ in row.turns] for row in rows]
 
 
-def test_quality_of_kept_and_of_rejected_turns() -> None:
+def test_quality_of_kept_and_of_rejected_turns():
     rows = [
         row("u", 0, turn(correct(2.0, 0.9), reward=2.0), turn(correct(1.0, 0.1), reward=1.0)),
         row("u", 1, turn(failed()), turn(correct(3.0, 0.5), reward=3.0)),
     ]
     metrics = selection_metrics(rows, [[KEPT, REJECTED], [KEPT, KEPT]])
-    assert metrics["prs/kept/correct_rate"] == pytest.approx(2 / 3)
-    assert metrics["prs/rejected/correct_rate"] == 1
-    assert metrics["prs/kept/speedup/mean"] == 2.5
-    assert metrics["prs/rejected/speedup/mean"] == 1.0
-    assert metrics["prs/kept/time_coverage/mean"] == 0.7
-    assert metrics["prs/rejected/time_coverage/mean"] == 0.1
-    assert metrics["prs/kept/reward/mean"] == pytest.approx(5 / 3)
-    assert metrics["prs/rejected/reward/mean"] == 1.0
-    assert metrics["prs/kept/fast@1.2"] == pytest.approx(2 / 3)
-    assert metrics["prs/rejected/fast@1.2"] == 0
+    assert (metrics["prs/kept/correct_rate"], metrics["prs/rejected/correct_rate"]) == (pytest.approx(2 / 3), 1)
+    assert (metrics["prs/kept/speedup/mean"], metrics["prs/rejected/speedup/mean"]) == (2.5, 1.0)
+    assert (metrics["prs/kept/time_coverage/mean"], metrics["prs/rejected/time_coverage/mean"]) == (0.7, 0.1)
+    assert (metrics["prs/kept/reward/mean"], metrics["prs/rejected/reward/mean"]) == (pytest.approx(5 / 3), 1.0)
+    assert (metrics["prs/kept/fast@1.2"], metrics["prs/rejected/fast@1.2"]) == (pytest.approx(2 / 3), 0)
 
 
-def test_no_turn_of_a_kind_is_no_metric_of_it() -> None:
+def test_no_turn_of_a_kind_is_no_metric_of_it():
     rows = [row("u", 0, turn(failed()))]
     assert not [name for name in selection_metrics(rows, keep_all(rows)) if name.startswith("prs/rejected")]
     assert selection_metrics([], []) == gradient_metrics([], [], 0.0) == waiting_metrics([]) == {}
 
 
-def test_groups_without_gradient_are_counted_by_turn() -> None:
+def test_groups_without_gradient_are_counted_by_turn():
     rows = [*earned("a", [0.0, 1.0], [1.0, 1.0]), *earned("b", [1.0, 2.0], [1.0, 0.0])]
     metrics = gradient_metrics(rows, keep_all(rows), 1e-3)
     assert metrics["groups/zero_gradient_fraction"] == 0.25
@@ -250,7 +222,7 @@ def test_groups_without_gradient_are_counted_by_turn() -> None:
     assert metrics["groups/turn_2/return_std"] == pytest.approx(0.5)
 
 
-def test_accepted_turns_earn_and_stay() -> None:
+def test_accepted_turns_earn_and_stay():
     rows = [row("u", 0, turn(correct()), turn(correct())), row("u", 1, turn(failed())), row("u", 2)]
     assert accepted_metrics(rows, [[KEPT, REJECTED], [KEPT], []]) == {"rsft/accepted": pytest.approx(1 / 3)}
     decoy = correct().model_copy(update={"decoy_kernel": True})
@@ -260,7 +232,7 @@ def test_accepted_turns_earn_and_stay() -> None:
     assert accepted_metrics([row("u", 0)], [[]]) == {}
 
 
-def test_a_rejected_or_lone_group_has_no_gradient() -> None:
+def test_a_rejected_or_lone_group_has_no_gradient():
     rows = earned("a", [0.0, 1.0], [1.0])
     assert gradient_metrics(rows, keep_all(rows), 1e-3)["groups/turn_2/zero_gradient_fraction"] == 1
     rejected = [[REJECTED, KEPT], [REJECTED]]
@@ -268,7 +240,7 @@ def test_a_rejected_or_lone_group_has_no_gradient() -> None:
 
 
 @given(st.lists(st.tuples(*[st.sampled_from([0.0, 0.5, 2.0])] * 2).map(list), min_size=2, max_size=4))
-def test_the_share_is_that_of_trloos_advantages(rewards: list[list[float]]) -> None:
+def test_the_share_is_that_of_trloos_advantages(rewards):
     scores = torch.stack([place_turn_rewards(4, [2, 4], one) for one in rewards])
     uid = np.array(["u"] * len(rewards), dtype=object)
     # With this discount no two different futures of these rewards are worth the same.
@@ -278,7 +250,7 @@ def test_the_share_is_that_of_trloos_advantages(rewards: list[list[float]]) -> N
     assert gradient_metrics(rows, keep_all(rows), 0.0)["groups/zero_gradient_fraction"] == sum(silent) / 2
 
 
-def test_every_metric_of_ours_is_documented() -> None:
+def test_every_metric_of_ours_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     rows = [row("u", i, turn(correct(2.0 + i, stage_seconds={"run": 1.0}, queue_seconds=1.0)), gym=1.0) for i in (0, 1)]
     told = {"code": "x = 1", "novel": True, "novel_bytes": True}
@@ -294,11 +266,9 @@ def test_every_metric_of_ours_is_documented() -> None:
         assert parted or f"`{general}`" in page or general == "groups/turn_k/zero_gradient_fraction", name
 
 
-def test_waiting_is_that_of_our_trajectories() -> None:
+def test_waiting_is_that_of_our_trajectories():
     judged = turn(correct())
     rows = [row("u", 0, judged, gym=3.0, generate=2.0), row("u", 1, judged, gym=1.0, generate=2.0), row("v", 0, gym=9)]
     assert waiting_metrics(rows) == {
-        "kernel/gym_seconds/mean": 2.0,
-        "kernel/gym_seconds/max": 3.0,
-        "kernel/gym_share": 0.5,
-    }
+        "kernel/gym_seconds/mean": 2.0, "kernel/gym_seconds/max": 3.0, "kernel/gym_share": 0.5,
+    }  # fmt: skip

@@ -41,13 +41,9 @@ def make_buffer(
     cls = cls or load_extern_type("pkg://verl_kernel.sampler.prs", "PRSReplayBuffer")
     sampler_kwargs = OmegaConf.create({"poll_interval_s": 0.01} | kwargs)
     return cls(
-        trainer_mode=mode,
-        trainer_config=OmegaConf.create({}),
-        max_off_policy_threshold=8,
-        max_off_policy_strategy="drop",
-        sampler_kwargs=sampler_kwargs,
-        refill_fn=refill_fn,
-    )
+        trainer_mode=mode, trainer_config=OmegaConf.create({}), max_off_policy_threshold=8,
+        max_off_policy_strategy="drop", sampler_kwargs=sampler_kwargs, refill_fn=refill_fn,
+    )  # fmt: skip
 
 
 def trajectory(*results: EvalResult) -> tuple[list[int], list[TurnRecord]]:
@@ -62,13 +58,9 @@ def trajectory(*results: EvalResult) -> tuple[list[int], list[TurnRecord]]:
 
 
 def put(
-    partition: str,
-    uid: str,
-    rows: list[tuple[list[int], list[TurnRecord]]],
-    with_turns: bool = True,
-    prompt: tuple[int, ...] = (1, 2),
-    step: int = 1,
-) -> None:
+    partition: str, uid: str, rows: list[tuple[list[int], list[TurnRecord]]], with_turns: bool = True,
+    prompt: tuple[int, ...] = (1, 2), step: int = 1,
+) -> None:  # fmt: skip
     """Store a prompt and its rollouts; without turns, as another agent loop does, with a reward of 1 at their ends."""
     fields = []
     for mask, turns in rows:
@@ -77,22 +69,15 @@ def put(
         extra = ours if with_turns else {"reward_extra_info": extra_info(turns[-1].result)}
         own = {"turns": tuple(turns)} if with_turns else {}
         output = (KernelAgentOutput if with_turns else AgentLoopOutput)(
-            **own,
-            prompt_ids=list(prompt),
-            response_ids=[3] * len(mask),
-            response_mask=mask,
-            reward_score=1.0,
-            metrics=AgentLoopMetrics(),
-            extra_fields=extra,
-        ).as_dict()
+            **own, prompt_ids=list(prompt), response_ids=[3] * len(mask), response_mask=mask, reward_score=1.0,
+            metrics=AgentLoopMetrics(), extra_fields=extra,
+        ).as_dict()  # fmt: skip
         reference = {"style": "rule", "ground_truth": f"reference of {uid}"}
         fields.append(output | {"loss_mask": output["response_mask"], "uid": uid, "reward_model": reference})
     tq.kv_batch_put(
-        keys=[f"{uid}_{session}_0" for session in range(len(rows))],
-        partition_id=partition,
-        fields=list_of_dict_to_tensordict(fields),
-        tags=[{"status": "success", "global_steps": step} for _ in rows],
-    )
+        keys=[f"{uid}_{session}_0" for session in range(len(rows))], partition_id=partition,
+        fields=list_of_dict_to_tensordict(fields), tags=[{"status": "success", "global_steps": step} for _ in rows],
+    )  # fmt: skip
     tq.kv_put(key=uid, partition_id=partition, tag={"is_prompt": True, "status": "finished", "global_steps": step})
 
 

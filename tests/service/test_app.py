@@ -12,14 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.service.serving import GYM, Pool, client, serving, some_keys, wait_for
+from tests.service.serving import GYM, KEYS, Pool, client, serving, some_keys, wait_for
 from verl_kernel.client.messages import LONGEST_WAIT_S, evaluation_id
 from verl_kernel.env.conformance.programs import HONEST, REFERENCE
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
-from verl_kernel.errors import StorageError
+from verl_kernel.errors import ConfigError, StorageError
 from verl_kernel.service.app import _ROUTES
+from verl_kernel.service.keys import Keys, read_keys
+from verl_kernel.service.options import ServiceOptions
 from verl_kernel.service.record import ServiceRecord
 
 TASK = {"reference": REFERENCE, "task_id": "t"}
@@ -88,8 +90,7 @@ def test_many_come_in_order(http):
 
 
 def test_a_task_is_sent_once(http):
-    name = http.post("/v1/tasks", json=TASK).json()["id"]
-    (found,) = posted(http, {"task": name, "source": HONEST})
+    (found,) = posted(http, {"task": http.post("/v1/tasks", json=TASK).json()["id"], "source": HONEST})
     assert found["result"]["task_id"] == "t"
 
 
@@ -148,18 +149,15 @@ def test_what_another_one_wants_is_judged(http, pool):
     assert state_of(http, found["id"], wait_s=30) == "done"
 
 
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        ({}, "evaluations is not as it should be: Field required"),
-        ({"evaluations": []}, "evaluations is not as it should be: List should have at least 1 item"),
-        ({"evaluations": [wanted(source=7)]}, "evaluations.0.source is not as it should be: .* must be a text"),
-        ({"evaluations": [wanted(sorce="")]}, "evaluations.0.sorce is not as it should be: Extra inputs"),
-        ({"evaluations": [wanted()], "wait_s": 1e9}, "wait_s is not as it should be"),
-        ({"evaluations": [{"task": {"reference": "x = 1"}, "source": ""}]}, "defines no `class Model`"),
-        ({"evaluations": [{"task": {"reference": "x ="}, "source": ""}]}, "is not valid Python"),
-    ],
-)
+@pytest.mark.parametrize(("body", "sentence"), [
+    ({}, "evaluations is not as it should be: Field required"),
+    ({"evaluations": []}, "evaluations is not as it should be: List should have at least 1 item"),
+    ({"evaluations": [wanted(source=7)]}, "evaluations.0.source is not as it should be: .* must be a text"),
+    ({"evaluations": [wanted(sorce="")]}, "evaluations.0.sorce is not as it should be: Extra inputs"),
+    ({"evaluations": [wanted()], "wait_s": 1e9}, "wait_s is not as it should be"),
+    ({"evaluations": [{"task": {"reference": "x = 1"}, "source": ""}]}, "defines no `class Model`"),
+    ({"evaluations": [{"task": {"reference": "x ="}, "source": ""}]}, "is not valid Python"),
+])  # fmt: skip
 def test_bad_requests_are_refused_in_a_sentence(http, body, sentence):
     said = detail(http.post("/v1/evaluations", json=body), 422)
     assert re.search(sentence, said), said
@@ -377,3 +375,59 @@ def test_an_answer_does_not_wait_once_the_service_ends(pool, tmp_path):
             asked = time.monotonic()
         assert answer.result()[0]["state"] == "waiting"
     assert time.monotonic() - asked < LONGEST_WAIT_S - 5
+
+
+def test_a_key_has_its_namespace(tmp_path):
+    keys = some_keys(tmp_path)
+    assert {name: keys.namespace(f"Bearer {key}") for name, key in KEYS.items()} == {name: name for name in KEYS}
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer wrong", "Basic key-of-the-namespace-one", "\udc80"])
+def test_another_key_has_none(tmp_path, header):
+    assert some_keys(tmp_path).namespace(header) is None
+
+
+def test_without_a_file_no_key_is_asked_for():
+    assert read_keys(None).namespace(None) == ""
+
+
+def test_only_the_operator_controls_a_service_with_keys(tmp_path):
+    keys = some_keys(tmp_path)
+    assert [name for name in KEYS if keys.is_operator(name)] == ["operator"]
+    assert Keys({}).is_operator("")
+
+
+@pytest.mark.parametrize(("text", "sentence"), [
+    ("", "holds no key"),
+    ("# nothing\n", "holds no key"),
+    ("one short\n", "line 1 of .* is no key"),
+    ("One key-of-the-namespace-one\n", "line 1 of .* is no key"),
+    ("one key-of-the-namespace-one more\n", "line 1 of .* is no key"),
+    ("one key-of-the-namespace-one\none key-of-the-namespace-two\n", "line 2 of .* an earlier line has"),
+    ("one key-of-the-namespace-one\ntwo key-of-the-namespace-one\n", "line 2 of .* an earlier line has"),
+])  # fmt: skip
+def test_a_bad_file_is_refused_in_a_sentence(tmp_path, text, sentence):
+    path = tmp_path / "keys"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError, match=sentence):
+        read_keys(str(path))
+
+
+def test_a_file_that_others_can_read_is_refused(tmp_path):
+    some_keys(tmp_path)
+    (tmp_path / "keys").chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        read_keys(str(tmp_path / "keys"))
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(ConfigError, match="serve.keys is /nowhere/keys, which cannot be read"):
+        read_keys("/nowhere/keys")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "judges"])
+def test_without_keys_it_listens_on_this_machine_only(host, tmp_path):
+    with pytest.raises(ConfigError, match="name a file of keys with serve.keys"):
+        ServiceOptions(host=host)
+    assert ServiceOptions(host=host, keys=str(tmp_path / "keys")).host == host

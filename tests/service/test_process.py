@@ -81,17 +81,14 @@ def test_what_takes_too_long_is_left_for_the_next_one(tmp_path):
         assert http.get(f"/v1/evaluations/{name}?wait_s=60").json()["result"]["status"] == "timeout"
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--host=0.0.0.0"], "--host is '0.0.0.0', where others could have programs run without a key"),
-        (["--port=99999"], "--port is 99999; it must be"),
-        (["--keys=/nowhere"], "--keys is /nowhere, which cannot be read"),
-        (["--state=/proc/nothing"], "--state is /proc/nothing, where nothing can be recorded"),
-        (["--most-waiting=0"], "--most-waiting is 0; it must be"),
-        (["--device=tpu"], "--device is 'tpu'"),
-    ],
-)
+@pytest.mark.parametrize(("words", "sentence"), [
+    (["--host=0.0.0.0"], "--host is '0.0.0.0', where others could have programs run without a key"),
+    (["--port=99999"], "--port is 99999; it must be"),
+    (["--keys=/nowhere"], "--keys is /nowhere, which cannot be read"),
+    (["--state=/proc/nothing"], "--state is /proc/nothing, where nothing can be recorded"),
+    (["--most-waiting=0"], "--most-waiting is 0; it must be"),
+    (["--device=tpu"], "--device is 'tpu'"),
+])  # fmt: skip
 def test_bad_options_end_in_a_sentence(words, sentence, tmp_path):
     done = CliRunner().invoke(app, ["serve", "--port=0", f"--state={tmp_path}", "--device=cpu", *words])
     assert done.exit_code == 2

@@ -38,10 +38,8 @@ def test_a_request_survives_its_record(source, kernel, validate, step):
 def test_only_equal_requests_share_an_id(source, kernel):
     one = request(source, kernel=kernel)
     others = [
-        request(f"{source}#", kernel=kernel),
-        request(source, kernel=f"{kernel}#"),
-        request(source, "n", kernel=kernel),
-    ]
+        request(f"{source}#", kernel=kernel), request(source, kernel=f"{kernel}#"), request(source, "n", kernel=kernel),
+    ]  # fmt: skip
     others += [replace(one, validate=True), replace(one, step=1), replace(one, task=Task(REFERENCE, task_id="u"))]
     assert evaluation_id(one) not in [evaluation_id(other) for other in others]
     assert evaluation_id(one) == evaluation_id(replace(one))

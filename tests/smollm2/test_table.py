@@ -38,7 +38,7 @@ def write(path: Path, right: set[tuple[str, int]]) -> Path:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
+def kept(tmp_path):
     before = write(tmp_path / "run" / "validation" / "0.jsonl", {("one", 0)})
     after = write(tmp_path / "other" / "validation" / "60.jsonl", {("one", 0), ("one", 1), ("two", 0)})
     done = CliRunner().invoke(table.app, [str(tmp_path / "kept"), f"before={before}", f"trloo={after}"])
@@ -46,7 +46,7 @@ def kept(tmp_path: Path) -> Path:
     return tmp_path / "kept"
 
 
-def test_an_answer_is_kept_with_its_text_and_verdict(kept: Path):
+def test_an_answer_is_kept_with_its_text_and_verdict(kept):
     with lzma.open(kept / "before.jsonl.xz", "rt") as file:
         rows = [json.loads(line) for line in file]
     assert [row["answer"] for row in rows] == [f"answer {task} {sample}" for task in TASKS for sample in range(2)]
@@ -54,14 +54,14 @@ def test_an_answer_is_kept_with_its_text_and_verdict(kept: Path):
     assert {"commit", "date", "split", "status", "novel"} <= rows[0].keys()
 
 
-def test_an_arm_may_have_several_validations(tmp_path: Path):
+def test_an_arm_may_have_several_validations(tmp_path):
     files = [write(tmp_path / name / "validation" / "0.jsonl", set()) for name in ("run", "other")]
     answers.keep(tmp_path, "before", files)
     with lzma.open(tmp_path / "before.jsonl.xz", "rt") as file:
         assert len(file.readlines()) == 16
 
 
-def test_the_steps_of_a_training_are_kept_and_shown_as_means(tmp_path: Path):
+def test_the_steps_of_a_training_are_kept_and_shown_as_means(tmp_path):
     trained = write(tmp_path / "trained" / "validation" / "6.jsonl", set())
     asked = write(tmp_path / "asked" / "validation" / "0.jsonl", set())
     metrics = [
@@ -77,7 +77,7 @@ def test_the_steps_of_a_training_are_kept_and_shown_as_means(tmp_path: Path):
     assert all(line.endswith("| - | - | - | - |") for line in lines[-2:])
 
 
-def test_the_table_shows_both_arms_and_their_difference(kept: Path):
+def test_the_table_shows_both_arms_and_their_difference(kept):
     lines = (kept / "table.md").read_text().splitlines()
     assert lines[0] == "| split | tasks | figure | before | trloo | trloo - before |"
     (correct,) = (line.split(" | ") for line in lines if "| 4 | correct |" in line)
@@ -102,13 +102,13 @@ def test_an_arm_that_was_not_asked_has_no_figure():
     assert line.endswith("| - | - |")
 
 
-def test_the_table_counts_verdicts(kept: Path):
+def test_the_table_counts_verdicts(kept):
     text = (kept / "table.md").read_text()
     assert "| verdicts | split | compile_error | ok |" in text
     assert "| trloo | KernelBench level 1 | 5 | 3 |" in text
 
 
-def test_the_table_is_the_same_when_it_is_made_again(kept: Path):
+def test_the_table_is_the_same_when_it_is_made_again(kept):
     before = (kept / "table.md").read_bytes()
     assert CliRunner().invoke(table.app, [str(kept)]).exit_code == 0
     assert (kept / "table.md").read_bytes() == before
@@ -119,7 +119,7 @@ def test_the_recipes_table_is_that_of_its_answers():
     assert table.table(folder) == (folder / "table.md").read_text()
 
 
-def test_a_missing_validation_is_one_sentence(tmp_path: Path):
+def test_a_missing_validation_is_one_sentence(tmp_path):
     for words, said in (
         (["kept"], "kept holds no answers"),
         (["kept", "before"], "before is no NAME=FILE"),

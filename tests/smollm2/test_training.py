@@ -42,7 +42,7 @@ def run_recipe(script: str, folder: Path, *overrides: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def warm(tmp_path_factory):
     """The folder after a cold start of two steps, and what the trainer said."""
     folder = tmp_path_factory.mktemp("smollm2")
     for name in ("base", "manifest.json", "train.parquet", "val.parquet"):
@@ -52,7 +52,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.fixture(scope="module")
-def run(warm: tuple[Path, str]) -> Run:
+def run(warm):
     folder, _ = warm
     run_recipe(
         "run.sh", folder, "trainer.total_training_steps=2", "trainer.val_before_train=false", "trainer.test_freq=-1",
@@ -67,7 +67,7 @@ def run(warm: tuple[Path, str]) -> Run:
     return Run(folder / "run")
 
 
-def test_the_cold_start_trains_the_pretrained_model(warm: tuple[Path, str]):
+def test_the_cold_start_trains_the_pretrained_model(warm):
     folder, said = warm
     losses = [float(line.partition("train/loss:")[2].split()[0]) for line in said.splitlines() if "train/loss:" in line]
     assert len(losses) == 2
@@ -79,9 +79,8 @@ def test_the_cold_start_trains_the_pretrained_model(warm: tuple[Path, str]):
     assert tokenizers[0].get_vocab() == tokenizers[1].get_vocab()
 
 
-def test_two_steps_are_logged_and_every_answer_judged(run: Run):
-    steps = read_steps(run.folder / "metrics.jsonl")
-    assert [step["step"] for step in steps] == [1, 2]
+def test_two_steps_are_logged_and_every_answer_judged(run):
+    assert [step["step"] for step in read_steps(run.folder / "metrics.jsonl")] == [1, 2]
     for number, step in enumerate(run.steps, 1):
         assert all(math.isfinite(step[key]) for key in ("actor/entropy", "actor/grad_norm", "rollout_corr/kl"))
         turns = [turn for row in run.rows(number) for turn in row["turns"]]
@@ -89,7 +88,7 @@ def test_two_steps_are_logged_and_every_answer_judged(run: Run):
         assert "infra_error" not in {turn["result"]["status"] for turn in turns}
 
 
-def test_a_row_is_the_talk_as_the_models_own_template_writes_it(run: Run, warm: tuple[Path, str]):
+def test_a_row_is_the_talk_as_the_models_own_template_writes_it(run, warm):
     tokenizer = AutoTokenizer.from_pretrained(warm[0] / "model")
     prompts = pq.read_table(warm[0] / "train.parquet")["prompt"].to_pylist()
     asked = {tokenizer.apply_chat_template(list(p), tokenize=False, add_generation_prompt=True) for p in prompts}
@@ -104,5 +103,5 @@ def test_a_row_is_the_talk_as_the_models_own_template_writes_it(run: Run, warm: 
         assert between.endswith("<|im_end|>\n<|im_start|>assistant\n")
 
 
-def test_vllm_and_the_trainer_see_the_same_model(run: Run, warm: tuple[Path, str]):
+def test_vllm_and_the_trainer_see_the_same_model(run, warm):
     assert weights.mean_gap(weights.load(warm[0] / "model"), run.rows(1)[:2]) < 1e-3

@@ -25,7 +25,7 @@ RUNNER = CliRunner()
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> Path:
+def plan(tmp_path):
     path = tmp_path / "plan.yaml"
     OmegaConf.save(OmegaConf.create(SMALL), path)
     return path
@@ -48,7 +48,7 @@ def trains(monkeypatch: pytest.MonkeyPatch, failing: Callable[[list[str]], bool]
 
 
 @pytest.mark.slow
-def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_stopped_study_goes_on_where_it_was(plan, monkeypatch):
     trained = trains(monkeypatch, lambda trained: trained[-1] == "one-1" and trained.count("one-1") == 1)
     stopped = run(plan)
     assert stopped.exit_code == 3
@@ -65,7 +65,7 @@ def test_a_stopped_study_goes_on_where_it_was(plan: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.exhaustive
-def test_an_arm_that_failed_is_left_alone(plan: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_arm_that_failed_is_left_alone(plan, monkeypatch):
     trained = trains(monkeypatch, lambda trained: trained[-1].startswith("one"))
     result = run(plan)
     assert result.exit_code == 3
@@ -73,7 +73,7 @@ def test_an_arm_that_failed_is_left_alone(plan: Path, monkeypatch: pytest.Monkey
     assert "| Two | 2 |" in result.output
 
 
-def test_only_the_chosen_arms_are_trained(plan: Path, monkeypatch: pytest.MonkeyPatch):
+def test_only_the_chosen_arms_are_trained(plan, monkeypatch):
     trained = trains(monkeypatch)
     done = run(plan, "--arms", "two")
     assert done.exit_code == 0
@@ -84,7 +84,7 @@ def test_only_the_chosen_arms_are_trained(plan: Path, monkeypatch: pytest.Monkey
     assert "--arms names 'three'; the study's arms are one, two" in refused.output
 
 
-def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan: Path):
+def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan):
     result = run(plan, "--dry-run")
     assert result.exit_code == 0
     assert "about 4 min left" in result.output
@@ -92,7 +92,7 @@ def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan: Path):
 
 
 @pytest.mark.slow
-def test_a_study_that_is_asked_to_end_ends_its_run(tmp_path: Path):
+def test_a_study_that_is_asked_to_end_ends_its_run(tmp_path):
     run = f"from recipes.cpu_study.command import _train; _train(Path({str(tmp_path)!r}), ['sleep', '1234'])"
     with subprocess.Popen([sys.executable, "-c", f"from pathlib import Path; {run}"]) as process:
         sleep = until(lambda: _below(process.pid, "sleep"))
@@ -107,20 +107,20 @@ def _below(pid: int, name: str) -> psutil.Process | None:
     return None
 
 
-def test_a_plan_that_is_not_there_is_a_usage_error(tmp_path: Path):
+def test_a_plan_that_is_not_there_is_a_usage_error(tmp_path):
     result = RUNNER.invoke(app, [str(tmp_path / "none.yaml"), "--out", str(tmp_path)])
     assert result.exit_code == 2
     assert "none.yaml" in result.output
 
 
-def test_nothing_finished_is_nothing_to_compare(plan: Path):
+def test_nothing_finished_is_nothing_to_compare(plan):
     assert "nothing to compare" in run(plan, "--summary-only").output
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"), [(None, "cannot be read"), ("{", "cannot be read"), ('{"step": 1}\n', "line 1")]
 )
-def test_rows_that_are_none_are_refused_in_a_sentence(plan: Path, text: str | None, sentence: str):
+def test_rows_that_are_none_are_refused_in_a_sentence(plan, text, sentence):
     rows = plan.parent / "rows.jsonl"
     if text is not None:
         rows.write_text(text)
@@ -137,11 +137,10 @@ TABLES = [("first/study.yaml", "first"), ("second/study.yaml", "second"), ("stud
 
 
 @pytest.mark.parametrize("names", thinned(TABLES, 3))
-def test_a_committed_table_is_made_again_byte_for_byte(tmp_path: Path, names: tuple[str, str]):
+def test_a_committed_table_is_made_again_byte_for_byte(tmp_path, names):
     study, folder = names
     kept = KEPT / folder
-    words = [str(KEPT / study), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)]
-    result = RUNNER.invoke(app, words)
+    result = RUNNER.invoke(app, [str(KEPT / study), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "table.md").read_bytes() == (kept / "table.md").read_bytes()
     made = {path.name for path in kept.iterdir()} - {"study.jsonl", "study.yaml"}

@@ -5,7 +5,6 @@ import math
 import statistics
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipes.cpu_study.comparisons import Effect, corrected, effect, effects_table, holm, power_table
-from recipes.cpu_study.figure import plot_effects
+from recipes.cpu_study.figure import plot, plot_effects
 from recipes.cpu_study.plan import Arm, Comparison, Study
 from recipes.cpu_study.student import p_value, power, quantile
-from recipes.cpu_study.summary import Interval
+from recipes.cpu_study.summary import Interval, curve, ends, interval, last_turn, table
 from tests.tiers import thinned
 
 FIGURE = "held_out/correct"
@@ -48,8 +47,7 @@ def test_arms_are_paired_by_seed():
 
 def test_an_effect_knows_where_both_arms_began_and_ended():
     found = effect(DATA, ("a", "b"), "correct")
-    assert found.ends == pytest.approx((0.6, 0.3))
-    assert found.starts == (0.25, 0.5)
+    assert (found.ends, found.starts) == (pytest.approx((0.6, 0.3)), (0.25, 0.5))
     first = [row | {"held_out/correct, first turn": 0.5} for row in DATA]
     assert effect(first, ("a", "b"), "correct, first turn").starts == (0.1, 0.1)
 
@@ -69,32 +67,19 @@ def test_under_no_effect_the_rule_decides_as_often_as_it_says():
     assert 0.03 < decided < 0.07
 
 
-@pytest.mark.parametrize(
-    ("mean", "p", "expected", "said"),
-    [
-        (0.2, 0.01, 0.1, "confirmed"),
-        (-0.2, 0.01, -0.1, "confirmed"),
-        (0.2, 0.01, -0.1, "refuted"),
-        (-0.2, 0.01, 0.1, "refuted"),
-        (0.2, 0.05, 0.1, "not decided"),
-    ],
-)
+@pytest.mark.parametrize(("mean", "p", "expected", "said"), [
+    (0.2, 0.01, 0.1, "confirmed"), (-0.2, 0.01, -0.1, "confirmed"), (0.2, 0.01, -0.1, "refuted"),
+    (-0.2, 0.01, 0.1, "refuted"), (0.2, 0.05, 0.1, "not decided"),
+])  # fmt: skip
 def test_a_sign_is_decided_by_p_and_by_five_seeds(mean, p, expected, said):
     assert seen(mean, 0.1).sign(expected, p) == said
     assert seen(mean, 0.1, seeds=4).sign(expected, p) == "not decided"
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected", "said"),
-    [
-        (0.12, 0.25, 0.1, "larger"),
-        (0.05, 0.25, 0.1, "as expected"),
-        (0.02, 0.03, 0.2, "smaller"),
-        (-0.02, 0.05, 0.1, "smaller"),
-        (-0.05, -0.01, 0.1, "smaller"),
-        (-0.02, 0.2, 0.1, "not decided"),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "expected", "said"), [
+    (0.12, 0.25, 0.1, "larger"), (0.05, 0.25, 0.1, "as expected"), (0.02, 0.03, 0.2, "smaller"),
+    (-0.02, 0.05, 0.1, "smaller"), (-0.05, -0.01, 0.1, "smaller"), (-0.02, 0.2, 0.1, "not decided"),
+])  # fmt: skip
 def test_a_size_is_decided_by_where_the_interval_lies(low, high, expected, said):
     middle, half = (low + high) / 2, (high - low) / 2
     assert seen(middle, half).size(expected) == seen(-middle, half).size(-expected) == said
@@ -188,7 +173,7 @@ def test_power_is_the_share_of_experiments_that_find_the_effect(experiment):
 DRAWN = [*rows("a", {0: 0.4, 1: 0.6, 2: 0.5}), *rows("b", {0: 0.3, 1: 0.3, 2: 0.3})]
 
 
-def test_an_effect_is_drawn_with_seeds_and_interval(tmp_path: Path, monkeypatch):
+def test_an_effect_is_drawn_with_seeds_and_interval(tmp_path, monkeypatch):
     drawn = []
     from matplotlib import pyplot
 
@@ -197,13 +182,70 @@ def test_an_effect_is_drawn_with_seeds_and_interval(tmp_path: Path, monkeypatch)
     assert (tmp_path / "effects.png").stat().st_size > 1000
     (axis,) = drawn[0].axes
     lines = {line.get_label(): [round(float(x), 3) for x in line.get_xdata()] for line in axis.lines}
-    assert lines["a seed"] == [0.1, 0.3, 0.2]
-    assert lines["expected"] == [0.1]
-    assert lines["mean"] == [0.2]
+    assert (lines["a seed"], lines["expected"], lines["mean"]) == ([0.1, 0.3, 0.2], [0.1], [0.2])
     assert lines["95 % interval"] == [-0.048, 0.448]
     assert [text.get_text() for text in axis.get_yticklabels()] == ["a against b: correct"]
 
 
-def test_without_a_pair_of_runs_there_is_no_figure(tmp_path: Path):
+def test_without_a_pair_of_runs_there_is_no_figure(tmp_path):
     plot_effects(DRAWN[:4], [ONE], tmp_path / "effects.png", "r")
     assert not (tmp_path / "effects.png").exists()
+
+
+def logged(arm: str, seed: int, values: list[float]) -> list[dict]:
+    return [
+        {"arm": arm, "seed": seed, "step": step, "kernel/correct_rate": value, "kernel/hack_rate": 0.375,
+         "kernel/turn_1/reward/mean": 1.0, "kernel/turn_2/reward/mean": 2.0}
+        for step, value in enumerate(values, 1)
+    ]  # fmt: skip
+
+
+ROWS = [*logged("a", 0, [0.1] * 5 + [0.5] * 5), *logged("a", 1, [0.2] * 5 + [0.9] * 5), *logged("b", 0, [0.3] * 10)]
+
+
+def test_an_interval_is_students():
+    found = interval([1.0, 2.0, 6.0])
+    assert found.mean == 3.0
+    assert found.half == pytest.approx(4.30265 * statistics.stdev([1.0, 2.0, 6.0]) / math.sqrt(3), rel=1e-5)
+    assert interval([2.0]).half is None
+    with pytest.raises(ValueError, match="at least one"):
+        interval([])
+
+
+def test_the_last_turn_is_the_highest_that_metrics_name():
+    assert last_turn(ROWS[0]) == 2
+    assert last_turn({"kernel/turn_10/correct_rate": 0.1, "kernel/turn_9/x": 1}) == 10
+    assert last_turn({"kernel/turns/mean": 2.0}) == 0
+
+
+def test_ends_average_five_steps_of_each_seed():
+    first, last, gain = ends(ROWS, "a", "correct")
+    assert (first.mean, last.mean, gain.mean) == pytest.approx((0.15, 0.7, 0.55))
+    assert gain.half == pytest.approx(12.7062 * 0.15, rel=1e-4)
+    assert ends(ROWS, "c", "correct") is None
+    assert ends(ROWS, "b", "time coverage") is None
+
+
+def test_a_seed_has_a_run_of_each_model_that_it_started_from():
+    two = [*logged("a", 0, [0.1] * 10), *({**row, "model": "m"} for row in logged("a", 0, [0.3] * 10))]
+    first, _, _ = ends(two, "a", "correct")
+    assert (first.count, first.mean) == (2, pytest.approx(0.2))
+    assert "| Arm A | 2 |" in table(two, {"a": "Arm A"})
+
+
+def test_a_curve_joins_the_seeds_of_a_step():
+    assert curve(ROWS, "a", "correct")[1].mean == pytest.approx(0.15)
+    assert curve(ROWS, "b", "hack rate")[3].mean == 0.375
+    assert curve(ROWS, "b", "reward of a turn")[3].mean == 1.5
+
+
+def test_the_table_has_a_line_per_arm():
+    text = table(ROWS, {"a": "Arm A", "b": "Arm B", "c": "Arm C"})
+    assert "| Arm A | 2 | 1.50 → 1.50 ± 0.00 | 0.15 → 0.70 ± " in text
+    assert "| Arm B | 1 | 1.50 → 1.50 | 0.30 → 0.30 | - |" in text
+    assert "| Arm C | 0 | - |" in text
+
+
+def test_the_figure_is_drawn(tmp_path):
+    plot(ROWS, {"a": "Arm A", "b": "Arm B"}, tmp_path / "study.png", "simulated time")
+    assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of a validation; the best of n as enumerating all choices gives it, and n as a run has paid for it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path
@@ -69,10 +67,9 @@ def test_right_programs_that_the_cold_start_lacks_are_novel(tmp_path):
     assert held_out(tmp_path / "4.jsonl", {})["novel"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("name", "known"),
-    [("correct", True), ("new_chain/correct", True), ("newer_chain/correct", False), ("new_chain/", False)],
-)
+@pytest.mark.parametrize(("name", "known"), [
+    ("correct", True), ("new_chain/correct", True), ("newer_chain/correct", False), ("new_chain/", False),
+])  # fmt: skip
 def test_names_of_figures(name, known):
     assert is_figure(name) is known
 
@@ -89,7 +86,6 @@ def test_a_file_that_is_no_validation_is_refused(tmp_path, text):
 
 
 RESULTS = st.sampled_from([WRONG, DECOY, right(0.5, 1.0), right(1.3, 0.5), right(8.0, 0.1)])
-TRAJECTORIES = st.lists(RESULTS, min_size=1, max_size=2)
 
 
 def value(name: str, turns: list[EvalResult]) -> float:
@@ -102,10 +98,8 @@ def value(name: str, turns: list[EvalResult]) -> float:
 
 
 @given(data=st.data(), tasks=st.integers(1, 3), drawn=st.integers(1, 5))
-def test_every_figure_is_what_enumerating_gives(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, tasks: int, drawn: int
-) -> None:
-    asked = [[data.draw(TRAJECTORIES) for _ in range(drawn)] for _ in range(tasks)]
+def test_every_figure_is_what_enumerating_gives(tmp_path_factory, data, tasks, drawn):
+    asked = [[data.draw(st.lists(RESULTS, min_size=1, max_size=2)) for _ in range(drawn)] for _ in range(tasks)]
     n = data.draw(st.integers(1, drawn))
     found = best_of_n(read_samples(write(tmp_path_factory.mktemp("run") / "0.jsonl", asked)), n, {"t0": "same"})
     for name in FIGURES:
@@ -117,17 +111,17 @@ def test_every_figure_is_what_enumerating_gives(
         assert found[f"same/{name}"] == pytest.approx(means[0]), name
 
 
-def test_the_figures_are_those_of_trained_arms() -> None:
+def test_the_figures_are_those_of_trained_arms():
     assert FIGURES.keys() <= figures.FIGURES.keys()
 
 
-def test_too_few_answers_are_refused(tmp_path: Path) -> None:
+def test_too_few_answers_are_refused(tmp_path):
     samples = read_samples(write(tmp_path / "0.jsonl", [[[WRONG]] * 3]))
     with pytest.raises(DataError, match=r"3 trajectories a task and could afford 4: set .*val_kwargs\.n .* to 4"):
         best_of_n(samples, 4, {})
 
 
-def test_a_run_has_cost_its_steps_and_its_validations(tmp_path: Path) -> None:
+def test_a_run_has_cost_its_steps_and_its_validations(tmp_path):
     metrics = [{"training/global_step": step, "perf/total_num_tokens": 100 * step} for step in (1, 2)]
     records = [{"step": 0, "data": {"val": 1.0}}, *({"step": i, "data": one} for i, one in enumerate(metrics, 1))]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
@@ -141,12 +135,11 @@ def test_a_run_has_cost_its_steps_and_its_validations(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("tokens", "n"), [(0, 1), (25, 1), (51, 1), (52, 2), (78, 3), (1000, 38)])
-def test_n_is_what_the_tokens_pay_for_on_every_task(tmp_path: Path, tokens: int, n: int) -> None:
-    samples = read_samples(write(tmp_path / "0.jsonl", [[[WRONG]] * 4, [[WRONG]] * 4]))
-    assert affordable(samples, tokens) == n
+def test_n_is_what_the_tokens_pay_for_on_every_task(tmp_path, tokens, n):
+    assert affordable(read_samples(write(tmp_path / "0.jsonl", [[[WRONG]] * 4, [[WRONG]] * 4])), tokens) == n
 
 
-def test_a_task_that_comes_twice_is_refused(tmp_path: Path) -> None:
+def test_a_task_that_comes_twice_is_refused(tmp_path):
     path = write(tmp_path / "0.jsonl", [[[WRONG]]])
     path.write_text(path.read_text() + path.read_text().replace("0_0_0", "1_0_0"))
     with pytest.raises(DataError, match="twice"):

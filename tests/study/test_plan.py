@@ -37,14 +37,14 @@ def best(**changes: object) -> dict:
     return {"arms": {**SMALL["arms"], "best": {"title": "Best", **changes}}}
 
 
-def test_seeds_are_the_outer_loop(tmp_path: Path):
+def test_seeds_are_the_outer_loop(tmp_path):
     runs = read_study(written(tmp_path)).runs()
     assert [run.name for run in runs] == ["one-0", "two-0", "one-1", "two-1"]
     assert runs[3].overrides == ("trainer.total_training_steps=2", "a=1", "b=1")
     assert runs[3].command[1:4] == ["-m", "verl.trainer.main_ppo", "--config-name=r"]
 
 
-def test_weights_of_another_arm_are_only_validated(tmp_path: Path):
+def test_weights_of_another_arm_are_only_validated(tmp_path):
     arms = {
         "long": {"title": "Long", "trains": 8},
         "asked": {"title": "Asked otherwise", "weights_of": "long", "overrides": ["kernelgym.feedback=none"]},
@@ -57,49 +57,46 @@ def test_weights_of_another_arm_are_only_validated(tmp_path: Path):
         read_study(written(tmp_path, arms=dict(reversed(arms.items())), comparisons={}))
 
 
-def test_a_fingerprint_knows_every_override(tmp_path: Path):
+def test_a_fingerprint_knows_every_override(tmp_path):
     before = {run.fingerprint for run in read_study(written(tmp_path)).runs()}
     after = {run.fingerprint for run in read_study(written(tmp_path, steps=3)).runs()}
     assert len(before) == 4
     assert not before & after
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
-        ({"seeds": []}, "seeds is empty"),
-        ({"arms": {}}, "arms is empty"),
-        ({"steps": 0}, "steps is 0"),
-        ({"repeat": 3}, "repeat is not a key"),
-        ({"arms": {"one": {}}, "comparisons": {}}, r"arms\.one\.title is missing"),
-        ({"arms": {"one": {"title": "One", "override": []}}}, r"arms\.one\.override is not a key"),
-        ({"comparisons": {"pair": {"title": "x"}}}, r"comparisons\.pair\.arms is missing"),
-        (pair(arms=["one", "three"]), r"comparisons\.pair\.arms is \['one', 'three'\]; it names two of one, two"),
-        (pair(arms=["one"]), r"comparisons\.pair\.arms is \['one'\]"),
-        ({"arms": {"one": {"title": "One", "trains": 0}}, "comparisons": {}}, r"arms\.one\.trains is 0"),
-        (pair(deviation=0), r"comparisons\.pair\.deviation is 0"),
-        (pair(figure="reward"), r"comparisons\.pair: 'reward' is no figure; known are correct"),
-        ({"seeds": 3}, r"seeds is 3; it must be a list of whole numbers"),
-        ({"recipe": None}, "recipe is null; it must be the name of a configuration"),
-        ({"minutes": "soon"}, "minutes is 'soon'; it must be a finite number above 0"),
-        ({"overrides": "a=1"}, "overrides is 'a=1'; it must be a list of Hydra overrides"),
-        ({"seeded": ["a={n}"]}, "seeded holds 'a={n}'; only {seed} may stand in braces"),
-        ({"arms": ["one"]}, r"arms is \['one'\]; it must hold keys"),
-        ({"arms": {"one": "One"}}, r"arms\.one is 'One'; it must hold keys, such as arms\.one\.title"),
-        (best(answers="one"), r"arms\.best\.cost_of is ''"),
-        (best(answers="best", cost_of="one"), r"arms\.best\.answers is 'best'; it names one of one, two"),
-        ({"step": 3}, r"step is not a key of a study; did you mean steps\?"),
-        (pair(also="correct"), r"comparisons\.pair\.also is 'correct'; it must be a list of figures"),
-        (pair(expected="more"), r"comparisons\.pair\.expected is 'more'; it must be a finite number"),
-        (pair(expected=0), r"comparisons\.pair\.expected is 0; it is a size with its sign"),
-    ],
-)
-def test_a_bad_plan_is_refused_by_file_and_key(tmp_path: Path, changes: dict, key: str):
+@pytest.mark.parametrize(("changes", "key"), [
+    ({"seeds": []}, "seeds is empty"),
+    ({"arms": {}}, "arms is empty"),
+    ({"steps": 0}, "steps is 0"),
+    ({"repeat": 3}, "repeat is not a key"),
+    ({"arms": {"one": {}}, "comparisons": {}}, r"arms\.one\.title is missing"),
+    ({"arms": {"one": {"title": "One", "override": []}}}, r"arms\.one\.override is not a key"),
+    ({"comparisons": {"pair": {"title": "x"}}}, r"comparisons\.pair\.arms is missing"),
+    (pair(arms=["one", "three"]), r"comparisons\.pair\.arms is \['one', 'three'\]; it names two of one, two"),
+    (pair(arms=["one"]), r"comparisons\.pair\.arms is \['one'\]"),
+    ({"arms": {"one": {"title": "One", "trains": 0}}, "comparisons": {}}, r"arms\.one\.trains is 0"),
+    (pair(deviation=0), r"comparisons\.pair\.deviation is 0"),
+    (pair(figure="reward"), r"comparisons\.pair: 'reward' is no figure; known are correct"),
+    ({"seeds": 3}, r"seeds is 3; it must be a list of whole numbers"),
+    ({"recipe": None}, "recipe is null; it must be the name of a configuration"),
+    ({"minutes": "soon"}, "minutes is 'soon'; it must be a finite number above 0"),
+    ({"overrides": "a=1"}, "overrides is 'a=1'; it must be a list of Hydra overrides"),
+    ({"seeded": ["a={n}"]}, "seeded holds 'a={n}'; only {seed} may stand in braces"),
+    ({"arms": ["one"]}, r"arms is \['one'\]; it must hold keys"),
+    ({"arms": {"one": "One"}}, r"arms\.one is 'One'; it must hold keys, such as arms\.one\.title"),
+    (best(answers="one"), r"arms\.best\.cost_of is ''"),
+    (best(answers="best", cost_of="one"), r"arms\.best\.answers is 'best'; it names one of one, two"),
+    ({"step": 3}, r"step is not a key of a study; did you mean steps\?"),
+    (pair(also="correct"), r"comparisons\.pair\.also is 'correct'; it must be a list of figures"),
+    (pair(expected="more"), r"comparisons\.pair\.expected is 'more'; it must be a finite number"),
+    (pair(expected=0), r"comparisons\.pair\.expected is 0; it is a size with its sign"),
+])  # fmt: skip
+def test_a_bad_plan_is_refused_by_file_and_key(tmp_path, changes, key):
     with pytest.raises(ConfigError, match=rf"study\.yaml: {key}"):
         read_study(written(tmp_path, **changes))
 
 
-def test_a_plan_that_is_not_there_or_no_yaml_is_refused(tmp_path: Path):
+def test_a_plan_that_is_not_there_or_no_yaml_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="none.yaml does not exist: a study has the keys recipe"):
         read_study(tmp_path / "none.yaml")
     (tmp_path / "broken.yaml").write_text("seeds: [0, 1")

@@ -34,7 +34,7 @@ def trainer(steps: int = 2, code: int = 0, tokens: int | None = None):
     return train
 
 
-def test_a_finished_run_is_known_until_its_overrides_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_finished_run_is_known_until_its_overrides_change(tmp_path, monkeypatch):
     run = STUDY.runs()[0]
     assert finished(run, tmp_path) is None
     monkeypatch.setattr(runs, "time", SimpleNamespace(monotonic=iter([100.0, 107.25]).__next__))
@@ -46,7 +46,7 @@ def test_a_finished_run_is_known_until_its_overrides_change(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("train", [trainer(code=1), trainer(steps=1)])
-def test_a_failed_run_is_named_and_stays_missing(tmp_path: Path, train):
+def test_a_failed_run_is_named_and_stays_missing(tmp_path, train):
     run = STUDY.runs()[0]
     execute(run, tmp_path, trainer())
     with pytest.raises(InfraError, match="one-0.*train.log"):
@@ -54,17 +54,16 @@ def test_a_failed_run_is_named_and_stays_missing(tmp_path: Path, train):
     assert finished(run, tmp_path) is None
 
 
-def test_the_estimate_is_the_plans_until_some_runs_are_timed(tmp_path: Path):
+def test_the_estimate_is_the_plans_until_some_runs_are_timed(tmp_path):
     assert minutes_left(STUDY, tmp_path) == 4 * 6
     assert minutes_left(STUDY, tmp_path, STUDY.runs()[:1]) == 6
-    run = STUDY.runs()[0]
-    execute(run, tmp_path, trainer())
+    execute(STUDY.runs()[0], tmp_path, trainer())
     path = tmp_path / "one-0" / "run.json"
     path.write_text(re.sub(r'"seconds": [\d.]+', '"seconds": 120', path.read_text()))
     assert minutes_left(STUDY, tmp_path) == 3 * 2
 
 
-def test_collected_rows_hold_the_kept_metrics_of_finished_runs(tmp_path: Path):
+def test_collected_rows_hold_the_kept_metrics_of_finished_runs(tmp_path):
     for run in STUDY.runs()[:3]:
         execute(run, tmp_path, trainer())
     rows = collect(STUDY, tmp_path)
@@ -75,7 +74,7 @@ def test_collected_rows_hold_the_kept_metrics_of_finished_runs(tmp_path: Path):
     assert {(row["arm"], row["seed"]) for row in rows} == {("one", 0), ("two", 0), ("one", 1)}
 
 
-def test_a_run_that_ended_with_a_validation_has_its_figures(tmp_path: Path):
+def test_a_run_that_ended_with_a_validation_has_its_figures(tmp_path):
     run = STUDY.runs()[0]
 
     def train(where: Path, argv: list[str]) -> int:
@@ -95,7 +94,7 @@ BEST = Arm("best", "Best of n", answers="plain", cost_of="one")
 CONTROLS = replace(STUDY, seeds=(0,), arms=(STUDY.arms[0], PLAIN, BEST))
 
 
-def test_an_arm_without_training_pays_for_the_best_of_n(tmp_path: Path):
+def test_an_arm_without_training_pays_for_the_best_of_n(tmp_path):
     wrong, correct = [WRONG], [right(2.0, 1.0)]
 
     def train(where: Path, argv: list[str]) -> int:
@@ -118,7 +117,7 @@ def test_an_arm_without_training_pays_for_the_best_of_n(tmp_path: Path):
     assert effect(collect(CONTROLS, tmp_path), ("one", "best"), "correct").differences == (0.0,)
 
 
-def test_last_weights_are_validated_where_they_were_kept(tmp_path: Path):
+def test_last_weights_are_validated_where_they_were_kept(tmp_path):
     study = replace(STUDY, seeds=(0,), arms=(Arm("one", "One"), Arm("asked", "Asked otherwise", weights_of="one")))
     asked, told = study.runs()[1], []
 
@@ -133,12 +132,12 @@ def test_last_weights_are_validated_where_they_were_kept(tmp_path: Path):
     assert (row["arm"], row["step"], row["held_out/correct"]) == ("asked", 0, 1.0)
 
 
-def test_a_failed_run_without_training_is_no_finished_one(tmp_path: Path):
+def test_a_failed_run_without_training_is_no_finished_one(tmp_path):
     with pytest.raises(InfraError, match="plain-0 ended with exit code 1"):
         execute(CONTROLS.runs()[1], tmp_path, trainer(steps=0, code=1))
 
 
-def test_rows_name_code_data_and_configuration(tmp_path: Path):
+def test_rows_name_code_data_and_configuration(tmp_path):
     data = tmp_path / "data.parquet"
     data.write_bytes(b"rows")
     (tmp_path / "model.safetensors").write_bytes(b"weights")
@@ -164,14 +163,14 @@ def test_rows_name_code_data_and_configuration(tmp_path: Path):
     assert rows[0]["data"] in origins(rows)
 
 
-def test_a_configuration_that_names_lost_data_is_refused(tmp_path: Path):
+def test_a_configuration_that_names_lost_data_is_refused(tmp_path):
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "config.yaml").write_text("data: {train_files: /none.parquet, val_files: []}")
     with pytest.raises(DataError, match="none.parquet"):
         run_origin(tmp_path)
 
 
-def test_changed_data_change_their_hash(tmp_path: Path):
+def test_changed_data_change_their_hash(tmp_path):
     found = []
     for name, content in (("a", b"1"), ("b", b"1"), ("c", b"2")):
         folder = tmp_path / name
@@ -186,7 +185,7 @@ def test_changed_data_change_their_hash(tmp_path: Path):
     assert found[0]["configuration"] == found[2]["configuration"]
 
 
-def test_a_checkout_is_named_by_its_commit(tmp_path: Path):
+def test_a_checkout_is_named_by_its_commit(tmp_path):
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     assert code_origin(tmp_path)["commit"].startswith("version ")
     (tmp_path / "file").write_text("1")
@@ -198,7 +197,7 @@ def test_a_checkout_is_named_by_its_commit(tmp_path: Path):
     assert code_origin(tmp_path)["commit"] == f"{commit}-dirty"
 
 
-def test_rows_from_before_are_read_and_name_no_origin(tmp_path: Path):
+def test_rows_from_before_are_read_and_name_no_origin(tmp_path):
     rows = read_rows(Path(__file__).parents[2] / "recipes" / "cpu_study" / "second" / "study.jsonl")
     assert origins(rows) == ""
     assert not set(KEYS) & rows[0].keys()

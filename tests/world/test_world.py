@@ -124,18 +124,15 @@ def test_second_answers_repair_and_enlarge(world, trained):
     assert seen["larger"] > 0.1 * seen["lazy"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("single_turn: 0.5", "single_turn: 1.2", "easy.single_turn: Input should be less than or equal to 1"),
-        ("unsaid: 0.1", "unsaids: 0.1", "easy.unsaid: Field required"),
-        ("{1: 0.10, 2: 0.45", "{6: 0.10, 2: 0.45", "easy.steps.6"),
-        ("unseen: [softmax, scan]", "unseen: [softmax, scan, elementwise]", "elementwise"),
-        ("{error: {repaired: 0.85}", "{error: {mended: 0.7}", "easy.after.error.mended"),
-        ("{elementwise: 0.42", "{elementary: 0.42", "there is no family elementary"),
-        ("easy:", "simple:", "has no row 'easy'"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ("single_turn: 0.5", "single_turn: 1.2", "easy.single_turn: Input should be less than or equal to 1"),
+    ("unsaid: 0.1", "unsaids: 0.1", "easy.unsaid: Field required"),
+    ("{1: 0.10, 2: 0.45", "{6: 0.10, 2: 0.45", "easy.steps.6"),
+    ("unseen: [softmax, scan]", "unseen: [softmax, scan, elementwise]", "elementwise"),
+    ("{error: {repaired: 0.85}", "{error: {mended: 0.7}", "easy.after.error.mended"),
+    ("{elementwise: 0.42", "{elementary: 0.42", "there is no family elementary"),
+    ("easy:", "simple:", "has no row 'easy'"),
+])  # fmt: skip
 def test_a_bad_table_is_refused_in_a_sentence(tmp_path, old, new, said):
     path = tmp_path / "table.yaml"
     text = TABLE.read_text()
