@@ -15,7 +15,7 @@ import psutil
 
 from tests.e2e.runs import Run, command, environment
 
-START_S = 900
+START_S = 3600
 GONE_S = 300
 LR = 3e-4
 """Large enough that stale weights in vLLM would show in its log-probs.

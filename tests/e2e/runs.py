@@ -59,7 +59,7 @@ def command(quickstart: Path, folder: Path, *extra: str, recipe: str = "cpu_quic
     ]  # fmt: skip
 
 
-def train(folder: Path, words: list[str], timeout: int = 900) -> Run:
+def train(folder: Path, words: list[str], timeout: int = 3600) -> Run:
     """Run a trainer in a subprocess and fail with its last lines if it fails."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "train.log").open("w") as log:

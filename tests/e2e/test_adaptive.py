@@ -5,7 +5,7 @@ import pytest
 
 from tests.e2e.runs import SAMPLES, command, train
 
-pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(7200)]
 PROMPTS, KEPT = 4, SAMPLES
 
 

@@ -20,7 +20,7 @@ def bench(out: Path, *model: str, key: str = "") -> str:
             *(sys.executable, "-m", "verl_kernel", "bench", "--suite=cpu", "--tasks=2", "--turns=2", "-n", "2"),
             *("--temperature=0", *LIGHT, *model, f"--out={out}"),
         ],
-        env={**os.environ, "OPENAI_API_KEY": key}, capture_output=True, text=True, timeout=900,
+        env={**os.environ, "OPENAI_API_KEY": key}, capture_output=True, text=True, timeout=3600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -13,7 +13,7 @@ from tests.e2e.runs import Run, command, train
 from verl_kernel.data.sources import SOURCES, names
 from verl_kernel.quickstart import warm_start
 
-pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(1800)]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(7200)]
 TASKS = [name for name in names("rows") if name != "drkernel-validation"]
 
 

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.e2e.runs import command, train
 
-pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(7200)]
 
 LORAS, CHOSEN, RANK = 4, 2, 4
 LEARN = f"--loras {LORAS} --chosen {CHOSEN} --rank {RANK} --scale rslora --selections 2 --steps 4 --batch-size 4"

@@ -14,7 +14,7 @@ from tests.e2e.losses import checkpoints
 from tests.e2e.runs import SAMPLES, command, train
 from verl_kernel.sampler.groups import prompt_of
 
-pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(2400)]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(7200)]
 
 STALENESS = "training/off_policy/trajectory_staleness"
 

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.runs import SAMPLES, TRAINER, Run, command, environment, train
 from tests.service.serving import Started, client, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(7200)]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def judged(quickstart, tmp_path_factory):
         port = first.address.rpartition(":")[2]
 
         def restart() -> None:
-            wait_for(lambda: run.has_steps, 600)
+            wait_for(lambda: run.has_steps, 3600)
             first.process.kill()
             first.process.wait()
             services.append(Started(folder, f"--options={options}", f"--port={port}"))

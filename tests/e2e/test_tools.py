@@ -13,7 +13,7 @@ from verl_kernel.quickstart.options import Quickstart, is_complete
 
 CALL = re.compile(r'<tool_call>{"name": "(check|run)", "arguments": {}}</tool_call>')
 SAID = ("It is accepted, compiles and runs.", "On public inputs", "Verdict: ", "There is no ```python block")
-pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(1800)]
+pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(7200)]
 
 
 @pytest.fixture(scope="module")
