@@ -43,6 +43,10 @@ def test_the_first_difference_is_named(wanted, given, said):
     assert structural_difference(tree(wanted), tree(given)) == said
 
 
+def test_a_long_value_is_cut():
+    assert len(structural_difference(tree(1), tree("x" * 100_000))) < 200
+
+
 def test_a_dictionary_has_no_order():
     first, second = {"b": torch.ones(1), "a": ONE}, {"a": ONE, "b": torch.ones(1)}
     assert tree(first) == tree(second)

@@ -14,16 +14,16 @@ def structural_difference(wanted: Any, given: Any, where: str = "the output") ->
 
     Args:
         wanted: the reference's tree.
-        given: what a runner sent, which may be anything.
+        given: what a runner sent, which may be anything; of a long value the beginning is quoted.
         where: how the sentence calls what is compared.
     """
     (kind, body), (other, part) = _node(wanted), _node(given)
     if kind != other:
         return f"{where} is {_named(given)}, and the reference's is {_named(wanted)}"
     if kind == "value" and body != part:
-        return f"{where} is {part!r}, and the reference's is {body!r}"
+        return f"{where} is {part!r:.60}, and the reference's is {body!r:.60}"
     if kind == "dict" and (odd := sorted(body.keys() ^ part.keys())):
-        return f"{where} {'lacks' if odd[0] in body else 'has, unlike the reference,'} the key {odd[0]!r}"
+        return f"{where} {'lacks' if odd[0] in body else 'has, unlike the reference,'} the key {odd[0]!r:.60}"
     if kind in ("list", "tuple") and len(body) != len(part):
         return f"{where} is a {kind} of {len(part)}, and the reference's of {len(body)}"
     parts = _parts(kind, body, part)
@@ -43,7 +43,7 @@ def _node(tree: Any) -> tuple[str, Any]:
 
 def _named(tree: Any) -> str:
     kind, body = _node(tree)
-    return _NAMES.get(kind) or (repr(body) if kind else "something else")
+    return _NAMES.get(kind) or (f"{body!r:.60}" if kind else "something else")
 
 
 def _parts(kind: str, body: Any, part: Any) -> Iterator[tuple[Any, Any, Any]]:
