@@ -208,7 +208,7 @@ WRONG = {
     b'{"choices": []}': 'JSON without an answer in `choices` ({"choices": []})',
     body_of(None): "an answer whose `content` is null",
     body_of(None, finish_reason="content_filter"): "an answer that the endpoint's filter refused (content_filter)",
-    b'{"choices": [{"message": {"content": null, "refusal": "No."}}]}': "the endpoint's filter refused (No.)",
+    b'{"choices": [{"message": {"content": null, "refusal": "No."}}]}': "an answer that the endpoint's filter",
     b'{"choices": [{"message": {"content": null, "tool_calls": [{}]}}]}': "an answer that calls tools in place of text",
     body_of(5): "an answer whose `content` is no text (5)",
     b"\x89PNG\x00\xff": "bytes that are no text (6 of them)",

@@ -22,7 +22,14 @@ def platform(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
-def findings(*, exit_code: int) -> dict[str, dict[str, str]]:
+def findings(*probes: str, exit_code: int) -> dict[str, dict[str, str]]:
+    """What all probes find, or these alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doctor, "PROBES", {name: doctor.PROBES[name] for name in probes or doctor.PROBES})
+        return found_by_all(exit_code)
+
+
+def found_by_all(exit_code: int) -> dict[str, dict[str, str]]:
     result = RUNNER.invoke(app, ["doctor", "--json"])
     assert result.exit_code == exit_code, result.output
     lines = [json.loads(line) for line in result.output.splitlines() if line.startswith("{")]
@@ -61,7 +68,7 @@ def test_names_are_counted_by_kind_in_a_line():
     expected = plugin.expected()
     kinds = Counter(kind for kind, _ in expected)
     counted = ", ".join(f"{kind} {number}" for kind, number in kinds.items())
-    value = findings(exit_code=0)["names"]["value"]
+    value = findings("names", exit_code=0)["names"]["value"]
     assert value == f"{len(expected)} of {len(expected)} are ours ({counted})"
     assert len(value) < 120
     assert set(kinds) == {"advantage estimator", "policy loss", "reward manager", "agent loop"}
@@ -70,27 +77,27 @@ def test_names_are_counted_by_kind_in_a_line():
 def test_a_lost_name_unused_by_the_recipe_passes(monkeypatch):
     expected = plugin.expected()
     monkeypatch.setitem(registration._registry("advantage estimator"), "topr_signed", findings)
-    found = findings(exit_code=0)
+    found = findings("names", "registries", exit_code=0)
     assert found["names"]["value"].startswith(f"{len(expected) - 1} of {len(expected)} are ours")
     assert f"; advantage estimator topr_signed (held by {__name__}.findings)" in found["names"]["value"]
     assert not found["registries"]["remedy"]
     monkeypatch.delitem(registration._registry("advantage estimator"), "topr_signed")
-    found = findings(exit_code=1)
+    found = findings("names", "registries", exit_code=1)
     assert "topr_signed (missing)" in found["names"]["value"]
     assert "topr_signed" in found["registries"]["remedy"]
 
 
 def test_a_plugin_left_out_by_policy_is_noticed(monkeypatch):
     monkeypatch.setenv("VERL_USE_EXTERNAL_PLUGINS", "none")
-    assert "VERL_USE_EXTERNAL_PLUGINS" in findings(exit_code=1)["entry point"]["remedy"]
+    assert "VERL_USE_EXTERNAL_PLUGINS" in findings("entry point", exit_code=1)["entry point"]["remedy"]
 
 
 def test_a_cluster_is_asked_for_an_answer(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
-        assert "answers" in findings(exit_code=0)["Ray"]["value"]
-    assert "unset it" in findings(exit_code=1)["Ray"]["remedy"]
+        assert "answers" in findings("Ray", exit_code=0)["Ray"]["value"]
+    assert "unset it" in findings("Ray", exit_code=1)["Ray"]["remedy"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +113,7 @@ def test_a_probe_that_breaks_is_a_finding(monkeypatch, error, remedy):
         raise error
 
     monkeypatch.setitem(doctor.PROBES, "Ray", probe)
-    assert remedy in findings(exit_code=1)["Ray"]["remedy"]
+    assert remedy in findings("Ray", exit_code=1)["Ray"]["remedy"]
 
 
 def test_a_head_node_needs_no_gpu(monkeypatch):

@@ -4,6 +4,7 @@
 import pytest
 
 from tests.commands.lines import run_lines
+from tests.tiers import thinned
 from verl_kernel.errors import ConfigError
 from verl_kernel.preflight.composing import compose, why_refused
 
@@ -31,7 +32,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("override", REFUSED)
+@pytest.mark.parametrize("override", thinned(REFUSED))
 def test_an_override_that_cannot_work_is_told_in_one_sentence(override):
     with pytest.raises(ConfigError) as refused:
         compose(RECIPE, ["trainer.test_freq=3", override])

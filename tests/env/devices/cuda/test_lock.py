@@ -78,6 +78,7 @@ def test_a_killed_holder_holds_nothing(hold, tmp_path):
         pass
 
 
+@pytest.mark.exhaustive
 def test_a_waiting_clock_goes_before_later_sharers(hold, tmp_path):
     sharer = hold("shared")
     assert held(sharer)

@@ -139,6 +139,7 @@ def test_a_candidate_that_takes_all_memory_is_out_of_memory(monkeypatch, tmp_pat
     assert (result.status, result.error.stage) == (EvalStatus.OOM, "correctness"), result.error
 
 
+@pytest.mark.exhaustive
 def test_a_task_too_large_for_any_runner_is_named_first(judge):
     large = REFERENCE.replace("torch.randn(8, 64)", "torch.randn(8192, 64)")
     judge._options = GymOptions(**{**vars(OPTIONS), "memory_mb": 7})
@@ -146,6 +147,7 @@ def test_a_task_too_large_for_any_runner_is_named_first(judge):
         judge.evaluate(Task(large, task_id="big"), HONEST)
 
 
+@pytest.mark.exhaustive
 def test_references_that_are_kept_are_bounded_in_bytes(monkeypatch):
     weights = REFERENCE.replace("torch.randn(size)", "torch.randn(size), requires_grad=False")
     weights = weights.replace(
