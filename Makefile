@@ -16,7 +16,7 @@ UNTESTED ?=
 # Processes that share the tests, each with a few judges of its own; 0: one alone, which can be asked for --pdb.
 JOBS ?= 2
 # Versions of Triton beside the lock's, and where they are kept.
-TRITONS ?= 3.5.0 3.9.0
+TRITONS ?= 3.5.0 3.6.0
 TRITON_FOLDER := outputs/tritons
 # Tests of the gym that a new Triton could break: what is compiled, executed, judged and refused.
 GYM := env/compilation env/conformance env/execution env/judge/test_judge.py exploits/test_corpus.py exploits/test_families.py
