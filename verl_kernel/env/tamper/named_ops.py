@@ -8,7 +8,7 @@ directly, register nothing, and cost no time: what they name is judged like any 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import update_wrapper, wraps
 from typing import Any
 
 import torch
@@ -16,10 +16,18 @@ import torch
 Function = Callable[..., Any]
 
 
-def install() -> None:
-    """Give `torch.library` operators that are their functions; call this once per process."""
-    torch.library.custom_op = torch.library.triton_op = _named
-    torch.library.wrap_triton = lambda kernel, /: kernel
+def install(program_asks: Callable[[], bool]) -> None:
+    """Give programs operators that are their functions, and libraries PyTorch's own; call this once per process."""
+    for name, ours in (("custom_op", _named), ("triton_op", _named), ("wrap_triton", lambda kernel, /: kernel)):
+        setattr(torch.library, name, _for_programs(getattr(torch.library, name), ours, program_asks))
+
+
+def _for_programs(original: Function, ours: Function, program_asks: Callable[[], bool]) -> Function:
+    @wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return (ours if program_asks() else original)(*args, **kwargs)
+
+    return function
 
 
 def _named(name: str, fn: Function | None = None, /, **options: Any) -> Any:

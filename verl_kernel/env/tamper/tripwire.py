@@ -122,7 +122,7 @@ def install() -> None:
             for name in names.split():
                 if callable(original := getattr(owner, name, None)) and not hasattr(original, "wired"):
                     setattr(owner, name, _wired(original, f"{getattr(owner, '__name__', owner)}.{name}", flag))
-    named_ops.install()
+    named_ops.install(program_asks)
     _watch_pickling()
     sys.addaudithook(_audit)
     for name in _BULK_READS.split():
