@@ -18,6 +18,9 @@ LONGEST = (
 )
 """Files and folders that begin first, so that no process is left alone with them at the end."""
 
+WHOLE = ("tests/e2e/", "tests/sampler/")
+"""Folders whose tests share what takes long to start."""
+
 
 def rank(item: pytest.Item) -> int:
     """The place of a test's file among the longest, or behind them all."""
@@ -25,11 +28,12 @@ def rank(item: pytest.Item) -> int:
 
 
 class ByFile(LoadScopeScheduling):
-    """A file is not divided, since its tests share judges; nor are the runs of trainers, which need the machine."""
+    """A file is not divided, since its tests share judges; nor are runs of trainers and tests of one TransferQueue."""
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
         config.option.loadscopereorder = False  # else files with the most tests would come first
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/e2e" if nodeid.startswith("tests/e2e/") else nodeid.partition("::")[0]
+        whole = next((folder for folder in WHOLE if nodeid.startswith(folder)), None)
+        return whole or nodeid.partition("::")[0]

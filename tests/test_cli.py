@@ -44,6 +44,7 @@ def test_every_command_answers_help_with_its_own_name(helps):
         assert f"verl-kernel {' '.join(done.words[:-1])} " in done.out, done
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_heavy(helps):
     assert {done.words: done.heavy for done in helps if done.heavy} == {}
 

@@ -106,6 +106,7 @@ def test_an_answer_that_was_not_asked_for_is_refused():
         curves("a", [answer("t", 0, 2, 2.0)], Asked((AskedTask("t"),), 1, 1))
 
 
+@pytest.mark.slow
 def test_curves_survive_json_and_equal_ones_give_equal_figures(tmp_path):
     attempts = [answer(task, 0, turn, 1.0 + turn / 4) for task in "ab" for turn in (1, 2, 3)]
     found = curves("of last", attempts, Asked.of(attempts))

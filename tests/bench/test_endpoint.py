@@ -109,6 +109,7 @@ async def test_an_endpoint_that_goes_on_so_ends_the_run(name):
     assert len(stub.asked) == (2 if name in RETRIED else 1)
 
 
+@pytest.mark.slow
 async def test_a_key_is_asked_for_at_the_start_and_in_the_middle():
     with StubEndpoint(needs_key=True) as stub:
         await asked(stub, checks=True)

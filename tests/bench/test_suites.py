@@ -135,6 +135,7 @@ def test_two_tasks_of_one_name_are_refused(tmp_path):
         load_suite(rows_file(tmp_path / "val.parquet", "aba"))
 
 
+@pytest.mark.slow
 def test_the_built_in_suite_has_no_levels_and_may_be_cut():
     with pytest.raises(ConfigError, match="--levels chooses problems of KernelBench"):
         load_suite("cpu", (1,))

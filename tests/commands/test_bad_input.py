@@ -274,16 +274,19 @@ def test_it_is_a_usage_error_in_one_sentence_with_a_remedy(folder: Path, done: C
     assert ended.status == (1 if line.startswith("preflight") else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [QUICK & LINES.keys(), pytest.param(LINES, marks=pytest.mark.exhaustive)])
 def test_nothing_heavy_is_imported_before_checks(done: Callable[[str], Done], lines: set[str]):
     assert {line: done(line).heavy for line in lines if done(line).heavy} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [QUICK & LINES.keys(), pytest.param(LINES, marks=pytest.mark.exhaustive)])
 def test_it_takes_less_than_two_seconds(done: Callable[[str], Done], lines: set[str]):
     assert {line: done(line).seconds for line in lines if done(line).seconds >= 2} == {}
 
 
+@pytest.mark.slow
 def test_no_file_was_changed_and_nothing_was_left_behind(folder: Path, done: Callable[[str], Done]):
     assert done(min(QUICK)).status
     assert (folder / "file").read_text() == "text\n"

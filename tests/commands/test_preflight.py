@@ -59,6 +59,7 @@ def test_a_process_of_its_own_tells_its_own_lines_only(folder: Path):
     assert "is not available: ModuleNotFoundError" not in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_what_was_not_looked_at_is_listed():
     lines = preflight(*RECIPE, *ONE_NODE).splitlines()
     assert [line for line in lines if line.startswith("not checked here: ")] == lines[:-1]
@@ -80,17 +81,20 @@ def test_an_objection_is_one_sentence_and_an_exit_status(words: tuple[str, ...],
     assert said in preflight(*RECIPE, *words, status=1)
 
 
+@pytest.mark.slow
 def test_a_machine_without_a_gpu_is_told_how_to_submit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("VERL_PLATFORM", raising=False)
     assert "set RAY_ADDRESS" in preflight(*RECIPE, status=1)
 
 
+@pytest.mark.slow
 def test_a_head_node_without_a_gpu_may_submit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("VERL_PLATFORM", raising=False)
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert "not checked here: 8 GPUs in the Ray cluster at 10.0.0.1:6379" in preflight(*RECIPE)
 
 
+@pytest.mark.slow
 def test_a_recipe_of_ones_own_is_found_in_its_folder(folder: Path):
     (folder / "mine.yaml").write_text("defaults: [kernel_trloo, _self_]\nkernelgym: {num_judges: 5}")
     mine = ("--config-name=mine", "--config-dir", str(folder), *RECIPE[1:])

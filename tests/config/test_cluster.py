@@ -64,6 +64,7 @@ def test_every_node_joins_one_cluster(tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("per_gpu", "judges", "gpus"), [("1", 16, 1.0), ("2", 32, 0.5)])
 def test_the_recipe_gets_overrides_that_compose(tmp_path, per_gpu, judges, gpus):
     calls = called(tmp_path, ("t1", "j1,j2"), JUDGES_PER_GPU=per_gpu)

@@ -52,6 +52,7 @@ def run(name: str, code: str, *argv: str, **options) -> tuple[int, dict]:
     return done.returncode, json.loads(output) if output else {}
 
 
+@pytest.mark.slow
 def test_it_has_arguments_environment_folder_and_modules(server, tmp_path):
     process, name = server
     code = "said |= {'argv': sys.argv, 'mark': os.environ['MARK'], 'cwd': os.getcwd(), 'main': __name__}"

@@ -49,6 +49,7 @@ def test_every_price_that_is_kept_is_of_a_task():
     assert KEPT["prices"].keys() == TASKS.keys()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_every_name_that_a_configuration_holds_exists():
     # In a process of its own: a module of vLLM's can be imported on the CPU platform only.

@@ -31,6 +31,7 @@ def notes(check: Check, machine: Machine, *overrides: str, recipe: str = "kernel
     return list(check(composed(recipe, *overrides), machine))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("check", "machine", "recipe", "overrides"), [
     (check_judges, ONE_NODE, "kernel_trloo", ()),
     (check_gpus, ONE_NODE, "kernel_trloo", ()),

@@ -104,6 +104,7 @@ def test_any_text_gives_a_program_of_its_own_lines_or_none(answer):
         assert {line.strip() for line in code.split("\n")} <= lines | {""}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["```\n", "```x\n", "        ```\n```\n~~~\n", "<think>\n", "</think>", " \n", "\t"])
 def test_a_long_answer_of_fences_does_not_hold_the_loop_up(unit):
     started = time.process_time()

@@ -355,6 +355,7 @@ def test_what_three_kills_did_not_let_end_is_lost(pool, tmp_path, kills, state):
         assert state_of(http, name, wait_s=30) == state
 
 
+@pytest.mark.slow
 def test_services_that_end_as_they_should_lose_nothing(pool, tmp_path):
     name = accepted_before(tmp_path, 1)
     pool.open.clear()

@@ -90,6 +90,7 @@ def test_a_full_disk_accepts_nothing_and_loses_nothing(record):
     assert [found.source for found, _ in record.unfinished()] == ["a"]
 
 
+@pytest.mark.slow
 def test_two_services_do_not_share_a_folder(record, tmp_path):
     record.accept([request()])
     with pytest.raises(ConfigError, match="no other service uses"):

@@ -73,6 +73,7 @@ def test_talks_come_from_what_led_to_a_kernel(tasks, tmp_path):
     assert [len(row["messages"]) for row in pq.read_table(out).to_pylist()] == [6]
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_does_not_answer_is_told(tasks, tmp_path):
     done = coldstart(tasks, tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--model", "m", exit_code=3)
     assert "does not answer" in done.stderr, done.output

@@ -73,6 +73,7 @@ def agrees_with_the_oracle(expected, actual, dtype, profile, chunk):
 SHAPES = [(200,), (128,), (3, 64), (20, 16), (17, 130), (16, 128), (40, 5, 4), (2, 20, 15), (300, 1), (18, 2, 1, 9)]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from(SHAPES), st.sampled_from(list(TOLERANCE)), st.integers(0, 10**6), st.floats(0.0, 4.0),

@@ -108,6 +108,7 @@ def load(zygote):
     return run
 
 
+@pytest.mark.slow
 def test_triton_compiles_for_a_gpu(load):
     answer, _, printed, scratch = load(_COMPILE)
     assert "failure" not in answer, answer

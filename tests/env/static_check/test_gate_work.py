@@ -70,6 +70,7 @@ def test_mixtures_are_no_worse(names):
     assert large - middle < 2.2 * max(middle - small, 200), (small, middle, large)
 
 
+@pytest.mark.slow
 def test_there_is_an_end_to_what_is_read():
     found = check(HEADER + "x = (" + "1, " * 60_000 + ")\n" + ENTRY)
     assert [item.rule for item in found] == ["syntax"]
