@@ -8,6 +8,7 @@ large they get and which of them never change.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -36,6 +37,8 @@ FIXED_INPUT = "fixed_input:"
 _PROBE, _FLAGS = b"probe", b"flags"
 _DRAWS = 3
 """Number of draws in a preparation where sizes do not change."""
+_MOST_DRAWS, _DRAWN_BYTES = 48, 1 << 28
+"""Draws from which relations between elements of inputs are learned where a few do not tell them from accidents."""
 _MARGIN = 2
 """Factor of memory reserved for draws larger than all those of a preparation, where sizes change."""
 _ROOM = 3
@@ -127,7 +130,18 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
         """Like `bears`, but an output of masks or integers may be constant, as it is for a mask that is all unset."""
         return _bears(program, Value(probe.tree, some), expected, is_steady, may_be_constant=not expected.is_floating)
 
-    return learn(draws, bears, is_steady, agree, bears_end)
+    def more() -> Tensors | None:
+        """Draw again, until there are so many draws, or so many bytes, that further ones would tell no more."""
+        count = next(counts)
+        if count >= _MOST_DRAWS or count * probe.nbytes > _DRAWN_BYTES:
+            return None
+        with contextlib.suppress(TaskError):
+            drawn = program.draw(seed_of(_PROBE, b"%d" % count)).tensors
+            return drawn if len(drawn) == len(probe.tensors) else None
+        return None
+
+    counts = itertools.count(len(draws))
+    return learn(draws, bears, is_steady, agree, bears_end, more)
 
 
 def _bears(
