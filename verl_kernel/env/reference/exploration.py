@@ -25,7 +25,8 @@ from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.roles import same_bytes, unchanged
 from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
-from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial, holds_steady
+from verl_kernel.env.reference.ties import has_choices
+from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial, hangs_on_ties, holds_steady
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.reference.variation import Tensors, Variation, learn
 from verl_kernel.env.seeding import seed_of
@@ -56,6 +57,7 @@ def explore(program: ReferenceProgram) -> Preparation:
     probe = program.draw(seed_of(_PROBE, program.task.fingerprint.encode()))
     constants, state = _change_weights(program, probe)
     expected, events, demand = program.surveyed(probe.copy())
+    program.has_choices = has_choices(events)
     _check(program, probe, expected, [*init.tensors, *state.values()])
     known = Preparation(init, state, events, demand, _traits(program, probe, expected, constants))
     return replace(known, traits=replace(known.traits, task_flags=_flags(program, known, probe, expected)))
@@ -150,7 +152,9 @@ def _bears(
     """Whether outputs on `inputs` do not degrade from the usual ones; if those are steady, these must be too."""
     with contextlib.suppress(TaskError):
         output = program.forward(inputs)
-        return not output.is_worse(usual, may_be_constant) and (not is_steady or _is_steady(program, inputs, output))
+        if output.is_worse(usual, may_be_constant):
+            return False
+        return not is_steady or (_is_steady(program, inputs, output) and not hangs_on_ties(program, inputs, output))
     return False
 
 
