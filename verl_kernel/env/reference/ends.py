@@ -35,6 +35,8 @@ def at_end(tensor: torch.Tensor, role: Role, sign: int, reach: float) -> torch.T
         return _away(tensor, reach) * sign
     if role.is_mask:
         return torch.full_like(tensor, sign > 0)
+    if role.is_sorted:  # the first and the last delimit what they are offsets into
+        return tensor
     return _distinct(tensor, role, sign) if role.kind == "distinct" else _narrowed(tensor, role, sign)
 
 
@@ -52,17 +54,17 @@ def _away(tensor: torch.Tensor, reach: float) -> torch.Tensor:
 
 def _narrowed(tensor: torch.Tensor, role: Role, sign: int) -> torch.Tensor:
     """Move integers into a quarter of their range, or the outer half of one side of zero; their order stays."""
-    first, last = (role.low, role.low // 2) if role.low < 0 else (role.low, role.low + (role.high - role.low) // 4)
+    low, high = role.bounds(tensor)
+    first, last = (low, low // 2) if low < 0 else (low, low + (high - low) // 4)
     if sign > 0:
-        first = (role.high + 1) // 2 if role.high > 0 > role.low else role.high - (role.high - role.low) // 4
-        last = role.high
-    share = (tensor.double() - role.low) / max(1, role.high - role.low)
+        first, last = (high + 1) // 2 if high > 0 > low else high - (high - low) // 4, high
+    share = (tensor.double() - low) / max(1, high - low)
     return (first + (share * (last - first)).round()).clamp(first, last).to(tensor.dtype)
 
 
 def _distinct(tensor: torch.Tensor, role: Role, sign: int) -> torch.Tensor:
     """Move integers that never repeat, only across zero and as far as their range allows."""
-    if role.low >= 0 or role.high <= 0 or role.is_sorted:
+    if role.low >= 0 or role.high <= 0:
         return tensor
     return (tensor.abs() * sign).clamp(role.low, role.high)
 

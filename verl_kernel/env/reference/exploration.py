@@ -8,6 +8,7 @@ large they get and which of them never change.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,8 @@ from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.roles import same_bytes, unchanged
 from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
-from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial, holds_steady
+from verl_kernel.env.reference.ties import has_choices
+from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial, hangs_on_ties, holds_steady
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.reference.variation import Tensors, Variation, learn
 from verl_kernel.env.seeding import seed_of
@@ -36,6 +38,8 @@ FIXED_INPUT = "fixed_input:"
 _PROBE, _FLAGS = b"probe", b"flags"
 _DRAWS = 3
 """Number of draws in a preparation where sizes do not change."""
+_MOST_DRAWS, _DRAWN_BYTES = 48, 1 << 28
+"""Draws from which relations between elements of inputs are learned where a few do not tell them from accidents."""
 _MARGIN = 2
 """Factor of memory reserved for draws larger than all those of a preparation, where sizes change."""
 _ROOM = 3
@@ -53,6 +57,7 @@ def explore(program: ReferenceProgram) -> Preparation:
     probe = program.draw(seed_of(_PROBE, program.task.fingerprint.encode()))
     constants, state = _change_weights(program, probe)
     expected, events, demand = program.surveyed(probe.copy())
+    program.has_choices = has_choices(events)
     _check(program, probe, expected, [*init.tensors, *state.values()])
     known = Preparation(init, state, events, demand, _traits(program, probe, expected, constants))
     return replace(known, traits=replace(known.traits, task_flags=_flags(program, known, probe, expected)))
@@ -127,7 +132,18 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
         """Like `bears`, but an output of masks or integers may be constant, as it is for a mask that is all unset."""
         return _bears(program, Value(probe.tree, some), expected, is_steady, may_be_constant=not expected.is_floating)
 
-    return learn(draws, bears, is_steady, agree, bears_end)
+    def more() -> Tensors | None:
+        """Draw again, until there are so many draws, or so many bytes, that further ones would tell no more."""
+        count = next(counts)
+        if count >= _MOST_DRAWS or count * probe.nbytes > _DRAWN_BYTES:
+            return None
+        with contextlib.suppress(TaskError):
+            drawn = program.draw(seed_of(_PROBE, b"%d" % count)).tensors
+            return drawn if len(drawn) == len(probe.tensors) else None
+        return None
+
+    counts = itertools.count(len(draws))
+    return learn(draws, bears, is_steady, agree, bears_end, more)
 
 
 def _bears(
@@ -136,7 +152,9 @@ def _bears(
     """Whether outputs on `inputs` do not degrade from the usual ones; if those are steady, these must be too."""
     with contextlib.suppress(TaskError):
         output = program.forward(inputs)
-        return not output.is_worse(usual, may_be_constant) and (not is_steady or _is_steady(program, inputs, output))
+        if output.is_worse(usual, may_be_constant):
+            return False
+        return not is_steady or (_is_steady(program, inputs, output) and not hangs_on_ties(program, inputs, output))
     return False
 
 

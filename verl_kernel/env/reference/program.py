@@ -20,6 +20,7 @@ from torch.func import functional_call
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.ops.reads import Reads, distinct_bytes, storage_of
+from verl_kernel.env.reference.ties import TiesDecided
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.seeding import seed_everything, seed_of
 from verl_kernel.env.task import Task
@@ -41,6 +42,8 @@ class ReferenceProgram:
 
     model: Any
     """The model, created by `build`."""
+    has_choices: bool = False
+    """Whether the model runs ops that may have to choose between equal numbers."""
 
     def __init__(self, task: Task, device: DeviceBackend) -> None:
         self.task, self.device = task, device
@@ -78,6 +81,11 @@ class ReferenceProgram:
     def forward(self, inputs: Value) -> Value:
         """Return the outputs of the model on a copy of these inputs."""
         return self.forward_in_place(inputs.copy())
+
+    def forward_with_ties(self, inputs: Value, last: bool) -> Value:
+        """Return the outputs of the model where the first, or the last, of equal numbers is chosen (`ties`)."""
+        with TiesDecided(last):
+            return self.forward(inputs)
 
     def forward_in_place(self, inputs: Value) -> Value:
         """Return the outputs of the model, which may write to these inputs."""

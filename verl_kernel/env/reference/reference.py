@@ -22,6 +22,7 @@ from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.preparation import Preparation
 from verl_kernel.env.reference.program import ReferenceProgram
+from verl_kernel.env.reference.ties import has_choices
 from verl_kernel.env.reference.trial import Trial, draw_trial
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.seeding import restored_generators
@@ -49,6 +50,7 @@ class Reference:
         with restored_generators(), precision("ieee"), torch.no_grad():
             self._program = ReferenceProgram(task, device)
             self.preparation = _taken_over(self._program, known) or explore(self._program)
+        self._program.has_choices = has_choices(self.preparation.events)
         self.model, self.weight_seed = self._program.model, self._program.weight_seed
         self.init, self.state, self.events = self.preparation.init, self.preparation.state, self.preparation.events
         self.demand = None if self.preparation.traits.is_sized else self.preparation.demand
@@ -134,6 +136,21 @@ class Reference:
             output = self._program.forward(trial.inputs)
             return output.tensors if rounding.was_used else None
         return None  # the program fails on rounded factors
+
+    def otherwise(
+        self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
+    ) -> Iterator[list[torch.Tensor]]:
+        """Yield outputs that are right too, as ties may be decided otherwise (`ties`).
+
+        Args:
+            trial: a trial of this reference.
+            guard: context manager around each of the forwards that this takes.
+        """
+        for last in (False, True) if self._program.has_choices else ():
+            with restored_generators(), precision("ieee"), torch.no_grad(), guard(), contextlib.suppress(TaskError):
+                output = self._program.forward_with_ties(trial.inputs, last)
+                if output.shapes == trial.expected.shapes:
+                    yield output.tensors
 
     def output(self, inputs: Value) -> Value | None:
         """Return the program's outputs on copies of these inputs; None where it fails on them."""

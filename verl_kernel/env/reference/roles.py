@@ -28,13 +28,22 @@ class Role:
     high: int = 0
     """Range of integers, from `low` to `high`."""
     is_sorted: bool = False
+    """Whether the integers of each row ascend."""
+    gaps: tuple[int, int] = (0, 0)
+    """Smallest and largest gap between neighbours of sorted integers."""
+    is_sized: bool = False
+    """Whether sizes of inputs differ between draws: what is in range then depends on the draw."""
     structures: tuple[str, ...] = ()
     """Structures that the tensor has in every draw (`structure`)."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Role:
         """Read what `asdict` wrote."""
-        return cls(**{**data, "structures": tuple(data.get("structures", ()))})
+        return cls(**{**data, "structures": tuple(data["structures"]), "gaps": tuple(data["gaps"])})
+
+    def bounds(self, tensor: torch.Tensor) -> tuple[int, int]:
+        """Return the lowest and highest integer that this draw's tensor may hold."""
+        return (int(tensor.min()), int(tensor.max())) if self.is_sized else (self.low, self.high)
 
     @property
     def is_floating(self) -> bool:
@@ -50,7 +59,8 @@ class Role:
 def find_roles(draws: Sequence[Sequence[torch.Tensor]]) -> list[Role]:
     """Return each input's role; constant floating zeros and ones are a mask if other data changes, else data."""
     groups = list(zip(*draws, strict=True))
-    roles = [replace(_role(tensors), structures=structures_of(tensors)) for tensors in groups]
+    is_sized = any(len({tensor.shape for tensor in tensors}) > 1 for tensors in groups)
+    roles = [replace(_role(tensors), structures=structures_of(tensors), is_sized=is_sized) for tensors in groups]
     if any(role.kind == "scaled" for role in roles):
         return roles
     return [
@@ -73,10 +83,13 @@ def _role(tensors: Sequence[torch.Tensor]) -> Role:
     if first.is_floating_point():
         return Role("fixed" if unchanged(tensors) else "scaled")
     low, high = min(int(tensor.min()) for tensor in tensors), max(int(tensor.max()) for tensor in tensors)
-    if low == high:
+    if low == high or unchanged(tensors):  # a table of integers that never changes is a part of the task
         return Role("drawn")
     kind = "index" if any(map(_repeats, tensors)) else "distinct"
-    return Role(kind, low, high, all(map(_is_sorted, tensors)))
+    if not all(map(_is_sorted, tensors)):
+        return Role(kind, low, high)
+    gaps = [tensor.diff(dim=-1) for tensor in tensors]
+    return Role(kind, low, high, True, (min(int(gap.min()) for gap in gaps), max(int(gap.max()) for gap in gaps)))
 
 
 def _binary(tensors: Sequence[torch.Tensor]) -> Role:
@@ -94,13 +107,17 @@ def unchanged(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def _repeats(tensor: torch.Tensor) -> bool:
-    flat = tensor.reshape(-1).sort().values
-    return bool((flat[1:] == flat[:-1]).any())
+    """Whether an integer occurs twice in a row, or has none beside it."""
+    if tensor.dim() == 0 or tensor.shape[-1] < 2:
+        return True
+    rows = tensor.sort(-1).values
+    return bool((rows[..., 1:] == rows[..., :-1]).any())
 
 
 def _is_sorted(tensor: torch.Tensor) -> bool:
-    flat = tensor.reshape(-1)
-    return bool((flat[1:] >= flat[:-1]).all())
+    if tensor.dim() == 0 or tensor.shape[-1] < 2:
+        return False
+    return bool((tensor[..., 1:] >= tensor[..., :-1]).all())
 
 
 def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -10,6 +10,10 @@ from torch.nn.functional import normalize
 
 _FEWEST, _IN_ORDER = 3, 6
 """Fewest elements of a row whose sum, and whose order, is no accident: six random numbers are sorted once in 720."""
+_NO_ACCIDENT = 20
+"""Number of chances, each about one in two, after which what never failed is no accident."""
+_SUMS = 12
+"""Number of rows, in all draws, whose equal sums are no accident."""
 _SUM_TOLERANCE = 1e-3
 """How far the sum of a row may be from 1 by rounding; half precision needs a few times more."""
 
@@ -35,23 +39,20 @@ def restored(structures: Sequence[str], drawn: torch.Tensor, changed: torch.Tens
     return changed
 
 
-def _says(name: str, tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether a structure is significant: zeros are one only if they are at the same places in every draw."""
-    first = tensors[0] == 0
-    return name != "zeros" or all(
-        tensor.shape == first.shape and bool(((tensor == 0) == first).all()) for tensor in tensors
+def holds(structures: Sequence[str], drawn: torch.Tensor, changed: torch.Tensor) -> bool:
+    """Whether a changed tensor has these structures of the drawn one; a row without numbers counts as drawn."""
+    return all(_STRUCTURES[name][0](changed) for name in structures) and (
+        "equal_sums" not in structures or bool((changed.sum(-1) == drawn.sum(-1)).all())
     )
 
 
-def _has_zeros(tensor: torch.Tensor) -> bool:
-    """Whether some numbers are zero and others are not; False for zeros and ones only, which may change places."""
-    if not tensor.is_floating_point() or bool(((tensor == 0) | (tensor == 1)).all()):
-        return False
-    return int(tensor.count_nonzero()) < tensor.numel()
+def _says(name: str, tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether a structure that all draws have is no accident."""
+    return name not in _EVIDENCE or (_changes(tensors) and _EVIDENCE[name](tensors))
 
 
-def _with_zeros(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    return torch.where(drawn == 0, drawn, changed)
+def _changes(tensors: Sequence[torch.Tensor]) -> bool:
+    return any(tensor.shape != tensors[0].shape or not torch.equal(tensor, tensors[0]) for tensor in tensors[1:])
 
 
 def _is_one_hot(tensor: torch.Tensor) -> bool:
@@ -76,16 +77,6 @@ def _is_sorted(tensor: torch.Tensor) -> bool:
 
 def _sorted(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     return changed.sort(-1).values
-
-
-def _is_symmetric(tensor: torch.Tensor) -> bool:
-    if not tensor.is_floating_point() or tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
-        return False
-    return tensor.shape[-1] >= _FEWEST and torch.equal(tensor, tensor.mT)
-
-
-def _symmetric(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    return changed.tril() + changed.tril(-1).mT
 
 
 def _is_near(sums: torch.Tensor, dtype: torch.dtype) -> bool:
@@ -125,13 +116,135 @@ def _unit(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     )
 
 
+# Integers and masks.
+
+
+def _has_integers(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() and tensor.dim() > 0 and tensor.shape[-1] > 1
+
+
+def _is_binary(tensor: torch.Tensor) -> bool:
+    return bool(((tensor == 0) | (tensor == 1)).all())
+
+
+def _is_mask(tensor: torch.Tensor) -> bool:
+    return tensor.dim() > 0 and tensor.shape[-1] > 1 and _is_binary(tensor)
+
+
+def _ascends(tensor: torch.Tensor) -> bool:
+    return _has_integers(tensor) and bool((tensor[..., 1:] >= tensor[..., :-1]).all())
+
+
+def _descends(tensor: torch.Tensor) -> bool:
+    return _has_integers(tensor) and bool((tensor[..., 1:] <= tensor[..., :-1]).all())
+
+
+def _steps(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether so many neighbours differ that their order is no accident: each has one chance in two."""
+    return sum(int((tensor[..., 1:] != tensor[..., :-1]).sum()) for tensor in tensors) >= _NO_ACCIDENT
+
+
+def _ascending(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    """Sort integers between the first and the last one, which delimit what they are offsets into."""
+    ordered = changed.sort(-1).values
+    if _is_binary(drawn):
+        return ordered
+    ordered = ordered.maximum(drawn[..., :1]).minimum(drawn[..., -1:])
+    return torch.cat([drawn[..., :1], ordered[..., 1:-1], drawn[..., -1:]], -1)
+
+
+def _descending(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return _ascending(drawn.flip(-1), changed.flip(-1)).flip(-1)
+
+
+def _never_repeats(tensor: torch.Tensor) -> bool:
+    if not _has_integers(tensor) or tensor.dtype == torch.bool:
+        return False
+    ordered = tensor.sort(-1).values
+    return bool((ordered[..., 1:] != ordered[..., :-1]).all())
+
+
+def _would_repeat(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether numbers drawn from their range would repeat somewhere in a row."""
+    span = max(int(tensor.max()) for tensor in tensors) - min(int(tensor.min()) for tensor in tensors) + 1
+    return sum(tensor.numel() * (tensor.shape[-1] - 1) / 2 / span for tensor in tensors) >= _NO_ACCIDENT
+
+
+def _without_repeats(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    ordered = changed.sort(-1).values
+    repeats = (ordered[..., 1:] == ordered[..., :-1]).any(-1, keepdim=True)
+    return torch.where(repeats, drawn, changed)
+
+
+def _has_equal_sums(tensor: torch.Tensor) -> bool:
+    sums = tensor.sum(-1) if _has_integers(tensor) or _is_mask(tensor) else torch.arange(2)
+    return bool((sums == sums.reshape(-1)[0]).all())
+
+
+def _are_equal_sums(tensors: Sequence[torch.Tensor]) -> bool:
+    sums = torch.cat([tensor.sum(-1).reshape(-1) for tensor in tensors])
+    return len(sums) >= _SUMS and bool((sums == sums[0]).all())
+
+
+def _equal_sums(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    """Add to the first elements, or take from them, what the sum of a row lacks, within the range of the row."""
+    is_mask = drawn.dtype == torch.bool
+    wide = changed.long() if is_mask else changed
+    low, high = drawn.amin(-1, keepdim=True).to(wide.dtype), drawn.amax(-1, keepdim=True).to(wide.dtype)
+    lacks = drawn.sum(-1, keepdim=True) - wide.sum(-1, keepdim=True)
+    room = torch.where(lacks > 0, high - wide, wide - low).clamp(min=0)
+    before = room.cumsum(-1) - room
+    moved = (lacks.abs() - before).clamp(min=0).minimum(room) * lacks.sign()
+    return (wide + moved).to(drawn.dtype)
+
+
+def _has_some(tensor: torch.Tensor) -> bool:
+    return _is_mask(tensor) and bool(tensor.any(-1).all())
+
+
+def _lacks_some(tensor: torch.Tensor) -> bool:
+    return _is_mask(tensor) and bool((tensor == 0).any(-1).all())
+
+
+def _would_be_empty(tensors: Sequence[torch.Tensor]) -> bool:
+    return _rows_of(tensors, 0) >= _NO_ACCIDENT
+
+
+def _would_be_full(tensors: Sequence[torch.Tensor]) -> bool:
+    return _rows_of(tensors, 1) >= _NO_ACCIDENT
+
+
+def _rows_of(tensors: Sequence[torch.Tensor], value: int) -> float:
+    """Return how many rows of nothing but this value chance would make, of bits that are drawn one by one."""
+    share = sum(int((tensor == value).sum()) for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
+    return sum(tensor.numel() / tensor.shape[-1] * share ** tensor.shape[-1] for tensor in tensors)
+
+
+def _with_some(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return torch.where(changed.any(-1, keepdim=True), changed, drawn)
+
+
+def _with_gaps(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return torch.where((changed == 0).any(-1, keepdim=True), changed, drawn)
+
+
 _STRUCTURES: dict[str, tuple[Callable[[torch.Tensor], bool], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {
     "one_hot": (_is_one_hot, _one_hot),
-    "zeros": (_has_zeros, _with_zeros),
     "sorted": (_is_sorted, _sorted),
-    "symmetric": (_is_symmetric, _symmetric),
     "distribution": (_is_distribution, _distribution),
     "log_distribution": (_is_log_distribution, _log_distribution),
     "unit": (_is_unit, _unit),
+    "ascending": (_ascends, _ascending),
+    "descending": (_descends, _descending),
+    "distinct": (_never_repeats, _without_repeats),
+    "equal_sums": (_has_equal_sums, _equal_sums),
+    "some": (_has_some, _with_some),
+    "not_all": (_lacks_some, _with_gaps),
 }
 """By name: whether a tensor has it, and a function that restores it; later functions preserve earlier structures."""
+
+_EVIDENCE: dict[str, Callable[[Sequence[torch.Tensor]], bool]] = {
+    "ascending": _steps, "descending": _steps, "distinct": _would_repeat, "equal_sums": _are_equal_sums,
+    "some": _would_be_empty, "not_all": _would_be_full,
+}  # fmt: skip
+"""Structures of integers and masks that are the same in every draw say nothing; others need this besides."""

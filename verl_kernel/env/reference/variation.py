@@ -3,8 +3,9 @@
 
 Floating inputs get other scales, below and above one, other signs, by element and by slice, and a row of zeros. Masks
 that are all true or nearly so get the rare value in some places; other masks get slices with all, none or one set.
-Integers get the ends of their range and repeated values, or another order where they never repeat. Inputs that never
-change are redrawn. Further trials move whole tensors to one end of their range (`ends`).
+Integers get the ends of their range and repeated values, or another order where they never repeat; sorted ones other
+gaps. Inputs that never change are redrawn. Further trials move whole tensors to one end of their range (`ends`). What
+held in every draw holds in each trial (`relations`, `structure`).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from verl_kernel.env.reference.ends import (
     some_axis,
 )
 from verl_kernel.env.reference.kinds import ENDS, Kind
+from verl_kernel.env.reference.relations import Relations, find_relations
 from verl_kernel.env.reference.roles import Role, find_roles, unchanged
-from verl_kernel.env.reference.structure import restored
 from verl_kernel.env.weights import constant_value, renewed
 
 LOW = 0.125
@@ -42,6 +43,8 @@ _SEVERAL = 2
 write where a mask hides a score."""
 _TINY = 1e-30
 """Nearly zero: its square is zero in float32."""
+_OF_INTEGERS = 16
+"""Number of draws from which the roles of integers and masks are learned."""
 _PART = 4
 """One element in this number gets a rare value."""
 Tensors = list[torch.Tensor]
@@ -66,6 +69,8 @@ class Variation:
     """Signs and distances of the trials at an end: all negative, all positive, then (several tensors) mixed signs."""
     always: bool = False
     """Whether every trial is varied, because get_inputs() returns the same each time."""
+    relations: Relations = Relations()
+    """What holds between elements and between inputs in every draw."""
 
     def to_json(self) -> dict[str, Any]:
         """Convert to a JSON object."""
@@ -76,7 +81,7 @@ class Variation:
         """Read what `to_json` wrote."""
         ends = tuple((tuple(signs), tuple(reach)) for signs, reach in data["ends"])
         roles = {name: tuple(Role.from_json(role) for role in data[name]) for name in ("roles", "found")}
-        return cls(**{**data, **roles, "ends": ends})
+        return cls(**{**data, **roles, "ends": ends, "relations": Relations.from_json(data["relations"])})
 
     def apply(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind = "varied") -> Tensors:
         """Return the first of `choices`; tensors that stay unchanged are returned themselves."""
@@ -110,11 +115,10 @@ class Variation:
             yield scaled, False
 
     def _structured(self, tensors: Sequence[torch.Tensor], changed: Tensors) -> Tensors:
-        """Restore the structures that each changed tensor had in every draw; unchanged tensors stay as they are."""
+        """Restore what held in every draw."""
         if len(tensors) != len(self.found):
             return changed
-        each = zip(tensors, changed, self.found, strict=True)
-        return [one if one is other else restored(role.structures, one, other) for one, other, role in each]
+        return self.relations.restored(tensors, changed, [role.structures for role in self.found])
 
     def _mixed(self, seed: int) -> int | None:
         """Return the index of an entry of `ends` with mixed signs far from zero; None where there is none."""
@@ -167,10 +171,12 @@ class Variation:
             return _flipped(tensor, generator)
         if role.kind == "mask":
             return _sliced_mask(tensor, role, generator)
+        if role.is_sorted:
+            return _regrouped(tensor, role, generator)
         if role.kind == "index":
             return _extreme(tensor, role, generator)
         if role.kind == "distinct":
-            return _reordered(tensor, role, generator)
+            return _reordered(tensor, generator)
         if role.kind == "fixed":
             tensor = _redrawn(tensor, generator)
         return self._scaled(tensor, span, generator) if role.is_floating else tensor
@@ -192,6 +198,7 @@ def learn(
     is_steady: bool = True,
     agree: Callable[[Tensors, Tensors], bool] = lambda one, other: False,
     bears_end: Callable[[Tensors], bool] | None = None,
+    more: Callable[[], Tensors | None] = lambda: None,
 ) -> Variation:
     """Find the strongest variation that keeps a reference's outputs usable.
 
@@ -202,18 +209,31 @@ def learn(
             measured, so inputs are not enlarged.
         agree: whether two sets of inputs give the same outputs, all of them floating: else ties could decide them.
         bears_end: like `bears`, for tensors at one end; None takes `bears` itself.
+        more: makes another draw, or None after enough of them: a few do not tell what holds of integers and masks from
+            accidents.
     """
+    def another() -> Tensors | None:
+        drawn = more()
+        return None if drawn is None else widened_all(drawn)
+
     wide = [widened_all(draw) for draw in draws]
+    while len(wide) < _OF_INTEGERS and _has_integers_that_change(wide) and (further := another()) is not None:
+        wide.append(further)
+    roles, relations = find_roles(wide), find_relations(wide, another)
 
-    def narrow(changed: Tensors) -> Tensors:
-        return narrowed_all(changed, wide[0], draws[0])
+    def kept(changed: Tensors) -> Tensors:
+        related = relations.restored(wide[0], changed, [role.structures for role in roles])
+        return narrowed_all(related, wide[0], draws[0])
 
-    roles = find_roles(wide)
     found = _learn_varied(
-        roles, wide, lambda some: bears(narrow(some)), is_steady, lambda one, other: agree(narrow(one), narrow(other))
+        roles, wide, lambda some: bears(kept(some)), is_steady, lambda one, other: agree(kept(one), kept(other))
     )
-    ends = _learn_ends(roles, wide[0], lambda some: (bears_end or bears)(narrow(some)), is_steady)
-    return replace(found, found=tuple(roles), ends=ends)
+    ends = _learn_ends(roles, wide[0], lambda some: (bears_end or bears)(kept(some)), is_steady)
+    return replace(found, found=tuple(roles), ends=ends, relations=relations)
+
+
+def _has_integers_that_change(draws: Sequence[Tensors]) -> bool:
+    return any(not group[0].is_floating_point() and not unchanged(group) for group in zip(*draws, strict=True))
 
 
 def _learn_ends(
@@ -279,12 +299,10 @@ def _sliced_mask(tensor: torch.Tensor, role: Role, generator: torch.Generator) -
     return by_slices([*singles, *ends, tensor], axis, generator)
 
 
-def _reordered(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
-    """Permute integers that never repeat; sorted ones stay unchanged."""
-    if role.is_sorted:
-        return tensor
-    order = torch.randperm(tensor.numel(), generator=generator).to(tensor.device)
-    return torch.empty_like(tensor).copy_(tensor.reshape(-1)[order].view(tensor.shape))
+def _reordered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Permute integers that never repeat in a row."""
+    order = torch.rand(tensor.shape, generator=generator).argsort(-1).to(tensor.device)
+    return torch.empty_like(tensor).copy_(tensor.gather(-1, order))
 
 
 def _chosen(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -332,9 +350,23 @@ def _flipped(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 def _extreme(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
     """Replace a part of the elements by the lowest, the highest, and repetitions of another one."""
     flat, places = tensor.reshape(-1).clone(), _chosen(tensor, generator)
-    flat[places[::3]], flat[places[1::3]], flat[places[2::3]] = role.low, role.high, flat[places[-1]].clone()
-    flat = flat.sort().values if role.is_sorted else flat
+    low, high = role.bounds(tensor)
+    flat[places[::3]], flat[places[1::3]], flat[places[2::3]] = low, high, flat[places[-1]].clone()
     return torch.empty_like(tensor).copy_(flat.view(tensor.shape))
+
+
+def _regrouped(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
+    """Permute the gaps of sorted integers, and join some: the first and the last, and the largest gap seen, stay."""
+    gaps = tensor.diff(dim=-1)
+    order = torch.rand(gaps.shape, generator=generator).argsort(-1).to(tensor.device)
+    gaps = gaps.gather(-1, order)
+    if role.gaps[0] < role.gaps[1] and gaps.shape[-1] > 1:
+        pairs = gaps[..., : gaps.shape[-1] // 2 * 2].unflatten(-1, (-1, 2))
+        moved = torch.minimum(pairs[..., 0] - role.gaps[0], role.gaps[1] - pairs[..., 1]).clamp(min=0)
+        moved *= torch.randint(0, 2, moved.shape, generator=generator).to(tensor.device)
+        pairs[..., 0] -= moved
+        pairs[..., 1] += moved
+    return torch.empty_like(tensor).copy_(torch.cat([tensor[..., :1], tensor[..., :1] + gaps.cumsum(-1)], -1))
 
 
 def _redrawn(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Learns what holds between the elements of a task's inputs in every draw, and makes it hold in a varied trial too.
+
+A rotary table repeats its halves, the first key of each query is visible, offsets are the cumulated counts: a correct
+kernel may rely on all of that, so a trial that breaks it refuses an honest program. Three families are learned:
+
+- cells: elements that are always equal to each other, of one tensor or of several, and elements that never change;
+- maps: a tensor that is a function of another one, such as counts, their cumulated sums or the norms of rows;
+- segments: offsets into the elements of another tensor that ascend between two offsets, as those of sparse rows do.
+
+What few draws show by accident is no relation: it must be a hundred times as frequent as chance explains.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isfinite
+from typing import Any
+
+import torch
+
+from verl_kernel.env.reference.structure import holds, restored
+
+Tensors = Sequence[torch.Tensor]
+MOST_CELLS = 1 << 23
+"""Inputs of more elements are not searched for cells: sorting them takes seconds."""
+_CERTAIN = 100
+"""How many times as frequent as chance explains equal or constant elements must be."""
+_CONSTANT = -1
+"""In place of a cell's index: the cell never changes."""
+_ERROR = 1e-3
+"""Relative error of a floating map: rounding to half precision, and sums in another order."""
+_FEWEST = 3
+"""Fewest elements of a tensor that is a function of another by no accident."""
+
+
+@dataclass(frozen=True)
+class Map:
+    """One input that is a function of another one in every draw, up to a factor."""
+
+    target: int
+    """Index of the input that follows; `source` likewise."""
+    source: int
+    name: str
+    """Name of the function in `INTEGER_MAPS` or `FLOAT_MAPS`."""
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Relations:
+    """What holds of a task's inputs in every draw."""
+
+    cells: str = ""
+    """Packed int32 (elements of all inputs,): the first element equal to each one in every draw, or `_CONSTANT`."""
+    maps: tuple[Map, ...] = ()
+    held: tuple[int, ...] = ()
+    """Indices of inputs that are left as they are drawn: offsets and the values that ascend between them."""
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Relations:
+        """Read what `asdict` wrote."""
+        maps = tuple(Map(**each) for each in data["maps"])
+        return cls(cells=data["cells"], maps=maps, held=tuple(data["held"]))
+
+    def restored(self, drawn: Tensors, changed: Tensors, structures: Sequence[tuple[str, ...]]) -> list[torch.Tensor]:
+        """Return the changed tensors with all relations and structures; those that cannot have them as drawn.
+
+        Args:
+            drawn: tensors of one draw.
+            changed: the same tensors after a change; one that is the drawn tensor itself is not changed.
+            structures: names of the structures of each tensor (`structure`).
+        """
+        changed = [one if number in self.held else other for number, (one, other) in _numbered(drawn, changed)]
+        changed = self._related(drawn, self._structured(drawn, changed, structures))
+        kept = [
+            other if one is other or holds(names, one, other) else one
+            for one, other, names in zip(drawn, changed, structures, strict=True)
+        ]
+        if any(map(_differ, kept, changed)):  # a tensor was put back: what hangs on it follows
+            kept = self._related(drawn, kept)
+            if not all(holds(*each) for each in zip(structures, drawn, kept, strict=True)):
+                return list(drawn)
+        return kept
+
+    @staticmethod
+    def _structured(drawn: Tensors, changed: Tensors, structures: Sequence[tuple[str, ...]]) -> list[torch.Tensor]:
+        each = zip(drawn, changed, structures, strict=True)
+        return [one if one is other else restored(names, one, other) for one, other, names in each]
+
+    def _related(self, drawn: Tensors, changed: Tensors) -> list[torch.Tensor]:
+        result = _with_cells(unpacked(self.cells), drawn, changed) if self.cells else list(changed)
+        for each in self.maps:
+            if result[each.source] is not drawn[each.source]:
+                result[each.target] = _mapped(each, result[each.source], drawn[each.target])
+        return result
+
+
+def find_relations(draws: Sequence[Tensors], more: Callable[[], Tensors | None] = lambda: None) -> Relations:
+    """Find the relations that all draws have.
+
+    Args:
+        draws: at least two draws of equally many tensors.
+        more: makes another draw, or None if there have been enough; asked where these draws do not tell a relation from
+            an accident, as for masks.
+    """
+    groups = list(zip(*draws, strict=True))
+    is_sized = any(len({tensor.shape for tensor in group}) > 1 for group in groups)
+    cells = "" if is_sized else _find_cells(list(draws), more)
+    return Relations(cells, tuple(_find_maps(groups)), tuple(sorted(_find_segments(groups))))
+
+
+# Cells.
+
+
+def _find_cells(draws: list[Tensors], more: Callable[[], Tensors | None]) -> str:
+    """Return the packed index of equal and constant cells; empty where none are certain."""
+    groups = list(zip(*draws, strict=True))
+    searched = [number for number, group in enumerate(groups) if _is_searched(group)]
+    if not searched or sum(tensor.numel() for tensor in draws[0]) > MOST_CELLS:
+        return ""
+    fixed = [number for number in searched if _is_fixed(groups[number])]
+    index = torch.arange(sum(tensor.numel() for tensor in draws[0]))
+    for number in fixed:  # only equal values within the one draw can be seen
+        _enter(index, _Evidence([_flat([draws[0][number]])], is_fixed=True), [number], draws[0])
+    changing = [number for number in searched if number not in fixed]
+    while changing:
+        evidence = _Evidence([_flat([draw[number] for number in changing]) for draw in draws])
+        if evidence.is_certain or (another := more()) is None:
+            _enter(index, evidence, changing, draws[0])
+            break
+        draws.append(another)
+    return "" if torch.equal(index, torch.arange(len(index))) else packed(index)
+
+
+def _is_searched(group: Sequence[torch.Tensor]) -> bool:
+    """Whether equal elements of an input mean something: not of masks and integers that are the same in every draw."""
+    first = group[0]
+    if not first.numel() or first.is_complex() or all(_is_one_number(tensor) for tensor in group):
+        return False
+    is_binary = bool(((first == 0) | (first == 1)).all())
+    return not _is_fixed(group) or (first.is_floating_point() and not is_binary)
+
+
+def _is_fixed(group: Sequence[torch.Tensor]) -> bool:
+    return all(torch.equal(group[0], tensor) for tensor in group[1:])
+
+
+def _is_one_number(tensor: torch.Tensor) -> bool:
+    return bool((tensor == tensor.reshape(-1)[0]).all())
+
+
+class _Evidence:
+    """Which cells are equal or constant in every draw, and how many of them chance explains.
+
+    Args:
+        table: of each draw, the values of all cells, float64 (cells,).
+        is_fixed: whether the cells never change: then zeros stay, and equal ones stay equal, but a mask of two values,
+            such as 0 and -inf, may change anywhere else.
+    """
+
+    def __init__(self, table: Sequence[torch.Tensor], is_fixed: bool = False) -> None:
+        self._is_fixed = is_fixed
+        self._constant = torch.stack([values == (0.0 if is_fixed else table[0]) for values in table]).all(0)
+        self._classes = _classes(table)
+        free = ~self._constant
+        sizes = self._classes[free].unique(return_counts=True)[1].double()
+        self._equal = float((sizes * (sizes - 1)).sum() / 2)
+        cells = float(free.sum())
+        pairs = cells * (cells - 1) / 2
+        same = sum(_equal_pairs(values[free]) for values in table)
+        others = max(len(table) * (pairs - self._equal), 1.0)
+        by_chance = (same - len(table) * self._equal + 1) / (others + 1)
+        self._expected_equal = pairs * min(by_chance, 1.0) ** len(table)
+        shares = table[0][free].unique(return_counts=True)[1].double() / max(cells, 1.0)
+        self._expected_constant = len(free) * float((shares ** len(table)).sum())
+
+    @property
+    def has_equal(self) -> bool:
+        """Whether equal cells are no accident."""
+        return int(self._classes.max()) > 1 if self._is_fixed else self._equal > _CERTAIN * self._expected_equal
+
+    @property
+    def has_constant(self) -> bool:
+        """Whether constant cells are no accident."""
+        count = int(self._constant.sum())
+        return count > 1 if self._is_fixed else count > _CERTAIN * self._expected_constant
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether more draws would say no more."""
+        is_equal = self._equal == 0 or self.has_equal
+        return is_equal and (not bool(self._constant.any()) or self.has_constant)
+
+    def index(self) -> torch.Tensor:
+        """Return the index of each cell's first equal, or `_CONSTANT`, int64 (cells,)."""
+        own = torch.arange(len(self._classes))
+        index = own
+        if self.has_equal:
+            index = torch.full_like(own, len(own)).scatter_reduce(0, self._classes, own, "amin")[self._classes]
+        return torch.where(self._constant, _CONSTANT if self.has_constant else own, index)
+
+
+def _classes(table: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the number of each cell's class, int64 (cells,): cells of a class have equal values in every draw."""
+    classes = torch.zeros(table[0].numel(), dtype=torch.int64)
+    for values in table:
+        ranks = values.unique(return_inverse=True)[1]
+        classes = (classes * (int(ranks.max()) + 1) + ranks).unique(return_inverse=True)[1]
+    return classes
+
+
+def _equal_pairs(values: torch.Tensor) -> float:
+    counts = values.unique(return_counts=True)[1].double()
+    return float((counts * (counts - 1)).sum() / 2)
+
+
+def _flat(tensors: Tensors) -> torch.Tensor:
+    """Return all elements as float64 (elements,); NaN, which equals nothing, as the largest number."""
+    flat = torch.cat([tensor.reshape(-1).double().cpu() for tensor in tensors])
+    return flat.nan_to_num(nan=torch.finfo(torch.float64).max, posinf=torch.inf, neginf=-torch.inf)
+
+
+def _enter(index: torch.Tensor, evidence: _Evidence, searched: Sequence[int], tensors: Tensors) -> None:
+    """Enter what was found of the elements of some tensors into the index over those of all."""
+    starts = torch.tensor([0, *(tensor.numel() for tensor in tensors)]).cumsum(0)
+    places = torch.cat([torch.arange(int(starts[number]), int(starts[number + 1])) for number in searched])
+    found = evidence.index()
+    index[places] = torch.where(found < 0, found, places[found.clamp(min=0)])
+
+
+def _with_cells(index: torch.Tensor, drawn: Tensors, changed: Tensors) -> list[torch.Tensor]:
+    """Give cells the value of their first equal, and constant ones that which was drawn."""
+    sizes = [tensor.numel() for tensor in drawn]
+    if sum(sizes) != len(index):
+        return list(changed)
+    is_own = index == torch.arange(len(index))
+    values = None
+    result, start = [], 0
+    for one, other in zip(drawn, changed, strict=True):
+        part, own = index[start : start + one.numel()], is_own[start : start + one.numel()]
+        start += one.numel()
+        if bool(own.all()):
+            result.append(other)
+            continue
+        values = _flat(changed) if values is None else values
+        taken = values[part.clamp(min=0)].to(one.device).view(one.shape)
+        fixed = (part == _CONSTANT).to(one.device).view(one.shape)
+        kept = torch.where(own.to(one.device).view(one.shape), other, taken.to(one.dtype))
+        result.append(torch.empty_like(one).copy_(torch.where(fixed, one, kept)))
+    return result
+
+
+def packed(index: torch.Tensor) -> str:
+    """Return an index as text: what repeats with a period, as equal halves do, takes few bytes."""
+    steps = index.diff(prepend=index[:1] * 0).int().numpy().tobytes()
+    return base64.b64encode(zlib.compress(steps, 6)).decode()
+
+
+@lru_cache(maxsize=8)
+def unpacked(text: str) -> torch.Tensor:
+    """Return what `packed` packed, int64 (elements,); callers must not change it."""
+    steps = torch.frombuffer(bytearray(zlib.decompress(base64.b64decode(text))), dtype=torch.int32)
+    return steps.long().cumsum(0)
+
+
+# Maps.
+
+
+def _ends(counts: torch.Tensor) -> torch.Tensor:
+    return counts.cumsum(-1)
+
+
+def _starts(counts: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.pad(counts.cumsum(-1), (1, 0))
+
+
+def _counts(ids: torch.Tensor) -> torch.Tensor:
+    return ids.reshape(-1).bincount() if int(ids.min()) >= 0 else ids.reshape(-1)[:0]
+
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+INTEGER_MAPS: dict[str, Function] = {
+    "itself": lambda tensor: tensor,
+    "ends": _ends,
+    "starts": _starts,
+    "starts without the last": lambda counts: _starts(counts)[..., :-1],
+    "gaps": lambda offsets: offsets.diff(dim=-1),
+    "counts": _counts,
+    "order": lambda ids: ids.argsort(dim=-1, stable=True),
+    "sorted": lambda ids: ids.sort(dim=-1).values,
+    "opposite": lambda mask: 1 - mask,
+    "sum": lambda rows: rows.sum(-1),
+    "largest": lambda rows: rows.amax(-1),
+}
+FLOAT_MAPS: dict[str, Function] = {
+    "itself": lambda tensor: tensor,
+    "reciprocal": torch.reciprocal,
+    "exponential": torch.exp,
+    "logarithm": torch.log,
+    "root": torch.sqrt,
+    "opposite": lambda shares: 1 - shares,
+    "sum": lambda rows: rows.sum(-1),
+    "largest": lambda rows: rows.amax(-1),
+    "largest size": lambda rows: rows.abs().amax(-1),
+    "largest size of all": lambda rows: rows.abs().amax().reshape(1),
+    "norm": lambda rows: rows.norm(dim=-1),
+    "reciprocal of the norm": lambda rows: rows.norm(dim=-1).reciprocal(),
+    "squares": lambda rows: rows.square().sum(-1),
+    "logsumexp": lambda rows: rows.logsumexp(-1),
+}
+"""Functions that make one input of another, by name, up to a factor; each may fail on tensors that it is not for."""
+
+
+def _find_maps(groups: Sequence[Sequence[torch.Tensor]]) -> list[Map]:
+    found: list[Map] = []
+    for target, wanted in enumerate(groups):
+        if wanted[0].numel() < _FEWEST or all(torch.equal(wanted[0], tensor) for tensor in wanted[1:]):
+            continue
+        followers = {each.target for each in found}
+        for source, given in enumerate(groups):
+            if source == target or target in {each.source for each in found} or source in followers:
+                continue
+            each = _find_map(target, wanted, source, given)
+            if each is not None:
+                found.append(each)
+                break
+    return found
+
+
+def _find_map(target: int, wanted: Tensors, source: int, given: Tensors) -> Map | None:
+    is_floating = given[0].is_floating_point()
+    if is_floating != wanted[0].is_floating_point() or given[0].is_complex() or not all(map(torch.numel, given)):
+        return None
+    for name in FLOAT_MAPS if is_floating else INTEGER_MAPS:
+        factors = (_factor(name, one, other) for one, other in zip(wanted, given, strict=True))
+        first = next(factors)
+        if first is not None and all(other is not None and _is_near(other, first) for other in factors):
+            return Map(target, source, name, first)
+    return None
+
+
+def _is_near(one: float, other: float) -> bool:
+    return abs(one - other) <= _ERROR * abs(other)
+
+
+def _factor(name: str, target: torch.Tensor, source: torch.Tensor) -> float | None:
+    """Return the factor between a tensor and a function of another one; None where there is none."""
+    try:
+        made = _made(name, source, target)
+    except (RuntimeError, IndexError):  # not a function of such tensors
+        return None
+    if made.numel() != target.numel() or (made.dim() > 1 and _long(made.shape) != _long(target.shape)):
+        return None
+    made, wanted = made.reshape(-1).double(), target.reshape(-1).double()
+    if not target.is_floating_point():
+        return 1.0 if torch.equal(made, wanted) else None
+    size = float(made.square().sum())
+    factor = float((made * wanted).sum()) / size if size > 0 else 0.0
+    is_near = factor and isfinite(factor) and torch.allclose(factor * made, wanted, rtol=_ERROR, atol=_ERROR * float(wanted.abs().max()))
+    return factor if is_near else None
+
+
+def _mapped(each: Map, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return the target of a map whose source was changed; as drawn where the function fails on it."""
+    try:
+        made = _made(each.name, source, target) * (each.factor if source.is_floating_point() else 1)
+    except (RuntimeError, IndexError):
+        return target
+    return torch.empty_like(target).copy_(made.reshape(target.shape)) if made.numel() == target.numel() else target
+
+
+def _made(name: str, source: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    made = (FLOAT_MAPS if source.is_floating_point() else INTEGER_MAPS)[name](_wide(source))
+    lacks = like.numel() - made.numel()
+    return torch.nn.functional.pad(made, (0, lacks)) if name == "counts" and lacks > 0 else made
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor.long()
+
+
+def _long(shape: torch.Size) -> tuple[int, ...]:
+    return tuple(length for length in shape if length != 1)
+
+
+# Segments.
+
+
+def _find_segments(groups: Sequence[Sequence[torch.Tensor]]) -> set[int]:
+    """Return offsets and the integers that ascend between them in every draw."""
+    held = set[int]()
+    flat = [number for number, group in enumerate(groups) if _is_flat(group)]
+    for offsets in flat:
+        for values in flat:
+            pairs = list(zip(groups[offsets], groups[values], strict=True))
+            if offsets != values and all(_are_segments(*pair) for pair in pairs):
+                held |= {offsets, values}
+    return held
+
+
+def _is_flat(group: Sequence[torch.Tensor]) -> bool:
+    return all(t.dim() == 1 and t.numel() > 1 and not t.is_floating_point() and not t.is_complex() for t in group)
+
+
+def _are_segments(offsets: torch.Tensor, values: torch.Tensor) -> bool:
+    """Whether offsets divide all values into segments in which they ascend."""
+    offsets = offsets.long()
+    if int(offsets[0]) != 0 or int(offsets[-1]) != values.numel() or bool((offsets.diff() < 0).any()):
+        return False
+    is_first = torch.zeros(values.numel() + 1, dtype=torch.bool)
+    is_first[offsets.cpu()] = True
+    ascends = (values.long().diff() > 0).cpu()
+    return bool((ascends | is_first[1:-1]).all())
+
+
+def _numbered(drawn: Tensors, changed: Tensors) -> enumerate[tuple[torch.Tensor, torch.Tensor]]:
+    return enumerate(zip(drawn, changed, strict=True))
+
+
+def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one is not other
