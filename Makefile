@@ -73,13 +73,13 @@ test: env
 test-all: env
 	@$(steps)
 	step "packages of tests/adapters" python requirements/adapters.py $(VENV) $(ADAPTERS) || true
-	step "all tests" python -m pytest -n $(JOBS) --durations=30 --hypothesis-profile=all -m "not smollm2" $(PYTEST_ARGS)
+	step "all tests" python -m pytest -n $(JOBS) --durations=30 -m "not smollm2" $(PYTEST_ARGS)
 	step "extras" python -m pytest -q tests/requirements/resolved.py
 
 # All tests; prints which lines and branches they reach, and how many mutants they kill.
 coverage: env
 	@$(steps)
-	step "coverage" python -m pytest -n $(JOBS) -q --hypothesis-profile=all -m "not smollm2" --cov --cov-report=term $(PYTEST_ARGS)
+	step "coverage" python -m pytest -n $(JOBS) -q -m "not smollm2" --cov --cov-report=term $(PYTEST_ARGS)
 
 # Without trainers, Ray, judges and whatever else takes long.
 test-fast: env

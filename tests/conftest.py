@@ -20,7 +20,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A busy machine is no failure, and the suite's budget is shared by all property tests.
 settings.register_profile("suite", deadline=None, max_examples=30)
-settings.register_profile("all", deadline=None, max_examples=60)  # of `make test-all`
 settings.load_profile("suite")
 
 # libyaml's parser in place of Python's: many tests compose verl's configuration from 65 files.

@@ -42,15 +42,6 @@ def test_a_source_begins_with_its_licence():
     assert [str(path) for path, text in SOURCES.items() if text and not text.startswith(licence)] == []
 
 
-def test_a_file_of_the_package_has_at_most_500_lines():
-    assert [name for name, path in PACKAGE.items() if len(SOURCES[path].splitlines()) > 500] == []
-
-
-def test_a_folder_of_the_package_has_at_most_15_modules():
-    folders = [path.parent for path in PACKAGE.values()]
-    assert [str(folder) for folder in {*folders} if folders.count(folder) > 15] == []
-
-
 def imported(source: str) -> Iterator[str]:
     """Names of the package's modules that a source imports: also for types alone, and when a function runs."""
     for node in ast.walk(ast.parse(source)):

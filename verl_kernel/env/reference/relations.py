@@ -166,28 +166,22 @@ class _Evidence:
         self._is_fixed = is_fixed
         self._constant = torch.stack([values == (0.0 if is_fixed else table[0]) for values in table]).all(0)
         self._classes = _classes(table)
-        free = ~self._constant
-        sizes = self._classes[free].unique(return_counts=True)[1].double()
-        self._equal = float((sizes * (sizes - 1)).sum() / 2)
-        cells = float(free.sum())
-        pairs = cells * (cells - 1) / 2
-        same = sum(_equal_pairs(values[free]) for values in table)
-        others = max(len(table) * (pairs - self._equal), 1.0)
-        by_chance = (same - len(table) * self._equal + 1) / (others + 1)
-        self._expected_equal = pairs * min(by_chance, 1.0) ** len(table)
-        shares = table[0][free].unique(return_counts=True)[1].double() / max(cells, 1.0)
-        self._expected_constant = len(free) * float((shares ** len(table)).sum())
+        free = [values[~self._constant] for values in table]
+        self._equal = _equal_pairs(self._classes[~self._constant])
+        self._equal_by_chance = _pairs_by_chance(free, self._equal)
+        shares = _occurrences(free[0]) / max(len(free[0]), 1)
+        self._constant_by_chance = len(self._classes) * float((shares ** len(table)).sum())
 
     @property
     def has_equal(self) -> bool:
         """Whether equal cells are no accident."""
-        return int(self._classes.max()) > 1 if self._is_fixed else self._equal > _CERTAIN * self._expected_equal
+        return int(self._classes.max()) > 1 if self._is_fixed else self._equal > _CERTAIN * self._equal_by_chance
 
     @property
     def has_constant(self) -> bool:
         """Whether constant cells are no accident."""
         count = int(self._constant.sum())
-        return count > 1 if self._is_fixed else count > _CERTAIN * self._expected_constant
+        return count > 1 if self._is_fixed else count > _CERTAIN * self._constant_by_chance
 
     @property
     def is_certain(self) -> bool:
@@ -208,13 +202,37 @@ def _classes(table: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the number of each cell's class, int64 (cells,): cells of a class have equal values in every draw."""
     classes = torch.zeros(table[0].numel(), dtype=torch.int64)
     for values in table:
-        ranks = values.unique(return_inverse=True)[1]
-        classes = (classes * (int(ranks.max()) + 1) + ranks).unique(return_inverse=True)[1]
+        ranks = _ranks(values)
+        classes = _ranks(classes * (int(ranks.max()) + 1) + ranks)
     return classes
 
 
+def _pairs_by_chance(table: Sequence[torch.Tensor], always: float) -> float:
+    """Return how many pairs chance alone makes equal in every draw, by the pairs that are equal in some draws only.
+
+    Args:
+        table: of each draw, the values of the cells that are not constant.
+        always: number of pairs that are equal in every draw.
+    """
+    pairs = len(table[0]) * (len(table[0]) - 1) / 2
+    others = max(len(table) * (pairs - always), 1.0)
+    sometimes = sum(map(_equal_pairs, table)) - len(table) * always
+    return float(pairs * min((sometimes + 1) / (others + 1), 1.0) ** len(table))
+
+
+def _ranks(values: torch.Tensor) -> torch.Tensor:
+    """Return the rank of each value among the distinct ones, int64."""
+    _, ranks = torch.unique(values, return_inverse=True)
+    return torch.as_tensor(ranks)
+
+
+def _occurrences(values: torch.Tensor) -> torch.Tensor:
+    """Return how often each distinct value occurs, float64."""
+    return _ranks(values).bincount().double()
+
+
 def _equal_pairs(values: torch.Tensor) -> float:
-    counts = values.unique(return_counts=True)[1].double()
+    counts = _occurrences(values)
     return float((counts * (counts - 1)).sum() / 2)
 
 
@@ -360,8 +378,10 @@ def _factor(name: str, target: torch.Tensor, source: torch.Tensor) -> float | No
         return 1.0 if torch.equal(made, wanted) else None
     size = float(made.square().sum())
     factor = float((made * wanted).sum()) / size if size > 0 else 0.0
-    is_near = factor and isfinite(factor) and torch.allclose(factor * made, wanted, rtol=_ERROR, atol=_ERROR * float(wanted.abs().max()))
-    return factor if is_near else None
+    if not factor or not isfinite(factor):
+        return None
+    error = _ERROR * float(wanted.abs().max())
+    return factor if torch.allclose(factor * made, wanted, rtol=_ERROR, atol=error) else None
 
 
 def _mapped(each: Map, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ def has_choices(events: Iterable[TraceEvent]) -> bool:
     return any(event.name.rpartition("::")[2].partition(".")[0] in _NAMES for event in events)
 
 
-class TiesDecided(TorchDispatchMode):
+class TiesDecided(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Makes the first or the last of equal numbers the one that is chosen.
 
     Args:
@@ -35,7 +35,7 @@ class TiesDecided(TorchDispatchMode):
     """
 
     def __init__(self, last: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._last = last
 
     def __torch_dispatch__(
@@ -83,9 +83,9 @@ class TiesDecided(TorchDispatchMode):
         return x.shape[dim] - 1 - indices if self._last and x.dim() else indices
 
 
-def _stable(mode: TiesDecided, x: torch.Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
+def _stable(mode: TiesDecided, x: torch.Tensor, *, stable: bool | None, **order: Any) -> Any:
     """Leave a stable sort alone: it promises the order of equal numbers."""
-    return aten.sort.stable(x, stable=True, dim=dim, descending=descending) if stable else mode.sorted(x, dim, descending)
+    return aten.sort.stable(x, stable=True, **order) if stable else mode.sorted(x, **order)
 
 
 _DECIDED: dict[Any, Callable[..., Any]] = {

@@ -11,7 +11,7 @@ held in every draw holds in each trial (`relations`, `structure`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import inf, log2
 from typing import Any
 
@@ -69,7 +69,7 @@ class Variation:
     """Signs and distances of the trials at an end: all negative, all positive, then (several tensors) mixed signs."""
     always: bool = False
     """Whether every trial is varied, because get_inputs() returns the same each time."""
-    relations: Relations = Relations()
+    relations: Relations = field(default_factory=Relations)
     """What holds between elements and between inputs in every draw."""
 
     def to_json(self) -> dict[str, Any]:
@@ -212,6 +212,7 @@ def learn(
         more: makes another draw, or None after enough of them: a few do not tell what holds of integers and masks from
             accidents.
     """
+
     def another() -> Tensors | None:
         drawn = more()
         return None if drawn is None else widened_all(drawn)
@@ -360,12 +361,11 @@ def _regrouped(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> 
     gaps = tensor.diff(dim=-1)
     order = torch.rand(gaps.shape, generator=generator).argsort(-1).to(tensor.device)
     gaps = gaps.gather(-1, order)
-    if role.gaps[0] < role.gaps[1] and gaps.shape[-1] > 1:
-        pairs = gaps[..., : gaps.shape[-1] // 2 * 2].unflatten(-1, (-1, 2))
-        moved = torch.minimum(pairs[..., 0] - role.gaps[0], role.gaps[1] - pairs[..., 1]).clamp(min=0)
-        moved *= torch.randint(0, 2, moved.shape, generator=generator).to(tensor.device)
-        pairs[..., 0] -= moved
-        pairs[..., 1] += moved
+    shrinking, growing = gaps[..., 0:-1:2], gaps[..., 1::2]
+    moved = torch.minimum(shrinking - role.gaps[0], role.gaps[1] - growing).clamp(min=0)
+    moved *= torch.randint(0, 2, moved.shape, generator=generator).to(tensor.device)
+    shrinking -= moved
+    growing += moved
     return torch.empty_like(tensor).copy_(torch.cat([tensor[..., :1], tensor[..., :1] + gaps.cumsum(-1)], -1))
 
 
