@@ -42,6 +42,24 @@ KINDS = {
         "mov.b32 %f2, 0f00000000; mov.u32 %r3, 0;\nLOOP:\nst.global.f32 [%rd1], %f2; add.f32 %f2, %f2, %f1;"
         "add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 4; @%p1 bra LOOP;", "computes",
     ),
+    "steps_that_data_end": (
+        "mov.u32 %r3, 0;\nLOOP:\nadd.u32 %r3, %r3, 1; ld.global.b32 %r1, [%rd0]; setp.ne.u32 %p1, %r1, %r3;"
+        "@%p1 bra LOOP;" + SAME.replace("%r2", "%r3"), "computes",
+    ),
+    "flag_that_a_branch_sets": (
+        POSITIVE + "mov.b32 %r2, 0; @%p1 bra SKIP; mov.b32 %r2, 7;\nSKIP:\n" + SAME, "computes",
+    ),
+    "one_where_data_say": (POSITIVE + "@%p1 bra SKIP; mov.b32 %r2, 7; " + SAME + "\nSKIP:", "constant"),
+    "copied_where_data_say": (POSITIVE + "@%p1 bra SKIP; " + SAME.replace("%r2", "%r1") + "\nSKIP:", "moves"),
+    "copied_until_data_end": (
+        "\nLOOP:\nld.global.b32 %r1, [%rd0]; st.global.b32 [%rd1], %r1; add.u64 %rd0, %rd0, 4; add.u64 %rd1, %rd1, 4;"
+        "setp.ne.u32 %p1, %r1, 0; @%p1 bra LOOP;", "moves",
+    ),
+    "counted_in_shared": (
+        "mov.u32 %r3, room; shl.b32 %r4, %r1, 2; add.u32 %r3, %r3, %r4; red.shared.add.u32 [%r3], 1;" + FROM_SHARED
+        + SAME, "computes",
+    ),
+    "one_in_shared": ("red.shared.add.u32 [room], 1;" + FROM_SHARED + SAME, "constant"),
     "atomic_sum": ("red.global.add.f32 [%rd1], %f1;", "computes"),
     "where_data_say": (AT_DATA + "st.global.b32 [%rd3], 1;", "computes"),
     "counted": (AT_DATA + "red.global.add.u32 [%rd3], 1;", "computes"),

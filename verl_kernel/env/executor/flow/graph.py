@@ -132,6 +132,39 @@ def _registers(operand: Operand) -> Iterator[str]:
         yield from _registers(operand.base)
 
 
+# Branches that decide whether an instruction is executed, or how often.
+
+
+def controls(graph: Graph) -> list[tuple[Register, ...]]:
+    """Return the guards of the branches on which each instruction's execution depends."""
+    after = _postdominators(graph)
+    guards: list[set[Register]] = [set() for _ in graph.blocks]
+    for number, block in enumerate(graph.blocks):
+        guard = graph.program.instructions[block.end - 1].guard
+        if guard is None or len(block.successors) < 2:
+            continue
+        for controlled in frozenset().union(*(after[follower] for follower in block.successors)):
+            if controlled < len(guards) and (controlled == number or controlled not in after[number]):
+                guards[controlled].add(guard)
+    return [tuple(guards[number]) for number, block in enumerate(graph.blocks) for _ in range(block.start, block.end)]
+
+
+def _postdominators(graph: Graph) -> list[frozenset[int]]:
+    """Return the blocks, itself included, that every way from each block to the end passes; the end as last entry."""
+    end = len(graph.blocks)
+    every = frozenset(range(end + 1))
+    found = [*[every] * end, frozenset({end})]
+    changed = True
+    while changed:
+        changed = False
+        for number in range(end - 1, -1, -1):
+            followers = graph.blocks[number].successors or (end,)
+            passed = frozenset({number}) | every.intersection(*(found[follower] for follower in followers))
+            changed |= passed != found[number]
+            found[number] = passed
+    return found
+
+
 # Registers that always hold the same literal.
 
 

@@ -3,19 +3,22 @@
 
 The analysis is static: arithmetic that changes nothing, such as `x + 0.0`, counts as computing. A value is computed if
 data select it, if it results from arithmetic on data, or if data determine the address of its store; conversions,
-shuffles and packing only move. Values that depend only on the position, such as an index, are computed too. Loads from
-shared or local memory may return anything that was stored there.
+shuffles and packing only move. Data also select what branches on them decide: a counter of a loop that data end, a flag
+that one of two branches sets. Values that depend only on the position, such as an index, are computed too. Loads from
+shared or local memory may return anything that was stored there, and how much of it lies where is computed if data
+determined the addresses, as in a histogram.
 """
 
 from __future__ import annotations
 
 import re
 import weakref
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Literal
 
-from verl_kernel.env.executor.flow.graph import read, written
+from verl_kernel.env.executor.flow.graph import Graph, controls, read, written
 from verl_kernel.env.executor.ptx.program import Constant, Group, Instruction, Program, Register, Special
 
 Kind = Literal["computes", "moves", "constant"]
@@ -29,6 +32,9 @@ _COMPUTED = 2
 """Computed by arithmetic on loaded values."""
 _PLACED = 4
 """Derived from a special register such as the lane or the block."""
+_DECIDED = 8
+"""Written, or counted, where a branch on loaded values decides. As an address it shows no computing: else a copy in a
+loop that data end would."""
 
 _MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatrix setp".split())
 _WITHOUT_SIGN = frozenset((0x7FFF, 0x7FFF7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF))
@@ -84,7 +90,7 @@ def _left_out(item: Instruction) -> Instruction:
 
 def _kind(item: Instruction, place: Origin, origin: Origin) -> Kind:
     is_sum = item.root in ("red", "atom") and "exch" not in item.modifiers
-    if origin & _COMPUTED or place & _LOADED or (is_sum and origin):
+    if origin & (_COMPUTED | _DECIDED) or place & _LOADED or (is_sum and origin):
         return "computes"
     if origin & _LOADED:
         return "moves"
@@ -101,11 +107,14 @@ class _Origins:
 
     def __init__(self, program: Program) -> None:
         self._known: dict[str, Origin] = {}
+        self._deciding = controls(Graph(program))
+        writers = Counter(name for item in program.instructions for name in written(item))
+        self._joined = frozenset(name for name, count in writers.items() if count > 1)
         self._changed = True
         while self._changed:
             self._changed = False
-            for item in program.instructions:
-                self._follow(item)
+            for number, item in enumerate(program.instructions):
+                self._follow(number, item)
 
     def stored(self, item: Instruction) -> tuple[Origin, Origin]:
         """Return the origins of a store's address and of the stored value."""
@@ -125,15 +134,20 @@ class _Origins:
                 found |= self._known.get(operand.name, 0)
         return found
 
-    def _follow(self, item: Instruction) -> None:
+    def _follow(self, number: int, item: Instruction) -> None:
         memory = next((name for name in _MEMORY if name in item.modifiers), None)
+        if memory and item.root in ("st", "red", "atom"):
+            place, value = self.stored(item)
+            self._add(memory, value | (_DECIDED if place & _LOADED else 0))
         if item.root in ("st", "red") or (item.root == "cp" and memory):
-            if memory:
-                self._add(memory, _LOADED if item.root == "cp" else self.of(item.operands[1:]))
+            if memory and item.root == "cp":
+                self._add(memory, _LOADED)
             return
         origin = self._result(item, memory)
+        is_moved = origin & _LOADED  # a copy is one wherever it is made
+        is_decided = any(self.of([guard]) & (_LOADED | _DECIDED) for guard in self._deciding[number])
         for name in written(item):
-            self._add(name, origin)
+            self._add(name, origin | (_DECIDED if is_decided and not is_moved and name in self._joined else 0))
 
     def _result(self, item: Instruction, memory: str | None) -> Origin:
         if item.root in ("ld", "ldmatrix", "atom"):
