@@ -135,6 +135,10 @@ THROWN = (
     "setp.ne.u32 %p1, %x1, 0; @%p1 bra NEXT; st.global.b32 [%in], %x1; NEXT: mov.u32 %x4, 1;"
     "atom.acq_rel.gpu.global.add.u32 %x2, [%out], %x4; ld.global.b32 %x3, [%in];"
 )
+ROUNDED = (  # 0x40134c16 in two steps, 0x40134c15 in one
+    "setp.lt.u32 %p1, %t, 32; mov.b32 %x3, 0x3f8fbbdc; mov.b32 %x4, 0x3f8658bc; mul.rn.f32 %x5, %x3, %x4;"
+    "add.rn.f32 %x5, %x5, %x3; @%p1 fma.rn.f32 %x5, %x3, %x4, %x3; st.shared.b32 [0], %x5;"
+)
 BARRIER, TWO_WARPS, FOUR = "bar.sync 0;", {"warps": 2, "shared": 1024}, {"blocks": 4, "warps": 2, "shared": 64}
 RACES = {
     "equal stores": (EQUAL, {"blocks": 5}, False),
@@ -168,6 +172,22 @@ RACES = {
     "of two blocks": (WRITE_BACK, {"blocks": 2, "warps": 2, "between_warps": False}, True),
     "left together in shared memory": (EXCHANGE.format("", ""), {**TWO_WARPS, "between_warps": False}, True),
     "a result that nobody reads teaches nothing": (THROWN, {}, True),
+    "copies that round differently": (ROUNDED, TWO_WARPS, False),
+    "and pass registers and shared memory": (
+        ROUNDED.replace("st.shared", "shfl.sync.bfly.b32 %x5, %x5, 1, 31, -1; st.shared")
+        + "bar.sync 0; ld.shared.b32 %x5, [0]; @%p1 add.rn.f32 %x5, %x5, %x3; @!%p1 add.rn.f32 %x5, %x5, %x3;"
+        "st.shared.b32 [4], %x5;", TWO_WARPS, False,
+    ),
+    "unequal sums": (ROUNDED.replace("%x4, %x3; st", "%x4, %x4; st"), TWO_WARPS, True),
+    "unequal by a thousandth": (
+        ROUNDED.replace("0x3f8fbbdc", "0x3f8fbbdc; @%p1 mov.b32 %x3, 0x3f8fe000"), TWO_WARPS, True,
+    ),
+    "the same bits without arithmetic": (
+        f"mov.b32 %x5, 0x40134c16; {FIRST_WARP} mov.b32 %x5, 0x40134c15; st.shared.b32 [0], %x5;", TWO_WARPS, True,
+    ),
+    "copies in global memory": (
+        ROUNDED.replace("st.shared.b32 [0]", "st.global.b32 [%out]"), {"blocks": 1, **TWO_WARPS}, True,
+    ),
 }  # fmt: skip
 
 

@@ -314,7 +314,10 @@ class _Run:
     def watch_races(self, watch: Watch, part: Ranges, numbers: np.ndarray) -> None:
         """Look for races in a part of memory from now on."""
         try:
-            self._watcher = Watcher(watch, self._kernel.module, self._kernel._warps, part, numbers, self._fault)
+            first_site = int(self._kernel._counters.words.ctypes.data)
+            self._watcher = Watcher(
+                watch, self._kernel.module, self._kernel._warps, part, numbers, self._fault, first_site
+            )
         except MemoryError:
             watch.note("races: the memory to look for them is too small; make tensors smaller")
 

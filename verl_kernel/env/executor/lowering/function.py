@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.flow.graph import CARRY, Graph, live
 from verl_kernel.env.executor.flow.repeats import Piece, Repeat, lanes, pieces, repeats, resumed
+from verl_kernel.env.executor.flow.rounding import rounded_stores
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering import comparisons, conversions, floats, integers, memory, moves  # noqa: F401
 from verl_kernel.env.executor.lowering.body import ALIVE, PLACES, Body, Frame, variable
@@ -39,6 +40,8 @@ class Module:
     sites: list[Site]
     blocks: list[tuple[int, int]]
     """First instruction and end of each block that is counted."""
+    rounded: dict[int, frozenset[str]]
+    """Numbers of the sites that store rounded values to shared memory, with the formats of these (`flow.rounding`)."""
 
 
 def module(program: Program, warps: int) -> Module:
@@ -72,8 +75,13 @@ def module(program: Program, warps: int) -> Module:
     counted = [(block.start, block.end) for block in graph.blocks]
     return Module(
         text, tuple(body.calls), frame.bytes, body.lanes.may_part, control.may_wait, body.order.learns, body.sites.all,
-        counted,
+        counted, _rounded(program, body.sites.all),
     )  # fmt: skip
+
+
+def _rounded(program: Program, sites: list[Site]) -> dict[int, frozenset[str]]:
+    formats = {id(item): kinds for item, kinds in rounded_stores(program)}
+    return {number: formats[id(site.item)] for number, site in enumerate(sites) if id(site.item) in formats}
 
 
 def table(name: str, data: bytes) -> str:

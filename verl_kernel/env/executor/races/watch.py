@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from verl_kernel.env.executor.flow.rounding import Formats, are_copies
 from verl_kernel.env.executor.library import context, grid
 from verl_kernel.env.executor.lowering.body import is_of_block
 from verl_kernel.env.executor.lowering.function import Module
-from verl_kernel.env.executor.lowering.sites import Site
+from verl_kernel.env.executor.lowering.sites import WORDS, Site
 from verl_kernel.env.executor.races import memory
 from verl_kernel.env.executor.races.judge import Met, View, judged
 from verl_kernel.env.executor.races.knowledge import Knowledge, Stamps, Told
@@ -157,12 +158,14 @@ class Watcher:
         ranges: ranges of memory to watch, which do not overlap.
         numbers: the blocks' numbers, in order.
         fault: words of the launch's fault.
+        first_site: address of the words of the kernel's first site.
     """
 
     def __init__(
         self, watch: Watch, module: Module, warps: int, ranges: Ranges, numbers: np.ndarray,
-        fault: np.ndarray,
+        fault: np.ndarray, first_site: int,
     ) -> None:  # fmt: skip
+        self._first_site = first_site
         self._watch, self._module, self._warps, self._numbers, self._fault = watch, module, warps, numbers, fault
         if watch.between_warps and any(is_of_block(site.item) for site in module.sites):
             watch.doubt("races between warps of a block with its atomics of scope cta")
@@ -250,13 +253,18 @@ class Watcher:
         size, bits = size & 0xFFFF, size >> 16
         view = self._view(block, in_shared)
         stored = stored_bytes(values, size, bits) if verb == context.STORE else None
+        formats = self._module.rounded.get((site - self._first_site) // 8 // WORDS) if in_shared else None
         for lane, address in lanes:
             row = block.shared if in_shared else next(item for item in self._rows if item.holds(address))
             assert row is not None
             place = address + (block.shared_start if in_shared else 0)
             for number, cell in enumerate(row.cells(address, size)):
-                new = None if stored is None else stored[lane, number << row.shift : number + 1 << row.shift].tobytes()
-                met = judged(view, verb, row, cell, _equality(new, place + (number << row.shift)))
+                start = number << row.shift
+                new = None if stored is None else stored[lane, start : number + 1 << row.shift].tobytes()
+                is_equal = _equality(new, place + start)
+                if stored is not None and formats:
+                    is_equal = _copies(formats, stored, lane, place, start // (bits // 8) * (bits // 8), bits // 8)
+                met = judged(view, verb, row, cell, is_equal)
                 if met is not None:
                     self._note(block, met, lane, address, site)
                     return
@@ -332,3 +340,9 @@ def _chosen(lanes: int, addresses: int) -> list[tuple[int, int]]:
 def _equality(new: bytes | None, place: int) -> Callable[[], bool]:
     """Return a function that tells whether memory already holds these bytes."""
     return lambda: new is not None and ctypes.string_at(place, len(new)) == new
+
+
+def _copies(formats: Formats, stored: np.ndarray, lane: int, place: int, start: int, size: int) -> Callable[[], bool]:
+    """Return a function that tells whether memory already holds a copy of the register that begins at a byte."""
+    register = stored[:, start : start + size]
+    return lambda: are_copies(formats, register, lane, ctypes.string_at(place + start, size))
