@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -128,6 +129,9 @@ class Launches:
         self._stores = SeenStores()
         self._explained_once: set[object] = set()
         """Launches that were explained."""
+        self._repeated: set[tuple[str, int]] = set()
+        """Kernels, by name and line, that were launched twice on the same tensors."""
+        self._changed_again: list[int] = []
         self._works: list[Work] = []
         self._stopped: Stopped | None = None
         self._random, self._seed, self._backwards = np.random.default_rng(0), 0, False
@@ -147,11 +151,12 @@ class Launches:
             self._found += [_stopped(name, stop) for stop in found]
         except Stop as stop:
             if is_tried and _is_passed_over(stop):  # the autotuner may try other configurations
-                return Launched(failure=str(stop), work=None, base=self.base)
+                return Launched(failure=str(stop), work=None, base=self.base, changed_again=[])
             return self._note(name, stop)
         if done is not None and not is_tried and kept is None:
             self._works.append(done)
-        return Launched(failure=None, work=done, base=self.base)
+        again, self._changed_again = self._changed_again, []
+        return Launched(failure=None, work=done, base=self.base, changed_again=again)
 
     def refuse(self, reason: str) -> Launched:
         """Record a request that no correct runner sends."""
@@ -183,7 +188,7 @@ class Launches:
 
     def _note(self, name: str, stop: Stop) -> Launched:
         self._stopped = self._stopped or _stopped(name, stop)
-        return Launched(failure=str(stop), work=None, base=self.base)
+        return Launched(failure=str(stop), work=None, base=self.base, changed_again=[])
 
     def _ready(self, unit: Unit, kept: Sequence[Kind] | None) -> Ready:
         """Return a launch's kernel; if only some kinds of stores are kept, without the others."""
@@ -247,6 +252,7 @@ class Launches:
         try:
             if request["is_tried"]:  # the configuration that an autotuner chooses is launched and checked once more
                 count, faults = run(buffers), list[Fault]()
+                self._repeat(ready, partial(run, buffers), buffers)
             else:
                 count, faults = self._checks.launch(run, buffers, views)
         except Fault as fault:
@@ -261,6 +267,19 @@ class Launches:
         is_whole = not request["is_tried"] and request["kept"] is None
         because = self._explained(count, told, names, ready) if is_whole else None
         return work(name, count, told, len(buffers), *self._stores.bytes(name, count), because), found
+
+    def _repeat(self, ready: Ready, run: Callable[[], object], buffers: Sequence[Buffer]) -> None:
+        """Launch a tried kernel once more on its copy, the first time, and note which tensors that changes again."""
+        function = ready.unit.functions[0]
+        if (function.name, function.line) in self._repeated:
+            return
+        self._repeated.add((function.name, function.line))
+        before = [ctypes.string_at(buffer.address, buffer.bytes) for buffer in buffers]
+        run()
+        pairs = enumerate(zip(buffers, before, strict=True))
+        self._changed_again = [
+            number for number, (one, old) in pairs if ctypes.string_at(one.address, one.bytes) != old
+        ]
 
     def _explained(self, count: LaunchCount, told: Tally, names: Mapping[str, int], ready: Ready) -> Explained | None:
         """Explain a launch; None if an earlier one of the same code had the same grid and sizes."""

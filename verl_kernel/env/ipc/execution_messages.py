@@ -168,6 +168,9 @@ class Launched(TypedDict):
     work: Work | None
     base: int
     """Address of the arena in the executing process: tables of addresses may still contain such addresses."""
+    changed_again: list[int]
+    """Numbers of the areas that a second launch on the same tensors changed once more; of the first launch of a kernel
+    that an autotuner tries."""
 
 
 Shows = Literal["nothing", "variation", "all"]

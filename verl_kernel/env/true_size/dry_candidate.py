@@ -65,7 +65,7 @@ class FollowedLink(Link):
         if reply["work"] is not None and not is_tried:
             for number, _ in reply["work"]["writes"]:
                 self._space.taint(tensors[list(areas)[number]])
-        return Launched(failure=reply["failure"], work=reply["work"], base=reply["base"]), list(areas)
+        return reply, list(areas)
 
     def _areas(self, tensors: Mapping[Range, torch.Tensor]) -> dict[Range, Area]:
         """Return the area of each tensor in the executing process; those with data are copied to shared memory."""

@@ -96,7 +96,7 @@ class _Link:
         work = Work(
             variant="", bytes=8, flops=2, half_flops=0, stored=4, computed=4, steps=[], reads=[(0, 4)], writes=[(0, 4)]
         )  # fmt: skip
-        return Launched(failure=self.failure, work=None if self.failure else work, base=0), [*views]
+        return Launched(failure=self.failure, work=None if self.failure else work, base=0, changed_again=[]), [*views]
 
 
 def _recorded(run, failure=None):

@@ -100,6 +100,12 @@ def _executed(
     done, places = STATE.link.run(unit, grid, values, STATE.views, STATE.is_tried, kept, STATE.tables, told)
     if done["failure"] is not None:
         raise _failed(done["failure"])
+    changed = {places[number] for number in done["changed_again"]}
+    STATE.changed_again |= {
+        name
+        for name, value in values.items()
+        if changed and isinstance(value, torch.Tensor) and STATE.granted.memory(value) in changed
+    }
     return done["work"], places
 
 

@@ -256,7 +256,7 @@ class Link:
             self._copy(places, inwards=False)
             if known:
                 restore(known, places, reply["base"])
-        return Launched(failure=reply["failure"], work=reply["work"], base=reply["base"]), list(places)
+        return reply, list(places)
 
     def _copy(self, places: Places, inwards: bool) -> None:
         for (start, stop), offset in places.items():

@@ -28,6 +28,8 @@ class LaunchState:
         """List to which launches are recorded."""
         self.is_tried = False
         """Whether an autotuner tries configurations; its launches are not part of the forward."""
+        self.changed_again: set[str] = set()
+        """Parameters whose tensors a tried launch changes each time that it is repeated."""
         self.suppressed = False
         """Whether launches do nothing and are not recorded."""
         self.spent_ns = 0
