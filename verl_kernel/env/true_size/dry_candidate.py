@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -61,7 +61,7 @@ class FollowedLink(Link):
             kept=kept, pointers=[], fresh=[], views=[],
         )  # fmt: skip
         self.channel.send(Launch(launch=request))
-        reply = self.channel.recv()
+        reply = cast(Launched, self.channel.recv())
         if reply["work"] is not None and not is_tried:
             for number, _ in reply["work"]["writes"]:
                 self._space.taint(tensors[list(areas)[number]])

@@ -8,7 +8,7 @@ import gc
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -251,7 +251,7 @@ class Link:
                 )
             )
         )
-        reply = self.channel.recv()
+        reply = cast(Launched, self.channel.recv())
         if not is_tried:
             self._copy(places, inwards=False)
             if known:
