@@ -13,7 +13,7 @@ import pytest
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution import memory_checks, zygote
 from verl_kernel.env.execution.launch_arguments import Arena, Copy, nearest
-from verl_kernel.env.execution.launches import Launches, drawn, turned
+from verl_kernel.env.execution.launches import Launches, Stop, drawn, turned
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
 from verl_kernel.env.executor.library import all as library
@@ -75,6 +75,33 @@ def test_addresses_are_written_where_tables_have_them(arena):
     for pointer in ((SIZE - 4, 0), (0, SIZE + 1)):
         with pytest.raises(ValueError, match="arena"):
             arena.point([pointer])
+
+
+@pytest.mark.parametrize(("length", "pieces"), [(10, 1), (1 << 20, 7), (700_000, 4)])
+def test_a_report_of_any_length_comes_in_pieces(launches, length, pieces):
+    """A longer message than the channel takes ended the process, which was called our failure."""
+    works = [{"variant": str(number) * length} for number in range(7)]
+    for work in works:
+        launches._keep(work)
+    found, messages = [], 0
+    while len(found) < 7:
+        report = launches.report(len(found))
+        assert report["left"] == 7 - len(found) - len(report["works"])
+        found += report["works"]
+        messages += 1
+    assert found == works
+    assert messages == pieces
+
+
+def test_reports_have_a_bound_that_is_the_candidates(launches, monkeypatch):
+    monkeypatch.setattr("verl_kernel.env.execution.launches._MOST_REPORTED", 1000)
+    launches._keep({"variant": "a" * 500})
+    with pytest.raises(Stop, match="after 1 launches of a forward") as stopped:
+        launches._keep({"variant": "b" * 500})
+    assert stopped.value.kind == "stopped"
+    launches.begin(0, watch=False)
+    launches._keep({"variant": "b" * 500})
+    assert launches.report()["left"] == 0
 
 
 @pytest.mark.parametrize(("offset", "named"), [

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,7 @@ from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.kernel import Buffer, Kernel
 from verl_kernel.env.executor.library.grid import RESIDENT
 from verl_kernel.env.executor.moves import Follow
+from verl_kernel.env.ipc.channel import MAX_FRAME
 from verl_kernel.env.ipc.execution_messages import (
     Explained,
     Launched,
@@ -75,6 +77,8 @@ def turned(order: np.ndarray, may_wait: bool) -> np.ndarray:
 
 _MOST = 1 << 27
 """A larger grid is refused: no kernel needs so many programs, and they would take minutes here."""
+_MOST_REPORTED = 64 << 20
+"""Bytes of all reports of a forward: some 60,000 launches of few arguments."""
 _BOOKKEEPING = 4
 """The watch for races may take one part in this many of the memory that a candidate is granted."""
 Part = TypeVar("Part")
@@ -133,6 +137,9 @@ class Launches:
         """Kernels, by name and line, that were launched twice on the same tensors."""
         self._changed_again: list[int] = []
         self._works: list[Work] = []
+        self._sizes: list[int] = []
+        """Bytes of each of these as JSON, of which there are `_reported` in all."""
+        self._reported = 0
         self._stopped: Stopped | None = None
         self._random, self._seed, self._backwards = np.random.default_rng(0), 0, False
         self._checks, self._found = MemoryChecks(arena.bytes // _BOOKKEEPING), list[Stopped]()
@@ -149,12 +156,12 @@ class Launches:
             kept = readable(lambda: request["kept"])
             done, found = self._run(self._ready(unit, kept), request, unit.digest(), is_followed and kept is None)
             self._found += [_stopped(name, stop) for stop in found]
+            if done is not None and not is_tried and kept is None:
+                self._keep(done)
         except Stop as stop:
             if is_tried and _is_passed_over(stop):  # the autotuner may try other configurations
                 return Launched(failure=str(stop), work=None, base=self.base, changed_again=[])
             return self._note(name, stop)
-        if done is not None and not is_tried and kept is None:
-            self._works.append(done)
         again, self._changed_again = self._changed_again, []
         return Launched(failure=None, work=done, base=self.base, changed_again=again)
 
@@ -177,14 +184,29 @@ class Launches:
         self._seed, self._backwards = seed, backwards
         self._stores.begin(shows)
         self._random = np.random.default_rng(seed)
-        self._works, self._stopped, self._found = [], None, []
+        self._works, self._sizes, self._reported, self._stopped, self._found = [], [], 0, None, []
         self._checks.begin(watch, refuses)
 
-    def report(self) -> Reported:
-        """Return what ran since the forward began."""
+    def report(self, first: int = 0) -> Reported:
+        """Return what ran since the forward began, from a launch on, as far as it fits into one message."""
+        end, room = first, MAX_FRAME // 2
+        while end < len(self._works) and (room >= self._sizes[end] or end == first):
+            room -= self._sizes[end]
+            end += 1
         return Reported(
-            works=self._works, stopped=self._stopped, not_watched=self._checks.not_watched, found=self._found
-        )
+            works=self._works[first:end], left=len(self._works) - end, stopped=self._stopped,
+            not_watched=self._checks.not_watched, found=self._found,
+        )  # fmt: skip
+
+    def _keep(self, done: Work) -> None:
+        """Keep what a launch did for the report, which the judge holds in its memory."""
+        size = len(json.dumps(done))
+        if self._reported + size > _MOST_REPORTED:
+            # check: reports-are-bounded
+            raise Stop("stopped", f"after {len(self._works)} launches of a forward, there is no memory for another")
+        self._sizes.append(size)
+        self._works.append(done)
+        self._reported += size
 
     def _note(self, name: str, stop: Stop) -> Launched:
         self._stopped = self._stopped or _stopped(name, stop)

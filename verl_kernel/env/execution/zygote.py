@@ -157,7 +157,7 @@ def _serve(judge: Channel, runner: Channel, launches: SampledLaunches) -> None:
                 if "begin" in request:
                     launches.start(request.pop("sampled"), request.pop("begin"), **request)
                 else:
-                    judge.send(launches.report())
+                    judge.send(launches.report(request["report"]))
             elif not _launch(runner, launches):
                 asked = [judge]
 

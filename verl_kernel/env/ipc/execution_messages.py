@@ -195,9 +195,9 @@ class Begin(TypedDict):
 
 
 class Report(TypedDict):
-    """Ask for the launches since the forward began; answered by `Reported`."""
+    """Ask for the launches since the forward began, from this one on; answered by `Reported`."""
 
-    report: Literal[True]
+    report: int
 
 
 class Stopped(TypedDict):
@@ -215,6 +215,9 @@ class Reported(TypedDict):
     """The work of the forward's launches, in order, and the first launch that did not finish."""
 
     works: list[Work]
+    """As many as fit into one message."""
+    left: int
+    """How many more there are."""
     stopped: Stopped | None
     not_watched: list[str]
     """Sentences: which launches were not checked for races although they should have been."""

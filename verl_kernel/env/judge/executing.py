@@ -145,12 +145,19 @@ class Execution:
         """Return what the process ran since the forward began (raises ExecutionDied, or `failure`)."""
         if self.failure is not None:
             raise self.failure
-        reply: Any = self._ask({"report": True}, _ANSWER_S)
+        works: list[Any] = []
         try:
+            while True:
+                reply: Any = self._ask({"report": len(works)}, _ANSWER_S)
+                works += reply["works"]
+                if not reply["left"]:
+                    break
+                if not reply["works"]:
+                    raise ValueError("nothing of what is left")
             return Reported(
-                works=reply["works"], stopped=reply["stopped"], not_watched=reply["not_watched"], found=reply["found"]
+                works=works, left=0, stopped=reply["stopped"], not_watched=reply["not_watched"], found=reply["found"]
             )
-        except (LookupError, TypeError) as exc:
+        except (LookupError, TypeError, ValueError) as exc:
             raise ExecutionDied(f"an executing process sent what it never sends: {exc}") from exc
 
     def dismiss(self) -> None:
