@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions of 8-bit floats, which are compared and varied in float32: torch can only store and convert them."""
+"""Conversions of 8-bit floats, which are compared and varied in float32: torch can only store and convert them.
+
+Complex numbers are varied as pairs of real ones.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,8 @@ def _rank(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def widened_all(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return each tensor widened."""
-    return [widened(tensor) for tensor in tensors]
+    """Return each tensor widened; of a complex one, the real and imaginary parts as a last dimension."""
+    return [widened(torch.view_as_real(tensor) if tensor.is_complex() else tensor) for tensor in tensors]
 
 
 def narrowed_all(
@@ -61,4 +64,8 @@ def narrowed_all(
         tensors: the original tensors; one that was not changed is returned as it is.
     """
     each = zip(changed, wide, tensors, strict=True)
-    return [like if one is other else narrowed(one, like) for one, other, like in each]
+    return [like if one is other else _back(one, like) for one, other, like in each]
+
+
+def _back(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_complex(tensor.contiguous()) if like.is_complex() else narrowed(tensor, like)

@@ -158,6 +158,7 @@ def test_a_kernel_without_masks_whose_tiles_fit_has_a_time(judge_with, text, sou
     assert result.speedup is not None, result.true_size
 
 
+OFFSET = "c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)"
 LARGE, SMALL_OR = "n > 1 << 25", "(n < 1 << 25) | "
 LESS = {
     "half of the elements": (ROWS, rows("n = n if n < 1 << 24 else n // 2"), "launch 1 loads 50% of x"),
@@ -183,6 +184,14 @@ LESS = {
         "",
     ),
 }  # fmt: skip
+
+
+def test_an_offset_that_overflows_at_the_true_size_is_no_success(judge):
+    """It was `ok` and rewarded, although no value in memory can keep the launch from crashing there."""
+    result = judge.evaluate(Task(sum_task(65536)), sums(kernel=OFFSET))
+    assert (result.status, result.rewarded) == (EvalStatus.SIZE_DEPENDENT, False)
+    assert "in added, on tensors without data: " in result.true_size.unknown
+    assert "overflow 32 bits" in result.true_size.unknown
 
 
 @pytest.mark.parametrize("name", thinned(LESS, 11))
@@ -228,7 +237,7 @@ def test_idle_lanes_excuse_no_work_that_is_left_out(judge_with, name):
     assert "the operations grow less" in result.true_size.unknown
 
 
-OFFSET = "c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)"
+AWAY = f"tl.where({LARGE}, 1 << 40, 0)"
 WAITS = f"""if {LARGE}:
         while tl.load(out_ptr + n - 1, volatile=True) != 1e30:
             pass"""
@@ -245,8 +254,9 @@ NOT_FOLLOWED = {
     "an address": (
         sum_task(), sums("n = n // 2 if x.data_ptr() < 1 << 46 else n"), ["on tensors without data than where"]
     ),
-    "an offset that overflows": (
-        sum_task(65536), sums(kernel=OFFSET), ["line ", "in added, on tensors without data: ", "overflow 32 bits"]
+    "a place that a value decides": (
+        sum_task(65536), sums(kernel=f"c = tl.where(tl.load(x_ptr + tl.program_id(0)) < 1e30, c + {AWAY}, c)"),
+        ["on tensors without data: "],
     ),
     "a wait for other programs": (sum_task(), sums(kernel=WAITS), ["longer than"]),
 }  # fmt: skip

@@ -19,7 +19,7 @@ from verl_kernel.env.execution.tally import areas_of, tally, work
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
-from verl_kernel.env.ipc.execution_messages import LaunchRequest, Shows, Tally, Work, furthest
+from verl_kernel.env.ipc.execution_messages import ALWAYS_BEYOND, LaunchRequest, Shows, Tally, Work, furthest
 
 _FUEL, _WAITING_FUEL = 1 << 24, 1 << 18
 """Backward jumps that a program may take; the second number holds if it may wait for programs that do not run."""
@@ -109,8 +109,9 @@ class SampledLaunches(Launches):
         except Fault as fault:
             is_wide = any(buffer.bytes >= _NARROW for buffer in buffers)
             hint = _WRAPPED if fault.kind == "out_of_bounds" and is_wide else ""
+            kind = ALWAYS_BEYOND if fault.kind == "out_of_bounds" and not fault.hangs_on_data else fault.kind
             # check: sampled-program-has-no-fault
-            raise Stop(fault.kind, f"{fault}{hint}", own_line(ready, fault.line)) from None
+            raise Stop(kind, f"{fault}{hint}", own_line(ready, fault.line)) from None
         uses = zip(placed.areas, count.reads, count.writes, strict=False)
         self._sparse.restore([area for area, read, written in uses if read.total and written.total])
         return count

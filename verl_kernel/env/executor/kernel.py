@@ -136,7 +136,9 @@ def fault_of(words: np.ndarray, program: Program, site: Site, met: str) -> Fault
     quoted = f"`{site.item.text}`"
     what = _ACCESSES.get(site.item.root, quoted) if kind == "out_of_bounds" else quoted
     message = f"{what} {sentence} (block {block}, warp {warp}, lane {lane})"
-    return Fault(kind, message, line_of(program, site), address)
+    number = next((number for number, item in enumerate(program.instructions) if item is site.item), None)
+    hangs = number is None or origins.hangs_on_data(program, number)
+    return Fault(kind, message, line_of(program, site), address, hangs)
 
 
 def unwritten(program: Program, counts: Iterable[SiteCount]) -> list[str]:

@@ -200,6 +200,10 @@ class Report(TypedDict):
     report: int
 
 
+ALWAYS_BEYOND = "always_beyond"
+"""Kind of a launch that stopped at an access beyond its tensors which no value in memory could have led elsewhere."""
+
+
 class Stopped(TypedDict):
     """The reason why a launch did not finish."""
 

@@ -25,7 +25,7 @@ DTYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
         *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
-        *(torch.float8_e4m3fn, torch.float8_e5m2),
+        *(torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64, torch.complex128),
         *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     )
 }

@@ -17,7 +17,13 @@ _JITTER = {torch.float64: 1e-10, torch.float32: 1e-6, torch.float16: 1e-3, torch
 def jittered(tensors: Sequence[torch.Tensor], seed: int = 0) -> list[torch.Tensor]:
     """Return copies with floating numbers other than 0 and 1 changed by a few units in the last place, up or down."""
     generator = torch.Generator().manual_seed(seed)
-    return [_jittered(tensor, generator) if tensor.dtype in _JITTER else tensor for tensor in tensors]
+    return [_moved(tensor, generator) for tensor in tensors]
+
+
+def _moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if tensor.is_complex():
+        return torch.view_as_complex(_jittered(torch.view_as_real(tensor), generator).contiguous())
+    return _jittered(tensor, generator) if tensor.dtype in _JITTER else tensor
 
 
 def _jittered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

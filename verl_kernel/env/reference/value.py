@@ -70,7 +70,7 @@ class Value:
     @property
     def is_constant(self) -> bool:
         """Whether each of its tensors holds one number."""
-        return all(constant_value(tensor.float()) is not None for tensor in self.tensors)
+        return all(constant_value(_real(tensor)) is not None for tensor in self.tensors)
 
     def agrees(self, other: Value, least: float | None = None) -> bool:
         """Whether `other` would be accepted where this value is expected (`compare`)."""
@@ -94,5 +94,9 @@ class Value:
     def is_same_constant(self, other: Value) -> bool:
         """Whether two values of different sizes hold the same constant."""
         pairs = list(zip(self.tensors, other.tensors, strict=False))
-        values = [(constant_value(a.float()), constant_value(b.float())) for a, b in pairs]
+        values = [(constant_value(_real(a)), constant_value(_real(b))) for a, b in pairs]
         return self.shapes != other.shapes and all(a is not None and a == b for a, b in values)
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor.float()

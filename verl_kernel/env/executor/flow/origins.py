@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Literal
 
 from verl_kernel.env.executor.flow.graph import Graph, controls, read, written
-from verl_kernel.env.executor.ptx.program import Constant, Group, Instruction, Program, Register, Special
+from verl_kernel.env.executor.ptx.program import Address, Constant, Group, Instruction, Program, Register, Special
 
 Kind = Literal["computes", "moves", "constant"]
 _UNUSED = "%left_out"
@@ -65,6 +65,11 @@ def _looked_through(program: Program) -> dict[int, Kind]:
         for number, item in enumerate(program.instructions)
         if item.root in ("st", "red", "atom") and "global" in item.modifiers
     }
+
+
+def hangs_on_data(program: Program, number: int) -> bool:
+    """Whether loaded values decide the address of an access, or whether it happens."""
+    return _Origins(program).hangs_on_data(number, program.instructions[number])
 
 
 def keeping(program: Program, kept: Collection[Kind]) -> Program:
@@ -121,6 +126,12 @@ class _Origins:
         place = 1 if item.root == "atom" else 0
         base = getattr(item.operands[place], "base", None)
         return self.of([base]), self.of(item.operands[place + 1 :])
+
+    def hangs_on_data(self, number: int, item: Instruction) -> bool:
+        """Whether loaded values decide where, or whether, an instruction accesses memory."""
+        addresses = [operand.base for operand in item.operands if isinstance(operand, Address)]
+        deciding = [*addresses, *self._deciding[number], *([item.guard] if item.guard else [])]
+        return bool(self.of(deciding) & (_LOADED | _COMPUTED | _DECIDED))
 
     def of(self, operands: Iterable[object]) -> Origin:
         """Return the union of the operands' origins."""

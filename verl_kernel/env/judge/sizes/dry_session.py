@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verl_kernel.env.ipc.execution_messages import Reported, Work
+from verl_kernel.env.ipc.execution_messages import ALWAYS_BEYOND, Reported, Work
 from verl_kernel.env.ipc.messages import Claims, DryRequest, DrySize, Place
 from verl_kernel.env.ipc.shared_memory import SharedMemory, TensorSpec, place
 from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts, storages, tensor_facts
@@ -37,7 +37,7 @@ class NotFollowed(Exception):
 
     Args:
         reason: the sentence.
-        is_unlike: whether it ran, but returned something else than at reduced sizes.
+        is_unlike: whether it is known to fail, or to return something else than at reduced sizes.
         was_killed: whether its runner ended before it answered.
     """
 
@@ -175,8 +175,9 @@ def _refuse(reported: Reported) -> None:
     if (stopped := reported["stopped"]) is not None:
         line = "" if stopped["line"] is None else f"line {stopped['line']}, "
         message = ADDRESS.sub("0x...", stopped["message"])
+        sentence = f"{line}in {stopped['kernel']}, on tensors without data: {message}"
         # check: dry-kernel-does-not-stop
-        raise NotFollowed(f"{line}in {stopped['kernel']}, on tensors without data: {message}", False)
+        raise NotFollowed(sentence, is_unlike=stopped["kind"] == ALWAYS_BEYOND)
 
 
 def _counted_dry(found: list[Counted], works: Sequence[Work]) -> list[Counted]:
