@@ -136,6 +136,9 @@ class TraceEvent:
     touched: tuple[tuple[int, int, int], ...] = ()
     """Triples: number of a tensor within the forward, and bytes of it that were read and written. No time is computed
     from it."""
+    given: int = 0
+    """Bytes of an op's tensors, and of the storages that hold them in `held`: less where it is given a part of some."""
+    held: int = 0
     variant: str = ""
     """Identifies the compiled kernel that a launch needs; "" for ops, and if nothing is compiled."""
 
@@ -146,7 +149,7 @@ class TraceEvent:
             raise ValueError("a trace event needs a grid of at most three integers and a boolean `failed`")
         self._check_shares()
         self._check_steps()
-        counts = (*self.grid, self.bytes, self.flops, self.half_flops, self.host_us)
+        counts = (*self.grid, self.bytes, self.flops, self.half_flops, self.host_us, self.given, self.held)
         if not _are_counts(*counts) or self.half_flops > self.flops:
             raise ValueError("the counts of a trace event must be integers of at least 0, half_flops at most flops")
 

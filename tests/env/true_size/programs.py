@@ -269,6 +269,26 @@ def product_task(rows: int, depth: int, columns: int, dtype: str = "float32", dr
 
 
 PRODUCT = product_task(2048, 8192, 4096, draw="rand")
+
+
+def torch_product(rows: str) -> str:
+    """A candidate for a product that leaves it to torch, of some of the rows, and copies the result."""
+    return program_of(f"""
+@triton.jit
+def copied(p, o, n, B: tl.constexpr):
+    c = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + c, tl.load(p + c, mask=c < n) + 0.0, mask=c < n)
+def forward(self, a, b):
+    m = a.shape[0]
+    p = torch.empty(m, b.shape[1], device=a.device)
+    few = min(m, 512)
+    torch.mm({rows}, b, out=p[:few])
+    o = torch.empty_like(p)
+    copied[(triton.cdiv(o.numel(), 1024),)](p, o, o.numel(), B=1024)
+    return o
+""")
+
+
 _KERNELS = """
 @triton.jit
 def idle_loads(a, o, idle, B: tl.constexpr):

@@ -31,7 +31,7 @@ def forward(tally, flops=100, read=1.0, names=("k",)):
 
 def found(verified, true):
     sizes = [forward(item, flops=100 * 8**place) for place, item in enumerate(verified)]
-    return difference(sizes, forward(true, 6400))
+    return difference(sizes, sizes[-1], forward(true, 6400))
 
 
 def sizes(**of):
@@ -111,12 +111,31 @@ def test_places_that_nobody_knows_are_no_fault_of_the_candidate():
 
 def test_the_reference_may_read_less_too():
     small, true = forward(one(read=50), read=0.5), forward(one(64, read=5), 6400, read=0.05)
-    assert difference([small], true) is None
+    assert difference([small], small, true) is None
+
+
+@pytest.mark.parametrize(("reduced", "true", "is_unlike", "is_candidates"), [
+    ((100, 100, 100), (6400, 6400, 6400), False, False), ((100, 100, 100), (400, 400, 6400), True, True),
+    # All of the tensors are given, and a part is moved: a selection of rows.
+    ((100, 100, 100), (400, 6400, 6400), True, True), ((50, 50, 100), (3200, 3200, 6400), False, False),
+    # One row, or a part that shrinks: neither can be told from the other.
+    ((10, 10, 100), (10, 10, 6400), True, False), ((300, 100, 100), (19200, 6400, 6400), False, False),
+    ((0, 0, 0), (0, 0, 0), False, False),
+])  # fmt: skip
+def test_an_op_takes_as_much_of_its_tensors_as_where_it_was_verified(reduced, true, is_unlike, is_candidates):
+    """Moved and given bytes, and those of the storages: a slice of an input was a whole product by its name."""
+    again, now = (
+        Counted([TraceEvent("op", "aten::mm", bytes=moved, given=given, held=held)], [], 100, 1.0)
+        for moved, given, held in (reduced, true)
+    )
+    unlike = difference([again], again, now)
+    assert (unlike is not None) is is_unlike
+    assert (unlike is not None and unlike.is_candidates) is is_candidates
 
 
 def test_another_sequence_is_named():
     small, true = forward(one()), forward(one(64), names=("k", "j"))
-    assert "kernel or op 2 is j at the true size and nothing" in difference([small], true).sentence
+    assert "kernel or op 2 is j at the true size and nothing" in difference([small], small, true).sentence
 
 
 @pytest.mark.parametrize(

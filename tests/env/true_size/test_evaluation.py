@@ -176,6 +176,8 @@ LESS = {
         sum_task(), sums(middle=f"torch.float16 if {LARGE} else torch.float32"), "has out_ptr as *fp16 at the true",
     ),
     "torch's ops": (sum_task(), sums(f"if {LARGE}: return torch.relu(x + y) * 2"), "kernel or op 1 is"),
+    "torch on a slice": (PRODUCT, made.torch_product("a[:few]"), "(aten::mm.out) takes"),
+    "torch on chosen rows": (PRODUCT, made.torch_product("a[torch.arange(few)]"), "(aten::index.Tensor) takes"),
     "factors of 16 bits": (product_task(4096, 4096, 4096), product(DOT=made.HALF_PRECISION), "by the unit 'half'"),
     "where values repeat": (  # as those of inputs without data do, every 4 MB
         sum_task(),

@@ -155,9 +155,12 @@ class OpRecorder(DispatchMode):
         moved, flops, half = (count // kernels for count in (cost.bytes, cost.flops, cost.half_flops))
         uses = [[(tensor, nbytes(tensor)) for tensor in some] for some in (cost.reads, cost.writes)]
         recent, touched = self.l2.add(*uses), self.l2.touched(*uses)
+        given = sum(size for some in uses for _, size in some)
+        held = _held([*cost.reads, *cost.writes])
         for number in range(kernels):
             steps = cost.steps if kernels == 1 else cost.steps[number : number + 1]
             event = TraceEvent("op", label, (), moved, flops, half, priced=cost.priced, steps=steps, touched=touched)
+            event = replace(event, given=given, held=held)
             self._events.append(replace(event, host_us=cost.host_us, recent=() if number else recent))
 
     def run_whole(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -173,6 +176,12 @@ class OpRecorder(DispatchMode):
         if (cost := op_cost(func, args, kwargs, result)) is not None:
             self._append(func._schema.name, cost, max(1, len(cost.steps)))
         return result
+
+
+def _held(tensors: Iterable[torch.Tensor]) -> int:
+    """Return the bytes of the storages of tensors."""
+    storages = (tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided)
+    return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
 
 
 def _overload(packet: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -141,12 +141,13 @@ def not_repeated(verified: Counted, followed: Counted) -> str | None:
     return None
 
 
-def difference(verified: Sequence[Counted], true: Counted) -> Unlike | None:
+def difference(verified: Sequence[Counted], again: Counted, true: Counted) -> Unlike | None:
     """Return what differs at the true size, or None.
 
     Args:
         verified: forwards at reduced sizes, the smallest first.
-        true: forward at the true size.
+        again: forward at the last of these sizes without data.
+        true: forward at the true size, without data too.
     """
     last = verified[-1]
     if (text := _sequence(last.events, true.events, "at the true size")) is not None:
@@ -160,7 +161,7 @@ def difference(verified: Sequence[Counted], true: Counted) -> Unlike | None:
     for number, *sizes, now in zip(count(1), *(each.tallies for each in (*verified, true)), strict=False):
         if (unlike := _narrowed(number, sizes, now, left) or _executed(number, sizes, now)) is not None:
             return unlike
-    return _ops(last.events, true.events) or _operations(verified, true)
+    return _ops(last.events, true.events) or _parts(again.events, true.events) or _operations(verified, true)
 
 
 def _left(verified: Counted, true: Counted) -> float:
@@ -281,6 +282,18 @@ def _ops(verified: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike |
         if now.kind == "op" and shares[1] > shares[0] + _SHIFTED:
             # check: true-op-precision-is-the-verified
             return Unlike(f"op {number} ({now.name}) computes in 16 bits at the true size only")
+    return None
+
+
+def _parts(again: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike | None:
+    """Find an op that is given, or moves, less of the memory that its tensors lie in, such as a slice of an input."""
+    for number, (before, now) in enumerate(zip(again, true, strict=True), 1):
+        was, share = (min(event.given, event.bytes) / event.held if event.held else 1.0 for event in (before, now))
+        if now.kind == "op" and share < _COVERED * min(1.0, was):
+            sentence = f"op {number} ({now.name}) takes {share:.0%} of its tensors' memory at the true size"
+            # A part may be one row, of however many: then the share falls as it should.
+            # check: true-op-takes-all
+            return Unlike(f"{sentence}, and {was:.0%} at a reduced one", is_candidates=was >= _COVERED)
     return None
 
 

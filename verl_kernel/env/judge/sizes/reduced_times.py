@@ -125,7 +125,7 @@ class ReducedTimes:
             return _NONE, str(exc), exc.is_unlike
         if reason := not_repeated(verified[-1], again):
             return _NONE, reason, False
-        if unlike := difference(verified, true):
+        if unlike := difference(verified, again, true):
             return _NONE, unlike.sentence, unlike.is_candidates
         return self._charged(session, true), None, False
 
