@@ -14,6 +14,7 @@ import torch
 from verl_kernel.advantage.groups import TurnBatch, members, turn_returns
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.advantage.turns import find_turns
+from verl_kernel.errors import TrainingError
 
 Rule = Callable[[TurnBatch, Mapping[str, Any]], torch.Tensor]
 """Takes a batch and verl's `algorithm` node and returns the advantages of turns: (B, K) float64, 0 without a turn."""
@@ -23,6 +24,34 @@ ESTIMATORS: dict[str, Estimator] = {}
 """All estimators, by name; `estimator` fills it."""
 GROUPED: list[str] = []
 """Names of the estimators that compare the rollouts of a prompt and so learn nothing from a single rollout."""
+
+
+MOST_EMPTY = 3
+"""Consecutive batches without a token in the loss after which a run ends."""
+
+
+class EmptyBatches:
+    """Counts consecutive batches of which the correction of mismatch, or a sampler, has left no token in the loss.
+
+    Such steps change nothing: a run would go on to its end and learn nothing.
+    """
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def count(self, mask: torch.Tensor) -> None:
+        """Count a batch, (B, T) 1 on the tokens that enter the loss; raises TrainingError at the third empty one."""
+        self.seen = 0 if bool(mask.any()) else self.seen + 1
+        if self.seen >= MOST_EMPTY:
+            raise TrainingError(
+                f"the last {self.seen} batches had no token left in the loss: all were rejected. See "
+                "rollout_corr/* and prs/* in the metrics; where algorithm.rollout_correction rejects rows, its band "
+                "is too narrow for this rollout (mismatch=none turns it off)"
+            )
+
+
+EMPTY_BATCHES = EmptyBatches()
+"""Those of this process, which is the trainer's."""
 
 
 def estimator(*names: str, grouped: bool) -> Callable[[Rule], Estimator]:
@@ -62,6 +91,7 @@ def _estimate_by(
     rule: Rule, rewards: torch.Tensor, mask: torch.Tensor, index: np.ndarray, config: Mapping[str, Any] | None
 ) -> torch.Tensor:
     options = check_algorithm(config)
+    EMPTY_BATCHES.count(mask)
     with torch.no_grad():
         turns = find_turns(rewards)
         returns = turn_returns(turns, options)
