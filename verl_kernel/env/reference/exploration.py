@@ -19,6 +19,7 @@ from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.scale import SHARP
 from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.modes import switched
+from verl_kernel.env.reference.crashes import beyond, survives
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
 from verl_kernel.env.reference.preparation import Preparation, Traits
@@ -102,10 +103,11 @@ def _traits(program: ReferenceProgram, probe: Value, expected: Value, constants:
     if is_sized:
         draws += [program.draw(seed_of(_PROBE, b"%d" % number)) for number in range(_DRAWS, SIZED_DRAWS)]
         outputs += map(program.forward, draws[2:])
+    program.may_crash = _may_crash(program, probe)
     variation = _learn(program, [draw.tensors for draw in draws], probe, expected)
     return Traits(
         mutates_inputs=mutates_inputs, is_finite=expected.is_finite, is_sized=is_sized, variation=variation,
-        constants=constants, is_switchable=_is_switchable(program, probe, expected),
+        constants=constants, may_crash=program.may_crash, is_switchable=_is_switchable(program, probe, expected),
         input_bytes=_space(draws, is_sized), output_bytes=_space(outputs, is_sized),
         least=_least(program, variation, probe, expected), task_flags=[],
     )  # fmt: skip
@@ -151,11 +153,19 @@ def _bears(
 ) -> bool:
     """Whether outputs on `inputs` do not degrade from the usual ones; if those are steady, these must be too."""
     with contextlib.suppress(TaskError):
-        output = program.forward(inputs)
+        output = program.forward_if_it_survives(inputs)
         if output.is_worse(usual, may_be_constant):
             return False
         return not is_steady or (_is_steady(program, inputs, output) and not hangs_on_ties(program, inputs, output))
     return False
+
+
+def _may_crash(program: ReferenceProgram, probe: Value) -> bool:
+    """Whether integers out of range end the process; on a GPU, which has its own checks, that is not asked."""
+    if program.device.name != "cpu":
+        return False
+    runs = (partial(program.forward, Value(probe.tree, tensors)) for tensors in beyond(probe.tensors))
+    return not all(map(survives, runs))
 
 
 def _is_steady(program: ReferenceProgram, inputs: Value, output: Value) -> bool:
@@ -191,7 +201,10 @@ def _least(program: ReferenceProgram, variation: Variation, probe: Value, expect
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
     for inputs in (probe, *varied):
         with contextlib.suppress(TaskError):
-            output, other = program.forward(inputs), program.forward(Value(inputs.tree, jittered(inputs.tensors)))
+            output, other = (
+                program.forward_if_it_survives(inputs),
+                program.forward(Value(inputs.tree, jittered(inputs.tensors))),
+            )
             pairs += zip(output.tensors, other.tensors, strict=True)
     return next((least for least in SHARP.get(dtypes.pop(), ()) if _has_room(pairs, least)), None)
 
@@ -238,5 +251,5 @@ def _ineffective_terms(program: ReferenceProgram, known: Preparation, pairs: lis
 def _forward_or_none(program: ReferenceProgram, inputs: Value) -> Value | None:
     """Return the program's outputs, or None where it fails."""
     with contextlib.suppress(TaskError):
-        return program.forward(inputs)
+        return program.forward_if_it_survives(inputs)
     return None

@@ -26,6 +26,8 @@ class Traits:
     """Whether sizes differ between draws."""
     is_switchable: bool
     """Whether its outputs are the same, bit for bit, in train mode and in eval mode."""
+    may_crash: bool
+    """Whether integers out of range end the process (`crashes`)."""
     variation: Variation
     constants: Constants
     """Weights that were constant after construction and were given other values."""

@@ -20,6 +20,7 @@ from torch.func import functional_call
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.ops.reads import Reads, distinct_bytes, storage_of
+from verl_kernel.env.reference.crashes import survives
 from verl_kernel.env.reference.ties import TiesDecided
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.seeding import seed_everything, seed_of
@@ -42,6 +43,8 @@ class ReferenceProgram:
 
     model: Any
     """The model, created by `build`."""
+    may_crash: bool = False
+    """Whether integers out of range end the process, so that varied inputs are tried in a child first."""
     has_choices: bool = False
     """Whether the model runs ops that may have to choose between equal numbers."""
 
@@ -81,6 +84,12 @@ class ReferenceProgram:
     def forward(self, inputs: Value) -> Value:
         """Return the outputs of the model on a copy of these inputs."""
         return self.forward_in_place(inputs.copy())
+
+    def forward_if_it_survives(self, inputs: Value) -> Value:
+        """Return the outputs of the model; raises TaskError also where they would end the process."""
+        if self.may_crash and not survives(lambda: self.forward(inputs)):
+            raise self.unfit("forward ends the process on varied integers")
+        return self.forward(inputs)
 
     def forward_with_ties(self, inputs: Value, last: bool) -> Value:
         """Return the outputs of the model where the first, or the last, of equal numbers is chosen (`ties`)."""

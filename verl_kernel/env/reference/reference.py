@@ -51,6 +51,7 @@ class Reference:
             self._program = ReferenceProgram(task, device)
             self.preparation = _taken_over(self._program, known) or explore(self._program)
         self._program.has_choices = has_choices(self.preparation.events)
+        self._program.may_crash = self.preparation.traits.may_crash
         self.model, self.weight_seed = self._program.model, self._program.weight_seed
         self.init, self.state, self.events = self.preparation.init, self.preparation.state, self.preparation.events
         self.demand = None if self.preparation.traits.is_sized else self.preparation.demand

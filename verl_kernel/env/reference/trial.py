@@ -67,7 +67,10 @@ def _varied(program: ReferenceProgram, known: Preparation, inputs: Value, seed: 
     kind = "varied" if kind == "drawn" else kind
     for tensors, is_far in known.traits.variation.choices(inputs.tensors, seed, kind):
         with contextlib.suppress(TaskError):
-            trial = _trial(program, known, Value(inputs.tree, tensors))
+            varied = Value(inputs.tree, tensors)
+            if program.may_crash:
+                program.forward_if_it_survives(varied)
+            trial = _trial(program, known, varied)
             is_usable = not known.traits.is_finite or trial.expected.is_finite
             is_steady = not is_far or holds_steady(program, trial.inputs, trial.expected)
             if is_usable and is_steady and not hangs_on_ties(program, trial.inputs, trial.expected):
