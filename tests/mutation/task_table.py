@@ -33,9 +33,10 @@ def at_true_size(true: dict[str, Any], verified: list[dict[str, Any]] = SMALL) -
     return value(lambda: found(verified, true))
 
 
-def op(half: int) -> Counted:
-    """A forward of one op with so many operations in 16 bits."""
-    return Counted([TraceEvent("op", "aten::mm", flops=100, half_flops=half)], [], 100, 1.0)
+def op(half: int, share: int = 100) -> Counted:
+    """A forward of one op with so many operations in 16 bits, on so many of 100 bytes."""
+    event = TraceEvent("op", "aten::mm", flops=100, half_flops=half, bytes=share, given=share, held=100)
+    return Counted([event], [], 100, 1.0)
 
 
 def form(wanted: torch.Tensor, given: torch.Tensor, inputs: tuple[torch.Tensor, ...] = ()) -> Shown:
@@ -88,7 +89,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "true-launches-are-the-verified": ("kernel or op 1 is j without data", repeated(one(), "j")),
     "true-work-is-the-verified": (
         "kernel or op 1 is j at the true size",
-        value(lambda: difference([forward(one())], forward(one(64), names=("j",)))),
+        value(lambda: difference([forward(one())], forward(one()), forward(one(64), names=("j",)))),
     ),
     "true-types-are-the-verified": ("has x as *fp16", at_true_size(one(64, types={"x": "*fp16", "n": "i32"}))),
     "true-shares-are-the-verified": ("loads 1% of x", at_true_size(one(64, read=1))),
@@ -98,8 +99,9 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "instructions for each byte", at_true_size(one(64, wide=0, issue=300), WHOLE),
     ),
     "true-op-precision-is-the-verified": (
-        "computes in 16 bits at the true size only", value(lambda: difference([op(0)], op(100))),
+        "computes in 16 bits at the true size only", value(lambda: difference([op(0)], op(0), op(100))),
     ),
+    "true-op-takes-all": ("takes 25% of its tensors", value(lambda: difference([op(0)], op(0, 100), op(0, 25)))),
     "true-operations-grow": ("the operations grow less", at_true_size(one(64, wide=50))),
     "output-facts-agree": ("WrongDtype", form(X, X.double())),
     "output-stride-agrees": ("WrongStride", form(X, X[:1].expand(2, 3))),

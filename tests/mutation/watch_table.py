@@ -225,6 +225,8 @@ TABLE: dict[str, tuple[str, Shown]] = {
     ),
     "tuned-tensors-fit-twice": ("do not fit twice", value(copied)),
     "launch-is-readable": passes("test_launches.py::test_what_cannot_be_read_is_told_to_the_judge"),
+    "grid-is-one-of-a-gpu": ("larger than a GPU takes", value(lambda: grid_of({"grid": [1, 1 << 16, 1]}))),
+    "reports-are-bounded": passes("test_launches.py::test_reports_have_a_bound_that_is_the_candidates"),
     "grid-has-three-sizes": ("a grid has three sizes", value(lambda: grid_of({"grid": [1, 1, -1]}))),
     "access-lies-in-its-view": ("raised Fault: it lies outside", value(beyond_its_views)),
     "launch-could-be-watched": ("could not be watched for races", value(watched)),

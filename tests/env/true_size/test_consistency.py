@@ -81,6 +81,14 @@ CASES = {
     "more than padding fell": (MASKED, one(64, wide=20), LESS),
     "work on whole numbers": (WHOLE, one(64, wide=0), None),
     "less work on whole numbers": (WHOLE, one(64, wide=0, issue=300), "instructions for each byte"),
+    "less work on whole numbers beside one operation": (
+        sizes(wide=1), one(64, wide=1, issue=300), "instructions for each byte"
+    ),
+    "functions that became a polynomial": (
+        sizes(wide=100, special=200), one(64, wide=900, special=0), "special functions for each byte"
+    ),
+    "fewer functions than instructions": (sizes(special=10), one(64, special=0), None),
+    "larger tiles": (SMALL, one(64, issue=300), None),
     "fixed instructions of a block fell": (
         [one(wide=0, issue=2000), one(8, wide=0, issue=1000)], one(64, wide=0, issue=400), None
     ),

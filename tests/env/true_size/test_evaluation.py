@@ -176,6 +176,15 @@ LESS = {
         sum_task(), sums(middle=f"torch.float16 if {LARGE} else torch.float32"), "has out_ptr as *fp16 at the true",
     ),
     "torch's ops": (sum_task(), sums(f"if {LARGE}: return torch.relu(x + y) * 2"), "kernel or op 1 is"),
+    "rows that are copied, not sorted, beside one operation": (
+        made.SORT_TASK, made.switched(made.SORT, "tl.sort(v)", "(v + 0.0 if BIG else tl.sort(v + 0.0))"), "for each byte",
+    ),
+    "a polynomial in place of exponentials": (
+        made.SOFTMAX_TASK, made.switched(
+            made.SOFTMAX, "tl.exp(x - tl.max(x, 0))",
+            "(x - tl.max(x, 0)) * (x * x * (x * 0.1 + 0.3) + 0.4) + 1.0 if BIG else tl.exp(x - tl.max(x, 0))"
+        ), "special functions for each byte",
+    ),
     "torch on a slice": (PRODUCT, made.torch_product("a[:few]"), "(aten::mm.out) takes"),
     "torch on chosen rows": (PRODUCT, made.torch_product("a[torch.arange(few)]"), "(aten::index.Tensor) takes"),
     "factors of 16 bits": (product_task(4096, 4096, 4096), product(DOT=made.HALF_PRECISION), "by the unit 'half'"),

@@ -75,6 +75,8 @@ def turned(order: np.ndarray, may_wait: bool) -> np.ndarray:
     return np.concatenate([part[::-1] for part in np.split(order, range(RESIDENT, len(order), RESIDENT))])
 
 
+LARGEST_GRID = ((1 << 31) - 1, 65_535, 65_535)
+"""Most programs along each axis (CUDA C++ Programming Guide, "Technical Specifications")."""
 _MOST = 1 << 27
 """A larger grid is refused: no kernel needs so many programs, and they would take minutes here."""
 _MOST_REPORTED = 64 << 20
@@ -345,10 +347,13 @@ def _names(request: LaunchRequest) -> dict[str, int]:
 
 
 def grid_of(request: LaunchRequest) -> tuple[int, int, int]:
-    """Return the grid of a launch (raises ValueError)."""
+    """Return the grid of a launch (raises Stop, or ValueError)."""
     grid = request["grid"]
-    if len(grid) != 3 or not all(type(size) is int and 0 <= size < 1 << 31 for size in grid):
+    if len(grid) != 3 or not all(type(size) is int and size >= 0 for size in grid):
         raise ValueError("a grid has three sizes")  # check: grid-has-three-sizes
+    if any(size > most for size, most in zip(grid, LARGEST_GRID, strict=True)):
+        # check: grid-is-one-of-a-gpu
+        raise Stop("stopped", f"a grid of {grid} is larger than a GPU takes, which is {[*LARGEST_GRID]}")
     x, y, z = grid
     return x, y, z
 

@@ -150,14 +150,12 @@ class Execution:
             while True:
                 reply: Any = self._ask({"report": len(works)}, _ANSWER_S)
                 works += reply["works"]
-                if not reply["left"]:
+                if not (reply["left"] and reply["works"]):
                     break
-                if not reply["works"]:
-                    raise ValueError("nothing of what is left")
             return Reported(
                 works=works, left=0, stopped=reply["stopped"], not_watched=reply["not_watched"], found=reply["found"]
             )
-        except (LookupError, TypeError, ValueError) as exc:
+        except (LookupError, TypeError) as exc:
             raise ExecutionDied(f"an executing process sent what it never sends: {exc}") from exc
 
     def dismiss(self) -> None:

@@ -31,7 +31,7 @@ def survives(run: Callable[[], object]) -> bool:
             faulthandler.disable()  # its report of a crash would look like the judge's
             torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
             run()
-        except BaseException:  # noqa: BLE001, S110  an exception is no crash, whichever it is
+        except BaseException:  # noqa: BLE001  an exception is no crash, whichever it is
             pass
         finally:
             os._exit(0)

@@ -110,6 +110,8 @@ _REPEATED = 0.1
 _COVERED, _GROWN, _EXTRAPOLATED, _EXECUTED = 0.95, 0.85, 0.5, 0.5
 """Least parts: of a tensor's share, of operations, of operations extrapolated from two sizes, of instructions per
 requested byte."""
+_ARITHMETIC, _FUNCTIONS = 0.02, 0.02
+"""Parts of the instructions: with more operations these are compared, with fewer functions they do not count."""
 _SHIFTED = 0.05
 """How much larger the share of products on a cheaper unit may become."""
 
@@ -247,22 +249,37 @@ def _trend(verified: Sequence[Tally], true: Tally, small: float, large: float) -
 
 
 def _executed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | None:
-    """Find missing instructions where only integers are computed: they grow with bytes, except a block's fixed ones."""
+    """Find missing work that is no arithmetic: comparisons and selections of a sort, exponentials of a softmax.
+
+    It grows with bytes, except a block's fixed instructions.
+    """
     first, last = verified[0], verified[-1]
-    was, now = _often(last), _often(true)
-    expected = was * _trend(verified, true, _often(first), was)
-    if any(map(flops, verified)) or now >= _EXECUTED * expected:
-        return None
-    # check: true-instructions-are-the-verified
-    return Unlike(
-        f"launch {number} executes {now:.3g} instructions for each byte that it asks for at the true size, and "
-        f"{was:.3g} where it was verified"
-    )
+    for unit, what in (("issue", "instructions"), ("special", "special functions")):
+        was, now = _often(last, unit), _often(true, unit)
+        expected = was * _trend(verified, true, _often(first, unit), was)
+        if _matters(unit, last) and now < _EXECUTED * expected:
+            # check: true-instructions-are-the-verified
+            return Unlike(
+                f"launch {number} executes {now:.3g} {what} for each byte that it asks for at the true size, and "
+                f"{was:.3g} where it was verified"
+            )
+    return None
 
 
-def _often(one: Tally) -> float:
-    """Return the instructions per requested byte, including those of masked lanes."""
-    return one["operations"]["issue"] / max(1, one["offered"])
+def _matters(unit: str, one: Tally) -> bool:
+    """Whether a launch does enough of a kind of work to notice that it is left out.
+
+    Where much of it is arithmetic, its instructions may become fewer with larger tiles, and operations are compared.
+    """
+    issued = one["operations"]["issue"]
+    if unit == "issue":
+        return flops(one) < _ARITHMETIC * issued
+    return one["operations"][unit] > _FUNCTIONS * issued
+
+
+def _often(one: Tally, unit: str) -> float:
+    """Return the work of a unit per requested byte, including that of masked lanes."""
+    return one["operations"][unit] / max(1, one["offered"])
 
 
 def _cheaper(one: Tally) -> list[float]:
