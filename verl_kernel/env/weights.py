@@ -8,7 +8,7 @@ candidate. Weights that start random keep their values: a candidate may have use
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -82,13 +82,16 @@ def copy_state(model: Any, state: Mapping[str, torch.Tensor]) -> bool:
     return same
 
 
-def hand_over(model: Any, state: Mapping[str, torch.Tensor], constants: Constants) -> str:
+def hand_over(
+    model: Any, state: Mapping[str, torch.Tensor], constants: Constants, structured: Sequence[str] = ()
+) -> str:
     """Give a candidate the changed weights, before its first forward.
 
     Args:
         model: the candidate's model.
         state: the reference's parameters and buffers, already changed.
         constants: the tensors that were changed, with their initial values.
+        structured: names of others that were changed, which only their names identify.
 
     Returns:
         `copied`: all tensors were copied by name. `matched`: the changed tensors were matched by order, by name or by
@@ -97,7 +100,7 @@ def hand_over(model: Any, state: Mapping[str, torch.Tensor], constants: Constant
     """
     if copy_state(model, state):
         return "copied"
-    if not constants:
+    if not constants or structured:
         return "seeded"
     own = state_of(model)
     pairs = _by_order(own, state, constants) or _by_name_or_value(own, state, constants)

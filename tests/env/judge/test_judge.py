@@ -276,6 +276,32 @@ def test_weights_follow_names_or_the_seed(judge):
     assert (result.status, result.env["weights"]) == (EvalStatus.OK, "copied")
 
 
+GATED = Task(
+    reference("x + self.gate * torch.tanh(x)", "torch.randn(64, 64)", "x", "self.gate = nn.Parameter(torch.zeros(()))")
+)
+UNGATED = program_of(
+    """
+@triton.jit
+def copied(x, o, n, B: tl.constexpr):
+    c = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + c, tl.load(x + c, mask=c < n) + 0.0, mask=c < n)
+def forward(self, x):
+    o = torch.empty_like(x)
+    copied[(triton.cdiv(x.numel(), 512),)](x, o, x.numel(), B=512)
+    return o
+""",
+    "self.register_buffer('other', torch.full((7,), 0.123))",
+)
+
+
+def test_a_program_whose_weights_cannot_be_tested_is_paid_for_parity_at_most(judge):
+    """Its branch is missing, whose gate starts at 0: a buffer of its own makes the judge keep the initial weights."""
+    result = judge.evaluate(GATED, UNGATED)
+    assert result.env["weights"] == "seeded"
+    assert result.env["weights_untested"]
+    assert result.speedup <= 1.0
+
+
 MANY = reference(
     'x[indices] * factor, {"count": flags.sum(), "mask": x > 0}, [x.T]',
     "torch.randn(6, 4).T.contiguous().T, torch.randint(0, 6, (5,)), 2.5, torch.rand(7) > 0.5",

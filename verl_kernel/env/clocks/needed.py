@@ -29,6 +29,17 @@ def bounded(measured: Measurement, events: Sequence[TraceEvent], flags: Sequence
     return replace(measured, needed=needed, facts={**measured.facts, "reference_needed": needed})
 
 
+def at_most_parity(measured: Measurement) -> Measurement:
+    """Bound the speedup of a measurement by 1: of a program whose weights could not be tested.
+
+    It keeps the values with which they started, so that a branch whose gate starts at 0 could be missing.
+    """
+    if measured.speedup is None or measured.speedup <= 1.0:
+        return measured
+    facts = {**measured.facts, "weights_untested": True}
+    return replace(measured, needed=measured.needed / measured.speedup, facts=facts)
+
+
 def needed_share(events: Sequence[TraceEvent], flags: Sequence[str], machine: Machine) -> float:
     """Return the part of a forward's time that is left without the ops named in flags, the longest of each name.
 

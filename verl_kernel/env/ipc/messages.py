@@ -255,6 +255,8 @@ class LoadRequest(TypedDict):
     """Number, in `specs`, of each tensor of the reference's state."""
     constants: dict[str, tuple[float, bool]]
     """The state's constants (`weights.Constants`)."""
+    structured: list[str]
+    """Names of parameters that started with a structure and were changed too."""
     describe: list[str] | None
     """Variants that an autotuner must skip while launches are described for a compiler; null: describe nothing."""
 

@@ -30,7 +30,7 @@ import torch
 
 from verl_kernel.env import static_check
 from verl_kernel.env.clocks.base import Measurement
-from verl_kernel.env.clocks.needed import bounded
+from verl_kernel.env.clocks.needed import at_most_parity, bounded
 from verl_kernel.env.compilation.targets import MOST_CHOICES
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, CpuTime, MemoryLayout, hidden_work
@@ -180,6 +180,8 @@ class Evaluation:
     def _take(self, session: CandidateSession, measured: Measurement) -> None:
         """Keep the measurement (raises Verdict if it shows that the candidate hides work)."""
         measured = bounded(measured, session.comparable[0], self._reference.task_flags, self._options.gpu_profile)
+        if self._found.env["weights"] == "seeded" and self._reference.has_changed_weights:
+            measured = at_most_parity(measured)
         self._found.env.update(measured.facts)
         self._found.measured, self._found.reference_mode = measured, measured.reference_mode
         self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)

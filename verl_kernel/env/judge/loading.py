@@ -98,6 +98,7 @@ class Loading:
             "specs": [spec.to_json() for spec in session.layout.specs],
             "state": {name: first + number for number, name in enumerate(reference.state)},
             "constants": reference.constants,
+            "structured": [*reference.structured],
             "describe": self._describe,
         }
         reply = client.ask({"load": request}, self._options.load_timeout_s)

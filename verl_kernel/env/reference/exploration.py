@@ -25,6 +25,7 @@ from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.roles import same_bytes, unchanged
+from verl_kernel.env.reference.structured import MOST_ELEMENTS, SEEDS, disturbed, find_structured
 from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
 from verl_kernel.env.reference.ties import has_choices
 from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial, hangs_on_ties, holds_steady
@@ -56,31 +57,53 @@ def explore(program: ReferenceProgram) -> Preparation:
     init = program.init_inputs()
     program.build(init)
     probe = program.draw(seed_of(_PROBE, program.task.fingerprint.encode()))
-    constants, state = _change_weights(program, probe)
+    constants, structured, state = _change_weights(program, probe)
     expected, events, demand = program.surveyed(probe.copy())
     program.has_choices = has_choices(events)
     _check(program, probe, expected, [*init.tensors, *state.values()])
-    known = Preparation(init, state, events, demand, _traits(program, probe, expected, constants))
+    known = Preparation(init, state, events, demand, _traits(program, probe, expected, constants, structured))
     return replace(known, traits=replace(known.traits, task_flags=_flags(program, known, probe, expected)))
 
 
-def _change_weights(program: ReferenceProgram, probe: Value) -> tuple[Constants, dict[str, torch.Tensor]]:
-    """Give weights that start constant other values, unless outputs degrade; return those changed, and all weights."""
-    constants, before = find_constants(program.model), program.state()
-    if not constants:
-        return {}, before
-    expected, generator = program.forward(probe), torch.Generator().manual_seed(program.weight_seed)
+Changed = tuple[Constants, tuple[str, ...], dict[str, torch.Tensor]]
+"""Constants and structured parameters that were changed, and all weights."""
+
+
+def _change_weights(program: ReferenceProgram, probe: Value) -> Changed:
+    """Give weights that start constant, or with a structure, other values, unless outputs degrade."""
+    structured, constants = find_structured(_starts(program)), find_constants(program.model)
+    for changed in ((constants, structured), (constants, ()), ({}, structured)):
+        if any(changed) and (state := _changed(program, probe, *changed)) is not None:
+            return (*changed, state)
+    return {}, (), program.state()
+
+
+def _starts(program: ReferenceProgram) -> list[dict[str, torch.Tensor]]:
+    """Return the trained parameters of models from several seeds, that of the task first; none of a large one."""
+    starts = [program.trained()]
+    if 0 < sum(tensor.numel() for tensor in starts[0].values()) <= MOST_ELEMENTS:
+        starts += [program.trained_from(seed) for seed in range(1, SEEDS)]
+    return starts if len(starts) > 1 else [{}]
+
+
+def _changed(
+    program: ReferenceProgram, probe: Value, constants: Constants, structured: tuple[str, ...]
+) -> dict[str, torch.Tensor] | None:
+    """Change weights; returns all of them, or puts them back and returns None where outputs degrade."""
+    before, generator = program.state(), torch.Generator().manual_seed(program.weight_seed)
+    expected = program.forward(probe)
     was_steady = _is_steady(program, probe, expected)
     values = {name: renewed(before[name], value, generator) for name, (value, _) in constants.items()}
+    values |= {name: disturbed(before[name], generator) for name in structured}
     copy_state(program.model, {**before, **values})
     state = program.state()  # read back, so that tied tensors have one value
     with contextlib.suppress(TaskError):
         changed = program.forward(probe)
         if not changed.is_worse(expected) and _is_steady(program, probe, changed) >= was_steady:
             copy_state(program.model, state)
-            return constants, state
+            return state
     copy_state(program.model, before)
-    return {}, before
+    return None
 
 
 def _check(program: ReferenceProgram, probe: Value, expected: Value, constants: list[torch.Tensor]) -> None:
@@ -93,7 +116,9 @@ def _check(program: ReferenceProgram, probe: Value, expected: Value, constants: 
         raise program.unfit("two calls on the same inputs differ (dropout, or another use of random numbers?)")
 
 
-def _traits(program: ReferenceProgram, probe: Value, expected: Value, constants: Constants) -> Traits:
+def _traits(
+    program: ReferenceProgram, probe: Value, expected: Value, constants: Constants, structured: tuple[str, ...]
+) -> Traits:
     """Return all traits but the task flags, which need trials."""
     mutates_inputs = _mutates(program, probe)
     draws = [probe, *(program.draw(seed_of(_PROBE, b"%d" % number)) for number in range(1, _DRAWS))]
@@ -107,7 +132,7 @@ def _traits(program: ReferenceProgram, probe: Value, expected: Value, constants:
     variation = _learn(program, [draw.tensors for draw in draws], probe, expected)
     return Traits(
         mutates_inputs=mutates_inputs, is_finite=expected.is_finite, is_sized=is_sized, variation=variation,
-        constants=constants, may_crash=program.may_crash, is_switchable=_is_switchable(program, probe, expected),
+        constants=constants, structured=structured, may_crash=program.may_crash, is_switchable=_is_switchable(program, probe, expected),
         input_bytes=_space(draws, is_sized), output_bytes=_space(outputs, is_sized),
         least=_least(program, variation, probe, expected), task_flags=[],
     )  # fmt: skip

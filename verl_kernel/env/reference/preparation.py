@@ -31,6 +31,8 @@ class Traits:
     variation: Variation
     constants: Constants
     """Weights that were constant after construction and were given other values."""
+    structured: tuple[str, ...]
+    """Parameters that started with a structure and were given other values (`structured`)."""
     input_bytes: int
     """Bytes of shared memory reserved for a trial's inputs; `output_bytes` likewise."""
     output_bytes: int
@@ -48,6 +50,7 @@ class Traits:
     def from_json(cls, data: dict[str, Any]) -> Traits:
         """Read what `to_json` wrote."""
         constants = {name: (value, is_parameter) for name, (value, is_parameter) in data["constants"].items()}
+        data = {**data, "structured": tuple(data["structured"])}
         return cls(**{**data, "variation": Variation.from_json(data["variation"]), "constants": constants})
 
 

@@ -61,11 +61,27 @@ class ReferenceProgram:
 
     def build(self, init: Value) -> None:
         """Create the model, with its initial weights, from arguments of its constructor."""
+        # The runner uses this seed too: parameters created in this order have these values.
+        self.model, self._init = self._built(init, self.weight_seed), init
+
+    def _built(self, init: Value, seed: int) -> Any:
         entry = self.task.entry_point
-        seed_everything(self.weight_seed)  # the runner uses it too: parameters created in this order have these values
+        seed_everything(seed)
         args, kwargs = init.build()
         model = self._call(f"{entry}(*get_init_inputs())", lambda: self._names[entry](*args, **kwargs))
-        self.model = self.device.place(model)
+        return self.device.place(model)
+
+    def trained(self) -> dict[str, torch.Tensor]:
+        """Return the floating parameters that training changes, by name; tied ones by their first name."""
+        return _trained(self.model)
+
+    def started(self) -> dict[str, torch.Tensor]:
+        """Return the parameters and buffers with which the model started, by name."""
+        return state_of(self._built(self._init, self.weight_seed))
+
+    def trained_from(self, seed: int) -> dict[str, torch.Tensor]:
+        """Return such parameters of another model that starts from another seed."""
+        return _trained(self._built(self._init, seed))
 
     def state(self) -> dict[str, torch.Tensor]:
         """Copy the model's parameters and buffers, by name."""
@@ -167,6 +183,13 @@ class ReferenceProgram:
             raise
         except (Exception, SystemExit) as exc:  # a reference may raise any exception; all mean the same
             raise self.unfit(f"{what} raised {type(exc).__name__}: {_one_line(exc)}") from exc
+
+
+def _trained(model: Any) -> dict[str, torch.Tensor]:
+    if not isinstance(model, torch.nn.Module):
+        return {}
+    named = model.named_parameters()
+    return {name: each.detach().cpu() for name, each in named if each.requires_grad and each.is_floating_point()}
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

@@ -60,6 +60,7 @@ class Reference:
         self.is_switchable = traits.is_switchable
         self.is_sized, self.input_bytes, self.output_bytes = traits.is_sized, traits.input_bytes, traits.output_bytes
         self.task_flags = traits.task_flags
+        self.structured = traits.structured
         self._has_initial = False
 
     @property
@@ -181,13 +182,20 @@ class Reference:
 
     def use_weights(self, initial: bool) -> None:
         """Use the initial weights, for a candidate whose weights could not be matched, or the changed ones."""
-        if not self.constants or initial == self._has_initial:
+        if not self.has_changed_weights or initial == self._has_initial:
             return
         own = state_of(self.model)
+        started = self._program.started() if initial and self.structured else {}
         with torch.no_grad():
-            for name, (value, _) in self.constants.items():
-                own[name].copy_(torch.full_like(own[name], value) if initial else self.state[name])
+            for name in (*self.constants, *self.structured):
+                start = self.constants[name][0] if name in self.constants else 0.0
+                own[name].copy_(started.get(name, torch.full_like(own[name], start)) if initial else self.state[name])
         self._has_initial = initial
+
+    @property
+    def has_changed_weights(self) -> bool:
+        """Whether weights were given other values than those that they start with."""
+        return bool(self.constants or self.structured)
 
 
 def _taken_over(program: ReferenceProgram, known: Preparation | None) -> Preparation | None:

@@ -118,7 +118,7 @@ class Runner:
         self._model = self._build(request, tensors)
         self._inspect()
         state = {name: tensors[number] for name, number in request["state"].items()}
-        return {"weights": hand_over(self._model, state, request["constants"])}
+        return {"weights": hand_over(self._model, state, request["constants"], request["structured"])}
 
     def _build(self, request: LoadRequest, tensors: list[torch.Tensor]) -> Any:
         cls = self._imported(request["entry"])

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds parameters whose start has a structure that training would not keep, and takes it from them.
+
+An adapter that starts as the identity, or two layers that start as copies, let a program leave out what nobody could
+tell is missing. Constant parameters are found by their value (`weights`); these by what several seeds have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from verl_kernel.env.reference.relations import find_relations, unpacked
+
+SEEDS = 3
+"""Models that are built, each from another seed."""
+MOST_ELEMENTS = 1 << 21
+"""Models with more parameters are not searched: they would be built and sorted for seconds."""
+_NOISE = 0.5
+"""Size of the noise, as a part of a parameter's root mean square."""
+
+
+def find_structured(starts: Sequence[Mapping[str, torch.Tensor]]) -> tuple[str, ...]:
+    """Return the names of parameters with elements that are equal to others, or the same, whatever the seed.
+
+    Args:
+        starts: the floating parameters of the model by name, from several seeds.
+    """
+    names = [name for name, tensor in starts[0].items() if not _is_one_number(tensor)]
+    if not names or any(start.keys() != starts[0].keys() for start in starts):
+        return ()
+    relations = find_relations([[start[name].detach() for name in names] for start in starts])
+    groups = [[start[name] for start in starts] for name in names]
+    related = {number for number, group in enumerate(groups) if all(torch.equal(group[0], one) for one in group[1:])}
+    related |= {number for each in relations.maps for number in (each.target, each.source)}
+    if relations.cells:
+        index = unpacked(relations.cells)
+        ends = torch.tensor([starts[0][name].numel() for name in names]).cumsum(0)
+        odd = (index != torch.arange(len(index))).nonzero().reshape(-1)
+        related |= set(torch.bucketize(odd, ends, right=True).tolist())
+        related |= set(torch.bucketize(index[odd].clamp(min=0)[index[odd] >= 0], ends, right=True).tolist())
+    return tuple(names[number] for number in sorted(related))
+
+
+def disturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Return a parameter with noise, as training would have moved it."""
+    size = _NOISE * float(tensor.double().square().mean().sqrt())
+    noise = torch.randn(tensor.shape, generator=generator) * size
+    return torch.empty_like(tensor).copy_(tensor + noise.to(tensor))
+
+
+def _is_one_number(tensor: torch.Tensor) -> bool:
+    return not tensor.numel() or bool((tensor == tensor.reshape(-1)[0]).all())
