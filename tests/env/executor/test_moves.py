@@ -211,6 +211,8 @@ def test_the_first_blocks_are_followed_in_whatever_order():
     (VALUES, [VALUES[::-1], VALUES + 1], 0), (ORDERED, [VALUES], None), (ORDERED, [ORDERED], 0),
     (VALUES, [VALUES[:32], VALUES[32:]], 2), (VALUES[:32], [VALUES], 0), (VALUES[::2], [VALUES], 0),
     (np.repeat(VALUES[:4], 16), [VALUES[:4]], 0), (VALUES[:3], [VALUES], None), (COUNT, [VALUES], None),
+    (VALUES.view(np.int32), [VALUES], 0), (VALUES, [VALUES.view(np.int32) + 1], 0),
+    (COUNT.astype(np.int32), [VALUES], None), (VALUES.view(np.int32), [VALUES * 2], None),
     (COUNT, [COUNT], 0), (COUNT, [COUNT + 1], None), (VALUES, [], None), (VALUES, [VALUES[:0]], None),
 ])  # fmt: skip
 def test_values_that_were_loaded(stored, loaded, found):

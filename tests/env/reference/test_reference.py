@@ -181,6 +181,13 @@ def test_terms_without_effect_are_named(device, result, dtype, wanted):
     assert flags(device, result, dtype) == wanted
 
 
+@pytest.mark.slow
+def test_a_product_of_gigaflops_is_tried(device):
+    """It was left out as too large, and a program without it was paid ten times the reference's time."""
+    made = reference(device, "x.abs() + 1e-7 * (x @ x)", "torch.randn(900, 900)")
+    assert made.task_flags == ["insensitive:mm", "insensitive:mul"]
+
+
 def test_large_forwards_are_not_tried(device, monkeypatch):
     monkeypatch.setattr("verl_kernel.env.reference.terms._MOST_WORK", 1000)
     assert flags(device, "x + 1e-9 * y") == []

@@ -177,7 +177,8 @@ LESS = {
     ),
     "torch's ops": (sum_task(), sums(f"if {LARGE}: return torch.relu(x + y) * 2"), "kernel or op 1 is"),
     "rows that are copied, not sorted, beside one operation": (
-        made.SORT_TASK, made.switched(made.SORT, "tl.sort(v)", "(v + 0.0 if BIG else tl.sort(v + 0.0))"), "for each byte",
+        made.SORT_TASK, made.switched(made.SORT, "tl.sort(v)", "(v + 0.0 if BIG else tl.sort(v + 0.0))"),
+        "instructions for each byte",
     ),
     "a polynomial in place of exponentials": (
         made.SOFTMAX_TASK, made.switched(

@@ -200,6 +200,10 @@ def numbers(raw: Array, kind: str) -> Array:
     return np.asarray(flat.view(f"{signed}{flat.shape[1]}").reshape(-1))
 
 
+_BITS = 1e-6
+"""Relative difference of floats whose bits are compared as integers: a few steps of float32."""
+
+
 def moved_from(stored: Array, kind: str, loaded: Sequence[Array]) -> int | None:
     """Find which of several loads the stored values are, in any order except a sorted order that the load has not.
 
@@ -217,6 +221,12 @@ def moved_from(stored: Array, kind: str, loaded: Sequence[Array]) -> int | None:
     for number in reversed(alike):
         if _is_same(stored, loaded[number], close):
             return number
+    for number, values in enumerate(loaded):  # the bits of a float stored as an integer, or the other way round
+        if number not in alike and values.dtype.itemsize == stored.dtype.itemsize:
+            bits = stored.view(values.dtype) if not is_float else stored
+            floats = values.view(stored.dtype) if is_float else values
+            if _is_same(bits, floats, _BITS):
+                return number
     together = [loaded[number] for number in alike]
     if len(together) > 1 and sum(map(len, together)) == len(stored) >= _MANY:
         return len(loaded) if _is_reordered(stored, np.concatenate(together), close) else None

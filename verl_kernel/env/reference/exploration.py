@@ -132,7 +132,8 @@ def _traits(
     variation = _learn(program, [draw.tensors for draw in draws], probe, expected)
     return Traits(
         mutates_inputs=mutates_inputs, is_finite=expected.is_finite, is_sized=is_sized, variation=variation,
-        constants=constants, structured=structured, may_crash=program.may_crash, is_switchable=_is_switchable(program, probe, expected),
+        constants=constants, structured=structured, may_crash=program.may_crash,
+        is_switchable=_is_switchable(program, probe, expected),
         input_bytes=_space(draws, is_sized), output_bytes=_space(outputs, is_sized),
         least=_least(program, variation, probe, expected), task_flags=[],
     )  # fmt: skip

@@ -21,8 +21,8 @@ INSENSITIVE = "insensitive:"
 """Prefix of the flag of a task whose output agrees without an op; the op's name, without namespace, follows."""
 Output = TypeVar("Output")
 _MOST_OPS = 24
-_MOST_WORK = 500_000_000
-"""Sum of bytes and operations of a forward above which its ops are not tried: that would take seconds."""
+_MOST_WORK = 50_000_000_000
+"""Sum of bytes and operations of all forwards above which ops are not tried: that would take many seconds."""
 
 
 def ineffective(
@@ -35,7 +35,8 @@ def ineffective(
         runs: functions that run the forward, each on different inputs.
         agrees: whether the output of the run of this number agrees with the expected one.
     """
-    if sum(event.bytes + event.flops for event in events) > _MOST_WORK:
+    forwards = min(len(events), _MOST_OPS)
+    if forwards * sum(event.bytes + event.flops for event in events) > _MOST_WORK:
         return
     for number in range(_MOST_OPS):
         without = [_Without(number) for _ in runs]
