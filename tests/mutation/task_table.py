@@ -2,6 +2,7 @@
 """The checks of numbers and forms: at the true size, of outputs, of compiled kernels, of measured times, of tasks."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -37,6 +38,12 @@ def op(half: int, share: int = 100) -> Counted:
     """A forward of one op with so many operations in 16 bits, on so many of 100 bytes."""
     event = TraceEvent("op", "aten::mm", flops=100, half_flops=half, bytes=share, given=share, held=100)
     return Counted([event], [], 100, 1.0)
+
+
+def functions_left_out() -> tuple[list[Counted], Counted, Counted]:
+    """Forwards of a reference with special functions, which a candidate computes at the reduced size only."""
+    small = replace(forward(one(special=200)), functions=100)
+    return [small], small, replace(forward(one(64, special=0), 6400), functions=6400)
 
 
 def form(wanted: torch.Tensor, given: torch.Tensor, inputs: tuple[torch.Tensor, ...] = ()) -> Shown:
@@ -100,6 +107,9 @@ TABLE: dict[str, tuple[str, Shown]] = {
     ),
     "true-op-precision-is-the-verified": (
         "computes in 16 bits at the true size only", value(lambda: difference([op(0)], op(0), op(100))),
+    ),
+    "true-functions-are-the-verified": (
+        "compute 0% as many special functions", value(lambda: difference(*functions_left_out())),
     ),
     "true-op-takes-all": ("takes 25% of its tensors", value(lambda: difference([op(0)], op(0, 100), op(0, 25)))),
     "true-operations-grow": ("the operations grow less", at_true_size(one(64, wide=50))),

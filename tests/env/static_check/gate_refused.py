@@ -23,8 +23,9 @@ def _kernel(parts: list[str]) -> list[str]:
 
 _REFUSED: dict[str, list[str]] = {}
 _REFUSED["import"] = _pieces("""
-import sys
-import sys, math
+import sys; used = sys
+import subprocess, math
+import time as other
 import importlib
 import ctypes as c
 import numpy.linalg

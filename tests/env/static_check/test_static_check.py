@@ -78,7 +78,7 @@ def test_the_main_block_is_not_read_because_it_never_runs(test):
     assert check(HEADER + ENTRY + main) == []
     assert check(HEADER + ENTRY + main.replace("if ", "if not "))
     assert check(HEADER + ENTRY + main.replace("==", "!="))
-    assert check(HEADER + ENTRY + main + "else:\n    import sys\n")
+    assert check(HEADER + ENTRY + main + "else:\n    import ctypes\n")
     assert check(HEADER + "__name__ = '__main__'\n" + ENTRY + main)
 
 

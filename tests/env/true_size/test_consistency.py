@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What counts as doing something else at the true size, by the executing process's account."""
 
+from dataclasses import replace
+
 import pytest
 
 from verl_kernel.env.trace import TraceEvent
@@ -84,10 +86,6 @@ CASES = {
     "less work on whole numbers beside one operation": (
         sizes(wide=1), one(64, wide=1, issue=300), "instructions for each byte"
     ),
-    "functions that became a polynomial": (
-        sizes(wide=100, special=200), one(64, wide=900, special=0), "special functions for each byte"
-    ),
-    "fewer functions than instructions": (sizes(special=10), one(64, special=0), None),
     "larger tiles": (SMALL, one(64, issue=300), None),
     "fixed instructions of a block fell": (
         [one(wide=0, issue=2000), one(8, wide=0, issue=1000)], one(64, wide=0, issue=400), None
@@ -120,6 +118,18 @@ def test_places_that_nobody_knows_are_no_fault_of_the_candidate():
 def test_the_reference_may_read_less_too():
     small, true = forward(one(read=50), read=0.5), forward(one(64, read=5), 6400, read=0.05)
     assert difference([small], small, true) is None
+
+
+@pytest.mark.parametrize(("verified", "true", "text"), [
+    (one(special=200), one(64, special=200), None), (one(special=200), one(64, special=20), "compute 10% as many"),
+    # Most lanes of the reduced size were masked.
+    (one(special=200, offered=4.0), one(64, special=60), None),
+])  # fmt: skip
+def test_special_functions_grow_with_the_references(verified, true, text):
+    small = replace(forward(verified), functions=100)
+    unlike = difference([small], small, replace(forward(true, 6400), functions=6400))
+    assert (unlike is None) if text is None else (text in unlike.sentence)
+    assert difference([forward(verified)], forward(verified), forward(true, 6400)) is None
 
 
 @pytest.mark.parametrize(("reduced", "true", "is_unlike", "is_candidates"), [

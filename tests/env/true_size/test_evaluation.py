@@ -184,7 +184,7 @@ LESS = {
         made.SOFTMAX_TASK, made.switched(
             made.SOFTMAX, "tl.exp(x - tl.max(x, 0))",
             "(x - tl.max(x, 0)) * (x * x * (x * 0.1 + 0.3) + 0.4) + 1.0 if BIG else tl.exp(x - tl.max(x, 0))"
-        ), "special functions for each byte",
+        ), "as many special functions for each",
     ),
     "torch on a slice": (PRODUCT, made.torch_product("a[:few]"), "(aten::mm.out) takes"),
     "torch on chosen rows": (PRODUCT, made.torch_product("a[torch.arange(few)]"), "(aten::index.Tensor) takes"),

@@ -180,7 +180,7 @@ class Evaluation:
     def _take(self, session: CandidateSession, measured: Measurement) -> None:
         """Keep the measurement (raises Verdict if it shows that the candidate hides work)."""
         measured = bounded(measured, session.comparable[0], self._reference.task_flags, self._options.gpu_profile)
-        if self._found.env["weights"] == "seeded" and self._reference.has_changed_weights:
+        if self._found.env.get("weights") == "seeded" and self._reference.has_changed_weights:
             measured = at_most_parity(measured)
         self._found.env.update(measured.facts)
         self._found.measured, self._found.reference_mode = measured, measured.reference_mode

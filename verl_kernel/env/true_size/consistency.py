@@ -44,6 +44,8 @@ class Counted:
     """Part of its inputs that the reference reads."""
     works: Sequence[Work] = ()
     """All that its launches did, if it ran without data."""
+    functions: int = 0
+    """Special functions of the reference at this size (`functions`)."""
 
     def ratio(self, true: Sequence[Tally]) -> float:
         """Return the candidate's operations, without void ones, over the reference's.
@@ -110,8 +112,8 @@ _REPEATED = 0.1
 _COVERED, _GROWN, _EXTRAPOLATED, _EXECUTED = 0.95, 0.85, 0.5, 0.5
 """Least parts: of a tensor's share, of operations, of operations extrapolated from two sizes, of instructions per
 requested byte."""
-_ARITHMETIC, _FUNCTIONS = 0.02, 0.02
-"""Parts of the instructions: with more operations these are compared, with fewer functions they do not count."""
+_ARITHMETIC = 0.02
+"""Part of the instructions: with more operations these are compared instead."""
 _SHIFTED = 0.05
 """How much larger the share of products on a cheaper unit may become."""
 
@@ -163,7 +165,8 @@ def difference(verified: Sequence[Counted], again: Counted, true: Counted) -> Un
     for number, *sizes, now in zip(count(1), *(each.tallies for each in (*verified, true)), strict=False):
         if (unlike := _narrowed(number, sizes, now, left) or _executed(number, sizes, now)) is not None:
             return unlike
-    return _ops(last.events, true.events) or _parts(again.events, true.events) or _operations(verified, true)
+    ops = _ops(last.events, true.events) or _parts(again.events, true.events)
+    return ops or _functions(last, true) or _operations(verified, true)
 
 
 def _left(verified: Counted, true: Counted) -> float:
@@ -249,37 +252,52 @@ def _trend(verified: Sequence[Tally], true: Tally, small: float, large: float) -
 
 
 def _executed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | None:
-    """Find missing work that is no arithmetic: comparisons and selections of a sort, exponentials of a softmax.
+    """Find missing instructions where next to nothing but integers is computed, such as the comparisons of a sort.
 
-    It grows with bytes, except a block's fixed instructions.
+    They grow with bytes, except a block's fixed ones.
     """
     first, last = verified[0], verified[-1]
-    for unit, what in (("issue", "instructions"), ("special", "special functions")):
-        was, now = _often(last, unit), _often(true, unit)
-        expected = was * _trend(verified, true, _often(first, unit), was)
-        if _matters(unit, last) and now < _EXECUTED * expected:
-            # check: true-instructions-are-the-verified
-            return Unlike(
-                f"launch {number} executes {now:.3g} {what} for each byte that it asks for at the true size, and "
-                f"{was:.3g} where it was verified"
-            )
-    return None
+    was, now = _often(last), _often(true)
+    expected = was * _trend(verified, true, _often(first), was)
+    if any(flops(one) > _ARITHMETIC * one["operations"]["issue"] for one in verified) or now >= _EXECUTED * expected:
+        return None
+    # check: true-instructions-are-the-verified
+    return Unlike(
+        f"launch {number} executes {now:.3g} instructions for each byte that it asks for at the true size, and "
+        f"{was:.3g} where it was verified"
+    )
 
 
-def _matters(unit: str, one: Tally) -> bool:
-    """Whether a launch does enough of a kind of work to notice that it is left out.
-
-    Where much of it is arithmetic, its instructions may become fewer with larger tiles, and operations are compared.
-    """
-    issued = one["operations"]["issue"]
-    if unit == "issue":
-        return flops(one) < _ARITHMETIC * issued
-    return one["operations"][unit] > _FUNCTIONS * issued
+def _often(one: Tally) -> float:
+    """Return the instructions per requested byte, including those of masked lanes."""
+    return one["operations"]["issue"] / max(1, one["offered"])
 
 
-def _often(one: Tally, unit: str) -> float:
-    """Return the work of a unit per requested byte, including that of masked lanes."""
-    return one["operations"][unit] / max(1, one["offered"])
+_FUNCTIONS = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p logaddexp sigmoid tanh erf erfc erfinv sin cos tan asin acos atan atan2 sinh cosh "
+    "asinh acosh atanh sqrt rsqrt reciprocal pow gelu silu mish elu selu celu softplus hardswish logit log_sigmoid "
+    "log_sigmoid_forward _softmax _log_softmax softmax log_softmax logsumexp gelu_backward".split()
+)
+
+
+def functions(events: Sequence[TraceEvent]) -> int:
+    """Return the bytes that a reference's special functions move: a measure of how many it computes."""
+    return sum(event.bytes for event in events if event.name.rpartition("::")[2].partition(".")[0] in _FUNCTIONS)
+
+
+def _functions(verified: Counted, true: Counted) -> Unlike | None:
+    """Find exponentials, roots and the like that became fewer for each one of the reference."""
+    if not verified.functions or not true.functions:
+        return None
+    was = sum(one["operations"]["special"] * _busy(one) for one in verified.tallies) / verified.functions
+    now = sum(one["operations"]["special"] for one in true.tallies) / true.functions
+    if now >= _EXECUTED * was:
+        return None
+    # check: true-functions-are-the-verified
+    return Unlike(
+        f"its launches compute {now / was:.0%} as many special functions for each of the reference's at the true size as "
+        "where its output was verified"
+    )
 
 
 def _cheaper(one: Tally) -> list[float]:

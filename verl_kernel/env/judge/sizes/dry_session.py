@@ -27,7 +27,7 @@ from verl_kernel.env.tamper.seals import seals
 from verl_kernel.env.tamper.trace_checks import own_launches
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent, load_events
-from verl_kernel.env.true_size.consistency import Counted
+from verl_kernel.env.true_size.consistency import Counted, functions
 from verl_kernel.env.true_size.dataless import is_dataless
 from verl_kernel.env.true_size.dry_pass import DryForward
 
@@ -204,4 +204,4 @@ def _followed(item: Claims, dry: DryForward, verdict: Callable[..., Verdict]) ->
         text = wrong[1] if wrong else "the output is not structured like the reference's"
         # check: dry-output-is-the-verified
         raise verdict(EvalStatus.INCORRECT, "OtherOutput", f"at the true size {text}")
-    return Counted(load_events(item["events"]), [], dry.flops, dry.share_read)
+    return Counted(load_events(item["events"]), [], dry.flops, dry.share_read, functions=functions(dry.events))

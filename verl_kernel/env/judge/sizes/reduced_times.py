@@ -29,7 +29,7 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus, TrueSize
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE, Scratch
 from verl_kernel.env.seeding import seed_of
-from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
+from verl_kernel.env.true_size.consistency import Counted, difference, functions, not_repeated
 from verl_kernel.env.true_size.shrinking import Copy, Shrunk
 
 _FURTHER_TRIALS = 2
@@ -145,7 +145,8 @@ class ReducedTimes:
 def _counted(session: CandidateSession, copy: Copy) -> Counted:
     """Return the first forward of a candidate, as the forward without data is its model's first, too."""
     tallies = [work["tally"] for work in session.accounts[0]]
-    return Counted(session.traces[0], tallies, copy.dry.flops, copy.dry.share_read)
+    dry = copy.dry
+    return Counted(session.traces[0], tallies, dry.flops, dry.share_read, functions=functions(dry.events))
 
 
 def _further_trials(found: Findings, session: CandidateSession, native: NativeTrials) -> None:

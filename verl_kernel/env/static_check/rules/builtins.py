@@ -114,12 +114,22 @@ def names(program: ParsedSource) -> Iterator[Violation]:
 # Rules on imports: which modules are open, and that an imported name keeps its meaning.
 
 
+_IDLE = frozenset(
+    "argparse contextlib copy datetime gc inspect json pathlib pprint random re string struct sys textwrap time "
+    "traceback types unittest uuid".split()
+)
+"""Modules that people import and do not use; to import them does nothing."""
+
+
 def imports(program: ParsedSource) -> Iterator[Violation]:
-    """Yield imports of modules that are not open, and star imports."""
+    """Yield imports of modules that are not open, unless their names are never used, and star imports."""
+    used = {node.id for node in program.every(ast.Name)}
+    used |= {name for node in program.every(ast.Global, ast.Nonlocal) for name in node.names}
     for node in program.nodes:
         if isinstance(node, ast.Import):
             for item in node.names:
-                if item.name not in OPEN_MODULES:
+                is_idle = item.name in _IDLE and item.asname is None and item.name not in used
+                if item.name not in OPEN_MODULES and not is_idle:
                     yield at(node, "import", f"import of {item.name} is not allowed")
         elif isinstance(node, ast.ImportFrom):
             yield from _imports_from(node)
