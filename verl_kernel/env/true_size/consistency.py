@@ -274,8 +274,8 @@ def _often(one: Tally) -> float:
 
 
 _FUNCTIONS = frozenset(
-    "exp exp2 expm1 log log2 log10 log1p logaddexp sigmoid tanh erf erfc erfinv sin cos tan asin acos atan atan2 sinh cosh "
-    "asinh acosh atanh sqrt rsqrt reciprocal pow gelu silu mish elu selu celu softplus hardswish logit log_sigmoid "
+    "exp exp2 expm1 log log2 log10 log1p logaddexp sigmoid tanh erf erfc erfinv sin cos tan asin acos atan atan2 "
+    "sinh cosh asinh acosh atanh sqrt rsqrt reciprocal pow gelu silu mish elu selu celu softplus hardswish logit log_sigmoid "
     "log_sigmoid_forward _softmax _log_softmax softmax log_softmax logsumexp gelu_backward".split()
 )
 
@@ -295,8 +295,8 @@ def _functions(verified: Counted, true: Counted) -> Unlike | None:
         return None
     # check: true-functions-are-the-verified
     return Unlike(
-        f"its launches compute {now / was:.0%} as many special functions for each of the reference's at the true size as "
-        "where its output was verified"
+        f"its launches compute {now / was:.0%} as many special functions for each of the reference's at the "
+        "true size as where its output was verified"
     )
 
 
