@@ -275,8 +275,8 @@ def _often(one: Tally) -> float:
 
 _FUNCTIONS = frozenset(
     "exp exp2 expm1 log log2 log10 log1p logaddexp sigmoid tanh erf erfc erfinv sin cos tan asin acos atan atan2 "
-    "sinh cosh asinh acosh atanh sqrt rsqrt reciprocal pow gelu silu mish elu selu celu softplus hardswish logit log_sigmoid "
-    "log_sigmoid_forward _softmax _log_softmax softmax log_softmax logsumexp gelu_backward".split()
+    "sinh cosh asinh acosh atanh sqrt rsqrt reciprocal pow gelu silu mish elu selu celu softplus hardswish logit "
+    "log_sigmoid log_sigmoid_forward _softmax _log_softmax softmax log_softmax logsumexp gelu_backward".split()
 )
 
 
