@@ -294,7 +294,7 @@ def forward(self, x):
 )
 
 
-def test_a_program_whose_weights_cannot_be_tested_is_paid_for_parity_at_most(judge):
+def test_untested_weights_are_paid_for_parity_at_most(judge):
     """Its branch is missing, whose gate starts at 0: a buffer of its own makes the judge keep the initial weights."""
     result = judge.evaluate(GATED, UNGATED)
     assert result.env["weights"] == "seeded"

@@ -135,7 +135,7 @@ warnings.sys tl.core.builtins tl.math.core tl.semantic torch.DisableTorchFunctio
 torch._C._VariableFunctions torch.accelerator.set_device_index torch.backends.cudnn.flags torch.compile
 torch.cuda.CUDAGraph torch.cuda.Event torch.cuda.Stream torch.cuda.graph torch.cuda.stream torch.default_generator
 torch.distributions torch.from_dlpack torch.from_file torch.from_numpy torch.frombuffer torch.func.grad torch.fx.wrap
-torch.is_inference torch.is_inference_mode_enabled torch.jit.script torch.library torch.load torch.manual_seed
+torch.is_inference torch.is_inference_mode_enabled torch.jit.script torch.load torch.manual_seed
 torch.nested torch.ops.aten.mm torch.overrides torch.save torch.set_default_dtype torch.set_rng_state torch.sparse.mm
 torch.utils.data torch.vmap triton.compiler triton.knobs triton.language.core triton.runtime.driver.set_active
 triton.runtime.interpreter triton.runtime.jit triton.testing

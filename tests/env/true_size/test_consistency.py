@@ -140,7 +140,7 @@ def test_special_functions_grow_with_the_references(verified, true, text):
     ((10, 10, 100), (10, 10, 6400), True, False), ((300, 100, 100), (19200, 6400, 6400), False, False),
     ((0, 0, 0), (0, 0, 0), False, False),
 ])  # fmt: skip
-def test_an_op_takes_as_much_of_its_tensors_as_where_it_was_verified(reduced, true, is_unlike, is_candidates):
+def test_an_op_takes_as_much_of_its_tensors_as_before(reduced, true, is_unlike, is_candidates):
     """Moved and given bytes, and those of the storages: a slice of an input was a whole product by its name."""
     again, now = (
         Counted([TraceEvent("op", "aten::mm", bytes=moved, given=given, held=held)], [], 100, 1.0)

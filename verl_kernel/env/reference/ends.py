@@ -63,10 +63,13 @@ def _narrowed(tensor: torch.Tensor, role: Role, sign: int) -> torch.Tensor:
 
 
 def _distinct(tensor: torch.Tensor, role: Role, sign: int) -> torch.Tensor:
-    """Move integers that never repeat, only across zero and as far as their range allows."""
-    if role.low >= 0 or role.high <= 0:
+    """Move integers that never repeat in a row to one side of zero, if their range has enough of them there."""
+    most = role.high if sign > 0 else -role.low
+    if role.low >= 0 or role.high <= 0 or most < tensor.shape[-1]:
         return tensor
-    return (tensor.abs() * sign).clamp(role.low, role.high)
+    ranks = tensor.argsort(-1).argsort(-1).to(tensor.dtype)
+    step = most // tensor.shape[-1]
+    return (1 + ranks) * (sign * step) if sign > 0 else (ranks - tensor.shape[-1]) * step
 
 
 def single(tensor: torch.Tensor, axis: int | None, odd: int, generator: torch.Generator) -> torch.Tensor:

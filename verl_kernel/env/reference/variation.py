@@ -148,7 +148,7 @@ class Variation:
         return [self._changed(tensor, role, (log2(low), log2(high)), generator) for tensor, role in pairs]
 
     def with_a_row_of(self, size: float, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
-        """Return copies with numbers of this size in slices of each floating tensor along its first axis longer than 1.
+        """Return copies with numbers of this size in slices of each floating tensor along its first axis longer than 2.
 
         One slice is at the same place in all tensors, as their sum is zero only there. Where there are several tensors,
         each has a second slice at a place that differs between them.
@@ -313,8 +313,11 @@ def _chosen(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _with_rows_of(size: float, tensor: torch.Tensor, places: list[float], generator: torch.Generator) -> torch.Tensor:
-    """Fill slices at these fractions of the axis; only the first where two would be most of the tensor."""
-    axis = next((axis for axis, length in enumerate(tensor.shape[:-1]) if length > 1), None)
+    """Fill slices at these fractions of the axis; only the first where two would be most of the tensor.
+
+    Of two slices none is filled: half of the input would be missing, and with it what a race leaves out.
+    """
+    axis = next((axis for axis, length in enumerate(tensor.shape[:-1]) if length > 2), None)
     if axis is None or not tensor.is_floating_point():
         return tensor
     changed, length = tensor.clone(), tensor.shape[axis]
