@@ -20,7 +20,7 @@ from verl_kernel.env.sandbox import gpu_isolation
 from verl_kernel.env.sandbox.scratch import Scratch
 
 _LOAD = {
-    **{"entry": "ModelNew", "seed": 0, "specs": [], "state": {}, "constants": {}},
+    **{"entry": "ModelNew", "seed": 0, "specs": [], "state": {}, "constants": {}, "structured": []},
     **{"traced": False, "describe": None, "memory": False},
     "init": {"list": [{"list": []}, {"dict": {}}]},
 }
