@@ -195,6 +195,10 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
         lambda x: near(x[0].norm(dim=-1, keepdim=True), x[1]),
     ),
     "rows and their scales": (quantised, lambda x: near(x[0].abs().amax(-1) / 127, x[1])),
+    "a tensor and its scale": (
+        lambda g: [(x := randn(g, ROWS, WIDTH)), x.abs().amax().reshape(1) / 448],
+        lambda x: near(x[0].abs().amax() / 448, x[1][0]),
+    ),
     "a scale and its reciprocal": (
         lambda g: [(s := torch.rand(ROWS, generator=g) + 0.1), 1 / s], lambda x: near(x[0] * x[1], torch.ones(ROWS))
     ),

@@ -34,8 +34,10 @@ _CONSTANT = -1
 """In place of a cell's index: the cell never changes."""
 _ERROR = 1e-3
 """Relative error of a floating map: rounding to half precision, and sums in another order."""
+_SAMPLE = 64
+"""Elements by which most pairs of inputs are told apart."""
 _FEWEST = 3
-"""Fewest elements of a tensor that is a function of another by no accident."""
+"""Fewest elements, in all draws, of a tensor that is a function of another by no accident."""
 
 
 @dataclass(frozen=True)
@@ -167,10 +169,13 @@ class _Evidence:
         self._constant = torch.stack([values == (0.0 if is_fixed else table[0]) for values in table]).all(0)
         self._classes = _classes(table)
         free = [values[~self._constant] for values in table]
-        self._equal = _equal_pairs(self._classes[~self._constant])
+        is_all_apart = len(self._classes) and int(self._classes.max()) == len(self._classes) - 1
+        self._equal = 0.0 if is_all_apart else _equal_pairs(self._classes[~self._constant])
         self._equal_by_chance = _pairs_by_chance(free, self._equal)
-        shares = _occurrences(free[0]) / max(len(free[0]), 1)
-        self._constant_by_chance = len(self._classes) * float((shares ** len(table)).sum())
+        self._constant_by_chance = 0.0
+        if bool(self._constant.any()):
+            shares = _occurrences(free[0]) / max(len(free[0]), 1)
+            self._constant_by_chance = len(self._classes) * float((shares ** len(table)).sum())
 
     @property
     def has_equal(self) -> bool:
@@ -200,11 +205,17 @@ class _Evidence:
 
 def _classes(table: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the number of each cell's class, int64 (cells,): cells of a class have equal values in every draw."""
-    classes = torch.zeros(table[0].numel(), dtype=torch.int64)
-    for values in table:
-        ranks = _ranks(values)
-        classes = _ranks(classes * (int(ranks.max()) + 1) + ranks)
-    return classes
+    # One sort of a hash of each cell's bits in all draws, as sorting each draw takes seconds for millions of cells.
+    factors = torch.randint(1 << 62, (len(table),), generator=torch.Generator().manual_seed(0)) * 2 + 1
+    bits = (_folded((values + 0.0).view(torch.int64)) for values in table)  # -0.0 equals 0.0
+    keys = sum((_folded(each * factor) for each, factor in zip(bits, factors, strict=True)), torch.tensor(0))
+    ordered = keys.sort().values
+    return _ranks(keys) if bool((ordered[1:] == ordered[:-1]).any()) else torch.arange(len(keys))
+
+
+def _folded(bits: torch.Tensor) -> torch.Tensor:
+    """Mix the upper bits into the lower ones, of which simple numbers have none and products keep few."""
+    return bits ^ (bits >> 32)
 
 
 def _pairs_by_chance(table: Sequence[torch.Tensor], always: float) -> float:
@@ -214,6 +225,8 @@ def _pairs_by_chance(table: Sequence[torch.Tensor], always: float) -> float:
         table: of each draw, the values of the cells that are not constant.
         always: number of pairs that are equal in every draw.
     """
+    if not always:
+        return 0.0
     pairs = len(table[0]) * (len(table[0]) - 1) / 2
     others = max(len(table) * (pairs - always), 1.0)
     sometimes = sum(map(_equal_pairs, table)) - len(table) * always
@@ -336,7 +349,7 @@ FLOAT_MAPS: dict[str, Function] = {
 def _find_maps(groups: Sequence[Sequence[torch.Tensor]]) -> list[Map]:
     found: list[Map] = []
     for target, wanted in enumerate(groups):
-        if wanted[0].numel() < _FEWEST or all(torch.equal(wanted[0], tensor) for tensor in wanted[1:]):
+        if wanted[0].numel() * len(wanted) < _FEWEST or all(torch.equal(wanted[0], tensor) for tensor in wanted[1:]):
             continue
         followers = {each.target for each in found}
         for source, given in enumerate(groups):
@@ -354,11 +367,22 @@ def _find_map(target: int, wanted: Tensors, source: int, given: Tensors) -> Map 
     if is_floating != wanted[0].is_floating_point() or given[0].is_complex() or not all(map(torch.numel, given)):
         return None
     for name in FLOAT_MAPS if is_floating else INTEGER_MAPS:
+        if is_floating and not _may_be(name, wanted[0], given[0]):
+            continue
         factors = (_factor(name, one, other) for one, other in zip(wanted, given, strict=True))
         first = next(factors)
         if first is not None and all(other is not None and _is_near(other, first) for other in factors):
             return Map(target, source, name, first)
     return None
+
+
+def _may_be(name: str, target: torch.Tensor, source: torch.Tensor) -> bool:
+    """Whether the first elements, or the first rows, allow a map: most pairs of inputs are told apart by these."""
+    if target.numel() == source.numel():
+        target, source = target.reshape(-1)[:_SAMPLE], source.reshape(-1)[:_SAMPLE]
+    elif source.dim() and target.numel() * source.shape[-1] == source.numel():
+        target, source = target.reshape(-1)[:_FEWEST], source.reshape(-1, source.shape[-1])[:_FEWEST]
+    return _factor(name, target, source) is not None
 
 
 def _is_near(one: float, other: float) -> bool:
