@@ -9,6 +9,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 LONGEST = (
     "tests/e2e/",
+    "tests/env/true_size/test_evaluation.py",
     "tests/exploits/test_corpus.py",
     "tests/env/pool/",
     "tests/benchmarks/",
