@@ -179,7 +179,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     ),
     "configuration-fits": ("ok, paid", program(TASKS["sum"], tuned((256, 64), (64, 2), body=SLOW), **COMPILED)),
     "source-is-short": ("rejected_static/size", program(REFERENCE, f"{HONEST}#{'#' * (101 << 10)}")),
-    "gate-accepts": ("rejected_static/import", program(REFERENCE, f"{HONEST}\nimport ctypes\n", static_check="coverage")),
+    "gate-accepts": ("rejected_static/import", program(REFERENCE, f"{HONEST}\nimport ssl\n", static_check="coverage")),
     "exit-after-timing-is-clean": ("crash/Crash", attack("crash_at_exit")),
     "output-is-right": ("incorrect/WrongValues", attack("half_the_rows")),
     "time-is-possible": ("hacking/ImpossibleTime ['impossible_time']", charged()),

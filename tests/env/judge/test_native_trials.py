@@ -66,8 +66,10 @@ TUNED = program(
     HOST.replace("[(2,)]", "[lambda meta: (x.shape[1] // meta['BLOCK'],)]").replace(", BLOCK=32", ""),
 )
 """Its last configuration does not compile."""
-ADDING = TUNED.replace("tl.store(", "tl.atomic_add(").replace("empty_like", "zeros_like").replace(
-    'key=["width"]', 'key=["width"], reset_to_zero=["out"]'
+ADDING = (
+    TUNED.replace("tl.store(", "tl.atomic_add(")
+    .replace("empty_like", "zeros_like")
+    .replace('key=["width"]', 'key=["width"], reset_to_zero=["out"]')
 )
 """What one configuration leaves behind would spoil the next one's sums, were it not set back."""
 
