@@ -159,8 +159,10 @@ class OpRecorder(DispatchMode):
         held = _held([*cost.reads, *cost.writes])
         for number in range(kernels):
             steps = cost.steps if kernels == 1 else cost.steps[number : number + 1]
-            event = TraceEvent("op", label, (), moved, flops, half, priced=cost.priced, steps=steps, touched=touched)
-            event = replace(event, given=given, held=held)
+            event = TraceEvent(
+                "op", label, (), moved, flops, half, priced=cost.priced, steps=steps, touched=touched, given=given,
+                held=held,
+            )  # fmt: skip
             self._events.append(replace(event, host_us=cost.host_us, recent=() if number else recent))
 
     def run_whole(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

@@ -80,7 +80,7 @@ LARGEST_GRID = ((1 << 31) - 1, 65_535, 65_535)
 _MOST = 1 << 27
 """A larger grid is refused: no kernel needs so many programs, and they would take minutes here."""
 _MOST_REPORTED = 64 << 20
-"""Bytes of all reports of a forward: some 60,000 launches of few arguments."""
+"""Bytes of all reports of a forward; 6,000 launches of few arguments take some 4 MB."""
 _BOOKKEEPING = 4
 """The watch for races may take one part in this many of the memory that a candidate is granted."""
 Part = TypeVar("Part")

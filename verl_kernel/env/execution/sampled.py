@@ -109,7 +109,7 @@ class SampledLaunches(Launches):
         except Fault as fault:
             is_wide = any(buffer.bytes >= _NARROW for buffer in buffers)
             hint = _WRAPPED if fault.kind == "out_of_bounds" and is_wide else ""
-            kind = ALWAYS_BEYOND if fault.kind == "out_of_bounds" and not fault.hangs_on_data else fault.kind
+            kind = ALWAYS_BEYOND if fault.kind == "out_of_bounds" and not fault.depends_on_data else fault.kind
             # check: sampled-program-has-no-fault
             raise Stop(kind, f"{fault}{hint}", own_line(ready, fault.line)) from None
         uses = zip(placed.areas, count.reads, count.writes, strict=False)

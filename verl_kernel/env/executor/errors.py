@@ -12,7 +12,12 @@ class Fault(Exception):
     """A launch did what no GPU defines, or did not end; the message names what happened, the line and the lane."""
 
     def __init__(
-        self, kind: str, message: str, line: tuple[str, int] | None = None, address: int = 0, hangs_on_data: bool = True
+        self,
+        kind: str,
+        message: str,
+        line: tuple[str, int] | None = None,
+        address: int = 0,
+        depends_on_data: bool = True,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -21,5 +26,5 @@ class Fault(Exception):
         """File and line of the source, or None if the PTX names none."""
         self.address = address
         """The address that was accessed."""
-        self.hangs_on_data = hangs_on_data
+        self.depends_on_data = depends_on_data
         """Whether other values in memory may have it happen elsewhere, or not at all."""

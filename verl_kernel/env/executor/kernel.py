@@ -137,8 +137,8 @@ def fault_of(words: np.ndarray, program: Program, site: Site, met: str) -> Fault
     what = _ACCESSES.get(site.item.root, quoted) if kind == "out_of_bounds" else quoted
     message = f"{what} {sentence} (block {block}, warp {warp}, lane {lane})"
     number = next((number for number, item in enumerate(program.instructions) if item is site.item), None)
-    hangs = number is None or origins.hangs_on_data(program, number)
-    return Fault(kind, message, line_of(program, site), address, hangs)
+    may_differ = number is None or origins.depends_on_data(program, number)
+    return Fault(kind, message, line_of(program, site), address, may_differ)
 
 
 def unwritten(program: Program, counts: Iterable[SiteCount]) -> list[str]:

@@ -28,7 +28,7 @@ from verl_kernel.env.reference.roles import same_bytes, unchanged
 from verl_kernel.env.reference.structured import MOST_ELEMENTS, SEEDS, disturbed, find_structured
 from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
 from verl_kernel.env.reference.ties import has_choices
-from verl_kernel.env.reference.trial import SIZED_DRAWS, draw_trial, hangs_on_ties, holds_steady
+from verl_kernel.env.reference.trial import SIZED_DRAWS, depends_on_ties, draw_trial, holds_steady
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.reference.variation import Tensors, Variation, learn
 from verl_kernel.env.seeding import seed_of
@@ -182,7 +182,7 @@ def _bears(
         output = program.forward_if_it_survives(inputs)
         if output.is_worse(usual, may_be_constant):
             return False
-        return not is_steady or (_is_steady(program, inputs, output) and not hangs_on_ties(program, inputs, output))
+        return not is_steady or (_is_steady(program, inputs, output) and not depends_on_ties(program, inputs, output))
     return False
 
 

@@ -141,7 +141,7 @@ def _find_cells(draws: list[Tensors], more: Callable[[], Tensors | None]) -> str
 def _is_searched(group: Sequence[torch.Tensor]) -> bool:
     """Whether equal elements of an input mean something: not of masks and integers that are the same in every draw."""
     first = group[0]
-    if not first.numel() or first.is_complex() or all(_is_one_number(tensor) for tensor in group):
+    if not first.numel() or first.is_complex() or all(is_one_number(tensor) for tensor in group):
         return False
     is_binary = bool(((first == 0) | (first == 1)).all())
     return not _is_fixed(group) or (first.is_floating_point() and not is_binary)
@@ -151,8 +151,9 @@ def _is_fixed(group: Sequence[torch.Tensor]) -> bool:
     return all(torch.equal(group[0], tensor) for tensor in group[1:])
 
 
-def _is_one_number(tensor: torch.Tensor) -> bool:
-    return bool((tensor == tensor.reshape(-1)[0]).all())
+def is_one_number(tensor: torch.Tensor) -> bool:
+    """Whether a tensor holds one number everywhere, or none."""
+    return not tensor.numel() or bool((tensor == tensor.reshape(-1)[0]).all())
 
 
 class _Evidence:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from verl_kernel.env.reference.relations import find_relations, unpacked
+from verl_kernel.env.reference.relations import find_relations, is_one_number, unpacked
 
 SEEDS = 3
 """Models that are built, each from another seed."""
@@ -27,7 +27,7 @@ def find_structured(starts: Sequence[Mapping[str, torch.Tensor]]) -> tuple[str, 
     Args:
         starts: the floating parameters of the model by name, from several seeds.
     """
-    names = [name for name, tensor in starts[0].items() if not _is_one_number(tensor)]
+    names = [name for name, tensor in starts[0].items() if not is_one_number(tensor)]
     if not names or any(start.keys() != starts[0].keys() for start in starts):
         return ()
     relations = find_relations([[start[name].detach() for name in names] for start in starts])
@@ -48,7 +48,3 @@ def disturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     size = _NOISE * float(tensor.double().square().mean().sqrt())
     noise = torch.randn(tensor.shape, generator=generator) * size
     return torch.empty_like(tensor).copy_(tensor + noise.to(tensor))
-
-
-def _is_one_number(tensor: torch.Tensor) -> bool:
-    return not tensor.numel() or bool((tensor == tensor.reshape(-1)[0]).all())

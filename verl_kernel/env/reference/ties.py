@@ -2,7 +2,7 @@
 """Runs a reference with the ties of its choices decided the other way.
 
 Which of two equal numbers `topk` or `sort` names first is nobody's promise: torch decides it one way on a CPU and
-another way on a GPU. An output that hangs on it has several right values. Numbers too small to be normal are equal to
+another way on a GPU. An output that depends on it has several right values. Numbers too small to be normal are equal to
 zero here: a GPU's fast functions return zero for them, as in a softmax of scores that lie far apart.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from verl_kernel.env.ops.mode import DispatchMode
 from verl_kernel.env.trace import TraceEvent
 
 aten = torch.ops.aten
@@ -27,7 +27,7 @@ def has_choices(events: Iterable[TraceEvent]) -> bool:
     return any(event.name.rpartition("::")[2].partition(".")[0] in _NAMES for event in events)
 
 
-class TiesDecided(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class TiesDecided(DispatchMode):  # type: ignore[no-untyped-call]
     """Makes the first or the last of equal numbers the one that is chosen.
 
     Args:

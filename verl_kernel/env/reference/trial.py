@@ -73,7 +73,7 @@ def _varied(program: ReferenceProgram, known: Preparation, inputs: Value, seed: 
             trial = _trial(program, known, varied)
             is_usable = not known.traits.is_finite or trial.expected.is_finite
             is_steady = not is_far or holds_steady(program, trial.inputs, trial.expected)
-            if is_usable and is_steady and not hangs_on_ties(program, trial.inputs, trial.expected):
+            if is_usable and is_steady and not depends_on_ties(program, trial.inputs, trial.expected):
                 return trial
     return _trial(program, known, inputs)
 
@@ -93,7 +93,7 @@ def holds_steady(program: ReferenceProgram, inputs: Value, output: Value) -> boo
     return output.nearly_agrees(moved) if is_near else output.agrees(moved)
 
 
-def hangs_on_ties(program: ReferenceProgram, inputs: Value, output: Value) -> bool:
+def depends_on_ties(program: ReferenceProgram, inputs: Value, output: Value) -> bool:
     """Whether the output is another one where ties are decided otherwise (raises TaskError)."""
     if not program.has_choices:
         return False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.comparison.compare import Agreement, compare
+from verl_kernel.env.comparison.tf32_room import real
 from verl_kernel.env.eight_bits import widened
 from verl_kernel.env.ipc.shared_memory import flatten, unflatten
 from verl_kernel.env.weights import constant_value
@@ -70,7 +71,7 @@ class Value:
     @property
     def is_constant(self) -> bool:
         """Whether each of its tensors holds one number."""
-        return all(constant_value(_real(tensor)) is not None for tensor in self.tensors)
+        return all(constant_value(real(tensor).float()) is not None for tensor in self.tensors)
 
     def agrees(self, other: Value, least: float | None = None) -> bool:
         """Whether `other` would be accepted where this value is expected (`compare`)."""
@@ -94,9 +95,5 @@ class Value:
     def is_same_constant(self, other: Value) -> bool:
         """Whether two values of different sizes hold the same constant."""
         pairs = list(zip(self.tensors, other.tensors, strict=False))
-        values = [(constant_value(_real(a)), constant_value(_real(b))) for a, b in pairs]
+        values = [(constant_value(real(a).float()), constant_value(real(b).float())) for a, b in pairs]
         return self.shapes != other.shapes and all(a is not None and a == b for a, b in values)
-
-
-def _real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor.float()

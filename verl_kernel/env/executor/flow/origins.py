@@ -67,9 +67,9 @@ def _looked_through(program: Program) -> dict[int, Kind]:
     }
 
 
-def hangs_on_data(program: Program, number: int) -> bool:
+def depends_on_data(program: Program, number: int) -> bool:
     """Whether loaded values decide the address of an access, or whether it happens."""
-    return _Origins(program).hangs_on_data(number, program.instructions[number])
+    return _Origins(program).depends_on_data(number, program.instructions[number])
 
 
 def keeping(program: Program, kept: Collection[Kind]) -> Program:
@@ -127,7 +127,7 @@ class _Origins:
         base = getattr(item.operands[place], "base", None)
         return self.of([base]), self.of(item.operands[place + 1 :])
 
-    def hangs_on_data(self, number: int, item: Instruction) -> bool:
+    def depends_on_data(self, number: int, item: Instruction) -> bool:
         """Whether loaded values decide where, or whether, an instruction accesses memory."""
         addresses = [operand.base for operand in item.operands if isinstance(operand, Address)]
         deciding = [*addresses, *self._deciding[number], *([item.guard] if item.guard else [])]
