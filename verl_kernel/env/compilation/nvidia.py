@@ -2,8 +2,9 @@
 """NVIDIA's GPUs: the resources of a multiprocessor, and what their assembler says of a kernel.
 
 The figures are those of the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA C++ Programming
-Guide. Registers are allocated to warps in units of 256, warps of a block in fours, shared memory in units of 128 bytes
-plus 1 kB for every block: the rules of NVIDIA's occupancy calculator for compute capability 8.0 and later.
+Guide. Registers are allocated to warps in units of 256, each quarter of a multiprocessor has a quarter of them, and
+shared memory comes in units of 128 bytes plus 1 kB for every block: the rules of NVIDIA's occupancy calculator
+(`cuda_occupancy.h`) for compute capability 8.0 and later.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from verl_kernel.env.compilation.outcome import Resources
 from verl_kernel.env.compilation.target import Target, first_number, rounded_up
 
-_REGISTERS, _REGISTER_UNIT, _WARP_UNIT = 65536, 256, 4
+_REGISTERS, _REGISTER_UNIT, _QUARTERS = 65536, 256, 4
 _SHARED_UNIT, _SYSTEM_BYTES = 128, 1024
 _CLUSTER_SIZES = (1, 2, 4, 8, 16)
 _TENSOR_COLUMNS = 512
@@ -61,10 +62,11 @@ class NvidiaTarget(Target):
         """Return how many blocks of the kernel a multiprocessor holds at a time; None if its registers are unknown."""
         if kernel.registers is None:
             return None
-        warps = rounded_up(kernel.warps, _WARP_UNIT)
         per_warp = rounded_up(max(1, kernel.registers) * self.lanes, _REGISTER_UNIT)
+        if per_warp * rounded_up(kernel.warps, _QUARTERS) > _REGISTERS:
+            return 0  # the hardware checks a block as if all quarters held as many of its warps
         shared = rounded_up(kernel.shared + _SYSTEM_BYTES, _SHARED_UNIT)
-        by_registers = _REGISTERS // per_warp // warps
+        by_registers = _REGISTERS // _QUARTERS // per_warp * _QUARTERS // kernel.warps
         return min(self.most_blocks, self.warps // kernel.warps, by_registers, self.shared_bytes // shared)
 
     def misfit(self, kernel: Resources) -> str | None:
