@@ -314,6 +314,18 @@ def test_remarks_tell_flags_missing_prices_and_what_torch_does():
     assert "torch: 1 aten::max.dim" in said
 
 
+@pytest.mark.parametrize(("facts", "shown"), [
+    ({"timing_source": "simulated", "speedup_interval": (2.17, 3.71)}, "2.84x, 2.2 to 3.7"),
+    ({"timing_source": "simulated"}, "2.84x "),
+    ({"timing_source": "cuda_event", "speedup_low": 2.5}, "2.84x (>= 2.50x)"),
+])  # fmt: skip
+def test_a_speedup_is_shown_with_how_sure_it_is(facts, shown):
+    result = EvalResult(task_id="t", kernel="k.py", status=EvalStatus.OK, correctness=True, speedup=2.84, **facts)
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_verdicts("reference.py", [result], console)
+    assert shown in console.export_text()
+
+
 def test_a_narrow_terminal_cuts_figures_but_not_help():
     message = "line 9, in kernel fused: a load lies outside the tensors of the launch, at element 786240 of x: mask it"
     error = EvalError(stage="trials", type="OutOfBounds", message=message)

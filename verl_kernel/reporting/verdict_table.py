@@ -106,8 +106,11 @@ def _style(result: EvalResult) -> str:
 
 
 def _speedup(result: EvalResult) -> str:
-    """Return the speedup; if it was measured, also its lower bound."""
+    """Return the speedup with its interval where it was predicted, with its lower bound where it was measured."""
     if result.speedup is None:
         return ""
+    if result.speedup_interval is not None:
+        low, high = result.speedup_interval
+        return f"{result.speedup:.2f}x, {low:.1f} to {high:.1f}"
     noisy = result.speedup_low is not None and not result.is_simulated
     return f"{result.speedup:.2f}x" + (f" (>= {result.speedup_low:.2f}x)" if noisy else "")

@@ -112,14 +112,19 @@ def _facts(result: EvalResult, reference: str) -> list[str]:
     if result.hack_flags:
         lines.append(f"Flags: {', '.join(result.hack_flags)}")
     if result.speedup is not None:
-        noisy = result.speedup_low is not None and not result.is_simulated
-        sure = f" (at least {result.speedup_low:.2f}x, noise considered)" if noisy else ""
-        lines.append(f"Speedup: {result.speedup:.2f}x{sure}")
+        lines.append(f"Speedup: {result.speedup:.2f}x{_certainty(result)}")
     if result.true_size is not None and result.true_size.unknown and result.status is EvalStatus.OK:
         lines.append(f"No speedup: {result.true_size.unknown}")
     if result.time_coverage is not None:
         lines.append(f"Coverage: {result.time_coverage:.0%} of device time in Triton kernels")
     return lines
+
+
+def _certainty(result: EvalResult) -> str:
+    """Return what a reader of a speedup must know of its time: that no GPU measured it, or its lower bound."""
+    if result.is_simulated:
+        return " (simulated)"
+    return "" if result.speedup_low is None else f" (at least {result.speedup_low:.2f}x, noise considered)"
 
 
 def _mismatch(result: EvalResult) -> str:
