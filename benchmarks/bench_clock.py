@@ -32,7 +32,8 @@ from benchmarks.clock.figure import draw  # noqa: E402
 from benchmarks.clock.intervals import coverage, widths  # noqa: E402
 from benchmarks.clock.reasons import reason  # noqa: E402
 from benchmarks.clock.references import Prediction, Published, forward_events, read_published  # noqa: E402
-from verl_kernel.env.machine.machine import GPUS, Machine  # noqa: E402
+from verl_kernel.env.machine.gpus import gpu_named  # noqa: E402
+from verl_kernel.env.machine.machine import Machine  # noqa: E402
 from verl_kernel.env.machine.price import time_ms  # noqa: E402
 from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS  # noqa: E402
 from verl_kernel.env.trace import TraceEvent  # noqa: E402
@@ -100,10 +101,10 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, help="with --compiled: folder for what was found")
     parser.add_argument("--figure", type=Path, help="write an SVG of all ratios")
     parser.add_argument("--all", action="store_true", help="list every program, not the worst ten")
-    parser.add_argument("--gpu", choices=sorted(GPUS), default="h100")
+    parser.add_argument("--gpu", default="h100", help="as kernelgym.gpu_profile")
     parser.add_argument("--measure", action="store_true", help="time the programs on this machine's GPU")
     options = parser.parse_args()
-    machine = Machine(GPUS[options.gpu], convolution_tf32=True)  # torch's defaults
+    machine = Machine(gpu_named(options.gpu), convolution_tf32=True)  # torch's defaults
     programs = read_published(options.folder, options.times, LEFT_OUT)
     with compiled_forwards(options.cache) if options.compiled else nullcontext(_eager) as forward:
         found, failed = predicted(programs, machine, _other(options.measure, options.compiled), forward)

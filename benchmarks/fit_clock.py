@@ -26,7 +26,8 @@ from benchmarks.clock.agreement import Agreement  # noqa: E402
 from benchmarks.clock.fitting import Clock, fit, fitted_names  # noqa: E402
 from benchmarks.clock.references import read_published  # noqa: E402
 from verl_kernel.env.machine.constants import CONSTANTS, constant  # noqa: E402
-from verl_kernel.env.machine.machine import GPUS, Machine  # noqa: E402
+from verl_kernel.env.machine.gpus import GPUS  # noqa: E402
+from verl_kernel.env.machine.machine import Machine  # noqa: E402
 
 LEVEL = "level1"
 

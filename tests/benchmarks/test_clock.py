@@ -16,7 +16,8 @@ from benchmarks.clock.references import Prediction, Published, forward_events, r
 from benchmarks.fit_clock import tables
 from tests.benchmarks.scripts import PUBLISHED, ROOT, TIMES, bench, needs_published, program
 from verl_kernel.env.machine.constants import CONSTANTS, constant
-from verl_kernel.env.machine.machine import GPUS, Machine
+from verl_kernel.env.machine.gpus import GPUS
+from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.machine.uncertainty import HALF_WIDTHS
 from verl_kernel.env.trace import Step, TraceEvent

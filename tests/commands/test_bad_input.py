@@ -48,7 +48,7 @@ LINES = {
     "eval ref.py k.py --tolerance none": "--tolerance is 'none'; it must be one of scaled, parity",
     "eval ref.py k.py --float32 half": "--float32 is 'half'; it must be one of ieee, tf32",
     "eval ref.py k.py --compile-for sm_90,gfx94": "--compile-for is ['sm_90', 'gfx94']; did you mean gfx942? ",
-    "eval ref.py k.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, a100",
+    "eval ref.py k.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, h100_sxm",
     "profile ref.py k.py --page empty": "--page empty is a folder",
     "profile ref.py k.py --gpu-profile b200": "--gpu-profile is 'b200'",
     "bench --suite cpu": "name one model: --base-url URL --model NAME, --vllm FOLDER, or --kernels FOLDER",

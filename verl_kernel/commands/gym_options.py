@@ -8,6 +8,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from verl_kernel.env.machine.gpus import OWN_FIGURES
 from verl_kernel.env.options import STRICT, GymOptions, TargetName
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import nearest, option_names, words_of
@@ -34,7 +35,9 @@ StaticCheck = Annotated[str, _words("static_check", "Static gate: {}.")]
 Tolerance = Annotated[str, typer.Option(help="scaled (per dtype) or parity (allclose 1e-2).")]
 Float32 = Annotated[str, typer.Option(help="ieee, or tf32: accept products with TF32's precision.")]
 Trials = Annotated[int, typer.Option(help="Correctness trials on fresh inputs.")]
-GpuProfile = Annotated[str, _words("gpu_profile", "Nominal GPU of the simulated clock: {}.")]
+GpuProfile = Annotated[
+    str, _words("gpu_profile", f"Nominal GPU of the simulated clock: {{}}; with figures of your own, {OWN_FIGURES}.")
+]
 CompileFor = Annotated[
     str, _words("compile_for", "On a CPU, compile launches for this GPU too, or for several (sm_90,gfx942): {}.")
 ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.isolation_probe import granted_isolation
     from verl_kernel.env.judge.judge import Judge
     from verl_kernel.env.judge.trials.plan import TrialChoice
-    from verl_kernel.env.machine.machine import GPUS, Gpu
+    from verl_kernel.env.machine.gpus import Gpu, gpu_named
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.parse import parse_once
     from verl_kernel.env.pool.cluster.gym import KernelGym
@@ -54,8 +54,7 @@ _HOMES = {
     "EvalStatus": "result",
     "Finding": "reference.defects.findings",
     "ForwardProfile": "result",
-    "GPUS": "machine.machine",
-    "Gpu": "machine.machine",
+    "Gpu": "machine.gpus",
     "GymOptions": "options",
     "KINDS": "reference.kinds",
     "Judge": "judge.judge",
@@ -72,6 +71,7 @@ _HOMES = {
     "TrueSize": "result",
     "check": "static_check",
     "check_evaluator": "conformance.suite",
+    "gpu_named": "machine.gpus",
     "granted_isolation": "isolation_probe",
     "is_parity": "clocks.statistics",
     "parse_once": "parse",
@@ -82,7 +82,6 @@ _HOMES = {
 
 __all__ = [
     "CONTROL",
-    "GPUS",
     "KINDS",
     "Audit",
     "Change",
@@ -108,6 +107,7 @@ __all__ = [
     "TrueSize",
     "check",
     "check_evaluator",
+    "gpu_named",
     "granted_isolation",
     "is_parity",
     "parse_once",

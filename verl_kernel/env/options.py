@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import Interval, Predicate
 
 from verl_kernel.env.judge_groups import parse_groups
+from verl_kernel.env.machine.gpus import GpuName, gpu_named
 from verl_kernel.errors import ConfigError
-from verl_kernel.option_group import OptionGroup, in_words, option_names
+from verl_kernel.option_group import OptionGroup, in_words, nearest, option_names
 
 _CLOCK_BUDGETS = 16
 """Longest time of an ordinary evaluation's trials, ablation and clock together, as a multiple of `run_timeout_s`."""
@@ -23,8 +24,6 @@ STRICT: Mapping[str, Any] = {"memory_checks": "refuse", "compile_for": "sm_90", 
 
 FILES = ("trial_choice", "reference_cache", "verdict_cache", "address_key")
 """Keys whose value is a path."""
-_INDUCTORS = ("h100", "a100")
-"""GPUs whose times compiled references have: torch's compiler writes its kernels for NVIDIA's here."""
 TargetName = Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950", "gfx1100"]
 """GPUs that kernels can be compiled for: NVIDIA's by compute capability, AMD's by architecture."""
 _TARGETS = f"one of off, {', '.join(get_args(TargetName))}, or a list of targets, as in [sm_90, gfx942]"
@@ -115,8 +114,9 @@ class GymOptions(OptionGroup):
     timing: Literal["device", "latency", "kernelgym"] = "device"
     """Which time of a GPU `speedup` and the like use: `device` (host work is hidden behind a flush of L2), `latency` (a
     cold call, with host work) or `kernelgym` (as published, with a warm L2). It has no effect on a simulated clock."""
-    gpu_profile: Literal["h100", "a100", "mi300x", "mi355x"] = "h100"
-    """Nominal GPU of the simulated clock. Only times of `h100` were compared with measured ones: all others are marked
+    gpu_profile: GpuName | str = "h100"
+    """Nominal GPU of the simulated clock; figures of one's own follow its name, as in h100_sxm+2447GB/s+114SMs+1.62GHz.
+    Only times of `h100` (or `h100_sxm`) were compared with measured ones: all others are marked
     `simulated_unvalidated`."""
     timing_noise: Annotated[float, Interval(ge=0)] = 0.0
     """Noise in a simulated clock's times of a training, for studies: standard deviation of the logarithm of each call's
@@ -167,11 +167,16 @@ class GymOptions(OptionGroup):
                 f"kernelgym.prefilter_speedup is {self.prefilter_speedup:g} and kernelgym.prefilter is 'off': set the "
                 "prefilter to cpu, or prefilter_speedup to null"
             )
-        if self.reference_mode != "eager" and self.gpu_profile not in _INDUCTORS:
+        try:
+            gpu = gpu_named(self.gpu_profile)
+        except ValueError as exc:
+            question = nearest(self.gpu_profile.partition("+")[0], get_args(GpuName))
+            raise ConfigError(f"kernelgym.gpu_profile is {self.gpu_profile!r}; {question}{exc}") from None
+        # torch's compiler writes its kernels for NVIDIA's GPUs here.
+        if self.reference_mode != "eager" and gpu.targets != "sm_":
             raise ConfigError(
                 f"kernelgym.reference_mode is {self.reference_mode!r} and kernelgym.gpu_profile is "
-                f"{self.gpu_profile!r}: compiled references are timed for {' and '.join(_INDUCTORS)} only; set the "
-                "mode to eager"
+                f"{self.gpu_profile!r}: compiled references are timed for NVIDIA's GPUs only; set the mode to eager"
             )
         for key in FILES:  # resolve relative paths here: judges run in a different folder
             if (path := getattr(self, key)) is not None:

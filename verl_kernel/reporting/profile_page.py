@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from verl_kernel.env import GPUS, EvalResult, ForwardProfile, LaunchProfile
+from verl_kernel.env import EvalResult, ForwardProfile, LaunchProfile, gpu_named
 from verl_kernel.figures.profile_lines import change_text, measured_ms, micro, share, size
 from verl_kernel.reporting import pages
 from verl_kernel.reporting.roofline import Work, roofline
@@ -34,7 +34,7 @@ def write_profile_page(path: Path, result: EvalResult, source: str) -> Path:
         clock="predicted" + (", with measured times beside" if measured else ""),
         facts=_facts(result, profile),
         headlines=_headlines(result, profile, measured),
-        chart=roofline(GPUS[str(result.env.get("gpu_profile", "h100"))], [*map(_work, profile.launches)]),
+        chart=roofline(gpu_named(str(result.env.get("gpu_profile", "h100"))), [*map(_work, profile.launches)]),
         launches=[(one, _figures(one, measured), _waste(one, source.splitlines())) for one in profile.launches],
         changes=[(change_text(one), micro(one.ms), f"-{1 - one.ms / profile.ms:.0%}") for one in profile.changes],
     )

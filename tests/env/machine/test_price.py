@@ -9,7 +9,8 @@ from typing import get_args, get_type_hints
 import pytest
 
 from verl_kernel.env.machine.constants import CONSTANTS, constant
-from verl_kernel.env.machine.machine import GPUS, Machine
+from verl_kernel.env.machine.gpus import GPUS
+from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import event_ms, step_ms, time_ms, timeline
 from verl_kernel.env.options import GymOptions, TargetName
 from verl_kernel.env.trace import ACCESSES, Step, TraceEvent
@@ -137,7 +138,7 @@ def test_what_is_still_in_l2_is_not_read_from_memory():
 def test_the_constants_are_shares_and_positive_numbers():
     assert all(one.value > 0 and one.meaning and one.source for one in CONSTANTS.values())
     assert all(constant(access) <= 1 for access in ACCESSES)
-    assert [name for name, gpu in GPUS.items() if gpu.timing_source == "simulated"] == ["h100"]
+    assert [name for name, gpu in GPUS.items() if gpu.timing_source == "simulated"] == ["h100", "h100_sxm"]
 
 
 def test_every_profile_can_be_asked_for_and_finds_its_targets():

@@ -25,7 +25,7 @@ from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.sizes.dry_session import DrySession, NotFollowed
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.machine.constants import constant
-from verl_kernel.env.machine.machine import GPUS
+from verl_kernel.env.machine.gpus import gpu_named
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.disk_cache import ReferenceCache
 from verl_kernel.env.seeding import seed_of
@@ -157,6 +157,6 @@ def make_compiled_references(
     """Make what counts compiled references; None if they are not asked for, or are measured."""
     if options.reference_mode == "eager" or executor is None:
         return None
-    priced = GPUS[options.gpu_profile].targets
+    priced = gpu_named(options.gpu_profile).targets
     compiler = next((one for one in compilers if one.target.name.startswith(priced)), None)
     return CompiledReferences(options, device, zygote, executor, compiler, store, guard)

@@ -40,7 +40,7 @@ from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate, Steps, TimeStep
 from verl_kernel.env.judge.trials.correctness import WHERE
-from verl_kernel.env.machine.machine import GPUS
+from verl_kernel.env.machine.gpus import gpu_named
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
@@ -135,7 +135,7 @@ class Evaluation:
         if not self._context.compilers:
             yield
             return
-        priced = GPUS[self._options.gpu_profile].targets
+        priced = gpu_named(self._options.gpu_profile).targets
         candidate.compiling = CompileStage(
             self._context.compilers,
             candidate.loading.source,

@@ -17,7 +17,7 @@ from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.devices.poison import ABLATED, PoisonedAllocations
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.machine.machine import GPUS
+from verl_kernel.env.machine.gpus import gpu_named
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.tamper import tripwire
@@ -53,7 +53,7 @@ class CpuDevice(DeviceBackend):
 
     def adopt(self, options: GymOptions) -> None:
         """Name the clock that simulates the GPU of the options."""
-        self.timing_source = GPUS[options.gpu_profile].timing_source
+        self.timing_source = gpu_named(options.gpu_profile).timing_source
 
     def preload(self) -> None:
         """Prepare a zygote; it runs no kernels, because it has no executing process."""
