@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from rich.console import Console  # noqa: E402  the path comes first
 from rich.table import Table  # noqa: E402
 
-from benchmarks.clock.agreement import FACTORS, Agreement, factor  # noqa: E402
+from verl_kernel.figures.agreement import FACTORS, Agreement, factor  # noqa: E402
 from benchmarks.clock.compiled import Forward, compiled_forwards  # noqa: E402
 from benchmarks.clock.convolutions import spread  # noqa: E402
 from benchmarks.clock.figure import draw  # noqa: E402

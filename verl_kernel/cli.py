@@ -28,6 +28,7 @@ COMMANDS = {
     "report": "Show what a run changed, and write its curves and best kernels as a page.",
     "compare": "Compare two bench runs of one suite, task by task.",
     "best": "Write the best verified kernel of each task as a file that can be imported.",
+    "clock": "Compare the simulated clock with times that a GPU measured.",
     "serve": "Serve the gym over HTTP: judges on other machines than those that train.",
     "mcp": "Give coding agents tools: tasks, trials on public inputs, profiles, submissions.",
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",

@@ -55,10 +55,10 @@ class Program:
 
     def candidate(self, folder: Path, is_wrong: bool = False) -> str:
         """The program that is judged, from the packages in a folder."""
-        *others, last = (self.parts,) if isinstance(self.parts, Part) else self.parts
+        parts = (self.parts,) if isinstance(self.parts, Part) else self.parts
         if self.decorator is not None:
-            last = replace(last, decorator=self.decorator)
-        taken = "\n\n".join(part.text(folder) for part in (*others, last))
+            parts = (*parts[:-1], replace(parts[-1], decorator=self.decorator))
+        taken = "\n\n".join(part.text(folder) for part in parts)
         for old, new in self.changes:
             taken = replaced(taken, old, new)
         model = self._model("ModelNew", self.host)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.clock.agreement import Agreement, factor, ranks
+from verl_kernel.figures.agreement import Agreement, factor, ranks
 from benchmarks.clock.convolutions import spread
 from benchmarks.clock.fitting import Clock, fit, fitted_names, loss, starting_point, using
 from benchmarks.clock.intervals import coverage, half_widths, quantile

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels with times that a GPU measured, and how far the simulated clock is from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from verl_kernel.data.files import reading
+from verl_kernel.data.source_files import read_source
+from verl_kernel.env import EvalResult, EvalStatus, Task
+from verl_kernel.errors import DataError
+from verl_kernel.figures.agreement import Agreement, Order
+
+TIMES, REFERENCE = "measured.json", "reference.py"
+COLUMNS = ("reference", "kernel", "milliseconds")
+"""Columns of a parquet file: two programs, and the measured time of the second."""
+
+
+@dataclass(frozen=True)
+class MeasuredKernel:
+    """A kernel and the milliseconds of one forward that a GPU took."""
+
+    task: Task
+    name: str
+    source: str
+    ms: float
+
+
+@dataclass(frozen=True)
+class ComparedKernel:
+    """A kernel's predicted time beside its measured one."""
+
+    task: str
+    name: str
+    bound: str
+    """What its longest launch spends its time on, as a profile says it."""
+    predicted_ms: float
+    measured_ms: float
+    interval: tuple[float, float] | None
+    """Milliseconds between which nine of ten times are said to lie."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the interval holds the measured time."""
+        return self.interval is not None and self.interval[0] <= self.measured_ms <= self.interval[1]
+
+
+def read_measured(path: Path) -> list[MeasuredKernel]:
+    """Read kernels with their measured times.
+
+    Args:
+        path: a folder that holds `reference.py`, kernels, and `measured.json` with milliseconds by file name; a folder
+            of such folders; or a parquet file with the columns `COLUMNS`.
+
+    Raises:
+        DataError: a file is missing or cannot be read, or a time is no positive number.
+    """
+    if path.is_file():
+        return _of_parquet(path)
+    folders = [path] if (path / TIMES).exists() else sorted(one.parent for one in path.glob(f"*/{TIMES}"))
+    if not folders:
+        raise DataError(
+            f"{path} holds no {TIMES}: name a folder with {REFERENCE}, kernels, and {TIMES} with their milliseconds by "
+            f"file name, a folder of such folders, or a parquet file with the columns {', '.join(COLUMNS)}"
+        )
+    return [kernel for folder in folders for kernel in _of_folder(folder)]
+
+
+def _of_folder(folder: Path) -> Iterator[MeasuredKernel]:
+    try:
+        times = json.loads(read_source(folder / TIMES))
+    except json.JSONDecodeError as exc:
+        raise DataError(f"{folder / TIMES} is no JSON ({exc}): write milliseconds by file name") from None
+    if not isinstance(times, dict) or not times:
+        raise DataError(f"{folder / TIMES} holds no times: write milliseconds by file name")
+    task = Task(read_source(folder / REFERENCE), task_id=folder.name)
+    for name, ms in times.items():
+        yield MeasuredKernel(task, name, read_source(folder / name), _time(ms, f"{folder / TIMES}, {name}"))
+
+
+def _of_parquet(path: Path) -> list[MeasuredKernel]:
+    import pyarrow.parquet as pq  # slow to import, and no folder needs it
+
+    with reading(path):
+        missing = [name for name in COLUMNS if name not in pq.read_schema(path).names]
+        if missing:
+            raise DataError(f"{path} has no column {missing[0]!r}: it must have the columns {', '.join(COLUMNS)}")
+        rows = pq.read_table(path, columns=list(COLUMNS)).to_pylist()
+    return [_of_row(row, f"{path}, row {number}", number) for number, row in enumerate(rows)]
+
+
+def _of_row(row: Mapping[str, Any], where: str, number: int) -> MeasuredKernel:
+    reference, kernel = row["reference"], row["kernel"]
+    if not isinstance(reference, str) or not isinstance(kernel, str):
+        raise DataError(f"{where}: reference and kernel must be the texts of programs")
+    task = Task(reference)
+    named = Task(reference, task_id=task.text_hash[:8])
+    return MeasuredKernel(named, f"row {number}", kernel, _time(row["milliseconds"], where))
+
+
+def _time(value: Any, where: str) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not isfinite(value) or value <= 0:
+        raise DataError(f"{where}: the time is {value!r}; it must be a positive number of milliseconds")
+    return float(value)
+
+
+def compared(kernel: MeasuredKernel, result: EvalResult) -> ComparedKernel | str:
+    """Return a kernel's times, or in a sentence why it has no predicted one."""
+    if result.status is not EvalStatus.OK or result.kernel_ms is None:
+        error = f": {result.error.message}" if result.error else ""
+        unknown = result.true_size.unknown if result.true_size else None
+        return f"{result.status.value}{error}" if result.status is not EvalStatus.OK else f"no time: {unknown}"
+    launches = result.profile.launches if result.profile else ()
+    longest = max(launches, key=lambda launch: launch.count * launch.ms, default=None)
+    return ComparedKernel(
+        task=kernel.task.task_id,
+        name=kernel.name,
+        bound="torch" if longest is None else longest.bound,
+        predicted_ms=result.kernel_ms.median,
+        measured_ms=kernel.ms,
+        interval=result.kernel_interval_ms,
+    )
+
+
+@dataclass(frozen=True)
+class ClockFigures:
+    """How far predicted times of some kernels are from measured ones."""
+
+    agreement: Agreement
+    order: Order
+    held: float
+    """Share of measured times within the stated intervals."""
+
+    @classmethod
+    def of(cls, kernels: Sequence[ComparedKernel]) -> ClockFigures:
+        """Compare at least one kernel."""
+        tasks: dict[str, list[tuple[float, float]]] = {}
+        for kernel in kernels:
+            tasks.setdefault(kernel.task, []).append((kernel.predicted_ms, kernel.measured_ms))
+        return cls(
+            agreement=Agreement.of([pair for pairs in tasks.values() for pair in pairs]),
+            order=Order.of(tasks.values()),
+            held=sum(kernel.is_held for kernel in kernels) / len(kernels),
+        )
+
+
+def by_bound(kernels: Iterable[ComparedKernel]) -> dict[str, list[ComparedKernel]]:
+    """Group kernels by what bounds them."""
+    groups: dict[str, list[ComparedKernel]] = {}
+    for kernel in kernels:
+        groups.setdefault(kernel.bound, []).append(kernel)
+    return dict(sorted(groups.items()))

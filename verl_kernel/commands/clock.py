@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verl-kernel clock validate`: compare the simulated clock with times that a GPU measured.
+
+The exit code is 2 if no kernel has a predicted time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from verl_kernel.bench.measured import ComparedKernel, MeasuredKernel, by_bound, compared, read_measured
+from verl_kernel.commands import gym_options
+from verl_kernel.commands.eval import own_stdout
+from verl_kernel.env import GymOptions
+from verl_kernel.errors import DataError
+from verl_kernel.reporting.clock_table import agreement_table, kernel_table
+from verl_kernel.reporting.screen import screen, with_bar
+
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+@app.callback()
+def clock() -> None:
+    """Compare the simulated clock with a GPU's."""
+
+
+@app.command()
+def validate(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder with reference.py, kernels and measured.json (milliseconds by file name), folder of such "
+            "folders, or parquet file with the columns reference, kernel and milliseconds."
+        ),
+    ],
+    gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
+    compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
+    float32: gym_options.Float32 = gym_options.USUAL["float32"],
+    true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
+    num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
+    worst: Annotated[int, typer.Option(min=0, help="Kernels to list, those furthest off first.")] = 10,
+) -> None:
+    """Predict the times of kernels that a GPU has measured, and say how far off the predictions are."""
+    options = gym_options.chosen({**locals(), "device": "cpu", "trials": 1})
+    kernels = read_measured(data)
+    logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the lines hold the messages
+    with own_stdout() as out:
+        console = screen(out)
+        rows: list[ComparedKernel] = []
+        for kernel, row in zip(kernels, with_bar(_compared(kernels, options), "judging", len(kernels)), strict=True):
+            if isinstance(row, str):
+                console.print(f"{kernel.task.task_id}, {kernel.name}: {row}", soft_wrap=True, markup=False)
+            else:
+                rows.append(row)
+        if not rows:
+            raise DataError(f"no kernel of {data} has a predicted time: the lines above say why")
+        console.print(agreement_table(f"{gpu_profile}: predicted over measured", {"all": rows, **by_bound(rows)}))
+        console.print(kernel_table(rows, worst))
+
+
+def _compared(kernels: Sequence[MeasuredKernel], options: GymOptions) -> Iterator[ComparedKernel | str]:
+    from verl_kernel.env import LocalPool  # torch, which a usage error need not wait for
+
+    with LocalPool(options, seed=0) as pool:
+        for start in range(0, len(kernels), options.num_judges):
+            part = kernels[start : start + options.num_judges]
+            results = pool.evaluate_many([(one.task, one.source, one.name) for one in part])
+            yield from (compared(kernel, result) for kernel, result in zip(part, results, strict=True))
