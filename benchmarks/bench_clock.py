@@ -4,6 +4,8 @@
 Run: python benchmarks/bench_clock.py KERNELBENCH_DIR TIMES.json [--compiled] [--cache DIR] [--figure FILE.svg] [--all]
      [--gpu h100] [--measure]
 
+Published times of Triton kernels: benchmarks/bench_candidates.py; times of your own: `verl-kernel clock validate`.
+
 KERNELBENCH_DIR holds `level1/*.py`, `level2/*.py`, ...; TIMES.json milliseconds by level and file name. Each forward is
 predicted from the program's source alone: no GPU is used and no tensor is filled. `--compiled` predicts what
 `torch.compile` makes of the programs, half a minute each; `--cache` keeps what was found. `--measure` times the

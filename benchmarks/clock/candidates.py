@@ -133,13 +133,13 @@ def _vector_add(sizes: Sizes) -> Program:
         add[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), 1024)
         return out
         """,
-        before='''
+        before="""
         @triton.jit
         def add(x, y, out, count, BLOCK: tl.constexpr):
             index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
             inside = index < count
             tl.store(out + index, tl.load(x + index, mask=inside) + tl.load(y + index, mask=inside), mask=inside)
-        ''',
+        """,
     )
 
 
@@ -162,7 +162,7 @@ def _batched_product(sizes: Sizes) -> Program:
         product[grid](a, b, out, rows, columns, depth)
         return out
         """,
-        before='''
+        before="""
         @triton.autotune(
             configs=[
                 triton.Config({"ROWS": 128, "COLUMNS": 256, "DEPTH": 32}, num_warps=8, num_stages=3),
@@ -189,7 +189,7 @@ def _batched_product(sizes: Sizes) -> Program:
                 right += DEPTH * columns
             place = out + batch * rows * columns + row[:, None] * columns + column[None, :]
             tl.store(place, total.to(out.dtype.element_ty), mask=(row < rows)[:, None] & (column < columns)[None, :])
-        ''',
+        """,
     )
 
 
@@ -207,7 +207,7 @@ def _attention(sizes: Sizes) -> Program:
         attend[grid](q, k, v, out, tokens, 1.4426950408889634 * width ** -0.5, WIDTH=width)
         return out
         """,
-        before='''
+        before="""
         @triton.autotune(
             configs=[
                 triton.Config({"ROWS": 128, "COLUMNS": 64}, num_warps=4, num_stages=3),
@@ -247,7 +247,7 @@ def _attention(sizes: Sizes) -> Program:
                 total = tl.dot(weights.to(tl.float16), values, total * shrunk[:, None])
                 norm, largest = norm * shrunk + tl.sum(weights, 1), above
             tl.store(out + place, (total / norm[:, None]).to(tl.float16), mask=(row < tokens)[:, None])
-        ''',
+        """,
     )
 
 

@@ -136,7 +136,9 @@ def _figure(text: str) -> tuple[str, float]:
     """Return the unit of a figure and its number in that unit; TB/s become GB/s."""
     match = _FIGURE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no figure of a GPU: write a number with GB/s, TB/s, SMs or GHz, as {OWN_FIGURES}")
+        raise ValueError(
+            f"{text!r} is no figure of a GPU: write a number with GB/s, TB/s, SMs or GHz, as {OWN_FIGURES}"
+        )
     unit, number = match["unit"], float(match["number"])
     if unit == "TB/s":
         unit, number = "GB/s", 1e3 * number
