@@ -27,7 +27,6 @@ sys.path.insert(0, str(ROOT))
 from rich.console import Console  # noqa: E402  the path comes first
 from rich.table import Table  # noqa: E402
 
-from verl_kernel.figures.agreement import FACTORS, Agreement, factor  # noqa: E402
 from benchmarks.clock.compiled import Forward, compiled_forwards  # noqa: E402
 from benchmarks.clock.convolutions import spread  # noqa: E402
 from benchmarks.clock.figure import draw  # noqa: E402
@@ -39,6 +38,7 @@ from verl_kernel.env.machine.machine import Machine  # noqa: E402
 from verl_kernel.env.machine.price import time_ms  # noqa: E402
 from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS  # noqa: E402
 from verl_kernel.env.trace import TraceEvent  # noqa: E402
+from verl_kernel.figures.agreement import FACTORS, Agreement, factor  # noqa: E402
 
 LEFT_OUT = {("level1", 12), ("level1", 97)}
 """Programs whose published text is newer than their published time."""

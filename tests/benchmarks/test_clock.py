@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.figures.agreement import Agreement, factor, ranks
 from benchmarks.clock.convolutions import spread
 from benchmarks.clock.fitting import Clock, fit, fitted_names, loss, starting_point, using
 from benchmarks.clock.intervals import coverage, half_widths, quantile
@@ -61,15 +60,6 @@ def test_a_missed_bar_is_told(folder):
     done = bench("bench_clock", folder, folder / "times.json")
     assert done.returncode == 1
     assert "missed" in done.stdout
-
-
-def test_agreement_by_hand():
-    found = Agreement.of([(1.0, 1.0), (2.0, 1.5), (3.0, 6.0), (4.0, 5.0)])
-    assert found.spearman == pytest.approx(0.8)
-    assert found.median_ratio == pytest.approx(0.9)
-    assert (found.within, found.count) == ((0.5, 0.75, 1.0), 4)
-    assert ranks([3.0, 1.0, 3.0]) == [2.5, 1.0, 2.5]
-    assert factor(1.0, 4.0) == factor(4.0, 1.0) == 4.0
 
 
 def test_the_bias_of_a_layer_is_fused_and_nothing_is_read(folder):

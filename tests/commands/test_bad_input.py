@@ -49,6 +49,8 @@ LINES = {
     "eval ref.py k.py --float32 half": "--float32 is 'half'; it must be one of ieee, tf32",
     "eval ref.py k.py --compile-for sm_90,gfx94": "--compile-for is ['sm_90', 'gfx94']; did you mean gfx942? ",
     "eval ref.py k.py --gpu-profile abacus": "--gpu-profile is 'abacus'; it must be one of h100, h100_sxm",
+    "clock validate empty": "empty holds no measured.json: name a folder with reference.py, kernels, and measured.json",
+    "clock validate . --gpu-profile h100+0GB/s": "'0GB/s' is no figure of a GPU: GB/s lie between 50 and 20000",
     "profile ref.py k.py --page empty": "--page empty is a folder",
     "profile ref.py k.py --gpu-profile b200": "--gpu-profile is 'b200'",
     "bench --suite cpu": "name one model: --base-url URL --model NAME, --vllm FOLDER, or --kernels FOLDER",
@@ -161,6 +163,7 @@ TASKS, READ, WRITTEN = (MISSING, FILE, CUT), (MISSING, FILE), (FILE, BELOW)
 PATHS: dict[str, tuple[str, ...]] = {
     "eval {} k.py": (MISSING, FOLDER, "broken.py"),
     "eval ref.py {}": (MISSING, FOLDER),
+    "clock validate {}": (MISSING, FILE, FOLDER, CUT),
     "profile {} k.py": (MISSING, FOLDER, "broken.py"),
     "profile ref.py {}": (MISSING, FOLDER),
     "profile ref.py k.py --page {}": (FOLDER, BELOW),
