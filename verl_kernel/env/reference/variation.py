@@ -110,9 +110,9 @@ class Variation:
         if is_large and (mixed := self._mixed(seed)) is not None:
             # No rows of zeros: where all scores are negative, a key of zeros is the maximum, and hides what it is for.
             yield _striped(scaled, self.at_end(tensors, mixed, seed), seed), True
-        yield self._padded(scaled, seed), False
+        yield self._padded(scaled, seed), is_large
         if is_large:
-            yield scaled, False
+            yield scaled, True
 
     def _structured(self, tensors: Sequence[torch.Tensor], changed: Tensors) -> Tensors:
         """Restore what held in every draw."""
