@@ -51,6 +51,8 @@ class Tally(TypedDict):
     """Bytes that lanes accessed in global memory."""
     offered: int
     """Like `useful`, plus the bytes of lanes whose mask was off."""
+    lanes: int
+    """Like `offered`, plus the bytes of instructions of these accesses for which every mask was off."""
     stores: list[int]
     """`useful` and `offered` of stores alone."""
     voids: dict[str, int]
