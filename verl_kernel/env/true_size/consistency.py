@@ -14,7 +14,7 @@ from itertools import count
 from math import log
 
 from verl_kernel.env.executor.work import NARROW, PRODUCTS, WIDE
-from verl_kernel.env.ipc.execution_messages import Tally, Work, furthest
+from verl_kernel.env.ipc.execution_messages import BY_VALUE, Tally, Work, furthest
 from verl_kernel.env.trace import TraceEvent
 
 # A candidate's forward at one size in numbers, and which of its operations count.
@@ -141,7 +141,7 @@ def not_repeated(verified: Counted, followed: Counted) -> str | None:
             # check: dry-grid-is-the-verified
             return f"launch {number} ({one['kernel']}) has another grid on tensors without data than where verified"
         what, part = furthest(one, other)
-        if part > _REPEATED:
+        if part > _REPEATED * BY_VALUE.get(what, 1.0):
             # check: dry-work-is-the-verified
             return (
                 f"launch {number} ({one['kernel']}) does something else on tensors without data than where its output "
