@@ -168,6 +168,27 @@ def test_idle_loads_say_nothing_about_other_lanes():
     found = told(IDLE, 128)
     assert found["useful"] == 4 * (32 + 6)
     assert found["offered"] < 1.2 * found["useful"]
+    assert found["lanes"] < 1.2 * found["useful"]
+
+
+# A block of one warp loads a row of 40 numbers by one access of the source, of which two instructions are idle.
+SHORT_ROW = (
+    '.file 1 "/folder" "kernel.py"\n.reg .b64 %in, %a; .reg .b32 %t, %x; .reg .pred %p; ld.param.u64 %in, [p0];'
+    + (
+        "mov.u32 %t, %tid.x; mul.wide.u32 %a, %t, 4; add.u64 %a, %a, %in;\n.loc 1 7 3\n"
+        + "".join(
+            f"setp.lt.u32 %p, %t, {40 - 32 * part}; @%p ld.global.b32 %x, [%a+{128 * part}];" for part in range(2)
+        )
+        + "setp.gt.u32 %p, %t, 99; @%p ld.global.b32 %x, [%a]; @%p ld.global.b32 %x, [%a]; ret;"
+    )
+)
+
+
+def test_idle_instructions_of_an_access_are_lanes_of_it():
+    found = told(SHORT_ROW, 160)
+    assert found["useful"] == 4 * 40
+    assert found["offered"] < 4 * 64
+    assert found["lanes"] == 4 * 128
 
 
 STRIPES = "shr.u32 %x, %b, 6; mul.lo.u32 %x, %x, 32; and.b32 %tile, %b, 31; add.u32 %tile, %tile, %x;"

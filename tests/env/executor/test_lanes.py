@@ -145,6 +145,12 @@ PROGRAMS = {
     INNER: add.u32 %d, %d, %x2; add.u32 %x2, %x2, 1; setp.le.u32 %p2, %x2, %x1; @%p2 bra INNER;
     add.u32 %x1, %x1, 1; bra OUTER;
     """, [sum(y for x in range(lane % 7) for y in range(x + 1)) for lane in range(32)]),
+    "a rotated loop, where lanes meet before the block in which they part": (LANES, """
+    mov.u32 %d, 0; mov.u32 %x1, 0; bra BODY;
+    MEET: redux.sync.add.u32 %x2, %x3, -1; add.u32 %d, %d, %x2; add.u32 %x1, %x1, 1;
+    setp.eq.u32 %p2, %x1, 3; @%p2 bra DONE;
+    BODY: mov.u32 %x3, 1; setp.lt.u32 %p1, %a, 5; @%p1 bra MEET; add.u32 %x3, %x3, %x1; bra.uni MEET;
+    """, [sum(32 + 27 * turn for turn in range(3))] * 32),
     "lanes that ended take no part": (LANES, """
     setp.ge.u32 %p1, %a, 24; @%p1 ret;
     shfl.sync.up.b32 %d|%p2, %a, 1, 0, -1; vote.sync.ballot.b32 %x1, %p2, -1;

@@ -76,6 +76,15 @@ def test_narrow_loads_are_extended():
     assert [*result] == [((item - 256 if item > 127 else item) << 8 | item) & 0xFFFFFFFF for item in map(int, given)]
 
 
+@pytest.mark.parametrize("kind, wanted", [("s32", -100), ("u32", 2**32 - 100), ("s16", -100), ("u16", 2**16 - 100)])
+def test_a_narrow_parameter_is_extended(kind, wanted):
+    code = f"ld.param.u64 %out, [p0]; ld.param.{kind} %w1, [p1]; st.global.u64 [%out], %w1;"
+    result = np.zeros(4, np.int64)
+    made = Kernel(entry(f"{code} ret;", 2, ".reg .b64 %out, %w1;"), 1, 0)
+    made.launch((1,), [result.ctypes.data, -100 & (1 << 64) - 1], [buffer(result)])
+    assert result[0] == wanted
+
+
 @pytest.mark.parametrize("stride, lanes, sectors", [
     (4, 32, 4), (8, 32, 8), (32, 32, 32), (64, 32, 32), (0, 32, 1), (4, 9, 2), (64, 5, 5), (0, 0, 0),
 ])  # fmt: skip

@@ -152,6 +152,26 @@ def test_one_row_is_zero_but_at_the_ends(kind):
     assert (found.apply(drawn, 1, "negative")[0] != 0).all()
 
 
+def test_one_row_is_small():
+    found, drawn = learned(lambda g: [torch.randn(6, 50, generator=g), torch.randn(6, 50, generator=g).half()])
+    rows = set()
+    for seed in range(20):
+        sizes, halves = (tensor.float().abs().mean(-1) for tensor in found.apply(drawn, seed))
+        small = sizes < sizes.median() / 300
+        rows.add(int(small.nonzero()))
+        assert small.sum() == 1
+        assert not (halves < halves.median() / 300).any()
+    assert len(rows) > 3
+
+
+def test_no_row_is_small_where_a_reference_bears_none():
+    found, drawn = learned(
+        lambda g: [torch.randn(6, 50, generator=g)], lambda some: some[0].abs().mean(-1).min() > 0.02
+    )
+    sizes = found.apply(drawn, 0)[0].abs().mean(-1)
+    assert sizes.min() > sizes.median() / 300
+
+
 def test_several_tensors_share_a_row_of_zeros_unless_large():
     """Where all scores are negative a key of zeros would be the maximum, as in a kernel whose maximum starts at 0."""
     shapes, differ = ((6, 5), (6, 4), (1, 3, 3), (9,)), 0

@@ -54,8 +54,10 @@ def tally(
         kernel: the kernel's name.
         signature: types of the kernel's arguments.
     """
-    places = _places(count, _entered(count))
+    entered = _entered(count)
+    places = _places(count, entered)
     useful, offered = _asked(places.values())
+    lanes = _asked(_places(count, entered, by_access=True).values())[1]
     stores = _asked([sites for (root, _), sites in places.items() if root not in ("ld", "cp")])
     areas, stored = {}, _stored(count)
     for name, number in names.items():
@@ -66,18 +68,24 @@ def tally(
     return Tally(
         kernel=kernel, grid=list(count.shape), operations=done,
         types={name: str(kind) for name, kind in signature.items()},
-        useful=round(useful), offered=round(offered), areas=areas, guessed=[],
+        useful=round(useful), offered=round(offered), lanes=round(lanes), areas=areas, guessed=[],
         voids=dict(zip(VOID_UNITS, count.voids, strict=True)), stores=[*map(round, stores)],
     )  # fmt: skip
 
 
-def _places(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[str, object], list[tuple[int, int]]]:
-    """Return, by opcode and place, for each site the bytes of all lanes and of lanes that masks let through."""
+def _places(
+    count: LaunchCount, entered: Sequence[int], *, by_access: bool = False
+) -> dict[tuple[str, object], list[tuple[int, int]]]:
+    """Return, by opcode and place, for each site the bytes of all lanes and of lanes that masks let through.
+
+    With `by_access`, all instructions of one access of the source are one place: where a block is far longer than its
+    row, some of them are idle.
+    """
     places: dict[tuple[str, object], list[tuple[int, int]]] = {}
     for site, lanes in zip(count.sites, entered, strict=True):
         if site.site.kind.startswith("global"):
             item = site.site.item
-            key = place_of(item) if item.root == "cp" else id(item)
+            key = place_of(item) if by_access or item.root == "cp" else id(item)
             found = places.setdefault((item.root, key), [])
             found.append((lanes * site.site.bytes, site.accesses * site.site.bytes))
     return places

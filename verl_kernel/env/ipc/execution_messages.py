@@ -21,8 +21,16 @@ _NEGLIGIBLE = 0.01
 """Share of all bytes, or of all instructions, below which an entry is not compared."""
 
 
+BY_VALUE = {"operations (special)": 3.0}
+"""Entries that depend on values, and how much further they may differ than others: libdevice's tanh takes an
+exponential or a polynomial, as its argument is."""
+
+
 def furthest(one: Tally, other: Tally) -> tuple[str, float]:
-    """Return the entry in which two tallies of a launch differ most, and the difference over the larger number."""
+    """Return the entry in which two tallies of a launch differ most, and the difference over the larger number.
+
+    Differences of entries in `BY_VALUE` weigh less.
+    """
     apart = {"nothing": 0.0}
     issued = _NEGLIGIBLE * max(one["operations"]["issue"], other["operations"]["issue"])
     for unit, done in one["operations"].items():
@@ -32,7 +40,7 @@ def furthest(one: Tally, other: Tally) -> tuple[str, float]:
         for name in {**one["areas"], **other["areas"]}:
             done, there = (each["areas"].get(name, [0] * 5)[place] for each in (one, other))
             apart[f"bytes of {name} that are {what}"] = _apart(done, there, least)
-    return max(apart.items(), key=lambda item: item[1])
+    return max(apart.items(), key=lambda item: item[1] / BY_VALUE.get(item[0], 1.0))
 
 
 def _apart(one: float, other: float, least: float) -> float:
@@ -51,6 +59,8 @@ class Tally(TypedDict):
     """Bytes that lanes accessed in global memory."""
     offered: int
     """Like `useful`, plus the bytes of lanes whose mask was off."""
+    lanes: int
+    """Like `offered`, plus the bytes of instructions of these accesses for which every mask was off."""
     stores: list[int]
     """`useful` and `offered` of stores alone."""
     voids: dict[str, int]

@@ -20,6 +20,7 @@ from torch.func import functional_call
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.ops.reads import Reads, distinct_bytes, storage_of
+from verl_kernel.env.reference.cancellation import rounded_apart
 from verl_kernel.env.reference.crashes import survives
 from verl_kernel.env.reference.ties import TiesDecided
 from verl_kernel.env.reference.value import Value
@@ -110,6 +111,11 @@ class ReferenceProgram:
     def forward_with_ties(self, inputs: Value, last: bool) -> Value:
         """Return the outputs of the model where the first, or the last, of equal numbers is chosen (`ties`)."""
         with TiesDecided(last):
+            return self.forward(inputs)
+
+    def forward_rounded_apart(self, inputs: Value) -> Value:
+        """Return the outputs of the model where each use of a number rounds it differently (`cancellation`)."""
+        with rounded_apart():
             return self.forward(inputs)
 
     def forward_in_place(self, inputs: Value) -> Value:

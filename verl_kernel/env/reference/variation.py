@@ -43,6 +43,8 @@ _SEVERAL = 2
 write where a mask hides a score."""
 _TINY = 1e-30
 """Nearly zero: its square is zero in float32."""
+_SMALL = 2.0**-10
+"""Scale of one row of a varied trial: the term that keeps a norm from dividing by zero decides such a row."""
 _OF_INTEGERS = 16
 """Number of draws from which the roles of integers and masks are learned."""
 _PART = 4
@@ -65,6 +67,8 @@ class Variation:
     """Scale of the trial of large inputs; 1.0 if the reference tolerates none."""
     zeros: bool = False
     """Whether a row of each floating tensor is all zeros, as padding is; not in the trials of `ends`."""
+    small: bool = False
+    """Whether a row of each floating tensor is `_SMALL` times as large as the others, in the same trials."""
     ends: tuple[tuple[Signs, Reach], ...] = ()
     """Signs and distances of the trials at an end: all negative, all positive, then (several tensors) mixed signs."""
     always: bool = False
@@ -110,9 +114,9 @@ class Variation:
         if is_large and (mixed := self._mixed(seed)) is not None:
             # No rows of zeros: where all scores are negative, a key of zeros is the maximum, and hides what it is for.
             yield _striped(scaled, self.at_end(tensors, mixed, seed), seed), True
-        yield self._padded(scaled, seed), False
+        yield self._padded(scaled, seed), is_large
         if is_large:
-            yield scaled, False
+            yield scaled, True
 
     def _structured(self, tensors: Sequence[torch.Tensor], changed: Tensors) -> Tensors:
         """Restore what held in every draw."""
@@ -126,6 +130,8 @@ class Variation:
         return mixed[seed % len(mixed)] if mixed else None
 
     def _padded(self, tensors: Tensors, seed: int) -> Tensors:
+        if self.small:
+            tensors = self.with_a_small_row(tensors, seed)
         return self.with_a_row_of(0.0, tensors, seed) if self.zeros else tensors
 
     def at_end(self, tensors: Sequence[torch.Tensor], number: int, seed: int, most: float = inf) -> Tensors:
@@ -162,6 +168,17 @@ class Variation:
             if role.is_floating
             else tensor
             for (tensor, role), place in zip(pairs, own, strict=False)
+        ]
+
+    def with_a_small_row(self, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
+        """Return copies with a slice of each floating tensor, at the same place in all, made `_SMALL` times as large.
+
+        Tensors of half precision stay: squares of such numbers have no digits there.
+        """
+        place = float(torch.rand((), generator=torch.Generator().manual_seed(seed + 1)))
+        return [
+            _with_row_scaled(tensor, place) if role.is_floating and tensor.dtype is not torch.float16 else tensor
+            for tensor, role in zip(tensors, self.roles, strict=False)
         ]
 
     def _changed(
@@ -261,6 +278,7 @@ def _learn_varied(
     if not any(role.is_floating for role in scaled):
         return found
     found = _with_scales(replace(found, roles=scaled), draws[0], bears, is_steady) or found
+    found = replace(found, small=is_steady and bears(found.with_a_small_row(draws[0], 0)))
     return _with_zeros(found, draws[0], bears, agree)
 
 
@@ -317,8 +335,8 @@ def _with_rows_of(size: float, tensor: torch.Tensor, places: list[float], genera
 
     Of two slices none is filled: half of the input would be missing, and with it what a race leaves out.
     """
-    axis = next((axis for axis, length in enumerate(tensor.shape[:-1]) if length > 2), None)
-    if axis is None or not tensor.is_floating_point():
+    axis = _row_axis(tensor)
+    if axis is None:
         return tensor
     changed, length = tensor.clone(), tensor.shape[axis]
     least = torch.finfo(tensor.dtype).smallest_normal * torch.finfo(tensor.dtype).eps
@@ -326,6 +344,23 @@ def _with_rows_of(size: float, tensor: torch.Tensor, places: list[float], genera
         part = changed.select(axis, row)
         part.copy_(torch.rand(part.shape, generator=generator) * max(size, least) if size else torch.zeros(()))
     return changed
+
+
+def _with_row_scaled(tensor: torch.Tensor, place: float) -> torch.Tensor:
+    """Scale the slice at this fraction of the axis by `_SMALL`."""
+    axis = _row_axis(tensor)
+    if axis is None:
+        return tensor
+    changed = tensor.clone()
+    changed.select(axis, int(place * tensor.shape[axis])).mul_(_SMALL)
+    return changed
+
+
+def _row_axis(tensor: torch.Tensor) -> int | None:
+    """Return the first axis of a floating tensor, but for the last, that is longer than 2; None without one."""
+    if not tensor.is_floating_point():
+        return None
+    return next((axis for axis, length in enumerate(tensor.shape[:-1]) if length > 2), None)
 
 
 def _striped(tensors: Tensors, others: Tensors, seed: int) -> Tensors:

@@ -14,7 +14,7 @@ from itertools import count
 from math import log
 
 from verl_kernel.env.executor.work import NARROW, PRODUCTS, WIDE
-from verl_kernel.env.ipc.execution_messages import Tally, Work, furthest
+from verl_kernel.env.ipc.execution_messages import BY_VALUE, Tally, Work, furthest
 from verl_kernel.env.trace import TraceEvent
 
 # A candidate's forward at one size in numbers, and which of its operations count.
@@ -95,6 +95,11 @@ def _busy(one: Tally) -> float:
     return one["useful"] / max(1, one["offered"])
 
 
+def _awake(one: Tally) -> float:
+    """Return the share of lanes that are not masked, where a block may be far longer than its row at this size."""
+    return one["useful"] / max(1, one["lanes"])
+
+
 def _is_bound(one: Tally) -> bool:
     """Whether operations, and not bytes, determine a launch's time."""
     moved = sum(area[1] + area[3] for area in one["areas"].values())
@@ -136,7 +141,7 @@ def not_repeated(verified: Counted, followed: Counted) -> str | None:
             # check: dry-grid-is-the-verified
             return f"launch {number} ({one['kernel']}) has another grid on tensors without data than where verified"
         what, part = furthest(one, other)
-        if part > _REPEATED:
+        if part > _REPEATED * BY_VALUE.get(what, 1.0):
             # check: dry-work-is-the-verified
             return (
                 f"launch {number} ({one['kernel']}) does something else on tensors without data than where its output "
@@ -289,7 +294,7 @@ def _functions(verified: Counted, true: Counted) -> Unlike | None:
     """Find exponentials, roots and the like that became fewer for each one of the reference."""
     if not verified.functions or not true.functions:
         return None
-    was = sum(one["operations"]["special"] * _busy(one) for one in verified.tallies) / verified.functions
+    was = sum(one["operations"]["special"] * _awake(one) for one in verified.tallies) / verified.functions
     now = sum(one["operations"]["special"] for one in true.tallies) / true.functions
     if now >= _EXECUTED * was:
         return None

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lowers branches, barriers and ends.
 
-Where lanes may diverge, each lane stores the number of the block that it waits for. The block with the lowest number
-runs first, with the lanes that wait for it, so that lanes reconverge at the first block that all of them reach. Lanes
-at a barrier wait for the lanes that have not reached it yet.
+Where lanes may diverge, each lane stores the rank of the block that it waits for (`flow.reconvergence`). The block with
+the lowest rank runs first, with the lanes that wait for it, so that lanes reconverge at the first block that all of
+them reach. Lanes at a barrier wait for the lanes that have not reached it yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from verl_kernel.env.executor.flow.reconvergence import ranks
 from verl_kernel.env.executor.flow.repeats import Repeat, may_wait
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.grid import ENDED, YIELDS
@@ -133,7 +134,7 @@ class Loop:
 
 
 NOWHERE = 2**31 - 1
-"""Number of the block that ended lanes wait for."""
+"""Rank of the block that ended lanes wait for."""
 SLICE = 64
 """Iterations of a loop that may wait for other warps, after which a warp lets the others run."""
 
@@ -148,6 +149,7 @@ class Control:
     def __init__(self, body: Body) -> None:
         self._body = body
         self._end = len(body.graph.blocks)
+        self._ranks = ranks([block.successors for block in body.graph.blocks])
         self._barriers: list[int] = []
         self._numbers: set[int] = set()
         self.may_wait = False
@@ -161,7 +163,7 @@ class Control:
             waiting = body.op("load i1, ptr %waiting")
             body.do(f"br i1 {waiting}, label %Q{number}, label %X{number}")
             body.label(f"Q{number}")
-            body.do(f"store i32 {number}, ptr %next")
+            body.do(f"store i32 {self._ranks[number]}, ptr %next")
             body.do("br label %QUEUE")
             body.begin(f"X{number}")
             lanes = body.op(f"zext i32 {body.overloaded('ctpop', 'i32', body.active_bits())} to i64")
@@ -170,11 +172,11 @@ class Control:
             lanes = str(LANES)
         body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number}"), lanes)
 
-    def _wait_for(self, number: str, lanes: str) -> None:
-        """Make lanes wait for a block."""
+    def _wait_for(self, rank: str, lanes: str) -> None:
+        """Make lanes wait for the block of a rank."""
         body, words = self._body, WIDE.ints(32)
         places = body.op(f"load {words}, ptr %places")
-        places = body.op(f"select {WIDE.ints(1)} {lanes}, {words} {body.splat('i32', number)}, {words} {places}")
+        places = body.op(f"select {WIDE.ints(1)} {lanes}, {words} {body.splat('i32', rank)}, {words} {places}")
         body.do(f"store {words} {places}, ptr %places")
 
     def finish(self, number: int, last: Instruction) -> bool:
@@ -239,7 +241,7 @@ class Control:
     def _wait_for_both(self, yes: int, no: int) -> None:
         """Make active lanes wait for one of two blocks, by the guard; lanes at the kernel's end have ended."""
         body, words = self._body, WIDE.ints(32)
-        both = [WIDE.const(32, block if block < self._end else NOWHERE) for block in (yes, no)]
+        both = [WIDE.const(32, self._ranks[block] if block < self._end else NOWHERE) for block in (yes, no)]
         chosen = body.op(f"select {WIDE.ints(1)} {self._holds()}, {words} {both[0]}, {words} {both[1]}")
         places = body.op(f"load {words}, ptr %places")
         places = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {chosen}, {words} {places}")
@@ -328,7 +330,7 @@ class Control:
             raise item.unknown("another barrier has another number")
 
     def _at_barrier(self, number: int) -> int:
-        """Return the number for which lanes wait at a block's final barrier; these follow the blocks and the end."""
+        """Return the rank for which lanes wait at a block's final barrier; these follow the blocks and the end."""
         return self._end + 1 + number
 
     def _gather_at(self, number: int) -> None:
@@ -375,7 +377,7 @@ class Control:
         body.do(f"store {words} {rest}, ptr %places")
         least = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, rest))
         body.do(f"store i1 {body.op(f'icmp ne i32 {least}, {NOWHERE}')}, ptr %waiting")
-        cases = [f"i32 {number}, label %X{number}" for number in range(self._end)]
+        cases = [f"i32 {rank}, label %X{number}" for number, rank in enumerate(self._ranks)]
         cases += [f"i32 {self._at_barrier(number)}, label %A{number}" for number in self._barriers]
         body.do(f"switch i32 {lowest}, label %FINISHED [{' '.join(cases)}]")
         body.label("FINISHED")

@@ -69,7 +69,11 @@ def load_parameter(body: Body, kind: str) -> None:
     for place, item in enumerate(targets):
         offset = body.op(f"add i64 {begin}, {place * BITS[kind] // 8}")
         pointer = body.op(f"getelementptr i8, ptr %params, i64 {offset}")
-        body.write(item, body.op(f"load i{BITS[kind]}, ptr {pointer}, align 1"), BITS[kind], SCALAR)
+        value, bits = body.op(f"load i{BITS[kind]}, ptr {pointer}, align 1"), BITS[kind]
+        width = max(bits, body.width(item.name)) if isinstance(item, Register) else bits
+        if kind.startswith("s") and width > bits:  # PTX ISA, "Operand Size Exceeding Instruction-Type Size"
+            value, bits = body.op(f"sext i{bits} {value} to i{width}"), width
+        body.write(item, value, bits, SCALAR)
 
 
 @opcode("shfl")

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a reference as a program would that rounds a number differently in each place where it is used.
+
+A kernel may hold one number several times, and the copies may differ in the last bit: sums in another order, products
+that are fused in one place and not in another. Where equal numbers cancel, that bit is all that is left. A softmax of
+scores near 1e8, where neighbouring float32 numbers are 8 apart, has no digits then: exp(score - maximum) is 1 or
+exp(-8), as rounding decides. Inputs that lead there tell nothing about a program.
+
+Every operand of a sum or difference gets a last bit of its own, which is the random rounding of Monte Carlo arithmetic
+(Parker, "Monte Carlo Arithmetic", 1997), where it matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from verl_kernel.env.ops.mode import OpMode
+
+_aten = torch.ops.aten
+_SUMS = frozenset({"add", "sub", "rsub"})
+_SOFTMAX = frozenset({"_softmax", "_log_softmax", "_safe_softmax"})
+_LAST_BIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+"""Between half a unit and a unit in the last place, relative to a number: it moves at most to its neighbour.
+
+Narrower types stay as they are: who computes in them has given up these digits in every place alike.
+"""
+
+
+@contextmanager
+def rounded_apart(seed: int = 0) -> Iterator[None]:
+    """Give operands of sums and differences, and the two uses of a softmax's scores, last bits of their own."""
+    with sdpa_kernel(SDPBackend.MATH), _RoundedApart(seed):  # attention shows its scores only in that form
+        yield
+
+
+class _RoundedApart(OpMode):  # type: ignore[no-untyped-call]
+    """Replaces these ops; every other one runs as it is."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run an op on operands whose last bit may have changed."""
+        name = func.overloadpacket.__name__
+        if name in _SUMS:  # in place, only the other operand: the first is where the result goes
+            return func(*(self._moved(one) for one in args), **kwargs)
+        if name in _SOFTMAX:
+            return self._softmax(*args[:2], is_log=name == "_log_softmax")
+        return func(*args, **kwargs)
+
+    def _softmax(self, scores: torch.Tensor, dim: int, *, is_log: bool) -> torch.Tensor:
+        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        above = wide.amax(dim, keepdim=True) if scores.dim() else wide
+        shifted = self._moved(wide) - self._moved(above)
+        total = (self._moved(wide) - self._moved(above)).exp().sum(dim, keepdim=True)
+        return (shifted - total.log() if is_log else shifted.exp() / total).to(scores.dtype)
+
+    def _moved(self, value: Any) -> Any:
+        """Return a tensor whose numbers have moved to a neighbour, or stayed, by chance; all else as it is."""
+        if not isinstance(value, torch.Tensor) or value.dtype not in _LAST_BIT:
+            return value
+        steps = torch.randint(-1, 2, value.shape, generator=self._generator, dtype=torch.int8).to(value.device)
+        return torch.addcmul(value, value, steps.to(value.dtype), value=_LAST_BIT[value.dtype])
