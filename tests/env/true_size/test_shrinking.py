@@ -12,7 +12,18 @@ from tests.env.true_size.programs import PRODUCT, ROWS
 from verl_kernel.env.task import Task
 from verl_kernel.env.true_size.bounds import ALLOWED, POSSIBLE, Bounds, keeps_to
 from verl_kernel.env.true_size.dry_pass import dry_forward
-from verl_kernel.env.true_size.shrinking import FLOOR, KEPT, WIDTHS, divided, halved, resized, shrink, sizes_of, varied
+from verl_kernel.env.true_size.shrinking import (
+    FLOOR,
+    KEPT,
+    WIDTHS,
+    counts_of,
+    divided,
+    halved,
+    resized,
+    shrink,
+    sizes_of,
+    varied,
+)
 from verl_kernel.errors import TaskError
 
 TASK = """
@@ -82,6 +93,25 @@ def test_a_heads_width_stays_where_the_tokens_can_go(device):
     for copy in shrink(task, device, b"").copies:
         assert copy.sizes.get(64, 64) == 64
         assert copy.sizes[2048] < 512
+
+
+def test_many_heads_become_few_and_their_width_stays(device):
+    """Else a kernel's `tl.arange(0, width)` would be none: a width must stay a power of two, and 16 or more."""
+    text = ATTENTION.replace("2, 16, 2048, 64", "4, 32, 1024, 64")
+    for copy in shrink(Task(text, "heads"), device, b"").copies:
+        assert copy.sizes.get(64, 64) == 64
+        assert copy.sizes[32] < 16
+
+
+def test_sizes_count_rows_where_they_are_the_length_of_no_row_and_of_no_weight(device):
+    members = "self.layer = torch.nn.Linear(96, 24)"
+    task = Task(reference("self.layer(x)", "torch.randn(6, 40, 96), torch.randn(24, 96)", "x, y", members))
+    assert counts_of(dry_forward(task, device)) == {6, 40}
+
+
+def test_counts_become_smaller_where_widths_stay():
+    assert divided([8, 32, 64, 1024], 32, kept=WIDTHS, counts=(32, 1024)) == {32: 2, 1024: 32}
+    assert divided([8, 32, 64, 1024], 32, kept=WIDTHS) == {1024: 128}
 
 
 @given(

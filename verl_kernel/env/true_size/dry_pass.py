@@ -21,6 +21,7 @@ from verl_kernel.env.trace import TraceEvent
 from verl_kernel.env.true_size import dataless
 from verl_kernel.env.true_size.bounds import SLOW
 from verl_kernel.env.true_size.dataless import AddressSpace, DatalessMode
+from verl_kernel.env.weights import state_of
 from verl_kernel.errors import TaskError
 
 
@@ -36,6 +37,8 @@ class DryForward:
     init: Value = field(repr=False)  # the repr of a tensor reads its data
     inputs: Value = field(repr=False)
     output: Value = field(repr=False)
+    weight_shapes: tuple[tuple[int, ...], ...]
+    """Shapes of parameters and buffers."""
     tensor_bytes: int
     """Bytes of weights, inputs, intermediate results and outputs together."""
 
@@ -112,4 +115,5 @@ def _run(task: Task, device: DeviceBackend, mode: DatalessMode, space: AddressSp
     inputs = program.draw(seed_of(b"dry", task.fingerprint.encode()))
     mode.ops.clear()
     output, events, demand = program.surveyed(inputs)
-    return DryForward(tuple(mode.ops), events, demand, init, inputs, output, space.allocated)
+    shapes = tuple(tuple(tensor.shape) for tensor in state_of(program.model).values())
+    return DryForward(tuple(mode.ops), events, demand, init, inputs, output, shapes, space.allocated)

@@ -8,7 +8,7 @@ the true size, its output is not empty and it keeps to the bounds.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import cast
@@ -107,12 +107,16 @@ def _value(operator: ast.operator, left: int, right: int) -> int | None:
 KEPT, WIDTHS, FLOOR = 16, 128, 8
 """Numbers up to `KEPT` stay unchanged (channels of an image, kernel sizes), those up to `WIDTHS` (the width of a head)
 if a copy fits with them; none becomes smaller than `FLOOR`."""
+_LEAST_ROWS = 32
+"""Fewest rows of a copy where the task has more than `WIDTHS`."""
 _MOST_TRIES = 120
 Sizes = Mapping[int, int]
 """The new size for each size that changes."""
 
 
-def divided(sizes: Sequence[int], factor: int, distinct: bool = True, kept: int = KEPT) -> dict[int, int]:
+def divided(
+    sizes: Sequence[int], factor: int, distinct: bool = True, kept: int = KEPT, counts: Collection[int] = ()
+) -> dict[int, int]:
     """Divide sizes by one factor: odd ones stay odd, and with `distinct` different ones stay different and in order.
 
     If widths are kept, sizes stay divisible by the powers of two up to a width that divide them, and powers of two stay
@@ -123,20 +127,39 @@ def divided(sizes: Sequence[int], factor: int, distinct: bool = True, kept: int 
         factor: the factor.
         distinct: whether different sizes stay different.
         kept: largest size that stays unchanged.
+        counts: sizes that only count rows (`counts_of`): they become smaller whatever `kept` says.
     """
     new: dict[int, int] = {}
-    last, widths = 0, {size for size in sizes if KEPT < size <= kept}
+    last, widths = 0, {size for size in sizes if KEPT < size <= kept and size not in counts}
     least = 2 * max(widths, default=0)  # with as many groups as channels, nothing would be left to normalise
     for size in sizes:
-        if size <= kept:
+        if size <= kept and size not in counts:
             continue
-        tile = _tile(size) if kept > KEPT else 1
-        value = max(FLOOR + size % 2, least + size % 2 if least else 0, _down(size, factor))
-        value = -(-value // tile) * tile
+        tile = _tile(size) if kept > KEPT and size not in counts else 1
+        floor = _least_count(size) if size in counts else max(FLOOR + size % 2, least + size % 2 if least else 0)
+        value = -(-max(floor, _down(size, factor)) // tile) * tile
         while distinct and (value <= last or value in widths):
-            value += _step(size, value, tile)
+            value += value if size in counts and _is_power(size) and _is_power(value) else _step(size, value, tile)
         new[size], last = value, value
     return new
+
+
+def _least_count(size: int) -> int:
+    """Return how many rows a copy has at least: some for a reduction, a few where there are only some, as of heads."""
+    return (_LEAST_ROWS if size > WIDTHS else 2) + size % 2
+
+
+def counts_of(true: DryForward) -> frozenset[int]:
+    """Return the sizes that only count rows: lengths of leading axes of inputs, and of no other axis.
+
+    A kernel's tiles, loops and settings hang on the length of a row, a head or a weight, which a copy keeps if it can:
+    `tl.arange` takes powers of two only, and `tl.dot` nothing below 16.
+    """
+    given, made = true.inputs.shapes, true.output.shapes
+    leading = {size for shape in given for size in shape[:-1]}
+    rows = {shape[-1] for shape in (*given, *made) if shape}
+    weights = {size for shape in true.weight_shapes for size in shape}
+    return frozenset(leading - rows - weights)
 
 
 def _step(size: int, value: int, tile: int) -> int:
@@ -243,7 +266,7 @@ def shrink(task: Task, device: DeviceBackend, secret: bytes) -> Shrunk:
         TaskError: its forward cannot be followed without data, or no copy is accepted.
     """
     true = dry_forward(task, device)
-    copies = _Copies(task, device, true.ops)
+    copies = _Copies(task, device, true)
     small, large = copies.base(sizes_of(task.reference))
     if small is None:
         raise TaskError(_unshrinkable(task, true))
@@ -258,25 +281,26 @@ def shrink(task: Task, device: DeviceBackend, secret: bytes) -> Shrunk:
 class _Copies:
     """Makes copies of one task and decides which to accept."""
 
-    def __init__(self, task: Task, device: DeviceBackend, ops: tuple[str, ...]) -> None:
-        self._task, self._device, self._ops = task, device, ops
+    def __init__(self, task: Task, device: DeviceBackend, true: DryForward) -> None:
+        self._task, self._device, self._ops, self._counts = task, device, true.ops, counts_of(true)
 
     def base(self, sizes: Sequence[int]) -> tuple[Copy | None, Copy | None]:
         """Return the copy of the wanted size, or else the smallest, and the next larger one unless it is too large."""
-        found = self._smaller(sizes, WIDTHS)
-        if not (found and found[-1].keeps_to(LARGER)):
-            found = self._smaller(sizes, KEPT)
+        found: list[Copy] = []
+        for kept, counts in ((WIDTHS, frozenset[int]()), (WIDTHS, self._counts), (KEPT, frozenset[int]())):
+            if not (found and found[-1].keeps_to(LARGER)):
+                found = self._smaller(sizes, kept, counts)
         if not found and (halves := halved(sizes, self._fits)) is not None:
             found = [copy for copy in [self.accepted(halves)] if copy is not None]
         larger = [copy for copy in found[:-1] if copy.keeps_to(LARGER)]
         return found[-1] if found else None, larger[-1] if larger else None
 
-    def _smaller(self, sizes: Sequence[int], kept: int) -> list[Copy]:
-        """Return allowed copies, the smallest last, in which numbers up to `kept` stay unchanged."""
+    def _smaller(self, sizes: Sequence[int], kept: int, counts: Collection[int]) -> list[Copy]:
+        """Return allowed copies, the smallest last, in which numbers up to `kept` but counts stay unchanged."""
         found: list[Copy] = []
         most = max(sizes, default=0)
         for factor in range(1, min(_MOST_HALVINGS, most.bit_length()) if most > kept else 0):
-            copy = self._divided(sizes, 2**factor, kept)
+            copy = self._divided(sizes, 2**factor, kept, counts)
             if copy is None:
                 continue
             if copy.keeps_to(ALLOWED):
@@ -303,11 +327,11 @@ class _Copies:
         is_empty = any(tensor.numel() == 0 for tensor in dry.output.tensors)
         return None if is_empty or dry.ops != self._ops else Copy(copy, sizes, dry)
 
-    def _divided(self, sizes: Sequence[int], factor: int, kept: int) -> Copy | None:
+    def _divided(self, sizes: Sequence[int], factor: int, kept: int, counts: Collection[int]) -> Copy | None:
         """Divide all sizes by a factor; different ones stay different if that copy is accepted."""
         tries: list[Callable[[], Sizes]] = [
-            lambda: divided(sizes, factor, kept=kept),
-            lambda: divided(sizes, factor, distinct=False, kept=kept),
+            lambda: divided(sizes, factor, kept=kept, counts=counts),
+            lambda: divided(sizes, factor, distinct=False, kept=kept, counts=counts),
         ]
         return next((copy for make in tries if (copy := self.accepted(make())) is not None), None)
 
