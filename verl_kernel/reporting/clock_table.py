@@ -18,9 +18,9 @@ def agreement_table(title: str, groups: Mapping[str, Sequence[ComparedKernel]]) 
     """Return a row of figures for each group of kernels.
 
     `ratio` is the geometric mean of predicted over measured times, `1.25x` and the like the share of kernels whose
-    ratio lies within that factor, `held` the share whose interval holds the measured time. `in order` counts the pairs of
-    kernels of one task whose predictions differ as their times do, and `regret` is how much longer than the fastest the
-    one takes that is predicted to be fastest.
+    ratio lies within that factor, `held` the share whose interval holds the measured time. `in order` counts the pairs
+    of kernels of one task whose predictions differ as their times do, and `regret` is how much longer than the fastest
+    the one takes that is predicted to be fastest.
     """
     shares = [f"{limit:g}x" for limit in FACTORS]
     columns = ("kernels", "ratio", "Spearman", *shares, "held", "in order", "regret")
