@@ -83,7 +83,7 @@ def is_installable(requirements: list[str]) -> bool:
     match requirements:
         case ["-r", file] | ["--target", _, "-r", file]:
             return (ROOT / file).is_file()
-        case ["-e", "."]:
+        case ["-e", "."] | ["."]:
             return True
         case [requirement]:
             return requirement in [*LOCKED, *(f"{wheel}[{extra}]" for extra in extras)]
