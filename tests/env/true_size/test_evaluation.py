@@ -20,6 +20,13 @@ OPTIONS = GymOptions(
 )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def judge_of_tiles(judge_with):
+    """One for all products: to make the copies of a task and to prepare them takes longer than to judge a candidate."""
+    with judge_with(compile_for="sm_90") as judge:
+        yield judge
+
+
 def same(one: EvalResult, other: EvalResult) -> bool:
     return one.model_copy(update={"stage_seconds": {}}) == other.model_copy(update={"stage_seconds": {}})
 
@@ -140,10 +147,10 @@ def test_an_honest_kernel_is_paid(judge, name):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", HONEST_PRODUCTS)
-def test_an_honest_kernel_with_idle_lanes_is_paid(judge_with, name):
+def test_an_honest_kernel_with_idle_lanes_is_paid(judge_of_tiles, name):
     text, source = HONEST_PRODUCTS[name]
     assert check(source) == []
-    result = judge_with(compile_for="sm_90").evaluate(Task(text), source)
+    result = judge_of_tiles.evaluate(Task(text), source)
     assert result.status is EvalStatus.OK, (result.error, result.true_size)
     assert result.speedup is not None, (result.error, result.true_size)
 
@@ -242,9 +249,9 @@ FEWER_TERMS = {
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FEWER_TERMS)
-def test_idle_lanes_excuse_no_work_that_is_left_out(judge_with, name):
+def test_idle_lanes_excuse_no_work_that_is_left_out(judge_of_tiles, name):
     text = product_task(4096, 512, 4096, "float16") if name == "wide loads of few lanes" else PRODUCT_512
-    result = judge_with(compile_for="sm_90").evaluate(Task(text), FEWER_TERMS[name])
+    result = judge_of_tiles.evaluate(Task(text), FEWER_TERMS[name])
     assert (result.status, result.speedup) == (EvalStatus.SIZE_DEPENDENT, None), result.error
     assert "the operations grow less" in result.true_size.unknown
 
