@@ -80,7 +80,7 @@ def _hash(value: Any) -> str:
 
 
 def _rows(values: Any, indent: str = "") -> str:
-    """Return values as JSON, in which what holds no further objects is a row, or several that a page is wide enough for."""
+    """Return values as JSON, in which what holds no further objects is a row, or several where it is longer."""
     if not any(isinstance(value, dict) for value in values.values()):
         return _filled([f"{json.dumps(key)}: {json.dumps(value)}" for key, value in values.items()], indent)
     parts = [f"{indent} {json.dumps(key)}: {_rows(value, indent + ' ')}" for key, value in values.items()]
