@@ -32,7 +32,7 @@ def read(out):
 
 
 @pytest.mark.processes
-def test_findings_are_in_both_reports_whatever_became_of_a_section(tmp_path):
+def test_findings_are_in_both_reports_whatever_a_section_does(tmp_path):
     """One that fails keeps what it found and says why; one that crashes loses half a line at most."""
     assert not run_sections(sections("fails", "crashes", "works"), tmp_path, pretend=True, seconds=180)
     found, text = read(tmp_path)

@@ -22,7 +22,7 @@ OPTIONS = GymOptions(
 
 @pytest.fixture(scope="module")
 def judge_of_tiles(judge_with):
-    """One for all products: to make the copies of a task and to prepare them takes longer than to judge a candidate."""
+    """One for all products, which makes and prepares the copies of a task once."""
     with judge_with(compile_for="sm_90") as judge:
         yield judge
 
@@ -119,10 +119,10 @@ HONEST_PRODUCTS = {
     "single products": (PRODUCT_512, made.grouped(DOT='acc += tl.dot(x, y, input_precision="ieee")')),
     "rows that wrap around": (WRAPPED, made.grouped(**made.WRAPPED)),
     "rows that wrap around in 16 bits": (
-        product_task(3000, 500, 3000, "float16"), made.grouped(**made.WRAPPED, DOT="acc = tl.dot(x, y, acc)", B="128"),
+        product_task(5000, 500, 5000, "float16"), made.grouped(**made.WRAPPED, DOT="acc = tl.dot(x, y, acc)", B="128"),
     ),
     "a depth below a tile": (product_task(8192, 768, 8192), made.grouped(BK="64")),
-    "tiles beyond the reduced sizes": (product_task(3000, 1000, 3000), made.grouped(B="128", BK="64")),
+    "tiles beyond the reduced sizes": (product_task(5000, 1000, 5000), made.grouped(B="128", BK="64")),
     "sums of 16 bits": (  # a CPU runs its reference in float16 one operation at a time
         product_task(2048, 256, 2048, "float16"),
         made.grouped(DOT="acc = tl.dot(x, y, acc, out_dtype=tl.float16)", SUM="tl.float16"),
