@@ -49,10 +49,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-all test-fast coverage test-next test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist lock options check clean
+.PHONY: help env train test test-all test-rest test-fast coverage test-next test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist lock options check clean
 
 help:
-	@echo "make train | test | test-all | test-fast | coverage | test-next | test-tritons | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | lock | options | check | clean"
+	@echo "make train | test | test-all | test-rest | test-fast | coverage | test-next | test-tritons | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | lock | options | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -69,11 +69,12 @@ test: env
 	@$(steps)
 	step "tests" python -m pytest -n $(JOBS) --durations=10 $(PYTEST_ARGS)
 
-# Nothing left out but what needs a GPU or a download. Without a package index the tests of adapters skip and say so.
-test-all: env
+# Nothing left out but what needs a GPU or a download; test-rest: what `make test` leaves out. Without a package index the
+# tests of adapters skip and say so.
+test-all test-rest: env
 	@$(steps)
 	step "packages of tests/adapters" python requirements/adapters.py $(VENV) $(ADAPTERS) || true
-	step "all tests" python -m pytest -n $(JOBS) --durations=30 -m "not smollm2" $(PYTEST_ARGS)
+	step "tests" python -m pytest -n $(JOBS) --durations=30 -m "$(if $(filter test-rest,$@),exhaustive and )not smollm2" $(PYTEST_ARGS)
 	step "extras" python -m pytest -q tests/requirements/resolved.py
 
 # All tests; prints which lines and branches they reach, and how many mutants they kill.

@@ -95,6 +95,18 @@ def test_a_killed_client_takes_the_process_along(server):
     assert not process.is_running()
 
 
+def test_a_client_that_does_not_wait_for_its_answer_ends_no_other(server):
+    process, name = server
+    request = {"argv": ["-c", "while True: pass"], "env": {**os.environ}, "cwd": "/", "fds": [], "blocked": []}
+    process.suspend()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as gone:
+        gone.connect("\0" + name)
+        gone.send(json.dumps(request).encode())
+    process.resume()
+    assert run(name, "said |= {'there': True}") == (0, {"parent": process.pid, "there": True})
+    until(lambda: process.children() == [], WAIT_S)
+
+
 def test_random_numbers_differ_from_process_to_process(server):
     code = "import random, numpy\nsaid |= {'numbers': [random.random(), numpy.random.random()]}"
     first, second = (run(server[1], code)[1]["numbers"] for _ in range(2))

@@ -25,8 +25,11 @@ from verl_kernel.world.world import World
 
 RECORDED = Path(__file__).parent / "recorded.json"
 WORLDS = ("easy", "hard")
-RUNS = sorted((Path(__file__).parents[2] / "docs/evaluation/quickstart").glob("*/"))
+_EVALUATIONS = Path(__file__).parents[2] / "docs/evaluation/quickstart"
+RUNS = [_EVALUATIONS / name for name in ("eight_turns", "first_answers", "three_turns_trained")]
+"""Of one, of three and of eight turns."""
 _TASKS, _TALKS = 300, 100
+_WIDTH = 100
 
 
 def world_hashes(name: str) -> dict[str, str]:
@@ -78,5 +81,22 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _rows(values: Any, indent: str = "") -> str:
+    """Return values as JSON, in which what holds no further objects is a row, or several where it is longer."""
+    if not any(isinstance(value, dict) for value in values.values()):
+        return _filled([f"{json.dumps(key)}: {json.dumps(value)}" for key, value in values.items()], indent)
+    parts = [f"{indent} {json.dumps(key)}: {_rows(value, indent + ' ')}" for key, value in values.items()]
+    return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+
+
+def _filled(items: list[str], indent: str) -> str:
+    rows = [""]
+    for item in items:
+        if len(rows[-1]) + len(item) > _WIDTH:
+            rows.append("")
+        rows[-1] += f"{item}, "
+    return "{" + f"\n{indent} ".join(row.rstrip() for row in rows).removesuffix(",") + "}"
+
+
 if __name__ == "__main__":
-    RECORDED.write_text(json.dumps(recorded(), indent=1) + "\n")
+    RECORDED.write_text(_rows(recorded()) + "\n")

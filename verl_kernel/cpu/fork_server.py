@@ -23,6 +23,7 @@ import socket
 import struct
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -110,12 +111,12 @@ class _Server:
 
     def _answer(self, client: socket.socket, request: dict[str, Any], fds: list[int]) -> None:
         if needs_own_python(request["env"]):
-            client.send(b"{}")
+            _tell(client, {})
             return
         pid = _fork()
         if pid == 0:
             become(request, fds)
-        client.send(json.dumps({"pid": pid}).encode())
+        _tell(client, {"pid": pid})
         end = os.pidfd_open(pid)
         self._selector.register(end, selectors.EVENT_READ, lambda: self._ended(client, pid, end))
         self._selector.register(client, selectors.EVENT_READ, lambda: self._left(client, pid))
@@ -130,8 +131,14 @@ class _Server:
         os.close(end)
         if client in self._selector.get_map():
             self._selector.unregister(client)
-            client.send(json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
+            _tell(client, {"status": os.waitstatus_to_exitcode(status)})
         client.close()
+
+
+def _tell(client: socket.socket, answer: dict[str, int]) -> None:
+    # Ray kills a worker that is late, its client may be gone: then its process ends too (`_left`), and no other.
+    with suppress(ConnectionError):
+        client.send(json.dumps(answer).encode())
 
 
 def _fork() -> int:

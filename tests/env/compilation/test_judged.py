@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Honest programs compile, programs that no GPU runs are refused with a line, and spilled registers are charged."""
+"""Programs that no GPU runs are refused with a line, others compile, and spilled registers are charged.
+
+That the honest ones of the corpus compile: tests/exploits/test_corpus.py.
+"""
 
 import re
 from collections.abc import Iterator
 from random import Random
 
 import pytest
-import triton
 
 from tests.env.compilation import refused_programs
 from tests.env.programs import program, reference
-from tests.exploits.corpus import Case, load
+from tests.exploits.corpus import REFUSED_BY_AMD, load
 from tests.exploits.tasks import TASKS
 from tests.generated import draw_tasks
 from tests.tiers import one_of_each, thinned
@@ -18,24 +20,15 @@ from verl_kernel.env.compilation import translation
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.rollout.feedback import format_feedback
 from verl_kernel.world.answers import right_answers
 
-PASS_OF_3_7 = "the compiler's pass TritonAMDGPUCanonicalizePointers failed"
-REFUSED_BY_AMD = {
-    "libdevice_cuda": "__nv_tanhf device function",
-    **({"two_tensors_one_load": PASS_OF_3_7} if triton.__version__.startswith("3.7") else {}),
-}
-"""What AMD's compiler says of controls that it refuses, as it does on a machine with its GPU: CUDA's own library, and a
-fault of a pass over the addresses of two tensors, which other versions of Triton do not have."""
-
 BOTH = ["sm_90", "gfx942"]
 
-CONTROLS = [case for case in load() if case.honest]
-COMPILED = [case for case in CONTROLS if case.name not in REFUSED_BY_AMD]
-REFUSED = [case for case in CONTROLS if case.name in REFUSED_BY_AMD]
+OPTIONS = GymOptions(device="cpu", compile_for="sm_90", correctness_trials=2, ablation=False)
+REFUSED = [case for case in load() if case.name in REFUSED_BY_AMD]
 REFERENCES = {name: Task(source, task_id=name) for name, source in refused_programs.TASKS.items()}
 
 pytestmark = pytest.mark.processes
@@ -49,47 +42,15 @@ def rows(x, out, n, BLOCK: tl.constexpr):
 LAUNCH = "rows[(x.shape[0],)](x, out, x.shape[1], BLOCK=8192, num_warps={})"
 
 
-def judge_for(*targets: str) -> Judge:
-    return Judge(GymOptions(device="cpu", compile_for=list(targets), correctness_trials=2, ablation=False), seed=3)
-
-
 @pytest.fixture(scope="module")
-def judge() -> Iterator[Judge]:
-    with judge_for("sm_90") as judge:
+def both(judge_with) -> Iterator[Judge]:
+    with judge_with(compile_for=BOTH) as judge:
         yield judge
-
-
-@pytest.fixture(scope="module")
-def both() -> Iterator[Judge]:
-    with judge_for(*BOTH) as judge:
-        yield judge
-
-
-def evaluated(judge: Judge, case: Case) -> EvalResult:
-    return judge.evaluate(Task(TASKS[case.task], task_id=case.task), case.source)
-
-
-def assert_compiled(result: EvalResult, targets: list[str]) -> None:
-    assert result.status is EvalStatus.OK, result.error
-    launched = {launch.name for launch in result.launches}
-    for target in targets:
-        kernels = [kernel for kernel in result.compiled_kernels if kernel.target == target]
-        assert {kernel.name for kernel in kernels} >= launched, target
-        for kernel in kernels:
-            assert 0 < kernel.registers <= (255 if target == "sm_90" else 512), kernel
-            assert kernel.spills == 0, kernel
-            assert 1 <= kernel.blocks_per_sm <= 32, kernel
-
-
-@pytest.mark.parametrize("case", thinned(COMPILED, 40), ids=lambda case: case.name)
-def test_controls_compile(case, both):
-    assert_compiled(evaluated(both, case), BOTH)
 
 
 @pytest.mark.parametrize("case", thinned(REFUSED), ids=lambda case: case.name)
-def test_what_amds_compiler_refuses_it_refuses_in_its_words(case, judge, both):
-    assert_compiled(evaluated(judge, case), ["sm_90"])
-    result = evaluated(both, case)
+def test_what_amds_compiler_refuses_it_refuses_in_its_words(case, both):
+    result = both.evaluate(Task(TASKS[case.task], task_id=case.task), case.source)
     assert result.status is EvalStatus.COMPILE_ERROR, result
     assert "compiled for gfx942: " in result.error.message, result.error
     assert REFUSED_BY_AMD[case.name] in result.error.message, result.error
@@ -131,10 +92,10 @@ def test_the_set_is_large_and_each_program_is_another_one():
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1800)  # a warp's 8192 numbers make long code, which a busy machine compiles for minutes
-def test_a_kernel_that_spills_takes_longer():
+def test_a_kernel_that_spills_takes_longer(judge_with):
     task = Task(reference("torch.softmax(x, -1)", "torch.randn(264, 8192)"))
     bodies = [f"out = torch.empty_like(x)\n{LAUNCH.format(warps)}\nreturn out" for warps in (1, 4, 8)]
-    with Judge(GymOptions(device="cpu", correctness_trials=2), seed=3) as judge:
+    with judge_with(compile_for="off", ablation=True) as judge:
         one, four, eight = (judge.evaluate(task, program(ROWS, body)).kernel_ms.median for body in bodies)
     assert one > 1.05 * four
     assert four == eight

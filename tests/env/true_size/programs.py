@@ -512,7 +512,7 @@ ATTENTION_TASK = reference(
     "F.scaled_dot_product_attention(q, k, v, is_causal=True)",
     f"{_HEADS}, {_HEADS}, {_HEADS}",
     "q, k, v",
-    before="batch, heads, length = 4, 16, 4096",
+    before="batch, heads, length = 2, 8, 4096",
 )
 ATTENTION = program_of("""
 @triton.jit
@@ -543,9 +543,9 @@ def forward(self, q, k, v):
 MLP_TASK = reference(
     "torch.matmul(torch.relu(torch.matmul(x, v)), w)",
     "torch.randn(rows, width, dtype=torch.float16), torch.randn(width, hidden, dtype=torch.float16) / 8, "
-    "torch.randn(hidden, width, dtype=torch.float16) / 45",
+    "torch.randn(hidden, width, dtype=torch.float16) / 32",
     "x, v, w",
-    before="rows, width, hidden = 65536, 64, 2048",
+    before="rows, width, hidden = 65536, 64, 1024",
 )
 MLP = program_of("""
 @triton.jit
