@@ -14,6 +14,7 @@ from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 
 import verl_kernel.plugin  # noqa: F401  registers the manager
 from tests.reward.results import correct, failed
+from tests.rollout.chat_tokenizers import GLM_TEMPLATE, tokenizer
 from verl_kernel.env.pool.cluster.gym import KernelGym
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
@@ -21,7 +22,7 @@ from verl_kernel.errors import InfraError
 from verl_kernel.reward.judging import judge_answer, judge_program
 from verl_kernel.reward.manager import KernelGymRewardManager
 from verl_kernel.reward.profiling import ProfilingReward
-from verl_kernel.world.tokenizer import train_tokenizer
+from verl_kernel.world.tokenizer import CHAT_TEMPLATE, train_tokenizer
 
 REFERENCE = (
     "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
@@ -106,6 +107,43 @@ async def test_the_last_of_several_rows_is_read_whole(monkeypatch, prompts, firs
         DataProto(batch=TensorDict(padded, batch_size=2), non_tensor_batch=rows | {"response_len": lengths})
     )
     assert [source for _, source, _ in gym.asked] == ["x = 1\n"]
+
+
+TOOL = "```python\nclass ModelNew: tool = 1\n```"
+PROGRAM = "```python\nclass ModelNew: own = 1\n```"
+TALKS = {
+    "a tool between two turns": ["Let me see.", TOOL, PROGRAM],
+    "the last turn has words only": [PROGRAM, TOOL, "This is the answer."],
+    "a tool has the last word": [PROGRAM, TOOL],
+    "several tools": ["a", TOOL, PROGRAM, TOOL, "b", TOOL, "c"],
+}
+
+
+OBSERVED = GLM_TEMPLATE.replace("message['role']", "('observation' if message['role'] == 'tool' else message['role'])")
+
+
+@pytest.mark.parametrize("template", [CHAT_TEMPLATE, OBSERVED])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("talk", TALKS)
+async def test_a_tools_text_is_not_the_policys_program(monkeypatch, talk, masked, template):
+    """Rows as verl's ToolAgentLoop makes them: the messages of tools between the policy's turns, in one response."""
+    judge, gym = manager(monkeypatch, correct())
+    judge.tokenizer = tokenizer([TOOL, PROGRAM, *TALKS["several tools"]] * 4, template)
+    messages, ids, mask = [{"role": "user", "content": "x"}], [], []
+    for number, text in enumerate(TALKS[talk]):
+        is_own = number % 2 == 0
+        before = judge.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=is_own)
+        messages.append({"role": "assistant" if is_own else "tool", "content": text})
+        whole = judge.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=not is_own)
+        piece = judge.tokenizer.encode(whole.removeprefix(before), add_special_tokens=False)
+        ids, mask = ids + piece, mask + [int(is_own)] * len(piece)
+    row = sample(ANSWER, response_len=len(ids))
+    width = len(ids) + 2
+    tensors = {"responses": torch.tensor([[*ids, 0, 0]] * 2), "attention_mask": torch.ones(2, 4 + width)}
+    tensors |= {"response_mask": torch.tensor([[*mask, 0, 0]] * 2)} if masked else {}
+    rows = DataProto(batch=TensorDict(tensors, batch_size=2), non_tensor_batch=row.non_tensor_batch)
+    await judge.run_single(rows)
+    assert [source for _, source, _ in gym.asked] == ["class ModelNew: own = 1\n"]
 
 
 async def test_a_failure_earns_nothing(monkeypatch):

@@ -11,8 +11,8 @@ from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, DataError, InfraError
 from verl_kernel.reward.extract import no_program
 from verl_kernel.reward.record import load_turns
+from verl_kernel.reward.turn_end import neutraliser, special_ids
 from verl_kernel.rollout.feedback import feedback_on
-from verl_kernel.rollout.turn_end import neutraliser, special_ids
 
 
 @pytest.fixture(scope="module")

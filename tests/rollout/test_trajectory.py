@@ -5,8 +5,8 @@ from verl_kernel.advantage.turns import find_turns
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.reward.judging import Judged
 from verl_kernel.reward.novelty import ColdStart
+from verl_kernel.reward.turn_end import TurnEnd
 from verl_kernel.rollout.trajectory import Trajectory, summarise
-from verl_kernel.rollout.turn_end import TurnEnd
 
 OK = EvalResult(
     task_id="t", status=EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=2.0, timing_source="simulated"

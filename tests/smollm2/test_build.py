@@ -25,7 +25,7 @@ from recipes.cpu_smollm2.conversion import convert, read_vocabulary
 from tests.tiers import thinned
 from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import DataError, EnvironmentNotReady
-from verl_kernel.rollout.turn_end import find_turn_end
+from verl_kernel.reward.turn_end import find_turn_end
 
 pytest.importorskip("gguf", reason="the extra smollm2 is not installed")
 from tests.smollm2.small_gguf import CONTROL, SYSTEM, TEMPLATE, TEXTS, write_gguf, write_wheel

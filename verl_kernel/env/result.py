@@ -334,7 +334,7 @@ class EvalResult(Record):
     task_flags: tuple[str, ...] = ()
     """Defects of the task, for all its candidates: `constant_inputs`; `constant_output` (the output is the same in
     every trial; nothing is rewarded, since a replay or a constant would be right too); `fixed_input:<number>` (that
-    tensor is the same in every trial); `insensitive:<op>`."""
+    tensor is the same in every trial); `insensitive:<op>`; `fails_at_times` (it fails at seeds other than its own)."""
     seed_commit: str | None = None
     """SHA-256 of the judge's secret seed, which proves afterwards which inputs were used."""
 

@@ -17,9 +17,11 @@ from verl_kernel.client import connect
 from verl_kernel.data.rows import task_from_row
 from verl_kernel.env import EvalResult
 from verl_kernel.figures.attempts import attempt_of
+from verl_kernel.reward.extract import extract_code
 from verl_kernel.reward.judging import Judged
 from verl_kernel.reward.novelty import read_cold_start
 from verl_kernel.reward.options import parse_options
+from verl_kernel.reward.own_turns import own_turns
 from verl_kernel.reward.rows import UNJUDGED, judge_row
 from verl_kernel.verl_keys import find
 
@@ -44,7 +46,7 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
         item = data[-1:][0]
         row = item.non_tensor_batch
         task = task_from_row(row)
-        answer = await self.loop.run_in_executor(None, self._answer, item)
+        answer = await self.loop.run_in_executor(None, self._answer, item, task.candidate_class)
         judged = await judge_row(task, answer, row, self.gym, self.options.reward, self.config)
         return {"reward_score": judged.reward, "reward_extra_info": extra_info(judged.result) | self._novelty(judged)}
 
@@ -56,8 +58,8 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
         right = attempt_of(judged.result).correct
         return {"novel": float(novel), "novel_bytes": float(novel_bytes), "novel_acc": float(right and novel)}
 
-    def _answer(self, item: Any) -> str:
-        """Return the text of a row's response.
+    def _answer(self, item: Any, candidate_class: str) -> str:
+        """Return the text of the policy's last turn in a row's response that has a program, else of its last turn.
 
         An agent loop may return several rows for a trajectory. verl then pads prompts, responses and masks to their
         longest row each, so that a mask says nothing of where this row's response ends; its length comes along.
@@ -65,7 +67,11 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
         response = item.batch["responses"]
         if (length := item.non_tensor_batch.get("response_len")) is None:  # rows of a batch of the trainer
             length = item.batch["attention_mask"][-response.shape[-1] :].sum()
-        return str(self.tokenizer.decode(response[: int(length)], skip_special_tokens=True))
+        ids = response[: int(length)].tolist()
+        mask = item.batch.get("response_mask", None)
+        turns = own_turns(self.tokenizer, ids, None if mask is None else mask[: len(ids)].tolist())
+        texts = [str(self.tokenizer.decode(turn, skip_special_tokens=True)) for turn in reversed(turns)]
+        return next((text for text in texts if extract_code(text, candidate_class)), texts[0])
 
 
 def extra_info(result: EvalResult) -> dict[str, float]:

@@ -31,10 +31,10 @@ from verl_kernel.reward.novelty import read_cold_start
 from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.reward.rows import is_validation, judge_row
+from verl_kernel.reward.turn_end import find_turn_end, neutraliser, stop_ids
 from verl_kernel.rollout.feedback import feedback_on
 from verl_kernel.rollout.trajectory import KernelAgentOutput, RebuiltTrajectory, Trajectory, texts, turn_figures
 from verl_kernel.rollout.turn_budget import Spent, TurnBudget
-from verl_kernel.rollout.turn_end import find_turn_end, neutraliser, stop_ids
 from verl_kernel.verl_keys import find
 from verl_kernel.verl_names import append_messages
 

@@ -13,7 +13,7 @@ from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.reward.novelty import check_cold_start
 from verl_kernel.reward.options import RolloutOptions, parse_options
 from verl_kernel.reward.rows import has_our_sampler
-from verl_kernel.rollout.turn_end import find_turn_end, stop_ids
+from verl_kernel.reward.turn_end import find_turn_end, stop_ids
 from verl_kernel.verl_keys import find, read
 
 logger = logging.getLogger(__name__)

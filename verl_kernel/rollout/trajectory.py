@@ -28,8 +28,8 @@ from verl_kernel.reward.novelty import ColdStart
 from verl_kernel.reward.options import Context
 from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dump_turns
 from verl_kernel.reward.rows import UNJUDGED
+from verl_kernel.reward.turn_end import TurnEnd
 from verl_kernel.rollout.context import Message, PastTurn, rebuilt_messages, shown_turns
-from verl_kernel.rollout.turn_end import TurnEnd
 
 _FIGURES = {
     "acc": "acc",

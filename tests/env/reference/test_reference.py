@@ -11,6 +11,7 @@ from tests.env.programs import elementwise
 from tests.exploits.tasks import TASKS
 from verl_kernel.env import KINDS, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.env.reference.reference import Reference
+from verl_kernel.errors import TaskError
 
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=6)
 
@@ -198,3 +199,34 @@ def test_large_forwards_are_not_tried(device, monkeypatch):
 @pytest.mark.parametrize("name", sorted(set(TASKS) - {"constant"}))
 def test_no_task_of_the_corpus_has_a_term_to_spare(device, name):
     assert not [flag for flag in Reference(Task(TASKS[name]), device).task_flags if flag.startswith("insensitive")]
+
+
+RARE = "torch.randn(16, 64) if int(torch.randint(0, 3, ())) else torch.randn(-1)"
+
+
+@pytest.mark.parametrize(("forward", "inputs", "members"), [
+    ("torch.relu(x) * x", RARE, "pass"),
+    ("torch.relu(x) * (x if x[0, 0] > 0 else x[99])", "torch.randn(16, 64)", "pass"),
+    ("torch.relu(x) * self.w", "torch.randn(16, 64)",
+     "self.w = nn.Parameter(torch.rand(64) if torch.initial_seed() > 9 else torch.rand(-1))"),
+])  # fmt: skip
+def test_a_reference_that_fails_at_times_is_judged_where_it_works(device, forward, inputs, members):
+    task = reference(device, forward, inputs, members=members)
+    assert "fails_at_times" in task.task_flags
+    drawn = [task.trial(b"s", number, kind).inputs.tensors[0] for number, kind in enumerate(KINDS * 2)]
+    assert all(tensor.shape == (16, 64) for tensor in drawn)
+    assert not any(torch.equal(drawn[0], tensor) for tensor in drawn[1:])
+
+
+def test_a_reference_that_works_at_its_own_seed_only_is_varied_there(device):
+    source = programs.reference("torch.relu(x) * x", "torch.randn(16, 64) if works() else torch.randn(-1)")
+    source += "\n\nSEEN = []\n\n\ndef works():\n    SEEN.append(torch.initial_seed())\n    return SEEN[0] == SEEN[-1]\n"
+    task = Reference(Task(source), device)
+    assert "fails_at_times" in task.task_flags
+    one, other = (task.trial(b"s", number, "varied").inputs.tensors[0] for number in (0, 1))
+    assert not torch.equal(one, other)
+
+
+def test_a_reference_that_never_works_is_no_task(device):
+    with pytest.raises(TaskError, match="get_inputs"):
+        reference(device, "torch.relu(x)", "torch.randn(-1)")

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from itertools import count
+from math import inf
 
 import pytest
 import torch
@@ -29,6 +30,16 @@ def permutation(g: torch.Generator, size: int) -> torch.Tensor:
 
 def bits(g: torch.Generator, *shape: int, share: float = 0.5) -> torch.Tensor:
     return torch.rand(shape, generator=g) < share
+
+
+def hidden(g: torch.Generator, *shape: int, value: float = -inf) -> torch.Tensor:
+    """What is added to scores to hide half of them."""
+    return torch.where(bits(g, *shape), value, 0.0)
+
+
+def has_values(tensor: torch.Tensor, *values: float) -> bool:
+    """Whether a tensor holds these two numbers only."""
+    return bool(((tensor == values[0]) | (tensor == values[1])).all())
 
 
 def rotary(g: torch.Generator) -> Tensors:
@@ -226,10 +237,32 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     "halves of a table": (
         lambda g: [randn(g, ROWS, 4).half().repeat(1, 2)], lambda x: torch.equal(x[0][:, :4], x[0][:, 4:])
     ),
+    "an additive mask": (lambda g: [randn(g, 8, 8), hidden(g, 16, 8)], lambda x: has_values(x[1], 0, -inf)),
+    "an additive mask of -1e9": (lambda g: [hidden(g, 16, 8, value=-1e9)], lambda x: has_values(x[0], 0, -1e9)),
+    "a visible key": (
+        lambda g: [randn(g, 8, 8), hidden(g, 64, 4).index_fill_(1, torch.tensor([0]), 0)],
+        lambda x: not x[1][:, 0].any(),
+    ),
+    "a mask and what is added for it": (
+        lambda g: (lambda m: [m, torch.where(m, 0.0, -inf)])(bits(g, 12, 12)),
+        lambda x: torch.equal(x[1] == 0, x[0]) and has_values(x[1], 0, -inf),
+    ),
+    "what is added, and bytes that say where": (
+        lambda g: (lambda m: [torch.where(m, -1e4, 0.0).half(), m.int()])(bits(g, 12, 12)),
+        lambda x: torch.equal(x[0] != 0, x[1] != 0) and has_values(x[0], 0, -1e4),
+    ),
+    "signs": (lambda g: [randn(g, 32), bits(g, 32).float() * 2 - 1], lambda x: has_values(x[1], 1, -1)),
+    "a mask of dropout": (lambda g: [randn(g, 32), bits(g, 32) * 1.25], lambda x: has_values(x[1], 0, 1.25)),
+    "an additive mask that never changes": (
+        lambda g: [randn(g, 8, 8), torch.full((8, 8), -inf).triu(1)], lambda x: has_values(x[1], 0, -inf)
+    ),
     "a table that never changes": (
         lambda g: [randn(g, 4), torch.linspace(0, 1, 8).repeat(2)], lambda x: torch.equal(x[1][:8], x[1][8:])
     ),
 }  # fmt: skip
+
+
+TRIANGLE = torch.ones(8, 8).triu(1) != 0
 
 
 def learned(draw: Draw, bears: Callable[[Tensors], bool] = lambda tensors: True) -> Variation:
@@ -283,6 +316,13 @@ ACCIDENTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     "a mask that is all true": (lambda g: [randn(g, 4), torch.ones(40, dtype=torch.bool)], lambda x: bool(x[1].all())),
     "long rows are never empty": (lambda g: [bits(g, 20, 30)], lambda x: bool(x[0].any(-1).all())),
     "zeros of a relu": (lambda g: [randn(g, 400).relu()], lambda x: x[0].count_nonzero() < 400 and x[0].min() >= 0),
+    "six numbers of two kinds": (lambda g: [randint(g, 0, 2, 6) * 2.0 + 1], lambda x: has_values(x[0], 1, 3)),
+    "a causal mask": (
+        lambda g: [randn(g, 8, 8), torch.full((8, 8), -inf).triu(1)], lambda x: bool((x[1] != 0).equal(TRIANGLE))
+    ),
+    "an additive mask that hides a share": (
+        lambda g: [hidden(g, 16, 8)], lambda x: bool(0.2 < (x[0] != 0).double().mean() < 0.8)
+    ),
     "rounded numbers": (lambda g: [randn(g, 300).round()], lambda x: x[0].abs().max() < 6),
 }  # fmt: skip
 

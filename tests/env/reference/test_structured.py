@@ -34,6 +34,9 @@ def parameter(make):
 STRUCTURED = {
     "identity": (parameter(lambda: torch.eye(8)), {"w"}),
     "noisy identity": (parameter(lambda: torch.eye(8) + 0.01 * torch.randn(8, 8)), set()),
+    "orthogonal": (parameter(lambda: nn.init.orthogonal_(torch.empty(8, 12))), {"w"}),
+    "orthogonal columns": (parameter(lambda: nn.init.orthogonal_(torch.empty(4, 3, 2, 2), 2.0)), {"w"}),
+    "few rows": (parameter(lambda: torch.randn(1, 64)), set()),
     "triangle": (parameter(lambda: torch.randn(8, 8).tril()), {"w"}),
     "repeated rows": (parameter(lambda: torch.randn(1, 8).repeat(4, 1)), {"w"}),
     "symmetric": (parameter(lambda: (lambda x: x + x.mT)(torch.randn(8, 8))), {"w"}),

@@ -321,6 +321,114 @@ class Net(nn.Module):
     def s(x): return x
     @classmethod
     def make(cls): return cls()
+--- attributes whose names are put together
+class N(nn.Module):
+    def __init__(self, depth: int, sizes, names):
+        super().__init__()
+        for i in range(depth):
+            setattr(self, f"l{i}", nn.Parameter(torch.randn(3)))
+            self.register_buffer(f"scale_{i}", torch.ones(3))
+        for i, (a, b) in enumerate(sizes):
+            setattr(self, "b" + str(i + 1), nn.Parameter(torch.randn(a, b)))
+        for gate in ("i", "f", "o"):
+            setattr(self, f"W_{gate}", nn.Parameter(torch.randn(3)))
+            setattr(self, gate, None)
+        for name in names:
+            setattr(self, f"_conv_{name}", name)
+        setattr(self, "eps", 1e-5)
+    def forward(self, x):
+        for i, part in enumerate(self.parts):
+            kern[(1,)](getattr(self, f"l{i}"), B=4)
+        for gate, other in (("i", 1), ("f", 2)):
+            kern[(1,)](getattr(self, f"W_{gate}"), B=other)
+        return [getattr(self, name) for name in ("eps", "i")], getattr(x, "_mine", None), hasattr(x, "_version")
+--- own decorators
+def contiguous(fn):
+    @functools.wraps(fn)
+    def wrapper(ctx, *args, **kwargs):
+        return fn(ctx, *(a.contiguous() if isinstance(a, torch.Tensor) else a for a in args), **kwargs)
+    return wrapper
+def named(name):
+    def mark(fn): return fn
+    return mark
+@contiguous
+def f(ctx, x): return x
+class Fn(torch.autograd.Function):
+    @staticmethod
+    @contiguous
+    @named("forward")
+    @torch.amp.custom_fwd(device_type="cuda")
+    def forward(ctx, x): return x
+@torch.compiler.disable
+def g(x): return x if torch.compiler.is_compiling() else x
+--- layers of torch with a forward of their own
+class Scaled(nn.Linear):
+    def __init__(self, rows, cols):
+        super().__init__(rows, cols, bias=False)
+        self.scale = nn.Parameter(torch.ones(1))
+    def forward(self, x): return x
+class Stack(nn.ModuleList):
+    def forward(self, x): return x
+--- parts of torch around layers
+import copy
+import einops
+from einops import rearrange
+from collections.abc import Sequence, Callable
+from contextlib import nullcontext
+from packaging import version
+from packaging.version import parse
+from torch.nn.common_types import _size_2_t
+from torch.nn.utils import weight_norm
+from torch.nn.utils.parametrizations import spectral_norm
+from torch.nn.utils.rnn import pad_sequence, pack_padded_sequence
+NEW = version.parse(torch.__version__) >= parse("2.4")
+class N(nn.Module):
+    def __init__(self, size: _size_2_t, layer: nn.Module, act: Callable = None):
+        super().__init__()
+        self.layers = nn.ModuleList([copy.deepcopy(layer) for _ in range(3)])
+        self.conv = weight_norm(nn.Conv1d(3, 3, 1))
+        self.other = torch.nn.utils.spectral_norm(nn.Linear(3, 3))
+    def extra_repr(self): return f"{self.__class__.__name__}"
+    def f(self, x, kind: Optional[type] = None):
+        guard = torch.cuda.device(x.device) if x.is_cuda and not isinstance(x, type) else nullcontext()
+        with guard:
+            with torch.no_grad() if self.training else nullcontext():
+                kern[(1,)](x, B=4)
+        return rearrange(x, "b (h d) -> b h d", h=2), einops.repeat(x, "b d -> b r d", r=2)
+--- Triton's own names for the same
+@triton.jit
+def k(x, N: tl.constexpr):
+    rounds: tl.constexpr = tl.standard._log2(N)
+    kind: tl.constexpr = tl.core.get_int_dtype(x.dtype.primitive_bitwidth, signed=True)
+    tl.store(x, tl.core.load(x) + rounds)
+if hasattr(tl, "_experimental_make_tensor_descriptor"):
+    describe = tl._experimental_make_tensor_descriptor
+--- deletions
+def f(x, shape):
+    sizes, made = list(x.shape), {"a": 1}
+    del sizes[0], made["a"]
+class N(nn.Module):
+    def f(self): del self.kept
+--- indices that a function computes
+def order(x): return torch.tensor([0, 1], device=x.device)
+def made(x):
+    n = x.numel()
+    return lambda m: (triton.cdiv(n, m["B"]),)
+class Grid:
+    def __init__(self, n): self.n = n
+    def __call__(self, m): return (triton.cdiv(self.n, m["B"]),)
+def f(x):
+    grid = made(x)
+    kern[grid](x, B=4)
+    kern[made(x)](x, B=4)
+    kern[Grid(3)](x, B=4)
+    return x[order(x)], x[order(x), :2]
+--- a choice of arguments for tuners
+FAST = os.environ.get("FAST") == "1" and "SLOW" not in os.environ
+more = {"cache_results": True} if FAST else {}
+@triton.autotune(configs=[triton.Config({"B": 64})], key=["n"], **more)
+@triton.jit
+def q(x, n, B: tl.constexpr): tl.store(x, n)
 --- checks of inputs
 def f(x):
     assert x.is_cuda and x.is_contiguous(), f"need {x.device!r:>10}"
@@ -485,6 +593,7 @@ class N(nn.Module):
         s = np.exp2(self.scale) if self.head_dim > 1 else 1.0
         for k in range(3):
             s += np.sqrt(k)
+        s += sum([np.sqrt(k) for k in range(3)]) + sum(np.sqrt(k) for k, part in enumerate(self.parts))
         kern[lambda meta: (int(np.ceil(x.numel() / meta["B"])),)](x, B=4)
         return s
 --- enumerations

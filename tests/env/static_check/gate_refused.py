@@ -33,7 +33,6 @@ import os.path
 import logging.handlers
 import torch.utils
 import torch.utils.cpp_extension
-import triton.language.core as c
 import math as __builtins__
 from math import *
 from triton.language import *
@@ -48,12 +47,11 @@ from torch import is_inference_mode_enabled
 from torch.utils.cpp_extension import load_inline
 from torch.nn.modules import module
 from torch.nn.functional import importlib
-from functools import wraps
 from numpy import asarray
 from os import execv
 from triton.runtime import interpreter
 from triton.runtime.driver import set_active
-from triton.language import core
+from triton.language import semantic
 ---
 from torch.nn import Module
 Module = type(torch.empty(1))
@@ -76,13 +74,14 @@ def f(): return vars()
 class A: f = open
 g = lambda: compile('1', 'x', 'eval')
 f = open; open = 3
-setattr(torch, 'allclose', None)
 type("X", (object,), {})
 functools.partial(type, "X")
 t = type
 super
 s = super()
 def f(type=type): return type("X", (object,), {})
+class C: kind: type
+def f(x): return isinstance(type, x)
 def f(): return [open for y in [1]]
 with open("x"): pass
 ---
@@ -117,7 +116,35 @@ getattr(math, 3)
 getattr(math, b"pi")
 g = getattr
 def f(x): getattr(x, "_version")
-def f(x): return hasattr(x, "_private")
+def f(x): return hasattr(x, "__dict__")
+setattr(torch, 'allclose', None)
+s = setattr
+def f(x): setattr(x, "w1", 1)
+def f(x): return getattr(kern, "params")
+def f(x): return getattr(3, "tolist")()
+def f(x): return getattr(x, f"__{x}__")
+def f(x): return getattr(x, f"_{x}")
+def f(x): return getattr(x, "_ver" + "sion")
+def f(x): return getattr(x, f"to{x}")
+def f(x): return getattr(x, f"map{2}_")
+def f(x): return getattr(x, "reg{}".format(x))
+def f(x): return hasattr(x, f"{x}")
+def f(x): return getattr(torch, f"c{x}")
+def f(x): return getattr(kern, f"f{x}")
+def f(x): return [getattr(x, n) for n in ("a", x)]
+def f(x, n="a"): return getattr(x, n)
+getattr("{0.a}", "format")(helper)
+getattr(str, "format_map")
+---
+def f(x):
+    for n in ("a", "b"): pass
+    match x:
+        case n: pass
+    return getattr(x, n)
+---
+NAMES = ["a"]
+NAMES.append("__class__")
+def f(x): return [getattr(x, n) for n in NAMES]
 functools.partial(getattr, torch)("ops")
 functools.reduce(getattr, ["ops"], torch)
 def f(x): return [getattr(torch, "o" + "ps") for y in x] + [getattr for getattr in x]
@@ -127,8 +154,30 @@ class A:
     if 0: getattr = 1
     found = getattr(torch, "o" + "ps")
 """)
+_REFUSED["getattr"] += [
+    f"class N(nn.Module):\n    def f(self, n): {text}"
+    for text in _pieces("""
+setattr(self, n, 1)
+setattr(self, "forward", helper)
+setattr(self, f"forw{n}", 1)
+setattr(self, f"{n}", 1)
+setattr(self, f"_{n}", 1)
+setattr(self, f"__{n}", 1)
+setattr(self, "_parameters", 1)
+setattr(self, "_para" + n, 1)
+setattr(self, "train{}".format(n), 1)
+setattr(self, "tr%s" % n, 1)
+setattr(self, str(n), 1)
+setattr(self, f"l{n}", 1)
+setattr(self, f"w{n}", lambda: 1)
+setattr(self, f"w{n}", helper)
+setattr(self.linear, f"w{n}", 1)
+setattr(self, *n)
+setattr(nn.Module, f"w{n}", 1)
+""")
+]
 _REFUSED["attribute"] = """
-F.importlib.import_module F.np.sum F.torch.os collections.abc dataclasses.make_dataclass dataclasses.sys
+F.importlib.import_module F.np.sum F.torch.os dataclasses.make_dataclass dataclasses.sys
 logging.basicConfig math.__spec__ nn.Module.register_forward_hook nn.modules.module.register_module_forward_hook
 operator.attrgetter operator.methodcaller os.environ.update os.system typing.get_type_hints typing.sys
 warnings.sys tl.core.builtins tl.math.core tl.semantic torch.DisableTorchFunction torch.FloatStorage torch._C
@@ -136,8 +185,11 @@ torch._C._VariableFunctions torch.accelerator.set_device_index torch.backends.cu
 torch.cuda.CUDAGraph torch.cuda.Event torch.cuda.Stream torch.cuda.graph torch.cuda.stream torch.default_generator
 torch.distributions torch.from_dlpack torch.from_file torch.from_numpy torch.frombuffer torch.func.grad torch.fx.wrap
 torch.is_inference torch.is_inference_mode_enabled torch.jit.script torch.load torch.manual_seed
-torch.nested torch.ops.aten.mm torch.overrides torch.save torch.set_default_dtype torch.set_rng_state torch.sparse.mm
-torch.utils.data torch.vmap triton.compiler triton.knobs triton.language.core triton.runtime.driver.set_active
+torch.nested torch.ops.aten.mm torch.overrides torch.save torch.compiler.compile
+torch.nn.utils.parametrize torch.nn.utils.stateless torch.nn.utils.prune collections.abc.sys tl.standard.core
+tl.core.knobs tl.core._unwrap_if_constexpr
+torch.set_default_dtype torch.set_rng_state torch.sparse.mm
+torch.utils.data torch.vmap triton.compiler triton.knobs triton.runtime.driver.set_active
 triton.runtime.interpreter triton.runtime.jit triton.testing
 """.split()
 _REFUSED["attribute"] += _each("def f(x): x.NAME()", """
@@ -145,6 +197,10 @@ numpy tolist apply_ untyped_storage register_hook register_forward_hook grad_fn 
 __class__ __globals__ fn data_ptr
 """)  # fmt: skip
 _REFUSED["attribute"] += _pieces("""
+import copy; copy.dispatch_table
+import contextlib; contextlib.contextmanager
+import einops; einops.layers
+from packaging import version; version.re
 def f(x): k = x.data_ptr()
 def f(x, c): return c[x.data_ptr()]
 def f(x): return x.data_ptr() % 1125899906842624
@@ -209,8 +265,6 @@ t = "{0.a}"; t.format(helper)
 "{}".format_map({})
 write = str.format
 list(map("{0.a}".format, [helper]))
-getattr("{0.a}", "format")(helper)
-getattr(str, "format_map")
 "{".format(helper)
 "{:{:{:{:}}}}".format(1)
 """)
@@ -221,7 +275,9 @@ kern.fn
 kern.run(1, grid=(1,), warmup=False)
 kern.__class__
 torch.Tensor.tolist(1)
-getattr(3, "tolist")()
+helper.__class__.__mro__
+helper.__class__.__name__ = "a"
+helper.__class__
 t = torch; t.compile
 c, d = torch.cuda, 1; c.Stream()
 (k := torch.utils); k.dlpack
@@ -298,8 +354,8 @@ D = collections.defaultdict(lambda: torch.relu(torch.ones(3)))
 D = [collections.defaultdict][0]
 """) + _each("C = collections.deque()\ndef f(x): C.NAME(x)", "append extendleft setdefault")
 _REFUSED["base"] = _each("class P(NAME): pass", """
-dict Exception Model torch.Tensor torch.nn.Parameter nn.Linear collections.OrderedDict enum.EnumMeta
-metaclass=abc.ABCMeta nn.Module,metaclass=type
+dict Exception Model torch.Tensor torch.nn.Parameter nn.LazyLinear nn.modules.Linear collections.OrderedDict
+enum.EnumMeta metaclass=abc.ABCMeta nn.Module,metaclass=type
 """)  # fmt: skip
 _REFUSED["method"] = (
     _each(
@@ -343,11 +399,23 @@ def f(x):
     guard = torch.no_grad
     guard = torch.relu
     with guard(x): pass
+---
+def f(x, guard):
+    with guard: pass
+---
+def f(x):
+    guard = torch.no_grad() if x else helper(x)
+    with guard: pass
+---
+def f(x):
+    guard = torch.no_grad()
+    match x:
+        case guard: pass
+    with guard: pass
 """)
 _REFUSED["decorator"] = _pieces("""
----
-@helper
-def f(): pass
+g = functools.wraps(helper)(kern)
+g = functools.wraps
 ---
 @tl.constexpr_type
 def q(x): return x
@@ -357,9 +425,48 @@ mark = torch.relu
 @mark
 def f(): pass
 ---
-def property(f): return helper
+@helper
+class A: pass
+---
+@helper
+@triton.jit
+def k(x): tl.store(x, 1)
+---
+@triton.jit
+@functools.wraps(helper)
+def k(x): tl.store(x, 1)
+---
+@functools.cache
+@helper
+def f(n): return n
+---
+@helper
+@functools.lru_cache(None)
+def f(n): return n
+---
+@functools.wraps(helper, ("__code__",))
+def f(): pass
+---
+@functools.wraps(helper, updated=("__globals__",))
+def f(): pass
+---
+@functools.wraps(*[helper])
+def f(): pass
+---
+def mark(f): return f
+mark = torch.relu
+@mark
+def f(): pass
+---
+def made(mark):
+    @mark
+    def f(): pass
+---
+@kern
+def f(): pass
+---
 class N(nn.Module):
-    @property
+    @helper.property
     def f(self): return 1
 """)
 _REFUSED["cache"] = _pieces("""
@@ -405,6 +512,20 @@ f = functools.partial(np.sqrt)
 def f(x):
     for row in x: return np.exp(row)
 ---
+def f(x):
+    n = 3
+    match x:
+        case n: pass
+    return np.exp(n)
+---
+def f(x): return [np.exp(row) for i, row in enumerate(x)]
+---
+class N(nn.Module):
+    def f(self, d, x):
+        self.scale = 1
+        setattr(self, f"sca{d}", x)
+        return np.exp(self.scale)
+---
 class A:
     shape = torch.ones(3)
 def f(a): return np.prod(a.shape)
@@ -434,6 +555,30 @@ _REFUSED["launch"] += _pieces("""
 def f(x, buf): kern[lambda m: (buf.append(x), 1)[1:]](x)
 ---
 def f(x): kern[functools.partial(operator.mul, x)](x, B=4)
+---
+def made(x): return lambda m: (x.softmax(-1),)
+def f(x): kern[made(x)](x, B=4)
+---
+def made(x): return lambda m: (x.softmax(-1),)
+def f(x):
+    g = made(x)
+    kern[g](x, B=4)
+---
+class Grid:
+    def __call__(self, m): return torch.relu(m["x"])
+def f(x): kern[Grid()](x, B=4)
+---
+def slowed(g):
+    def run(m): return torch.relu(m["x"]) and g(m)
+    return run
+@slowed
+def grid(m): return (1,)
+def f(x): kern[grid](x, B=4)
+---
+class N(nn.Module):
+    def f(self, x):
+        self.size = lambda: torch.relu(x)
+        kern[lambda m: (self.size(),)](x, B=4)
 ---
 def f(x):
     def g(m):

@@ -128,6 +128,19 @@ COMPUTE = [
 ]
 
 
+INHERIT = [
+    "class Own(nn.Softmax): pass",
+    "class Own(nn.Linear):\n    def forward(self, x): return super().forward(x)",
+    "class Own(nn.Sequential):\n    def other(self, x): return x",
+]
+
+
+@pytest.mark.parametrize("layer", INHERIT)
+def test_strict_refuses_a_layer_that_computes_by_torch(layer):
+    assert check(HEADER + layer + ENTRY) == []
+    assert rules(HEADER + layer + ENTRY, "strict") == ["torch"]
+
+
 @pytest.mark.parametrize("body", COMPUTE)
 def test_strict_refuses_what_coverage_only_counts(body):
     assert check(FORWARD + body) == []

@@ -3,7 +3,7 @@
 
 import pytest
 
-from verl_kernel.env.tamper.named_ops import NamedOp, _named
+from verl_kernel.env.tamper.named_ops import NamedOp, _named, _unchanged
 
 
 def double(x):
@@ -30,3 +30,8 @@ def test_what_is_registered_stays_a_function():
     assert named.register_fake(double) is double
     assert named.register_kernel("cpu", double) is double
     assert named.register_autograd(double, setup_context=double) is None
+
+
+def test_what_is_marked_for_torch_compile_stays_a_function():
+    assert _unchanged(double) is double
+    assert _unchanged(recursive=False)(double) is double

@@ -61,7 +61,7 @@ def read_tokenizer(folder: Path) -> tuple[Callable[[str], str], dict[str, Any]]:
     """
     from transformers import AutoTokenizer
 
-    from verl_kernel.rollout.turn_end import find_turn_end, neutraliser, stop_ids
+    from verl_kernel.reward.turn_end import find_turn_end, neutraliser, stop_ids
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -7,6 +7,7 @@ by offsets. A judge that ran one on varied integers would end, once for each can
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import select
@@ -21,8 +22,8 @@ _FAR = 1 << 20
 """How far beyond their range integers are moved to see whether they are checked."""
 
 
-def survives(run: Callable[[], object]) -> bool:
-    """Whether a function ends in a child of this process, by returning or by an exception, and not by a signal."""
+def survives(*runs: Callable[[], object]) -> bool:
+    """Whether functions end in a child of this process, by returning or by an exception, and not by a signal."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -30,9 +31,9 @@ def survives(run: Callable[[], object]) -> bool:
             os.close(reader)
             faulthandler.disable()  # its report of a crash would look like the judge's
             torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
-            run()
-        except BaseException:  # noqa: BLE001  an exception is no crash, whichever it is
-            pass
+            for run in runs:
+                with contextlib.suppress(BaseException):  # an exception is no crash, whichever it is
+                    run()
         finally:
             os._exit(0)
     os.close(writer)

@@ -33,6 +33,8 @@ def at_end(tensor: torch.Tensor, role: Role, sign: int, reach: float) -> torch.T
         return tensor
     if role.is_floating:
         return _away(tensor, reach) * sign
+    if role.is_odd:
+        return torch.full_like(tensor, role.values[sign > 0])
     if role.is_mask:
         return torch.full_like(tensor, sign > 0)
     if role.is_sorted:  # the first and the last delimit what they are offsets into

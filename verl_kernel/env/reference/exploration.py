@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +23,7 @@ from verl_kernel.env.reference.crashes import beyond, survives
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
 from verl_kernel.env.reference.preparation import Preparation, Traits
-from verl_kernel.env.reference.program import ReferenceProgram
+from verl_kernel.env.reference.program import PROBE, ReferenceProgram
 from verl_kernel.env.reference.roles import same_bytes, unchanged
 from verl_kernel.env.reference.structured import MOST_ELEMENTS, SEEDS, disturbed, find_structured
 from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
@@ -35,11 +35,15 @@ from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.weights import Constants, copy_state, find_constants, renewed
 from verl_kernel.errors import TaskError
 
+FAILS_AT_TIMES = "fails_at_times"
+"""Flag for a reference that fails at seeds other than the task's own: trials keep to those at which it works."""
 FIXED_INPUT = "fixed_input:"
 """Prefix of the flag for an input that is the same in every trial, varied ones included; its number follows."""
-_PROBE, _FLAGS = b"probe", b"flags"
+_FLAGS = b"flags"
 _DRAWS = 3
 """Number of draws in a preparation where sizes do not change."""
+_TRIES = 16
+"""Seeds tried for these and the draws where sizes change, if some of them fail."""
 _MOST_DRAWS, _DRAWN_BYTES = 48, 1 << 28
 """Draws from which relations between elements of inputs are learned where a few do not tell them from accidents."""
 _MARGIN = 2
@@ -56,13 +60,14 @@ def explore(program: ReferenceProgram) -> Preparation:
     """
     init = program.init_inputs()
     program.build(init)
-    probe = program.draw(seed_of(_PROBE, program.task.fingerprint.encode()))
+    probe = program.draw_own()
     constants, structured, state = _change_weights(program, probe)
     expected, events, demand = program.surveyed(probe.copy())
     program.has_choices = has_choices(events)
     _check(program, probe, expected, [*init.tensors, *state.values()])
     known = Preparation(init, state, events, demand, _traits(program, probe, expected, constants, structured))
-    return replace(known, traits=replace(known.traits, task_flags=_flags(program, known, probe, expected)))
+    flags = _flags(program, known, probe, expected) + [FAILS_AT_TIMES] * program.fails_at_times
+    return replace(known, traits=replace(known.traits, task_flags=flags))
 
 
 Changed = tuple[Constants, tuple[str, ...], dict[str, torch.Tensor]]
@@ -82,7 +87,9 @@ def _starts(program: ReferenceProgram) -> list[dict[str, torch.Tensor]]:
     """Return the trained parameters of models from several seeds, that of the task first; none of a large one."""
     starts = [program.trained()]
     if 0 < sum(tensor.numel() for tensor in starts[0].values()) <= MOST_ELEMENTS:
-        starts += [program.trained_from(seed) for seed in range(1, SEEDS)]
+        for seed in range(1, SEEDS):
+            with _noted(program):
+                starts.append(program.trained_from(seed))
     return starts if len(starts) > 1 else [{}]
 
 
@@ -121,15 +128,14 @@ def _traits(
 ) -> Traits:
     """Return all traits but the task flags, which need trials."""
     mutates_inputs = _mutates(program, probe)
-    draws = [probe, *(program.draw(seed_of(_PROBE, b"%d" % number)) for number in range(1, _DRAWS))]
-    sizes = [draw.shapes for draw in draws]
-    outputs = [expected, program.forward(draws[1])]
-    is_sized = sizes[1:] != sizes[:-1] or outputs[0].shapes != outputs[1].shapes
+    others = _others(program)
+    pairs = [(probe, expected), *itertools.islice(others, _DRAWS - 1)]
+    is_sized = any(draw.shapes != probe.shapes or output.shapes != expected.shapes for draw, output in pairs)
     if is_sized:
-        draws += [program.draw(seed_of(_PROBE, b"%d" % number)) for number in range(_DRAWS, SIZED_DRAWS)]
-        outputs += map(program.forward, draws[2:])
+        pairs += itertools.islice(others, SIZED_DRAWS - _DRAWS)
+    draws, outputs = [draw for draw, _ in pairs], [output for _, output in pairs]
     program.may_crash = _may_crash(program, probe)
-    variation = _learn(program, [draw.tensors for draw in draws], probe, expected)
+    variation = _learn(program, [draw.tensors for draw in draws] * (1 + (len(draws) == 1)), probe, expected)
     return Traits(
         mutates_inputs=mutates_inputs, is_finite=expected.is_finite, is_sized=is_sized, variation=variation,
         constants=constants, structured=structured, may_crash=program.may_crash,
@@ -137,6 +143,23 @@ def _traits(
         input_bytes=_space(draws, is_sized), output_bytes=_space(outputs, is_sized),
         least=_least(program, variation, probe, expected), task_flags=[],
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _noted(program: ReferenceProgram) -> Iterator[None]:
+    """Pass over a failure at a seed other than the task's own, and note that there is one."""
+    try:
+        yield
+    except TaskError:
+        program.fails_at_times = True
+
+
+def _others(program: ReferenceProgram) -> Iterator[tuple[Value, Value]]:
+    """Yield further inputs with the outputs on them, from the seeds at which the program works."""
+    for number in range(1, _TRIES):
+        with _noted(program):
+            inputs = program.draw(seed_of(PROBE, b"%d" % number))
+            yield inputs, program.forward(inputs)
 
 
 def _space(values: list[Value], is_sized: bool) -> int:
@@ -166,7 +189,7 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
         if count >= _MOST_DRAWS or count * probe.nbytes > _DRAWN_BYTES:
             return None
         with contextlib.suppress(TaskError):
-            drawn = program.draw(seed_of(_PROBE, b"%d" % count)).tensors
+            drawn = program.draw(seed_of(PROBE, b"%d" % count)).tensors
             return drawn if len(drawn) == len(probe.tensors) else None
         return None
 
@@ -187,10 +210,13 @@ def _bears(
 
 
 def _may_crash(program: ReferenceProgram, probe: Value) -> bool:
-    """Whether integers out of range end the process; on a GPU, which has its own checks, that is not asked."""
-    if program.device.name != "cpu":
+    """Whether integers out of range end the process; on a GPU, which has its own checks, that is not asked.
+
+    One child tries them all; where it ends, each has a child of its own, since a fault of one may show in the next.
+    """
+    runs = [partial(program.forward, Value(probe.tree, tensors)) for tensors in beyond(probe.tensors)]
+    if program.device.name != "cpu" or not runs or survives(*runs):
         return False
-    runs = (partial(program.forward, Value(probe.tree, tensors)) for tensors in beyond(probe.tensors))
     return not all(map(survives, runs))
 
 

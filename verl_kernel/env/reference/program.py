@@ -30,6 +30,9 @@ from verl_kernel.env.trace import TraceEvent
 from verl_kernel.env.weights import state_of
 from verl_kernel.errors import TaskError
 
+PROBE = b"probe"
+"""Purpose of the seeds of draws by which a judge gets to know a reference."""
+
 
 class ReferenceProgram:
     """The functions of a task's source, with values in place of nested data.
@@ -46,6 +49,8 @@ class ReferenceProgram:
     """The model, created by `build`."""
     may_crash: bool = False
     """Whether integers out of range end the process, so that varied inputs are tried in a child first."""
+    fails_at_times: bool = False
+    """Whether a draw, or a model of another seed, failed where those of the task's own seed did not."""
     has_choices: bool = False
     """Whether the model runs ops that may have to choose between equal numbers."""
 
@@ -87,6 +92,10 @@ class ReferenceProgram:
     def state(self) -> dict[str, torch.Tensor]:
         """Copy the model's parameters and buffers, by name."""
         return {name: tensor.detach().clone() for name, tensor in state_of(self.model).items()}
+
+    def draw_own(self) -> Value:
+        """Draw inputs from the task's own seed, at which a reference must work."""
+        return self.draw(seed_of(PROBE, self.task.fingerprint.encode()))
 
     def draw(self, seed: int) -> Value:
         """Draw inputs of the model with get_inputs()."""

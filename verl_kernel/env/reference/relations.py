@@ -50,6 +50,8 @@ class Map:
     name: str
     """Name of the function in `INTEGER_MAPS` or `FLOAT_MAPS`."""
     factor: float = 1.0
+    values: tuple[float, float] = (0.0, 1.0)
+    """Where a mask chooses between two numbers: that of an element that is not set first."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Relations:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Relations:
         """Read what `asdict` wrote."""
-        maps = tuple(Map(**each) for each in data["maps"])
+        maps = tuple(Map(**{**each, "values": tuple(each["values"])}) for each in data["maps"])
         return cls(cells=data["cells"], maps=maps, held=tuple(data["held"]))
 
     def restored(self, drawn: Tensors, changed: Tensors, structures: Sequence[tuple[str, ...]]) -> list[torch.Tensor]:
@@ -314,6 +316,7 @@ def _counts(ids: torch.Tensor) -> torch.Tensor:
     return ids.reshape(-1).bincount() if int(ids.min()) >= 0 else ids.reshape(-1)[:0]
 
 
+_CHOICE = "chosen by a mask"
 Function = Callable[[torch.Tensor], torch.Tensor]
 INTEGER_MAPS: dict[str, Function] = {
     "itself": lambda tensor: tensor,
@@ -365,6 +368,8 @@ def _find_maps(groups: Sequence[Sequence[torch.Tensor]]) -> list[Map]:
 
 def _find_map(target: int, wanted: Tensors, source: int, given: Tensors) -> Map | None:
     is_floating = given[0].is_floating_point()
+    if not is_floating and wanted[0].is_floating_point():
+        return _find_choice(target, wanted, source, given)
     if is_floating != wanted[0].is_floating_point() or given[0].is_complex() or not all(map(torch.numel, given)):
         return None
     for name in FLOAT_MAPS if is_floating else INTEGER_MAPS:
@@ -375,6 +380,21 @@ def _find_map(target: int, wanted: Tensors, source: int, given: Tensors) -> Map 
         if first is not None and all(other is not None and _is_near(other, first) for other in factors):
             return Map(target, source, name, first)
     return None
+
+
+def _find_choice(target: int, wanted: Tensors, source: int, given: Tensors) -> Map | None:
+    """Return the map from a mask to the numbers between which it chooses, such as 0 and -inf."""
+    if any(one.numel() != other.numel() for one, other in zip(wanted, given, strict=True)):
+        return None
+    flat = torch.cat([tensor.reshape(-1) for tensor in wanted])
+    bits = torch.cat([tensor.reshape(-1) for tensor in given])
+    is_set = bits != 0
+    if not bool(((bits == 0) | (bits == 1)).all()) or bool(is_set.all()) or not bool(is_set.any()):
+        return None
+    sides = flat[~is_set], flat[is_set]
+    if not all(bool((side == side[0]).all()) for side in sides) or bool(sides[0][0] == sides[1][0]):
+        return None
+    return Map(target, source, _CHOICE, values=(float(sides[0][0]), float(sides[1][0])))
 
 
 def _may_be(name: str, target: torch.Tensor, source: torch.Tensor) -> bool:
@@ -411,6 +431,9 @@ def _factor(name: str, target: torch.Tensor, source: torch.Tensor) -> float | No
 
 def _mapped(each: Map, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Return the target of a map whose source was changed; as drawn where the function fails on it."""
+    if each.name == _CHOICE:
+        unset, is_set = (torch.full_like(target, value) for value in each.values)
+        return torch.where(source.reshape(target.shape) != 0, is_set, unset)
     try:
         made = _made(each.name, source, target) * (each.factor if source.is_floating_point() else 1)
     except (RuntimeError, IndexError):

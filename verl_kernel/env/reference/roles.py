@@ -11,6 +11,10 @@ import torch
 
 from verl_kernel.env.reference.structure import structures_of
 
+_FEWEST = 20
+"""Fewest elements, in all draws, of two numbers that are no accident."""
+_HIDES = -1e3
+"""Numbers from here on hide a score to which they are added."""
 _RARE = 1 / 16
 """A value of a mask is rare if at most this part of the elements has it."""
 
@@ -35,11 +39,13 @@ class Role:
     """Whether sizes of inputs differ between draws: what is in range then depends on the draw."""
     structures: tuple[str, ...] = ()
     """Structures that the tensor has in every draw (`structure`)."""
+    values: tuple[float, float] = (0.0, 1.0)
+    """The two numbers of a mask, such as 0 and -inf where it is added: that of an element that is not set first."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Role:
         """Read what `asdict` wrote."""
-        return cls(**{**data, "structures": tuple(data["structures"]), "gaps": tuple(data["gaps"])})
+        return cls(**{**data, **{name: tuple(data[name]) for name in ("structures", "gaps", "values")}})
 
     def bounds(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Return the lowest and highest integer that this draw's tensor may hold."""
@@ -52,8 +58,22 @@ class Role:
 
     @property
     def is_mask(self) -> bool:
-        """Whether it holds zeros and ones only."""
+        """Whether it holds two numbers only."""
         return self.kind in ("flipped", "mask")
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether these numbers are others than 0 and 1."""
+        return self.is_mask and self.values != (0.0, 1.0)
+
+    def bits(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return such a mask as booleans."""
+        return tensor != self.values[0]
+
+    def from_bits(self, bits: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """Return booleans as such a mask."""
+        unset, is_set = (torch.full_like(like, value) for value in self.values)
+        return torch.where(bits, is_set, unset)
 
 
 def find_roles(draws: Sequence[Sequence[torch.Tensor]]) -> list[Role]:
@@ -81,6 +101,10 @@ def _role(tensors: Sequence[torch.Tensor]) -> Role:
     if all(bool(((tensor == 0) | (tensor == 1)).all()) for tensor in tensors):
         return _binary(tensors)
     if first.is_floating_point():
+        values = _two_values(tensors)
+        if values is not None:
+            bits = _binary([tensor != values[0] for tensor in tensors])
+            return replace(bits, values=values)
         return Role("fixed" if unchanged(tensors) else "scaled")
     low, high = min(int(tensor.min()) for tensor in tensors), max(int(tensor.max()) for tensor in tensors)
     if low == high:
@@ -90,6 +114,23 @@ def _role(tensors: Sequence[torch.Tensor]) -> Role:
         return Role(kind, low, high)
     gaps = [tensor.diff(dim=-1) for tensor in tensors]
     return Role(kind, low, high, True, (min(int(gap.min()) for gap in gaps), max(int(gap.max()) for gap in gaps)))
+
+
+def _two_values(tensors: Sequence[torch.Tensor]) -> tuple[float, float] | None:
+    """Return the two numbers of a mask that is not of zeros and ones, the one nearer to zero first.
+
+    One that is the same in every draw may be data; 0 beside a number that hides a score is a mask.
+    """
+    if sum(tensor.numel() for tensor in tensors) < _FEWEST or any(bool(tensor.isnan().any()) for tensor in tensors):
+        return None
+    first = tensors[0].reshape(-1)[0]
+    others = [tensor[tensor != first] for tensor in tensors]
+    other = next((rest[0] for rest in others if rest.numel()), None)
+    if other is None or not all(bool((rest == other).all()) for rest in others):
+        return None
+    low, high = sorted((float(first), float(other)), key=abs)
+    is_hiding = low == 0 and high <= _HIDES
+    return (low, high) if is_hiding or not unchanged(tensors) else None
 
 
 def _binary(tensors: Sequence[torch.Tensor]) -> Role:

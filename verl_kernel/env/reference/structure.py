@@ -131,6 +131,14 @@ def _is_mask(tensor: torch.Tensor) -> bool:
     return tensor.dim() > 0 and tensor.shape[-1] > 1 and _is_binary(tensor)
 
 
+def _is_any_mask(tensor: torch.Tensor) -> bool:
+    """Whether rows hold zeros and one other number, as the masks that are added to scores do."""
+    if tensor.dim() == 0 or tensor.shape[-1] < 2:
+        return False
+    others = tensor[tensor != 0]
+    return bool((others == others[:1]).all())
+
+
 def _ascends(tensor: torch.Tensor) -> bool:
     return _has_integers(tensor) and bool((tensor[..., 1:] >= tensor[..., :-1]).all())
 
@@ -199,24 +207,24 @@ def _equal_sums(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
 
 
 def _has_some(tensor: torch.Tensor) -> bool:
-    return _is_mask(tensor) and bool(tensor.any(-1).all())
+    return _is_any_mask(tensor) and bool(tensor.any(-1).all())
 
 
 def _lacks_some(tensor: torch.Tensor) -> bool:
-    return _is_mask(tensor) and bool((tensor == 0).any(-1).all())
+    return _is_any_mask(tensor) and bool((tensor == 0).any(-1).all())
 
 
 def _would_be_empty(tensors: Sequence[torch.Tensor]) -> bool:
-    return _rows_of(tensors, 0) >= _NO_ACCIDENT
+    return _rows_of([tensor == 0 for tensor in tensors]) >= _NO_ACCIDENT
 
 
 def _would_be_full(tensors: Sequence[torch.Tensor]) -> bool:
-    return _rows_of(tensors, 1) >= _NO_ACCIDENT
+    return _rows_of([tensor != 0 for tensor in tensors]) >= _NO_ACCIDENT
 
 
-def _rows_of(tensors: Sequence[torch.Tensor], value: int) -> float:
-    """Return how many rows of nothing but this value chance would make, of bits that are drawn one by one."""
-    share = sum(int((tensor == value).sum()) for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
+def _rows_of(tensors: Sequence[torch.Tensor]) -> float:
+    """Return how many rows of nothing but set bits chance would make, of bits that are drawn one by one."""
+    share = sum(int(tensor.sum()) for tensor in tensors) / sum(tensor.numel() for tensor in tensors)
     return sum(tensor.numel() / tensor.shape[-1] * share ** tensor.shape[-1] for tensor in tensors)
 
 

@@ -17,6 +17,8 @@ SEEDS = 3
 """Models that are built, each from another seed."""
 MOST_ELEMENTS = 1 << 21
 """Models with more parameters are not searched: they would be built and sorted for seconds."""
+_FEWEST, _ORTHOGONAL = 4, 1e-3
+"""Fewest rows, and largest product of two of them as a part of their square, that are orthogonal by no accident."""
 _NOISE = 0.5
 """Size of the noise, as a part of a parameter's root mean square."""
 
@@ -34,6 +36,7 @@ def find_structured(starts: Sequence[Mapping[str, torch.Tensor]]) -> tuple[str, 
     groups = [[start[name] for start in starts] for name in names]
     related = {number for number, group in enumerate(groups) if all(torch.equal(group[0], one) for one in group[1:])}
     related |= {number for each in relations.maps for number in (each.target, each.source)}
+    related |= {number for number, group in enumerate(groups) if all(map(_is_orthogonal, group))}
     if relations.cells:
         index = unpacked(relations.cells)
         ends = torch.tensor([starts[0][name].numel() for name in names]).cumsum(0)
@@ -41,6 +44,18 @@ def find_structured(starts: Sequence[Mapping[str, torch.Tensor]]) -> tuple[str, 
         related |= set(torch.bucketize(odd, ends, right=True).tolist())
         related |= set(torch.bucketize(index[odd].clamp(min=0)[index[odd] >= 0], ends, right=True).tolist())
     return tuple(names[number] for number in sorted(related))
+
+
+def _is_orthogonal(tensor: torch.Tensor) -> bool:
+    """Whether the rows of a matrix, or its columns, are orthogonal to each other and of one length."""
+    matrix = tensor.detach().double().flatten(1) if tensor.dim() > 1 else tensor.new_zeros(0, 0).double()
+    matrix = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.t()
+    if matrix.shape[0] < _FEWEST:
+        return False
+    products = matrix @ matrix.t()
+    size = float(products.diagonal().mean())
+    ideal = size * torch.eye(len(products), dtype=products.dtype)
+    return size > 0 and bool((products - ideal).abs().max() <= _ORTHOGONAL * size)
 
 
 def disturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -48,18 +48,28 @@ class Trial:
 
 def draw_trial(program: ReferenceProgram, known: Preparation, secret: bytes, number: int, kind: Kind) -> Trial:
     """Draw the inputs of one trial and compute the expected output (`Reference.trial`)."""
+    failure: TaskError | None = None
     with restored_generators(), precision("ieee"), torch.no_grad():
         for redraw in range(_REDRAWS):
             seed = seed_of(secret, str(number).encode(), *[str(redraw).encode()][: redraw > 0])
-            inputs = program.draw(seed)
-            is_plain = kind == "drawn" and not known.traits.variation.always
-            trial = _trial(program, known, inputs) if is_plain else _varied(program, known, inputs, seed, kind)
+            try:
+                trial = _drawn(program, known, program.draw(seed), seed, kind)
+            except TaskError as exc:  # it works at other seeds: those count
+                failure = exc
+                continue
             if _fits(trial, known):
                 return trial
+        if failure is not None:
+            return _drawn(program, known, program.draw_own(), seed, kind)
     raise TaskError(
         f"reference {program.task.task_id}: get_inputs() returns tensors far larger than in its first {SIZED_DRAWS} "
         f"calls, {_REDRAWS} times: bound its sizes"
     )
+
+
+def _drawn(program: ReferenceProgram, known: Preparation, inputs: Value, seed: int, kind: Kind) -> Trial:
+    is_plain = kind == "drawn" and not known.traits.variation.always
+    return _trial(program, known, inputs) if is_plain else _varied(program, known, inputs, seed, kind)
 
 
 def _varied(program: ReferenceProgram, known: Preparation, inputs: Value, seed: int, kind: Kind) -> Trial:

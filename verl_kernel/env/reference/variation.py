@@ -184,6 +184,9 @@ class Variation:
     def _changed(
         self, tensor: torch.Tensor, role: Role, span: tuple[float, float], generator: torch.Generator
     ) -> torch.Tensor:
+        if role.is_odd:
+            plain = replace(role, values=(0.0, 1.0))
+            return role.from_bits(self._changed(role.bits(tensor), plain, span, generator), tensor)
         if role.kind == "flipped":
             return _flipped(tensor, generator)
         if role.kind == "mask":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from verl_kernel.env.parse import parse_once
 from verl_kernel.env.static_check.names import ParsedSource, Rule, Violation
-from verl_kernel.env.static_check.rules import builtins, classes, host, kernels, numbers
+from verl_kernel.env.static_check.rules import attribute_names, builtins, classes, host, kernels, numbers
 from verl_kernel.env.static_check.rules.strict import torch_compute
 
 RULES: tuple[Rule, ...] = (
@@ -24,11 +24,12 @@ RULES: tuple[Rule, ...] = (
     classes.assignments,
     kernels.decorators,
     kernels.wrapped_kernels,
+    kernels.wrappers,
     kernels.entry_class,
     classes.classes,
     classes.self_internals,
     host.attributes,
-    host.read_names,
+    attribute_names.named_attributes,
     host.modules,
     host.environment,
     host.factories,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from verl_kernel.env.static_check.scopes import FUNCTIONS, Key, Scope, Scopes
+from verl_kernel.env.static_check.scopes import COMPREHENSIONS, FUNCTIONS, Key, Scope, Scopes
 
 OPERATORS = frozenset(("torch.library.custom_op", "torch.library.triton_op"))
 """Decorators that name a function as an operator; `tamper/named_ops.py` stands in their places."""
@@ -51,6 +51,13 @@ def is_import(node: ast.AST) -> bool:
 def sets_constant(node: ast.AST) -> bool:
     """Whether a node binds names to a constant."""
     return isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+
+
+def loop(node: ast.AST) -> ast.For | ast.comprehension | None:
+    """Return the loop that a node is or begins; the first one of a comprehension is no node of its own in a scope."""
+    if isinstance(node, COMPREHENSIONS):
+        return node.generators[0]
+    return node if isinstance(node, ast.For | ast.comprehension) else None
 
 
 def bound_names(node: ast.AST) -> list[str]:
@@ -307,6 +314,12 @@ class ParsedSource:
     def parameters(self) -> set[Key]:
         """Parameters of functions and lambdas."""
         return {self.key(node.arg, node) for node in self.every(ast.arg)}
+
+    @cached_property
+    def defined(self) -> set[Key]:
+        """Names that a definition, an import, a handler of exceptions or a pattern binds."""
+        others = (node for node in self.nodes if not isinstance(node, ast.Name))
+        return {self.key(name, node) for node in others for name in bound_names(node)}
 
     @cached_property
     def constexprs(self) -> set[str]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that a candidate names with `torch.library` and calls as functions.
+"""Functions that a candidate marks for `torch.library` or `torch.compile`, and calls as what they are.
 
 PyTorch's own would call the candidate from its dispatcher, where no recorder sees which ops it runs. These call it
-directly, register nothing, and cost no time: what they name is judged like any other function.
+directly, register nothing, and cost no time: what they name is judged like any other function. PyTorch's decorators for
+its compiler would load it, which takes seconds; nothing here is compiled by it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ def install(program_asks: Callable[[], bool]) -> None:
     """Give programs operators that are their functions, and libraries PyTorch's own; call this once per process."""
     for name, ours in (("custom_op", _named), ("triton_op", _named), ("wrap_triton", lambda kernel, /: kernel)):
         setattr(torch.library, name, _for_programs(getattr(torch.library, name), ours, program_asks))
+    for name in ("disable", "allow_in_graph"):
+        setattr(torch.compiler, name, _for_programs(getattr(torch.compiler, name), _unchanged, program_asks))
 
 
 def _for_programs(original: Function, ours: Function, program_asks: Callable[[], bool]) -> Function:
@@ -28,6 +31,10 @@ def _for_programs(original: Function, ours: Function, program_asks: Callable[[],
         return (ours if program_asks() else original)(*args, **kwargs)
 
     return function
+
+
+def _unchanged(fn: Function | None = None, /, **options: Any) -> Any:
+    return (lambda function: function) if fn is None else fn
 
 
 def _named(name: str, fn: Function | None = None, /, **options: Any) -> Any:

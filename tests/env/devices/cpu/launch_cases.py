@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program's launches are described and recorded as; run in a process of its own, prints JSON."""
 
+import functools
 import json
 from collections import namedtuple
 
@@ -12,6 +13,7 @@ from triton.language.extra import libdevice
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices.cpu import launches, link
 from verl_kernel.env.devices.cpu.descriptions import Descriptions
+from verl_kernel.env.devices.cpu.kernel_source import NotTriton
 from verl_kernel.env.devices.cpu.state import STATE
 from verl_kernel.env.ipc.execution_messages import Launched, Work
 
@@ -56,6 +58,21 @@ def careless(x):
 
 def _described(*args, made=kernel, **options):
     return Descriptions().describe(made, args, options)
+
+
+@triton.jit
+@functools.wraps(careless.fn)
+def wrapped(x):
+    tl.store(x, 1)
+
+
+def _refused(made):
+    """What is said of a kernel that cannot be described."""
+    try:
+        _described(X, made=made)
+    except NotTriton as exc:
+        return str(exc)
+    return None
 
 
 def _unit(*args, **options):
@@ -171,6 +188,7 @@ CASES = {
     "tables": _reached(),
     "no_table": (STATE.begin_launch([torch.arange(64), X]), len(STATE.ranges))[1],
     "careless": [*_unit(X, made=careless)["functions"][0]["uses"]["OTHER"]],
+    "wrapped": _refused(wrapped),
     "closures": [_unit(X, made=_closure(value))["functions"][0]["uses"]["OTHER"] for value in (1, 2.5)],
     "unaligned": _digest(X[1:], 5, None) != _digest(X, 5, None),
     "other_int": [_digest(X, n, None) == _digest(X, 5, None) for n in (7, 16, 1, 2**33)],

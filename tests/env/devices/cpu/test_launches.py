@@ -42,6 +42,7 @@ FACTS = [
     ("a table of addresses leads to tensors there and back", "tables", [None, True, True, True]),
     ("other whole numbers lead nowhere", "no_table", 2),
     ("what no compiler could be given is told so", "careless", ["absent"]),
+    ("a kernel that wraps another function is refused", "wrapped", "kernel careless wraps another function"),
     ("a kernel sees the names of the function around it", "closures", [1, {"float": "2.5"}]),
     ("numbers that compile alike share a digest", "other_int", [True, False, False, False]),
     ("constants share a digest where they are equal", "constant", [True, False]),

@@ -36,6 +36,8 @@ class KernelSource:
 
     def __init__(self, made: Any) -> None:
         self.made, self.function = made, made.fn
+        if hasattr(self.function, "__wrapped__"):  # Triton would take the parameters of the function that it wraps
+            raise NotTriton(f"kernel {self.function.__name__} wraps another function")
         found = candidate_code.definition(self.function) if isinstance(self.function, FunctionType) else None
         self.node: ast.FunctionDef = found or _trusted_definition(self.function)
         self._free = _free_names(self.node)

@@ -22,7 +22,7 @@ from verl_kernel.env.static_check.scopes import Key
 BUILTINS = frozenset(
     "abs all any bool bytes callable chr complex dict divmod enumerate filter float format frozenset getattr hasattr "
     "int isinstance issubclass iter len list map max min next object ord pow print property range repr reversed round "
-    "set slice sorted staticmethod classmethod str sum super tuple type zip bin hex oct ascii "
+    "set setattr slice sorted staticmethod classmethod str sum super tuple type zip bin hex oct ascii "
     "ArithmeticError AssertionError AttributeError Exception ImportError IndexError KeyError LookupError "
     "ModuleNotFoundError NotImplementedError OverflowError RuntimeError StopIteration TypeError UserWarning ValueError "
     "Warning ZeroDivisionError DeprecationWarning NotImplemented Ellipsis".split()
@@ -30,7 +30,7 @@ BUILTINS = frozenset(
 """Builtins that a candidate may use."""
 ALL_BUILTINS = frozenset(vars(python_builtins))
 _CLOSED_BUILTINS = ALL_BUILTINS - BUILTINS - SPECIAL_NAMES
-_NAMED_WITH_CARE = frozenset("getattr hasattr type super".split())
+_NAMED_WITH_CARE = frozenset("type super".split())
 _EVER, _NEVER = (1 << 60, 0), (1 << 61, 0)
 
 
@@ -82,25 +82,34 @@ def _bound_with(program: ParsedSource, name: ast.Name) -> ast.AST:
 
 
 def calls(program: ParsedSource) -> Iterator[Violation]:
-    """Yield uses of `type` without one argument, `super` without a method, `getattr` without a constant name."""
+    """Yield uses of `type` without one argument, and of `super` without a method."""
     for node in program.every(ast.Name):
         if node.id not in _NAMED_WITH_CARE or not isinstance(node.ctx, ast.Load) or not program.may_be_builtin(node):
             continue
         parent = program.parents[id(node)]
         call = parent if isinstance(parent, ast.Call) and parent.func is node else None
-        if node.id in ("getattr", "hasattr") and (call is None or not _reads_openly(program, call)):
-            yield at(node, "getattr", f"{node.id} needs a constant name of an ordinary attribute")
-        elif node.id == "type" and (call is None or len(call.args) != 1 or call.keywords):
-            yield at(node, "builtin", "type needs one argument")
+        if node.id == "type" and (call is None or len(call.args) != 1 or call.keywords):
+            if not _names_a_kind(program, node):
+                yield at(node, "builtin", "type needs one argument")
         elif node.id == "super" and (call is None or not isinstance(program.parents[id(call)], ast.Attribute)):
             yield at(node, "builtin", "super must be called for a method, as in super().__init__()")
 
 
-def _reads_openly(program: ParsedSource, call: ast.Call) -> bool:
-    name = call.args[1] if len(call.args) > 1 else None
-    if not isinstance(name, ast.Constant) or not isinstance(name.value, str) or name.value.startswith("_"):
-        return False
-    return not any(refusal(f"{path}.{name.value}") for path in program.paths(call.args[0]))
+def _names_a_kind(program: ParsedSource, node: ast.Name) -> bool:
+    """Whether `type` is only asked for, in `isinstance(x, type)`, or stands in the annotation of a function.
+
+    The annotation of a class could be had from its fields.
+    """
+    parent = program.parents[id(node)]
+    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "isinstance":
+        return program.is_builtin(parent.func) and parent.args[1:] == [node]
+    return id(node) in program.once("annotations", "", lambda: _annotated(program))
+
+
+def _annotated(program: ParsedSource) -> set[int]:
+    functions = program.every(ast.FunctionDef)
+    notes = [item.annotation for item in program.every(ast.arg)] + [item.returns for item in functions]
+    return {id(part) for note in notes if note is not None for part in ast.walk(note)}
 
 
 def names(program: ParsedSource) -> Iterator[Violation]:

@@ -27,7 +27,6 @@ BASES = frozenset(
         "enum.IntFlag",
     )
 )
-_MODULE = frozenset(("torch.nn.Module",))
 _OWN = frozenset("forward extra_repr __init__ __repr__ __str__ __len__ training".split())
 INTERNALS = frozenset((*dir(nn.Module), *vars(nn.Module()))) - _OWN
 """Members of nn.Module that a model must not change."""
@@ -36,12 +35,16 @@ _DATA = frozenset(("__slots__", "__constants__", "__doc__"))
 
 
 def classes(program: ParsedSource) -> Iterator[Violation]:
-    """Yield classes with a base other than `BASES` or a class of the same file, and members that are hooks."""
+    """Yield classes with a base that is neither of torch nor of the file, and members that are hooks."""
     modules = _modules(program)
     for node in program.every(ast.ClassDef):
         for base in node.bases:
             if not _may_inherit(program, base, node):
-                yield at(node, "base", f"class {node.name} may only inherit from torch.nn.Module")
+                yield at(
+                    node,
+                    "base",
+                    f"class {node.name} may only inherit from torch.nn.Module or another module of torch.nn",
+                )
         if node.keywords:
             yield at(node, "base", f"class {node.name} must not have class keywords")
         if node.name == program.entry and id(node) not in modules:
@@ -49,9 +52,16 @@ def classes(program: ParsedSource) -> Iterator[Violation]:
     yield from _members(program, modules)
 
 
+def is_layer(path: str) -> bool:
+    """Whether a dotted path is a module of torch; those that change their class at their first call are none."""
+    start, _, name = path.rpartition(".")
+    found = vars(nn).get(name) if start == "torch.nn" and not name.startswith("Lazy") else None
+    return isinstance(found, type) and issubclass(found, nn.Module)
+
+
 def _may_inherit(program: ParsedSource, base: ast.AST, node: ast.ClassDef) -> bool:
     if program.paths(base):
-        return program.paths(base) <= BASES
+        return all(path in BASES or is_layer(path) for path in program.paths(base))
     if not isinstance(base, ast.Name):
         return False
     own, key = program.values(base.id, base), program.key(base.id, base)
@@ -65,7 +75,7 @@ def _modules(program: ParsedSource) -> set[int]:
     waiting = []
     for node in program.every(ast.ClassDef):
         if node.bases:
-            if any(program.paths(base) & _MODULE for base in node.bases):
+            if any(map(is_layer, set().union(*(program.paths(base) for base in node.bases)))):
                 waiting.append(node)
             for base in node.bases:
                 heirs[getattr(base, "id", "")].append(node)
@@ -131,7 +141,17 @@ def _may_store(program: ParsedSource, node: ast.Attribute, base: ast.Name) -> bo
     """Whether the target is an attribute of self, of ctx, or of a call's result, or `.data`, `.weight` and the like."""
     if node.value is not base and node.attr not in ("data", "requires_grad", "weight", "bias", "block_shape"):
         return False
-    if _is_first_parameter(program, base) or (node.attr == "block_shape" and _is_item(node.value, base)):
+    return (node.attr == "block_shape" and _is_item(node.value, base)) or may_store(program, base)
+
+
+def may_store(program: ParsedSource, base: ast.AST) -> bool:
+    """Whether attributes of an expression may be set: it is `self`, or the result of a call that creates objects."""
+    if not isinstance(base, ast.Name) or program.paths(base):
+        return False
+    in_function = program.block(base) is not program.tree
+    if in_function and program.is_global(base.id, base):
+        return False
+    if _is_first_parameter(program, base):
         return True
     return program.once("made", program.key(base.id, base), lambda: _is_made(program, program.values(base.id, base)))
 

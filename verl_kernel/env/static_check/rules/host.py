@@ -120,7 +120,7 @@ _REGISTER = frozenset("register_buffer register_parameter register_module".split
 _TENSOR_PRIVATE = frozenset(name for name in dir(torch.Tensor) if name.startswith("_"))
 _DEFAULTS = "collections.defaultdict"
 _PLAIN_FACTORIES = frozenset("int float list dict set tuple str bool".split())
-_READ_IN_FULL = frozenset("data_ptr fn run warmup format format_map".split())
+READ_IN_FULL = frozenset("data_ptr fn run warmup format format_map".split())
 """Attributes with restricted uses, so every use must be visible in the text."""
 _DEPTH = 2
 """Depth to which Python itself evaluates format fields within fields."""
@@ -130,7 +130,7 @@ _ARITHMETIC = frozenset(
     "lt le gt ge eq ne".split()
 )
 """Operators that some authors of kernels call by their methods."""
-_KERNEL_ATTRIBUTES = frozenset(("best_config", "configs"))
+KERNEL_ATTRIBUTES = frozenset(("best_config", "configs"))
 _MUTATORS = frozenset(
     "append extend insert update setdefault add pop popitem clear remove discard sort reverse appendleft extendleft "
     "popleft rotate move_to_end subtract".split()
@@ -148,7 +148,7 @@ def attributes(program: ParsedSource) -> Iterator[Violation]:
                 yield at(node, "attribute", reason)
         elif isinstance(node, ast.MatchClass):
             for name in node.kwd_attrs:
-                if name.startswith("_") or name in _READ_IN_FULL or _name_reason(name):
+                if name.startswith("_") or name in READ_IN_FULL or name_reason(name):
                     yield at(node, "attribute", f"attribute {name} is not allowed")
         if isinstance(node, ast.Attribute | ast.Name):
             for reason in filter(None, map(refusal, sorted(program.paths(node)))):
@@ -157,11 +157,11 @@ def attributes(program: ParsedSource) -> Iterator[Violation]:
 
 def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
     on_self = isinstance(node.value, ast.Name) and node.value.id == "self"
-    if is_special(name) and name not in SPECIAL_ATTRIBUTES | _ARITHMETIC:
+    if is_special(name) and name not in SPECIAL_ATTRIBUTES | _ARITHMETIC and not _names_its_class(program, node):
         return f"attribute {name} is not allowed"
-    if name in _TENSOR_PRIVATE and not on_self and name not in SPECIAL_ATTRIBUTES | _ARITHMETIC:
+    if name in _TENSOR_PRIVATE and not on_self and not is_special(name):
         return f"{name} is private to torch"
-    if program.kernels_named(node.value) and name not in _KERNEL_ATTRIBUTES:
+    if program.kernels_named(node.value) and name not in KERNEL_ATTRIBUTES:
         return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
     if name in ("fn", "run", "warmup") and not on_self and isinstance(node.ctx, ast.Load):
         return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
@@ -169,7 +169,14 @@ def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
         return "data_ptr may only be compared, taken modulo an alignment, or put into a list for torch.tensor"
     if name in ("format", "format_map") and not _is_plain_format(program, node):
         return f"{name} reads attributes by their names in a text: write an f-string"
-    return "" if program.registers(node) else _name_reason(name)
+    return "" if program.registers(node) else name_reason(name)
+
+
+def _names_its_class(program: ParsedSource, node: ast.Attribute) -> bool:
+    """Whether a node is the `x.__class__` of `x.__class__.__name__`, which is a text."""
+    whole = program.parents[id(node)]
+    read = isinstance(whole, ast.Attribute) and whole.value is node and isinstance(whole.ctx, ast.Load)
+    return node.attr == "__class__" and read and whole.attr == "__name__"  # type: ignore[attr-defined]
 
 
 def _is_plain_format(program: ParsedSource, node: ast.Attribute) -> bool:
@@ -191,23 +198,13 @@ def _reads_inside(text: str, depth: int = 0) -> bool:
     return any(set(name or "") & {".", "["} or _reads_inside(spec or "", depth + 1) for _, name, spec, _ in fields)
 
 
-def _name_reason(name: str) -> str:
+def name_reason(name: str) -> str:
+    """Return why no attribute of this name may be used; an empty text if it may."""
     if name in FORBIDDEN:
         return f"{name} is not allowed: {FORBIDDEN[name]}"
     if name.startswith(("register_", "_register")) and name not in _REGISTER:
         return f"{name} is not allowed: {_HOOK}"
     return ""
-
-
-def read_names(program: ParsedSource) -> Iterator[Violation]:
-    """Yield `getattr(x, "tolist")` where `x.tolist` is not allowed."""
-    for node in program.every(ast.Call):
-        if isinstance(node.func, ast.Name) and node.func.id == "getattr":
-            name = node.args[1] if len(node.args) > 1 else None
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                reason = f"write .{name.value}" if name.value in _READ_IN_FULL else _name_reason(name.value)
-                if reason:
-                    yield at(node, "attribute", reason)
 
 
 def modules(program: ParsedSource) -> Iterator[Violation]:
@@ -220,11 +217,16 @@ def modules(program: ParsedSource) -> Iterator[Violation]:
 
 
 def environment(program: ParsedSource) -> Iterator[Violation]:
-    """Yield uses of `os.environ` other than `.get("X")` and `["X"]`."""
+    """Yield uses of `os.environ` other than `.get("X")`, `["X"]` and `"X" in`."""
     for node in program.every(ast.Name, ast.Attribute) if program.uses(ENVIRONMENT) else []:
         if ENVIRONMENT in program.paths(node):
             parent = program.parents[id(node)]
-            if isinstance(node.ctx, ast.Load) and not isinstance(parent, ast.Attribute | ast.Subscript):
+            is_asked = isinstance(parent, ast.Compare) and all(isinstance(op, ast.In | ast.NotIn) for op in parent.ops)
+            if (
+                isinstance(node.ctx, ast.Load)
+                and not is_asked
+                and not isinstance(parent, ast.Attribute | ast.Subscript)
+            ):
                 yield at(node, "module", f"{ENVIRONMENT} must not be passed about: read a variable with .get")
 
 

@@ -13,7 +13,16 @@ import textwrap
 from collections.abc import Iterator
 
 from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
-from verl_kernel.env.static_check.names import OPERATORS, ParsedSource, Violation, at, head, is_import, sets_constant
+from verl_kernel.env.static_check.names import (
+    OPERATORS,
+    ParsedSource,
+    Violation,
+    at,
+    head,
+    is_import,
+    root,
+    sets_constant,
+)
 from verl_kernel.env.static_check.scopes import FUNCTIONS
 
 # Rules on the language: statements, `with` blocks, decorators, and the required class.
@@ -23,10 +32,12 @@ DECORATORS = frozenset(
     "triton.jit triton.autotune triton.heuristics triton.constexpr_function triton.language.constexpr torch.no_grad "
     "torch.inference_mode torch.enable_grad dataclasses.dataclass functools.lru_cache functools.cache "
     "functools.cached_property torch.amp.custom_fwd torch.amp.custom_bwd torch.cuda.amp.custom_fwd "
-    "torch.cuda.amp.custom_bwd torch.autograd.function.once_differentiable abc.abstractmethod enum.unique".split()
+    "torch.cuda.amp.custom_bwd torch.autograd.function.once_differentiable abc.abstractmethod enum.unique "
+    "torch.compiler.disable torch.compiler.allow_in_graph".split()
 )
 _PLAIN_DECORATORS = frozenset("staticmethod classmethod property".split())
 CONTEXTS = frozenset(
+    "contextlib.nullcontext "
     "torch.no_grad torch.inference_mode torch.enable_grad torch.set_grad_enabled torch.device torch.cuda.device "
     "torch.cuda.device_of torch.accelerator.device_index torch.autocast torch.amp.autocast torch.cuda.amp.autocast "
     "torch.autograd.no_grad torch.autograd.inference_mode torch.autograd.set_grad_enabled".split()
@@ -49,7 +60,7 @@ def statements(program: ParsedSource) -> Iterator[Violation]:
         if isinstance(node, _TRY) and not _tries_imports(node):
             yield at(node, "try", "try is not allowed: let errors surface")
         elif isinstance(node, ast.Delete) and not all(_is_local(program, target) for target in node.targets):
-            yield at(node, "del", "del is allowed for local variables only")
+            yield at(node, "del", "del is allowed for local variables, their items and attributes of self only")
         elif isinstance(node, ast.With):
             yield from _contexts(program, node)
 
@@ -63,14 +74,31 @@ def _tries_imports(node: ast.AST) -> bool:
 
 
 def _is_local(program: ParsedSource, target: ast.AST) -> bool:
-    return isinstance(target, ast.Name) and not program.is_global(target.id, target)
+    base = root(target)  # what a target with attributes may be is for the rule on assignments
+    return isinstance(base, ast.Name) and not program.is_global(base.id, base)
 
 
 def _contexts(program: ParsedSource, node: ast.With) -> Iterator[Violation]:
     for item in node.items:
-        paths = program.paths(head(item.context_expr))
-        if not paths or not all(path in CONTEXTS or path.startswith("triton.language.") for path in paths):
+        if not _is_context(program, item.context_expr):
             yield at(item.context_expr, "with", "`with` is allowed for torch.no_grad, autocast and devices only")
+
+
+def _is_context(program: ParsedSource, value: ast.AST) -> bool:
+    """Whether a value is a known context, a choice between some, or a name that is bound to such values only."""
+    if isinstance(value, ast.IfExp):
+        return _is_context(program, value.body) and _is_context(program, value.orelse)
+    if paths := program.paths(head(value)):
+        return all(path in CONTEXTS or path.startswith("triton.language.") for path in paths)
+    if not isinstance(value, ast.Name):
+        return False
+    key, values = program.key(value.id, value), program.values(value.id, value)
+    known = bool(values) and len(values) == program.stores[key] and key not in program.parameters | program.defined
+    return known and program.once(
+        "context",
+        key,
+        lambda: all(isinstance(item, ast.Call | ast.IfExp) and _is_context(program, item) for item in values),
+    )
 
 
 def decorators(program: ParsedSource) -> Iterator[Violation]:
@@ -81,8 +109,44 @@ def decorators(program: ParsedSource) -> Iterator[Violation]:
             plain = isinstance(function, ast.Name) and function.id in _PLAIN_DECORATORS
             paths = program.paths(function)
             known = bool(paths) and paths <= DECORATORS | OPERATORS
-            if not (plain and program.is_builtin(function)) and not known and not program.registers(function):
+            known = known or (plain and program.is_builtin(function)) or program.registers(function)
+            if not known and not _is_wraps(program, node, item) and not _is_own(program, node, function):
                 yield at(item, "decorator", f"decorator {ast.unparse(function)[:60]} is not allowed")
+
+
+def _is_wraps(program: ParsedSource, decorated: ast.AST, decorator: ast.AST) -> bool:
+    """Whether a decorator is `functools.wraps(f)` on no kernel: other arguments name attributes that it would copy."""
+    if not isinstance(decorator, ast.Call) or program.paths(decorator.func) != {"functools.wraps"}:
+        return False
+    if not isinstance(decorated, ast.FunctionDef) or program.is_jit(decorated):
+        return False
+    return len(decorator.args) == 1 and not decorator.keywords and not isinstance(decorator.args[0], ast.Starred)
+
+
+def _is_own(program: ParsedSource, decorated: ast.AST, decorator: ast.AST) -> bool:
+    """Whether a decorator is a function of the text, on a function that is neither a kernel nor remembered."""
+    if not isinstance(decorated, ast.FunctionDef) or program.is_jit(decorated) or not isinstance(decorator, ast.Name):
+        return False
+    key, values = program.key(decorator.id, decorator), program.values(decorator.id, decorator)
+    others = set().union(*(program.paths(head(item)) for item in decorated.decorator_list))
+    plain = bool(values) and all(isinstance(item, ast.FunctionDef) and not program.is_jit(item) for item in values)
+    return plain and program.stores[key] == 0 and key not in program.parameters and not others & _MEANT_AS_WRITTEN
+
+
+_MEANT_AS_WRITTEN = frozenset(
+    "functools.lru_cache functools.cache functools.cached_property triton.autotune triton.heuristics "
+    "triton.constexpr_function".split()
+)
+"""Decorators whose rules read the function that they decorate, so nothing may stand between."""
+
+
+def wrappers(program: ParsedSource) -> Iterator[Violation]:
+    """Yield uses of `functools.wraps` other than as a decorator."""
+    pairs = [(node, item) for node in program.every(ast.FunctionDef) for item in node.decorator_list]
+    used = {id(head(item)) for node, item in pairs if _is_wraps(program, node, item)}
+    for node in program.every(ast.Name, ast.Attribute) if program.uses("functools.wraps") else []:
+        if "functools.wraps" in program.paths(node) and isinstance(node.ctx, ast.Load) and id(node) not in used:
+            yield at(node, "decorator", "functools.wraps is for decorators only: @functools.wraps(function)")
 
 
 def wrapped_kernels(program: ParsedSource) -> Iterator[Violation]:
@@ -163,7 +227,9 @@ def launches(program: ParsedSource) -> Iterator[Violation]:
 
 
 def _is_constant(program: ParsedSource, value: ast.expr) -> bool:
-    """Whether `value` is a dictionary of constants, or a name bound once to one and used as `**name` only."""
+    """Whether `value` is a dictionary of constants, a choice of two, or a name for it, used as `**name`."""
+    if isinstance(value, ast.IfExp):
+        return _is_constant(program, value.body) and _is_constant(program, value.orelse)
     if isinstance(value, ast.Dict):
         return all(isinstance(item, ast.Constant) for item in (*value.keys, *value.values))
     if not isinstance(value, ast.Name):
@@ -173,7 +239,7 @@ def _is_constant(program: ParsedSource, value: ast.expr) -> bool:
 
 def _is_constant_name(program: ParsedSource, name: ast.Name) -> bool:
     values, uses = program.values(name.id, name), program.occurrences(name)
-    if len(values) != 1 or not isinstance(values[0], ast.Dict) or not _is_constant(program, values[0]):
+    if len(values) != 1 or not isinstance(values[0], ast.Dict | ast.IfExp) or not _is_constant(program, values[0]):
         return False
     if name.id in program.once("bound otherwise", "", lambda: _bound_otherwise(program)):
         return False
@@ -200,6 +266,8 @@ class _Handed:
         self._seen: set[int] = set()
         self._read: set[int] = set()
         self._asked: set[object] = set()
+        self._called: set[int] = set()
+        self._followed: set[int] = set()
         self._values: list[ast.AST] = []
         self._functions: list[ast.AST] = []
 
@@ -221,8 +289,31 @@ class _Handed:
     def _take(self, node: ast.AST) -> None:
         if isinstance(node, ast.Lambda):
             self._functions.append(node)
-        else:
+        elif isinstance(node, ast.Call):
+            self._follow(node.func)
+        elif id(node) not in self._called:
             self._refer(node)
+
+    def _follow(self, function: ast.AST) -> None:
+        """Follow what a call returns: its own work is done where it is called, where clocks see it."""
+        self._called.add(id(function))
+        if not isinstance(function, ast.Name | ast.Attribute):
+            return
+        name = function.id if isinstance(function, ast.Name) else function.attr
+        values = self._program.values(name, function) if isinstance(function, ast.Name) else []
+        for item in values or self._program.named.get(name, []):
+            if id(item) in self._followed:
+                continue
+            self._followed.add(id(item))
+            if isinstance(item, ast.Lambda):
+                self._values.append(item.body)
+            elif isinstance(item, ast.ClassDef):
+                self._functions += self._program.named.get("__call__", [])
+            elif isinstance(item, FUNCTIONS) and not self._program.is_jit(item):
+                returns = (part for statement in item.body for part in ast.walk(statement))
+                self._values += [
+                    part.value for part in returns if isinstance(part, ast.Return) and part.value is not None
+                ]
 
     def _foreign(self, node: ast.AST) -> str:
         """Return a reason if another module's function itself is passed: the rules could not see its call."""
@@ -231,6 +322,8 @@ class _Handed:
         parent = self._program.parents[id(node)]
         if isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and parent.func is node):
             return ""
+        if isinstance(parent, ast.Call) and self._program.paths(parent.func) == {"functools.reduce"}:
+            return ""  # it is called there and then
         handed = sorted(path for path in self._program.paths(node) if path.startswith(_CALLABLE_MODULES))
         return (
             f"{handed[0]} is handed to a launch: write a function"
@@ -258,14 +351,34 @@ class _Handed:
         if about in self._asked:
             return
         self._asked.add(about)
-        found = program.values(node.id, node) if isinstance(node, ast.Name) else program.named.get(node.attr, [])
-        for item in found:
+        named = [] if isinstance(node, ast.Name) else [*program.named.get(node.attr, []), *_kept(program, node.attr)]
+        for item in program.values(node.id, node) if isinstance(node, ast.Name) else named:
             if isinstance(item, FUNCTIONS) and not program.is_jit(item):
                 self._functions.append(item)
+                self._values += getattr(item, "decorator_list", [])
             elif isinstance(item, ast.Dict | ast.List | ast.Tuple):
                 self._functions += [inner for inner in _walk(item, self._seen) if isinstance(inner, ast.Lambda)]
             elif isinstance(item, ast.Call) and "functools.partial" in program.paths(item.func):
                 self._values += item.args
+            elif isinstance(item, ast.Call):
+                self._follow(item.func)
+
+
+def _kept(program: ParsedSource, attribute: str) -> list[ast.AST]:
+    """Return the functions that assignments keep under an attribute of this name."""
+    kept = program.once("kept", "", lambda: _all_kept(program))
+    return kept.get(attribute, [])
+
+
+def _all_kept(program: ParsedSource) -> dict[str, list[ast.AST]]:
+    found: dict[str, list[ast.AST]] = {}
+    for node in program.every(ast.Assign):
+        values = program.values(node.value.id, node.value) if isinstance(node.value, ast.Name) else [node.value]
+        functions = [item for item in values if isinstance(item, FUNCTIONS)]
+        for target in node.targets if functions else []:
+            if isinstance(target, ast.Attribute):
+                found.setdefault(target.attr, []).extend(functions)
+    return found
 
 
 def _walk(node: ast.AST, seen: set[int]) -> Iterator[ast.AST]:

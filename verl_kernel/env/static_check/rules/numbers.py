@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
-from verl_kernel.env.static_check.names import ParsedSource, Violation, at
+from verl_kernel.env.static_check.names import ParsedSource, Violation, at, loop
 from verl_kernel.env.static_check.scopes import FUNCTIONS, Key
 
 _ALWAYS = frozenset("int float bool len".split())
@@ -157,7 +157,7 @@ def _holds(program: ParsedSource, node: ast.AST, test: Test) -> bool:
     if key in program.parameters:
         return program.stores[key] == 0 and _is_number_parameter(program, key, test)
     sources = _sources(program)[0].get(key, [])
-    complete = bool(sources) and len(sources) == program.stores[key]
+    complete = bool(sources) and len(sources) == program.stores[key] and key not in program.defined
     return complete and _asked(program, test, key, lambda: all(passes(test) for passes in sources))
 
 
@@ -222,9 +222,20 @@ def _found_sources(program: ParsedSource) -> tuple[dict[Key, list[Passes]], dict
                 for inner in ast.walk(target):
                     if isinstance(inner, ast.Attribute):
                         attributes[inner.attr].append(lambda test: False)
-    for name in program.named:
+    starts = tuple(_set_by_text(program))
+    for name in [*program.named, *(name for name in attributes if name.startswith(starts))]:
         attributes[name].append(lambda test: False)
     return names, attributes
+
+
+def _set_by_text(program: ParsedSource) -> Iterator[str]:
+    """Yield the literal starts of the names that `setattr` may set: those attributes may hold anything."""
+    for call in program.every(ast.Call):
+        if isinstance(call.func, ast.Name) and call.func.id == "setattr" and len(call.args) > 1:
+            text: ast.expr = call.args[1]
+            while isinstance(text, ast.BinOp | ast.JoinedStr):
+                text = text.left if isinstance(text, ast.BinOp) else (text.values or [ast.Constant("")])[0]
+            yield str(text.value) if isinstance(text, ast.Constant) else ""
 
 
 def _bound_here(program: ParsedSource, node: ast.AST) -> Iterator[tuple[ast.AST, Passes]]:
@@ -235,9 +246,18 @@ def _bound_here(program: ParsedSource, node: ast.AST) -> Iterator[tuple[ast.AST,
         value = node.value
         annotated = isinstance(node, ast.AnnAssign) and getattr(node.annotation, "id", "") in ("int", "float")
         yield node.target, lambda test: test(program, value) if value is not None else annotated
-    elif isinstance(node, ast.For | ast.comprehension):
-        items = node.iter
-        yield node.target, lambda test: test is is_number and is_sizes(program, items)
+    elif (repeated := loop(node)) is not None:
+        items, target = repeated.iter, repeated.target
+        if isinstance(target, ast.Tuple) and _counts(program, items):
+            yield target.elts[0], lambda test: test is is_number
+            yield from ((inner, lambda test: False) for inner in target.elts[1:])
+        else:
+            yield target, lambda test: test is is_number and is_sizes(program, items)
+
+
+def _counts(program: ParsedSource, items: ast.AST) -> bool:
+    """Whether an expression is `enumerate(...)`, whose pairs begin with a number."""
+    return isinstance(items, ast.Call) and program.is_builtin(items.func) and items.func.id == "enumerate"  # type: ignore[attr-defined]
 
 
 def _bound_to(program: ParsedSource, target: ast.AST, value: ast.expr) -> Iterator[tuple[ast.AST, Passes]]:

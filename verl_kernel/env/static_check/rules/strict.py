@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import torch
 
 from verl_kernel.env.static_check.names import ParsedSource, Violation, at
+from verl_kernel.env.static_check.rules.classes import is_layer
 
 _ALLOCATION = (
     "empty empty_like empty_strided zeros zeros_like ones ones_like full full_like tensor as_tensor device Size dtype "
@@ -21,6 +22,7 @@ _MOVEMENT = (
     "storage_offset new_empty new_zeros new_ones new_full copy_ zero_ fill_ cuda cpu chunk split unbind select narrow "
     "as_strided movedim swapaxes ndimension nelement is_floating_point requires_grad_ get_device view_as"
 ).split()
+_EMPTY = frozenset("torch.nn.Module torch.nn.ModuleList torch.nn.ModuleDict torch.nn.ParameterList".split())
 _COMPUTING_METHODS = frozenset(name for name in dir(torch.Tensor) if not name.startswith("_")) - frozenset(_MOVEMENT)
 
 
@@ -32,6 +34,25 @@ def torch_compute(program: ParsedSource) -> Iterator[Violation]:
             yield at(node, "torch", "matrix product in host code: strict mode wants it in a kernel")
         elif isinstance(node, ast.Call) and (name := _computes(program, node, modules)):
             yield at(node, "torch", f"{name} computes in host code: strict mode wants it in a kernel")
+    yield from _inherited(program)
+
+
+def _inherited(program: ParsedSource) -> Iterator[Violation]:
+    """Yield classes that compute by the forward of torch's module from which they inherit."""
+    for node in program.every(ast.ClassDef):
+        layers = [path for base in node.bases for path in program.paths(base) if is_layer(path)]
+        layers = [path for path in layers if path not in _EMPTY]
+        own = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
+        asked = [part for part in ast.walk(node) if _is_super(part, "forward")] if layers else []
+        for place in asked or ([node] if layers and "forward" not in own else []):
+            yield at(place, "torch", f"{layers[0]} computes in host code: strict mode wants it in a kernel")
+
+
+def _is_super(node: ast.AST, method: str) -> bool:
+    """Whether a node is `super().method`."""
+    if not (isinstance(node, ast.Attribute) and node.attr == method and isinstance(node.value, ast.Call)):
+        return False
+    return isinstance(node.value.func, ast.Name) and node.value.func.id == "super"
 
 
 def _is_host(program: ParsedSource, function: ast.AST) -> bool:
@@ -56,6 +77,7 @@ def _computes(program: ParsedSource, call: ast.Call, modules: set[str]) -> str:
     for path in sorted(paths):
         computing = path.startswith(("torch.nn.functional.", "torch.linalg.", "torch.fft.", "torch.special."))
         computing = computing or (path.startswith("torch.") and path.count(".") == 1)
+        computing = computing or path in ("einops.reduce", "einops.einsum")
         if computing and path.rpartition(".")[2] not in _ALLOCATION:
             return path
     if paths or not isinstance(call.func, ast.Attribute):

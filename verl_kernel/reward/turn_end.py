@@ -74,11 +74,11 @@ def find_turn_end(tokenizer: Any, options: Mapping[str, Any] | None = None) -> T
         ConfigError: the tokenizer has no chat template, or the template marks the end of a turn only by text.
     """
     talk = [{"role": "user", "content": _QUESTION}, {"role": "assistant", "content": _ANSWER}]
-    last = _rendered(tokenizer, talk, options).rpartition(_ANSWER)[2]
-    followed = _rendered(tokenizer, [*talk, {"role": "user", "content": _NEXT}], options).rpartition(_ANSWER)[2]
-    end = _first_special(tokenizer, followed.partition(_NEXT)[0])
+    last = rendered(tokenizer, talk, options).rpartition(_ANSWER)[2]
+    followed = rendered(tokenizer, [*talk, {"role": "user", "content": _NEXT}], options).rpartition(_ANSWER)[2]
+    end = first_special(tokenizer, followed.partition(_NEXT)[0])
     if end is not None:
-        opens_next = _first_special(tokenizer, last) != end
+        opens_next = first_special(tokenizer, last) != end
         return TurnEnd(end, opens_next, () if opens_next else _behind(tokenizer, last, followed, end))
     raise ConfigError(f"the chat template of {tokenizer.name_or_path} marks no end of a turn: {_REMEDY}")
 
@@ -103,12 +103,14 @@ def _behind(tokenizer: Any, last: str, followed: str, end: int) -> tuple[int, ..
     return tuple(ids[ids.index(end) + 1 :]) if followed.startswith(last) else ()
 
 
-def _first_special(tokenizer: Any, text: str) -> int | None:
+def first_special(tokenizer: Any, text: str) -> int | None:
+    """Return the first special token of a text; None where it has none."""
     ids = tokenizer.encode(text, add_special_tokens=False)
     return next((index for index in ids if index in special_ids(tokenizer)), None)
 
 
-def _rendered(tokenizer: Any, messages: list[dict[str, str]], options: Mapping[str, Any] | None) -> str:
+def rendered(tokenizer: Any, messages: list[dict[str, str]], options: Mapping[str, Any] | None) -> str:
+    """Return a conversation as the chat template writes it (raises ConfigError where it cannot)."""
     try:
         return str(tokenizer.apply_chat_template(messages, tokenize=False, **(options or {})))
     except (ValueError, TypeError, KeyError, TemplateError) as exc:
