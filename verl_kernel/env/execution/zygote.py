@@ -92,17 +92,22 @@ _PATIENCE_S = 5.0
 
 def main() -> None:
     """Serve the judge behind the descriptor, with the folder named on the command line."""
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    channel.send(_prepare(sys.argv[2]))
+    load_library(sys.argv[2])
+    serve(int(sys.argv[1]))
+
+
+def serve(fd: int) -> None:
+    """Serve the judge behind the descriptor `fd`; the library is loaded."""
+    channel = Channel(socket.socket(fileno=fd))
+    channel.send(_prepare())
     fork_loop.serve(channel, partial(_become_executor, made()))
 
 
-def _prepare(folder: str) -> Ready:
+def _prepare() -> Ready:
     jail.hide_memory()
     jail.leave_network()
     fork_loop.adopt_orphans()
     sys.dont_write_bytecode = True
-    _load_library(folder)
     landlock.readable()
     jail.closed_paths()
     gc.collect()
@@ -111,7 +116,7 @@ def _prepare(folder: str) -> Ready:
     return Ready(ready={"llvmlite": version("llvmlite")})
 
 
-def _load_library(folder: str) -> None:
+def load_library(folder: str) -> None:
     """Load functions that most kernels call, from the folder after the first time; fewer if it cannot be used.
 
     Without Landlock the folder is not used, as a candidate of the same user could write there.

@@ -75,7 +75,7 @@ def sweep() -> None:
                 os.close(lock)
 
 
-_START_S, _SLACK_S = 180.0, 60.0
+START_S, _SLACK_S = 180.0, 60.0
 """Longest start of a judge process, and the margin of an evaluation's limit beyond the limits of its parts."""
 REFERENCE_HUNG = 77
 """Exit status of a judge process whose reference exceeded `reference_timeout_s`."""
@@ -136,7 +136,7 @@ class JudgeProcess:
         )  # fmt: skip
         theirs.close()
         self._connection = Connection(ours.detach())
-        self.model = self._ask((self._options, self._seed), _START_S)
+        self.model = self._ask((self._options, self._seed), START_S)
 
     def judge(self, request: EvalRequest) -> EvalResult:
         """Judge one candidate.
