@@ -50,6 +50,7 @@ def command(
     gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
     compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
     memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
+    references: gym_options.References = "jailed",
     num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
     true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
     timeout: gym_options.Timeout = None,
@@ -57,7 +58,8 @@ def command(
     """Serve the gym over HTTP."""
     given = locals()
     service = ServiceOptions(**{key: given[key] for key in _USUAL})
-    gym = gym_options.chosen(given) if options is None else read_gym(options)
+    # A recipe's kernelgym trusts its own tasks, and a service gets tasks of others.
+    gym = gym_options.chosen(given) if options is None else replace(read_gym(options), references=references)
     from verl_kernel.service.server import serve  # torch and a web framework, which a usage error need not wait for
 
     serve(service, gym, seed, ray_address)

@@ -15,6 +15,7 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -93,13 +94,19 @@ _PATIENCE_S = 5.0
 def main() -> None:
     """Serve the judge behind the descriptor, with the folder named on the command line."""
     load_library(sys.argv[2])
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]), libc.collapse)
 
 
-def serve(fd: int) -> None:
-    """Serve the judge behind the descriptor `fd`; the library is loaded."""
-    channel = Channel(socket.socket(fileno=fd))
-    channel.send(_prepare())
+def serve(fd: int, before_ready: Callable[[], None] = lambda: None) -> None:
+    """Serve the judge behind the descriptor `fd`; the library is loaded.
+
+    Args:
+        fd: the socket to the judge.
+        before_ready: called before the judge is told that processes can be forked.
+    """
+    channel, ready = Channel(socket.socket(fileno=fd)), _prepare()
+    before_ready()
+    channel.send(ready)
     fork_loop.serve(channel, partial(_become_executor, made()))
 
 
@@ -112,7 +119,6 @@ def _prepare() -> Ready:
     jail.closed_paths()
     gc.collect()
     gc.freeze()
-    libc.collapse()
     return Ready(ready={"llvmlite": version("llvmlite")})
 
 

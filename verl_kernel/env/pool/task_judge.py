@@ -15,7 +15,7 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,8 @@ import torch
 
 from verl_kernel.env.comparison import tf32
 from verl_kernel.env.compilation import zygote as compile_zygote
+from verl_kernel.env.devices import CPU_VARIABLES, warmup
+from verl_kernel.env.devices.cpu import driver, launches, tuning
 from verl_kernel.env.devices.cpu.device import CpuDevice
 from verl_kernel.env.execution import zygote as execute_zygote
 from verl_kernel.env.ipc import fork_loop
@@ -32,15 +34,16 @@ from verl_kernel.env.ipc.channel import Channel, ChannelClosed, ProtocolError
 from verl_kernel.env.ipc.messages import ForkRequest, Ready
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.judge.judge_processes import JudgeProcesses
-from verl_kernel.env.judge.processes.zygote import COMPILER_VARIABLES, fork_server, fork_zygote
+from verl_kernel.env.judge.processes.zygote import COMPILER_VARIABLES, fork_server, preload
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_worker import answer, limit, serve_as_zygote
 from verl_kernel.env.pool.task_judges import DISK_MB, answer_as_json, request_from_json
 from verl_kernel.env.sandbox import jail, landlock, libc, namespaces
 from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.sandbox.isolation import IsolationProfile
-from verl_kernel.errors import VerlKernelError
 
+LOADED = driver, launches, tuning, warmup
+"""What `preload` would load after the fork."""
 _PROCESSES = 512
 """Processes and threads beyond those that the user has already; a judge with its zygotes has about twenty."""
 _NO_LESS = ("profile", "compiled_kernels", "memory_findings", "launches", "top_kernels", "fallback_ops")
@@ -115,7 +118,7 @@ def _become_first(apart: bool, limits: jail.Limits, sock: int) -> None:
     os._exit(_status(ended[1]))
 
 
-def _run(become: Any) -> NoReturn:
+def _run(become: Callable[[], None]) -> NoReturn:
     status = 1
     try:
         become()
@@ -154,7 +157,8 @@ def _processes(options: GymOptions) -> JudgeProcesses:
     """Fork the zygotes: first those that need a Triton whose launches nothing has changed."""
     compiling = fork_server(partial(compile_zygote.serve, targets=options.targets), COMPILER_VARIABLES)
     executing = fork_server(execute_zygote.serve, {})
-    runners = fork_zygote("cpu", serve_as_zygote)
+    preload()
+    runners = fork_server(partial(serve_as_zygote, device="cpu"), CPU_VARIABLES)
     return JudgeProcesses(CpuDevice(), options.targets, runners, compiling, executing)
 
 

@@ -60,7 +60,7 @@ class TaskJudges:
         self._temp_dir: LockedTempDir | None = None
         self._judges: OrderedDict[str, _TaskJudge] = OrderedDict()
         self._spare: _TaskJudge | None = None
-        self._closed = False
+        self._closed, self._isolation = False, ""
         self.model = ""
         """GPU model that its times refer to; known once the first judge has started."""
 
@@ -87,9 +87,10 @@ class TaskJudges:
             self._temp_dir = folder = LockedTempDir()
             program = "verl_kernel.env.pool.task_judge"
             self._server = ForkServer(program, str(cache_folder()), lambda: {"TMPDIR": folder.path}, 0.0)
-        if not self.model or self._spare is None and not self._judges:
-            spare = self._begun()
-            self.model, self._spare = spare.ready(), spare
+        if self._spare is None:
+            self._spare = self._begun()
+        if not self.model:
+            self.model, self._isolation = self._spare.ready()
 
     def judge(self, request: EvalRequest) -> EvalResult:
         """Judge one candidate.
@@ -110,8 +111,14 @@ class TaskJudges:
             if not all(_is_share(share) for share in (found.time_coverage, found.number_coverage)):
                 raise ValueError("a share lies between 0 and 1")
         task = request.task
-        named = {"task_id": task.task_id, "task_hash": found.task_hash and task.text_hash, "kernel": request.kernel}
-        return found.model_copy(update=named)
+        return found.model_copy(
+            update={
+                "task_id": task.task_id,
+                "task_hash": found.task_hash and task.text_hash,
+                "kernel": request.kernel,
+                "env": {**found.env, "reference_isolation": self._isolation},
+            }
+        )
 
     def audit(self, task: Task) -> Audit:
         """Search a task for defects.
@@ -162,6 +169,7 @@ class TaskJudges:
         spare, self._spare = self._spare, None
         judge = spare or self._begun()
         judge.ready()
+        self._spare = self._begun()  # it gets ready while this one judges
         return judge
 
 
@@ -183,25 +191,27 @@ class _TaskJudge:
         with closing(SharedMemory.create(1)) as memory:
             self._process: RunnerProcess = server.fork(self._path, memory, replace(options, disk_mb=DISK_MB))
         self._process.tell({"options": asdict(inside)})
-        self._model = ""
+        self._told: tuple[str, str] | None = None
 
-    def ready(self) -> str:
-        """Wait until it can be asked, and return the GPU model that its times refer to.
+    def ready(self) -> tuple[str, str]:
+        """Wait until it can be asked; return the GPU model that its times refer to, and the mechanisms of its jail.
 
         Raises:
             EnvironmentNotReady: the machine cannot jail it.
             InfraError: it did not start.
         """
-        if not self._model:
+        if self._told is None:
             try:
-                _refuse_weak(self._process.ask(None, START_S)["isolation"])
-                self._model = self._process.ask(None, START_S)["model"]
+                in_force = self._process.ask(None, START_S)["isolation"]
+                _refuse_weak(in_force)
+                self._told = self._process.ask(None, START_S)["model"], " ".join(in_force)
             except _FAILURES as exc:
+                self.end()
                 raise InfraError(f"a task's judge did not start: {_words(self._process, exc)}") from None
-            except BaseException:
+            except EnvironmentNotReady:
                 self.end()
                 raise
-        return self._model
+        return self._told
 
     def ask(self, request: dict[str, Any], task: Task, limit_s: float) -> Claims:
         """Send a request and wait for the answer.

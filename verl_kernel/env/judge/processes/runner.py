@@ -153,7 +153,7 @@ class RunnerProcess:
         self._look_at_disk()
         return answer
 
-    def tell(self, message: Begin) -> None:
+    def tell(self, message: Mapping[str, object]) -> None:
         """Send a message that has no answer (raises RunnerDied)."""
         try:
             self.channel.send(message)

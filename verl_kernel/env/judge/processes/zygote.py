@@ -74,14 +74,19 @@ def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | 
     """
     if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
         return None
-    os.environ.update(CPU_VARIABLES)
-    resolve_device("cpu").preload()
-    for variable in CPU_VARIABLES:  # the judge itself runs no kernels
-        del os.environ[variable]
+    preload()
     gc.collect()
     gc.freeze()
     libc.collapse()  # in the judge: the zygote would make copies of shared pages
     return fork_server(lambda fd: serve(fd, "cpu"), CPU_VARIABLES)
+
+
+def preload() -> None:
+    """Load what runners on a CPU need, in a process that runs no kernels itself."""
+    os.environ.update(CPU_VARIABLES)
+    resolve_device("cpu").preload()
+    for variable in CPU_VARIABLES:
+        del os.environ[variable]
 
 
 def fork_server(serve: Callable[[int], None], variables: Mapping[str, str]) -> ForkedZygote:
