@@ -58,11 +58,16 @@ def command(
     """Serve the gym over HTTP."""
     given = locals()
     service = ServiceOptions(**{key: given[key] for key in _USUAL})
-    # A recipe's kernelgym trusts its own tasks, and a service gets tasks of others.
-    gym = gym_options.chosen(given) if options is None else replace(read_gym(options), references=references)
+    gym = gym_options.chosen(given) if options is None else _for_service(read_gym(options), references)
     from verl_kernel.service.server import serve  # torch and a web framework, which a usage error need not wait for
 
     serve(service, gym, seed, ray_address)
+
+
+def _for_service(gym: GymOptions, references: str) -> GymOptions:
+    """Return a recipe's gym for the tasks of others: the recipe trusts its own, and keeps what it learns of them."""
+    shared = {} if references == "trusted" else {"reference_cache": None, "verdict_cache": None}
+    return replace(gym, references=references, **shared)
 
 
 def read_gym(path: Path) -> GymOptions:

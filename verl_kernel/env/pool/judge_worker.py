@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.judge.judge import Judge
 
 Request = EvalRequest | AuditRequest
+_LOOK_S = 1.0
 _IDLE_S = 5.0
 """Seconds between two calls of `Judge.rest` while no request arrives."""
 
@@ -107,11 +108,11 @@ def limit(options: GymOptions) -> Iterator[None]:
 
 
 def _watch(limit_s: float, done: threading.Event) -> None:
-    own_time, deadline, pause = OwnTime(os.getpid()), time.monotonic() + backstop_s(limit_s), limit_s
-    while not done.wait(pause):
+    own_time, deadline = OwnTime(os.getpid()), time.monotonic() + backstop_s(limit_s)
+    # A longer time between two looks would be taken for a pause of the machine, and one that sleeps would never be late.
+    while not done.wait(min(_LOOK_S, max(0.1, limit_s - own_time.used_s()))):
         if own_time.is_over(limit_s) or time.monotonic() >= deadline:
             os._exit(REFERENCE_HUNG)
-        pause = max(0.1, limit_s - own_time.used_s())
     own_time.close()
 
 

@@ -70,6 +70,7 @@ def main() -> None:
 
 def _become_outermost(apart: bool, request: ForkRequest, fds: list[int]) -> NoReturn:
     """Fork the first process of the jail, wait for its end, and end with its status."""
+    jail.die_with_parent()
     sock, _, output, _ = fds
     fork_loop.replace_descriptors(output, sock)
     limits = jail.Limits(request["scratch"], request["memory_mb"], _profile(), os.getpid())

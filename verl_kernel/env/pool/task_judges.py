@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.ipc.channel import ProtocolError
-from verl_kernel.env.ipc.messages import Claims
+from verl_kernel.env.ipc.messages import Claims, JudgeOptions, TaskRequest
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.processes.zygote import ForkServer, cache_folder
@@ -150,10 +150,8 @@ class TaskJudges:
         """Ask a task's judge; return its answer, in JSON."""
         self.start()
         judge = self._judges.pop(task.cache_key, None) or self._fresh()
-        request = {
-            "task": [task.reference, task.task_id, task.entry_point, task.namespace],
-            "seed": _seed(self._seed, task), "judge": wanted,
-        }  # fmt: skip
+        text = task.reference, task.task_id, task.entry_point, task.namespace
+        request = TaskRequest(task=text, seed=_seed(self._seed, task), judge=wanted)
         try:
             told = judge.ask(request, task, evaluation_limit_s(self._options))
         except BaseException:
@@ -190,7 +188,7 @@ class _TaskJudge:
         )  # fmt: skip
         with closing(SharedMemory.create(1)) as memory:
             self._process: RunnerProcess = server.fork(self._path, memory, replace(options, disk_mb=DISK_MB))
-        self._process.tell({"options": asdict(inside)})
+        self._process.tell(JudgeOptions(options=asdict(inside)))
         self._told: tuple[str, str] | None = None
 
     def ready(self) -> tuple[str, str]:
@@ -213,7 +211,7 @@ class _TaskJudge:
                 raise
         return self._told
 
-    def ask(self, request: dict[str, Any], task: Task, limit_s: float) -> Claims:
+    def ask(self, request: TaskRequest, task: Task, limit_s: float) -> Claims:
         """Send a request and wait for the answer.
 
         Raises:
@@ -290,7 +288,7 @@ def _is_share(value: float | None) -> bool:
     return value is None or -_ROUNDING <= value <= 1 + _ROUNDING
 
 
-def request_from_json(message: dict[str, Any]) -> EvalRequest | AuditRequest:
+def request_from_json(message: TaskRequest) -> EvalRequest | AuditRequest:
     """Read what `TaskJudges` sends."""
     reference, task_id, entry_point, namespace = message["task"]
     task = Task(reference, task_id, entry_point, namespace=namespace)
@@ -301,10 +299,8 @@ def answer_as_json(found: object) -> dict[str, str]:
     """Return a message that `TaskJudges` reads."""
     if isinstance(found, EvalResult | Audit):
         return {"answer": found.model_dump_json()}
-    kind = next(name for name, kind in _KINDS.items() if isinstance(found, kind)) if isinstance(
-        found, tuple(_KINDS.values())
-    ) else InfraError.__name__
-    return {"kind": kind, "message": str(found)[:_LONGEST]}
+    kinds = [name for name, kind in _KINDS.items() if isinstance(found, kind)]
+    return {"kind": kinds[0] if kinds else InfraError.__name__, "message": str(found)[:_LONGEST]}
 
 
 def make_judge(options: GymOptions, seed: int | None) -> JudgeProcess | TaskJudges:

@@ -7,6 +7,7 @@ A process outside of them ends all processes inside at once: they die with the f
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,8 @@ NAME = "process_namespace"
 _NEW = 0x20000000 | 0x00020000 | 0x40000000 | 0x08000000
 """Flags of clone(2) for processes, mounts, networks and System V's IPC."""
 _NEW_USER = 0x10000000
+_MOST_PROCESSES, _SINCE = 512, (6, 14)
+"""Limit on processes and threads, and the version of Linux since which a namespace has a limit of its own."""
 _NO_SUID, _NO_DEVICES, _NO_PROGRAMS, _RECURSIVE, _PRIVATE = 2, 4, 8, 1 << 14, 1 << 18
 
 
@@ -41,13 +44,17 @@ def leave() -> None:
 
 
 def furnish(folder: str, megabytes: int) -> None:
-    """Mount this namespace's own /proc, and an empty file system in memory over a folder.
+    """Mount this namespace's own /proc and an empty file system in memory over a folder, and limit its processes.
+
+    Linux counts no processes of root against a limit of a user, hence the namespace's.
 
     Raises:
         OSError: the kernel refuses.
     """
     _mount("none", "/", "", _RECURSIVE | _PRIVATE, "")
     _mount("proc", "/proc", "proc", _NO_SUID | _NO_DEVICES | _NO_PROGRAMS, "")
+    if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= _SINCE:
+        Path("/proc/sys/kernel/pid_max").write_text(str(_MOST_PROCESSES))
     _mount("tmpfs", folder, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={megabytes}m,mode=0700")
 
 
