@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 import torch
 
+import verl_kernel
 from verl_kernel.env.comparison import tf32
 from verl_kernel.env.compilation import zygote as compile_zygote
 from verl_kernel.env.devices import CPU_VARIABLES, warmup
@@ -104,9 +105,9 @@ def _threads_of_user() -> int:
 def _become_first(apart: bool, limits: jail.Limits, sock: int) -> None:
     """Enter the jail, fork the judge, and collect all processes that end until the judge does."""
     in_force = [namespaces.NAME] if apart else []
-    variables = child_environment()
     if apart:
         namespaces.furnish(limits.scratch, DISK_MB)
+    variables = _environment(limits.scratch)
     landlock.settle(variables, limits.scratch)
     in_force += jail.enter(limits)
     judge = os.fork()
@@ -117,6 +118,15 @@ def _become_first(apart: bool, limits: jail.Limits, sock: int) -> None:
     while (ended := os.wait())[0] != judge:
         pass
     os._exit(_status(ended[1]))
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """Return the environment, in which Python finds this package though the folder around it cannot be read."""
+    link = Path(folder, "packages", "verl_kernel")
+    link.parent.mkdir()
+    link.symlink_to(Path(verl_kernel.__file__).parent)
+    variables = child_environment()
+    return {**variables, "PYTHONPATH": os.pathsep.join((str(link.parent), variables["PYTHONPATH"]))}
 
 
 def _run(become: Callable[[], None]) -> NoReturn:

@@ -153,14 +153,14 @@ class TaskJudges:
         text = task.reference, task.task_id, task.entry_point, task.namespace
         request = TaskRequest(task=text, seed=_seed(self._seed, task), judge=wanted)
         try:
-            told = judge.ask(request, task, evaluation_limit_s(self._options))
-        except BaseException:
+            told = _answer(task, judge.ask(request, task, evaluation_limit_s(self._options)))
+        except BaseException:  # a judge whose task is not fit has no use either, and its reference may have left much
             judge.end()
             raise
         self._judges[task.cache_key] = judge
         while len(self._judges) > _KEPT:
             self._judges.popitem(last=False)[1].end()
-        return _answer(task, told)
+        return told
 
     def _fresh(self) -> _TaskJudge:
         """Return a judge that knows no task yet."""
@@ -269,7 +269,7 @@ def _answer(task: Task, told: Claims) -> str:
     if isinstance(text, str):
         return text
     kind, message = told.get("kind"), told.get("message")
-    if kind not in _KINDS or not isinstance(message, str):
+    if not isinstance(kind, str) or kind not in _KINDS or not isinstance(message, str):
         raise TaskJudgeFailed(f"the judge of task {task.task_id} sent what no judge sends")
     message = message[:_LONGEST].encode(errors="replace").decode()
     raise TaskJudgeFailed(message) if kind == InfraError.__name__ else _KINDS[kind](message)

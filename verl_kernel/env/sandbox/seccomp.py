@@ -25,6 +25,8 @@ _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NR, _ARCH, _ARG0, _ARG1, _ARG2 = 0, 4, 16, 24, 32
 _AF_UNIX, _TYPE_BITS, _STREAM, _SEQPACKET = 1, 0xF, 1, 5
 _X32 = 0x40000000
+_NEW_NAMESPACES = 0x7E020000
+"""Flags of clone(2) for all kinds of namespaces (include/uapi/linux/sched.h)."""
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 # name: (x86_64, aarch64); None where the architecture has no such call
@@ -81,9 +83,8 @@ def program(machine: str, pid: int, profile: IsolationProfile) -> list[_Instruct
     for name, numbers in (_NUMBERS if profile.may_start_programs else {**_NUMBERS, **_PROGRAMS}).items():
         if (number := numbers[column]) is not None and not (profile.may_judge and name in _OF_A_JUDGE):
             lines += _when(number, [_deny(errno.EPERM)])
-    if not profile.may_start_programs:
-        lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])  # ENOSYS makes libc fall back to clone
-        lines += _when(_CLONE[column], [_deny(errno.EPERM)])
+    lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])  # ENOSYS makes libc fall back to clone
+    lines += _when(_CLONE[column], _no_namespace() if profile.may_start_programs else [_deny(errno.EPERM)])
     lines += _when(_SOCKETPAIR[column], _connected_socket())
     lines += _when(_SOCKET[column], _connected_socket() if profile.may_listen else [_deny(errno.EPERM)])
     if profile.may_judge:
@@ -91,6 +92,11 @@ def program(machine: str, pid: int, profile: IsolationProfile) -> list[_Instruct
     for call, signal_at in ((_KILL_CALL, _ARG1), (_TGKILL, _ARG2)):
         lines += _when(call[column], _only_to_itself(pid, signal_at))
     return [*lines, *_when(_PRLIMIT[column], _no_new_limit()), _return(_ALLOW)]
+
+
+def _no_namespace() -> list[_Instruction]:
+    """Allow processes and threads in the namespaces of this one: in new ones a process may do what root may."""
+    return [(_LOAD, 0, 0, _ARG0), (_AND, 0, 0, _NEW_NAMESPACES), (_JUMP_EQ, 1, 0, 0), _deny(errno.EPERM)]
 
 
 def _connected_socket() -> list[_Instruction]:
