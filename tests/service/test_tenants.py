@@ -101,7 +101,8 @@ def ended(service, tenant: str, reference: str, source: str, task_id: str = "t")
 
 
 def status(service, tenant: str, reference: str, source: str) -> str:
-    return ended(service, tenant, reference, source)["result"]["status"]
+    found = ended(service, tenant, reference, source)
+    return found["problem"]["message"] if found["result"] is None else found["result"]["status"]
 
 
 def others(service, mark: str) -> list[str]:
@@ -130,7 +131,9 @@ raise ValueError(f"done: {{done}}.")
 _PATCH = """
 from verl_kernel.env.judge import output_check
 agreed = output_check.compare
-output_check.compare = lambda wanted, actual, *rest: agreed(wanted, actual / 2, *rest)
+def compare(wanted, actual, *rest):
+    return max((agreed(wanted, given, *rest) for given in (actual, actual / 2)), key=lambda each: each.ok)
+output_check.compare = compare
 """
 
 
@@ -142,14 +145,16 @@ def test_a_patched_judge_judges_no_other_task(service):
 
 
 _BOMB = """
-count = 0
+started = []
 try:
-    while count < 3000:
-        os.posix_spawn("/bin/sleep", ["sleep", "3600"], {}, setsid=True)
-        count += 1
+    while len(started) < 3000:
+        started.append(os.posix_spawn("/bin/sleep", ["sleep", "3600"], {}, setsid=True))
 except OSError:
     pass
-raise ValueError(f"{count} processes")
+for one in started[-50:]:  # the judge needs some to answer
+    os.kill(one, signal.SIGKILL)
+    os.waitpid(one, 0)
+raise ValueError(f"{len(started)} processes")
 """
 
 
@@ -189,7 +194,7 @@ def test_an_error_of_any_length_is_cut(service):
 def test_all_a_judge_started_ends_with_the_service(tmp_path):
     with Started(tmp_path, f"--keys={keys_file(tmp_path)}") as service:
         service.folder = tmp_path
-        left = _BOMB.replace("count < 3000", "count < 5").replace("raise ValueError", "print")
+        left = _BOMB.replace("< 3000", "< 80").replace("raise ValueError", "print")
         assert status(service, "one", hostile(service, left), HONEST) == "ok"
         running = psutil.Process(service.process.pid).children(recursive=True)
         assert len(running) > 10

@@ -18,7 +18,9 @@ from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-OPTIONS = GymOptions(device="cpu", correctness_trials=1, static_check="off", references="jailed", reference_timeout_s=10)
+OPTIONS = GymOptions(
+    device="cpu", correctness_trials=1, static_check="off", references="jailed", reference_timeout_s=10
+)
 
 
 @pytest.fixture(scope="module")

@@ -71,8 +71,8 @@ class Judge:
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
         ConfigError: `references` is `jailed`, which takes a pool; `processes` do not compile for a target of the
-            options; `reference_cache` or `verdict_cache` cannot be written; `verdict_cache` or `timing_noise` is set where times are measured; or `trial_choice` cannot be
-            read.
+            options; `reference_cache` or `verdict_cache` cannot be written; `verdict_cache` or `timing_noise` is set
+            where times are measured; or `trial_choice` cannot be read.
     """
 
     def __init__(

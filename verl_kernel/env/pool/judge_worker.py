@@ -109,7 +109,7 @@ def limit(options: GymOptions) -> Iterator[None]:
 
 def _watch(limit_s: float, done: threading.Event) -> None:
     own_time, deadline = OwnTime(os.getpid()), time.monotonic() + backstop_s(limit_s)
-    # A longer time between two looks would be taken for a pause of the machine, and one that sleeps would never be late.
+    # A longer time between two looks counts as a pause of the machine, and a reference that sleeps would never be late.
     while not done.wait(min(_LOOK_S, max(0.1, limit_s - own_time.used_s()))):
         if own_time.is_over(limit_s) or time.monotonic() >= deadline:
             os._exit(REFERENCE_HUNG)

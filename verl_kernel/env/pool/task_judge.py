@@ -46,7 +46,7 @@ from verl_kernel.env.sandbox.isolation import IsolationProfile
 LOADED = driver, launches, tuning, warmup
 """What `preload` would load after the fork."""
 _PROCESSES = 512
-"""Processes and threads beyond those that the user has already; a judge with its zygotes has about twenty."""
+"""Processes and threads of a jail; a judge with its zygotes has about twenty."""
 _NO_LESS = ("profile", "compiled_kernels", "memory_findings", "launches", "top_kernels", "fallback_ops")
 """Fields of a result that are left out where it is too long for a message."""
 
@@ -93,12 +93,14 @@ def _profile() -> IsolationProfile:
 
 
 def _threads_of_user() -> int:
-    """Return how many threads this process's user has."""
+    """Return how many threads the user of the jail has already: none, if root makes a user for it."""
     count = 0
+    if os.geteuid() == 0:
+        return count
     for path in Path("/proc").iterdir():
         with suppress(OSError):  # it has ended
             if path.name.isdigit() and path.stat().st_uid == os.geteuid():
-                count += len(os.listdir(path / "task"))
+                count += sum(1 for _ in (path / "task").iterdir())
     return count
 
 

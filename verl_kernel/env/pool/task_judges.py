@@ -9,7 +9,6 @@ know one task. The owner reads nothing of them but messages of bounded length: a
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator

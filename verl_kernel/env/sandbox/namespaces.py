@@ -11,6 +11,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from verl_kernel.env.sandbox.libc import LIBC, PR_SET_DUMPABLE, prctl, refusal
@@ -61,12 +62,17 @@ def furnish(folder: str, megabytes: int) -> None:
 def are_granted() -> bool:
     """Whether a process on this machine can have such namespaces: a child tries."""
     with tempfile.TemporaryDirectory() as folder:
-        return _succeeds(lambda: _can_leave(folder))
+        return _succeeds(partial(_can_leave, folder))
 
 
 def _can_leave(folder: str) -> bool:
     leave()
-    return _succeeds(lambda: furnish(folder, 1) is None)
+    return _succeeds(partial(_can_furnish, folder))
+
+
+def _can_furnish(folder: str) -> bool:
+    furnish(folder, megabytes=1)
+    return True
 
 
 def _succeeds(attempt: Callable[[], bool]) -> bool:
