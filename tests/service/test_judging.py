@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def pool():
-    with LocalPool(OPTIONS, SEED) as pool:
+    with LocalPool(replace(OPTIONS, references="jailed"), SEED) as pool:
         yield pool
 
 

@@ -43,7 +43,7 @@ REFUSED = {
     "environment": "os.environ['SECRET_OF_A_SERVICE']",
     "environment of others": "names('/proc/[0-9]*/environ', SECRET.encode())",
     "memory of the service": "open(f'/proc/{SERVICE}/mem', 'rb')",
-    "descriptors of the service": "os.listdir(f'/proc/{SERVICE}/fd')",
+    "folder of the service": "os.listdir(f'/proc/{SERVICE}/cwd')",
     "memory of what ends it": "open('/proc/1/mem', 'rb').seek(1 << 12)",
     "connection to the service": "socket.create_connection(('127.0.0.1', PORT))",
     "socket of the machine": "socket.socket(socket.AF_UNIX)",
@@ -68,6 +68,7 @@ REFUSED = {
 }
 IN_NAMESPACES = {
     "command line of the service": "names('/proc/[0-9]*/cmdline', KEYS.encode())",
+    "descriptors of the service": "os.listdir(f'/proc/{SERVICE}/fd')",
     "existence of the service": "open(f'/proc/{SERVICE}/status')",
 }
 ALLOWED = {"own file": "open('note', 'w').write('x')", "own process": "subprocess.run(['/bin/true'], check=True)"}

@@ -143,6 +143,12 @@ def test_no_judge_serves_two_tasks_or_namespaces(judges):
     assert running(recursive=True) < before + 130
 
 
+def test_judges_go_on_after_the_death_of_what_forks_them(judges):
+    judged(judges, task())
+    psutil.Process(judges.pid).kill()
+    assert judged(judges, task()).status is EvalStatus.OK
+
+
 def test_a_task_has_a_seed_of_its_own():
     seeds = [task_judges._seed(seed, each) for seed in (1, 2) for each in (task(), task("#"), task("", "one"))]
     assert len(set(seeds)) == 6

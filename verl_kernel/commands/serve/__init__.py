@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -66,8 +66,10 @@ def command(
 
 def _for_service(gym: GymOptions, references: str) -> GymOptions:
     """Return a recipe's gym for the tasks of others: the recipe trusts its own, and keeps what it learns of them."""
-    shared = {} if references == "trusted" else {"reference_cache": None, "verdict_cache": None}
-    return replace(gym, references=references, **shared)
+    values: dict[str, Any] = {"references": references}
+    if references == "jailed":
+        values |= {"reference_cache": None, "verdict_cache": None}
+    return replace(gym, **values)
 
 
 def read_gym(path: Path) -> GymOptions:

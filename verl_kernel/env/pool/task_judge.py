@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 
@@ -32,7 +32,7 @@ from verl_kernel.env.devices.cpu.device import CpuDevice
 from verl_kernel.env.execution import zygote as execute_zygote
 from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, ProtocolError
-from verl_kernel.env.ipc.messages import ForkRequest, Ready
+from verl_kernel.env.ipc.messages import ForkRequest, Ready, TaskRequest
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.judge.judge_processes import JudgeProcesses
 from verl_kernel.env.judge.processes.zygote import COMPILER_VARIABLES, fork_server, preload
@@ -151,7 +151,7 @@ def _status(waited: int) -> int:
 
 def _serve(channel: Channel, in_force: list[str]) -> None:
     """Answer the owner's requests, all about one task, until it closes its end."""
-    channel.send({"isolation": in_force})
+    channel.send({"isolation": " ".join(in_force)})
     with suppress(ChannelClosed):
         options = GymOptions.from_node(channel.recv()["options"])
         processes = _processes(options)
@@ -159,11 +159,11 @@ def _serve(channel: Channel, in_force: list[str]) -> None:
         judge = Judge(options, processes=processes)
         judge.warm_up()
         channel.send({"model": judge.model})
-        asked = channel.recv()
+        asked = cast(TaskRequest, channel.recv())
         judge = Judge(options, asked["seed"], partial(limit, options), processes=processes)
         while True:
             _send(channel, answer(judge, request_from_json(asked)))
-            asked = channel.recv()
+            asked = cast(TaskRequest, channel.recv())
 
 
 def _processes(options: GymOptions) -> JudgeProcesses:

@@ -59,6 +59,7 @@ class TaskJudges:
         self._temp_dir: LockedTempDir | None = None
         self._judges: OrderedDict[str, _TaskJudge] = OrderedDict()
         self._spare: _TaskJudge | None = None
+        self._parent: int | None = None
         self._closed, self._isolation = False, ""
         self.model = ""
         """GPU model that its times refer to; known once the first judge has started."""
@@ -86,6 +87,10 @@ class TaskJudges:
             self._temp_dir = folder = LockedTempDir()
             program = "verl_kernel.env.pool.task_judge"
             self._server = ForkServer(program, str(cache_folder()), lambda: {"TMPDIR": folder.path}, 0.0)
+        self._server.launch()
+        if self._server.pid != self._parent:  # what the earlier one forked ended with it
+            self._drop()
+            self._parent = self._server.pid
         if self._spare is None:
             self._spare = self._begun()
         if not self.model:
@@ -133,13 +138,17 @@ class TaskJudges:
     def close(self) -> None:
         """End all judges; none can be started again."""
         self._closed = True
-        for judge in (*self._judges.values(), *([self._spare] if self._spare else [])):
-            judge.end()
-        self._judges.clear()
+        self._drop()
         if self._server is not None:
             self._server.close()
         if self._temp_dir is not None:
             self._temp_dir.close()
+
+    def _drop(self) -> None:
+        for judge in (*self._judges.values(), *([self._spare] if self._spare else [])):
+            judge.end()
+        self._judges.clear()
+        self._spare = None
 
     def _begun(self) -> _TaskJudge:
         assert self._server is not None and self._temp_dir is not None
@@ -197,18 +206,19 @@ class _TaskJudge:
             EnvironmentNotReady: the machine cannot jail it.
             InfraError: it did not start.
         """
-        if self._told is None:
+        if (told := self._told) is None:
             try:
-                in_force = self._process.ask(None, START_S)["isolation"]
-                _refuse_weak(in_force)
-                self._told = self._process.ask(None, START_S)["model"], " ".join(in_force)
+                # It has run nothing of a task yet, so both answers are those of our own code.
+                in_force = str(self._process.ask(None, START_S)["isolation"])
+                _refuse_weak(in_force.split())
+                self._told = told = str(self._process.ask(None, START_S)["model"]), in_force
             except _FAILURES as exc:
                 self.end()
                 raise InfraError(f"a task's judge did not start: {_words(self._process, exc)}") from None
             except EnvironmentNotReady:
                 self.end()
                 raise
-        return self._told
+        return told
 
     def ask(self, request: TaskRequest, task: Task, limit_s: float) -> Claims:
         """Send a request and wait for the answer.
