@@ -145,7 +145,9 @@ def test_no_judge_serves_two_tasks_or_namespaces(judges):
 
 def test_judges_go_on_after_the_death_of_what_forks_them(judges):
     judged(judges, task())
-    psutil.Process(judges.pid).kill()
+    forks = psutil.Process(judges.pid)
+    forks.kill()
+    until(lambda: forks.status() == psutil.STATUS_ZOMBIE)
     assert judged(judges, task()).status is EvalStatus.OK
 
 

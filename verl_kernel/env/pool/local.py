@@ -7,17 +7,20 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher, Prefilter, prefilter_options
 from verl_kernel.env.pool.event_loop import LoopThread
-from verl_kernel.env.pool.judge_process import JudgeProcess
+from verl_kernel.env.pool.judge_process import JudgeProcess, make_judge
 from verl_kernel.env.pool.scheduling.judges import Placement
 from verl_kernel.env.pool.stats import PoolStats
-from verl_kernel.env.pool.task_judges import TaskJudges, make_judge
 from verl_kernel.env.request import EvalRequest, Job
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
+
+if TYPE_CHECKING:
+    from verl_kernel.env.pool.task_judges import TaskJudges
 
 
 class LocalJudge:

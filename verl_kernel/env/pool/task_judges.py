@@ -25,7 +25,7 @@ from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.processes.zygote import ForkServer, cache_folder
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.judge_process import REFERENCE_HUNG, START_S, JudgeProcess, LockedTempDir, evaluation_limit_s
+from verl_kernel.env.pool.judge_process import REFERENCE_HUNG, START_S, LockedTempDir, evaluation_limit_s
 from verl_kernel.env.pool.scheduling.judges import TaskJudgeFailed
 from verl_kernel.env.reference.defects.findings import Audit
 from verl_kernel.env.request import AuditRequest, EvalRequest
@@ -78,7 +78,7 @@ class TaskJudges:
         """
         if self._closed:
             raise InfraError("the judge has been closed")
-        if resolve_device(self._options.device).name != "cpu":
+        if self._options.device != "cpu" and resolve_device(self._options.device).name != "cpu":
             raise EnvironmentNotReady(
                 "kernelgym.references is 'jailed', and kernels run on a GPU, whose driver the jail of a judge keeps "
                 "out: judge tasks that you trust, with kernelgym.references=trusted (--references trusted)"
@@ -310,8 +310,3 @@ def answer_as_json(found: object) -> dict[str, str]:
         return {"answer": found.model_dump_json()}
     kinds = [name for name, kind in _KINDS.items() if isinstance(found, kind)]
     return {"kind": kinds[0] if kinds else InfraError.__name__, "message": str(found)[:_LONGEST]}
-
-
-def make_judge(options: GymOptions, seed: int | None) -> JudgeProcess | TaskJudges:
-    """Make what judges in processes of its own, as `kernelgym.references` says."""
-    return JudgeProcess(options, seed) if options.references == "trusted" else TaskJudges(options, seed)
