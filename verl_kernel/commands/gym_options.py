@@ -42,6 +42,7 @@ CompileFor = Annotated[
     str, _words("compile_for", "On a CPU, compile launches for this GPU too, or for several (sm_90,gfx942): {}.")
 ]
 MemoryChecks = Annotated[str, _words("memory_checks", "Faults in memory: {}.")]
+References = Annotated[str, _words("references", "Whether a task's reference may do as the judge's user may: {}.")]
 NumJudges = Annotated[int, typer.Option(help="Kernels judged at a time.")]
 TrueSize = Annotated[str, typer.Option(help="auto: judge large tasks at reduced sizes; or off.")]
 Timeout = Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")]

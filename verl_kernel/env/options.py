@@ -32,7 +32,7 @@ _TARGETS = f"one of off, {', '.join(get_args(TargetName))}, or a list of targets
 _OF_A_POOL = (
     *("address", "address_key", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "model_wait_s"),
     *("lock_dir", "queue_size", "quarantine_after", "quarantine_s", "reference_cache", "verdict_cache"),
-    *("prefilter_judges", "require_isolation"),
+    *("prefilter_judges", "require_isolation", "references"),
 )
 """Keys that change no verdict."""
 
@@ -74,6 +74,9 @@ class GymOptions(OptionGroup):
         str, Predicate(os.path.isabs), "the full path of a folder, the same for all judges of a machine"
     ] = "/tmp"
     """Folder of the locks by which all judges of a machine, of all users, share its GPUs."""
+    references: Literal["trusted", "jailed"] = "trusted"
+    """`trusted`: references run in the judges' processes. `jailed`, for tasks of others, as `verl-kernel serve` has it:
+    each task has a judge of its own in a jail, which can change the verdicts on that task only (docs/service.md)."""
     static_check: Literal["strict", "coverage", "off"] = "coverage"
     """How much the static gate refuses from a candidate's text alone (docs/judging.md)."""
     tolerance: Literal["scaled", "parity"] = "scaled"
@@ -178,11 +181,21 @@ class GymOptions(OptionGroup):
                 f"kernelgym.reference_mode is {self.reference_mode!r} and kernelgym.gpu_profile is "
                 f"{self.gpu_profile!r}: compiled references are timed for NVIDIA's GPUs only; set the mode to eager"
             )
+        if self.references == "jailed":
+            self._refuse_sharing()
         for key in FILES:  # resolve relative paths here: judges run in a different folder
             if (path := getattr(self, key)) is not None:
                 object.__setattr__(self, key, str(Path(path).absolute()))
         object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))
         self._name_targets()
+
+    def _refuse_sharing(self) -> None:
+        for key in ("reference_cache", "verdict_cache"):
+            if (path := getattr(self, key)) is not None:
+                raise ConfigError(
+                    f"kernelgym.{key} is {path!r} and kernelgym.references is 'jailed': a judge that is not trusted "
+                    "must not write what others read; leave the folder null"
+                )
 
     def _name_targets(self) -> None:
         """Refuse a list that names no target or one twice, and replace a list of one by its only name."""

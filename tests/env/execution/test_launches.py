@@ -217,13 +217,13 @@ def needed(monkeypatch):
 
 
 def test_code_is_kept_where_nobody_else_can_write(needed, tmp_path, monkeypatch):
-    zygote._load_library(str(tmp_path))
+    zygote.load_library(str(tmp_path))
     assert needed.pop()[1] is not None
     tmp_path.chmod(0o777)
-    zygote._load_library(str(tmp_path))
+    zygote.load_library(str(tmp_path))
     assert needed.pop() == (library.FIRST, None)
     monkeypatch.setattr(zygote.landlock, "abi", lambda: 0)
-    zygote._load_library(str(tmp_path / "code"))
+    zygote.load_library(str(tmp_path / "code"))
     assert needed == [(library.FIRST, None)]
     assert not (tmp_path / "code").exists()
 

@@ -19,6 +19,7 @@ from verl_kernel.env.judge.processes import own_time
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
 from verl_kernel.env.pool.judge_process import evaluation_limit_s
 from verl_kernel.env.request import EvalRequest
+from verl_kernel.errors import TaskError
 
 BUDGET_S = 1.5
 OPTIONS = GymOptions(
@@ -162,6 +163,18 @@ def test_a_reference_is_not_slow_because_the_machine_is():
             assert time.monotonic() - begun > BUDGET_S, "the processor was not busy: this proves nothing"
             with pytest.raises(Exception, match="kernelgym.reference_timeout_s = 1.5 s"):
                 process.judge(EvalRequest(task(400), HONEST))
+    finally:
+        process.close()
+
+
+def test_a_reference_that_sleeps_is_late_at_its_limit():
+    process = JudgeProcess(OPTIONS)
+    try:
+        process.start()
+        begun = time.monotonic()
+        with pytest.raises(TaskError, match="kernelgym.reference_timeout_s = 1.5 s"):
+            process.judge(EvalRequest(Task(f"import time\ntime.sleep(1000)\n{REFERENCE}", task_id="slow"), HONEST))
+        assert time.monotonic() - begun < backstop_s(BUDGET_S)
     finally:
         process.close()
 

@@ -246,7 +246,27 @@ def test_the_filter_kills_foreign_architectures():
     assert verdict(seccomp.program("x86_64", 77, IsolationProfile()), 0, arch=0x40000003) == KILL
     assert verdict(seccomp.program("x86_64", 77, programs), 59) == ALLOW
     assert verdict(seccomp.program("x86_64", 77, programs), 56, (0x3D0F00,)) == ALLOW
+    assert verdict(seccomp.program("x86_64", 77, programs), 56, (0x10000011,)) == EPERM  # a namespace of users
+    assert verdict(seccomp.program("x86_64", 77, programs), 435) == ENOSYS
     assert verdict(seccomp.program("aarch64", 77, IsolationProfile()), 198, arch=0xC00000B7) == EPERM
+
+
+@pytest.mark.parametrize(("number", "args", "expected"), [
+    (62, (78, 9), ALLOW),  # kill: landlock says whom
+    (112, (), ALLOW),  # setsid
+    (434, (78,), ALLOW),  # pidfd_open
+    (160, (7,), ALLOW),  # setrlimit
+    (157, (1, 9), ALLOW),  # to be killed at the parent's end
+    (157, (1, 0), EPERM),  # to outlive it
+    (157, (4, 0), ALLOW),  # another attribute
+    (56, (0x20000011,), EPERM),  # a namespace of processes
+    (41, (2,), EPERM),  # socket
+    (101, (), EPERM),  # ptrace
+    (272, (), EPERM),  # unshare
+])  # fmt: skip
+def test_the_filter_of_a_tasks_judge(number, args, expected):
+    profile = IsolationProfile(may_start_programs=True, may_judge=True)
+    assert verdict(seccomp.program("x86_64", 77, profile), number, args) == expected
 
 
 X86_64 = {"socket": 41, "connect": 42, "accept": 43, "bind": 49, "listen": 50, "socketpair": 53, "accept4": 288}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -50,6 +50,7 @@ def command(
     gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
     compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
     memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
+    references: gym_options.References = "jailed",
     num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
     true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
     timeout: gym_options.Timeout = None,
@@ -57,10 +58,18 @@ def command(
     """Serve the gym over HTTP."""
     given = locals()
     service = ServiceOptions(**{key: given[key] for key in _USUAL})
-    gym = gym_options.chosen(given) if options is None else read_gym(options)
+    gym = gym_options.chosen(given) if options is None else _for_service(read_gym(options), references)
     from verl_kernel.service.server import serve  # torch and a web framework, which a usage error need not wait for
 
     serve(service, gym, seed, ray_address)
+
+
+def _for_service(gym: GymOptions, references: str) -> GymOptions:
+    """Return a recipe's gym for the tasks of others: the recipe trusts its own, and keeps what it learns of them."""
+    values: dict[str, Any] = {"references": references}
+    if references == "jailed":
+        values |= {"reference_cache": None, "verdict_cache": None}
+    return replace(gym, **values)
 
 
 def read_gym(path: Path) -> GymOptions:

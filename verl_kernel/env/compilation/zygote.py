@@ -39,8 +39,14 @@ _PROFILE = IsolationProfile(may_start_programs=True, file_bytes=256 << 20, open_
 
 def main() -> None:
     """Serve the judge behind the descriptor, for the targets named on the command line (none: only to execute)."""
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    channel.send(_prepare(sys.argv[2].split(",") if sys.argv[2] else []))
+    serve(int(sys.argv[1]), sys.argv[2].split(",") if sys.argv[2] else [])
+
+
+def serve(fd: int, targets: Sequence[str]) -> None:
+    """Serve the judge behind the descriptor `fd`, for these targets."""
+    sys.modules.pop("torch", None)  # it is loaded in a process that was forked from a judge (`without_torch`)
+    channel = Channel(socket.socket(fileno=fd))
+    channel.send(_prepare(targets))
     fork_loop.serve(channel, _become_compiler)
 
 

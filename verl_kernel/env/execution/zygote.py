@@ -15,6 +15,7 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -92,26 +93,36 @@ _PATIENCE_S = 5.0
 
 def main() -> None:
     """Serve the judge behind the descriptor, with the folder named on the command line."""
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])))
-    channel.send(_prepare(sys.argv[2]))
+    load_library(sys.argv[2])
+    serve(int(sys.argv[1]), libc.collapse)
+
+
+def serve(fd: int, before_ready: Callable[[], None] = lambda: None) -> None:
+    """Serve the judge behind the descriptor `fd`; the library is loaded.
+
+    Args:
+        fd: the socket to the judge.
+        before_ready: called before the judge is told that processes can be forked.
+    """
+    channel, ready = Channel(socket.socket(fileno=fd)), _prepare()
+    before_ready()
+    channel.send(ready)
     fork_loop.serve(channel, partial(_become_executor, made()))
 
 
-def _prepare(folder: str) -> Ready:
+def _prepare() -> Ready:
     jail.hide_memory()
     jail.leave_network()
     fork_loop.adopt_orphans()
     sys.dont_write_bytecode = True
-    _load_library(folder)
     landlock.readable()
     jail.closed_paths()
     gc.collect()
     gc.freeze()
-    libc.collapse()
     return Ready(ready={"llvmlite": version("llvmlite")})
 
 
-def _load_library(folder: str) -> None:
+def load_library(folder: str) -> None:
     """Load functions that most kernels call, from the folder after the first time; fewer if it cannot be used.
 
     Without Landlock the folder is not used, as a candidate of the same user could write there.

@@ -442,4 +442,23 @@ class Remarks(TypedDict, total=False):
     """Findings of tripwire and snapshot against the candidate, by `HackFlag`."""
 
 
-Request = Load | Run | Time | Dry | Describe | Compile | Translate | Native | Report | Exit
+# Requests to the jailed judge of a task that is not trusted (`pool.task_judges`), and its answers.
+
+
+class JudgeOptions(TypedDict):
+    """Become a judge with these options; the judge answers with the GPU model that its times refer to."""
+
+    options: dict[str, Any]
+
+
+class TaskRequest(TypedDict):
+    """Judge a candidate, or look for defects of the task."""
+
+    task: tuple[str, str, str, str]
+    """Reference, name, entry point and namespace; the same in all requests to a judge."""
+    seed: int | None
+    judge: dict[str, Any] | None
+    """Fields of `EvalRequest` besides the task; null for an audit."""
+
+
+Request = Load | Run | Time | Dry | Describe | Compile | Translate | Native | Report | Exit | TaskRequest

@@ -70,9 +70,9 @@ class Judge:
 
     Raises:
         EnvironmentNotReady: the device or a required mechanism of isolation is missing, or the device is too small.
-        ConfigError: `processes` do not compile for a target of the options; `reference_cache` or `verdict_cache` cannot
-            be written; `verdict_cache` or `timing_noise` is set where times are measured; or `trial_choice` cannot be
-            read.
+        ConfigError: `references` is `jailed`, which takes a pool; `processes` do not compile for a target of the
+            options; `reference_cache` or `verdict_cache` cannot be written; `verdict_cache` or `timing_noise` is set
+            where times are measured; or `trial_choice` cannot be read.
     """
 
     def __init__(
@@ -83,6 +83,11 @@ class Judge:
         forked: ForkedZygote | None = None,
         processes: JudgeProcesses | None = None,
     ) -> None:
+        if options.references == "jailed":
+            raise ConfigError(
+                "kernelgym.references is 'jailed', but references run in this process: judge by a pool "
+                "(`LocalPool`), or set it to trusted"
+            )
         self._options, self._seed, self._guard = options, seed, guard
         backend = resolve_backend(options.device)
         self._device = backend.device

@@ -18,13 +18,22 @@ class JudgeProcesses:
         device: where candidates run.
         targets: GPUs for which launches are compiled.
         forked: the first zygote of runners, if the caller has forked one.
+        compiling: the first zygote of compiling processes, likewise.
+        executing: the first zygote of executing processes, likewise.
     """
 
-    def __init__(self, device: DeviceBackend, targets: Sequence[str], forked: ForkedZygote | None = None) -> None:
+    def __init__(
+        self,
+        device: DeviceBackend,
+        targets: Sequence[str],
+        forked: ForkedZygote | None = None,
+        compiling: ForkedZygote | None = None,
+        executing: ForkedZygote | None = None,
+    ) -> None:
         self.targets = () if device.compiles_itself else tuple(targets)
         self.runners = Zygote(device, forked)
-        self.compiling = CompileZygote(self.targets)
-        self.executing = ExecuteZygote()
+        self.compiling = CompileZygote(self.targets, compiling)
+        self.executing = ExecuteZygote(executing)
         self.code = CodeCache()
         self._compiles, self._executes = bool(self.targets) or device.has_executor, device.has_executor
 

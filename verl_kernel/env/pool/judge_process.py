@@ -12,7 +12,7 @@ import tempfile
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verl_kernel.env.compilation.targets import CODE_S, COMPILE_S, MOST_CHOICES
 from verl_kernel.env.ipc import channel as channels
@@ -24,6 +24,9 @@ from verl_kernel.env.result import EvalResult
 from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.task import Task, slow_reference
 from verl_kernel.errors import EnvironmentNotReady, InfraError
+
+if TYPE_CHECKING:
+    from verl_kernel.env.pool.task_judges import TaskJudges
 
 # The directory for a judge's temporary files, which is removed even if its owner is killed.
 #
@@ -75,7 +78,7 @@ def sweep() -> None:
                 os.close(lock)
 
 
-_START_S, _SLACK_S = 180.0, 60.0
+START_S, _SLACK_S = 180.0, 60.0
 """Longest start of a judge process, and the margin of an evaluation's limit beyond the limits of its parts."""
 REFERENCE_HUNG = 77
 """Exit status of a judge process whose reference exceeded `reference_timeout_s`."""
@@ -136,7 +139,7 @@ class JudgeProcess:
         )  # fmt: skip
         theirs.close()
         self._connection = Connection(ours.detach())
-        self.model = self._ask((self._options, self._seed), _START_S)
+        self.model = self._ask((self._options, self._seed), START_S)
 
     def judge(self, request: EvalRequest) -> EvalResult:
         """Judge one candidate.
@@ -213,3 +216,12 @@ class _JudgeDied(InfraError):
     def __init__(self, code: int) -> None:
         super().__init__(f"a judge process ended with status {code}")
         self.code = code
+
+
+def make_judge(options: GymOptions, seed: int | None) -> JudgeProcess | TaskJudges:
+    """Make what judges in processes of its own, as `kernelgym.references` says."""
+    if options.references == "trusted":
+        return JudgeProcess(options, seed)
+    from verl_kernel.env.pool.task_judges import TaskJudges  # imports torch
+
+    return TaskJudges(options, seed)

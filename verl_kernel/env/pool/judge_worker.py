@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.judge.judge import Judge
 
 Request = EvalRequest | AuditRequest
+_LOOK_S = 1.0
 _IDLE_S = 5.0
 """Seconds between two calls of `Judge.rest` while no request arrives."""
 
@@ -42,7 +43,7 @@ def main() -> None:
         from verl_kernel.env.comparison import tf32
         from verl_kernel.env.judge.processes.zygote import fork_zygote
 
-        forked = fork_zygote(sys.argv[2], _serve_as_zygote)
+        forked = fork_zygote(sys.argv[2], serve_as_zygote)
         from verl_kernel.env.judge.judge import Judge  # imports triton: after the fork of the zygote
     except ImportError as exc:
         Connection(int(sys.argv[1])).send(EnvironmentNotReady(cannot_load(exc)))
@@ -53,17 +54,18 @@ def main() -> None:
     requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(connection, requests), daemon=True).start()
     try:
-        judge = Judge(options, seed, lambda: _limit(options), forked)
+        judge = Judge(options, seed, lambda: limit(options), forked)
         judge.warm_up()
         connection.send(judge.model)
     except VerlKernelError as exc:
         connection.send(exc)
         return
     while True:
-        connection.send(_answer(judge, _next(judge, requests)))
+        connection.send(answer(judge, _next(judge, requests)))
 
 
-def _serve_as_zygote(fd: int, device: str) -> None:
+def serve_as_zygote(fd: int, device: str) -> None:
+    """Become the zygote of runners behind the descriptor `fd`."""
     from verl_kernel.env.runner.zygote import serve  # in the forked process: the judge has no use for a runner's code
 
     serve(fd, device)
@@ -76,7 +78,8 @@ def _next(judge: Judge, requests: queue.SimpleQueue[Request]) -> Request:
         judge.rest()
 
 
-def _answer(judge: Judge, request: Request) -> object:
+def answer(judge: Judge, request: Request) -> object:
+    """Return what a request asks for, or the error that it ended with."""
     try:
         return judge.audit(request.task) if isinstance(request, AuditRequest) else judge.judge(request)
     except VerlKernelError as exc:
@@ -94,7 +97,8 @@ def _read(connection: Connection[Any, Any], requests: queue.SimpleQueue[Request]
 
 
 @contextmanager
-def _limit(options: GymOptions) -> Iterator[None]:
+def limit(options: GymOptions) -> Iterator[None]:
+    """End this process if what is done in the body exceeds `reference_timeout_s`."""
     done = threading.Event()
     threading.Thread(target=_watch, args=(options.reference_timeout_s, done), daemon=True).start()
     try:
@@ -104,11 +108,11 @@ def _limit(options: GymOptions) -> Iterator[None]:
 
 
 def _watch(limit_s: float, done: threading.Event) -> None:
-    own_time, deadline, pause = OwnTime(os.getpid()), time.monotonic() + backstop_s(limit_s), limit_s
-    while not done.wait(pause):
+    own_time, deadline = OwnTime(os.getpid()), time.monotonic() + backstop_s(limit_s)
+    # A longer time between two looks counts as a pause of the machine, and a reference that sleeps would never be late.
+    while not done.wait(min(_LOOK_S, max(0.1, limit_s - own_time.used_s()))):
         if own_time.is_over(limit_s) or time.monotonic() >= deadline:
             os._exit(REFERENCE_HUNG)
-        pause = max(0.1, limit_s - own_time.used_s())
     own_time.close()
 
 

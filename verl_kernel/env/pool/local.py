@@ -7,22 +7,26 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.dispatcher import Dispatcher, Prefilter, prefilter_options
 from verl_kernel.env.pool.event_loop import LoopThread
-from verl_kernel.env.pool.judge_process import JudgeProcess
+from verl_kernel.env.pool.judge_process import JudgeProcess, make_judge
 from verl_kernel.env.pool.scheduling.judges import Placement
 from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.request import EvalRequest, Job
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 
+if TYPE_CHECKING:
+    from verl_kernel.env.pool.task_judges import TaskJudges
+
 
 class LocalJudge:
     """A handle that makes a judge process's blocking calls in a thread of `executor`."""
 
-    def __init__(self, process: JudgeProcess, executor: ThreadPoolExecutor) -> None:
+    def __init__(self, process: JudgeProcess | TaskJudges, executor: ThreadPoolExecutor) -> None:
         self._process, self._executor = process, executor
 
     async def judge(self, request: EvalRequest) -> EvalResult:
@@ -51,7 +55,7 @@ class LocalPool:
     """
 
     def __init__(self, options: GymOptions, seed: int | None = None) -> None:
-        self._processes: list[JudgeProcess] = []
+        self._processes: list[JudgeProcess | TaskJudges] = []
         workers = options.prefilter_judges if options.prefilter != "off" else 0
         self._executor = ThreadPoolExecutor(options.num_judges + workers, thread_name_prefix="judge")
         prefilter = None
@@ -66,7 +70,7 @@ class LocalPool:
             raise
 
     def _judges(self, options: GymOptions, seed: int | None) -> list[LocalJudge]:
-        processes = [JudgeProcess(options, seed) for _ in range(options.num_judges)]
+        processes = [make_judge(options, seed) for _ in range(options.num_judges)]
         self._processes += processes
         return [LocalJudge(process, self._executor) for process in processes]
 

@@ -30,8 +30,13 @@ class IsolationProfile:
     """Whether it may write files in /proc/self/task."""
     limits_addresses: bool = True
     """Whether the address space is limited to the memory that the judge grants."""
+    may_judge: bool = False
+    """Whether it may start, jail and end processes of its own, as the judge of a reference that is not trusted does;
+    goes with `may_start_programs`."""
     file_bytes: int = 1 << 20
     open_files: int = 64
+    processes: int | None = None
+    """Processes and threads that its user may have; None for no limit of its own."""
 
 
 def existing(patterns: Sequence[str]) -> list[str]:

@@ -36,6 +36,8 @@ class Limits:
     """Private directory: the runner's cwd, HOME, TMPDIR and Triton cache."""
     memory_mb: int
     profile: IsolationProfile
+    number: int | None = None
+    """From which its user is chosen; None for its process id, which is no choice in a namespace of processes."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ def _rlimits(limits: Limits) -> None:
         resource.RLIMIT_FSIZE: profile.file_bytes,
         resource.RLIMIT_NOFILE: profile.open_files,
     }
+    if profile.processes is not None:
+        caps[resource.RLIMIT_NPROC] = profile.processes
     if profile.limits_addresses:
         caps[resource.RLIMIT_AS] = _address_space() + (limits.memory_mb << 20)
     for kind, cap in caps.items():
@@ -140,7 +144,7 @@ def _own_user(limits: Limits) -> None:
         raise PermissionError("only root can become another user")
     if closed := closed_paths():
         raise PermissionError(f"other users cannot read {closed[0]}")
-    uid = _FIRST_UID + os.getpid() % _UIDS
+    uid = _FIRST_UID + (os.getpid() if limits.number is None else limits.number) % _UIDS
     for path in (limits.scratch, *(entry.path for entry in os.scandir(limits.scratch))):
         os.chown(path, uid, uid)
     os.setgroups(isolation.groups(limits.profile.nodes))

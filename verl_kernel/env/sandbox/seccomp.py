@@ -25,6 +25,8 @@ _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _NR, _ARCH, _ARG0, _ARG1, _ARG2 = 0, 4, 16, 24, 32
 _AF_UNIX, _TYPE_BITS, _STREAM, _SEQPACKET = 1, 0xF, 1, 5
 _X32 = 0x40000000
+_NEW_NAMESPACES = 0x7E020000
+"""Flags of clone(2) for all kinds of namespaces (include/uapi/linux/sched.h)."""
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 # name: (x86_64, aarch64); None where the architecture has no such call
@@ -45,6 +47,9 @@ _PROGRAMS: dict[str, tuple[int | None, int | None]] = {
     "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281),
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "semget": (64, 190),
 }  # fmt: skip
+_OF_A_JUDGE = ("pidfd_open", "pidfd_send_signal", "setrlimit", "tkill", "setsid", "setpgid")
+"""Calls by which a judge starts and ends its processes; landlock, or a namespace, limits whom they reach."""
+_PRCTL, _PARENT_DEATH = (157, 167), 1
 _CLONE, _CLONE3, _KILL_CALL, _TGKILL, _PRLIMIT = (56, 220), (435, 435), (62, 129), (234, 131), (302, 261)
 _SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
 
@@ -75,17 +80,23 @@ def program(machine: str, pid: int, profile: IsolationProfile) -> list[_Instruct
     audit, column = _ARCHITECTURES[machine]
     lines = [(_LOAD, 0, 0, _ARCH), (_JUMP_EQ, 1, 0, audit), _return(_KILL), (_LOAD, 0, 0, _NR)]
     lines += [(_JUMP_GE, 0, 1, _X32), _deny(errno.ENOSYS)]  # the x32 ABI would reach every call by another number
-    for numbers in (_NUMBERS if profile.may_start_programs else {**_NUMBERS, **_PROGRAMS}).values():
-        if (number := numbers[column]) is not None:
+    for name, numbers in (_NUMBERS if profile.may_start_programs else {**_NUMBERS, **_PROGRAMS}).items():
+        if (number := numbers[column]) is not None and not (profile.may_judge and name in _OF_A_JUDGE):
             lines += _when(number, [_deny(errno.EPERM)])
-    if not profile.may_start_programs:
-        lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])  # ENOSYS makes libc fall back to clone
-        lines += _when(_CLONE[column], [_deny(errno.EPERM)])
+    lines += _when(_CLONE3[column], [_deny(errno.ENOSYS)])  # ENOSYS makes libc fall back to clone
+    lines += _when(_CLONE[column], _no_namespace() if profile.may_start_programs else [_deny(errno.EPERM)])
     lines += _when(_SOCKETPAIR[column], _connected_socket())
     lines += _when(_SOCKET[column], _connected_socket() if profile.may_listen else [_deny(errno.EPERM)])
+    if profile.may_judge:
+        return [*lines, *_when(_PRCTL[column], _dies_with_its_parent()), _return(_ALLOW)]
     for call, signal_at in ((_KILL_CALL, _ARG1), (_TGKILL, _ARG2)):
         lines += _when(call[column], _only_to_itself(pid, signal_at))
     return [*lines, *_when(_PRLIMIT[column], _no_new_limit()), _return(_ALLOW)]
+
+
+def _no_namespace() -> list[_Instruction]:
+    """Allow processes and threads in the namespaces of this one: in new ones a process may do what root may."""
+    return [(_LOAD, 0, 0, _ARG0), (_AND, 0, 0, _NEW_NAMESPACES), (_JUMP_EQ, 1, 0, 0), _deny(errno.EPERM)]
 
 
 def _connected_socket() -> list[_Instruction]:
@@ -102,6 +113,12 @@ def _only_to_itself(pid: int, signal_at: int) -> list[_Instruction]:
     """Allow signals to the process itself except SIGKILL: a candidate that sends one gets an error to report."""
     own = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, pid), _deny(errno.EPERM)]
     return [*own, (_LOAD, 0, 0, signal_at), (_JUMP_EQ, 0, 1, signal.SIGKILL), _deny(errno.EPERM)]
+
+
+def _dies_with_its_parent() -> list[_Instruction]:
+    """Refuse any signal at the parent's end but SIGKILL: a process must not outlive who would end it."""
+    option = [(_LOAD, 0, 0, _ARG0), (_JUMP_EQ, 1, 0, _PARENT_DEATH), _return(_ALLOW)]
+    return [*option, (_LOAD, 0, 0, _ARG1), (_JUMP_EQ, 1, 0, signal.SIGKILL), _deny(errno.EPERM)]
 
 
 def _no_new_limit() -> list[_Instruction]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message
 from verl_kernel.env.ipc.execution_messages import Begin
-from verl_kernel.env.ipc.messages import Claims, Exit, Request
+from verl_kernel.env.ipc.messages import Claims, Exit, JudgeOptions, Request
 from verl_kernel.env.judge.processes.own_time import OwnTime, Waits, backstop_s, processor_ns
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import used_bytes
@@ -153,7 +153,7 @@ class RunnerProcess:
         self._look_at_disk()
         return answer
 
-    def tell(self, message: Begin) -> None:
+    def tell(self, message: Begin | JudgeOptions) -> None:
         """Send a message that has no answer (raises RunnerDied)."""
         try:
             self.channel.send(message)

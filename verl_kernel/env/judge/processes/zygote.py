@@ -74,27 +74,44 @@ def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | 
     """
     if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
         return None
-    os.environ.update(CPU_VARIABLES)
-    resolve_device("cpu").preload()
-    for variable in CPU_VARIABLES:  # the judge itself runs no kernels
-        del os.environ[variable]
+    preload()
     gc.collect()
     gc.freeze()
     libc.collapse()  # in the judge: the zygote would make copies of shared pages
+    return fork_server(lambda fd: serve(fd, "cpu"), CPU_VARIABLES)
+
+
+def preload() -> None:
+    """Load what runners on a CPU need, in a process that runs no kernels itself."""
+    os.environ.update(CPU_VARIABLES)
+    resolve_device("cpu").preload()
+    for variable in CPU_VARIABLES:
+        del os.environ[variable]
+
+
+def fork_server(serve: Callable[[int], None], variables: Mapping[str, str]) -> ForkedZygote:
+    """Fork a process from this one that forks others.
+
+    Args:
+        serve: is called in it with its end of a socket.
+        variables: further environment variables of it.
+    """
     ours, theirs = channels.pair()
     errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
     pid = os.fork()
     if pid == 0:
-        _become_zygote(theirs, errors, lambda fd: serve(fd, "cpu"))
+        _become_zygote(theirs, errors, serve, variables)
     theirs.close()
     return ForkedZygote(pid, ours, errors)
 
 
-def _become_zygote(sock: socket.socket, errors: IO[bytes], serve: Callable[[int], None]) -> NoReturn:
+def _become_zygote(
+    sock: socket.socket, errors: IO[bytes], serve: Callable[[int], None], variables: Mapping[str, str]
+) -> NoReturn:
     status = 1
     try:
         os.setsid()
-        os.environ.update(CPU_VARIABLES)
+        os.environ.update(variables)
         nothing = os.open(os.devnull, os.O_RDWR)
         for fd, source in ((0, nothing), (1, nothing), (2, errors.fileno())):
             os.dup2(source, fd)
@@ -112,7 +129,7 @@ def _become_zygote(sock: socket.socket, errors: IO[bytes], serve: Callable[[int]
 
 
 _START_S, _ANSWER_S, _EXIT_S = 300.0, 120.0, 5.0
-_COMPILER_VARIABLES = {"TRITON_DEFAULT_FP_FUSION": "1"}
+COMPILER_VARIABLES = {"TRITON_DEFAULT_FP_FUSION": "1"}
 """Triton's default; without the variable Triton prints a warning."""
 
 
@@ -309,17 +326,18 @@ class Zygote(ForkServer):
 class CompileZygote(ForkServer):
     """The process that forks compiling processes (`verl_kernel.env.compilation.zygote`), for any of the targets."""
 
-    def __init__(self, targets: Sequence[str]) -> None:
-        super().__init__("verl_kernel.env.compilation.zygote", ",".join(targets), lambda: _COMPILER_VARIABLES, _EXIT_S)
+    def __init__(self, targets: Sequence[str], forked: ForkedZygote | None = None) -> None:
+        program = "verl_kernel.env.compilation.zygote"
+        super().__init__(program, ",".join(targets), lambda: COMPILER_VARIABLES, _EXIT_S, forked)
 
 
 class ExecuteZygote(ForkServer):
     """The process that forks executing processes (`verl_kernel.env.execution.zygote`)."""
 
-    def __init__(self) -> None:
-        super().__init__("verl_kernel.env.execution.zygote", str(_cache_folder()), dict, _EXIT_S)
+    def __init__(self, forked: ForkedZygote | None = None) -> None:
+        super().__init__("verl_kernel.env.execution.zygote", str(cache_folder()), dict, _EXIT_S, forked)
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """Return the user's folder for native code of the executor's library."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "verl_kernel" / "executor"

@@ -11,7 +11,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from verl_kernel.env.judge_groups import JudgeGroup
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.judge_process import JudgeProcess, evaluation_limit_s
+from verl_kernel.env.pool.judge_process import evaluation_limit_s, make_judge
 from verl_kernel.env.pool.scheduling.judges import JudgeLost, Placement
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
@@ -27,7 +27,7 @@ class JudgeActor:
     """The Ray actor that owns a judge process on its node; Ray restarts the actor if it dies."""
 
     def __init__(self, options: GymOptions, seed: int | None) -> None:
-        self._judge = JudgeProcess(options, seed)
+        self._judge = make_judge(options, seed)
         self._node = ray.get_runtime_context().get_node_id()
 
     def start(self) -> Placement:

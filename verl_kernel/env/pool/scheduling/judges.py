@@ -33,6 +33,10 @@ class JudgeLost(InfraError):
     """The Ray actor that owns a judge, and perhaps its whole node, is gone."""
 
 
+class TaskJudgeFailed(InfraError):
+    """A judge that knows one task failed, perhaps by its reference: it says nothing of the judge of other tasks."""
+
+
 class JudgeHandle(Protocol):
     """The dispatcher's handle on a judge."""
 
@@ -89,7 +93,8 @@ class Tries(Generic[Handle]):
 
     def failed(self, judge: Handle, failure: InfraError) -> None:
         """Record that the attempt failed."""
-        self.suspect, self.failure = judge, failure
+        self.suspect = None if isinstance(failure, TaskJudgeFailed) else judge
+        self.failure = failure
         self.lost += isinstance(failure, JudgeLost)
 
     @property
