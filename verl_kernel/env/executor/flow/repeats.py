@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_kernel.env.executor.flow.graph import CARRY, Block, Graph, ends_block, is_lane_dependent
-from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Instruction, Not, Operand, Pair, Register
+from verl_kernel.env.executor.ptx.program import BITS, Address, Constant, Group, Instruction, Not, Operand, Pair, Register
 
 # Uniform registers, which hold the same value in all lanes of a warp, and whether lanes may diverge.
 
@@ -259,4 +259,33 @@ def may_wait(graph: Graph, first: int, last: int) -> bool:
     return any(
         item.root == "atom" or (item.root == "ld" and any(word in item.modifiers for word in _ORDERED_LOADS))
         for item in items
+    )
+
+
+_LONGEST_POLL = 40
+"""Instructions of a loop that only polls, at most; those of Triton have about twenty."""
+
+
+def polls(graph: Graph) -> frozenset[int]:
+    """Return the blocks of loops that read the same places until another block has changed them.
+
+    How often they do is decided by the order in which blocks run here, and says nothing about a GPU.
+    """
+    found: set[int] = set()
+    for last, block in enumerate(graph.blocks):
+        item = graph.program.instructions[block.end - 1]
+        if item.root == "bra" and graph.target(item) <= last and _polls(graph, graph.target(item), last):
+            found.update(range(graph.target(item), last + 1))
+    return frozenset(found)
+
+
+def _polls(graph: Graph, first: int, last: int) -> bool:
+    places = range(graph.blocks[first].start, graph.blocks[last].end)
+    if len(places) > _LONGEST_POLL or not may_wait(graph, first, last):
+        return False
+    changed = {name for place in places for name in graph.writes[place]}
+    accesses = [item for item in graph.program.instructions[places.start : places.stop] if "global" in item.modifiers]
+    addresses = [operand for item in accesses for operand in item.operands if isinstance(operand, Address)]
+    return all(item.root in ("ld", "atom") for item in accesses) and not any(
+        getattr(address.base, "name", None) in changed for address in addresses
     )
