@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Poisons device memory: a program finds NaN (or -1) where it has not written, never an old result.
 
-Where the right answer is NaN, a program that does not write it would be right. So one floating element in `_EVERY` holds
-a number, at places that change from one allocation to the next.
+Where the right answer is NaN, a program that does not write it would be right. So one floating element in `_EVERY`
+holds a number, at places that change from one allocation to the next.
 """
 
 from __future__ import annotations

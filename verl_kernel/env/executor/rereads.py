@@ -171,10 +171,10 @@ class Rereads:
         order = np.lexsort((places, times))
         return places[order], (told & 0xFFFF)[order], (told >> 16)[order]
 
-    def _rows(self) -> Sequence[np.ndarray]:
+    def _rows(self) -> list[np.ndarray]:
         """Return the words of all records, by kind."""
         used = int(self.log[rereads.LOG_USED])
-        return self.log[rereads.LOG_HEAD :][: rereads.RECORD_WORDS * used].reshape(-1, rereads.RECORD_WORDS).T
+        return [*self.log[rereads.LOG_HEAD :][: rereads.RECORD_WORDS * used].reshape(-1, rereads.RECORD_WORDS).T]
 
 
 def scaled(parts: Mapping[int, float], asked: int, again: int) -> tuple[tuple[int, int], ...]:

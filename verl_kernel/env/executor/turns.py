@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes how much of the work of blocks that wait for each other follows one another.
 
-Blocks run here one after the other, some of their work at a time. Each has a time of its own: the work that it and those
-that it waited for have done by then. A block that waited was released by one of those that had a turn meanwhile; which
-one is not known, so the earliest counts.
+Blocks run here one after the other, some of their work at a time. Each has a time of its own: the work that it and
+those that it waited for have done by then. A block that waited was released by one of those that had a turn meanwhile;
+which one is not known, so the earliest counts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 _MOST = 0.75
+"""Quantile of the blocks' times that counts as the end of all."""
 
 
 class Turns:

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_kernel.env.executor.flow.graph import CARRY, Block, Graph, ends_block, is_lane_dependent
-from verl_kernel.env.executor.ptx.program import BITS, Address, Constant, Group, Instruction, Not, Operand, Pair, Register
+from verl_kernel.env.executor.ptx.program import (
+    BITS,
+    Address,
+    Constant,
+    Group,
+    Instruction,
+    Not,
+    Operand,
+    Pair,
+    Register,
+)  # fmt: skip
 
 # Uniform registers, which hold the same value in all lanes of a warp, and whether lanes may diverge.
 
@@ -256,10 +266,12 @@ def resumed(graph: Graph) -> frozenset[int]:
 def may_wait(graph: Graph, first: int, last: int) -> bool:
     """Whether a loop from one block to another reads memory that other warps may change."""
     items = graph.program.instructions[graph.blocks[first].start : graph.blocks[last].end]
-    return any(
-        item.root == "atom" or (item.root == "ld" and any(word in item.modifiers for word in _ORDERED_LOADS))
-        for item in items
-    )
+    return any(map(_may_show_others, items))
+
+
+def _may_show_others(item: Instruction) -> bool:
+    """Whether an instruction reads memory that other warps may change meanwhile."""
+    return item.root == "atom" or (item.root == "ld" and any(word in item.modifiers for word in _ORDERED_LOADS))
 
 
 _LONGEST_POLL = 40
@@ -286,6 +298,6 @@ def _polls(graph: Graph, first: int, last: int) -> bool:
     changed = {name for place in places for name in graph.writes[place]}
     accesses = [item for item in graph.program.instructions[places.start : places.stop] if "global" in item.modifiers]
     addresses = [operand for item in accesses for operand in item.operands if isinstance(operand, Address)]
-    return all(item.root in ("ld", "atom") for item in accesses) and not any(
+    return all(map(_may_show_others, accesses)) and not any(
         getattr(address.base, "name", None) in changed for address in addresses
     )

@@ -381,15 +381,25 @@ def passes(site: SiteCount) -> float:
 def _load_bytes(count: LaunchCount, known: list[Group]) -> float:
     """Return the bytes that a block loads for each time that it waits.
 
-    It waits once for each time that it comes to a group and misses something: a chain of small loads is not hidden by a
-    large one beside it.
+    It waits once for each time that it comes to a group and misses something, as long as for what the group mostly
+    reads: device memory, or the second level. A chain of small loads is not hidden by a large one beside it.
     """
-    sectors, waits = 0, 0.0
+    near, far = constant("l2_latency_ns"), constant("latency_ns")
+    sectors, once, waits = 0.0, 0.0, 0.0
     for group in known:
-        missed = sum(count.sites[site].missed for site in group.sites)
+        here = [count.sites[site] for site in group.sites]
+        missed = sum(site.missed for site in here)
+        first = sum(site.missed * _share(count.reads[site.row]) for site in here)
         times = max(1.0, count.warps_entered[group.block] / count.warps)
-        sectors, waits = sectors + missed, waits + min(times / group.turns, missed)
-    return sectors * _SECTOR / waits if waits else 0.0
+        if missed:
+            waits += min(times / group.turns, missed) * max(near, far * first / missed)
+        sectors, once = sectors + missed, once + first
+    return max(far * once, near * sectors) * _SECTOR / waits if waits else 0.0
+
+
+def _share(use: Use) -> float:
+    """Return the part of a buffer's reads that device memory answers, if the second level keeps all of it."""
+    return use.once / use.total if use.total else 0.0
 
 
 def _moving(step: Step, uses: list[Use]) -> Step:
