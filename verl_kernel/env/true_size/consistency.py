@@ -320,9 +320,7 @@ def _ops(verified: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike |
     return None
 
 
-def _parts(
-    first: Sequence[TraceEvent], again: Sequence[TraceEvent], true: Sequence[TraceEvent]
-) -> Unlike | None:
+def _parts(first: Sequence[TraceEvent], again: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike | None:
     """Find an op that is given, or moves, less of the memory that its tensors lie in, such as a slice of an input.
 
     Args:
