@@ -29,14 +29,14 @@ def test_inputs_are_cold_and_results_are_not():
     lambda x: x.index_copy_(0, ROW, x[:1] + 1.0),
     lambda x: interpolate(x[None, None], size=(1, 1)),
 ])  # fmt: skip
-def test_an_op_that_needs_little_of_a_tensor_leaves_little_of_it(op):
+def test_an_op_that_needs_little_of_a_tensor_leaves_little(op):
     x = torch.ones(512, 512)
     *_, last = recent_of(lambda: (op(x), torch.relu(x)))
     assert sum(size for size, _ in last) < x.nbytes // 50
 
 
 @pytest.mark.parametrize("op", [torch.sum, torch.relu, torch.relu_, lambda x: x.mul_(x), lambda x: torch.add(x, 1.0)])
-def test_an_op_that_needs_all_of_a_tensor_leaves_all_of_it(op):
+def test_an_op_that_needs_all_of_a_tensor_leaves_all(op):
     x = torch.ones(512, 512)
     *_, last = recent_of(lambda: (op(x), torch.relu(x)))
     assert sum(size for size, _ in last) == x.nbytes

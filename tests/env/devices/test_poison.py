@@ -24,7 +24,7 @@ def test_fresh_memory_is_poisoned(name):
     assert torch.isnan(found).sum() >= found.numel() - 1 - found.numel() // 61
 
 
-def test_what_is_not_written_is_no_nan_in_some_places_of_each_row():
+def test_poison_has_numbers_in_some_places_of_each_row():
     """So that a program is wrong that leaves an answer of NaN to the poison."""
     seen = torch.zeros(8, 61, dtype=torch.bool)
     with PoisonedAllocations():

@@ -242,7 +242,7 @@ def returns(tile, loads, blocks):
 
 
 @pytest.mark.parametrize(("step", "comes_back"), [(1, True), (700, True), (0, False)])
-def test_blocks_that_run_at_once_come_back_to_what_others_have_read(step, comes_back):
+def test_blocks_at_once_come_back_to_what_others_have_read(step, comes_back):
     """But reading again what they have read themselves is counted as such."""
     found = returns("mov.u32 %tile, %b;", LOADS + ON.format(step=step, mask=TILES - 1) + LOADS, TILES)
     assert all(others == pytest.approx(TILES * TILE, rel=0.25) for others, _ in found)
@@ -250,7 +250,7 @@ def test_blocks_that_run_at_once_come_back_to_what_others_have_read(step, comes_
 
 
 @pytest.mark.parametrize("tile", [NEAR, FAR.format(TILES - 1)])
-def test_what_blocks_that_run_at_once_read_together_is_read_once(tile):
+def test_what_blocks_at_once_read_together_is_read_once(tile):
     assert returns(tile, LOADS, 2 * TILES) == ()
 
 

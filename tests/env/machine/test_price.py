@@ -143,7 +143,7 @@ def test_what_is_still_in_l2_is_not_read_from_memory():
 @pytest.mark.parametrize(("name", "waits"), [
     ("aten::_local_scalar_dense", True), ("aten::nonzero", True), ("aten::equal", True), ("aten::add.Tensor", False),
 ])  # fmt: skip
-def test_the_host_issues_nothing_before_its_question_is_answered(name, waits):
+def test_the_host_waits_for_an_answer_before_it_goes_on(name, waits):
     ask = replace(SMALL, name=name)
     begun = [turn.begin for turn in timeline([LARGE, ask, SMALL], H100)]
     idle = SMALL.host_us / 1e3 if waits else 0.0

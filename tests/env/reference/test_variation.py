@@ -55,7 +55,7 @@ def test_floats_get_scales_below_and_above_one_and_signs():
     (1, (4096.0, 1024.0, 128.0, 32.0)), (64, (4096.0, 1024.0, 128.0, 32.0)), (65, (128.0, 32.0)),
     (1 << 18, (128.0, 32.0)),
 ])  # fmt: skip
-def test_sums_of_many_get_larger_elements_than_what_is_as_large_as_its_input(written, sizes):
+def test_sums_of_many_get_larger_elements(written, sizes):
     assert sizes_of_spikes(1 << 18, written) == sizes
     assert sizes_of_spikes(LEAST_SPIKED - 1, written) == ()
 

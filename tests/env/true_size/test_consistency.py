@@ -157,7 +157,7 @@ def test_an_op_takes_as_much_of_its_tensors_as_before(reduced, true, is_unlike, 
     (((10, 100), (10, 400), (2, 6400)), True), (((10, 100), (40, 400), (10, 6400)), True),
     (((100, 100), (200, 400), (800, 6400)), True), (((10, 400), (10, 400), (10, 6400)), True),
 ])  # fmt: skip
-def test_one_row_of_a_tensor_that_grows_is_one_row_at_the_true_size(parts, is_unlike):
+def test_one_row_of_a_tensor_that_grows_stays_one_row(parts, is_unlike):
     small, large, true = (
         Counted([TraceEvent("op", "aten::relu", bytes=2 * given, given=given, held=held)], [], 100, 1.0)
         for given, held in parts
