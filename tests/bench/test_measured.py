@@ -58,8 +58,9 @@ def test_a_parquet_file_holds_a_kernel_a_row(tmp_path):
 
 @pytest.mark.parametrize(("times", "sentence"), [
     ("{", "is no JSON"), ("{}", "holds no times"), ("[1]", "holds no times"),
-    ({"none.py": 1.0}, "none.py does not exist"), ({"fused.py": 0}, "the time is 0; it must be a positive number"), ({"fused.py": "1 ms"}, "the time is '1 ms'"),
-    ({"fused.py": True}, "the time is True"), ('{"fused.py": NaN}', "the time is nan"),
+    ({"none.py": 1.0}, "none.py does not exist"), ({"fused.py": 0}, "the time is 0; it must be a positive number"),
+    ({"fused.py": "1 ms"}, "the time is '1 ms'"), ({"fused.py": True}, "the time is True"),
+    ('{"fused.py": NaN}', "the time is nan"),
 ])  # fmt: skip
 def test_what_is_no_time_is_refused_with_its_file(tmp_path, times, sentence):
     with pytest.raises(DataError, match="measured.json|none.py") as caught:

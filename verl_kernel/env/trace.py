@@ -28,6 +28,10 @@ def _are_rows(value: object, length: int) -> bool:
     return _are_counts(*(count for row in value for count in row))
 
 
+_NO_COUNTS = ("access", "unit", "rereads", "returns")
+"""Fields of a step that are no counts."""
+
+
 @dataclass(frozen=True)
 class Step:
     """A phase of an event: within a step memory traffic and arithmetic overlap; steps run one after another.
@@ -66,15 +70,19 @@ class Step:
     """Bytes that L2 would have to keep for all blocks together."""
     rereads: tuple[tuple[int, int], ...] = ()
     """Pairs: bytes that blocks moved between two reads of the same data, and bytes of that data."""
+    returns: tuple[tuple[int, int], ...] = ()
+    """The same where all blocks run at once, of data that another block read before."""
+    serial: int = 1
+    """How many blocks' times follow one another, as blocks wait for each other."""
     kernels: int = 1
     """Device kernels that begin in this step; 0 if the step continues the kernel of the previous one."""
 
     def __post_init__(self) -> None:
-        counts = {name: value for name, value in vars(self).items() if name not in ("access", "unit", "rereads")}
+        counts = {name: value for name, value in vars(self).items() if name not in _NO_COUNTS}
         if not _are_counts(*counts.values()) or self.warps == 0:
             raise ValueError("the counts of a step must be integers of at least 0, and warps at least 1")
-        if not _are_rows(self.rereads, 2):
-            raise ValueError("rereads of a step must be pairs of integers of at least 0")
+        if not all(_are_rows(pairs, 2) for pairs in (self.rereads, self.returns)):
+            raise ValueError("rereads and returns of a step must be pairs of integers of at least 0")
         if self.access not in ACCESSES or self.unit not in UNITS:
             raise ValueError("a step needs an access and a unit that the machine model knows")
 
@@ -87,14 +95,15 @@ class Step:
         """
         if not isinstance(value, dict) or value.keys() != cls.__dataclass_fields__.keys():
             raise ValueError(f"a step must be an object with the keys {', '.join(cls.__dataclass_fields__)}")
-        again = value["rereads"]
-        if not isinstance(again, list) or not all(isinstance(pair, list) for pair in again):
-            raise ValueError("rereads of a step must be a list of lists")
-        return cls(**{**value, "rereads": tuple(map(tuple, again))})
+        pairs = {name: value[name] for name in ("rereads", "returns")}
+        for again in pairs.values():
+            if not isinstance(again, list) or not all(isinstance(pair, list) for pair in again):
+                raise ValueError("rereads and returns of a step must be lists of lists")
+        return cls(**{**value, **{name: tuple(map(tuple, again)) for name, again in pairs.items()}})
 
     def to_json(self) -> dict[str, object]:
         """Return the fields as JSON values."""
-        return {**vars(self), "rereads": list(map(list, self.rereads))}
+        return {**vars(self), "rereads": list(map(list, self.rereads)), "returns": list(map(list, self.returns))}
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ events = st.builds(
 )
 KNOWN, UNKNOWN = TraceEvent("op", "aten::add", bytes=8), TraceEvent("op", "aten::_fft_r2c", priced=False)
 FAST, SLOW = TraceEvent("op", "aten::add", bytes=10**9), TraceEvent("op", "aten::add", bytes=10**10)
-STEP = Step(7, "scan", 3, 2, "tf32", blocks=5, l2_bytes=9, rereads=((5, 6),))
+STEP = Step(7, "scan", 3, 2, "tf32", blocks=5, l2_bytes=9, rereads=((5, 6),), returns=((7, 8),), serial=2)
 EVENT = TraceEvent(
     "launch", "k", (1, 2, 3), 4, 5, source="f", steps=(STEP, Step()), recent=((8, 9),), touched=((0, 8, 0),)
 )
@@ -137,7 +137,7 @@ def test_events_survive_json(trace):
 FORGED_STEPS = {
     "bytes": [-1, 1.5], "flops": [2**63], "instructions": [True], "access": ["fast", None],
     "unit": ["quantum", ["half"]], "warps": [0], "blocks": ["1"], "kernels": [None],
-    "rereads": [None, [5], [[5]], [[5, -6]]], "extra": [1],
+    "rereads": [None, [5], [[5]], [[5, -6]]], "returns": [None, [[5]]], "serial": [-1, 1.5], "extra": [1],
 }  # fmt: skip
 FORGED_EVENTS = {
     "kind": ["other"], "name": [3], "grid": [[1, 2, 3, 4], [True], "12"], "bytes": [-1, 1.5, 2**63], "flops": [None],

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What events of a forward find in the cache: what others of it have used, by tensor and not by address."""
 
+import pytest
 import torch
+from torch.nn.functional import interpolate
 
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices.op_recorder import L2History
+
+ROW = torch.zeros(1, dtype=torch.int64)
 
 
 def recent_of(run):
@@ -17,6 +21,25 @@ def test_inputs_are_cold_and_results_are_not():
     x = torch.ones(256)
     for _ in range(2):  # every forward begins cold
         assert recent_of(lambda: torch.relu(torch.relu(x))) == [(), ((1024, 0),)]
+
+
+@pytest.mark.parametrize("op", [
+    torch.trace, lambda x: x.index_select(0, ROW), lambda x: x[ROW], lambda x: x.gather(0, ROW[None]),
+    lambda x: torch.embedding(x, ROW), lambda x: x.index_fill_(0, ROW, 1.0),
+    lambda x: x.index_copy_(0, ROW, x[:1] + 1.0),
+    lambda x: interpolate(x[None, None], size=(1, 1)),
+])  # fmt: skip
+def test_an_op_that_needs_little_of_a_tensor_leaves_little(op):
+    x = torch.ones(512, 512)
+    *_, last = recent_of(lambda: (op(x), torch.relu(x)))
+    assert sum(size for size, _ in last) < x.nbytes // 50
+
+
+@pytest.mark.parametrize("op", [torch.sum, torch.relu, torch.relu_, lambda x: x.mul_(x), lambda x: torch.add(x, 1.0)])
+def test_an_op_that_needs_all_of_a_tensor_leaves_all(op):
+    x = torch.ones(512, 512)
+    *_, last = recent_of(lambda: (op(x), torch.relu(x)))
+    assert sum(size for size, _ in last) == x.nbytes
 
 
 def test_age_is_what_has_moved_since():

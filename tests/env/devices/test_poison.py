@@ -21,7 +21,17 @@ GROWN = {
 def test_fresh_memory_is_poisoned(name):
     with PoisonedAllocations():
         found = GROWN[name]()
-    assert torch.isnan(found).all()
+    assert torch.isnan(found).sum() >= found.numel() - 1 - found.numel() // 61
+
+
+def test_poison_has_numbers_in_some_places_of_each_row():
+    """So that a program is wrong that leaves an answer of NaN to the poison."""
+    seen = torch.zeros(8, 61, dtype=torch.bool)
+    with PoisonedAllocations():
+        for _ in range(61):
+            seen |= ~torch.empty(8, 61).isnan()
+            assert (~torch.empty(100, 64).isnan()).any(1).sum() > 90
+    assert seen.all()
 
 
 def test_what_is_written_holds_its_numbers():

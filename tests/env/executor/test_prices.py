@@ -11,7 +11,7 @@ from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Instruction
 from verl_kernel.env.executor.work import costs
-from verl_kernel.env.executor.work.steps import chains, groups, launch_work
+from verl_kernel.env.executor.work.steps import chains, groups, known_of, launch_work, spilling
 
 REGISTERS = (
     ".reg .b64 %in, %out, %a, %b, %o, %p1; .reg .b32 %t, %x, %y, %z; .reg .b16 %h; ld.param.u64 %in, [p0];"
@@ -49,6 +49,57 @@ def together(code):
 def test_loads_wait_together_until_one_is_needed(code, wanted):
     """And copies until the kernel waits for them."""
     assert together(code) == wanted
+
+
+CHAIN = (
+    ".reg .pred %r; mov.u32 %z, 0; AGAIN: ld.global.b32 %x, [%p1]; mul.wide.u32 %o, %x, 0; add.u64 %p1, %p1, %o;"
+    "add.u64 %p1, %p1, 128; add.u32 %z, %z, 1; setp.lt.u32 %r, %z, 64; @%r bra AGAIN;"
+)
+"""64 loads, each of which needs the one before."""
+WIDE = "mov.u64 %p1, %in;" + "".join(f"ld.global.b32 %y, [%a+{128 * number}];" for number in range(64))
+
+
+def test_a_wide_load_hides_no_chain_of_loads():
+    """65 waits, or 64, or one."""
+    arrays = [aligned(1 << 17), aligned(4096)]
+    after = "add.u64 %p1, %in, 65536;"
+    codes = {"both": WIDE + after + CHAIN, "chain": after + CHAIN, "wide": WIDE}
+    waits = {}
+    for name, code in codes.items():
+        (step,) = launch_work(counted(ready(code), arrays)).steps
+        waits[name] = step.bytes / step.in_flight
+    assert waits == pytest.approx({"both": 65, "chain": 64, "wide": 1}, rel=0.02)
+
+
+def test_loops_that_look_for_others_wait_for_nothing_else():
+    """A loop that reads one place until it changes; not one that follows what it reads, nor one that works."""
+    loop = ".reg .pred %r; AGAIN: {} setp.ne.u32 %r, %x, 0; @%r bra AGAIN;"
+    bodies = {
+        "ld.volatile.global.b32 %x, [%in];": True, "atom.global.add.u32 %x, [%in], 0;": True,
+        "ld.volatile.global.b32 %x, [%p1]; mul.wide.u32 %o, %x, 4; add.u64 %p1, %p1, %o;": False,
+        "atom.global.add.u32 %x, [%in], 0; st.global.b32 [%b], %x;": False,
+        "atom.global.add.u32 %x, [%in], 0; ld.global.b32 %y, [%a];": False, "ld.global.b32 %x, [%in];": False,
+        "atom.global.add.u32 %x, [%in], 0;" + 40 * "add.u32 %x, %x, 0;": False,
+    }  # fmt: skip
+    found = {body: bool(ready("mov.u64 %p1, %a;" + loop.format(body)).module.polls) for body in bodies}
+    assert found == bodies
+
+
+def test_spills_are_where_registers_do_not_suffice():
+    """A branch that is never taken makes them no cheaper."""
+    names = [f"%v{number}" for number in range(40)]
+    crowd = "".join(f"ld.shared.b32 {name}, [{4 * at}];" for at, name in enumerate(names))
+    crowd += "".join(f"st.shared.b32 [{4 * at}], {name};" for at, name in enumerate(names))
+    turns = f".reg .b32 %v<40>; .reg .pred %r, %q; mov.u32 %z, 0; AGAIN: {crowd} add.u32 %z, %z, 1;"
+    loop = f"{turns} setp.lt.u32 %r, %z, 50; @%r bra AGAIN;"
+    never = "setp.gt.u32 %q, %t, 99; @!%q bra END;" + 4000 * "add.u32 %x, %x, 1;" + "END:"
+    spilled = []
+    for code in (loop, loop + never):
+        made = ready(code, 256)
+        count = counted(made, [aligned(4096)] * 2)
+        known = spilling(known_of(made.program, made.module), made.program, made.module, 400, 30)
+        spilled.append(launch_work(count, known).steps[0].l2_bytes)
+    assert spilled[0] == spilled[1] >= 2 * 400 * 32 * 50
 
 
 def test_an_event_tells_bytes_and_operations():

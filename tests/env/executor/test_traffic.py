@@ -156,6 +156,26 @@ def test_blocks_that_take_turns_are_counted_as_blocks():
     assert count.heaviest_work < sum(count.instructions().values())
 
 
+POLL = "WAIT: ld.volatile.global.b32 %x, [%in]; setp.{how}.u32 %p, %x, {what}; @%p bra WAIT; bar.sync 0;"
+TELL = "setp.eq.u32 %q, %t, 0; selp.b32 %n, 1, 0, %q; red.global.add.u32 [%in], %n;"
+WORK = "mov.u32 %j, 0; {name}: add.u32 %j, %j, 1; setp.lt.u32 %p, %j, 500; @%p bra {name};"
+
+
+@pytest.mark.parametrize(("code", "least", "most"), [
+    (f"{{chain}} {WORK.format(name='ONE')} {TELL}", 12, 40),
+    (f"{WORK.format(name='ONE')} {{chain}} {TELL}", 1, 1.5),
+    (f"{WORK.format(name='ONE')} {TELL} {{all}} {WORK.format(name='TWO')}", 1, 1.05),
+    (f"{WORK.format(name='ONE')} {TELL} {WORK.format(name='TWO')}", 1, 1),
+])  # fmt: skip
+def test_blocks_that_wait_for_each_other_follow_one_another(code, least, most):
+    """Of 24: all of them, only at their ends, once for all, and never."""
+    chain, every = POLL.format(how="ne", what="%b"), POLL.format(how="lo", what="24")
+    made = Kernel(entry(f"{REGISTERS} {OWN} {code.format(chain=chain, all=every)} ret;", 2), 1, 0)
+    for seed in range(5):
+        order = np.random.default_rng(seed).permutation(24)
+        assert least <= counted(made, [aligned(64), aligned(4096)], 24, order=order).serial <= most
+
+
 MEGABYTE, TILE = 1 << 20, 4096
 READ = (
     ".reg .b64 %in, %out, %o; .reg .b32 %t, %b, %x, %tile; .reg .pred %p;"
@@ -202,6 +222,36 @@ def test_the_order_of_blocks_changes_only_the_sample(tile):
     plain, drawn = read(64, tile), read(64, tile, seed=1)
     assert [others for others, _ in drawn] == pytest.approx([others for others, _ in plain], rel=0.2)
     assert [size for _, size in drawn] == pytest.approx([size for _, size in plain], rel=0.15)
+
+
+ON = (
+    "add.u32 %tile, %tile, {step}; and.b32 %tile, %tile, {mask}; ld.param.u64 %in, [p0]; mul.wide.u32 %o, %tile, 4096;"
+    "add.u64 %in, %in, %o; mul.wide.u32 %o, %t, 16; add.u64 %in, %in, %o;"
+)
+
+
+TILES = 8 * MEGABYTE // TILE
+
+
+def returns(tile, loads, blocks):
+    """What blocks come back to in 8 MB that begin at a multiple of 512, as the sample's places do."""
+    raw = aligned(TILES * TILE + 512)
+    source = raw[-raw.ctypes.data % 512 :][: TILES * TILE]
+    made = kernel(entry(READ.format(tile=tile, loads=loads), 2), 1, 512)
+    return counted(made, [source, aligned(4 * blocks, np.uint32)], blocks).returns
+
+
+@pytest.mark.parametrize(("step", "comes_back"), [(1, True), (700, True), (0, False)])
+def test_blocks_at_once_come_back_to_what_others_have_read(step, comes_back):
+    """But reading again what they have read themselves is counted as such."""
+    found = returns("mov.u32 %tile, %b;", LOADS + ON.format(step=step, mask=TILES - 1) + LOADS, TILES)
+    assert all(others == pytest.approx(TILES * TILE, rel=0.25) for others, _ in found)
+    assert sum(again for _, again in found) == pytest.approx(TILES * TILE * comes_back, rel=0.15)
+
+
+@pytest.mark.parametrize("tile", [NEAR, FAR.format(TILES - 1)])
+def test_what_blocks_at_once_read_together_is_read_once(tile):
+    assert returns(tile, LOADS, 2 * TILES) == ()
 
 
 @given(st.lists(st.integers(0, 6), max_size=40))

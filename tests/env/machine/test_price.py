@@ -42,6 +42,11 @@ WORK = {
     "rereads that L2 keeps": [(replace(MANY, rereads=((L2, MANY.bytes),)), READ)],
     "rereads beyond L2": [(replace(MANY, rereads=((L2 + 1, MANY.bytes),)), 2 * READ)],
     "common bytes of concurrent blocks": [(replace(AT_ONCE, rereads=((10**9, AT_ONCE.bytes),)), READ)],
+    "what concurrent blocks come back to": [
+        (replace(AT_ONCE, returns=((L2 + 1, AT_ONCE.bytes),)), 2 * READ),
+        (replace(AT_ONCE, returns=((L2, AT_ONCE.bytes),)), READ),
+        (replace(MANY, returns=((L2 + 1, MANY.bytes),)), READ),
+    ],
     "accesses": [(Step(3_350_000_000, access), 1.0 / constant(access)) for access in ACCESSES],
     "products": [(Step(flops=10**12, unit=unit), 1e3 / tflops) for unit, tflops in FLOPS.items()],
     "rounded products": [(Step(flops=10**12, unit=unit), 1e3 / tflops, TF32) for unit, tflops in ROUNDED.items()],
@@ -73,6 +78,7 @@ TIMES = [
     (replace(WAVES, warps=32), None, 80e-3),
     (WAVES, 99, 10e-3),
     (Step(blocks=21120, block_ns=1000), None, 10e-3),
+    (Step(blocks=40, block_ns=1000, serial=30), None, 30e-3),
 ]
 """Of steps whose blocks wait longer than a launch takes; with the blocks of an SM that registers allow."""
 
@@ -133,6 +139,16 @@ def test_what_is_still_in_l2_is_not_read_from_memory():
     assert event_ms(old, H100) == event_ms(large, H100) == event_ms(cold, H100)
     full = replace(cold, recent=((30 * 10**6, 0),))
     assert event_ms(full, H100) == pytest.approx(2 * LAUNCH + 30 / 5500 + 10**6 / BANDWIDTH)
+
+
+@pytest.mark.parametrize(("name", "waits"), [
+    ("aten::_local_scalar_dense", True), ("aten::nonzero", True), ("aten::equal", True), ("aten::add.Tensor", False),
+])  # fmt: skip
+def test_the_host_waits_for_an_answer_before_it_goes_on(name, waits):
+    ask = replace(SMALL, name=name)
+    begun = [turn.begin for turn in timeline([LARGE, ask, SMALL], H100)]
+    idle = SMALL.host_us / 1e3 if waits else 0.0
+    assert begun[2] == pytest.approx(event_ms(LARGE, H100) + event_ms(ask, H100) + idle)
 
 
 def test_the_constants_are_shares_and_positive_numbers():

@@ -8,15 +8,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.exploits.tasks import TASKS
+from tests.exploits.tasks import TASKS, task
 from tests.tiers import thinned
 from verl_kernel.env import KINDS, Task
+from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.reference.ends import SIZES, SIZES_OF_SEVERAL
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.structure import restored, structures_of
-from verl_kernel.env.reference.variation import HIGHS, LARGES, LOW, Variation, learn
+from verl_kernel.env.reference.variation import HIGHS, LARGES, LEAST_SPIKED, LOW, Variation, learn, sizes_of_spikes
 
 SIZE = 12
 CONSTANTS = [torch.zeros(4, 4), torch.ones(4, 4), torch.zeros(0, 3), torch.zeros(()), torch.ones(1, 1)]
@@ -48,6 +49,50 @@ def test_floats_get_scales_below_and_above_one_and_signs():
     assert 0.3 < (sizes < 1).float().mean() < 0.7
     large = (found.apply(drawn, 0, "large")[0] / drawn[0]).abs().mean()
     assert LARGES[0] / 2 <= large <= LARGES[0] * 1.001
+
+
+@pytest.mark.parametrize(("written", "sizes"), [
+    (1, (4096.0, 1024.0, 128.0, 32.0)), (64, (4096.0, 1024.0, 128.0, 32.0)), (65, (128.0, 32.0)),
+    (1 << 18, (128.0, 32.0)),
+])  # fmt: skip
+def test_sums_of_many_get_larger_elements(written, sizes):
+    assert sizes_of_spikes(1 << 18, written) == sizes
+    assert sizes_of_spikes(LEAST_SPIKED - 1, written) == ()
+
+
+@pytest.mark.parametrize("size", [4096.0, 128.0, 32.0])
+def test_a_few_large_elements_weigh_as_much_as_all_others(size):
+    """In a sum, where they are the largest, and in a sum of squares. Their places change, small inputs stay."""
+    found, drawn = learned(
+        lambda g: [torch.rand(1 << 18, generator=g) + 0.5, torch.rand(99, generator=g)], spikes=(size,)
+    )
+    places = set()
+    for seed in range(5):
+        large, small = found.apply(drawn, seed)
+        usual = large.abs().median()
+        spikes = large.abs() > 8 * usual
+        places.add(tuple(spikes.nonzero().flatten().tolist()))
+        power = 1 if size > 1000 else 2
+        share = (large.abs()[spikes] ** power).sum() / (large.abs() ** power).sum()
+        assert 0.3 < share < 0.75
+        assert (small.abs() < 8 * small.abs().median()).all()
+        assert torch.equal(found.apply(drawn, seed, "large")[0].abs() > 8 * usual * 4096, torch.zeros(1 << 18) > 0)
+    assert len(places) == 5
+
+
+@pytest.mark.parametrize(("most", "found"), [(1e9, 4096.0), (1000.0, 128.0), (20.0, 0.0)])
+def test_the_reference_sets_the_size_of_large_elements(most, found):
+    variation, _ = learned(
+        lambda g: [torch.rand(1 << 16, generator=g)], lambda tensors: bool((tensors[0].abs() < most).all()),
+        spikes=(4096.0, 128.0),
+    )  # fmt: skip
+    assert variation.spikes == found
+
+
+@pytest.mark.parametrize(("dtype", "has_spikes"), [("float16", True), ("bfloat16", True), ("float32", False)])
+def test_only_outputs_of_16_bits_hide_a_part_of_a_sum(dtype, has_spikes):
+    source = task("x", "(x * x).mean()", f"torch.randn(512, 256).to(torch.{dtype})")
+    assert bool(Reference(Task(source), resolve_device("cpu")).preparation.traits.variation.spikes) is has_spikes
 
 
 @pytest.mark.parametrize(("limit", "signs", "high", "large"), [

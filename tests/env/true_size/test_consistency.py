@@ -166,6 +166,20 @@ def test_an_op_takes_as_much_of_its_tensors_as_before(reduced, true, is_unlike, 
     assert (unlike is not None and unlike.is_candidates) is is_candidates
 
 
+@pytest.mark.parametrize(("parts", "is_unlike"), [
+    (((10, 100), (10, 400), (10, 6400)), False), (((10, 100), (20, 400), (80, 6400)), False),
+    # Less than at either size; a share that stayed and falls; a large share, which leaves out too much.
+    (((10, 100), (10, 400), (2, 6400)), True), (((10, 100), (40, 400), (10, 6400)), True),
+    (((100, 100), (200, 400), (800, 6400)), True), (((10, 400), (10, 400), (10, 6400)), True),
+])  # fmt: skip
+def test_one_row_of_a_tensor_that_grows_stays_one_row(parts, is_unlike):
+    small, large, true = (
+        Counted([TraceEvent("op", "aten::relu", bytes=2 * given, given=given, held=held)], [], 100, 1.0)
+        for given, held in parts
+    )
+    assert (difference([small, large], large, true) is not None) is is_unlike
+
+
 def test_another_sequence_is_named():
     small, true = forward(one()), forward(one(64), names=("k", "j"))
     assert "kernel or op 2 is j at the true size and nothing" in difference([small], small, true).sentence

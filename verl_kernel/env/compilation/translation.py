@@ -28,6 +28,7 @@ from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.flow.graph import pressure
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.work.steps import spilling
 from verl_kernel.env.ipc.messages import NativeRequest, Translated
 
 # Asks NVIDIA's assembler, which Triton's wheels include, about PTX.
@@ -46,7 +47,7 @@ def spills(ptx: str, program: Program, warps: int) -> int:
         program: the same, parsed: the assembler is run only if registers may not suffice.
         warps: warps of a block.
     """
-    if pressure(program) <= min(_MOST, _REGISTERS // (_LANES * warps)):
+    if pressure(program) <= _registers(warps):
         return 0
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "kernel.ptx")
@@ -58,6 +59,11 @@ def spills(ptx: str, program: Program, warps: int) -> int:
             return 0
     found = _SPILLS.search(told)
     return int(found[1]) if found else 0
+
+
+def _registers(warps: int) -> int:
+    """Return how many registers a thread has at most."""
+    return min(_MOST, _REGISTERS // (_LANES * warps))
 
 
 def prepare() -> None:
@@ -106,6 +112,9 @@ def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
         with ThreadPoolExecutor(1) as beside:
             spilled = beside.submit(spills, ptx, program, warps)
             made = code.of(program, warps, shared)
-        return replace(made, known=replace(made.known, spills=spilled.result())).to_bytes()
+        if size := spilled.result():
+            known = spilling(made.known, program, made.module, size, _registers(warps))
+            made = replace(made, known=known)
+        return made.to_bytes()
     except NotKnown as exc:
         return Refusal(UNKNOWN, str(exc), 0)

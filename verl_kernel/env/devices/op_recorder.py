@@ -153,9 +153,9 @@ class OpRecorder(DispatchMode):
         if self._is_inside:
             return
         moved, flops, half = (count // kernels for count in (cost.bytes, cost.flops, cost.half_flops))
-        uses = [[(tensor, nbytes(tensor)) for tensor in some] for some in (cost.reads, cost.writes)]
+        given = sum(map(nbytes, (*cost.reads, *cost.writes)))
+        uses = _uses(cost)
         recent, touched = self.l2.add(*uses), self.l2.touched(*uses)
-        given = sum(size for some in uses for _, size in some)
         held = _held([*cost.reads, *cost.writes])
         for number in range(kernels):
             steps = cost.steps if kernels == 1 else cost.steps[number : number + 1]
@@ -178,6 +178,20 @@ class OpRecorder(DispatchMode):
         if (cost := op_cost(func, args, kwargs, result)) is not None:
             self._append(func._schema.name, cost, max(1, len(cost.steps)))
         return result
+
+
+def _uses(cost: OpCost) -> tuple[Uses, Uses]:
+    """Return what an op moves of the tensors that it reads and writes: all together no more than its counted bytes.
+
+    A gather of one row, or a trace, is given a whole tensor and leaves next to nothing of it in the cache. Where less
+    is counted than the tensors hold, the largest of them are those that are used in part.
+    """
+    left, most, sizes = cost.bytes, 0, sorted(map(nbytes, (*cost.reads, *cost.writes)))
+    for number, size in enumerate(sizes):
+        most = max(most, min(size, left // (len(sizes) - number)))
+        left -= min(size, most)
+    reads, writes = ([(each, min(nbytes(each), most)) for each in some] for some in (cost.reads, cost.writes))
+    return reads, writes
 
 
 def _held(tensors: Iterable[torch.Tensor]) -> int:

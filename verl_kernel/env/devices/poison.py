@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Poisons device memory: a program finds NaN (or -1) where it has not written, never an old result."""
+"""Poisons device memory: a program finds NaN (or -1) where it has not written, never an old result.
+
+Where the right answer is NaN, a program that does not write it would be right. So one floating element in `_EVERY`
+holds a number, at places that change from one allocation to the next.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import torch
@@ -16,6 +21,10 @@ from verl_kernel.env.ops.table import Trait, op_of
 
 ABLATED = 3e4
 """Number in unwritten floating tensors during an ablation; half precision can represent it."""
+_EVERY = 61
+"""A prime: whatever the length of rows, all their places have their turn."""
+_STEP = 17
+"""How far the first of these elements moves from one allocation to the next."""
 
 
 def poison_free_blocks(like: Sequence[torch.Tensor], copies: int = 2) -> None:
@@ -41,6 +50,7 @@ class PoisonedAllocations(DispatchMode):
     def __init__(self, number: float | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._number = number
+        self._allocated = count()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -53,7 +63,7 @@ class PoisonedAllocations(DispatchMode):
             _fill_behind(args[0], before)
         if Trait.ALLOCATES in traits:
             for tensor in pytree.tree_leaves(result):
-                _fill(tensor, self._number)
+                _fill(tensor, self._number, next(self._allocated) * _STEP % _EVERY)
         return result
 
 
@@ -64,7 +74,7 @@ def _fill_behind(tensor: torch.Tensor, start: int) -> None:
         whole[start:].fill_(POISON)
 
 
-def _fill(tensor: torch.Tensor, number: float | None) -> None:
+def _fill(tensor: torch.Tensor, number: float | None, first: int) -> None:
     if tensor.layout is torch.strided and tensor.numel() and tensor.device.type != "meta":
         if number is not None and tensor.is_floating_point():
             torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage()).fill_(number)
@@ -72,3 +82,6 @@ def _fill(tensor: torch.Tensor, number: float | None) -> None:
         whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
         whole.set_(tensor.untyped_storage())
         whole.fill_(POISON)
+        if tensor.is_floating_point():
+            each = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+            each[first::_EVERY].fill_(ABLATED)

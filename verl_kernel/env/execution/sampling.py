@@ -167,6 +167,7 @@ def extrapolated(shape: tuple[int, int, int], runs: Sequence[Weighted]) -> Launc
             _use([(weight, count.writes[number]) for weight, count in runs]) for number in range(len(first.writes))
         ],
         rereads=(),  # `Windows` finds these
+        returns=(),
         heaviest_bytes=max(count.heaviest_bytes for _, count in runs),
         heaviest_work=max(count.heaviest_work for _, count in runs),
         voids=tuple(_array([(weight, np.array(count.voids)) for weight, count in runs]).tolist()),

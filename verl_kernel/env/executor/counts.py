@@ -62,12 +62,16 @@ class LaunchCount:
     writes: list[Use]
     rereads: tuple[tuple[int, int], ...]
     """How far apart, in the grid's order, blocks read the same bytes again, and how many (`Rereads.distances`)."""
+    returns: tuple[tuple[int, int], ...]
+    """The same for blocks that all run at once (`Rereads.returns`)."""
     heaviest_bytes: int
     """Bytes moved by the block that moves most, counted as `Use` counts them."""
     heaviest_work: int
     """Instructions of single threads, executed by the block that executes most."""
     voids: tuple[int, ...]
     """Operations of matrix products on zeros only, by `library.traffic.VOID_UNITS`."""
+    serial: float = 1.0
+    """How many blocks' work follows one another where blocks wait for each other; 1 where they run side by side."""
     log: Rereads | None = None
     """The log from which `rereads` was computed; None if only parts of the launch ran."""
 
@@ -150,7 +154,7 @@ class Traffic:
         self._halves, self._warps, self._shared_bytes = 2 * (buffers + 1), warps, shared_bytes
         self._counters, module = counters, counters.module
         self._before = (counters.lanes(), counters.warps(), counters.words.copy())
-        weights = np.array([end - start for start, end in module.blocks], np.int64)
+        weights = sizes(module)
         self.work = np.zeros(traffic.WORK_HEAD + len(weights), np.int64)
         self.work[traffic.WORK_HEAD :] = weights
         self.work[traffic.WORK_BLOCKS] = len(weights)
@@ -169,8 +173,8 @@ class Traffic:
         words[traffic.USES_HEAD :].reshape(self._halves, traffic.USE_WORDS)[:, 1] = -1
         return words
 
-    def count(self, shape: tuple[int, int, int]) -> LaunchCount:
-        """Return all counts when the launch has ended."""
+    def count(self, shape: tuple[int, int, int], serial: float = 1.0) -> LaunchCount:
+        """Return all counts when the launch has ended (arguments as of `LaunchCount`)."""
         counters, (lanes, entered, words) = self._counters, self._before
         uses = [_use(row) for row in self.totals.tolist()]
         return LaunchCount(
@@ -178,10 +182,16 @@ class Traffic:
             lanes=counters.lanes() - lanes, warps_entered=counters.warps() - entered,
             sites=counters.sites(words, entered), reads=uses[::2], writes=uses[1::2],
             rereads=self.rereads.distances(uses[::2], uses[1::2]),
+            returns=self.rereads.returns(uses[::2], uses[1::2]),
             heaviest_bytes=int(self.work[traffic.SECTORS_MOST]) * traffic.SECTOR,
             heaviest_work=int(self.work[traffic.WORK_MOST]),
-            voids=tuple(self.work[traffic.WORK_VOID : traffic.WORK_HEAD].tolist()), log=self.rereads,
+            voids=tuple(self.work[traffic.WORK_VOID : traffic.WORK_HEAD].tolist()), serial=serial, log=self.rereads,
         )  # fmt: skip
+
+
+def sizes(module: Module) -> np.ndarray:
+    """Return how many instructions each block has; none where it only waits for others (`Module.polls`)."""
+    return np.array([0 if one in module.polls else end - start for one, (start, end) in enumerate(module.blocks)])
 
 
 def _use(row: Sequence[int]) -> Use:

@@ -15,7 +15,7 @@ from verl_kernel.env.executor.code import BLOCK, GRID, Code, Library, ObjectCach
 from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow import origins
-from verl_kernel.env.executor.library import context, grid
+from verl_kernel.env.executor.library import context, grid, traffic
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module, module
 from verl_kernel.env.executor.lowering.sites import Site
@@ -27,6 +27,7 @@ from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.memory import Ranges
 from verl_kernel.env.executor.races.watch import Watch, Watcher
 from verl_kernel.env.executor.rereads import base
+from verl_kernel.env.executor.turns import Turns
 
 # Memory of a launch in addition to its tensors.
 
@@ -257,9 +258,8 @@ class Kernel:
         elif follow is not None:
             numbers = run.followed(follow, numbers)
         if self.module.may_wait:
-            run.by_turns(numbers)
-        else:
-            run.in_order(numbers)
+            return run.traffic.count(shape, run.by_turns(numbers))
+        run.in_order(numbers)
         return run.traffic.count(shape)
 
     def instruction_counts(self) -> Counter[str]:
@@ -378,20 +378,30 @@ class _Run:
             self._watcher.end(self._context)
         self._check()
 
-    def by_turns(self, numbers: np.ndarray) -> None:
-        """Run as many blocks at once as a GPU might hold, each for some barriers at a time."""
+    def by_turns(self, numbers: np.ndarray) -> float:
+        """Run as many blocks at once as a GPU might hold, each for some barriers at a time.
+
+        Returns:
+            How many blocks' work follows one another (`LaunchCount.serial`).
+        """
         waiting = [*enumerate(map(int, numbers))]
-        running: list[Callable[[], int]] = []
+        running: list[tuple[int, Callable[[], int]]] = []
+        turns = Turns(len(numbers))
         while waiting or running:
             while waiting and len(running) < grid.RESIDENT:
-                running.append(self._start(*waiting.pop(0)))
-            running = [block for block in running if self._turn(block) == grid.WAITING]
+                running.append((waiting[0][0], self._start(*waiting.pop(0))))
+            running = [one for one in running if self._turn(*one, turns) == grid.WAITING]
             self._fuel -= _ROUNDS
+        return turns.serial
 
-    def _turn(self, block: Callable[[], int]) -> int:
+    def _turn(self, place: int, block: Callable[[], int], turns: Turns) -> int:
         """Run a block up to some barriers; a fault is raised at once, as it names the block that ran."""
+        polls, counts, work = [*self._kernel.module.polls], self._kernel._counters.blocks, self.traffic.work
+        before, asked = int(work[traffic.WORK_LAST]), int(counts[polls].sum())
         state = block()
         self._check()
+        waits = state == grid.WAITING and int(counts[polls].sum()) > asked
+        turns.add(place, int(work[traffic.WORK_LAST]) - before, waits=waits)
         return state
 
     def _start(self, order: int, number: int) -> Callable[[], int]:

@@ -3,6 +3,7 @@
 
 The distance between two reads of the same bytes is what the blocks between them move, each byte once, in the order of
 the blocks' numbers: a cache that evicts the least recently used bytes keeps those whose distance is within its size.
+Blocks that all run at once do not follow one another: each is as far in its own loads as all others are in theirs.
 """
 
 from __future__ import annotations
@@ -115,6 +116,21 @@ class Rereads:
         found = _far(_distinct_between(places.tolist()), sectors / float(sectors.sum()), each)
         return scaled(found, asked, asked - read)
 
+    def returns(self, reads: Sequence[Use], writes: Sequence[Use]) -> tuple[tuple[int, int], ...]:
+        """Return what `distances` does for blocks that all run at once, of bytes that another block read before.
+
+        What a block reads again itself is counted elsewhere (`Use.repeated`).
+        """
+        if is_small(reads, writes) or not self.log[rereads.LOG_USED]:
+            return ()
+        read, written = (sum(use.once for use in uses) for uses in (reads, writes))
+        each = self._each(self._records()[1]) * (1 + written / read)
+        places, sectors, blocks = self._in_time()
+        is_another = _follow_another(places.tolist(), blocks.tolist())
+        between = np.where(is_another, _distinct_between(places.tolist()), 0)
+        found = _far(between.tolist(), sectors / float(sectors.sum()), each)
+        return scaled(found, sum(use.total for use in reads), sum(use.own for use in reads) - read)
+
     def later(self, written: int) -> Later:
         """Return what the later half of these blocks loads, if they are consecutive blocks of a larger launch.
 
@@ -143,13 +159,22 @@ class Rereads:
 
     def _records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return places, sectors and blocks, one record for each block that read a place, in the grid's order."""
-        used = int(self.log[rereads.LOG_USED])
-        rows = self.log[rereads.LOG_HEAD :][: rereads.RECORD_WORDS * used].reshape(-1, rereads.RECORD_WORDS)
-        places, told = rows[:, rereads.RECORD_PLACE], rows[:, rereads.RECORD_BLOCK]
+        places, told, _ = self._rows()
         order = np.lexsort((places, told >> 16))
         places, blocks, sectors = places[order], (told >> 16)[order], (told & 0xFFFF)[order]
         starts = np.flatnonzero((np.diff(places, prepend=-1) != 0) | (np.diff(blocks, prepend=-1) != 0))
-        return places[starts], np.add.reduceat(sectors, starts) if used else sectors, blocks[starts]
+        return places[starts], np.add.reduceat(sectors, starts) if len(starts) else sectors, blocks[starts]
+
+    def _in_time(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return places, sectors and blocks in the order of what blocks had loaded before."""
+        places, told, times = self._rows()
+        order = np.lexsort((places, times))
+        return places[order], (told & 0xFFFF)[order], (told >> 16)[order]
+
+    def _rows(self) -> list[np.ndarray]:
+        """Return the words of all records, by kind."""
+        used = int(self.log[rereads.LOG_USED])
+        return [*self.log[rereads.LOG_HEAD :][: rereads.RECORD_WORDS * used].reshape(-1, rereads.RECORD_WORDS).T]
 
 
 def scaled(parts: Mapping[int, float], asked: int, again: int) -> tuple[tuple[int, int], ...]:
@@ -170,6 +195,16 @@ def _far(between: Sequence[int], parts: np.ndarray, each: float) -> dict[int, fl
     for count, part in zip(between, parts.tolist(), strict=True):
         if count * each > LEAST:
             found[floor(2.0 ** (floor(_STEPS * log2(count * each)) / _STEPS))] += part
+    return found
+
+
+def _follow_another(places: Sequence[int], blocks: Sequence[int]) -> np.ndarray:
+    """Return a mask of the places that another block was the last to read."""
+    last: dict[int, int] = {}
+    found = np.zeros(len(places), bool)
+    for number, (place, block) in enumerate(zip(places, blocks, strict=True)):
+        found[number] = last.get(place, block) != block
+        last[place] = block
     return found
 
 

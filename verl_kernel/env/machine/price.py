@@ -77,7 +77,7 @@ def step_parts(step: Step, machine: Machine, blocks_per_sm: int | None = None) -
         arithmetic=(products + step.instructions / gpu.lane_rate) * waste / busy,
         products=products * waste / busy,
         starts=step.kernels * constant("launch_us") * 1e-6,
-        blocks=ceil(step.blocks / held) * _block_s(step, moved),
+        blocks=ceil(step.blocks / held) * step.serial * _block_s(step, moved),
     )
 
 
@@ -122,8 +122,9 @@ def moved_bytes(step: Step, machine: Machine, held: int) -> int:
         held: blocks that the GPU holds at once (`slots`).
     """
     kept = min(step.blocks, held) * step.private_bytes + step.shared_bytes
-    far = sum(size for others, size in step.rereads if others > machine.l2_bytes)
-    far = far if step.blocks > held else 0  # blocks that all run at once read the same bytes at the same time
+    # Blocks that all run at once read the same bytes at the same time, unless one comes back to what others have read.
+    again = step.rereads if step.blocks > held else step.returns
+    far = sum(size for others, size in again if others > machine.l2_bytes)
     return step.bytes + far + (step.repeated_bytes if kept > machine.l2_bytes else 0)
 
 
@@ -149,7 +150,7 @@ def timeline(
     events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
 ) -> list[Turn]:
     """Return when the device runs each event of a forward (arguments as of `time_ms`)."""
-    return turns((event.host_us, known_ms(event, machine, blocks_per_sm or {})) for event in events)
+    return turns((event, known_ms(event, machine, blocks_per_sm or {})) for event in events)
 
 
 def known_ms(event: TraceEvent, machine: Machine, blocks_per_sm: Mapping[str, int]) -> float:
@@ -162,14 +163,23 @@ def fitting(event: TraceEvent, blocks_per_sm: Mapping[str, int]) -> int | None:
     return blocks_per_sm.get(event.name) if event.kind == "launch" else None
 
 
-def turns(spans: Iterable[tuple[int, float]]) -> list[Turn]:
-    """Return when the device runs events, given each one's host time in microseconds and device time in ms."""
+_ASKING = frozenset({
+    "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::masked_select",
+    "aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive",
+})  # fmt: skip
+"""Ops whose result, or its size, the host waits for: it issues nothing more before the device has got so far."""
+
+
+def turns(spans: Iterable[tuple[TraceEvent, float]]) -> list[Turn]:
+    """Return when the device runs events, given each one with its device time in milliseconds."""
     host, device, found = -constant("head_start_us") / 1e3, 0.0, list[Turn]()
-    for host_us, ms in spans:
-        host += host_us / 1e3
+    for event, ms in spans:
+        host += event.host_us / 1e3
         begin = max(device, host)
         found.append(Turn(begin - device, begin, begin + ms))
         device = found[-1].end
+        if event.name.partition(".")[0] in _ASKING:
+            host = device
     return found
 
 

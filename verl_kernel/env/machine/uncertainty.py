@@ -145,7 +145,7 @@ class _Forward:
             sum(ms * exp(way * is_wrong * widths[name]) for name, ms in parts.items())
             for parts, is_wrong in zip(self.shares, wrong, strict=True)
         ]
-        found = turns(zip((event.host_us for event in self.events), times, strict=True))
+        found = turns(zip(self.events, times, strict=True))
         return found[-1].end if found else 0.0
 
 

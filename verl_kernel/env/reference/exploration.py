@@ -19,6 +19,7 @@ from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.scale import SHARP
 from verl_kernel.env.ipc.shared_memory import place
 from verl_kernel.env.modes import switched
+from verl_kernel.env.ops.call import HALF
 from verl_kernel.env.reference.crashes import beyond, survives
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
@@ -30,7 +31,7 @@ from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
 from verl_kernel.env.reference.ties import has_choices
 from verl_kernel.env.reference.trial import SIZED_DRAWS, depends_on_ties, draw_trial, holds_steady
 from verl_kernel.env.reference.value import Value
-from verl_kernel.env.reference.variation import Tensors, Variation, learn
+from verl_kernel.env.reference.variation import Tensors, Variation, learn, sizes_of_spikes
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.weights import Constants, copy_state, find_constants, renewed
 from verl_kernel.errors import TaskError
@@ -194,7 +195,14 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
         return None
 
     counts = itertools.count(len(draws))
-    return learn(draws, bears, is_steady, agree, bears_end, more)
+    return learn(draws, bears, is_steady, agree, bears_end, more, _sizes_of_spikes(probe, expected))
+
+
+def _sizes_of_spikes(probe: Value, expected: Value) -> tuple[float, ...]:
+    """Return sizes of large elements to try; none where every output's tolerance is that of a wider type than half."""
+    written = [tensor.numel() for tensor in expected.tensors if tensor.dtype in HALF]
+    read = max((tensor.numel() for tensor in probe.tensors if tensor.is_floating_point()), default=0)
+    return sizes_of_spikes(read, max(written)) if written else ()
 
 
 def _bears(

@@ -4,7 +4,9 @@
 Floating inputs get other scales, below and above one, other signs, by element and by slice, and a row of zeros. Masks
 that are all true or nearly so get the rare value in some places; other masks get slices with all, none or one set.
 Integers get the ends of their range and repeated values, or another order where they never repeat; sorted ones other
-gaps. Inputs that never change are redrawn. Further trials move whole tensors to one end of their range (`ends`). What
+gaps. Inputs that never change are redrawn. Where outputs are of 16 bits, a few elements of large inputs are many times
+as large as the others: a sum or a mean of a part of the elements is within such an output's tolerance, but misses some
+of these. Further trials move whole tensors to one end of their range (`ends`). What
 held in every draw holds in each trial (`relations`, `structure`).
 """
 
@@ -49,6 +51,9 @@ _OF_INTEGERS = 16
 """Number of draws from which the roles of integers and masks are learned."""
 _PART = 4
 """One element in this number gets a rare value."""
+_FEWEST_SPIKES, _SPREAD, _HEADROOM = 8, 0.5, 8
+"""Large elements of an input, at least; how much they differ from one another; the factor by which they stay below the
+largest number of their type."""
 Tensors = list[torch.Tensor]
 
 
@@ -73,6 +78,8 @@ class Variation:
     """Signs and distances of the trials at an end: all negative, all positive, then (several tensors) mixed signs."""
     always: bool = False
     """Whether every trial is varied, because get_inputs() returns the same each time."""
+    spikes: float = 0.0
+    """How many times as large a few elements of varied trials are (`spiked`); 0.0 if the reference tolerates none."""
     relations: Relations = field(default_factory=Relations)
     """What holds between elements and between inputs in every draw."""
 
@@ -110,6 +117,8 @@ class Variation:
             return
         is_large = kind == "large"
         low, high = (self.large / 2, self.large) if is_large and self.large > 1 else (self.low, self.high)
+        if self.spikes and not is_large:
+            yield self._padded(self.spiked(tensors, seed), seed), True
         scaled = self.scaled_between(tensors, seed, low, high)
         if is_large and (mixed := self._mixed(seed)) is not None:
             # No rows of zeros: where all scores are negative, a key of zeros is the maximum, and hides what it is for.
@@ -152,6 +161,18 @@ class Variation:
         generator = torch.Generator().manual_seed(seed)
         pairs = zip(tensors, self.roles, strict=True)
         return [self._changed(tensor, role, (log2(low), log2(high)), generator) for tensor, role in pairs]
+
+    def spiked(self, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
+        """Vary the tensors, none of them enlarged, and make a few elements of large ones many times as large."""
+        scaled = self.scaled_between(tensors, seed, self.low, min(1.0, self.high))
+        if len(tensors) != len(self.roles):
+            return scaled
+        generator = torch.Generator().manual_seed(seed)
+        pairs = zip(scaled, self.roles, strict=True)
+        return [
+            _spiked(tensor, self.spikes, generator) if role.is_floating and tensor.numel() >= LEAST_SPIKED else tensor
+            for tensor, role in pairs
+        ]
 
     def with_a_row_of(self, size: float, tensors: Sequence[torch.Tensor], seed: int) -> Tensors:
         """Return copies with numbers of this size in slices of each floating tensor along its first axis longer than 2.
@@ -219,6 +240,7 @@ def learn(
     agree: Callable[[Tensors, Tensors], bool] = lambda one, other: False,
     bears_end: Callable[[Tensors], bool] | None = None,
     more: Callable[[], Tensors | None] = lambda: None,
+    spikes: Sequence[float] = (),
 ) -> Variation:
     """Find the strongest variation that keeps a reference's outputs usable.
 
@@ -231,6 +253,7 @@ def learn(
         bears_end: like `bears`, for tensors at one end; None takes `bears` itself.
         more: makes another draw, or None after enough of them: a few do not tell what holds of integers and masks from
             accidents.
+        spikes: sizes of large elements to try (`Variation.spikes`), the largest first.
     """
 
     def another() -> Tensors | None:
@@ -250,6 +273,8 @@ def learn(
         roles, wide, lambda some: bears(kept(some)), is_steady, lambda one, other: agree(kept(one), kept(other))
     )
     ends = _learn_ends(roles, wide[0], lambda some: (bears_end or bears)(kept(some)), is_steady)
+    tried = (replace(found, spikes=size) for size in spikes if is_steady)
+    found = next((one for one in tried if bears(kept(one.spiked(wide[0], 0)))), found)
     return replace(found, found=tuple(roles), ends=ends, relations=relations)
 
 
@@ -310,6 +335,34 @@ def _with_scales(
                 large = next((scale for scale in larges if usable(scale / 2, scale)), 1.0)
                 return replace(found, low=LOW, high=high, large=large)
     return None
+
+
+LEAST_SPIKED = 1 << 16
+"""Elements of an input below which a part of them gives another sum in 16 bits too."""
+_DENSE, _SPARSE = 12, 14
+"""Binary logarithms of elements for each large one: where these are at least 1024 times as large, and else."""
+
+
+def sizes_of_spikes(read: int, written: int) -> tuple[float, ...]:
+    """Return sizes of large elements to try, given how many elements an output of 16 bits is made of.
+
+    Large elements make up about half of a sum, or of a sum of squares. Where as much is written as read, they stay so
+    small that the others count as before.
+    """
+    if read < LEAST_SPIKED:
+        return ()
+    return (4096.0, 1024.0, 128.0, 32.0) if read >= 4096 * written else (128.0, 32.0)
+
+
+def _spiked(tensor: torch.Tensor, size: float, generator: torch.Generator) -> torch.Tensor:
+    each = 1 << (_DENSE if size >= 1024 else _SPARSE if size > 32 else 10)
+    count = max(_FEWEST_SPIKES, tensor.numel() // each)
+    places = torch.randint(tensor.numel(), (count,), generator=generator).to(tensor.device)
+    flat, unit = tensor.reshape(-1).clone(), tensor.double().square().mean().sqrt()
+    sizes = size * unit * (1 + _SPREAD * torch.rand(count, generator=generator)).to(tensor.device)
+    sizes.clamp_(max=torch.finfo(tensor.dtype).max / _HEADROOM)
+    flat[places] = torch.where(flat[places] < 0, -sizes, sizes).to(tensor.dtype)
+    return torch.empty_like(tensor).copy_(flat.view(tensor.shape))
 
 
 def _sliced_mask(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:

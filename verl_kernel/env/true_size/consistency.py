@@ -170,7 +170,7 @@ def difference(verified: Sequence[Counted], again: Counted, true: Counted) -> Un
     for number, *sizes, now in zip(count(1), *(each.tallies for each in (*verified, true)), strict=False):
         if (unlike := _narrowed(number, sizes, now, left) or _executed(number, sizes, now)) is not None:
             return unlike
-    ops = _ops(last.events, true.events) or _parts(again.events, true.events)
+    ops = _ops(last.events, true.events) or _parts(verified[0].events, again.events, true.events)
     return ops or _functions(last, true) or _operations(verified, true)
 
 
@@ -325,16 +325,40 @@ def _ops(verified: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike |
     return None
 
 
-def _parts(again: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike | None:
-    """Find an op that is given, or moves, less of the memory that its tensors lie in, such as a slice of an input."""
-    for number, (before, now) in enumerate(zip(again, true, strict=True), 1):
-        was, share = (min(event.given, event.bytes) / event.held if event.held else 1.0 for event in (before, now))
-        if now.kind == "op" and share < _COVERED * min(1.0, was):
+def _parts(first: Sequence[TraceEvent], again: Sequence[TraceEvent], true: Sequence[TraceEvent]) -> Unlike | None:
+    """Find an op that is given, or moves, less of the memory that its tensors lie in, such as a slice of an input.
+
+    Args:
+        first: events at the smallest verified size.
+        again: events at the largest one.
+        true: events at the true size.
+    """
+    if len(first) != len(again):
+        first = again
+    for number, (small, before, now) in enumerate(zip(first, again, true, strict=True), 1):
+        was, share = _part(before), _part(now)
+        if now.kind == "op" and share < _COVERED * min(1.0, was) * _fall(small, before, now):
             sentence = f"op {number} ({now.name}) takes {share:.0%} of its tensors' memory at the true size"
             # A part may be one row, of however many: then the share falls as it should.
             # check: true-op-takes-all
             return Unlike(f"{sentence}, and {was:.0%} at a reduced one", is_candidates=was >= _COVERED)
     return None
+
+
+def _part(event: TraceEvent) -> float:
+    """Return the share of its tensors' memory that an op takes."""
+    return min(event.given, event.bytes) / event.held if event.held else 1.0
+
+
+def _fall(small: TraceEvent, large: TraceEvent, true: TraceEvent) -> float:
+    """Return how much smaller a share may be at the true size: as one row of a tensor that grows, at two sizes already.
+
+    The parts must be so small that a program gains no more by leaving one out than may be missing of its operations.
+    """
+    was, share = _part(small), _part(large)
+    if not (0 < share < was and share <= 1 - _GROWN and 0 < small.held < large.held < true.held):
+        return 1.0
+    return float((true.held / large.held) ** (log(share / was) / log(large.held / small.held)))
 
 
 def _operations(verified: Sequence[Counted], true: Counted) -> Unlike | None:

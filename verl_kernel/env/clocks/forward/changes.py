@@ -60,7 +60,7 @@ class Forward:
 
     def ms_of(self, events: Iterable[TraceEvent]) -> float:
         """Return the milliseconds of a forward of mostly the same events."""
-        spans = ((event.host_us, self._known.get(id(event)) or self._price(event)) for event in events)
+        spans = ((event, self._known.get(id(event)) or self._price(event)) for event in events)
         return turns(spans)[-1].end
 
     def ms_with(self, places: Collection[int], steps: tuple[Step, ...]) -> float:
@@ -72,7 +72,7 @@ class Forward:
         """Return the milliseconds if only places for warps and blocks limited a kernel's blocks on an SM."""
         machine = self._setting.machine
         spans = (
-            (event.host_us, event_ms(event, machine) if event.name == name else self._known[id(event)])
+            (event, event_ms(event, machine) if event.name == name else self._known[id(event)])
             for event in self._events
         )
         return turns(spans)[-1].end
@@ -172,6 +172,7 @@ def _in_larger_tiles(step: Step) -> Step:
     return replace(
         step, blocks=max(1, step.blocks // 4), intensity=2 * step.intensity, l2_bytes=step.l2_bytes - again // 2,
         in_flight=2 * step.in_flight, rereads=tuple((far, size // 2) for far, size in step.rereads),
+        returns=tuple((far, size // 2) for far, size in step.returns),
     )  # fmt: skip
 
 

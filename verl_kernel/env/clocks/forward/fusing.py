@@ -126,5 +126,6 @@ def _together(one: Step, other: Step) -> Step:
         l2_bytes=one.l2_bytes + other.l2_bytes, in_flight=max(one.in_flight, other.in_flight),
         block_ns=max(one.block_ns, other.block_ns), repeated_bytes=one.repeated_bytes + other.repeated_bytes,
         private_bytes=one.private_bytes + other.private_bytes, shared_bytes=one.shared_bytes + other.shared_bytes,
-        rereads=(*one.rereads, *other.rereads), kernels=1,
+        rereads=(*one.rereads, *other.rereads), returns=(*one.returns, *other.returns),
+        serial=max(one.serial, other.serial), kernels=1,
     )  # fmt: skip

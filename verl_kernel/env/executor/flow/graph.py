@@ -255,10 +255,14 @@ _BITS = re.compile(r"\d+$")
 
 def pressure(program: Program) -> int:
     """Return the largest number of live 32-bit registers at any instruction."""
-    graph = Graph(program)
+    return max(pressures(Graph(program)), default=0)
+
+
+def pressures(graph: Graph) -> list[int]:
+    """Return the same for each block."""
     before = live(graph)
-    words = {name: _words(kind) for name, kind in program.registers.items()}
-    return max((_in_block(graph, block, before, words) for block in graph.blocks), default=0)
+    words = {name: _words(kind) for name, kind in graph.program.registers.items()}
+    return [_in_block(graph, block, before, words) for block in graph.blocks]
 
 
 def _in_block(graph: Graph, block: Block, before: list[frozenset[str]], words: dict[str, int]) -> int:

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from verl_kernel.env.executor.flow.graph import CARRY, Block, Graph, ends_block, is_lane_dependent
-from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Instruction, Not, Operand, Pair, Register
+from verl_kernel.env.executor.ptx.program import (
+    BITS,
+    Address,
+    Constant,
+    Group,
+    Instruction,
+    Not,
+    Operand,
+    Pair,
+    Register,
+)  # fmt: skip
 
 # Uniform registers, which hold the same value in all lanes of a warp, and whether lanes may diverge.
 
@@ -256,7 +266,38 @@ def resumed(graph: Graph) -> frozenset[int]:
 def may_wait(graph: Graph, first: int, last: int) -> bool:
     """Whether a loop from one block to another reads memory that other warps may change."""
     items = graph.program.instructions[graph.blocks[first].start : graph.blocks[last].end]
-    return any(
-        item.root == "atom" or (item.root == "ld" and any(word in item.modifiers for word in _ORDERED_LOADS))
-        for item in items
+    return any(map(_may_show_others, items))
+
+
+def _may_show_others(item: Instruction) -> bool:
+    """Whether an instruction reads memory that other warps may change meanwhile."""
+    return item.root == "atom" or (item.root == "ld" and any(word in item.modifiers for word in _ORDERED_LOADS))
+
+
+_LONGEST_POLL = 40
+"""Instructions of a loop that only polls, at most; those of Triton have about twenty."""
+
+
+def polls(graph: Graph) -> frozenset[int]:
+    """Return the blocks of loops that read the same places until another block has changed them.
+
+    How often they do is decided by the order in which blocks run here, and says nothing about a GPU.
+    """
+    found: set[int] = set()
+    for last, block in enumerate(graph.blocks):
+        item = graph.program.instructions[block.end - 1]
+        if item.root == "bra" and graph.target(item) <= last and _polls(graph, graph.target(item), last):
+            found.update(range(graph.target(item), last + 1))
+    return frozenset(found)
+
+
+def _polls(graph: Graph, first: int, last: int) -> bool:
+    places = range(graph.blocks[first].start, graph.blocks[last].end)
+    if len(places) > _LONGEST_POLL or not may_wait(graph, first, last):
+        return False
+    changed = {name for place in places for name in graph.writes[place]}
+    accesses = [item for item in graph.program.instructions[places.start : places.stop] if "global" in item.modifiers]
+    addresses = [operand for item in accesses for operand in item.operands if isinstance(operand, Address)]
+    return all(map(_may_show_others, accesses)) and not any(
+        getattr(address.base, "name", None) in changed for address in addresses
     )

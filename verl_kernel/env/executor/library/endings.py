@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.library import context, traffic
 from verl_kernel.env.executor.library.context import filled
-from verl_kernel.env.executor.library.rereads import thin_text
+from verl_kernel.env.executor.library.rereads import USES_TIME, thin_text
 
 _TEXT = """
 define internal void @vk_settle(ptr %ctx) nounwind {
@@ -120,6 +120,8 @@ out:
   %longest = select i1 %longer, i64 %done, i64 %long
   store i64 %longest, ptr %long.p
   store i64 0, ptr %uses
+  %read.p = getelementptr i64, ptr %uses, i64 @USES_TIME@
+  store i64 0, ptr %read.p
   %cache.p = getelementptr i64, ptr %ctx, i64 @CACHE@
   %cache = load ptr, ptr %cache.p
   %room.p = getelementptr i64, ptr %cache, i64 @CACHE_ROOM@
@@ -140,6 +142,6 @@ def endings_text() -> str:
         "BUFFERS": context.BUFFERS, "CACHE": context.CACHE, "WORK_BLOCKS": traffic.WORK_BLOCKS,
         "WORK_HEAD": traffic.WORK_HEAD, "WORK_LAST": traffic.WORK_LAST, "WORK_MOST": traffic.WORK_MOST,
         "SECTORS_MOST": traffic.SECTORS_MOST, "USES_HEAD": traffic.USES_HEAD, "USE_WORDS": traffic.USE_WORDS,
-        "CACHE_ROOM": traffic.CACHE_ROOM, "REREADS": context.REREADS,
+        "CACHE_ROOM": traffic.CACHE_ROOM, "REREADS": context.REREADS, "USES_TIME": USES_TIME,
     }  # fmt: skip
     return filled(_TEXT, values) + thin_text()

@@ -13,12 +13,14 @@ from verl_kernel.env.executor.library.context import Function, filled
 
 LOG_USED, LOG_MASK, LOG_SALT, LOG_HEAD = range(4)
 """Words of the log: how many records there are; bits of a hash that must be 0; the salt of hashes; then the records."""
-RECORD_PLACE, RECORD_BLOCK, RECORD_WORDS = 0, 1, 2
+RECORD_PLACE, RECORD_BLOCK, RECORD_TIME, RECORD_WORDS = range(4)
 """Words of a record: the place, as the buffer's row and the offset in it; the block's number times 65536, plus how many
-sectors were requested."""
+sectors were requested; how many the block had requested before."""
 RECORDS, MOST = 1 << 13, 1 << 11
 """How many records fit in the log; how many are kept when a block pauses."""
 ROW_SHIFT = 40
+USES_TIME = 1
+"""Word of the block that runs (`traffic.USES_HEAD`): sectors that its loads have requested."""
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)  # 2**64 divided by the golden ratio, as a signed number
 _HASH_SHIFT = 24
 _TEXT = """
@@ -38,18 +40,21 @@ look:
 each:
   %i = phi i64 [ 0, %look ], [ %i.next, %each ]
   %kept = phi i64 [ 0, %look ], [ %kept.next, %each ]
-  %from.half = shl i64 %i, 1
-  %from.at = add i64 %from.half, @LOG_HEAD@
+  %from.part = mul i64 %i, @RECORD_WORDS@
+  %from.at = add i64 %from.part, @LOG_HEAD@
   %from = getelementptr i64, ptr %log, i64 %from.at
-  %from.block = getelementptr i64, ptr %from, i64 1
+  %from.block = getelementptr i64, ptr %from, i64 @RECORD_BLOCK@
+  %from.time = getelementptr i64, ptr %from, i64 @RECORD_TIME@
   %place = load i64, ptr %from
   %block = load i64, ptr %from.block
-  %to.half = shl i64 %kept, 1
-  %to.at = add i64 %to.half, @LOG_HEAD@
+  %time = load i64, ptr %from.time
+  %to.part = mul i64 %kept, @RECORD_WORDS@
+  %to.at = add i64 %to.part, @LOG_HEAD@
   %to = getelementptr i64, ptr %log, i64 %to.at
-  %to.block = getelementptr i64, ptr %to, i64 1
-  %last = getelementptr i64, ptr %to, i64 -2
-  %last.block.p = getelementptr i64, ptr %to, i64 -1
+  %to.block = getelementptr i64, ptr %to, i64 @RECORD_BLOCK@
+  %to.time = getelementptr i64, ptr %to, i64 @RECORD_TIME@
+  %last = getelementptr i64, ptr %to, i64 -@RECORD_WORDS@
+  %last.block.p = getelementptr i64, ptr %last, i64 @RECORD_BLOCK@
   %last.place = load i64, ptr %last
   %last.block = load i64, ptr %last.block.p
   %same.place = icmp eq i64 %place, %last.place
@@ -67,6 +72,7 @@ each:
   store i64 %joined, ptr %last.block.p
   store i64 %place, ptr %to
   store i64 %block, ptr %to.block
+  store i64 %time, ptr %to.time
   %mixed = xor i64 %place, %salt
   %spread = mul i64 %mixed, @HASH@
   %hash = lshr i64 %spread, @HASH_SHIFT@
@@ -95,6 +101,7 @@ def thin_text() -> str:
     """Return `vk_thin(log)`, for the module of library/grid.py."""
     values = {
         "LOG_USED": LOG_USED, "LOG_MASK": LOG_MASK, "LOG_SALT": LOG_SALT, "LOG_HEAD": LOG_HEAD, "MOST": MOST,
+        "RECORD_BLOCK": RECORD_BLOCK, "RECORD_TIME": RECORD_TIME, "RECORD_WORDS": RECORD_WORDS,
         "HASH_SHIFT": _HASH_SHIFT, "HASH": _HASH, "ALL": (1 << 32) - 1,
     }  # fmt: skip
     return filled(_TEXT, values)
@@ -109,6 +116,7 @@ def point_to(made: Function) -> None:
     row = made.op(f"getelementptr i64, ptr {made.context(context.TABLE)}, i64 {start}")
     made.do(f"%log_base = load i64, ptr {made.word(row, context.BASE)}")
     made.do(f"%log_block = shl i64 {made.context(context.NUMBER, 'i64')}, 16")
+    made.do(f"%log_time_at = getelementptr i64, ptr {made.context(context.USES)}, i64 {USES_TIME}")
 
 
 def note(made: Function, part: str, sectors: str) -> None:
@@ -120,10 +128,13 @@ def note(made: Function, part: str, sectors: str) -> None:
     hashed = made.op(f"lshr i64 {spread}, {_HASH_SHIFT}")
     is_drawn = made.op(f"icmp eq i64 {made.op(f'and i64 {hashed}, %log_mask')}, 0")
     stays = made.op(f"and i1 {is_drawn}, {made.op(f'icmp ne i64 {sectors}, 0')}")
-    record = made.op(f"getelementptr i64, ptr %log, i64 {made.op(f'shl i64 {used}, 1')}")
+    record = made.op(f"getelementptr i64, ptr %log, i64 {made.op(f'mul i64 {used}, {RECORD_WORDS}')}")
     at = made.word(record, LOG_HEAD)
     made.do(f"store i64 {place}, ptr {at}")
     made.do(f"store i64 {made.op(f'or i64 %log_block, {sectors}')}, ptr {made.word(at, RECORD_BLOCK)}")
+    time = made.op("load i64, ptr %log_time_at")
+    made.do(f"store i64 {time}, ptr {made.word(at, RECORD_TIME)}")
+    made.do(f"store i64 {made.op(f'add i64 {time}, {sectors}')}, ptr %log_time_at")
     after = made.op(f"add i64 {used}, {made.op(f'zext i1 {stays} to i64')}")
     has_room = made.op(f"icmp ult i64 {after}, {RECORDS}")
     made.do(f"store i64 {made.op(f'select i1 {has_room}, i64 {after}, i64 {RECORDS - 1}')}, ptr {used_at}")

@@ -84,7 +84,7 @@ USE_WORDS = 4
 """Words of a buffer's reads, and of its writes: for the block that runs, sectors, the first and the last one; for all
 blocks, sectors, those without repeated accesses of a block, the first and the last one."""
 USES_HEAD = 4
-"""Words before the buffers' words of the block that runs; the first one is its work."""
+"""Words before the buffers' words of the block that runs: its work, and what it has loaded (`rereads.USES_TIME`)."""
 ENTRIES, MOST_LINES = 1024, 1024
 """Entries of the cache, for four lines each; the largest number of lines that it may hold."""
 _PART = 4

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.flow.graph import CARRY, Graph, live
-from verl_kernel.env.executor.flow.repeats import Piece, Repeat, lanes, pieces, repeats, resumed
+from verl_kernel.env.executor.flow.repeats import Piece, Repeat, lanes, pieces, polls, repeats, resumed
 from verl_kernel.env.executor.flow.rounding import rounded_stores
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering import comparisons, conversions, floats, integers, memory, moves  # noqa: F401
@@ -40,6 +40,8 @@ class Module:
     sites: list[Site]
     blocks: list[tuple[int, int]]
     """First instruction and end of each block that is counted."""
+    polls: frozenset[int]
+    """Numbers of those that only wait for other blocks of the launch (`flow.repeats.polls`)."""
     rounded: dict[int, frozenset[str]]
     """Numbers of the sites that store rounded values to shared memory, with the formats of these (`flow.rounding`)."""
 
@@ -75,7 +77,7 @@ def module(program: Program, warps: int) -> Module:
     counted = [(block.start, block.end) for block in graph.blocks]
     return Module(
         text, tuple(body.calls), frame.bytes, body.lanes.may_part, control.may_wait, body.order.learns, body.sites.all,
-        counted, _rounded(program, body.sites.all),
+        counted, polls(graph), _rounded(program, body.sites.all),
     )  # fmt: skip
 
 

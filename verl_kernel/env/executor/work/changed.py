@@ -126,6 +126,7 @@ def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> Launc
     return replace(
         count, reads=reads, writes=writes, heaviest_bytes=ceil(count.heaviest_bytes * part),
         rereads=tuple((distance, round(size * far)) for distance, size in count.rereads),
+        returns=tuple((distance, round(size * far)) for distance, size in count.returns),
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import weakref
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +13,9 @@ from typing import Literal
 
 import numpy as np
 
-from verl_kernel.env.executor.counts import LaunchCount, SiteCount
+from verl_kernel.env.executor.counts import LaunchCount, SiteCount, sizes
 from verl_kernel.env.executor.flow import graph
-from verl_kernel.env.executor.flow.graph import Graph
+from verl_kernel.env.executor.flow.graph import Graph, pressures
 from verl_kernel.env.executor.flow.repeats import may_wait
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
@@ -141,7 +142,7 @@ class Group:
 
 
 def groups(program: Program, module: Module) -> list[Group]:
-    """Group all loads from global memory."""
+    """Group all loads from global memory but those that only wait for other blocks of the launch."""
     places = {id(item): place for place, item in enumerate(program.instructions)}
     loads: dict[int, int] = {}
     for number, site in enumerate(module.sites):
@@ -150,7 +151,8 @@ def groups(program: Program, module: Module) -> list[Group]:
     left = _left_under_way(program.instructions)
     found: list[Group] = []
     for number, (start, end) in enumerate(module.blocks):
-        found += _of_block(program.instructions[start:end], number, start, loads, left)
+        if number not in module.polls:
+            found += _of_block(program.instructions[start:end], number, start, loads, left)
     return found
 
 
@@ -234,10 +236,12 @@ class Known:
     staged: list[int]
     """Sites that store operands of products to shared memory."""
     sizes: np.ndarray
-    """How many instructions each block has."""
+    """How many instructions each block has; none where it only waits for other blocks."""
     chains: list[Chain]
     spills: int = 0
     """Bytes of registers that an assembler spills to memory, per thread (`compilation.translation`)."""
+    crowded: np.ndarray | None = None
+    """By how many registers each block of instructions needs more than a thread has; None if nothing is spilled."""
 
 
 _KNOWN: weakref.WeakKeyDictionary[Program, Known] = weakref.WeakKeyDictionary()
@@ -271,7 +275,7 @@ def _looked_through(program: Program, module: Module) -> Known:
         operand_bytes={one.product: one.operand_bytes for one in each if one.product},
         groups=groups(program, module),
         staged=_staged(program, module, np.sum([*products.values()], axis=0) > 0) if products else [],
-        sizes=np.array([end - start for start, end in module.blocks], np.int64),
+        sizes=sizes(module),
         chains=chains(program),
     )
 
@@ -323,6 +327,7 @@ def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, in
         instructions=round(float(busy_units(count, known).max())), blocks=blocks, warps=count.warps,
         in_flight=round(load_bytes if products or not read else load_bytes * total / read),
         block_ns=max(int(constant("program_ns")), _chained_ns(count, known, blocks)), rereads=count.rereads,
+        returns=count.returns, serial=max(1, round(count.serial)),
     )  # fmt: skip
     if not products:
         return (_spilling(_moving(base, [*reads, *writes]), count, known),)
@@ -374,18 +379,27 @@ def passes(site: SiteCount) -> float:
 
 
 def _load_bytes(count: LaunchCount, known: list[Group]) -> float:
-    """Return the bytes that a block typically loads at once: the mean over groups, weighted by bytes."""
-    bytes_of: defaultdict[int, float] = defaultdict(float)
-    for number, group in enumerate(known):
-        bytes_of[number] = float(sum(count.sites[site].missed for site in group.sites)) * _SECTOR
-    total = sum(bytes_of.values())
-    if not total:
-        return 0.0
-    weighted = 0.0
-    for number, moved in bytes_of.items():
-        times = max(1.0, count.warps_entered[known[number].block] / count.warps)
-        weighted += moved * moved / times * known[number].turns
-    return weighted / total
+    """Return the bytes that a block loads for each time that it waits.
+
+    It waits once for each time that it comes to a group and misses something, as long as for what the group mostly
+    reads: device memory, or the second level. A chain of small loads is not hidden by a large one beside it.
+    """
+    near, far = constant("l2_latency_ns"), constant("latency_ns")
+    sectors, once, waits = 0.0, 0.0, 0.0
+    for group in known:
+        here = [count.sites[site] for site in group.sites]
+        missed = sum(site.missed for site in here)
+        first = sum(site.missed * _share(count.reads[site.row]) for site in here)
+        times = max(1.0, count.warps_entered[group.block] / count.warps)
+        if missed:
+            waits += min(times / group.turns, missed) * max(near, far * first / missed)
+        sectors, once = sectors + missed, once + first
+    return max(far * once, near * sectors) * _SECTOR / waits if waits else 0.0
+
+
+def _share(use: Use) -> float:
+    """Return the part of a buffer's reads that device memory answers, if the second level keeps all of it."""
+    return use.once / use.total if use.total else 0.0
 
 
 def _moving(step: Step, uses: list[Use]) -> Step:
@@ -400,9 +414,22 @@ def _moving(step: Step, uses: list[Use]) -> Step:
     )
 
 
+def spilling(known: Known, program: Program, module: Module, spills: int, most: int) -> Known:
+    """Return what is known of a kernel that spills so many bytes, as a thread has no more than `most` registers."""
+    graph = Graph(program)
+    starts = [block.start for block in graph.blocks]
+    beyond = [max(0, needed - most) for needed in pressures(graph)]
+    crowded = np.array([beyond[bisect_right(starts, start) - 1] for start, _ in module.blocks], np.int64)
+    return replace(known, spills=spills, crowded=crowded)
+
+
 def _spilled(count: LaunchCount, known: Known) -> float:
-    """Count the bytes of spilled registers, stored and loaded as often as the kernel's mean instruction is executed."""
-    often = float(count.warps_entered @ known.sizes) / max(1, int(known.sizes.sum()))
+    """Count the bytes of spilled registers, stored and loaded where more are needed than a thread has.
+
+    The mean over all instructions would make spills cheap by a branch that is never taken.
+    """
+    places = known.sizes if known.crowded is None or not known.crowded.any() else known.crowded
+    often = float(count.warps_entered @ places) / max(1, int(places.sum()))
     return 2.0 * known.spills * LANES * often
 
 
