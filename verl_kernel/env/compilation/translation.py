@@ -34,6 +34,7 @@ from verl_kernel.env.ipc.messages import NativeRequest, Translated
 
 
 _SPILLS = re.compile(r"(\d+) bytes spill stores")
+_TARGET = re.compile(r"^\.target (sm_\w+)", re.M)
 _LANES, _REGISTERS, _MOST = 32, 65536, 255
 """Threads of a warp; registers of a block, and of a thread at most."""
 
@@ -51,13 +52,19 @@ def spills(ptx: str, program: Program, warps: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "kernel.ptx")
         file.write_text(ptx)
-        command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name=sm_{CAPABILITY}", file, "-o", f"{file}.cubin"]
+        command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name={_gpu(ptx)}", file, "-o", f"{file}.cubin"]
         try:
             told = subprocess.run(command, capture_output=True, text=True).stderr
         except OSError:  # some platforms' wheels have no assembler
             return 0
     found = _SPILLS.search(told)
     return int(found[1]) if found else 0
+
+
+def _gpu(ptx: str) -> str:
+    """Return the GPU that PTX is written for."""
+    match = _TARGET.search(ptx)
+    return match[1] if match else f"sm_{CAPABILITY}"
 
 
 def prepare() -> None:

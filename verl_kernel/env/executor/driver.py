@@ -167,17 +167,22 @@ def activate() -> None:
 def _own_stages(
     backend: Any = None, stages: Any = None, options: Any = None, language: Any = None, capability: int = 0
 ) -> Any:
-    """Replace two stages: PTX is taken as machine code, and rounding to 8-bit floats takes one step, as on Hopper.
+    """Replace stages: PTX is taken as machine code, and rounding to 8-bit floats takes one step, as on Hopper.
 
-    For older GPUs Triton rounds through a truncated half, which differs by one step for one number in 250.
+    For older GPUs Triton rounds through a truncated half, which differs by one step for one number in 250. Such a
+    kernel's last steps are Hopper's, PTX included: it may store matrices (`stmatrix`), which LLVM has for no older GPU.
     """
     if stages is None:  # Triton asks for the key of its cache
-        return "executor", "executor: rounds in one step"
+        return "executor", "executor: rounds in one step, in PTX for Hopper"
+
+    target = capability
 
     def lowered(module: Any, metadata: Any) -> Any:
-        rounds = _ROUNDS_TO_EIGHT.search(str(module))
-        return backend.make_llir(module, metadata, options, _ROUNDING_CAPABILITY if rounds else capability)
+        nonlocal target
+        target = _ROUNDING_CAPABILITY if _ROUNDS_TO_EIGHT.search(str(module)) else capability
+        return backend.make_llir(module, metadata, options, target)
 
     stages["llir"] = lowered
+    stages["ptx"] = lambda llir, metadata: backend.make_ptx(llir, metadata, options, target)
     stages["cubin"] = lambda ptx, metadata: ptx.encode()
     return None

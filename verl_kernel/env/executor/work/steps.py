@@ -107,7 +107,7 @@ def _way(item: Instruction) -> Way:
         return ""
     if item.root == "cp":
         return ""
-    return "stores" if item.root == "st" else "loads"
+    return "stores" if item.root in STORES else "loads"
 
 
 def _latency(item: Instruction) -> float:
