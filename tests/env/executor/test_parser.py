@@ -179,8 +179,8 @@ UNKNOWN = [
 
 
 WITHOUT_A_DEFINITION = [
-    "add.sat.u32 %r1, %r2, %r3", "mul.s32 %r1, %r2, %r3", "add.rz.f64 %w1, %w2, %w3", "add.rz.f16 %h1, %h2, %h3",
-    "div.rz.f32 %r1, %r2, %r3", "sqrt.rz.f32 %r1, %r2", "add.ftz.bf16 %h1, %h2, %h3", "add.sat.f64 %w1, %w2, %w3",
+    "add.sat.u32 %r1, %r2, %r3", "mul.s32 %r1, %r2, %r3", "add.rz.f16 %h1, %h2, %h3",
+    "rsqrt.rz.f32 %r1, %r2", "rcp.rz.f16 %h1, %h2", "add.ftz.bf16 %h1, %h2, %h3", "add.sat.f64 %w1, %w2, %w3",
     "min.f32 %r1, %r2, %r3, %r4", "min.xorsign.f32 %r1, %r2, %r3", "fma.rn.relu.f32 %r1, %r2, %r3, %r4",
     "setp.lt.ftz.bf16x2 %p1|%p2, %r1, %r2", "setp.lo.f32 %p1, %r1, %r2", "setp.ltu.s32 %p1, %r1, %r2",
     "setp.lt.ftz.s32 %p1, %r1, %r2", "ex2.f16x2 %r1, %r2",

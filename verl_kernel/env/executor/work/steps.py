@@ -18,7 +18,7 @@ from verl_kernel.env.executor.flow.graph import Graph
 from verl_kernel.env.executor.flow.repeats import may_wait
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import Constant, Instruction, Program
+from verl_kernel.env.executor.ptx.program import STORES, Constant, Instruction, Program
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.machine.constants import constant
