@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import triton
-import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.language.extra.cuda import libdevice
@@ -84,7 +83,8 @@ def element_wise() -> Iterator[Case]:
         for call in (
             "minimum(a, b)", "maximum(a, b)", "minimum(a, b, propagate_nan=tl.PropagateNan.ALL)", "fdiv(a, b)",
             "maximum(a, b, propagate_nan=tl.PropagateNan.ALL)", "div_rn(a, b)", "umulhi(a, b)", "cdiv(a, b)",
-            "clamp(a, b, c)", "clamp(a, b, c, propagate_nan=tl.PropagateNan.ALL)", "fma(a, b, c)", "clamp(a, -6.0, 6.0)",
+            "clamp(a, b, c)", "clamp(a, b, c, propagate_nan=tl.PropagateNan.ALL)", "fma(a, b, c)",
+            "clamp(a, -6.0, 6.0)",
             "maximum(a, 0.0)", "where(a > 0, a, a * 0.1)",
         ):  # fmt: skip
             for warps in (1, 4):
@@ -202,73 +202,95 @@ for step in range(0, n, {k}):
 tl.store(out + m * {n} + o, t.to(out.dtype.element_ty))
 """
 SCALED = """
-m = tl.arange(0, 64)[:, None]; k = tl.arange(0, 64); o = tl.arange(0, 64)[None, :]
-x = tl.load(pa + m * 64 + k[None, :{left}]); y = tl.load(pb + k[{right}:, None] * 64 + o)
+m = tl.arange(0, 64)[:, None]; o = tl.arange(0, 64)[None, :]
+x = tl.load(pa + m * 64 + tl.arange(0, {left})[None, :]); y = tl.load(pb + tl.arange(0, {right})[:, None] * 64 + o)
 s = tl.load(pc + m * 2 + tl.arange(0, 2)[None, :])
 t = tl.dot_scaled(x, s, '{first}', y, s, '{second}')
 tl.store(out + m * 64 + o, t)
 """
-TILES = """
-m = tl.arange(0, 32)[:, None]; o = tl.arange(0, 32)[None, :]
-{given}
-x = {load}
-{store}
-"""
+KINDS = [(kind, kind) for kind in (*FLOATS, *EIGHT, "i8", "u8")] + [EIGHT, EIGHT[::-1]]
+SHAPES = ((16, 16, 16), (64, 64, 32), (128, 64, 64), (16, 64, 128))
+SUMS = {"fp64": ("float64",), "i8": ("int32",), "u8": ("int32",), "fp16": ("float32", "float16")}
+MORE = {
+    "fp32": ("", ", input_precision='ieee'", ", input_precision='tf32x3'"),
+    **dict.fromkeys(EIGHT, ("", ", max_num_imprecise_acc=32")),
+}  # fmt: skip
+HELD = {"e2m1": ("u8", 32), "e4m3": ("u8", 64), "e5m2": ("u8", 64), "fp16": ("fp16", 64), "bf16": ("bf16", 64)}
 
 
 def products() -> Iterator[Case]:
-    """Products of matrices of each type and shape, transposed, converted, scaled; blocks by descriptors."""
-    kinds = [(kind, kind) for kind in (*FLOATS, *EIGHT, "i8", "u8")] + [("fp8e4nv", "fp8e5"), ("fp8e5", "fp8e4nv")]
-    for (left, right), (m, n, k) in itertools.product(
-        kinds, ((16, 16, 16), (64, 64, 32), (128, 64, 64), (16, 64, 128))
-    ):
-        total = {"fp64": ("float64",), "i8": ("int32",), "u8": ("int32",), "fp16": ("float32", "float16")}.get(
-            left, ("float32",)
-        )
-        for total, stages, warps in itertools.product(total, (1, 3), (1, 4, 8)):  # noqa: B020, PLR1704
-            sizes = {"m": m, "n": n, "k": k, "total": total}
-            mores = ["", ", input_precision='ieee'", ", input_precision='tf32x3'"] if left == "fp32" else [""]
-            for more in mores if left == "fp32" else ["", ", max_num_imprecise_acc=32"] if left in EIGHT else [""]:
+    """Products of matrices of each type and shape, transposed, converted and scaled."""
+    for kinds, (m, n, k), stages, warps in itertools.product(KINDS, SHAPES, (1, 3), (1, 4, 8)):
+        for total in SUMS.get(kinds[0], ("float32",)):
+            sizes, sums = (
+                {"m": m, "n": n, "k": k, "total": total},
+                {"float64": "fp64", "int32": "i32"}.get(total, "fp32"),
+            )
+            for more in MORE.get(kinds[0], ("",)):
                 code = DOT.format(left="x", right="y", more=more, **sizes)
-                yield Case(
-                    code, (left, right), total.replace("float", "fp").replace("int", "i"), 1, warps, stages, True
-                )
+                yield Case(code, kinds, sums, 1, warps, stages, True)
             code = DOT.format(left="x", right="tl.trans(tl.trans(y) + 0)", more="", **sizes)
-            yield Case(code, (left, right), "fp32", 1, warps, stages, True)
+            yield Case(code, kinds, sums, 1, warps, stages, True)
     for source, target in itertools.product((*EIGHT, "i8", "u8", *HALVES, "fp32"), (*HALVES, "fp32", *EIGHT)):
-        for warps, stages in ((4, 3), (8, 1)):
-            cast = f".to(tl.{NAMES[target]})"
-            code = DOT.format(left=f"x{cast}", right=f"y{cast}", more="", m=64, n=64, k=64, total="float32")
+        for (warps, stages), y in itertools.product(((4, 3), (8, 1)), ("y", "(y * 2)")):
+            cast, sizes = f".to(tl.{NAMES[target]})", {"m": 64, "n": 64, "k": 64, "total": "float32"}
+            code = DOT.format(left=f"x{cast}", right=f"{y}{cast}", more="", **sizes)
             yield Case(code, (source, source), "fp32", 1, warps, stages, True)
-            code = DOT.format(left=f"x{cast}", right=f"(y * 2){cast}", more="", m=64, n=64, k=64, total="float32")
-            yield Case(code, (source, source), "fp32", 1, warps, stages, True)
-    held = {"e2m1": "u8", "e4m3": "u8", "e5m2": "u8", "fp16": "fp16", "bf16": "bf16"}
-    for first, second in itertools.product(held, held):
-        code = SCALED.format(first=first, second=second, left="", right="")
-        yield Case(code, (held[first], held[second], "u8"), "fp32", 1, 4, 2, True)
-    blocks = "p = tl.make_block_ptr(pa, (n, n), (n, 1), (0, 0), (32, 32), (1, 0))"
-    tiles = "p = tl.make_tensor_descriptor(pa, (n, 64), (64, 1), (32, 32)); q = tl.make_tensor_descriptor(out, (n, 64), (64, 1), (32, 32))"
+    for first, second in itertools.product(HELD, HELD):
+        code = SCALED.format(first=first, second=second, left=HELD[first][1], right=HELD[second][1])
+        yield Case(code, (HELD[first][0], HELD[second][0], "u8"), "fp32", 1, 4, 2, True)
+
+
+TILES = """
+m = tl.arange(0, 32)[:, None]; o = tl.arange(0, 32)[None, :]
+p = {p}
+q = {q}
+x = {load}
+{store}
+"""
+POINTER = "tl.make_block_ptr(pa, (n, n), (n, 1), (0, 0), (32, 32), (1, 0))"
+TILE = "tl.make_tensor_descriptor({}, (n, 64), (64, 1), ({}, 32))"
+CHECKS = (
+    "", "boundary_check=(0, 1)", "boundary_check=(0, 1), padding_option='zero'",
+    "boundary_check=(1,), padding_option='nan'",
+)  # fmt: skip
+
+
+def tiles() -> Iterator[Case]:
+    """Blocks by pointers and by descriptors."""
     for kind in (*TYPES, *EIGHT):
-        for more in (
-            "",
-            "boundary_check=(0, 1)",
-            "boundary_check=(0, 1), padding_option='zero'",
-            "boundary_check=(1,), padding_option='nan'",
-        ):
-            code = TILES.format(given=blocks, load=f"tl.load(p, {more})", store="tl.store(out + m * 32 + o, x)")
-            yield Case(code, (kind,), kind, is_whole=True)
-        for change in ("store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor"):
-            code = TILES.format(given=tiles, load="p.load([32, 0])", store=f"q.{change}([0, 32], x)")
-            yield Case(code, (kind,), kind, is_whole=True)
-        code = TILES.format(
-            given=tiles.replace("(32, 32)", "(1, 32)"),
-            load="p.gather(tl.arange(0, 32), 0)",
-            store="q.scatter(x, tl.arange(0, 32), 0)",
-        )
-        yield Case(code, (kind,), kind, is_whole=True)
+        for more in CHECKS:
+            made = {"p": POINTER, "q": "0", "load": f"tl.load(p, {more})", "store": "tl.store(out + m * 32 + o, x)"}
+            yield Case(TILES.format(**made), (kind,), kind, is_whole=True)
+        for change in ("store", *(f"atomic_{name}" for name in ("add", "max", "min", "and", "or", "xor"))):
+            made = {"p": TILE.format("pa", 32), "q": TILE.format("out", 32), "load": "p.load([32, 0])"}
+            yield Case(TILES.format(**made, store=f"q.{change}([0, 32], x)"), (kind,), kind, is_whole=True)
+        made = {"p": TILE.format("pa", 1), "q": TILE.format("out", 1), "load": "p.gather(tl.arange(0, 32), 0)"}
+        yield Case(TILES.format(**made, store="q.scatter(x, tl.arange(0, 32), 0)"), (kind,), kind, is_whole=True)
 
 
+WAYS = (
+    "range(0, n)", "range(n, 0, -1)", "range(tl.program_id(0), n, tl.num_programs(0))", "tl.static_range(0, 4)",
+    "tl.range(0, n, num_stages=3)", "tl.range(0, n, loop_unroll_factor=3)", "tl.range(0, n, flatten=True)",
+    "tl.range(0, n, warp_specialize=True)", "tl.range(0, n, disallow_acc_multi_buffer=True)",
+)  # fmt: skip
 LOOP = "r = tl.zeros((S,), tl.float32)\nfor k in {way}:\n    {body}\n"
+
+
+WHOLE = (
+    "k = 0\nwhile tl.load(pa + k) < n:\n    k += 1\ntl.store(out, k)",
+    "k = tl.atomic_cas(pb, 0, 1)\nwhile k == 1:\n    k = tl.atomic_cas(pb, 0, 1)\ntl.atomic_xchg(pb, 0)",
+    "a = tl.load(pa + i)\nif tl.max(a, 0) > 3:\n    a = a * 2\nelse:\n    a = tl.cumsum(a, 0)\ntl.store(out + i, a)",
+    "a = tl.load(pa + i)\nfor k in range(n):\n    if k == 5:\n        return\n    a += k\ntl.store(out + i, a)",
+    "tl.store(out + i, tl.load(pa + i))\ntl.debug_barrier()\ntl.store(out + i + 1, tl.load(out + S - i))",
+    "tl.store(out + i, tl.map_elementwise(chosen, tl.load(pa + i), tl.load(pb + i)))",
+    "tl.store(out + i, apart(tl.load(pa + i), 3))", "tl.store(out + i, tl.num_programs(1))",
+    "tl.device_print('x', tl.load(pa + i))", "tl.device_print('x', n, hex=True)",
+    "tl.device_assert(tl.load(pa + i) < n, 'x')", "tl.assume(n > 3)\ntl.store(out + i, n)",
+    "tl.store(out + i, tl.extra.cuda.globaltimer())", "tl.store(out + i, tl.extra.cuda.smid())",
+    "tl.store(out + i, tl.extra.cuda.num_threads())", "tl.extra.cuda.gdc_wait()\ntl.store(out + i, 1)",
+    "tl.extra.cuda.gdc_launch_dependents()\ntl.store(out + i, 1)", "tl.debug_barrier()\ntl.store(out + i, 1)",
+)  # fmt: skip
 
 
 def the_rest() -> Iterator[Case]:
@@ -277,30 +299,15 @@ def the_rest() -> Iterator[Case]:
         for kind, rounds in itertools.product(("i32", "i64"), (6, 10)):
             last = "" if not name.endswith("4x") else "[2]"
             yield Case(f"r = tl.{name}(n, a, n_rounds={rounds}){last}", (kind,), "fp32")
-    for way in ("range(0, n)", "range(n, 0, -1)", "tl.range(0, n, num_stages=3)", "tl.static_range(0, 4)",
-                "tl.range(0, n, loop_unroll_factor=3)", "tl.range(0, n, flatten=True)", "tl.range(0, n, warp_specialize=True)",
-                "tl.range(0, n, disallow_acc_multi_buffer=True)", "range(tl.program_id(0), n, tl.num_programs(0))"):  # fmt: skip
+    for way in WAYS:
         for body in ("r += tl.load(pa + i + k * S)", "if k % 3 == 0: r += tl.load(pa + i + k)",
                      "r = r * 0.5 + tl.sum(tl.load(pa + i + k * S).to(tl.float32), 0)"):  # fmt: skip
             for kind, stages in itertools.product(("fp16", "fp32", "i8", "fp64"), (1, 4)):
                 yield Case(
                     LOOP.format(way=way, body=body) + "tl.store(out + i, r)", (kind,), "fp32", 512, 4, stages, True
                 )
-    for code in (
-        "k = 0\nwhile tl.load(pa + k) < n:\n    k += 1\ntl.store(out, k)",
-        "k = tl.atomic_cas(pb, 0, 1)\nwhile k == 1:\n    k = tl.atomic_cas(pb, 0, 1)\ntl.atomic_xchg(pb, 0)",
-        "tl.device_print('x', tl.load(pa + i))", "tl.device_print('x', n, hex=True)", "tl.debug_barrier()\ntl.store(out + i, 1)",
-        "tl.device_assert(tl.load(pa + i) < n, 'x')", "tl.assume(n > 3)\ntl.store(out + i, n)", "tl.store(out + i, tl.num_programs(1))",
-        "tl.store(out + i, tl.extra.cuda.globaltimer())", "tl.store(out + i, tl.extra.cuda.smid())",
-        "tl.extra.cuda.gdc_wait()\ntl.store(out + i, 1)", "tl.extra.cuda.gdc_launch_dependents()\ntl.store(out + i, 1)",
-        "tl.store(out + i, tl.extra.cuda.num_threads())", "tl.store(out + i, apart(tl.load(pa + i), 3))",
-        "tl.store(out + i, tl.map_elementwise(chosen, tl.load(pa + i), tl.load(pb + i)))",
-        "a = tl.load(pa + i)\nif tl.max(a, 0) > 3:\n    a = a * 2\nelse:\n    a = tl.cumsum(a, 0)\ntl.store(out + i, a)",
-        "tl.store(out + i, tl.load(pa + i))\ntl.debug_barrier()\ntl.store(out + i + 1, tl.load(out + S - i))",
-        "a = tl.load(pa + i)\nfor k in range(n):\n    if k == 5:\n        return\n    a += k\ntl.store(out + i, a)",
-    ):  # fmt: skip
-        for kind in ("i32", "fp32", "i64", "fp16"):
-            yield Case(code, (kind,) * 2, is_whole=True)
+    for code, kind in itertools.product(WHOLE, ("i32", "fp32", "i64", "fp16")):
+        yield Case(code, (kind,) * 2, is_whole=True)
     for name, function in inspect.getmembers(libdevice, callable):
         text = inspect.getsource(getattr(function, "__wrapped__", function)) if not name.startswith("_") else ""
         for given in re.findall(r"^\s*\(((?:core\.dtype\(\"\w+\"\),? ?)+)\): \(", text, re.M):
@@ -311,14 +318,21 @@ def the_rest() -> Iterator[Case]:
 
 def listed() -> list[Case]:
     """All of these, in an order that mixes them."""
-    families = [list(family()) for family in (element_wise, casts, accesses, reductions, products, the_rest)]
-    found = [case for family in families for case in family]
+    families = (element_wise, casts, accesses, reductions, products, tiles, the_rest)
+    found = [case for family in families for case in family()]
     random.Random(0).shuffle(found)
     return found
 
 
-UNARY = "-{} ~{} tl.abs({}) tl.exp({}) tl.log({}) tl.sin({}) tl.sqrt({}) tl.rsqrt({}) tl.floor({}) tl.erf({}) tl.sigmoid({}) tl.cumsum({},0) tl.sort({}) tl.flip({}) tl.sum({},0) tl.max({},0) tl.trans(tl.reshape({},(16,S//16))).reshape(S)".split()  # fmt: skip
-BINARY = "{}+{} {}-{} {}*{} {}/{} {}//{} {}%{} {}&{} {}|{} {}^{} {}<<{} {}>>{} tl.minimum({},{}) tl.maximum({},{}) tl.where({}>0,{},1) ({}<{}) tl.fma({},{},2)".split()  # fmt: skip
+UNARY = (
+    "-{0} ~{0} tl.abs({0}) tl.exp({0}) tl.log({0}) tl.sin({0}) tl.sqrt({0}) tl.rsqrt({0}) tl.floor({0}) tl.erf({0}) "
+    "tl.sigmoid({0}) tl.cumsum({0},0) tl.sort({0}) tl.flip({0}) tl.sum({0},0) tl.max({0},0) "
+    "tl.trans(tl.reshape({0},(16,S//16))).reshape(S)"
+).split()
+BINARY = (
+    "{0}+{1} {0}-{1} {0}*{1} {0}/{1} {0}//{1} {0}%{1} {0}&{1} {0}|{1} {0}^{1} {0}<<{1} {0}>>{1} ({0}<{1}) "
+    "tl.minimum({0},{1}) tl.maximum({0},{1}) tl.where({0}>0,{1},1) tl.fma({0},{1},2)"
+).split()
 
 
 def made_up(rng: random.Random) -> Case:
