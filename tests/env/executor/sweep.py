@@ -475,7 +475,7 @@ def main(capability: int, first: int, step: int, count: int) -> None:
     if not capability:
         driver.activate()
     rng = random.Random(first)
-    cases = [*listed()[first::step], *(made_up(rng) for _ in range(count))]
+    cases = [Case("r = a"), *listed()[first::step], *(made_up(rng) for _ in range(count))]
     refused, opcodes, sentences, ended = collections.Counter(), set(), {}, {}
     with tempfile.TemporaryDirectory() as folder:
         triton.knobs.cache.dir = f"{folder}/cache"
@@ -484,7 +484,7 @@ def main(capability: int, first: int, step: int, count: int) -> None:
         spec = importlib.util.spec_from_file_location("kernels", path)
         kernels = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(kernels)
-        compiled(kernels.k0, Case("r = a"), capability)  # what a first compilation loads is there for all
+        compiled(kernels.k0, cases[0], capability)  # what a first compilation loads is there for all
         for number, case in enumerate(cases):
             found = in_child(getattr(kernels, f"k{number}"), case, capability)
             if "ended" in found:
