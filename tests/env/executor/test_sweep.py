@@ -15,7 +15,7 @@ from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.lowering.opcodes import NOT_EXECUTED
 
 ROOT = Path(__file__).parents[3]
-PARTS, OTHER_PARTS = 12, 36
+PARTS, OTHER_PARTS = range(0, 12, 3), 36
 pytestmark = pytest.mark.slow
 
 
@@ -30,8 +30,8 @@ def swept(*numbers):
 
 
 @pytest.mark.parametrize("part", [
-    pytest.param((17, 150, 10), id="few"),
-    *(pytest.param((part, PARTS, 60), marks=pytest.mark.exhaustive, id=f"{part}") for part in range(PARTS)),
+    pytest.param((17, 400, 6), id="few"),
+    *(pytest.param((part, 12, 60), marks=pytest.mark.exhaustive, id=f"part {part}") for part in PARTS),
 ])  # fmt: skip
 def test_all_is_known_of_what_kernels_are_compiled_to(part):
     found = swept(0, *part)
@@ -43,9 +43,8 @@ def test_all_is_known_of_what_kernels_are_compiled_to(part):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("capability", [80, 89, 90])
-@pytest.mark.parametrize("part", [0, 13, 26])
-def test_the_table_has_what_is_not_known_of_other_gpus(capability, part):
-    found = swept(capability, part, OTHER_PARTS, 40)
+def test_the_table_has_what_is_not_known_of_other_gpus(capability):
+    found = swept(capability, capability % 7, OTHER_PARTS, 40)
     assert found["ended"] == {}
     sentences = {opcode: sentence for opcode, (sentence, _) in found["unknown"].items()}
     assert {opcode: said for opcode, said in sentences.items() if not said.endswith(tuple(NOT_EXECUTED.values()))} == {}
