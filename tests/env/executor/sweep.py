@@ -471,8 +471,9 @@ def in_child(function: object, case: Case, capability: int) -> dict[str, object]
 
 def main(capability: int, first: int, step: int, count: int) -> None:
     """Compile for a GPU, or, by capability 0, as the executor's driver does; and look."""
-    triton.knobs.runtime.add_stages_inspection_hook = only_ptx
-    if not capability:
+    if capability:
+        driver.change_stages(only_ptx)
+    else:
         driver.activate()
     rng = random.Random(first)
     cases = [Case("r = a"), *listed()[first::step], *(made_up(rng) for _ in range(count))]

@@ -72,7 +72,7 @@ def prepare() -> None:
     driver.activate()
     metadata = (made := compile_trial_kernel()).metadata
     code.make(made.asm["ptx"], metadata.num_warps, metadata.shared)
-    triton.knobs.runtime.add_stages_inspection_hook = None
+    driver.change_stages(None)
 
 
 def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:

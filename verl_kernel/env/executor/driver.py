@@ -7,11 +7,13 @@ import functools
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import triton
+from triton.backends import backends
 from triton.backends.compiler import GPUTarget
 from triton.runtime import _allocation
 from triton.runtime.driver import driver
@@ -160,8 +162,35 @@ class ExecutorDriver:
 
 def activate() -> None:
     """Make Triton in this process compile to PTX only, and launch through the executor."""
-    triton.knobs.runtime.add_stages_inspection_hook = _own_stages
+    change_stages(_own_stages)
     driver.set_active(ExecutorDriver())
+
+
+def change_stages(change: Callable[..., Any] | None) -> None:
+    """Let a function change the stages of Triton's compiler, for each kernel; None: they are Triton's own."""
+    if hasattr(triton.knobs.runtime, _HOOK):
+        setattr(triton.knobs.runtime, _HOOK, change)
+        return
+    # Triton 3.5 has no hook: its class of stages gets a subclass.
+    plain = next(kind for kind in backends["nvidia"].compiler.__mro__ if kind.__module__.startswith("triton."))
+    backends["nvidia"] = replace(backends["nvidia"], compiler=_changing(plain, change) if change else plain)
+
+
+_HOOK = "add_stages_inspection_hook"
+
+
+def _changing(plain: Any, change: Callable[..., Any]) -> type:
+    """Return a compiler whose stages a function changes."""
+
+    class Changing(plain):  # type: ignore[misc]
+        def add_stages(self, stages: Any, options: Any, *language: Any) -> None:
+            super().add_stages(stages, options, *language)
+            change(self, stages, options, *language, capability=self._parse_arch(options.arch))
+
+        def hash(self) -> str:
+            return f"{super().hash()} {change()[1]}"
+
+    return Changing
 
 
 def _own_stages(

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from verl_kernel.env.executor.library.matrices import FACTORS, registers
 from verl_kernel.env.executor.library.traffic import VOID_UNITS
 from verl_kernel.env.executor.lowering.body import Body, is_of_block, is_strong, tell
@@ -254,25 +252,25 @@ def store_matrices(body: Body, modifiers: Modifiers) -> None:
 
 def _of_rows(body: Body, held: list[str], word: int) -> str:
     """Return for each lane a word of the row that it stores: lane 4 i + word of the matrix has it."""
-    return _chosen(body, held, lambda row: 4 * row + word)
+    return _chosen(body, held, [4 * row + word for row in range(8)])
 
 
 def _transposed(body: Body, held: list[str], word: int) -> str:
     """Return the same of columns: their elements are the lower or the upper halves of two lanes' words."""
     words, parts = WIDE.ints(32), []
     for element in (2 * word, 2 * word + 1):
-        both = _chosen(body, held, lambda row, element=element: 4 * element + row // 2)
+        both = _chosen(body, held, [4 * element + row // 2 for row in range(8)])
         shifts = "<" + ", ".join(f"i32 {16 * (lane % 2)}" for lane in range(LANES)) + ">"
         part = body.op(f"lshr {words} {both}, {shifts}")
         parts.append(body.op(f"and {words} {part}, {WIDE.const(32, 0xFFFF)}"))
     return body.op(f"or {words} {parts[0]}, {body.op(f'shl {words} {parts[1]}, {WIDE.const(32, 16)}')}")
 
 
-def _chosen(body: Body, held: list[str], lane_of: Callable[[int], int]) -> str:
-    """Return for each lane 8 j + i a word of register j, from the lane that holds it for row i."""
+def _chosen(body: Body, held: list[str], lanes: list[int]) -> str:
+    """Return for each lane 8 j + i a word of register j, from the lane that is given for row i."""
     pairs = [held[number : number + 2] for number in range(0, len(held), 2)]
     joined = [body.shuffle("i32", pair[0], range(2 * LANES), other=pair[-1]) for pair in pairs]
-    places = [LANES * (lane // 8 % 2) + lane_of(lane % 8) for lane in range(LANES)]
+    places = [LANES * (lane // 8 % 2) + lanes[lane % 8] for lane in range(LANES)]
     found = [body.shuffle("i32", one, places, 2 * LANES) for one in joined]
     if len(found) == 1:
         return found[0]
