@@ -15,11 +15,12 @@ PLAIN ?=
 UNTESTED ?=
 # Processes that share the tests, each with a few judges of its own; 0: one alone, which can be asked for --pdb.
 JOBS ?= 2
-# Versions of Triton beside the lock's, and where they are kept.
-TRITONS ?= 3.5.0 3.6.0
+# Versions of Triton beside the lock's, the oldest and the newest of them, and where they are kept.
+TRITONS ?= 3.5.0 3.6.0 3.8.0 3.9.0
+ENDS := $(firstword $(TRITONS)) $(lastword $(TRITONS))
 TRITON_FOLDER := outputs/tritons
 # Tests of the gym that a new Triton could break: what is compiled, executed, judged and refused.
-GYM := env/compilation env/conformance env/execution env/judge/test_judge.py exploits/test_corpus.py exploits/test_families.py
+GYM := env/executor env/compilation env/conformance env/execution env/judge/test_judge.py exploits/test_corpus.py exploits/test_families.py
 # Wheels for a GPU machine without a package index: which folder, Python and processor.
 WHEELS ?=
 PY ?= 3.12
@@ -49,7 +50,7 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-all test-rest test-fast coverage test-next test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist lock options check clean
+.PHONY: help env train test test-all test-rest test-fast coverage test-next triton-versions test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist lock options check clean
 
 help:
 	@echo "make train | test | test-all | test-rest | test-fast | coverage | test-next | test-tritons | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | lock | options | check | clean"
@@ -70,11 +71,15 @@ test: env
 	step "tests" python -m pytest -n $(JOBS) --durations=10 $(PYTEST_ARGS)
 
 # Nothing left out but what needs a GPU or a download; test-rest: what `make test` leaves out. Without a package index the
-# tests of adapters skip and say so.
+# tests of adapters and of the oldest and the newest Triton skip and say so.
 test-all test-rest: env
 	@$(steps)
 	step "packages of tests/adapters" python requirements/adapters.py $(VENV) $(ADAPTERS) || true
 	step "tests" python -m pytest -n $(JOBS) --durations=30 -m "$(if $(filter test-rest,$@),exhaustive and )not smollm2" $(PYTEST_ARGS)
+	for version in $(if $(filter test-all,$@),$(ENDS)); do
+	    $(MAKE) triton-versions TRITONS="$$version" || { echo "make test-all: the gym is not tested with Triton $$version" >&2; continue; }
+	    $(MAKE) test-tritons TRITONS="$$version"
+	done
 	step "extras" python -m pytest -q tests/requirements/resolved.py
 
 # All tests; prints which lines and branches they reach, and how many mutants they kill.
@@ -87,14 +92,20 @@ test-fast: env
 	@$(steps)
 	step "fast tests" python -m pytest -n $(JOBS) -q -m "not (slow or ray or e2e or processes or exhaustive or smollm2)" $(PYTEST_ARGS)
 
-# The gym with other versions of Triton, each before the environment's own in every process.
-test-tritons: env
+# Other versions of Triton, each in a folder of its own.
+triton-versions: env
 	@$(steps)
 	for version in $(TRITONS); do
 	    folder="$(CURDIR)/$(TRITON_FOLDER)/$$version"
 	    [[ -d "$$folder" ]] || { step "Triton $$version in $$folder" python -m pip install -q --no-deps --target "$$folder.part" "triton==$$version"; mv "$$folder.part" "$$folder"; }
-	    path="$$folder:$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"
-	    PYTHONPATH="$$path" python -c 'import sys, triton; sys.exit(triton.__version__ != sys.argv[1])' $$version
+	    PYTHONPATH="$$folder" python -c 'import sys, triton; sys.exit(triton.__version__ != sys.argv[1])' $$version
+	done
+
+# The gym with each of them, before the environment's own in every process.
+test-tritons: triton-versions
+	@$(steps)
+	for version in $(TRITONS); do
+	    path="$(CURDIR)/$(TRITON_FOLDER)/$$version:$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}"
 	    step "the gym with Triton $$version" env PYTHONPATH="$$path" python -m pytest -n $(JOBS) -q $(addprefix tests/,$(GYM)) $(PYTEST_ARGS)
 	done
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arithmetic, extremes, signs, comparisons, classes and clamping of floats, against exact fractions."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -41,14 +44,16 @@ def opcodes(kind):
     """Of add, sub, mul, fma and div, with every rounding and flushing of a type: what each of them calculates."""
     found = {}
     for name in ("add", "sub", "mul", "fma"):
-        for how in DIRECTIONS if kind == "f32" else ("rn",):
+        for how in DIRECTIONS if kind in ("f32", "f64") else ("rn",):
             for flushing in marks(kind):
                 found[f"{name}.{how}{flushing}.{kind}"] = (name, how, bool(flushing))
     found |= {f"{name}.{kind}": (name, "rn", False) for name in ("add", "sub", "mul")}
     if kind in ("f32", "f64"):
-        found[f"div.rn.{kind}"] = ("div", "rn", False)
+        found |= {f"div.{how}.{kind}": ("div", how, False) for how in DIRECTIONS}
     if kind == "f32":
-        found |= {f"div.{how}.ftz.f32": ("div", "rn", True) for how in ("rn", "full")}
+        found |= {f"div.{how}.ftz.f32": ("div", how, True) for how in DIRECTIONS} | {
+            "div.full.ftz.f32": ("div", "rn", True)
+        }
     return found
 
 
@@ -307,3 +312,32 @@ def test_a_register_that_something_else_writes_is_flushed():
     assert found["d"].tolist() == [0, 0, 0x80000000, 0x3F800000]
     assert found["e"].tolist() == [0] * 4
     assert found["f"].tolist() == [0x80000000, 0x80000000, 0, 0xBF800000]
+
+
+def root(form, bits, how):
+    """Bits of a square root; None for NaN."""
+    value = form.value(bits)
+    if not value or value == math.inf:
+        return bits
+    if isinstance(value, float) or value < 0:
+        return None
+    scale = 1 << 700
+    whole = math.isqrt(value.numerator * scale * scale // value.denominator)
+    is_exact = whole * whole * value.denominator == value.numerator * scale * scale
+    return form.rounded(Fraction(2 * whole + (not is_exact), 2 * scale), how)
+
+
+@pytest.mark.parametrize("is_uniform", [False, True])
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_roots_and_reciprocals_are_rounded_in_every_direction(kind, is_uniform):
+    form = FORMATS[kind]
+    cases = {f"{name}.{how}.{kind}": (name, how) for name in ("sqrt", "rcp") for how in DIRECTIONS}
+    lines = {opcode: f"{opcode} {{d}}, %a;" for opcode in cases}
+    one = form.bias << form.mantissa
+
+    def wanted(opcode, bits):
+        name, how = cases[opcode]
+        return root(form, bits, how) if name == "sqrt" else calculated("div", form, [one, bits], how)
+
+    inputs = {"a": np.array([*corners(form), one + 1, one + 3, 0, form.sign], WIDTHS[form.bits])}
+    compare(lines, WIDTHS[form.bits], inputs, wanted, is_nan=form.is_nan, is_uniform=is_uniform)

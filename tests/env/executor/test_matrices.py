@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of matrices against exact sums, with the PTX ISA's layouts, and matrices from shared memory."""
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -10,7 +11,7 @@ from tests.env.executor.ptx import aligned, entry, fails, launch
 from tests.env.executor.rounding import BF16, F16, F32, F64, eight
 from tests.tiers import one_of_each
 from verl_kernel.env.executor.errors import NotKnown
-from verl_kernel.env.executor.kernel import Kernel
+from verl_kernel.env.executor.kernel import Kernel, Watch
 
 WIDTHS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "f64": 64}
 BYTES, EIGHTS = ("s8", "u8"), ("e4m3", "e5m2")
@@ -166,3 +167,46 @@ def test_matrices_from_shared_memory(count, mark):
 def test_rows_of_matrices_are_checked(shift, kind):
     with fails(kind):
         launch(matrices(4, "", shift), [aligned(512, np.uint16), aligned(512, np.uint32)], shared=1024)
+
+
+def stored_matrices(count, mark, shift=0):
+    names = ", ".join(f"%x{place}" for place in range(count))
+    return entry(
+        "ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 16;"
+        "cvt.u32.u64 %s, %off; add.u64 %in, %in, %off; ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%in];"
+        "mov.u32 %z, 0; st.shared.v4.b32 [%s], {%z, %z, %z, %z}; bar.sync 0; xor.b32 %r, %s, 32;"
+        f"add.u32 %r, %r, {shift}; stmatrix.sync.aligned.m8n8.x{count}{mark}.shared.b16 [%r], {{{names}}}; bar.sync 0;"
+        "ld.shared.v4.b32 {%x0, %x1, %x2, %x3}, [%s]; add.u64 %out, %out, %off;"
+        "st.global.v4.b32 [%out], {%x0, %x1, %x2, %x3}; ret;",
+        2, ".reg .b32 %x<4>, %t, %s, %r, %z; .reg .b64 %in, %out, %off;",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mark", ["", ".trans"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_matrices_to_shared_memory(count, mark):
+    given, result = aligned(512, np.uint32), aligned(512, np.uint16)
+    given[:] = np.arange(128) * 2 | np.arange(128) * 2 + 1 << 16
+    launch(stored_matrices(count, mark), [given, result], shared=512)
+    rows = result.reshape(32, 8)[np.arange(32) ^ 2].reshape(4, 8, 8)
+    for number in range(count):
+        matrix = rows[number].T if mark else rows[number]
+        for lane in range(32):
+            pair = matrix[lane // 4, 2 * (lane % 4) :][:2]
+            assert int(pair[0]) | int(pair[1]) << 16 == given.reshape(32, 4)[lane, number]
+    assert not rows[count:].any()
+
+
+@pytest.mark.parametrize("shift, kind", [(8, "misaligned"), (1024, "out_of_shared")])
+def test_rows_of_stored_matrices_are_checked(shift, kind):
+    with fails(kind):
+        launch(stored_matrices(4, "", shift), [aligned(512, np.uint16), aligned(512, np.uint32)], shared=1024)
+
+
+@pytest.mark.parametrize("barrier, is_race", [("bar.sync 0;", False), ("", True)])
+def test_stored_matrices_race(barrier, is_race):
+    text = stored_matrices(4, "").replace("bar.sync 0;", barrier)
+    arrays = [aligned(1024, np.uint32), aligned(1024, np.uint16)]
+    arrays[0][:] = np.arange(256)
+    with fails("race") if is_race else contextlib.nullcontext():
+        launch(text.replace("xor.b32 %r, %s, 32", "xor.b32 %r, %s, 512"), arrays, warps=2, shared=1024, watch=Watch())

@@ -141,7 +141,7 @@ cos.approx.f32 %r1, %r2|tanh.approx.f32 %r1, %r2|ld.global.b32 %r1, [%w1]|ld.sha
 ld.param.u64 %w1, [p0]|ld.local.b32 %r1, [depot]|st.global.b32 [%w1], %r1|cp.async.ca.shared.global [%r1], [%w1], 4
 cp.async.commit_group
 cp.async.wait_group 0|atom.global.add.u32 %r1, [%w1], %r2|red.global.add.u32 [%w1], %r2
-ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2]
+ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r1}, [%r2]|stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r2}
 mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%r6}, {%r0, %r1, %r2, %r3}
 mov.b32 %r1, %r2|cvta.to.global.u64 %w1, %w2|shfl.sync.bfly.b32 %r1, %r2, 1, 31, -1|vote.sync.ballot.b32 %r1, %p1, -1
 redux.sync.add.s32 %r1, %r2, -1|bar.warp.sync -1|bar.sync 0|barrier.sync 0|activemask.b32 %r1
@@ -179,8 +179,8 @@ UNKNOWN = [
 
 
 WITHOUT_A_DEFINITION = [
-    "add.sat.u32 %r1, %r2, %r3", "mul.s32 %r1, %r2, %r3", "add.rz.f64 %w1, %w2, %w3", "add.rz.f16 %h1, %h2, %h3",
-    "div.rz.f32 %r1, %r2, %r3", "sqrt.rz.f32 %r1, %r2", "add.ftz.bf16 %h1, %h2, %h3", "add.sat.f64 %w1, %w2, %w3",
+    "add.sat.u32 %r1, %r2, %r3", "mul.s32 %r1, %r2, %r3", "add.rz.f16 %h1, %h2, %h3",
+    "rsqrt.rz.f32 %r1, %r2", "rcp.rz.f16 %h1, %h2", "add.ftz.bf16 %h1, %h2, %h3", "add.sat.f64 %w1, %w2, %w3",
     "min.f32 %r1, %r2, %r3, %r4", "min.xorsign.f32 %r1, %r2, %r3", "fma.rn.relu.f32 %r1, %r2, %r3, %r4",
     "setp.lt.ftz.bf16x2 %p1|%p2, %r1, %r2", "setp.lo.f32 %p1, %r1, %r2", "setp.ltu.s32 %p1, %r1, %r2",
     "setp.lt.ftz.s32 %p1, %r1, %r2", "ex2.f16x2 %r1, %r2",
@@ -202,7 +202,8 @@ WITHOUT_A_DEFINITION = [
 WRONG_NUMBERS = [
     "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4}, {%r6}, {%r0, %r1, %r2, %r3}",
     "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0, %r1}, {%r4, %r5}, {%r6}, {%r0, %r1}",
-    "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1}, [%r2]", "ld.global.v2.b32 {%r1, %r2, %r3, %r4}, [%w1]",
+    "ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%r1}, [%r2]", "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%r1], {%r2}",
+    "ld.global.v2.b32 {%r1, %r2, %r3, %r4}, [%w1]",
     "ld.global.v4.b32 %r1, [%w1]", "st.global.v4.b32 [%w1], {%r1, %r2}", "st.global.b32 [%w1], {%r1, %r2}",
     "atom.global.v2.add.f32 {%r1, %r2, %r3, %r4}, [%w1], {%r5, %r6}",
 ]  # fmt: skip

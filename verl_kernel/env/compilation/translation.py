@@ -35,6 +35,7 @@ from verl_kernel.env.ipc.messages import NativeRequest, Translated
 
 
 _SPILLS = re.compile(r"(\d+) bytes spill stores")
+_TARGET = re.compile(r"^\.target (sm_\w+)", re.M)
 _LANES, _REGISTERS, _MOST = 32, 65536, 255
 """Threads of a warp; registers of a block, and of a thread at most."""
 
@@ -52,7 +53,7 @@ def spills(ptx: str, program: Program, warps: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "kernel.ptx")
         file.write_text(ptx)
-        command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name=sm_{CAPABILITY}", file, "-o", f"{file}.cubin"]
+        command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name={_gpu(ptx)}", file, "-o", f"{file}.cubin"]
         try:
             told = subprocess.run(command, capture_output=True, text=True).stderr
         except OSError:  # some platforms' wheels have no assembler
@@ -66,12 +67,18 @@ def _registers(warps: int) -> int:
     return min(_MOST, _REGISTERS // (_LANES * warps))
 
 
+def _gpu(ptx: str) -> str:
+    """Return the GPU that PTX is written for."""
+    match = _TARGET.search(ptx)
+    return match[1] if match else f"sm_{CAPABILITY}"
+
+
 def prepare() -> None:
     """Load what the first translation would load, and restore Triton's hooks."""
     driver.activate()
     metadata = (made := compile_trial_kernel()).metadata
     code.make(made.asm["ptx"], metadata.num_warps, metadata.shared)
-    triton.knobs.runtime.add_stages_inspection_hook = None
+    driver.change_stages(None)
 
 
 def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:

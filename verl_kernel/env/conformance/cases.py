@@ -116,6 +116,26 @@ def _honest(evaluator: Evaluator) -> None:
     expect(result.trials is not None and result.trials.passed == result.trials.total == 2, "2 trials", result.trials)
 
 
+def _format(kind: str) -> Callable[[Evaluator], None]:
+    """Return a case: in this format the right candidate is rewarded and one with another factor is not.
+
+    A GPU that lacks the format may refuse both.
+    """
+
+    def case(evaluator: Evaluator) -> None:
+        task = Task(programs.reference_in(kind), task_id=kind)
+        right, wrong = (judged(evaluator, source, task) for source in (programs.HONEST, programs.WRONG_FACTOR))
+        lacks = kind in _MAY_LACK and right.status is EvalStatus.COMPILE_ERROR
+        expect(right.rewarded or lacks, f"an honest kernel in {kind} to be rewarded", (right.status, right.error))
+        verdict = EvalStatus.COMPILE_ERROR if lacks else EvalStatus.INCORRECT
+        expect(wrong.status is verdict, verdict, (wrong.status.value, wrong.error))
+
+    return case
+
+
+_MAY_LACK = ("float8_e4m3fn", "float8_e5m2")
+
+
 def _provenance(evaluator: Evaluator) -> None:
     result = judged(evaluator, programs.HONEST)
     expect(result.is_simulated or result.timing_source == "cuda_event", "a clock's name", result.timing_source)
@@ -268,6 +288,7 @@ CASES: dict[str, Callable[[Evaluator], None]] = {
     "wrong_values_are_incorrect": _verdict(programs.WRONG, EvalStatus.INCORRECT),
     "wrong_shape_is_incorrect": _verdict(programs.TRANSPOSED, EvalStatus.INCORRECT),
     "wrong_dtype_is_incorrect": _verdict(programs.DOUBLE, EvalStatus.INCORRECT),
+    **{f"{kind}_is_judged": _format(kind) for kind in programs.FORMATS},
     "nan_is_incorrect": _verdict(programs.NAN, EvalStatus.INCORRECT),
     "changed_inputs_are_incorrect": _verdict(programs.WRITES_INPUTS, EvalStatus.INCORRECT),
     "no_launch_is_a_decoy": _verdict(programs.TORCH_ONLY, EvalStatus.DECOY),

@@ -31,8 +31,8 @@ from torch import nn
 @triton.jit
 def fused(x, y, out, n, scale, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n)
-    tl.store(out + i, tl.maximum(v, 0.0) * scale, mask=i < n)
+    v = tl.load(x + i, mask=i < n).to(tl.float32) + tl.load(y + i, mask=i < n).to(tl.float32)
+    tl.store(out + i, (tl.maximum(v, 0.0) * scale).to(out.dtype.element_ty), mask=i < n)
 
 class ModelNew(nn.Module):
     def __init__(self, scale):
@@ -56,6 +56,7 @@ def candidate(body: str, imports: str = "") -> str:
 
 HONEST = candidate("return self.launch(x, y)")
 WRONG = candidate("return self.launch(x, y) + 1")
+WRONG_FACTOR = HONEST.replace("* scale", "* scale * 0.94")
 TRANSPOSED = candidate("return self.launch(x, y).T.contiguous()")
 DOUBLE = candidate("return self.launch(x, y).double()")
 NAN = candidate("return self.launch(x, y) * float('nan')")
@@ -73,6 +74,18 @@ TORCH_ONLY = candidate("return torch.relu(x + y) * self.scale")
 NO_PYTHON = "This is no Python"
 NO_CLASS = "import torch\n"
 ODD_SOURCES = ("", "\0", "x = '\ud800'", "# coding: no-such-codec\n", "(" * 5000, "ModelNew = 7\n")
+FORMATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
+"""Formats of the task in fewer bits than 32."""
+
+
+def reference_in(kind: str) -> str:
+    """Return the reference whose inputs and outputs have a format."""
+    inputs = REFERENCE.replace("randn(16, 32)", f"randn(16, 32).to(torch.{kind})")
+    return inputs.replace(
+        "torch.relu(x + y) * self.scale", "(torch.relu(x.float() + y.float()) * self.scale).to(x.dtype)"
+    )
+
+
 HANGING_REFERENCE = REFERENCE.replace("return torch.relu", "while True: pass\n        return torch.relu")
 CRASHING_REFERENCE = REFERENCE.replace("return torch.relu", "import os; os._exit(9)\n        return torch.relu")
 RAISING_REFERENCE = REFERENCE.replace("return [torch", "raise ValueError('no data')\n    return [torch")

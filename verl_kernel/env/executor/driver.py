@@ -7,11 +7,13 @@ import functools
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import triton
+from triton.backends import backends
 from triton.backends.compiler import GPUTarget
 from triton.runtime import _allocation
 from triton.runtime.driver import driver
@@ -160,24 +162,56 @@ class ExecutorDriver:
 
 def activate() -> None:
     """Make Triton in this process compile to PTX only, and launch through the executor."""
-    triton.knobs.runtime.add_stages_inspection_hook = _own_stages
+    change_stages(_own_stages)
     driver.set_active(ExecutorDriver())
+
+
+def change_stages(change: Callable[..., Any] | None) -> None:
+    """Let a function change the stages of Triton's compiler, for each kernel; None: they are Triton's own."""
+    if hasattr(triton.knobs.runtime, _HOOK):
+        setattr(triton.knobs.runtime, _HOOK, change)
+        return
+    # Triton 3.5 has no hook: its class of stages gets a subclass.
+    plain = next(kind for kind in backends["nvidia"].compiler.__mro__ if kind.__module__.startswith("triton."))
+    backends["nvidia"] = replace(backends["nvidia"], compiler=_changing(plain, change) if change else plain)
+
+
+_HOOK = "add_stages_inspection_hook"
+
+
+def _changing(plain: Any, change: Callable[..., Any]) -> type:
+    """Return a compiler whose stages a function changes."""
+
+    class Changing(plain):  # type: ignore[misc]
+        def add_stages(self, stages: Any, options: Any, *language: Any) -> None:
+            super().add_stages(stages, options, *language)
+            change(self, stages, options, *language, capability=self._parse_arch(options.arch))
+
+        def hash(self) -> str:
+            return f"{super().hash()} {change()[1]}"
+
+    return Changing
 
 
 def _own_stages(
     backend: Any = None, stages: Any = None, options: Any = None, language: Any = None, capability: int = 0
 ) -> Any:
-    """Replace two stages: PTX is taken as machine code, and rounding to 8-bit floats takes one step, as on Hopper.
+    """Replace stages: PTX is taken as machine code, and rounding to 8-bit floats takes one step, as on Hopper.
 
-    For older GPUs Triton rounds through a truncated half, which differs by one step for one number in 250.
+    For older GPUs Triton rounds through a truncated half, which differs by one step for one number in 250. Such a
+    kernel's last steps are Hopper's, PTX included: it may store matrices (`stmatrix`), which LLVM has for no older GPU.
     """
     if stages is None:  # Triton asks for the key of its cache
-        return "executor", "executor: rounds in one step"
+        return "executor", "executor: rounds in one step, in PTX for Hopper"
+
+    target = capability
 
     def lowered(module: Any, metadata: Any) -> Any:
-        rounds = _ROUNDS_TO_EIGHT.search(str(module))
-        return backend.make_llir(module, metadata, options, _ROUNDING_CAPABILITY if rounds else capability)
+        nonlocal target
+        target = _ROUNDING_CAPABILITY if _ROUNDS_TO_EIGHT.search(str(module)) else capability
+        return backend.make_llir(module, metadata, options, target)
 
     stages["llir"] = lowered
+    stages["ptx"] = lambda llir, metadata: backend.make_ptx(llir, metadata, options, target)
     stages["cubin"] = lambda ptx, metadata: ptx.encode()
     return None

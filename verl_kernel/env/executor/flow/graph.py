@@ -22,7 +22,8 @@ from verl_kernel.env.executor.ptx.program import (
 )
 
 _NO_RESULT = frozenset(
-    "st bra bar barrier ret exit red trap membar fence nanosleep prefetch discard cp griddepcontrol call brkpt".split()
+    "st stmatrix bra bar barrier ret exit red trap membar fence nanosleep prefetch discard cp griddepcontrol call"
+    " brkpt".split()
 )
 _ENDS = frozenset({"bra", "ret", "exit", "trap", "bar", "barrier"})
 CARRY = "%carry"

@@ -19,7 +19,16 @@ from dataclasses import replace
 from typing import Literal
 
 from verl_kernel.env.executor.flow.graph import Graph, controls, read, written
-from verl_kernel.env.executor.ptx.program import Address, Constant, Group, Instruction, Program, Register, Special
+from verl_kernel.env.executor.ptx.program import (
+    STORES,
+    Address,
+    Constant,
+    Group,
+    Instruction,
+    Program,
+    Register,
+    Special,
+)
 
 Kind = Literal["computes", "moves", "constant"]
 _UNUSED = "%left_out"
@@ -147,10 +156,10 @@ class _Origins:
 
     def _follow(self, number: int, item: Instruction) -> None:
         memory = next((name for name in _MEMORY if name in item.modifiers), None)
-        if memory and item.root in ("st", "red", "atom"):
+        if memory and item.root in (*STORES, "red", "atom"):
             place, value = self.stored(item)
             self._add(memory, value | (_DECIDED if place & _LOADED else 0))
-        if item.root in ("st", "red") or (item.root == "cp" and memory):
+        if item.root in (*STORES, "red") or (item.root == "cp" and memory):
             if memory and item.root == "cp":
                 self._add(memory, _LOADED)
             return

@@ -24,7 +24,9 @@ from verl_kernel.env.executor.ptx.program import (
 # Uniform registers, which hold the same value in all lanes of a warp, and whether lanes may diverge.
 
 
-_BY_LANE = frozenset("shfl ldmatrix mma atom redux vote activemask match movmatrix addc subc madc call".split())
+_BY_LANE = frozenset(
+    "shfl ldmatrix stmatrix mma atom redux vote activemask match movmatrix addc subc madc call".split()
+)
 _BRANCHES = frozenset({"bra", "ret", "exit"})
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from verl_kernel.env.executor.flow.graph import read, written
-from verl_kernel.env.executor.ptx.program import Group, Instruction, Program, Register
+from verl_kernel.env.executor.ptx.program import STORES, Group, Instruction, Program, Register
 
 _ROUNDS = frozenset("add sub mul fma mad div rcp sqrt rsqrt ex2 lg2 sin cos tanh mma wgmma".split())
 _MOVES = frozenset("mov shfl selp prmt and or shl shr min max neg abs copysign".split())
@@ -30,7 +30,7 @@ def rounded_stores(program: Program) -> list[tuple[Instruction, Formats]]:
     known = _rounded(program)
     found = []
     for item in program.instructions:
-        if item.root == "st" and _SHARED in item.modifiers:
+        if item.root in STORES and _SHARED in item.modifiers:
             formats = [known.get(name, Formats()) for name in _values(item)]
             if formats and all(formats):
                 found.append((item, Formats().union(*formats)))
@@ -45,7 +45,7 @@ def _rounded(program: Program) -> dict[str, Formats]:
         is_complete = True
         for item in program.instructions:
             formats = _formats(item, known)
-            is_shared = item.root == "st" and _SHARED in item.modifiers
+            is_shared = item.root in STORES and _SHARED in item.modifiers
             for name in [_SHARED] if is_shared else written(item):
                 if not formats <= known.get(name, Formats()):
                     known[name], is_complete = known.get(name, Formats()) | formats, False
@@ -59,7 +59,7 @@ def _formats(item: Instruction, known: dict[str, Formats]) -> Formats:
         return Formats(list(names)[-1:]) if item.root in _ROUNDS or is_narrowing else Formats()
     if item.root in ("ld", "ldmatrix"):
         return known.get(_SHARED, Formats()) if _SHARED in item.modifiers else Formats()
-    sources = _values(item) if item.root == "st" else read(item) if item.root in _MOVES else ()
+    sources = _values(item) if item.root in STORES else read(item) if item.root in _MOVES else ()
     return Formats().union(*(known.get(name, Formats()) for name in sources))
 
 

@@ -48,7 +48,7 @@ def common() -> Iterator[Key]:
 _MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
     "fault": checks.fault_text, "resolve": checks.resolve_text, "sectors": traffic.sectors_text,
     "span": traffic.span_text, "passes": traffic.passes_text, "exchange": exchanges.exchange_text,
-    "permute": functions.permute_text,
+    "permute": functions.permute_text, "directed": functions.directed_text,
     "converged": checks.converged_text, "copy": accesses.copy_text, "fma": functions.fma_text,
     "matrices": matrices.matrices_text, "product": matrices.product_text, "ex2": functions.ex2_text,
     "lg2": functions.lg2_text, "sin": functions.circular_text, "cos": functions.circular_text,

@@ -122,9 +122,9 @@ POINTERS = f"<{LANES} x ptr>"
 class Function(Writer):
     """The instructions of one function."""
 
-    def text(self, result: str, key: Key, arguments: Sequence[str]) -> str:
-        """Return the text of the whole function."""
-        head = f"define {result} @{symbol(key)}({', '.join(arguments)}) nounwind {{\nentry:"
+    def text(self, result: str, key: Key, arguments: Sequence[str], marks: str = "nounwind") -> str:
+        """Return the text of the whole function, which has LLVM's attributes `marks`."""
+        head = f"define {result} @{symbol(key)}({', '.join(arguments)}) {marks} {{\nentry:"
         declared = [*self.calls.values(), *self.intrinsics.values()]
         return "\n".join([head, *self.lines, "}", *sorted(declared), ""])
 

@@ -11,7 +11,7 @@ import math
 
 from verl_kernel.env.executor.library.context import Function
 from verl_kernel.env.executor.lowering import floats
-from verl_kernel.env.executor.lowering.writer import WIDE, Form, Key, real
+from verl_kernel.env.executor.lowering.writer import WIDE, Form, Key, mangled, real
 
 # Selects bytes with a selector known only at run time (PTX ISA, "prmt").
 
@@ -43,6 +43,31 @@ def _chosen(made: Function, both: str, place: int, form: Form) -> str:
     chosen = made.op(f"select {form.ints(1)} {wants_sign}, {words} {spread}, {words} {plain}")
     chosen = made.op(f"and {words} {chosen}, {form.const(32, 255)}")
     return made.op(f"shl {words} {chosen}, {form.const(32, 8 * place)}")
+
+
+# Arithmetic rounded towards zero, down or up: the host's own, in another mode.
+
+
+_MODES = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
+"""LLVM's numbers of the rounding modes ("llvm.set.rounding")."""
+_OPERATIONS = {
+    "add": ("fadd", 2), "sub": ("fsub", 2), "mul": ("fmul", 2), "div": ("fdiv", 2), "fma": ("fma", 3),
+    "sqrt": ("sqrt", 1),
+}  # fmt: skip
+
+
+def directed_text(key: Key) -> tuple[Function, str]:
+    """`directed_<operation>_<rounding>_<element>_<lanes>(a...)`; the mode is to nearest again when it returns."""
+    made, (name, count), rounding = Function(), _OPERATIONS[str(key[1])], _MODES[str(key[2])]
+    kind = Form(int(key[4])).type(str(key[3]))
+    given = [(kind, f"%a{number}") for number in range(count)]
+    marks = [("metadata", f'!"{mark}"') for mark in ("round.dynamic", "fpexcept.strict")]
+    made.do(made.called("set.rounding", "void", [("i32", str(rounding))]) + " strictfp")
+    call = made.called(f"experimental.constrained.{name}.{mangled(kind)}", kind, [*given, *marks])
+    value = made.op(f"{call} strictfp")
+    made.do(made.called("set.rounding", "void", [("i32", str(_MODES["rn"]))]) + " strictfp")
+    made.do(f"ret {kind} {value}")
+    return made, made.text(kind, key, [" ".join(one) for one in given], "nounwind strictfp")
 
 
 SINGLES, DOUBLES, WORDS, LONGS = WIDE.type("float"), WIDE.type("double"), WIDE.ints(32), WIDE.ints(64)

@@ -16,7 +16,7 @@ from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.grid import ENDED, YIELDS
 from verl_kernel.env.executor.lowering.body import ALIVE, Body
 from verl_kernel.env.executor.lowering.moves import converged
-from verl_kernel.env.executor.lowering.opcodes import Modifiers, lower
+from verl_kernel.env.executor.lowering.opcodes import Modifiers, check, lower
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE
 from verl_kernel.env.executor.ptx.program import Constant, Instruction
 
@@ -302,6 +302,7 @@ class Control:
 
     def _barrier(self, number: int, item: Instruction) -> None:
         """Lower `bar.sync` for all warps of the block and all lanes of the warp."""
+        check(item)
         body, modifiers = self._body, Modifiers(item)
         modifiers.take("cta")
         modifiers.need("sync")

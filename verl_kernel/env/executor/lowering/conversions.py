@@ -177,7 +177,7 @@ def _resized_float(body: Body, value: str, before: str, after: str, rounding: st
         return body.op(f"fpext {form.type(before)} {value} to {form.type(after)}")
     if after == "float":
         if rounding != "rn":
-            return stepped(body, value, None, rounding, form)
+            return stepped(body, value, rounding, form)
         return body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
     if before in ("half", "bfloat"):
         value, before = widen(body, value, before, "float", form), "float"
@@ -227,7 +227,7 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
         if target != "f32" or bits > 32:
             raise body.item.unknown()
         wide = body.op(f"{code} {form.ints(bits)} {value} to {form.type('double')}")
-        body.write_float(body.item.operands[0], stepped(body, wide, None, rounding or "", form), target, form)
+        body.write_float(body.item.operands[0], stepped(body, wide, rounding or "", form), target, form)
         return
     if element in ("half", "bfloat"):
         value = value if bits <= 32 else _short_enough(body, value, is_signed(source), form)

@@ -7,7 +7,7 @@ multiply-adds of half precision are computed in float64. With `.ftz`, subnormal 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
@@ -55,14 +55,11 @@ def two_sum(body: Writer, left: str, right: str, form: Form) -> tuple[str, str]:
     return total, error
 
 
-def stepped(body: Writer, value: str, error: str | None, rounding: str, form: Form) -> str:
-    """Round a float64, plus the error of its computation, to float32 towards zero, down or up."""
+def stepped(body: Writer, value: str, rounding: str, form: Form) -> str:
+    """Round a float64 to float32 towards zero, down or up."""
     doubles, floats, words = form.type("double"), form.type("float"), form.ints(32)
     nearest = body.op(f"fptrunc {doubles} {value} to {floats}")
     missing = body.op(f"fsub {doubles} {value}, {body.op(f'fpext {floats} {nearest} to {doubles}')}")
-    if error is not None:
-        none = body.op(f"fcmp oeq {doubles} {missing}, {form.real('double', 0.0)}")
-        missing = body.op(f"select {form.ints(1)} {none}, {doubles} {error}, {doubles} {missing}")
     bits = body.op(f"bitcast {floats} {nearest} to {words}")
     is_negative = body.op(f"icmp slt {words} {bits}, {form.const(32, 0)}")
     too_high = body.op(f"fcmp olt {doubles} {missing}, {form.real('double', 0.0)}")
@@ -108,9 +105,7 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
         raise body.item.unknown("`.ftz` is defined for f32 and f16 only")
     operands = [_operand(body, number, kind, form, is_flushed) for number in range(1, len(body.item.operands))]
     if rounding in _DIRECTED:
-        if kind != "f32":
-            raise body.item.unknown(f"rounding .{rounding} is defined for f32 only")
-        value = _directed(body, root, rounding, operands, form)
+        value = directed(body, root, rounding, element, operands, form)
     elif compares_sizes:
         value = _extreme_size(body, root, element, form, operands, knows_nan)
     else:
@@ -260,36 +255,14 @@ def rectified(body: Body, value: str, element: str, form: Form) -> str:
     return body.op(f"select {form.ints(1)} {is_below}, {kind} {zero}, {kind} {value}")
 
 
-def _directed(body: Body, root: str, rounding: str, operands: list[str], form: Form) -> str:
-    """Compute float32 sums, products and fused multiply-adds, rounded towards zero, down or up.
-
-    The exact result is a sum of two float64, whose rounding to nearest is corrected by a unit in the last place.
-    """
-    doubles = form.type("double")
-    wide = [body.op(f"fpext {form.type('float')} {value} to {doubles}") for value in operands]
-    if root == "sub":
-        wide[1] = body.op(f"fneg {doubles} {wide[1]}")
-    if root == "mul":
-        return stepped(body, body.op(f"fmul {doubles} {wide[0]}, {wide[1]}"), None, rounding, form)
-    if root == "fma":
-        wide = [body.op(f"fmul {doubles} {wide[0]}, {wide[1]}"), wide[2]]
-    elif root not in ("add", "sub"):
-        raise body.item.unknown(f"rounding .{rounding} is defined for add, sub, mul and fma only")
-    total, error = two_sum(body, wide[0], wide[1], form)
-    if rounding == "rm":
-        total = _minus_zero(body, total, wide, form)
-    return stepped(body, total, error, rounding, form)
-
-
-def _minus_zero(body: Body, total: str, parts: list[str], form: Form) -> str:
-    """Give a sum rounded down a negative zero, unless both parts are positive."""
-    longs, doubles = form.ints(64), form.type("double")
-    signs = [body.op(f"bitcast {doubles} {item} to {longs}") for item in parts[:2]]
-    sign = body.op(f"or {longs} {signs[0]}, {signs[1]}")
-    sign = body.op(f"bitcast {longs} {sign} to {doubles}")
-    zero = body.overloaded("copysign", doubles, total, sign)
-    is_zero = body.op(f"fcmp oeq {doubles} {total}, {form.real('double', 0.0)}")
-    return body.op(f"select {form.ints(1)} {is_zero}, {doubles} {zero}, {doubles} {total}")
+def directed(body: Body, root: str, rounding: str, element: str, operands: Sequence[str], form: Form) -> str:
+    """Compute float32 or float64 rounded towards zero, down or up, as a function of the library."""
+    if element not in ("float", "double"):
+        raise body.item.unknown(f"rounding .{rounding} is defined for f32 and f64 only")
+    kind = form.type(element)
+    return body.op(
+        body.call(kind, ("directed", root, rounding, element, form.lanes), *(f"{kind} {one}" for one in operands))
+    )
 
 
 @opcode("fma")
@@ -325,15 +298,18 @@ def classify(body: Body, modifiers: Modifiers) -> None:
 @opcode("sqrt", "rcp", "rsqrt")
 def roots(body: Body, modifiers: Modifiers) -> None:
     """Lower square root, reciprocal and `rsqrt`, correctly rounded: within the error of `.approx` (1 and 2 ulp)."""
-    kind, form, is_flushed = modifiers.type(), body.form(), modifiers.has("ftz")
-    modifiers.take("rn", "approx")
+    kind, form, is_flushed, root = modifiers.type(), body.form(), modifiers.has("ftz"), body.item.root
+    rounding = modifiers.take("rn", "approx", *(_DIRECTED if root != "rsqrt" else ()))
     value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
+    one = form.real(FLOATS[kind], 1.0)
     if is_flushed and kind == "f32":
         value = flush(body, value, form)
-    if body.item.root != "rcp":
-        value = body.overloaded("sqrt", floats, value)
-    if body.item.root != "sqrt":
-        value = body.op(f"fdiv {floats} {form.real(FLOATS[kind], 1.0)}, {value}")
+    if rounding in _DIRECTED:
+        code, operands = ("sqrt", [value]) if root == "sqrt" else ("div", [one, value])
+        value = directed(body, code, rounding, FLOATS[kind], operands, form)
+    else:
+        value = value if root == "rcp" else body.overloaded("sqrt", floats, value)
+        value = value if root == "sqrt" else body.op(f"fdiv {floats} {one}, {value}")
     if is_flushed and kind == "f32":
         value = flush(body, value, form)
     body.write_float(body.item.operands[0], value, kind, form)

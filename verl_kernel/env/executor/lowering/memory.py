@@ -8,7 +8,7 @@ from verl_kernel.env.executor.library.traffic import VOID_UNITS
 from verl_kernel.env.executor.lowering.body import Body, is_of_block, is_strong, tell
 from verl_kernel.env.executor.lowering.moves import converged, load_parameter
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import WIDE
+from verl_kernel.env.executor.lowering.writer import LANES, WIDE
 from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Operand
 
 _HINTS = (
@@ -210,22 +210,71 @@ def _tell(body: Body, change: str, address: str, lanes: str, old: str, compared:
 @opcode("ldmatrix")
 def load_matrices(body: Body, modifiers: Modifiers) -> None:
     """Load 8 x 8 matrices of 16-bit elements from shared memory; lane 8 j + i has the address of row i of matrix j."""
-    modifiers.need("sync")
-    modifiers.need("aligned")
-    modifiers.need("m8n8")
-    count = {"x1": 1, "x2": 2, "x4": 4}[modifiers.need("x1", "x2", "x4")]
-    is_transposed = modifiers.has("trans")
-    modifiers.need("shared")
-    modifiers.need("b16")
+    count, is_transposed = _matrices(modifiers)
     converged(body)
-    if len(_items(body.item.operands[0])) != count:
-        raise body.item.unknown("its registers are of another number")
+    targets = _counted(body, body.item.operands[0], count)
     result = "{" + ", ".join([WIDE.ints(32)] * count) + "}"
     address = body.address(body.item.operands[1], 32)
     arguments = [f"{WIDE.ints(32)} {address}", "ptr %ctx", f"ptr {body.site('shared load', 16)}"]
     value = body.op(body.call(result, ("matrices", count, is_transposed), *arguments))
-    for place, target in enumerate(_items(body.item.operands[0])):
+    for place, target in enumerate(targets):
         body.write(target, body.op(f"extractvalue {result} {value}, {place}"), 32, WIDE)
+
+
+def _matrices(modifiers: Modifiers) -> tuple[int, bool]:
+    """Take the modifiers of a load or a store of matrices; returns their number and whether they are transposed."""
+    for name in ("sync", "aligned", "m8n8"):
+        modifiers.need(name)
+    count, is_transposed = {"x1": 1, "x2": 2, "x4": 4}[modifiers.need("x1", "x2", "x4")], modifiers.has("trans")
+    modifiers.need("shared")
+    modifiers.need("b16")
+    return count, is_transposed
+
+
+@opcode("stmatrix")
+def store_matrices(body: Body, modifiers: Modifiers) -> None:
+    """Store 8 x 8 matrices of 16-bit elements to shared memory, as `ldmatrix` loads them.
+
+    Lane 8 j + i stores row i of matrix j, which lies in a register of four lanes (transposed: in halves of eight).
+    """
+    count, is_transposed = _matrices(modifiers)
+    converged(body)
+    held = [body.read(item, 32, WIDE) for item in _counted(body, body.item.operands[1], count)]
+    words = [_transposed(body, held, word) if is_transposed else _of_rows(body, held, word) for word in range(4)]
+    lanes = (1 << 8 * count) - 1
+    arguments = [
+        f"{WIDE.ints(32)} {body.address(body.item.operands[0], 32)}",
+        f"i32 {body.op(f'and i32 {body.active_bits()}, {lanes - (1 << 32) if lanes >> 31 else lanes}')}",
+        "ptr %ctx", f"ptr {body.site('shared store', 16)}", *(f"{WIDE.ints(32)} {word}" for word in words),
+    ]  # fmt: skip
+    body.do(body.call("void", ("shared", "store", 32, 4), *arguments))
+
+
+def _of_rows(body: Body, held: list[str], word: int) -> str:
+    """Return for each lane a word of the row that it stores: lane 4 i + word of the matrix has it."""
+    return _chosen(body, held, [4 * row + word for row in range(8)])
+
+
+def _transposed(body: Body, held: list[str], word: int) -> str:
+    """Return the same of columns: their elements are the lower or the upper halves of two lanes' words."""
+    words, parts = WIDE.ints(32), []
+    for element in (2 * word, 2 * word + 1):
+        both = _chosen(body, held, [4 * element + row // 2 for row in range(8)])
+        shifts = "<" + ", ".join(f"i32 {16 * (lane % 2)}" for lane in range(LANES)) + ">"
+        part = body.op(f"lshr {words} {both}, {shifts}")
+        parts.append(body.op(f"and {words} {part}, {WIDE.const(32, 0xFFFF)}"))
+    return body.op(f"or {words} {parts[0]}, {body.op(f'shl {words} {parts[1]}, {WIDE.const(32, 16)}')}")
+
+
+def _chosen(body: Body, held: list[str], lanes: list[int]) -> str:
+    """Return for each lane 8 j + i a word of register j, from the lane that is given for row i."""
+    pairs = [held[number : number + 2] for number in range(0, len(held), 2)]
+    joined = [body.shuffle("i32", pair[0], range(2 * LANES), other=pair[-1]) for pair in pairs]
+    places = [LANES * (lane // 8 % 2) + lanes[lane % 8] for lane in range(LANES)]
+    found = [body.shuffle("i32", one, places, 2 * LANES) for one in joined]
+    if len(found) == 1:
+        return found[0]
+    return body.shuffle("i32", found[0], [lane if lane < 16 else LANES + lane for lane in range(LANES)], other=found[1])
 
 
 @opcode("mma")

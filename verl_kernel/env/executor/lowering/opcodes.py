@@ -57,6 +57,35 @@ class Modifiers:
 Lowering: TypeAlias = Callable[[Body, Modifiers], None]
 
 OPCODES: dict[str, Lowering] = {}
+_HOPPER = "that is Hopper's, and the executor compiles for GPUs before it"
+_CLUSTERS = "clusters of blocks are not executed"
+NOT_EXECUTED = {
+    "wgmma": f"four warps multiply matrices together; {_HOPPER}",
+    "mbarrier": f"a barrier counts bytes of asynchronous copies; {_HOPPER}",
+    "cp.async.bulk": f"a tile is copied at once (TMA); {_HOPPER}",
+    "cp.reduce.async.bulk": f"a tile is added at once (TMA); {_HOPPER}",
+    "cp.async.mbarrier": f"a barrier waits for copies; {_HOPPER}",
+    "tensormap": f"the description of a tile (TMA) is changed; {_HOPPER}",
+    "elect": f"one lane speaks for its warp (TMA); {_HOPPER}",
+    "setmaxnreg": f"warps have parts of their own (warp specialisation); {_HOPPER}",
+    "bar.arrive": "warps have parts of their own (warp specialisation), which are not executed",
+    "barrier.cluster": _CLUSTERS, "mapa": _CLUSTERS, "getctarank": _CLUSTERS, "clusterlaunchcontrol": _CLUSTERS,
+    "st.async": _CLUSTERS, "red.async": _CLUSTERS, "multimem": "several GPUs are not executed",
+    "tcgen05": "tensor memory is Blackwell's, and the executor compiles for GPUs before it",
+    "match": "lanes with equal values find each other, which has no definition here",
+}  # fmt: skip
+"""By the beginning of an opcode that Triton's back end can write, or libraries, why there is no definition."""
+
+
+_ROOTS = frozenset(begin.partition(".")[0] for begin in NOT_EXECUTED)
+
+
+def check(item: Instruction) -> None:
+    """Refuse an instruction of the table (raises NotKnown, with its reason)."""
+    if item.root in _ROOTS:
+        for begin, why in NOT_EXECUTED.items():
+            if f"{item.opcode}.".startswith(f"{begin}."):
+                raise item.unknown(why)
 
 
 def opcode(*roots: str) -> Callable[[Lowering], Lowering]:
@@ -72,6 +101,7 @@ def opcode(*roots: str) -> Callable[[Lowering], Lowering]:
 def lower(body: Body) -> None:
     """Lower the body's current instruction (raises NotKnown for an opcode or a modifier without a definition)."""
     item = body.item
+    check(item)
     lowering = OPCODES.get(item.root)
     if lowering is None:
         raise item.unknown()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -83,16 +83,16 @@ class Writer:
 
     def intrinsic(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
         """Call one of LLVM's functions with typed arguments; the name includes the types that overload it."""
-        return self.op(self._call(name, result, arguments))
+        return self.op(self.called(name, result, arguments))
 
     def overloaded(self, name: str, kind: str, *arguments: str) -> str:
         """Call one of LLVM's functions whose arguments and result are all of one type."""
         return self.intrinsic(f"{name}.{mangled(kind)}", kind, *((kind, argument) for argument in arguments))
 
-    def _call(self, name: str, result: str, arguments: Iterable[tuple[str, str]]) -> str:
-        typed = list(arguments)
-        self.intrinsics[name] = f"declare {result} @llvm.{name}({', '.join(kind for kind, _ in typed)})"
-        return f"call {result} @llvm.{name}({', '.join(f'{kind} {value}' for kind, value in typed)})"
+    def called(self, name: str, result: str, arguments: Sequence[tuple[str, str]]) -> str:
+        """Return such a call, for a function whose result is written otherwise."""
+        self.intrinsics[name] = f"declare {result} @llvm.{name}({', '.join(kind for kind, _ in arguments)})"
+        return f"call {result} @llvm.{name}({', '.join(f'{kind} {value}' for kind, value in arguments)})"
 
     def call(self, result: str, key: Key, *arguments: str) -> str:
         """Return a call of a function of the library; each argument begins with its type."""

@@ -15,6 +15,8 @@ BITS = {
     "b128": 128, "e4m3": 8, "e5m2": 8, "e4m3x2": 16, "e5m2x2": 16,
 }  # fmt: skip
 """Width of each type, in bits."""
+STORES = ("st", "stmatrix")
+"""Opcodes that store the registers of their second operand at the address in the first."""
 
 
 @dataclass(frozen=True)

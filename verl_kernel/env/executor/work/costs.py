@@ -30,7 +30,7 @@ PER_SHARED = 4.0
 _PER_INTEGER, _PER_SPECIAL, _PER_DOUBLE = 2.0, 8.0, 2.0
 _FREE = frozenset({"mov", "cvta", "isspacep", "pragma"})
 """Instructions that ptxas usually turns into a renaming of registers, which costs nothing."""
-_BY_SITE = frozenset({"ld", "st", "atom", "red", "ldmatrix"})
+_BY_SITE = frozenset({"ld", "st", "atom", "red", "ldmatrix", "stmatrix"})
 _BY_PRODUCT = frozenset({"cp", "mma", "ldmatrix"})
 """These are not issued one by one on Hopper: wgmma reads its operands from shared memory, and TMA copies them there."""
 _FLOAT = frozenset({"f16", "bf16", "f32", "f64", "f16x2", "bf16x2"})

@@ -19,7 +19,7 @@ from verl_kernel.env.executor.flow.graph import Graph, pressures
 from verl_kernel.env.executor.flow.repeats import may_wait
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import Constant, Instruction, Program
+from verl_kernel.env.executor.ptx.program import STORES, Constant, Instruction, Program
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.machine.constants import constant
@@ -108,7 +108,7 @@ def _way(item: Instruction) -> Way:
         return ""
     if item.root == "cp":
         return ""
-    return "stores" if item.root == "st" else "loads"
+    return "stores" if item.root in STORES else "loads"
 
 
 def _latency(item: Instruction) -> float:

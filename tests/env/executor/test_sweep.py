@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Triton writes for GPUs from sm_80 to sm_90 is executed, or stands in the table of what is not."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.env.executor.ptx import entry
+from verl_kernel.env.executor.errors import NotKnown
+from verl_kernel.env.executor.kernel import Kernel
+from verl_kernel.env.executor.lowering.opcodes import NOT_EXECUTED
+
+ROOT = Path(__file__).parents[3]
+PARTS, OTHER_PARTS = range(0, 12, 3), 36
+pytestmark = pytest.mark.slow
+
+
+def swept(*numbers):
+    """What `tests.env.executor.sweep` says."""
+    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    words = [sys.executable, "-m", "tests.env.executor.sweep", *map(str, numbers)]
+    done = subprocess.run(words, env={**kept, "PYTHONPATH": path}, capture_output=True, text=True, timeout=550)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("part", [
+    pytest.param((17, 400, 6), id="few"),
+    *(pytest.param((part, 12, 60), marks=pytest.mark.exhaustive, id=f"part {part}") for part in PARTS),
+])  # fmt: skip
+def test_all_is_known_of_what_kernels_are_compiled_to(part):
+    found = swept(0, *part)
+    assert found["ended"] == {}
+    assert found["unknown"] == {}
+    assert sum(found["refused"].values()) < found["cases"] / 2
+    assert len(found["opcodes"]) > 100
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("capability", [80, 89, 90])
+def test_the_table_has_what_is_not_known_of_other_gpus(capability):
+    found = swept(capability, capability % 7, OTHER_PARTS, 40)
+    assert found["ended"] == {}
+    sentences = {opcode: sentence for opcode, (sentence, _) in found["unknown"].items()}
+    assert {opcode: said for opcode, said in sentences.items() if not said.endswith(tuple(NOT_EXECUTED.values()))} == {}
+    assert capability == 90 or not sentences
+
+
+@pytest.mark.parametrize("begin", NOT_EXECUTED)
+def test_the_table_is_what_a_user_reads(begin):
+    with pytest.raises(NotKnown) as caught:
+        Kernel(entry(f"{begin}.more 0; ret;"), 1, 0)
+    assert str(caught.value) == f"the executor does not know `{begin}.more 0`: {NOT_EXECUTED[begin]}"
