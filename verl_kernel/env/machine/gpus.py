@@ -52,7 +52,6 @@ class Gpu:
 
 
 _CDNA: Mapping[str, Any] = {"warps_per_sm": 32, "blocks_per_sm": 16, "lanes_per_sm": 64, "targets": "gfx"}
-_CDNA: Mapping[str, Any] = {"warps_per_sm": 32, "blocks_per_sm": 16, "lanes_per_sm": 64, "targets": "gfx"}
 # NVIDIA H100 data sheet and Hopper white paper; rate of L2: published micro-benchmarks, 5.5 to 7 TB/s.
 _H100 = Gpu(
     "NVIDIA H100 SXM5 80GB", sms=132, clock_ghz=1.755, bandwidth_gbs=3350.0, l2_mb=50.0, l2_gbs=5500.0, tflops=67.0,

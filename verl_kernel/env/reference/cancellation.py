@@ -59,7 +59,8 @@ class _RoundedApart(OpMode):  # type: ignore[no-untyped-call]
         above = wide.amax(dim, keepdim=True) if scores.dim() else wide
         shifted = self._moved(wide) - self._moved(above)
         total = (self._moved(wide) - self._moved(above)).exp().sum(dim, keepdim=True)
-        return (shifted - total.log() if is_log else shifted.exp() / total).to(scores.dtype)
+        result: torch.Tensor = shifted - total.log() if is_log else shifted.exp() / total
+        return result.to(scores.dtype)
 
     def _moved(self, value: Any) -> Any:
         """Return a tensor whose numbers have moved to a neighbour, or stayed, by chance; all else as it is."""
