@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from rich.console import Console  # noqa: E402  the path comes first
 
 from benchmarks.clock.candidates import PublishedTime, measured_kernel, read_times  # noqa: E402
-from verl_kernel.bench.measured import ComparedKernel, by_bound, compared  # noqa: E402
+from verl_kernel.bench.measured import ComparedKernel, by_bound, judged  # noqa: E402
 from verl_kernel.env import GymOptions, LocalPool  # noqa: E402
 from verl_kernel.reporting.clock_table import agreement_table, kernel_table  # noqa: E402
 
@@ -64,14 +64,12 @@ def _judged(
         gym = GymOptions(
             device="cpu", compile_for=TARGETS[gpu], gpu_profile=gpu, true_size="auto", correctness_trials=1,
             float32="tf32", num_judges=options.jobs,
+            reference_timeout_s=600,
         )  # fmt: skip
         of_gpu = [row for row in times if row.gpu == gpu]
         with LocalPool(gym, seed=0) as pool:
-            for start in range(0, len(of_gpu), options.jobs):
-                part = of_gpu[start : start + options.jobs]
-                kernels = [measured_kernel(row, options.published) for row in part]
-                results = pool.evaluate_many([(one.task, one.source, one.name) for one in kernels])
-                yield from zip(part, map(compared, kernels, results), strict=True)
+            kernels = [measured_kernel(row, options.published) for row in of_gpu]
+            yield from zip(of_gpu, judged(pool, kernels, options.jobs), strict=True)
 
 
 def _kept(path: Path | None) -> Rows:

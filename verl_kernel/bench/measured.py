@@ -8,13 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verl_kernel.data.files import reading
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import EvalResult, EvalStatus, Task
-from verl_kernel.errors import DataError
+from verl_kernel.errors import DataError, TaskError
 from verl_kernel.figures.agreement import Agreement, Order
+
+if TYPE_CHECKING:
+    from verl_kernel.env import LocalPool
 
 TIMES, REFERENCE = "measured.json", "reference.py"
 COLUMNS = ("reference", "kernel", "milliseconds")
@@ -107,6 +110,24 @@ def _time(value: Any, where: str) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not isfinite(value) or value <= 0:
         raise DataError(f"{where}: the time is {value!r}; it must be a positive number of milliseconds")
     return float(value)
+
+
+def judged(pool: LocalPool, kernels: Sequence[MeasuredKernel], together: int) -> Iterator[ComparedKernel | str]:
+    """Judge kernels, so many at a time, and yield what `compared` says of each.
+
+    A task that cannot be judged has a sentence too, and the others are judged.
+    """
+    for start in range(0, len(kernels), together):
+        part = kernels[start : start + together]
+        try:
+            results = pool.evaluate_many([(one.task, one.source, one.name) for one in part])
+        except TaskError as exc:
+            if len(part) == 1:
+                yield str(exc)
+            else:  # which of them it was, each alone says
+                yield from judged(pool, part, together=1)
+        else:
+            yield from map(compared, part, results)
 
 
 def compared(kernel: MeasuredKernel, result: EvalResult) -> ComparedKernel | str:

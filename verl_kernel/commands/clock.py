@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from verl_kernel.bench.measured import ComparedKernel, MeasuredKernel, by_bound, compared, read_measured
+from verl_kernel.bench.measured import ComparedKernel, MeasuredKernel, by_bound, judged, read_measured
 from verl_kernel.commands import gym_options
 from verl_kernel.commands.eval import own_stdout
 from verl_kernel.env import GymOptions
@@ -43,6 +43,7 @@ def validate(
     float32: gym_options.Float32 = gym_options.USUAL["float32"],
     true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
     num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
+    timeout: gym_options.Timeout = None,
     worst: Annotated[int, typer.Option(min=0, help="Kernels to list, those furthest off first.")] = 10,
 ) -> None:
     """Predict the times of kernels that a GPU has measured, and say how far off the predictions are."""
@@ -67,7 +68,4 @@ def _compared(kernels: Sequence[MeasuredKernel], options: GymOptions) -> Iterato
     from verl_kernel.env import LocalPool  # torch, which a usage error need not wait for
 
     with LocalPool(options, seed=0) as pool:
-        for start in range(0, len(kernels), options.num_judges):
-            part = kernels[start : start + options.num_judges]
-            results = pool.evaluate_many([(one.task, one.source, one.name) for one in part])
-            yield from (compared(kernel, result) for kernel, result in zip(part, results, strict=True))
+        yield from judged(pool, kernels, options.num_judges)
