@@ -43,6 +43,7 @@ _WITHOUT_EFFECT = (
         "quarantine_s",
         "model_wait_s",
         "prefilter_judges",
+        "references",
     ),
 )
 """Options of the gym that are recorded elsewhere in the header, or that change no verdict."""

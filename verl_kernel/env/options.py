@@ -190,6 +190,12 @@ class GymOptions(OptionGroup):
         self._name_targets()
 
     def _refuse_sharing(self) -> None:
+        """Refuse, for judges that are not trusted, a GPU and folders that others read."""
+        if self.device == "cuda":
+            raise ConfigError(
+                "kernelgym.references is 'jailed' and kernelgym.device is 'cuda', whose driver the jail of a judge "
+                "keeps out: judge tasks that you trust, with references: trusted (--references trusted)"
+            )
         for key in ("reference_cache", "verdict_cache"):
             if (path := getattr(self, key)) is not None:
                 raise ConfigError(

@@ -170,6 +170,11 @@ def test_nothing_is_shared_by_judges_that_are_not_trusted(key, tmp_path):
         GymOptions(references="jailed", **{key: str(tmp_path)})
 
 
+def test_a_gpu_takes_trust():
+    with pytest.raises(ConfigError, match="kernelgym.device is 'cuda'"):
+        GymOptions(references="jailed", device="cuda")
+
+
 def test_a_judge_of_this_process_cannot_jail():
     with pytest.raises(ConfigError, match="kernelgym.references is 'jailed'"):
         Judge(OPTIONS)

@@ -171,6 +171,8 @@ def _processes(options: GymOptions) -> JudgeProcesses:
     compiling = fork_server(partial(compile_zygote.serve, targets=options.targets), COMPILER_VARIABLES)
     executing = fork_server(execute_zygote.serve, {})
     preload()
+    gc.collect()
+    gc.freeze()  # else each collection in the judge would visit what it has just loaded
     runners = fork_server(partial(serve_as_zygote, device="cpu"), CPU_VARIABLES)
     return JudgeProcesses(CpuDevice(), options.targets, runners, compiling, executing)
 
