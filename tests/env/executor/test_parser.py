@@ -195,7 +195,8 @@ WITHOUT_A_DEFINITION = [
     "bar.sync 0, 64", "bar.red.popc.u32 %r1, 0, %p1", "bar.arrive 0, 64", "mov.u32 %r1, %clock", "mov.u32 %r1, %smid",
     "mov.u32 %r1, %lanemask_lt", "mov.u32 %r1, nothing", "bra NOWHERE", "add.s32 %r1, %r2", "mov.u32 5, %r1",
     "atom.global.add.u32 %r1, [%w1], {%r2, %r3}", "cp.async.bulk.commit_group",
-    "cp.async.ca.shared.global [%r1], [%w1], %r2", "sub.u16x2 %r1, %r2, %r3", "abs.s16x2 %r1, %r2", "cvta.shared.u64 %w1, %w2",
+    "cp.async.ca.shared.global [%r1], [%w1], %r2", "sub.u16x2 %r1, %r2, %r3",
+    "abs.s16x2 %r1, %r2", "cvta.shared.u64 %w1, %w2",
 ]  # fmt: skip
 
 
