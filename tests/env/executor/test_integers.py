@@ -378,3 +378,15 @@ def test_special_registers():
     assert all((found[name] == wanted.get(name, 0)).all() for name in names)
     grouped = evaluate("mov.b64 %d, {%tid.x, %ctaid.x};", none, {"d": np.uint64})["d"]
     assert (grouped == (block << 32 | lanes)).all()
+
+
+@pytest.mark.parametrize("is_uniform", [False, True])
+def test_pairs_of_short_integers_are_two_of_them(is_uniform):
+    a, b = cross(corners(16), few(16), dtype=np.uint16)
+    kinds = [f"{name}.{kind}" for name in ("add", "min", "max") for kind in ("s16", "u16")]
+    single = each({name: f"{name} {{d}}, %a, %b;" for name in kinds}, np.uint16, {"a": a, "b": b})
+    joined = {name: row | np.roll(row, 1).astype(np.uint32) << 16 for name, row in (("a", a), ("b", b))}
+    lines = {name: f"{name}x2 {{d}}, %a, %b;" for name in kinds}
+    for name, found in each(lines, np.uint32, joined, is_uniform=is_uniform).items():
+        assert (found & 0xFFFF == single[name]).all(), name
+        assert (found >> 16 == np.roll(single[name], 1)).all(), name

@@ -185,7 +185,7 @@ WITHOUT_A_DEFINITION = [
     "setp.lt.ftz.bf16x2 %p1|%p2, %r1, %r2", "setp.lo.f32 %p1, %r1, %r2", "setp.ltu.s32 %p1, %r1, %r2",
     "setp.lt.ftz.s32 %p1, %r1, %r2", "ex2.f16x2 %r1, %r2",
     "slct.b32.f32 %r1, %r2, %r3, %r4", "sqrt.rn.s32 %r1, %r2", "rem.f32 %r1, %r2, %r3",
-    "cvt.rm.f16.f32 %h1, %r1", "cvt.rz.f32.s64 %r1, %w1", "cvt.s32.f32 %r1, %r2",
+    "cvt.rm.f16.f32 %h1, %r1", "cvt.rz.f16.s64 %h1, %w1", "cvt.s32.f32 %r1, %r2",
     "cvt.rn.e4m3x2.f32 %h1, %r1, %r2", "cvt.rn.relu.satfinite.e4m3x2.f32 %h1, %r1, %r2",
     "bfe.u32 %r1, %r2, %r3, 4", "bfi.b32 %r1, %r2, %r3, %r4, 1", "prmt.b32.f4e %r1, %r2, %r3, %r4",
     "ld.b32 %r1, [%w1]", "st.b32 [%w1], %r1", "ld.global.b128 %w1, [%w2]", "ld.global.b32 %r1, %w1",
@@ -195,7 +195,8 @@ WITHOUT_A_DEFINITION = [
     "bar.sync 0, 64", "bar.red.popc.u32 %r1, 0, %p1", "bar.arrive 0, 64", "mov.u32 %r1, %clock", "mov.u32 %r1, %smid",
     "mov.u32 %r1, %lanemask_lt", "mov.u32 %r1, nothing", "bra NOWHERE", "add.s32 %r1, %r2", "mov.u32 5, %r1",
     "atom.global.add.u32 %r1, [%w1], {%r2, %r3}", "cp.async.bulk.commit_group",
-    "cp.async.ca.shared.global [%r1], [%w1], %r2", "add.u16x2 %r1, %r2, %r3", "cvta.shared.u64 %w1, %w2",
+    "cp.async.ca.shared.global [%r1], [%w1], %r2", "sub.u16x2 %r1, %r2, %r3",
+    "abs.s16x2 %r1, %r2", "cvta.shared.u64 %w1, %w2",
 ]  # fmt: skip
 
 

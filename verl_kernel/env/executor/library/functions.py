@@ -57,13 +57,19 @@ _OPERATIONS = {
 
 
 def directed_text(key: Key) -> tuple[Function, str]:
-    """`directed_<operation>_<rounding>_<element>_<lanes>(a...)`; the mode is to nearest again when it returns."""
-    made, (name, count), rounding = Function(), _OPERATIONS[str(key[1])], _MODES[str(key[2])]
-    kind = Form(int(key[4])).type(str(key[3]))
-    given = [(kind, f"%a{number}") for number in range(count)]
+    """`directed_<operation>_<rounding>_<element>_<lanes>(a...)`; the mode is to nearest again when it returns.
+
+    A conversion (`sitofp`, `uitofp`, `fptrunc`) has the type that it converts as a last part of the key.
+    """
+    made, form, rounding = Function(), Form(int(key[4])), _MODES[str(key[2])]
+    kind = form.type(str(key[3]))
+    name, count = _OPERATIONS.get(str(key[1]), (str(key[1]), 1))
+    source = form.type(str(key[5])) if len(key) > 5 else kind
+    given = [(source, f"%a{number}") for number in range(count)]
     marks = [("metadata", f'!"{mark}"') for mark in ("round.dynamic", "fpexcept.strict")]
     made.do(made.called("set.rounding", "void", [("i32", str(rounding))]) + " strictfp")
-    call = made.called(f"experimental.constrained.{name}.{mangled(kind)}", kind, [*given, *marks])
+    types = mangled(kind) if source == kind else f"{mangled(kind)}.{mangled(source)}"
+    call = made.called(f"experimental.constrained.{name}.{types}", kind, [*given, *marks])
     value = made.op(f"{call} strictfp")
     made.do(made.called("set.rounding", "void", [("i32", str(_MODES["rn"]))]) + " strictfp")
     made.do(f"ret {kind} {value}")

@@ -6,11 +6,11 @@ from __future__ import annotations
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.floats import (
     bfloat_bits,
+    directed,
     flush,
     narrow,
     rectified,
     saturated,
-    stepped,
     to_odd,
     widen,
 )
@@ -177,7 +177,7 @@ def _resized_float(body: Body, value: str, before: str, after: str, rounding: st
         return body.op(f"fpext {form.type(before)} {value} to {form.type(after)}")
     if after == "float":
         if rounding != "rn":
-            return stepped(body, value, rounding, form)
+            return directed(body, "fptrunc", rounding, "float", [value], form, "double")
         return body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
     if before in ("half", "bfloat"):
         value, before = widen(body, value, before, "float", form), "float"
@@ -224,10 +224,10 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
     code = "sitofp" if is_signed(source) else "uitofp"
     value = body.read(body.item.operands[1], bits, form)
     if rounding not in (None, "rn"):
-        if target != "f32" or bits > 32:
+        if target not in ("f32", "f64"):
             raise body.item.unknown()
-        wide = body.op(f"{code} {form.ints(bits)} {value} to {form.type('double')}")
-        body.write_float(body.item.operands[0], stepped(body, wide, rounding or "", form), target, form)
+        number = directed(body, code, rounding or "", element, [value], form, f"i{bits}")
+        body.write_float(body.item.operands[0], number, target, form)
         return
     if element in ("half", "bfloat"):
         value = value if bits <= 32 else _short_enough(body, value, is_signed(source), form)

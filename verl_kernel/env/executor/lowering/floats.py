@@ -55,31 +55,6 @@ def two_sum(body: Writer, left: str, right: str, form: Form) -> tuple[str, str]:
     return total, error
 
 
-def stepped(body: Writer, value: str, rounding: str, form: Form) -> str:
-    """Round a float64 to float32 towards zero, down or up."""
-    doubles, floats, words = form.type("double"), form.type("float"), form.ints(32)
-    nearest = body.op(f"fptrunc {doubles} {value} to {floats}")
-    missing = body.op(f"fsub {doubles} {value}, {body.op(f'fpext {floats} {nearest} to {doubles}')}")
-    bits = body.op(f"bitcast {floats} {nearest} to {words}")
-    is_negative = body.op(f"icmp slt {words} {bits}, {form.const(32, 0)}")
-    too_high = body.op(f"fcmp olt {doubles} {missing}, {form.real('double', 0.0)}")
-    too_low = body.op(f"fcmp ogt {doubles} {missing}, {form.real('double', 0.0)}")
-    down = {"rm": too_high, "rp": form.const(1, 0)}.get(rounding)
-    up = {"rm": form.const(1, 0), "rp": too_low}.get(rounding)
-    if down is None or up is None:  # towards zero
-        down = body.op(
-            f"select {form.ints(1)} {is_negative}, {form.ints(1)} {form.const(1, 0)}, {form.ints(1)} {too_high}"
-        )
-        up = body.op(
-            f"select {form.ints(1)} {is_negative}, {form.ints(1)} {too_low}, {form.ints(1)} {form.const(1, 0)}"
-        )
-    more, less = (body.op(f"zext {form.ints(1)} {bit} to {words}") for bit in (up, down))
-    step = body.op(f"sub {words} {more}, {less}")
-    back = body.op(f"sub {words} {form.const(32, 0)}, {step}")
-    step = body.op(f"select {form.ints(1)} {is_negative}, {words} {back}, {words} {step}")
-    return body.op(f"bitcast {words} {body.op(f'add {words} {bits}, {step}')} to {floats}")
-
-
 _CODES = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _DIRECTED = ("rz", "rm", "rp")
 PAIRS = Form(2 * LANES)
@@ -255,14 +230,25 @@ def rectified(body: Body, value: str, element: str, form: Form) -> str:
     return body.op(f"select {form.ints(1)} {is_below}, {kind} {zero}, {kind} {value}")
 
 
-def directed(body: Body, root: str, rounding: str, element: str, operands: Sequence[str], form: Form) -> str:
-    """Compute float32 or float64 rounded towards zero, down or up, as a function of the library."""
+def directed(
+    body: Body, root: str, rounding: str, element: str, operands: Sequence[str], form: Form, source: str = ""
+) -> str:
+    """Compute float32 or float64 rounded towards zero, down or up, as a function of the library.
+
+    Args:
+        body: the function.
+        root: the operation, or LLVM's name of a conversion.
+        rounding: the direction.
+        element: the result's element type.
+        operands: the values.
+        form: the form of all of them.
+        source: for a conversion, the operand's element type.
+    """
     if element not in ("float", "double"):
         raise body.item.unknown(f"rounding .{rounding} is defined for f32 and f64 only")
-    kind = form.type(element)
-    return body.op(
-        body.call(kind, ("directed", root, rounding, element, form.lanes), *(f"{kind} {one}" for one in operands))
-    )
+    kind, key = form.type(element), ("directed", root, rounding, element, form.lanes, *([source] if source else []))
+    given = form.type(source) if source else kind
+    return body.op(body.call(kind, key, *(f"{given} {one}" for one in operands)))
 
 
 @opcode("fma")

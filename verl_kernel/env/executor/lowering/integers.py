@@ -6,7 +6,7 @@ from __future__ import annotations
 from verl_kernel.env.executor.flow.graph import CARRY
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.floats import float_arithmetic
-from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
+from verl_kernel.env.executor.lowering.opcodes import SHORTS, Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
 from verl_kernel.env.executor.ptx.program import BITS, Constant
 
@@ -204,6 +204,8 @@ def arithmetic(body: Body, modifiers: Modifiers) -> None:
     kind = modifiers.type()
     if is_float(kind):
         float_arithmetic(body, modifiers, kind)
+    elif kind in SHORTS:
+        _pairs(body, kind)
     elif body.item.root == "mul":
         _multiply(body, modifiers, kind)
     elif modifiers.has("cc"):
@@ -251,6 +253,18 @@ def _carried(body: Body, code: str, left: str, right: str, bits: int, reads: boo
     if ".cc" in body.item.opcode:
         body.put(CARRY, body.op(f"zext {bit} {out} to {WIDE.ints(32)}"), 32, WIDE)
     return value
+
+
+def _pairs(body: Body, kind: str) -> None:
+    """Lower a sum or an extreme of pairs of 16-bit integers."""
+    form, root = body.form(), body.item.root
+    words, pairs = form.ints(32), f"<{2 * max(1, form.lanes)} x i16>"
+    left, right = (body.op(f"bitcast {words} {body.read(one, 32, form)} to {pairs}") for one in body.item.operands[1:])
+    if root == "add":
+        value = body.op(f"add {pairs} {left}, {right}")
+    else:
+        value = body.overloaded(f"{kind[0]}{root}", pairs, left, right)
+    body.write(body.item.operands[0], body.op(f"bitcast {pairs} {value} to {words}"), 32, form)
 
 
 def _binary(body: Body, code: str, bits: int) -> None:
@@ -383,8 +397,8 @@ def divide(body: Body, modifiers: Modifiers) -> None:
 def extreme(body: Body, modifiers: Modifiers) -> None:
     """Lower the minimum or the maximum."""
     kind = modifiers.type()
-    if is_float(kind):
-        float_arithmetic(body, modifiers, kind)
+    if is_float(kind) or kind in SHORTS:
+        float_arithmetic(body, modifiers, kind) if is_float(kind) else _pairs(body, kind)
         return
     bits, form = BITS[kind], body.form()
     left, right = (body.read(item, bits, form) for item in body.item.operands[1:])

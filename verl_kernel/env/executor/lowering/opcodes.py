@@ -9,6 +9,9 @@ from typing import TypeAlias
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.ptx.program import BITS, Instruction
 
+SHORTS = ("s16x2", "u16x2")
+"""Types of two integers of 16 bits."""
+
 # The modifiers of an instruction are taken one by one, so that none is ignored.
 
 
@@ -40,6 +43,8 @@ class Modifiers:
     def type(self) -> str:
         """Take the last type (raises NotKnown if there is none)."""
         for place in range(len(self._left) - 1, -1, -1):
+            if self._left[place] in SHORTS and self._item.root not in ("add", "min", "max"):
+                raise self._item.unknown("pairs of integers have sums and extremes only")
             if self._left[place] in BITS:
                 return self._left.pop(place)
         raise self._item.unknown("it has no type")

@@ -301,8 +301,10 @@ class _Reader:
             raise NotKnown(f"the executor expects a register in place of `{text}` in `{whole}`")
         return found
 
-    def _address(self, text: str, whole: str) -> Address:
+    def _address(self, text: str, whole: str) -> Address | Group:
         match = _ADDRESS.fullmatch(text)
+        if match is None and "," in text:  # of a tile: a description and places, which no instruction that is known has
+            return Group(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
         if match is None:
             raise NotKnown(f"the executor does not know the address `{text}` in `{whole}`")
         base = self._plain(match[1], whole)
