@@ -154,6 +154,7 @@ class A:
     if 0: getattr = 1
     found = getattr(torch, "o" + "ps")
 """)
+_REFUSED["getattr"] += ["class N(nn.Module):\n    def f(self, n: int): setattr(self, f'l{n}', 1)"]
 _REFUSED["getattr"] += [
     f"class N(nn.Module):\n    def f(self, n): {text}"
     for text in _pieces("""
@@ -169,6 +170,9 @@ setattr(self, "train{}".format(n), 1)
 setattr(self, "tr%s" % n, 1)
 setattr(self, str(n), 1)
 setattr(self, f"l{n}", 1)
+setattr(self, f"l{n * 1}", 1)
+setattr(self, f"l{[k for k in n][0]}", 1)
+[setattr(self, f"l{k}", 1) for k in n]
 setattr(self, f"w{n}", lambda: 1)
 setattr(self, f"w{n}", helper)
 setattr(self.linear, f"w{n}", 1)

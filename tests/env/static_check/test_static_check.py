@@ -113,6 +113,13 @@ def test_the_entry_class_is_one_module(source, rule):
     assert rules(HEADER + source) == [rule]
 
 
+@pytest.mark.parametrize("piece", ["@torch.compile\ndef f(x): return x", "def f(x): return torch.compile(helper)(x)"])
+def test_the_remedy_is_said_wherever_a_name_stands(piece):
+    assert {item.reason for item in check(HEADER + piece + ENTRY)} == {
+        "torch.compile is not allowed: write the kernel in Triton"
+    }
+
+
 def test_the_entry_class_may_have_another_name():
     assert check(HEADER + "class NetNew(nn.Module): pass", entry="NetNew") == []
 

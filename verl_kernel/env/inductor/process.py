@@ -33,7 +33,6 @@ from verl_kernel.env.inductor.program_text import write_program
 from verl_kernel.env.inductor.recording import Compiled
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed
 from verl_kernel.env.reference.program import ReferenceProgram
-from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.task import Task
 from verl_kernel.env.true_size.dataless import AddressSpace
 from verl_kernel.env.true_size.dry_pass import without_data
@@ -105,7 +104,7 @@ def _on_gpu(task: Task) -> tuple[Any, Any, FakeTensorMode]:
     with torch.no_grad(), without_data(space), CudaAsCpu():
         program = ReferenceProgram(task, CpuDevice())
         program.build(program.init_inputs())
-        inputs = program.draw(seed_of(b"dry", task.fingerprint.encode())).unflattened()
+        inputs = program.draw_for("dry").unflattened()
     if any(isinstance(part, torch.nn.RNNBase) for part in _parts(program.model)):
         raise NotWritten("torch.compile leaves recurrent layers to eager mode")
     mode = FakeTensorMode()

@@ -97,6 +97,13 @@ class ReferenceProgram:
         """Draw inputs from the task's own seed, at which a reference must work."""
         return self.draw(seed_of(PROBE, self.task.fingerprint.encode()))
 
+    def draw_for(self, purpose: str) -> Value:
+        """Draw inputs from the seed of a purpose; from the task's own where `get_inputs()` fails at that one."""
+        try:
+            return self.draw(seed_of(purpose.encode(), self.task.fingerprint.encode()))
+        except TaskError:
+            return self.draw_own()
+
     def draw(self, seed: int) -> Value:
         """Draw inputs of the model with get_inputs()."""
         data = self._call("get_inputs()", lambda: self._get_inputs(seed))

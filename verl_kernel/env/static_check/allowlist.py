@@ -131,6 +131,7 @@ INFERENCE = "no trial runs in inference mode, so nothing may depend on it"
 _REMEDIES = {
     "torch.compile": "write the kernel in Triton",
     "torch.jit": "write the kernel in Triton",
+    "torch.autograd.grad": "write the formula of the gradient",
     "torch.manual_seed": "random numbers are the judge's",
     "torch.cuda.Event": "the judge takes the time",
     "torch.cuda.Stream": "launch on the current stream",

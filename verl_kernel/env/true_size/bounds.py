@@ -16,7 +16,7 @@ from verl_kernel.env.ops.call import tensors_in
 from verl_kernel.env.ops.cost import op_cost
 from verl_kernel.env.ops.mode import OpMode
 from verl_kernel.env.reference.program import ReferenceProgram
-from verl_kernel.env.seeding import restored_generators, seed_of
+from verl_kernel.env.seeding import restored_generators
 from verl_kernel.env.task import Task
 from verl_kernel.errors import TaskError
 
@@ -65,7 +65,7 @@ def keeps_to(task: Task, device: DeviceBackend, bounds: Bounds) -> bool:
         with restored_generators(), torch.no_grad(), _Measuring(bounds):
             program = ReferenceProgram(task, device)
             program.build(program.init_inputs())
-            program.forward_in_place(program.draw(seed_of(b"dry", task.fingerprint.encode())))
+            program.forward_in_place(program.draw_for("dry"))
     except _TooLarge:
         return False
     except TaskError as exc:

@@ -14,7 +14,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.reference.value import Value
-from verl_kernel.env.seeding import restored_generators, seed_of
+from verl_kernel.env.seeding import restored_generators
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
@@ -112,7 +112,7 @@ def _run(task: Task, device: DeviceBackend, mode: DatalessMode, space: AddressSp
     program = ReferenceProgram(task, device)
     init = program.init_inputs()
     program.build(init)
-    inputs = program.draw(seed_of(b"dry", task.fingerprint.encode()))
+    inputs = program.draw_for("dry")
     mode.ops.clear()
     output, events, demand = program.surveyed(inputs)
     shapes = tuple(tuple(tensor.shape) for tensor in state_of(program.model).values())

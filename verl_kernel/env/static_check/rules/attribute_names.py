@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from string import Formatter
 
@@ -18,8 +19,7 @@ from verl_kernel.env.static_check.allowlist import refusal
 from verl_kernel.env.static_check.names import ParsedSource, Violation, at, is_special, loop
 from verl_kernel.env.static_check.rules.classes import INTERNALS, may_store
 from verl_kernel.env.static_check.rules.host import FORBIDDEN, KERNEL_ATTRIBUTES, READ_IN_FULL, name_reason
-from verl_kernel.env.static_check.rules.numbers import is_number
-from verl_kernel.env.static_check.scopes import FUNCTIONS
+from verl_kernel.env.static_check.scopes import FUNCTIONS, Key
 
 _ANY = ".*"
 _NUMBER = r"(?:-?\d[\d.e+-]*|-?inf|nan|True|False)"
@@ -37,12 +37,10 @@ def named_attributes(program: ParsedSource) -> Iterator[Violation]:
     """Yield uses of `getattr`, `hasattr` and `setattr` whose attribute might be one that must not be used."""
     for node in program.every(ast.Name):
         if node.id in _READS | _WRITES and isinstance(node.ctx, ast.Load) and program.may_be_builtin(node):
-            call = program.parents[id(node)]
-            if not isinstance(call, ast.Call) or call.func is not node or not _is_plain(program, call, node.id):
-                yield at(node, "getattr", f"{node.id} needs the name of an ordinary attribute{_OF_SELF[node.id]}")
-
-
-_OF_SELF = {"getattr": "", "hasattr": "", "setattr": " of self"}
+            call, name = program.parents[id(node)], node.id
+            if not isinstance(call, ast.Call) or call.func is not node or not _is_plain(program, call, name):
+                owner = " of self" if name in _WRITES else ""
+                yield at(node, "getattr", f"{name} needs the name of an ordinary attribute{owner}")
 
 
 def _is_plain(program: ParsedSource, call: ast.Call, function: str) -> bool:
@@ -92,14 +90,46 @@ def pattern(program: ParsedSource, node: ast.AST) -> str:
         return pattern(program, node.left) + pattern(program, node.right)
     if isinstance(node, ast.Call):
         return _called(program, node)
-    if is_number(program, node):
+    if _is_count(program, node):
         return _NUMBER
     return _either(program, node) if isinstance(node, ast.Name) else _ANY
 
 
+def _is_count(program: ParsedSource, node: ast.AST) -> bool:
+    """Whether an expression is a number that Python counted; annotations promise numbers, and keep no promise."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int
+    if isinstance(node, ast.BinOp):
+        return _is_count(program, node.left) and _is_count(program, node.right)
+    if isinstance(node, ast.Call):
+        return program.is_builtin(node.func) and getattr(node.func, "id", "") in ("len", "int")
+    if not isinstance(node, ast.Name):
+        return False
+    key = program.key(node.id, node)
+    counted = program.once("counted", "", lambda: _counted(program))
+    return counted[key] == program.stores[key] > 0 and key not in program.parameters | program.defined
+
+
+def _counted(program: ParsedSource) -> Counter[Key]:
+    """Return how often loops over `range` and `enumerate` bind each name to a number."""
+    found: Counter[Key] = Counter()
+    for node in program.nodes:
+        if (repeated := loop(node)) is None:
+            continue
+        target, items = repeated.target, repeated.iter
+        if not isinstance(items, ast.Call) or not program.is_builtin(items.func):
+            continue
+        by = getattr(items.func, "id", "")
+        number = target.elts[0] if by == "enumerate" and isinstance(target, ast.Tuple) else target
+        if isinstance(number, ast.Name) and (by == "range" or number is not target):
+            found[program.key(number.id, number)] += 1
+    return found
+
+
 def _called(program: ParsedSource, call: ast.Call) -> str:
     function = call.func
-    if isinstance(function, ast.Name) and function.id == "str" and program.is_builtin(function) and len(call.args) == 1:
+    is_text = isinstance(function, ast.Name) and function.id == "str" and program.is_builtin(function)
+    if is_text and len(call.args) == 1:
         return pattern(program, call.args[0])
     if isinstance(function, ast.Attribute) and function.attr == "format" and isinstance(function.value, ast.Constant):
         try:
@@ -109,7 +139,7 @@ def _called(program: ParsedSource, call: ast.Call) -> str:
             )
         except ValueError:
             return _ANY
-    return _NUMBER if is_number(program, call) else _ANY
+    return _NUMBER if _is_count(program, call) else _ANY
 
 
 def _either(program: ParsedSource, name: ast.Name) -> str:

@@ -12,7 +12,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS
+from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS, refusal
 from verl_kernel.env.static_check.names import (
     OPERATORS,
     ParsedSource,
@@ -111,7 +111,8 @@ def decorators(program: ParsedSource) -> Iterator[Violation]:
             known = bool(paths) and paths <= DECORATORS | OPERATORS
             known = known or (plain and program.is_builtin(function)) or program.registers(function)
             if not known and not _is_wraps(program, node, item) and not _is_own(program, node, function):
-                yield at(item, "decorator", f"decorator {ast.unparse(function)[:60]} is not allowed")
+                reason = next(filter(None, map(refusal, sorted(paths))), "")
+                yield at(item, "decorator", reason or f"decorator {ast.unparse(function)[:60]} is not allowed")
 
 
 def _is_wraps(program: ParsedSource, decorated: ast.AST, decorator: ast.AST) -> bool:
@@ -309,7 +310,7 @@ class _Handed:
                 self._values.append(item.body)
             elif isinstance(item, ast.ClassDef):
                 self._functions += self._program.named.get("__call__", [])
-            elif isinstance(item, FUNCTIONS) and not self._program.is_jit(item):
+            elif isinstance(item, ast.FunctionDef) and not self._program.is_jit(item):
                 returns = (part for statement in item.body for part in ast.walk(statement))
                 self._values += [
                     part.value for part in returns if isinstance(part, ast.Return) and part.value is not None
