@@ -57,14 +57,14 @@ _OPERATIONS = {
 
 
 def directed_text(key: Key) -> tuple[Function, str]:
-    """`directed_<operation>_<rounding>_<element>_<lanes>(a...)`; the mode is to nearest again when it returns.
+    """`directed_<operation>_<rounding>_<element>_<lanes>_<operands>(a...)`; the mode is to nearest again in the end.
 
-    A conversion (`sitofp`, `uitofp`, `fptrunc`) has the type that it converts as a last part of the key.
+    The operands' element type is another one for a conversion (`sitofp`, `uitofp`, `fptrunc`).
     """
     made, form, rounding = Function(), Form(int(key[4])), _MODES[str(key[2])]
     kind = form.type(str(key[3]))
     name, count = _OPERATIONS.get(str(key[1]), (str(key[1]), 1))
-    source = form.type(str(key[5])) if len(key) > 5 else kind
+    source = form.type(str(key[5]))
     given = [(source, f"%a{number}") for number in range(count)]
     marks = [("metadata", f'!"{mark}"') for mark in ("round.dynamic", "fpexcept.strict")]
     made.do(made.called("set.rounding", "void", [("i32", str(rounding))]) + " strictfp")

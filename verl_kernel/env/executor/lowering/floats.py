@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Form, Writer
+from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Form, Key, Writer
 from verl_kernel.env.executor.ptx.program import Operand
 
 # Rounding modes that the host does not have: to odd, and towards zero, down or up.
@@ -246,8 +246,8 @@ def directed(
     """
     if element not in ("float", "double"):
         raise body.item.unknown(f"rounding .{rounding} is defined for f32 and f64 only")
-    kind, key = form.type(element), ("directed", root, rounding, element, form.lanes, *([source] if source else []))
-    given = form.type(source) if source else kind
+    kind, given = form.type(element), form.type(source or element)
+    key: Key = ("directed", root, rounding, element, form.lanes, source or element)
     return body.op(body.call(kind, key, *(f"{given} {one}" for one in operands)))
 
 
