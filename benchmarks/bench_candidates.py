@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT))
 from rich.console import Console  # noqa: E402  the path comes first
 
 from benchmarks.clock.candidates import PublishedTime, measured_kernel, read_times  # noqa: E402
+from verl_kernel.bench.clock_table import agreement_table, kernel_table  # noqa: E402
 from verl_kernel.bench.measured import ComparedKernel, by_bound, judged  # noqa: E402
 from verl_kernel.env import GymOptions, LocalPool  # noqa: E402
-from verl_kernel.reporting.clock_table import agreement_table, kernel_table  # noqa: E402
 
 TARGETS = {"a100": "sm_80", "h100": "sm_90", "h200": "sm_90"}
 """By GPU of the table: what its kernels are compiled for."""

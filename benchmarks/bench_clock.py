@@ -33,7 +33,7 @@ from benchmarks.clock.figure import draw  # noqa: E402
 from benchmarks.clock.intervals import coverage, widths  # noqa: E402
 from benchmarks.clock.reasons import reason  # noqa: E402
 from benchmarks.clock.references import Prediction, Published, forward_events, read_published  # noqa: E402
-from verl_kernel.env.machine.gpus import gpu_named  # noqa: E402
+from verl_kernel.env.gpus import gpu_named  # noqa: E402
 from verl_kernel.env.machine.machine import Machine  # noqa: E402
 from verl_kernel.env.machine.price import time_ms  # noqa: E402
 from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS  # noqa: E402

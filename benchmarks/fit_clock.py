@@ -24,8 +24,8 @@ from rich.console import Console  # noqa: E402  the path comes first
 from benchmarks.bench_clock import LEFT_OUT  # noqa: E402
 from benchmarks.clock.fitting import Clock, fit, fitted_names  # noqa: E402
 from benchmarks.clock.references import read_published  # noqa: E402
+from verl_kernel.env.gpus import GPUS  # noqa: E402
 from verl_kernel.env.machine.constants import CONSTANTS, constant  # noqa: E402
-from verl_kernel.env.machine.gpus import GPUS  # noqa: E402
 from verl_kernel.env.machine.machine import Machine  # noqa: E402
 from verl_kernel.figures.agreement import Agreement  # noqa: E402
 

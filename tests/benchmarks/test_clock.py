@@ -14,8 +14,8 @@ from benchmarks.clock.intervals import coverage, half_widths, quantile
 from benchmarks.clock.references import Prediction, Published, forward_events, read_published
 from benchmarks.fit_clock import tables
 from tests.benchmarks.scripts import PUBLISHED, ROOT, TIMES, bench, needs_published, program
+from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import CONSTANTS, constant
-from verl_kernel.env.machine.gpus import GPUS
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.machine.uncertainty import HALF_WIDTHS

@@ -81,7 +81,7 @@ def predictions() -> dict[str, float]:
     """Milliseconds by name, as an H100 with torch's defaults has them."""
     from verl_kernel.env.devices.op_recorder import OpRecorder
     from verl_kernel.env.executor import driver
-    from verl_kernel.env.machine.gpus import GPUS
+    from verl_kernel.env.gpus import GPUS
     from verl_kernel.env.machine.machine import Machine
     from verl_kernel.env.machine.price import time_ms
 

@@ -13,12 +13,12 @@ from typing import Annotated
 
 import typer
 
+from verl_kernel.bench.clock_table import agreement_table, kernel_table
 from verl_kernel.bench.measured import ComparedKernel, MeasuredKernel, by_bound, judged, read_measured
 from verl_kernel.commands import gym_options
 from verl_kernel.commands.eval import own_stdout
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import DataError
-from verl_kernel.reporting.clock_table import agreement_table, kernel_table
 from verl_kernel.reporting.screen import screen, with_bar
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from verl_kernel.env.machine.gpus import OWN_FIGURES
+from verl_kernel.env.gpus import OWN_FIGURES
 from verl_kernel.env.options import STRICT, GymOptions, TargetName
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import nearest, option_names, words_of

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from verl_kernel.env.clocks.statistics import is_parity
     from verl_kernel.env.compilation.targets import target_limits
     from verl_kernel.env.conformance.suite import check_evaluator
+    from verl_kernel.env.gpus import Gpu, gpu_named
     from verl_kernel.env.isolation_probe import granted_isolation
     from verl_kernel.env.judge.judge import Judge
     from verl_kernel.env.judge.trials.plan import TrialChoice
-    from verl_kernel.env.machine.gpus import Gpu, gpu_named
     from verl_kernel.env.options import GymOptions
     from verl_kernel.env.parse import parse_once
     from verl_kernel.env.pool.cluster.gym import KernelGym
@@ -54,7 +54,7 @@ _HOMES = {
     "EvalStatus": "result",
     "Finding": "reference.defects.findings",
     "ForwardProfile": "result",
-    "Gpu": "machine.gpus",
+    "Gpu": "gpus",
     "GymOptions": "options",
     "KINDS": "reference.kinds",
     "Judge": "judge.judge",
@@ -71,7 +71,7 @@ _HOMES = {
     "TrueSize": "result",
     "check": "static_check",
     "check_evaluator": "conformance.suite",
-    "gpu_named": "machine.gpus",
+    "gpu_named": "gpus",
     "granted_isolation": "isolation_probe",
     "is_parity": "clocks.statistics",
     "parse_once": "parse",

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from annotated_types import Interval, Predicate
 
+from verl_kernel.env.gpus import GpuName, gpu_named
 from verl_kernel.env.judge_groups import parse_groups
-from verl_kernel.env.machine.gpus import GpuName, gpu_named
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup, in_words, nearest, option_names
 

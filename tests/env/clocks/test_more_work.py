@@ -11,7 +11,7 @@ from tests.env.ops.test_one_price import ms
 from tests.env.ops.ways import FAMILIES, t
 from tests.env.programs import program, reference
 from tests.tiers import one_of_each, thinned
-from verl_kernel.env.machine.gpus import GPUS
+from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import event_ms, step_ms, time_ms
 from verl_kernel.env.options import GymOptions

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.clocks.base import CompiledReference
 from verl_kernel.env.clocks.simulated import SimulatedClock
-from verl_kernel.env.machine.gpus import GPUS
+from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.tamper.trace_checks import own_work

@@ -8,8 +8,8 @@ from typing import get_args, get_type_hints
 
 import pytest
 
+from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import CONSTANTS, constant
-from verl_kernel.env.machine.gpus import GPUS
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import event_ms, step_ms, time_ms, timeline
 from verl_kernel.env.options import GymOptions, TargetName

@@ -9,7 +9,7 @@ import torch
 from tests.env import programs
 from tests.env.programs import HONEST, REFERENCE
 from tests.tiers import thinned
-from verl_kernel.env.machine.gpus import GPUS
+from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.machine.roofline import Demand, flop_rates, roofline_ms

@@ -16,6 +16,7 @@ from verl_kernel.env.clocks.base import CompiledReference
 from verl_kernel.env.compilation.description import Unit, function_texts
 from verl_kernel.env.compilation.outcome import Resources
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.gpus import gpu_named
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.compiling.stage import occupancy
 from verl_kernel.env.judge.executing import LaunchExecutor
@@ -25,7 +26,6 @@ from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.sizes.dry_session import DrySession, NotFollowed
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.machine.constants import constant
-from verl_kernel.env.machine.gpus import gpu_named
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.disk_cache import ReferenceCache
 from verl_kernel.env.seeding import seed_of

@@ -32,6 +32,7 @@ from verl_kernel.env import static_check
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.clocks.needed import at_most_parity, bounded
 from verl_kernel.env.compilation.targets import MOST_CHOICES
+from verl_kernel.env.gpus import gpu_named
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, CpuTime, MemoryLayout, hidden_work
 from verl_kernel.env.judge.compiling.stage import CompileStage, Unfit
@@ -40,7 +41,6 @@ from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate, Steps, TimeStep
 from verl_kernel.env.judge.trials.correctness import WHERE
-from verl_kernel.env.machine.gpus import gpu_named
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from verl_kernel.env.gpus import Gpu, gpu_named
 from verl_kernel.env.machine.constants import constant
-from verl_kernel.env.machine.gpus import Gpu, gpu_named
 
 _SHARED_BYTES = 128
 """Bytes that the shared memory of an SM delivers in a cycle (all GPUs since Volta)."""

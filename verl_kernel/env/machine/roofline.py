@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verl_kernel.env.machine.gpus import Gpu
+from verl_kernel.env.gpus import Gpu
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.trace import TraceEvent
 

@@ -28,8 +28,8 @@ from verl_kernel.env.comparison.tf32 import precision
 from verl_kernel.env.devices.cuda.device import CudaDevice
 from verl_kernel.env.devices.cuda.driver import Throttle, gpu_state
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
+from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.ipc.shared_memory import place
-from verl_kernel.env.machine.gpus import GPUS
 from verl_kernel.env.machine.roofline import Demand, flop_rates
 from verl_kernel.env.ops.call import tensors_in
 from verl_kernel.env.ops.reads import bytes_read

@@ -15,9 +15,9 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.cpu import cuda_shim
 from verl_kernel.env.devices.op_recorder import OpRecorder
 from verl_kernel.env.devices.poison import ABLATED, PoisonedAllocations
+from verl_kernel.env.gpus import gpu_named
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.machine.gpus import gpu_named
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.seeding import seed_everything
 from verl_kernel.env.tamper import tripwire

@@ -22,7 +22,7 @@ from verl_kernel.env.executor.ptx.program import Instruction, Place, Program
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.executor.work.steps import passes
-from verl_kernel.env.machine.gpus import GPUS
+from verl_kernel.env.gpus import GPUS
 
 _SECTOR = 32
 Kind = Literal["load", "store", "atomic"]

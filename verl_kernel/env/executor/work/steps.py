@@ -22,8 +22,8 @@ from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.ptx.program import STORES, Constant, Instruction, Program
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
+from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import constant
-from verl_kernel.env.machine.gpus import GPUS
 from verl_kernel.env.trace import Step
 
 # The least time of an iteration of a loop, as results of one iteration are needed by the next.

@@ -3,7 +3,7 @@
 
 import pytest
 
-from verl_kernel.env.machine.gpus import GPUS, OWN_FIGURES, gpu_named
+from verl_kernel.env.gpus import GPUS, OWN_FIGURES, gpu_named
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError
 
