@@ -59,7 +59,6 @@ class TaskJudges:
         self._temp_dir: LockedTempDir | None = None
         self._judges: OrderedDict[str, _TaskJudge] = OrderedDict()
         self._spare: _TaskJudge | None = None
-        self._parent: int | None = None
         self._closed, self._isolation = False, ""
         self.model = ""
         """GPU model that its times refer to; known once the first judge has started."""
@@ -87,10 +86,8 @@ class TaskJudges:
             self._temp_dir = folder = LockedTempDir()
             program = "verl_kernel.env.pool.task_judge"
             self._server = ForkServer(program, str(cache_folder()), lambda: {"TMPDIR": folder.path}, 0.0)
-        self._server.launch()
-        if self._server.pid != self._parent:  # what the earlier one forked ended with it
+        if not self._server.is_running:  # what it forked has ended with it
             self._drop()
-            self._parent = self._server.pid
         if self._spare is None:
             self._spare = self._begun()
         if not self.model:

@@ -171,6 +171,11 @@ class ForkServer:
         """Process id; None while it is not running."""
         return None if self._process is None else self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been launched and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         """Launch it if it is not running, and wait until it is ready (a few seconds)."""
         with self._lock:
@@ -185,7 +190,7 @@ class ForkServer:
     def launch(self) -> None:
         """Launch it unless it is running, without waiting."""
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
+            if not self.is_running:
                 self._relaunch()
 
     def _relaunch(self) -> None:
