@@ -71,6 +71,7 @@ NOT_EXECUTED = {
     "cp.reduce.async.bulk": f"a tile is added at once (TMA); {_HOPPER}",
     "cp.async.mbarrier": f"a barrier waits for copies; {_HOPPER}",
     "tensormap": f"the description of a tile (TMA) is changed; {_HOPPER}",
+    "fence.proxy.tensormap::generic": f"the description of a tile (TMA) was changed; {_HOPPER}",
     "elect": f"one lane speaks for its warp (TMA); {_HOPPER}",
     "setmaxnreg": f"warps have parts of their own (warp specialisation); {_HOPPER}",
     "bar.arrive": "warps have parts of their own (warp specialisation), which are not executed",
