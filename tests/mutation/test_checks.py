@@ -10,7 +10,7 @@ import pytest
 from tests.env.static_check.gate_programs import ENTRY, HEADER
 from tests.env.static_check.gate_refused import REFUSED
 from tests.env.static_check.gate_shapes import HOSTILE
-from tests.env.static_check.test_static_check import COMPUTE, FORWARD
+from tests.env.static_check.test_static_check import COMPUTE, FORWARD, INHERIT
 from tests.exploits.corpus import load
 from tests.mutation import behaviour_table, judge_table, task_table, watch_table
 from tests.mutation.off import switched_off
@@ -87,7 +87,8 @@ def refused() -> list[tuple[str, str]]:
     texts = [case.source for case in load() if not case.honest]
     texts += [HEADER + piece + ENTRY for _, piece in REFUSED]
     unread = [text for text in HOSTILE.values() if len(text) < 100]
-    return [(text, "coverage") for text in (*texts, *MORE, *unread)] + [(FORWARD + body, "strict") for body in COMPUTE]
+    strict = [FORWARD + body for body in COMPUTE] + [HEADER + layer + ENTRY for layer in INHERIT]
+    return [(text, "coverage") for text in (*texts, *MORE, *unread)] + [(text, "strict") for text in strict]
 
 
 @pytest.fixture(scope="module")

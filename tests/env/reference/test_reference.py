@@ -210,7 +210,7 @@ RARE = "torch.randn(16, 64) if int(torch.randint(0, 3, ())) else torch.randn(-1)
     ("torch.relu(x) * self.w", "torch.randn(16, 64)",
      "self.w = nn.Parameter(torch.rand(64) if torch.initial_seed() > 9 else torch.rand(-1))"),
 ])  # fmt: skip
-def test_a_reference_that_fails_at_times_is_judged_where_it_works(device, forward, inputs, members):
+def test_what_fails_at_times_is_judged_where_it_works(device, forward, inputs, members):
     task = reference(device, forward, inputs, members=members)
     assert "fails_at_times" in task.task_flags
     drawn = [task.trial(b"s", number, kind).inputs.tensors[0] for number, kind in enumerate(KINDS * 2)]
@@ -218,7 +218,7 @@ def test_a_reference_that_fails_at_times_is_judged_where_it_works(device, forwar
     assert not any(torch.equal(drawn[0], tensor) for tensor in drawn[1:])
 
 
-def test_a_reference_that_works_at_its_own_seed_only_is_varied_there(device):
+def test_what_works_at_its_own_seed_only_is_varied_there(device):
     source = programs.reference("torch.relu(x) * x", "torch.randn(16, 64) if works() else torch.randn(-1)")
     source += "\n\nSEEN = []\n\n\ndef works():\n    SEEN.append(torch.initial_seed())\n    return SEEN[0] == SEEN[-1]\n"
     task = Reference(Task(source), device)
@@ -227,6 +227,6 @@ def test_a_reference_that_works_at_its_own_seed_only_is_varied_there(device):
     assert not torch.equal(one, other)
 
 
-def test_a_reference_that_never_works_is_no_task(device):
+def test_what_never_works_is_no_task(device):
     with pytest.raises(TaskError, match="get_inputs"):
         reference(device, "torch.relu(x)", "torch.randn(-1)")
