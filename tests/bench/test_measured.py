@@ -95,7 +95,7 @@ def test_kernels_are_grouped_by_what_bounds_them():
 
 
 @pytest.mark.processes
-def test_the_command_compares_what_is_right_and_says_what_is_not(tmp_path):
+def test_the_command_compares_right_kernels_and_names_others(tmp_path):
     folder = folder_of(tmp_path / "relu", {"fused.py": 0.004, "wrong.py": 1.0})
     command = [sys.executable, "-m", "verl_kernel", "clock", "validate", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -95,7 +95,7 @@ def test_a_killed_client_takes_the_process_along(server):
     assert not process.is_running()
 
 
-def test_a_client_that_does_not_wait_for_its_answer_ends_no_other(server):
+def test_a_client_that_waits_for_no_answer_ends_no_other(server):
     process, name = server
     request = {"argv": ["-c", "while True: pass"], "env": {**os.environ}, "cwd": "/", "fds": [], "blocked": []}
     process.suspend()

@@ -26,7 +26,7 @@ def reached(successors, start, without):
 
 
 @given(graphs())
-def test_each_block_has_a_place_of_its_own_and_the_entry_is_first(successors):
+def test_each_block_has_its_own_rank_and_the_entry_is_first(successors):
     order = ranks(successors)
     assert sorted(order) == [*range(len(successors))]
     assert order[0] == 0
@@ -58,7 +58,7 @@ def test_two_ways_meet_after_both():
     assert ranks([[1, 2], [3], [3], [4]])[3] == 3
 
 
-def test_a_rotated_loop_meets_after_the_block_in_which_lanes_part():
+def test_a_rotated_loop_meets_after_the_block_where_lanes_part():
     entry, meet, body, other, done = 0, 1, 2, 3, 4
     order = ranks([[body], [done, body], [meet, other], [meet], [5]])
     assert order[entry] < order[body] < order[other] < order[meet] < order[done]

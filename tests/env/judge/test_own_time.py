@@ -17,7 +17,7 @@ from verl_kernel.env import EvalStatus, GymOptions, JudgeProcess, Task
 from verl_kernel.env.compilation.targets import CODE_S
 from verl_kernel.env.judge.processes import own_time
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
-from verl_kernel.env.pool.judge_process import evaluation_limit_s
+from verl_kernel.env.pool.limits import evaluation_limit_s
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import TaskError
 

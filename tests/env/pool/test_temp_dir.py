@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from verl_kernel.env.pool.judge_process import LockedTempDir, sweep
+from verl_kernel.env.pool.temp_dir import LockedTempDir, sweep
 from verl_kernel.errors import EnvironmentNotReady
 
 
@@ -29,7 +29,7 @@ def test_a_home_goes_when_it_is_closed(temporary):
 
 
 def test_what_a_killed_owner_leaves_is_removed_by_the_next_home(temporary):
-    program = "import os\nfrom verl_kernel.env.pool.judge_process import LockedTempDir\n"
+    program = "import os\nfrom verl_kernel.env.pool.temp_dir import LockedTempDir\n"
     program += "held = LockedTempDir()\nos.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", program], check=False)
     (left,) = temporary.iterdir()

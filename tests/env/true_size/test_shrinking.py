@@ -103,7 +103,7 @@ def test_many_heads_become_few_and_their_width_stays(device):
         assert copy.sizes[32] < 16
 
 
-def test_sizes_count_rows_where_they_are_the_length_of_no_row_and_of_no_weight(device):
+def test_lengths_of_no_row_and_of_no_weight_count_rows(device):
     members = "self.layer = torch.nn.Linear(96, 24)"
     task = Task(reference("self.layer(x)", "torch.randn(6, 40, 96), torch.randn(24, 96)", "x, y", members))
     assert counts_of(dry_forward(task, device)) == {6, 40}

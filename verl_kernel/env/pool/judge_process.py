@@ -3,102 +3,24 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from verl_kernel.env.compilation.targets import CODE_S, COMPILE_S, MOST_CHOICES
 from verl_kernel.env.ipc import channel as channels
-from verl_kernel.env.judge.processes.own_time import backstop_s
 from verl_kernel.env.options import GymOptions
+from verl_kernel.env.pool.limits import REFERENCE_HUNG, START_S, evaluation_limit_s
+from verl_kernel.env.pool.temp_dir import LockedTempDir
 from verl_kernel.env.reference.defects.findings import Audit
 from verl_kernel.env.request import AuditRequest, EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.task import Task, slow_reference
-from verl_kernel.errors import EnvironmentNotReady, InfraError
+from verl_kernel.errors import InfraError
 
 if TYPE_CHECKING:
     from verl_kernel.env.pool.task_judges import TaskJudges
-
-# The directory for a judge's temporary files, which is removed even if its owner is killed.
-#
-# The owner holds a lock on the directory. If the lock is free, the owner was killed: the start of the next judge on
-# this machine removes the directory (`sweep`).
-
-
-_PREFIX = "verl_kernel_judge_"
-
-
-class LockedTempDir:
-    """A new directory, locked until it is closed.
-
-    Raises:
-        EnvironmentNotReady: the system's directory for temporary files cannot be written.
-    """
-
-    def __init__(self) -> None:
-        sweep()
-        try:
-            new = tempfile.mkdtemp(prefix="verl_kernel_new_")
-            Path(new).chmod(0o711)  # runners may have another user id and must reach their scratch directory in it
-            self._lock = os.open(new, os.O_RDONLY | os.O_CLOEXEC)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            self.path = new.replace("verl_kernel_new_", _PREFIX)
-            Path(new).rename(self.path)  # only after locking: `sweep` removes unlocked directories with this prefix
-        except OSError as exc:
-            raise EnvironmentNotReady(
-                f"{tempfile.gettempdir()} takes no temporary files ({exc.strerror}): make room, or set TMPDIR"
-            ) from exc
-
-    def close(self) -> None:
-        """Remove the directory (idempotent)."""
-        if self._lock >= 0:
-            shutil.rmtree(self.path, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = -1
-
-
-def sweep() -> None:
-    """Remove the directories whose owners have died."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # locked by its owner, another user's, or removed by another process
-            lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
-            finally:
-                os.close(lock)
-
-
-START_S, _SLACK_S = 180.0, 60.0
-"""Longest start of a judge process, and the margin of an evaluation's limit beyond the limits of its parts."""
-REFERENCE_HUNG = 77
-"""Exit status of a judge process whose reference exceeded `reference_timeout_s`."""
-
-
-def evaluation_limit_s(options: GymOptions) -> float:
-    """Return the wall-clock seconds after which a judge counts as hung.
-
-    This exceeds the sum of all limits within an evaluation, on a busy machine too. The reference has two phases
-    (preparation and forwards), a candidate that fails without its kernels is loaded again, and a judge with a GPU may
-    have to wait until others release it.
-    """
-    budgets = [*(options.reference_timeout_s,) * 2, *(options.load_timeout_s,) * 4, options.run_timeout_s, CODE_S]
-    if options.targets:
-        compiling_s = [COMPILE_S] * len(options.targets)
-        budgets += [*compiling_s, *(options.load_timeout_s, options.run_timeout_s, *compiling_s) * MOST_CHOICES]
-    if options.reference_mode != "eager":  # torch's compiler, a forward without data, and one that counts its program
-        budgets += [*(options.reference_timeout_s,) * 3, options.load_timeout_s, CODE_S, COMPILE_S]
-    waits_s = 0.0 if options.device == "cpu" else options.patience_s
-    return sum(map(backstop_s, budgets)) + waits_s + _SLACK_S
 
 
 class JudgeProcess:

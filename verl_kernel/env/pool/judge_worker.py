@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.judge_process import REFERENCE_HUNG
+from verl_kernel.env.pool.limits import REFERENCE_HUNG
 from verl_kernel.env.request import AuditRequest, EvalRequest
 from verl_kernel.env.sandbox import jail
 from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load

@@ -25,8 +25,9 @@ from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.processes.zygote import ForkServer, cache_folder
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.judge_process import REFERENCE_HUNG, START_S, LockedTempDir, evaluation_limit_s
+from verl_kernel.env.pool.limits import REFERENCE_HUNG, START_S, evaluation_limit_s
 from verl_kernel.env.pool.scheduling.judges import TaskJudgeFailed
+from verl_kernel.env.pool.temp_dir import LockedTempDir
 from verl_kernel.env.reference.defects.findings import Audit
 from verl_kernel.env.request import AuditRequest, EvalRequest
 from verl_kernel.env.result import EvalResult

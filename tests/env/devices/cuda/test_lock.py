@@ -15,7 +15,7 @@ import pytest
 from verl_kernel.env.devices.cuda import lock as device_lock
 from verl_kernel.env.devices.cuda.lock import DeviceLock, Sharing
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.judge_process import evaluation_limit_s
+from verl_kernel.env.pool.limits import evaluation_limit_s
 from verl_kernel.errors import InfraError
 
 pytestmark = pytest.mark.slow

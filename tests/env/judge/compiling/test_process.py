@@ -15,7 +15,7 @@ from verl_kernel.env.judge.compiling.process import CompilingProcess
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied
 from verl_kernel.env.judge.processes.zygote import CompileZygote
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.judge_process import evaluation_limit_s
+from verl_kernel.env.pool.limits import evaluation_limit_s
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 FUNCTIONS = [Function(name, line, False, {}, {}, {}, {}) for name, line in (("k", 20), ("helper", 5))]

@@ -11,7 +11,8 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from verl_kernel.env.judge_groups import JudgeGroup
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.judge_process import evaluation_limit_s, make_judge
+from verl_kernel.env.pool.judge_process import make_judge
+from verl_kernel.env.pool.limits import evaluation_limit_s
 from verl_kernel.env.pool.scheduling.judges import JudgeLost, Placement
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
