@@ -82,6 +82,6 @@ def _fill(tensor: torch.Tensor, number: float | None, first: int) -> None:
         whole = torch.empty(0, dtype=torch.uint8, device=tensor.device)
         whole.set_(tensor.untyped_storage())
         whole.fill_(POISON)
-        if tensor.is_floating_point():
+        if tensor.is_floating_point() and tensor.element_size() > 1:  # torch fills no strided numbers of 8 bits
             each = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
             each[first::_EVERY].fill_(ABLATED)
