@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from verl_kernel.env.trace import TraceEvent
-from verl_kernel.env.true_size.consistency import Counted, difference, not_repeated
+from verl_kernel.env.true_size.consistency import Counted, difference, functions, not_repeated
 
 UNITS = {"half": 0, "tf32": 0, "fma": 0, "narrow": 0, "wide": 0, "issue": 1000, "integer": 300, "special": 0}
 
@@ -145,6 +145,12 @@ def test_special_functions_grow_with_the_references(verified, true, text):
     unlike = difference([small], small, replace(forward(true, 6400), functions=6400))
     assert (unlike is None) if text is None else (text in unlike.sentence)
     assert difference([forward(verified)], forward(verified), forward(true, 6400)) is None
+
+
+def test_squares_are_no_special_functions():
+    """A norm takes one root of each row: with longer rows there are fewer for each square."""
+    events = [TraceEvent("op", "aten::pow.Tensor_Scalar", bytes=800), TraceEvent("op", "aten::rsqrt", bytes=2)]
+    assert functions(events) == 2
 
 
 @pytest.mark.parametrize(("reduced", "true", "is_unlike", "is_candidates"), [

@@ -278,9 +278,10 @@ def _often(one: Tally) -> float:
     return one["operations"]["issue"] / max(1, one["offered"])
 
 
+# Not `pow`: squares are products, and a norm squares each element and takes one root of each row.
 _FUNCTIONS = frozenset(
     "exp exp2 expm1 log log2 log10 log1p logaddexp sigmoid tanh erf erfc erfinv sin cos tan asin acos atan atan2 "
-    "sinh cosh asinh acosh atanh sqrt rsqrt reciprocal pow gelu silu mish elu selu celu softplus hardswish logit "
+    "sinh cosh asinh acosh atanh sqrt rsqrt reciprocal gelu silu mish elu selu celu softplus logit "
     "log_sigmoid log_sigmoid_forward _softmax _log_softmax softmax log_softmax logsumexp gelu_backward".split()
 )
 
