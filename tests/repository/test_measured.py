@@ -15,7 +15,7 @@ NUMBER = re.compile(r"(?<![\w.-])[+-]?\d+(?:\.\d+)*(?:e-?\d+)?(?: ?%)?(?![\d%])"
 SKIPPED = re.compile(r"^```.*?^```|`[^`\n]+`|\]\([^)]*\)|^!\[.*?$", re.M | re.S)
 """Blocks and spans of code, targets of links, images: no prose."""
 ENTRIES = yaml.safe_load((ROOT / "docs" / "measured.yaml").read_text())
-KINDS = {"columns", "line", "by_hand", "structural"}
+KINDS = {"line", "by_hand", "structural"}
 QUICKSTART = ROOT / "recipes" / "cpu_quickstart"
 QUICKSTART_PAGE = PAGES["recipes/cpu_quickstart/README.md"]
 
@@ -63,14 +63,6 @@ def test_the_words_of_an_entry_stand_in_the_readme(entry):
     assert len(KINDS & entry.keys()) == 1
     assert entry.keys() <= KINDS | {"words", "file"}
     assert values(prose(entry["words"])), "an entry holds a number"
-
-
-@with_entries("columns")
-def test_means_of_columns_are_what_is_printed(entry):
-    rows = rows_of(ROOT / entry["file"])
-    for printed, (key, span) in zip(NUMBER.findall(entry["words"]), entry["columns"], strict=True):
-        first, last = (int(end) if end else None for end in span.split(":"))
-        assert is_rounded(printed, statistics.fmean(row[key] for row in rows[first:last])), (printed, key)
 
 
 @with_entries("line")

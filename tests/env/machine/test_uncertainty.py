@@ -42,7 +42,17 @@ def test_a_step_has_the_class_of_what_takes_its_time(name):
 
 
 def test_every_class_has_a_half_width():
-    assert STEPS.keys() == HALF_WIDTHS.keys() == COMPILED_HALF_WIDTHS.keys()
+    classes = {f"{of}{name}" for of in ("", "launch: ") for name in STEPS}
+    assert classes == HALF_WIDTHS.keys() == COMPILED_HALF_WIDTHS.keys()
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_triton_kernels_time_is_less_certain_than_an_ops(name):
+    event = TraceEvent("launch", "kernel", steps=(STEPS[name],))
+    (low, high), middle = interval_ms([event], H100), time_ms([event], H100)
+    half = HALF_WIDTHS[f"launch: {name}"]
+    assert (log(high / middle), log(middle / low)) == pytest.approx((half, half))
+    assert half > HALF_WIDTHS[name] or name in ("convolutions",)
 
 
 def test_a_compiled_reference_is_less_certain():

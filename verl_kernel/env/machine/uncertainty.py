@@ -6,8 +6,8 @@ quantile of its programs' |ln(published / predicted)|: of n the ceil(0.9 (n + 1)
 of the class exceeds with a probability of 0.1 at most (split conformal prediction, Vovk et al. 2005); in a class with
 fewer than nine programs the quantile of all programs or its largest, whichever is more. Programs that torch.compile
 compiles have half-widths of their own, from its published times of the same level. `benchmarks/bench_clock.py` computes
-them again and says how many programs of each level lie within. No published time supports those of a candidate's Triton
-kernels: they have the classes of torch's.
+them again and says how many programs of each level lie within. Launches of Triton kernels have half-widths from 66
+published times of Triton kernels on an H100 and an H200 (docs/notes/clock.md).
 """
 
 from __future__ import annotations
@@ -23,6 +23,17 @@ from verl_kernel.env.trace import Step, TraceEvent
 
 COVERED = 0.9
 """Share of times that intervals hold."""
+_LAUNCH = "launch: "
+"""How the classes of launches of Triton kernels begin, which have half-widths of their own."""
+_LAUNCHES = {
+    "memory": 0.29,
+    "mixed memory": 0.38,
+    "products": 0.38,
+    "convolutions": 0.38,
+    "instructions": 0.38,
+    "latency": 0.49,
+}
+"""Half-widths of launches; 0.38 is the quantile of all of them, where fewer than nine times are of a class."""
 HALF_WIDTHS = {
     "memory": 0.09,
     "mixed memory": 0.27,
@@ -30,9 +41,10 @@ HALF_WIDTHS = {
     "convolutions": 0.40,
     "instructions": 0.32,
     "latency": 0.19,
+    **{f"{_LAUNCH}{name}": half for name, half in _LAUNCHES.items()},
 }
 """By class, half the width of the interval of a time's logarithm."""
-COMPILED_HALF_WIDTHS = {
+_COMPILED = {
     "memory": 0.35,
     "mixed memory": 0.36,
     "products": 0.19,
@@ -40,6 +52,7 @@ COMPILED_HALF_WIDTHS = {
     "instructions": 1.41,
     "latency": 0.36,
 }
+COMPILED_HALF_WIDTHS = {**_COMPILED, **{f"{_LAUNCH}{name}": half for name, half in _COMPILED.items()}}
 """The same for what torch.compile makes of a program."""
 _CONVOLUTIONS = ("convolution", "direct", "transposed")
 
@@ -137,7 +150,7 @@ class _Forward:
         cls, events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
     ) -> _Forward:
         alike = [replace(event, touched=()) for event in events]  # tensors have other numbers in another forward
-        return cls(alike, [time_by_class([event], machine, blocks_per_sm) for event in alike])
+        return cls(alike, [_shares(event, machine, blocks_per_sm) for event in alike])
 
     def ms(self, wrong: Sequence[bool], way: int, widths: Mapping[str, float]) -> float:
         """Return its time if the wrong events are at the lower (`way` -1) or the upper end (1) of their intervals."""
@@ -147,6 +160,12 @@ class _Forward:
         ]
         found = turns(zip(self.events, times, strict=True))
         return found[-1].end if found else 0.0
+
+
+def _shares(event: TraceEvent, machine: Machine, blocks_per_sm: Mapping[str, int] | None) -> dict[str, float]:
+    """Return an event's milliseconds by the class whose half-width they have."""
+    prefix = _LAUNCH if event.kind == "launch" else ""
+    return {f"{prefix}{name}": ms for name, ms in time_by_class([event], machine, blocks_per_sm).items()}
 
 
 def _speedup(
