@@ -96,9 +96,10 @@ def _print(times: Sequence[PublishedTime], rows: Rows) -> None:
     compared_rows = {key: one for key, one in found.items() if isinstance(one, ComparedKernel)}
     everything = list(compared_rows.values())
     by_gpu = {gpu: [one for (of, _), one in compared_rows.items() if of == gpu] for gpu in TARGETS}
-    by_kernel = {f"{gpu}, {task}": [] for gpu, ones in by_gpu.items() for task in sorted({one.task for one in ones})}
-    for (gpu, _), one in compared_rows.items():
-        by_kernel[f"{gpu}, {one.task}"].append(one)
+    by_kernel: dict[str, list[ComparedKernel]] = {}
+    for row in times:
+        if (one := compared_rows.get((row.gpu, row.name))) is not None:
+            by_kernel.setdefault(f"{row.gpu}, {row.kernel}", []).append(one)
     console.print(agreement_table("by GPU: predicted over published", {"all": everything, **by_gpu}))
     console.print(agreement_table("by kernel", by_kernel))
     console.print(agreement_table("by bound", by_bound(everything)))

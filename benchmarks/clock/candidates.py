@@ -59,7 +59,7 @@ def measured_kernel(row: PublishedTime, folder: Path) -> MeasuredKernel:
         KeyError: there is no program for the row's kernel.
     """
     program = PROGRAM_OF[row.kernel](row.sizes)
-    task = Task(program.task(), task_id=row.kernel)
+    task = Task(program.task(), task_id=row.name)
     return MeasuredKernel(task, row.name, program.candidate(folder), row.ms)
 
 
