@@ -180,6 +180,10 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
         first, second = (_forward_or_none(program, Value(probe.tree, some)) for some in (one, other))
         return first is not None and second is not None and expected.is_floating and first.agrees(second)
 
+    def differ(one: Tensors, other: Tensors) -> bool:
+        first, second = (_forward_or_none(program, Value(probe.tree, some)) for some in (one, other))
+        return first is not None and second is not None and first.is_apart(second)
+
     def bears_end(some: Tensors) -> bool:
         """Like `bears`, but an output of masks or integers may be constant, as it is for a mask that is all unset."""
         return _bears(program, Value(probe.tree, some), expected, is_steady, may_be_constant=not expected.is_floating)
@@ -195,7 +199,7 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
         return None
 
     counts = itertools.count(len(draws))
-    return learn(draws, bears, is_steady, agree, bears_end, more, _sizes_of_spikes(probe, expected))
+    return learn(draws, bears, is_steady, agree, bears_end, more, _sizes_of_spikes(probe, expected), differ=differ)
 
 
 def _sizes_of_spikes(probe: Value, expected: Value) -> tuple[float, ...]:

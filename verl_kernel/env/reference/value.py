@@ -81,6 +81,15 @@ class Value:
         """Whether at most a few elements of each tensor disagree: a judge computes allowances for so few."""
         return all(agreement.ok or agreement.has_few for agreement in self._agreements(other))
 
+    def is_apart(self, other: Value) -> bool:
+        """Whether some floating output is apart from another by a tenth of its largest number."""
+        if self.tree != other.tree or self.shapes != other.shapes:
+            return True
+        pairs = [
+            (widened(a), widened(b)) for a, b in zip(self.tensors, other.tensors, strict=True) if a.is_floating_point()
+        ]
+        return any(bool(((a - b).abs() > 0.1 * a.abs().max()).any()) for a, b in pairs if a.numel())
+
     def _agreements(self, other: Value, least: float | None = None) -> list[Agreement]:
         if self.tree != other.tree or self.shapes != other.shapes:
             return [Agreement(ok=False)]

@@ -286,11 +286,6 @@ _FUNCTIONS = frozenset(
 )
 
 
-_FUNCTIONS_LEFT = 0.2
-"""Least part of the special functions for each of the reference's: which of its ways libdevice's tanh takes hangs on
-the data, and the share of idle lanes is an estimate. Where a polynomial takes their place, next to none are left."""
-
-
 def functions(events: Sequence[TraceEvent]) -> int:
     """Return the bytes that a reference's special functions move: a measure of how many it computes."""
     return sum(event.bytes for event in events if event.name.rpartition("::")[2].partition(".")[0] in _FUNCTIONS)
@@ -302,7 +297,7 @@ def _functions(verified: Counted, true: Counted) -> Unlike | None:
         return None
     was = sum(one["operations"]["special"] * _awake(one) for one in verified.tallies) / verified.functions
     now = sum(one["operations"]["special"] for one in true.tallies) / true.functions
-    if now >= _FUNCTIONS_LEFT * was:
+    if now >= _EXECUTED * was:
         return None
     # check: true-functions-are-the-verified
     return Unlike(
