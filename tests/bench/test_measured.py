@@ -11,8 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from verl_kernel.bench.measured import ClockFigures, ComparedKernel, by_bound, read_measured
-from verl_kernel.errors import DataError
+from verl_kernel.bench.measured import ClockFigures, ComparedKernel, MeasuredKernel, by_bound, read_measured
+from verl_kernel.bench.measured import compared as compared_with
+from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
+from verl_kernel.env.task import Task
+from verl_kernel.errors import DataError, InfraError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXTS = {name: (EXAMPLES / f"{name}.py").read_text() for name in ("reference", "fused", "wrong")}
@@ -70,6 +73,7 @@ def test_what_is_no_time_is_refused_with_its_file(tmp_path, times, sentence):
 
 @pytest.mark.parametrize(("columns", "sentence"), [
     ({"kernel": None}, "has no column 'kernel': it must have the columns reference, kernel, milliseconds"),
+    ({"reference": ["class"]}, "row 0: reference"),
     ({"kernel": [3]}, "row 0: reference and kernel must be the texts of programs"),
     ({"milliseconds": [-1.0]}, "row 0: the time is -1.0"),
 ])  # fmt: skip
@@ -77,6 +81,13 @@ def test_rows_that_hold_no_kernel_are_refused_with_their_number(tmp_path, column
     with pytest.raises(DataError) as caught:
         read_measured(parquet_of(tmp_path / "times.parquet", **columns))
     assert sentence in str(caught.value)
+
+
+def test_a_failure_of_the_gym_says_nothing_of_a_kernel():
+    kernel = MeasuredKernel(Task(TEXTS["reference"]), "fused.py", TEXTS["fused"], 1.0)
+    error = EvalError(stage="clock", type="JudgeLost", message="its judge has gone")
+    with pytest.raises(InfraError, match="fused.py was not judged: its judge has gone"):
+        compared_with(kernel, EvalResult(task_id="t", status=EvalStatus.INFRA_ERROR, error=error))
 
 
 def test_figures_of_a_comparison():

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from math import exp, log
+from math import exp, isnan, log
 
 from rich import box
 from rich.table import Table
@@ -40,7 +40,7 @@ def _cells(figures: ClockFigures) -> tuple[str, ...]:
     return (
         str(agreement.count),
         f"{agreement.mean_ratio:.2f}",
-        "" if agreement.spearman != agreement.spearman else f"{agreement.spearman:.3f}",  # NaN: no order to compare
+        "" if isnan(agreement.spearman) else f"{agreement.spearman:.3f}",
         *(f"{share:.0%}" for share in agreement.within),
         f"{figures.held:.0%}",
         f"{order.in_order} of {order.pairs}" if order.pairs else "",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from verl_kernel.data.files import reading
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import EvalResult, EvalStatus, Task
-from verl_kernel.errors import DataError, TaskError
+from verl_kernel.errors import DataError, InfraError, TaskError
 from verl_kernel.figures.agreement import Agreement, Order
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _of_folder(folder: Path) -> Iterator[MeasuredKernel]:
         raise DataError(f"{folder / TIMES} is no JSON ({exc}): write milliseconds by file name") from None
     if not isinstance(times, dict) or not times:
         raise DataError(f"{folder / TIMES} holds no times: write milliseconds by file name")
-    task = Task(read_source(folder / REFERENCE), task_id=folder.name)
+    task = _task(read_source(folder / REFERENCE), folder.name, str(folder / REFERENCE))
     for name, ms in times.items():
         yield MeasuredKernel(task, name, read_source(folder / name), _time(ms, f"{folder / TIMES}, {name}"))
 
@@ -101,9 +101,14 @@ def _of_row(row: Mapping[str, Any], where: str, number: int) -> MeasuredKernel:
     reference, kernel = row["reference"], row["kernel"]
     if not isinstance(reference, str) or not isinstance(kernel, str):
         raise DataError(f"{where}: reference and kernel must be the texts of programs")
-    task = Task(reference)
-    named = Task(reference, task_id=task.text_hash[:8])
-    return MeasuredKernel(named, f"row {number}", kernel, _time(row["milliseconds"], where))
+    return MeasuredKernel(_task(reference, "", where), f"row {number}", kernel, _time(row["milliseconds"], where))
+
+
+def _task(reference: str, task_id: str, where: str) -> Task:
+    try:
+        return Task(reference, task_id=task_id)
+    except TaskError as exc:
+        raise DataError(f"{where}: {exc}: mend that reference, or leave it out") from exc
 
 
 def _time(value: Any, where: str) -> float:
@@ -131,11 +136,18 @@ def judged(pool: LocalPool, kernels: Sequence[MeasuredKernel], together: int) ->
 
 
 def compared(kernel: MeasuredKernel, result: EvalResult) -> ComparedKernel | str:
-    """Return a kernel's times, or in a sentence why it has no predicted one."""
-    if result.status is not EvalStatus.OK or result.kernel_ms is None:
-        error = f": {result.error.message}" if result.error else ""
-        unknown = result.true_size.unknown if result.true_size else None
-        return f"{result.status.value}{error}" if result.status is not EvalStatus.OK else f"no time: {unknown}"
+    """Return a kernel's times, or in a sentence why it has no predicted one.
+
+    Raises:
+        InfraError: the gym itself failed, which says nothing about the kernel.
+    """
+    error = f": {result.error.message}" if result.error else ""
+    if result.status is EvalStatus.INFRA_ERROR:
+        raise InfraError(f"{kernel.name} was not judged{error}")
+    if result.status is not EvalStatus.OK:
+        return f"{result.status.value}{error}"
+    if result.kernel_ms is None:
+        return f"no time: {result.true_size.unknown if result.true_size else ', '.join(result.unpriced_ops)}"
     launches = result.profile.launches if result.profile else ()
     longest = max(launches, key=lambda launch: launch.count * launch.ms, default=None)
     return ComparedKernel(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel clock validate`: compare the simulated clock with times that a GPU measured.
 
-The exit code is 2 if no kernel has a predicted time.
+The exit code is 2 if no kernel has a predicted time, and 3 if the evaluator itself failed.
 """
 
 from __future__ import annotations
@@ -53,15 +53,21 @@ def validate(
     with own_stdout() as out:
         console = screen(out)
         rows: list[ComparedKernel] = []
-        for kernel, row in zip(kernels, with_bar(_compared(kernels, options), "judging", len(kernels)), strict=True):
-            if isinstance(row, str):
-                console.print(f"{kernel.task.task_id}, {kernel.name}: {row}", soft_wrap=True, markup=False)
-            else:
-                rows.append(row)
+        try:
+            for kernel, row in zip(
+                kernels, with_bar(_compared(kernels, options), "judging", len(kernels)), strict=True
+            ):
+                if isinstance(row, str):
+                    console.print(f"{kernel.task.task_id}, {kernel.name}: {row}", soft_wrap=True, markup=False)
+                else:
+                    rows.append(row)
+        finally:  # what was judged before a failure of the gym, or Ctrl-C, is shown
+            if rows:
+                groups = {"all": rows, **by_bound(rows)}
+                console.print(agreement_table(f"{gpu_profile}: predicted over measured", groups))
+                console.print(kernel_table(rows, worst))
         if not rows:
             raise DataError(f"no kernel of {data} has a predicted time: the lines above say why")
-        console.print(agreement_table(f"{gpu_profile}: predicted over measured", {"all": rows, **by_bound(rows)}))
-        console.print(kernel_table(rows, worst))
 
 
 def _compared(kernels: Sequence[MeasuredKernel], options: GymOptions) -> Iterator[ComparedKernel | str]:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Varies a task's inputs beyond what `get_inputs()` draws, as far as the reference's outputs stay usable.
 
-Floating inputs get other scales, below and above one, other signs, by element and by slice, and a row of zeros. Masks
-that are all true or nearly so get the rare value in some places; other masks get slices with all, none or one set.
-Integers get the ends of their range and repeated values, or another order where they never repeat; sorted ones other
-gaps. Inputs that never change are redrawn. Where outputs are of 16 bits, a few elements of large inputs are many times
-as large as the others: a sum or a mean of a part of the elements is within such an output's tolerance, but misses some
-of these. Further trials move whole tensors to one end of their range (`ends`). What
-held in every draw holds in each trial (`relations`, `structure`).
+Floating inputs get other scales, below and above one, other signs, by element and by slice, a row of zeros and a small
+row. Masks that are all true or nearly so get the rare value in some places; other masks get slices with all, none or
+one set. Integers get the ends of their range and repeated values, or another order where they never repeat; sorted ones
+other gaps. Inputs that never change are redrawn. Where outputs are of 16 bits, a few elements of large inputs are many
+times as large as the others: a sum or a mean of a part of the elements is within such an output's tolerance, but misses
+some of these. Further trials move whole tensors to one end of their range (`ends`). What held in every draw holds in
+each trial (`relations`, `structure`).
 """
 
 from __future__ import annotations
