@@ -191,6 +191,15 @@ def test_idle_instructions_of_an_access_are_lanes_of_it():
     assert found["lanes"] == 4 * 128
 
 
+def test_a_number_that_all_lanes_load_says_nothing_either():
+    """A channel's bias, loaded by all lanes beside a row that a third of them read."""
+    bias = ".reg .b64 %bias; ld.param.u64 %bias, [p1];\n.loc 1 8 3\n" + "ld.global.b32 %x, [%bias];" * 9
+    kernel, buffers = Kernel(entry(SHORT_ROW.replace("ret;", f"{bias} ret;"), 2), 1, 128), [aligned(160), aligned(4)]
+    counts = tally(counted(kernel, buffers, 1), [160, 4], {"p0": 0, "p1": 1}, "k", {})
+    assert counts["useful"] == 4 * (40 + 9 * 32)
+    assert 2 < counts["lanes"] / counts["useful"] < 128 / 40
+
+
 STRIPES = "shr.u32 %x, %b, 6; mul.lo.u32 %x, %x, 32; and.b32 %tile, %b, 31; add.u32 %tile, %tile, %x;"
 """Each tile is read again 32 blocks later."""
 LITTLE_AGAIN = "setp.gt.u32 %p, %b, {0}; @%p and.b32 %b, %b, 15; mov.u32 %tile, %b; mov.u32 %b, %ctaid.x;"

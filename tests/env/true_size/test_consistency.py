@@ -147,6 +147,22 @@ def test_special_functions_grow_with_the_references(verified, true, text):
     assert difference([forward(verified)], forward(verified), forward(true, 6400)) is None
 
 
+def test_special_functions_of_a_row_weigh_less_in_longer_rows():
+    """An online softmax rescales each block of a row once; half of what that leaves is too few."""
+    first, last = (replace(forward(one(scale, special=special)), functions=100 * scale)
+                   for scale, special in ((1, 400), (8, 250)))
+    large, few = (replace(forward(one(64, special=special), 6400), functions=6400) for special in (100, 50))
+    assert difference([first, last], last, large) is None
+    assert difference([last], last, large) is not None
+    assert "compute 20% as many" in difference([first, last], last, few).sentence
+
+
+def test_special_functions_compare_without_data():
+    """Branches of libdevice hang on values."""
+    verified, again = (replace(forward(one(special=special)), functions=100) for special in (640, 200))
+    assert difference([verified], again, replace(forward(one(64, special=120), 6400), functions=6400)) is None
+
+
 def test_squares_are_no_special_functions():
     """A norm takes one root of each row: with longer rows there are fewer for each square."""
     events = [TraceEvent("op", "aten::pow.Tensor_Scalar", bytes=800), TraceEvent("op", "aten::rsqrt", bytes=2)]

@@ -60,7 +60,8 @@ class Tally(TypedDict):
     offered: int
     """Like `useful`, plus the bytes of lanes whose mask was off."""
     lanes: int
-    """Like `offered`, plus the bytes of instructions of these accesses for which every mask was off."""
+    """`useful` over the share of lanes that masks let through, idle instructions of a short row included, where a
+    tensor weighs as much as the distinct bytes of it that are accessed."""
     stores: list[int]
     """`useful` and `offered` of stores alone."""
     voids: dict[str, int]
