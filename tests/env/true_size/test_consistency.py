@@ -149,8 +149,9 @@ def test_special_functions_grow_with_the_references(verified, true, text):
 
 def test_special_functions_of_a_row_weigh_less_in_longer_rows():
     """An online softmax rescales each block of a row once; half of what that leaves is too few."""
-    first, last = (replace(forward(one(scale, special=special)), functions=100 * scale)
-                   for scale, special in ((1, 400), (8, 250)))
+    first, last = (
+        replace(forward(one(scale, special=special)), functions=100 * scale) for scale, special in ((1, 400), (8, 250))
+    )
     large, few = (replace(forward(one(64, special=special), 6400), functions=6400) for special in (100, 50))
     assert difference([first, last], last, large) is None
     assert difference([last], last, large) is not None
