@@ -95,7 +95,7 @@ def test_figures_of_a_comparison():
         compared(1.0, 1.1, interval=(0.9, 1.2)), compared(2.0, 3.0, interval=(1.5, 2.5)), compared(5.0, 2.0, task="u"),
     ]  # fmt: skip
     figures = ClockFigures.of(kernels)
-    assert figures.held == pytest.approx(1 / 3)
+    assert figures.coverage == pytest.approx(1 / 3)
     assert (figures.order.pairs, figures.order.in_order) == (1, 1)
     assert figures.agreement.count == 3
 

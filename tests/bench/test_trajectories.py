@@ -189,7 +189,7 @@ async def test_verdicts_are_read_back_as_they_were_written(tmp_path):
 def test_the_time_left_follows_from_this_runs_pace_alone(monkeypatch):
     clock, told = [1000.0], io.StringIO()
     monkeypatch.setattr(session.time, "monotonic", lambda: clock[0])
-    with RunProgress("turns", 100, done=40, console=Console(file=told, width=200)) as shown:
+    with RunProgress("turns", 100, completed=40, console=Console(file=told, width=200)) as shown:
         assert shown.line == "40 of 100 turns, 0 correct"
         clock[0] += 20.0
         shown.note(True)

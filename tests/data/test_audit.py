@@ -66,7 +66,7 @@ def test_a_second_run_asks_only_what_is_open(folder, tmp_path):
     assert kept == list("abdfg")  # a failure of ours is tried again, and a file that is no task costs nothing
     with out.open("a") as file:
         file.write('{"task_id": "cut')
-    again = list(audit_tasks(list_tasks(folder), AuditFile(out).known, OPTIONS))
+    again = list(audit_tasks(list_tasks(folder), AuditFile(out).audits, OPTIONS))
     assert [is_new for _, is_new in again] == [False] * 8
     assert [audit for audit, _ in again if audit.task_id[0] in "abdefgh"] == [audits[n] for n in "abdefgh"]
     assert "cut" not in out.read_text()

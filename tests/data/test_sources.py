@@ -26,7 +26,7 @@ def made(tmp_path, name, path=None, **options):
 @pytest.mark.parametrize("name", names("rows"))
 def test_rows_of_every_source_can_be_prompted_with_and_judged(tmp_path, name):
     written, found, out = made(tmp_path, name)
-    assert (written.kept, written.refused) == (3, {})
+    assert (written.rows, written.refused) == (3, {})
     assert not list(out.parent.glob("*refused*"))
     check_rows(out)
     assert len({task.task_id for task in read_tasks(out)}) == 3
@@ -118,7 +118,7 @@ def verl_rows(tmp_path, **changes):
 ])  # fmt: skip
 def test_what_cannot_be_judged_is_counted_and_listed(tmp_path, changes, reason):
     written, found, _ = made(tmp_path, "drkernel-rl", verl_rows(tmp_path, **changes))
-    assert (written.kept, sum(written.refused.values()), len(found)) == (1, 1, 1)
+    assert (written.rows, sum(written.refused.values()), len(found)) == (1, 1, 1)
     (line,) = [json.loads(line) for line in written.listed.read_text().splitlines()]
     assert line["row"] == 0
     assert line["reason"].startswith(reason)
@@ -152,7 +152,7 @@ def test_equal_ids_are_told_apart(tmp_path):
 @pytest.mark.parametrize("name", names("talks"))
 def test_conversations_are_what_the_trainer_reads(tmp_path, name):
     written, found, _ = made(tmp_path, name)
-    assert written.kept == 3
+    assert written.rows == 3
     for row in found:
         roles = [message["role"] for message in row["messages"]]
         assert roles == ["user", "assistant"] * (5 if name == "drkernel-coldstart" else 2)

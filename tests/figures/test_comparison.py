@@ -30,13 +30,13 @@ def minus(one, other):
 @given(pairs())
 def test_differences_and_their_paired_intervals(pair):
     a, b = pair
-    tasks = [one.task for one in a.asked.tasks]
+    tasks = [one.task for one in a.plan.tasks]
     for one in compare(a, b, FEW).differences:
         if one.view != "last turn":
             continue
 
         def value(some, one=one):
-            values = (naive.figure(one.figure, last(side.attempts, side.asked, some, 3)) for side in (b, a))
+            values = (naive.figure(one.figure, last(side.attempts, side.plan, some, 3)) for side in (b, a))
             return minus(*values)
 
         assert_estimate(one.difference, value, tasks)
@@ -49,10 +49,10 @@ def test_differences_and_their_paired_intervals(pair):
 def test_who_changed_sides(pair):
     a, b = pair
     found = {(one.task, one.criterion): one for one in compare(a, b, FEW).changes if one.view == "last turn"}
-    for task in (one.task for one in a.asked.tasks):
+    for task in (one.task for one in a.plan.tasks):
         for criterion in ("correct", "fast@1.2", "fast@1.5 (sure)"):
             sides = [
-                [naive.figure(criterion, [one]) for one in last(side.attempts, side.asked, [task], 3) if not one.lost]
+                [naive.figure(criterion, [one]) for one in last(side.attempts, side.plan, [task], 3) if not one.lost]
                 for side in (a, b)
             ]
             changed = all(sides) and any(sides[0]) != any(sides[1])

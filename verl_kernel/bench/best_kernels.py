@@ -68,15 +68,15 @@ class Provenance(Record):
     @classmethod
     def read(cls, text: str) -> Provenance | None:
         """Read the comment block at the head of a file; None for any other file."""
-        title, _, rest = text.partition("\n")
+        title, _, body = text.partition("\n")
         if title != _TITLE:
             return None
-        found: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         try:
-            for line in takewhile(_LINE.fullmatch, rest.split("\n")[1:]):
+            for line in takewhile(_LINE.fullmatch, body.split("\n")[1:]):
                 key, _, value = line.removeprefix("#   ").partition(": ")
-                found[key] = json.loads(value)
-            return cls.model_validate(found)
+                facts[key] = json.loads(value)
+            return cls.model_validate(facts)
         except (json.JSONDecodeError, ValidationError):
             return None
 
@@ -97,7 +97,7 @@ def write_kernel(folder: Path, provenance: Provenance, code: str) -> KernelFile:
         DataError: the folder or the file cannot be written.
     """
     try:
-        path = _place(folder, provenance.task)
+        path = _kernel_path(folder, provenance.task)
         what, why = _write(path, provenance, code)
     except OSError as exc:
         name = file_name(provenance.task)
@@ -124,9 +124,9 @@ def file_name(task: str, is_taken: bool = False) -> str:
     return f"{plain}_{hashlib.sha256(task.encode()).hexdigest()[:8]}.py" if is_taken else f"{plain}.py"
 
 
-def _place(folder: Path, task: str) -> Path:
-    known = Provenance.read(_text_of(folder / file_name(task)) or "")
-    return folder / file_name(task, is_taken=known is not None and known.task != task)
+def _kernel_path(folder: Path, task: str) -> Path:
+    existing = Provenance.read(_text_of(folder / file_name(task)) or "")
+    return folder / file_name(task, is_taken=existing is not None and existing.task != task)
 
 
 def _text_of(path: Path) -> str | None:
@@ -141,21 +141,21 @@ def _decide(text: str | None, new: Provenance) -> tuple[Written, str]:
     """Decide what to do about a file with this text, and say why."""
     if text is None:
         return "written", ""
-    known = Provenance.read(text)
-    if known is None:
+    existing = Provenance.read(text)
+    if existing is None:
         return "left alone", "the file there is none of this command's"
-    if known.task_hash != new.task_hash:
+    if existing.task_hash != new.task_hash:
         return "left alone", "the file there is for another version of the task"
-    if known.timing_source != new.timing_source:
-        return "left alone", f"the speedup there is by another clock ({known.timing_source})"
-    if new.rank > known.rank:
-        return "replaced", f"{_speedup(known)} before"
-    return "kept", f"{_speedup(known)} there, not less than {_speedup(new)}"
+    if existing.timing_source != new.timing_source:
+        return "left alone", f"the speedup there is by another clock ({existing.timing_source})"
+    if new.rank > existing.rank:
+        return "replaced", f"{_speedup(existing)} before"
+    return "kept", f"{_speedup(existing)} there, not less than {_speedup(new)}"
 
 
-def _speedup(one: Provenance) -> str:
-    known = one.speedup if one.sure_speedup is None else one.sure_speedup
-    return "unknown speedup" if known is None else f"{known:.2f}x"
+def _speedup(provenance: Provenance) -> str:
+    speedup = provenance.speedup if provenance.sure_speedup is None else provenance.sure_speedup
+    return "unknown speedup" if speedup is None else f"{speedup:.2f}x"
 
 
 @dataclass(frozen=True)
@@ -185,14 +185,16 @@ def best_of_run(folder: Path) -> list[BestKernel]:
             "run writes the file where trainer.v1.sampler.sampler_kwargs.best_kernels names it)"
         )
     date = datetime.fromtimestamp((folder / LOG).stat().st_mtime, timezone.utc)
-    return _best(_of_training(folder, one, date.isoformat(timespec="seconds")) for one in read_kernels(folder / LOG))
+    return _best(
+        _of_training(folder, kernel, date.isoformat(timespec="seconds")) for kernel in read_kernels(folder / LOG)
+    )
 
 
 def _best(kernels: Iterable[BestKernel]) -> list[BestKernel]:
     best: dict[str, BestKernel] = {}
-    for kernel in sorted(kernels, key=lambda one: one.order):
-        known = best.get(kernel.provenance.task)
-        if known is None or kernel.provenance.rank > known.provenance.rank:
+    for kernel in sorted(kernels, key=lambda candidate: candidate.order):
+        leader = best.get(kernel.provenance.task)
+        if leader is None or kernel.provenance.rank > leader.provenance.rank:
             best[kernel.provenance.task] = kernel
     return [best[task] for task in sorted(best)]
 

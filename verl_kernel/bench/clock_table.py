@@ -42,23 +42,23 @@ def _cells(figures: ClockFigures) -> tuple[str, ...]:
         f"{agreement.mean_ratio:.2f}",
         "" if isnan(agreement.spearman) else f"{agreement.spearman:.3f}",
         *(f"{share:.0%}" for share in agreement.within),
-        f"{figures.held:.0%}",
+        f"{figures.coverage:.0%}",
         f"{order.in_order} of {order.pairs}" if order.pairs else "",
         "" if regret is None else f"{regret:.2f}x",
     )
 
 
-def kernel_table(kernels: Sequence[ComparedKernel], most: int | None = None) -> Table:
+def kernel_table(kernels: Sequence[ComparedKernel], limit: int | None = None) -> Table:
     """Return a row for each kernel, those furthest off first."""
-    title = "furthest off first" if most is None or len(kernels) <= most else f"the {most} furthest off"
+    title = "furthest off first" if limit is None or len(kernels) <= limit else f"the {limit} furthest off"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("task", "kernel", "bound by"):
         table.add_column(name)
     for name in ("predicted ms", "measured ms", "ratio"):
         table.add_column(name, no_wrap=True, justify="right")
-    ordered = sorted(kernels, key=lambda one: -factor(one.predicted_ms, one.measured_ms))
-    for one in ordered[:most]:
-        ratio = one.predicted_ms / one.measured_ms
-        times = (f"{one.predicted_ms:.4g}", f"{one.measured_ms:.4g}", f"{ratio:.2f}")
-        table.add_row(one.task, one.name, one.bound, *times)
+    ordered = sorted(kernels, key=lambda kernel: -factor(kernel.predicted_ms, kernel.measured_ms))
+    for kernel in ordered[:limit]:
+        ratio = kernel.predicted_ms / kernel.measured_ms
+        times = (f"{kernel.predicted_ms:.4g}", f"{kernel.measured_ms:.4g}", f"{ratio:.2f}")
+        table.add_row(kernel.task, kernel.name, kernel.bound, *times)
     return table

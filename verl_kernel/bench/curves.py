@@ -57,7 +57,7 @@ class Curves(Record):
 def curves(
     name: str,
     attempts: Sequence[Attempt],
-    asked: Asked,
+    plan: Asked,
     figure: str = FIGURE,
     budgets: Sequence[int] | None = None,
     bootstrap: Bootstrap | None = None,
@@ -67,7 +67,7 @@ def curves(
     Args:
         name: label of the run.
         attempts: the run's answers, each once.
-        asked: the tasks, samples and turns that the run was asked for.
+        plan: the tasks, samples and turns that the run was asked for.
         figure: a name in `figures.figures.FIGURES`.
         budgets: token budgets, ascending; None for evenly spaced ones up to the cost of the most expensive sample.
         bootstrap: how intervals are drawn.
@@ -75,24 +75,24 @@ def curves(
     Raises:
         DataError: an answer was not asked for, or occurs twice.
     """
-    asked.refuse_others(attempts)
-    samples, turns = samples_of(attempts, asked), range(1, asked.turns + 1)
-    points = _Points(asked, figure, bootstrap or Bootstrap())
+    plan.refuse_others(attempts)
+    samples, turns = samples_of(attempts, plan), range(1, plan.turns + 1)
+    points = _Points(plan, figure, bootstrap or Bootstrap())
     costs = _costs(samples)
     steps = [] if costs is None else budgets if budgets is not None else _budgets(costs)
     return Curves(
-        name=name, figure=figure, tasks=len(asked.tasks), samples=asked.samples,
+        name=name, figure=figure, tasks=len(plan.tasks), samples=plan.samples,
         mean_tokens=None if costs is None else tuple(_mean_cost(costs, turn) for turn in turns),
         by_turn=tuple(points.point(turn, samples, turn) for turn in turns),
-        by_tokens=tuple(points.point(step, _until(samples, costs or {}, step), asked.turns) for step in steps),
+        by_tokens=tuple(points.point(step, _until(samples, costs or {}, step), plan.turns) for step in steps),
     )  # fmt: skip
 
 
 class _Points:
     """Computes the points of one figure."""
 
-    def __init__(self, asked: Asked, figure: str, bootstrap: Bootstrap) -> None:
-        self._asked, self._figure, self._bootstrap = asked, figure, bootstrap
+    def __init__(self, plan: Asked, figure: str, bootstrap: Bootstrap) -> None:
+        self._plan, self._figure, self._bootstrap = plan, figure, bootstrap
 
     def point(self, at: int, samples: Samples, turn: int) -> Point:
         """Return the figure of the last and of the best of these answers until a turn."""
@@ -100,35 +100,35 @@ class _Points:
         return Point(at=at, last=self._estimate(last), best=self._estimate(best))
 
     def _estimate(self, answers: Sequence[Attempt]) -> Estimate:
-        found = ratio(self._figure, answers, [one.task for one in self._asked.tasks])
-        return self._bootstrap.estimates({self._figure: found})[self._figure]
+        by_task = ratio(self._figure, answers, [task.task for task in self._plan.tasks])
+        return self._bootstrap.estimates({self._figure: by_task})[self._figure]
 
 
 def _costs(samples: Samples) -> Costs | None:
     """Return the tokens spent by each sample; None where the tokens of an answer are unknown."""
-    costs = {place: [one.tokens for one in answers] for place, answers in samples.items()}
-    if any(tokens is None for spent in costs.values() for tokens in spent):
+    costs = {key: [answer.tokens for answer in answers] for key, answers in samples.items()}
+    if any(tokens is None for counts in costs.values() for tokens in counts):
         return None
-    return {place: list(accumulate(_known(spent))) for place, spent in costs.items()}
+    return {key: list(accumulate(_not_none(counts))) for key, counts in costs.items()}
 
 
-def _known(values: Iterable[int | None]) -> list[int]:
+def _not_none(values: Iterable[int | None]) -> list[int]:
     return [value for value in values if value is not None]
 
 
 def _budgets(costs: Costs) -> list[int]:
-    most = max((spent[-1] for spent in costs.values() if spent), default=0)
-    return sorted({-(-most * number // BUDGETS) for number in range(1, BUDGETS + 1)}) if most else []
+    highest = max((totals[-1] for totals in costs.values() if totals), default=0)
+    return sorted({-(-highest * number // BUDGETS) for number in range(1, BUDGETS + 1)}) if highest else []
 
 
 def _mean_cost(costs: Costs, turn: int) -> float:
-    return sum(spent[:turn][-1] for spent in costs.values() if spent) / len(costs)
+    return sum(totals[:turn][-1] for totals in costs.values() if totals) / len(costs)
 
 
 def _until(samples: Samples, costs: Costs, budget: int) -> Samples:
     return {
-        place: [one for one, spent in zip(answers, costs[place], strict=True) if spent <= budget]
-        for place, answers in samples.items()
+        key: [answer for answer, total in zip(answers, costs[key], strict=True) if total <= budget]
+        for key, answers in samples.items()
     }
 
 
@@ -160,10 +160,14 @@ def plot_curves(runs: Sequence[Curves], path: Path) -> None:
 def _draw(axis: Any, points: Sequence[Point], colour: str, name: str, *, is_step: bool) -> None:
     """Draw both lines of a run with their intervals."""
     for key, style, words in _LINES:
-        known = [(point.at, one) for point in points if (one := getattr(point, key)).value is not None]
-        if not known:
+        defined = [(point.at, estimate) for point in points if (estimate := getattr(point, key)).value is not None]
+        if not defined:
             continue
-        has_band = all(one.low is not None for _, one in known)
-        band = ([one.low for _, one in known], [one.high for _, one in known]) if has_band else None
-        at, values = [x for x, _ in known], [one.value for _, one in known]
+        has_band = all(estimate.low is not None for _, estimate in defined)
+        band = (
+            ([estimate.low for _, estimate in defined], [estimate.high for _, estimate in defined])
+            if has_band
+            else None
+        )
+        at, values = [x for x, _ in defined], [estimate.value for _, estimate in defined]
         draw_line(axis, at, values, band, colour=colour, style=style, label=f"{name}, {words}", is_step=is_step)

@@ -65,7 +65,7 @@ def read_measured(path: Path) -> list[MeasuredKernel]:
     """
     if path.is_file():
         return _of_parquet(path)
-    folders = [path] if (path / TIMES).exists() else sorted(one.parent for one in path.glob(f"*/{TIMES}"))
+    folders = [path] if (path / TIMES).exists() else sorted(file.parent for file in path.glob(f"*/{TIMES}"))
     if not folders:
         raise DataError(
             f"{path} holds no {TIMES}: name a folder with {REFERENCE}, kernels, and {TIMES} with their milliseconds by "
@@ -125,7 +125,7 @@ def judged(pool: LocalPool, kernels: Sequence[MeasuredKernel], together: int) ->
     for start in range(0, len(kernels), together):
         part = kernels[start : start + together]
         try:
-            results = pool.evaluate_many([(one.task, one.source, one.name) for one in part])
+            results = pool.evaluate_many([(kernel.task, kernel.source, kernel.name) for kernel in part])
         except TaskError as exc:
             if len(part) == 1:
                 yield str(exc)
@@ -166,7 +166,7 @@ class ClockFigures:
 
     agreement: Agreement
     order: Order
-    held: float
+    coverage: float
     """Share of measured times within the stated intervals."""
 
     @classmethod
@@ -178,7 +178,7 @@ class ClockFigures:
         return cls(
             agreement=Agreement.of([pair for pairs in tasks.values() for pair in pairs]),
             order=Order.of(tasks.values()),
-            held=sum(kernel.is_held for kernel in kernels) / len(kernels),
+            coverage=sum(kernel.is_held for kernel in kernels) / len(kernels),
         )
 
 

@@ -120,7 +120,7 @@ def read_answers(folder: Path) -> tuple[RunHeader, list[BenchTurn]]:
 
 def read_turns(folder: Path) -> list[BenchTurn]:
     """Return the judged answers of a run; see `read_run`."""
-    turns = {(one.task_id, one.sample, one.turn): one for one in _lines(folder / TURNS, BenchTurn)}
+    turns = {(turn.task_id, turn.sample, turn.turn): turn for turn in _lines(folder / TURNS, BenchTurn)}
     return list(turns.values())
 
 
@@ -137,10 +137,10 @@ def read_header(folder: Path) -> RunHeader:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
         raise DataError(f"{path} cannot be read ({exc}): run the bench again in a new folder") from None
-    found = data.get("format") if isinstance(data, dict) else None
-    if found != FORMAT:
+    file_format = data.get("format") if isinstance(data, dict) else None
+    if file_format != FORMAT:
         raise DataError(
-            f"{path} has format {found!r} and this version reads format {FORMAT}: use the version that wrote it"
+            f"{path} has format {file_format!r} and this version reads format {FORMAT}: use the version that wrote it"
         )
     try:
         return RunHeader.model_validate(data)

@@ -36,20 +36,20 @@ def report_run(
         DataError: the folder holds no readable run.
         StorageError: the disk is full.
     """
-    known = read_cold_start(cold_start)
-    header, scores = score_run(folder, cold_start=known)
+    compared_with = read_cold_start(cold_start)
+    header, scores = score_run(folder, cold_start=compared_with)
     turns = read_turns(folder)
-    best = None if known is None else novel_best([attempt(one, known) for one in turns])
+    best = None if compared_with is None else novel_best([attempt(turn, compared_with) for turn in turns])
     try:
-        page = write_page(folder, known)
+        page = write_page(folder, compared_with)
     except OSError as exc:
         raise StorageError(
             f"the page of {folder} cannot be written ({exc.strerror}): see to room; answers stay"
         ) from exc
     if as_json:
         novelty = {} if best is None else {"novel_best": best.model_dump(mode="json")}
-        shown = {"timing_sources": timing_sources(turns)} | novelty | scores.model_dump(mode="json")
-        out.write(json.dumps(shown) + "\n")
+        summary = {"timing_sources": timing_sources(turns)} | novelty | scores.model_dump(mode="json")
+        out.write(json.dumps(summary) + "\n")
         return scores.lost
     _print(header, scores, turns, out, everything)
     if best is not None:
@@ -65,14 +65,14 @@ def _print(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn], out: I
     console = screen(out)
     for table in all_tables(scores, title) if everything else [main_table(scores, title)]:
         console.print(table)
-    said = (f"times: {clock(turns)}", *notes(scores), *(conventions() if everything else ()), *_without_program(turns))
-    for note in said:
+    lines = (f"times: {clock(turns)}", *notes(scores), *(conventions() if everything else ()), *_without_program(turns))
+    for note in lines:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
 
 
 def _without_program(turns: Sequence[BenchTurn]) -> Iterator[str]:
     """Yield the reasons for which answers hold no program, if there are any."""
-    counts = Counter(one.failure for one in turns if one.failure is not None)
+    counts = Counter(turn.failure for turn in turns if turn.failure is not None)
     if total := sum(counts.values()):
         reasons = ", ".join(f"{count} {name}" for name, count in counts.most_common())
         yield f"{total} answer{' holds' if total == 1 else 's hold'} no program: {reasons}"

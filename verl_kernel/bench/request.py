@@ -90,13 +90,13 @@ def make_header(
 
 def versions_here(*packages: str) -> dict[str, str]:
     """Return the versions of Python, of this package and of the other packages, if installed."""
-    found = {"python": platform.python_version(), "verl_kernel": verl_kernel.__version__}
+    versions = {"python": platform.python_version(), "verl_kernel": verl_kernel.__version__}
     for package in ("torch", "triton", *packages):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def folder_digest(folder: Path) -> str:

@@ -59,8 +59,8 @@ def main_table(scores: Scores, title: str) -> Table:
     """Return the main figures over all turns; for a single turn in one column, as its last answer is its best one."""
     views = VIEWS[:2] if scores.turns > 1 else VIEWS[:1]
     table = Table("figure", *(views if len(views) > 1 else ("score",)), title=escape(title), title_justify="left")
-    known = scores.overall.all_answers.values
-    for name in (*MAIN, *(name for name in NOVELTY if name in known)):
+    values = scores.overall.all_answers.values
+    for name in (*MAIN, *(name for name in NOVELTY if name in values)):
         table.add_row(name, *(cell(name, scores.overall.view(view).values[name]) for view in views))
     return table
 
@@ -71,7 +71,9 @@ def scores_table(scores: Scores, title: str) -> Table:
     for name in scores.overall.all_answers.values:
         table.add_row(name, *(cell(name, scores.overall.view(view).values[name]) for view in VIEWS))
     counts = [scores.overall.view(view) for view in VIEWS]
-    table.add_row("answers (missing, lost)", *(f"{one.answers} ({one.missing}, {one.lost})" for one in counts))
+    table.add_row(
+        "answers (missing, lost)", *(f"{figures.answers} ({figures.missing}, {figures.lost})" for figures in counts)
+    )
     return table
 
 
@@ -80,7 +82,7 @@ def turns_table(scores: Scores) -> Table:
     table = Table("turn", "view", *SHOWN, "tokens", title="by turn", title_justify="left")
     for number, views in enumerate(scores.by_turn, 1):
         for view in VIEWS[:2]:
-            table.add_row(str(number), view, *_shown(views, view), _tokens(views))
+            table.add_row(str(number), view, *_figure_cells(views, view), _tokens(views))
     return table
 
 
@@ -88,19 +90,19 @@ def groups_table(groups: dict[str, Views], title: str, view: View = "best of his
     """Return a row for each level or family."""
     table = Table(title, *SHOWN, "answers", title=f"by {title}, {view}", title_justify="left")
     for name, views in groups.items():
-        table.add_row(escape(name), *_shown(views, view), str(views.view(view).answers))
+        table.add_row(escape(name), *_figure_cells(views, view), str(views.view(view).answers))
     return table
 
 
 def passes_table(scores: Scores) -> Table:
     """Return a row for each view and criterion, and a column for each k."""
-    ks = sorted({one.k for one in scores.passes})
+    ks = sorted({entry.k for entry in scores.passes})
     columns = (f"pass@{k}" for k in ks)
     table = Table("view", "criterion", *columns, title="pass@k, mean over tasks", title_justify="left")
     for view in VIEWS[:2]:
         for name in SHOWN:
-            known = {one.k: one for one in scores.passes if (one.view, one.criterion) == (view, name)}
-            table.add_row(view, name, *(cell("pass", known[k].estimate) for k in ks))
+            by_k = {entry.k: entry for entry in scores.passes if (entry.view, entry.criterion) == (view, name)}
+            table.add_row(view, name, *(cell("pass", by_k[k].estimate) for k in ks))
     return table
 
 
@@ -117,31 +119,31 @@ def all_tables(scores: Scores, title: str) -> Iterator[Table]:
         yield passes_table(scores)
 
 
-def differences_table(found: RunComparison, view: View) -> Table:
+def differences_table(compared: RunComparison, view: View) -> Table:
     """Return every figure of both runs in a view, with the difference; a star marks an interval that excludes 0."""
     table = Table("figure", "A", "B", "B - A", "", title=view, title_justify="left")
-    for one in found.comparison.differences:
-        if one.view == view:
-            table.add_row(one.figure, *_difference_cells(one))
+    for difference in compared.comparison.differences:
+        if difference.view == view:
+            table.add_row(difference.figure, *_difference_cells(difference))
     return table
 
 
 def changes_table(changes: Sequence[SideChange], view: View, criteria: Sequence[str] = SHOWN) -> Table | None:
     """Return the tasks that pass in one run only, with how many samples pass; None if there are none."""
-    shown = [one for one in changes if one.view == view and one.criterion in criteria]
+    changed = [change for change in changes if change.view == view and change.criterion in criteria]
     table = Table("task", "criterion", "A", "B", title=f"tasks that changed sides, {view}", title_justify="left")
-    for one in shown:
-        sides = (f"{one.a_passed} of {one.a_samples}", f"{one.b_passed} of {one.b_samples}")
-        table.add_row(escape(one.task), one.criterion, *sides)
-    return table if shown else None
+    for change in changed:
+        sides = (f"{change.a_passed} of {change.a_samples}", f"{change.b_passed} of {change.b_samples}")
+        table.add_row(escape(change.task), change.criterion, *sides)
+    return table if changed else None
 
 
-def _difference_cells(one: Difference) -> tuple[str, str, str, str]:
-    sides = cell(one.figure, one.a), cell(one.figure, one.b)
-    return *sides, cell(one.figure, one.difference, signed=True), "*" if one.is_clear else ""
+def _difference_cells(difference: Difference) -> tuple[str, str, str, str]:
+    sides = cell(difference.figure, difference.a), cell(difference.figure, difference.b)
+    return *sides, cell(difference.figure, difference.difference, signed=True), "*" if difference.is_clear else ""
 
 
-def _shown(views: Views, view: View) -> list[str]:
+def _figure_cells(views: Views, view: View) -> list[str]:
     return [cell(name, views.view(view).values[name]) for name in SHOWN]
 
 

@@ -26,7 +26,7 @@ _ALIKE = ("format", "suite", "suite_hash", "tasks", "started")
 
 def timing_sources(turns: Iterable[BenchTurn]) -> list[str]:
     """Return the clocks that timed some answers, sorted; empty where no kernel was timed."""
-    return sorted({one.result.timing_source for one in turns if one.result.timing_source is not None})
+    return sorted({turn.result.timing_source for turn in turns if turn.result.timing_source is not None})
 
 
 def clock(turns: Iterable[BenchTurn]) -> str:
@@ -48,7 +48,7 @@ def baseline(header: RunHeader, turns: Iterable[BenchTurn]) -> str:
     """Return what speedups are over, in a few words; for `best` also how often that was the compiled reference."""
     if header.baseline != "best":
         return header.baseline
-    modes = {one.task_id: one.result.reference_mode for one in turns if one.result.reference_mode is not None}
+    modes = {turn.task_id: turn.result.reference_mode for turn in turns if turn.result.reference_mode is not None}
     compiled = sum(mode == "compile" for mode in modes.values())
     return f"the faster of eager and compile (compile for {compiled} of {len(modes)} timed tasks)"
 
@@ -70,8 +70,8 @@ def asked_of(header: RunHeader, tasks: Sequence[SuiteTask], turns: Sequence[Benc
         DataError: the answers are to more tasks than the header counts.
     """
     # A name's first entry fixes its place, which must not depend on the order of answers: intervals draw by place.
-    every: list[BenchTurn | SuiteTask] = [*tasks, *sorted(turns, key=lambda one: one.task_id), *tasks]
-    named = {one.task_id: AskedTask(one.task_id, one.level, one.family) for one in every}
+    every: list[BenchTurn | SuiteTask] = [*tasks, *sorted(turns, key=lambda turn: turn.task_id), *tasks]
+    named = {entry.task_id: AskedTask(entry.task_id, entry.level, entry.family) for entry in every}
     missing = header.tasks - len(named)
     if missing < 0:
         raise DataError(
@@ -91,8 +91,8 @@ def score_run(
         DataError: the folder holds no readable run.
     """
     header, turns = read_run(folder)
-    asked = asked_of(header, read_tasks(folder), turns)
-    return header, score([attempt(one, cold_start) for one in turns], asked, bootstrap)
+    plan = asked_of(header, read_tasks(folder), turns)
+    return header, score([attempt(turn, cold_start) for turn in turns], plan, bootstrap)
 
 
 class RunComparison(Record):
@@ -118,10 +118,10 @@ def compare_runs(a: Path, b: Path, bootstrap: Bootstrap | None = None) -> RunCom
     """
     runs = [(folder, *read_answers(folder)) for folder in (a, b)]
     _refuse_different(*runs)
-    known = [*read_tasks(a), *read_tasks(b), *(_task(one) for _, _, turns in runs for one in turns)]
-    sides = [Side([attempt(one) for one in turns], asked_of(header, known, turns)) for _, header, turns in runs]
+    tasks = [*read_tasks(a), *read_tasks(b), *(_task(turn) for _, _, turns in runs for turn in turns)]
+    sides = [Side([attempt(turn) for turn in turns], asked_of(header, tasks, turns)) for _, header, turns in runs]
     compared = compare(sides[0], sides[1], bootstrap)
-    settings, answers = _differences(runs[0][1], runs[1][1]), [one for _, _, turns in runs for one in turns]
+    settings, answers = _differences(runs[0][1], runs[1][1]), [turn for _, _, turns in runs for turn in turns]
     return RunComparison(
         a=str(a), b=str(b), settings=settings, times=clock(answers), baseline=runs[0][1].baseline,
         comparison=compared,

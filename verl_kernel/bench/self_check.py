@@ -79,12 +79,12 @@ async def check_suite(suite: Suite, judges: Judges, at_once: int, noted: Callabl
 
     async def checked(item: SuiteItem) -> Checked:
         async with judging:
-            found = await _checked(item, judges)
-        noted(found.passed)
-        return found
+            outcome = await _checked(item, judges)
+        noted(outcome.passed)
+        return outcome
 
-    found = await asyncio.gather(*map(checked, suite.tasks))
-    return SelfCheck(suite=suite.name, suite_hash=suite.hash, tasks=tuple(found))
+    outcomes = await asyncio.gather(*map(checked, suite.tasks))
+    return SelfCheck(suite=suite.name, suite_hash=suite.hash, tasks=tuple(outcomes))
 
 
 def write_self_check(check: SelfCheck, folder: Path) -> Path:

@@ -33,27 +33,27 @@ class RunProgress:
     Args:
         what: name of the things that are counted.
         total: their final number.
-        done: their number at the start, which does not count for the pace.
+        completed: their number at the start, which does not count for the pace.
         console: where the progress is shown; standard error by default.
     """
 
-    def __init__(self, what: str, total: int, done: int = 0, console: Console | None = None) -> None:
+    def __init__(self, what: str, total: int, completed: int = 0, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._what, self._total, self._done, self._correct = what, total, done, 0
-        self._before, self._began, self._told = done, time.monotonic(), time.monotonic()
+        self._what, self._total, self._completed, self._correct = what, total, completed, 0
+        self._before, self._began, self._told = completed, time.monotonic(), time.monotonic()
         columns = (
             *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(what)),
             *(TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn()),
         )
         self._bar = Progress(*columns, console=self._console, speed_estimate_period=120.0)
-        self._task = self._bar.add_task("bench", total=total, completed=done)
+        self._task = self._bar.add_task("bench", total=total, completed=completed)
 
     def note(self, is_correct: bool) -> None:
         """Count one more."""
-        self._done += 1
+        self._completed += 1
         self._correct += is_correct
         if self._console.is_terminal:
-            self._bar.update(self._task, completed=self._done, description=f"{self._correct} correct")
+            self._bar.update(self._task, completed=self._completed, description=f"{self._correct} correct")
         elif time.monotonic() - self._told > _LINE_S:
             self._told = time.monotonic()
             self._console.print(self.line, highlight=False, soft_wrap=True)
@@ -66,9 +66,9 @@ class RunProgress:
     @property
     def line(self) -> str:
         """Return counts and estimate as a line."""
-        pace = (self._done - self._before) / max(time.monotonic() - self._began, 1e-9)
-        left = f", about {_duration((self._total - self._done) / pace)} left" if pace else ""
-        return f"{self._done} of {self._total} {self._what}, {self._correct} correct{left}"
+        pace = (self._completed - self._before) / max(time.monotonic() - self._began, 1e-9)
+        remaining = f", about {_duration((self._total - self._completed) / pace)} left" if pace else ""
+        return f"{self._completed} of {self._total} {self._what}, {self._correct} correct{remaining}"
 
     def __enter__(self) -> RunProgress:
         if self._console.is_terminal:
@@ -130,20 +130,20 @@ def run_self_check(suite: Suite, gym: GymOptions, seed: int, out: Path) -> SelfC
         with open_gym(options, seed) as pool, RunProgress("references", len(suite.tasks)) as progress:
             return await check_suite(suite, pool, options.num_judges, progress.note)
 
-    found = asyncio.run(check())
-    write_self_check(found, out)
-    return found
+    report = asyncio.run(check())
+    write_self_check(report, out)
+    return report
 
 
 async def _play(jobs: list[Job], opened: OpenedModel, store: Store, request: Request) -> None:
     options, gym = request.options, request.gym
-    done = sum(len(store.history(job)) for job in jobs)
+    completed = sum(len(store.history(job)) for job in jobs)
     try:
         with opened.explained():
             await opened.model.check()
         with (
             open_gym(gym, options.seed) as pool,
-            RunProgress("turns", len(jobs) * options.turns, done) as progress,
+            RunProgress("turns", len(jobs) * options.turns, completed) as progress,
             opened.explained(),
         ):
             await play_all(jobs, opened.model, pool, store, options, gym.num_judges, progress, request.reward)

@@ -37,7 +37,7 @@ from verl_kernel.files import replacing
 
 _OF_THE_SUITE = {"suite", "suite_hash", "prompt_hash", "tasks"}
 _SYNC_S = 5.0
-Place = tuple[str, int]
+SampleKey = tuple[str, int]
 """Task and sample."""
 
 
@@ -69,12 +69,14 @@ def refuse_difference(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask]
 def _other_suite(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask], suite: Suite) -> str:
     if (old.suite, old.tasks) != (new.suite, new.tasks):
         return f"a run on {old.tasks} tasks of suite {old.suite}, and this one is on {new.tasks} of suite {new.suite}"
-    known = {one.task_id: one.task_hash for one in tasks}
-    asked = {item.task.task_id: item.task.text_hash for item in suite.tasks}
-    if missing := next((name for name in asked if known and name not in known), None):
+    old_hashes = {task.task_id: task.task_hash for task in tasks}
+    new_hashes = {item.task.task_id: item.task.text_hash for item in suite.tasks}
+    if missing := next((name for name in new_hashes if old_hashes and name not in old_hashes), None):
         return f"a run on suite {old.suite} without task {missing}, which this one asks"
-    if other := next((name for name in asked if known.get(name, asked[name]) != asked[name]), None):
-        return f"a run on suite {old.suite} in which task {other} has another reference than now"
+    if changed := next(
+        (name for name in new_hashes if old_hashes.get(name, new_hashes[name]) != new_hashes[name]), None
+    ):
+        return f"a run on suite {old.suite} in which task {changed} has another reference than now"
     what = "prompts" if old.suite_hash == new.suite_hash else "tasks"
     return f"a run on suite {old.suite} whose {what} are others than now"
 
@@ -115,15 +117,15 @@ class Store:
             self._take_up(header)
             self._cut()
             turns = read_turns(folder)
-            self.done, self.lost = _by_place(turns)
-            self.has_answers = any(one.failure != "malformed" for one in turns)
+            self.histories, self.lost = _by_sample(turns)
+            self.has_answers = any(turn.failure != "malformed" for turn in turns)
         except BaseException:  # closing the descriptor releases the lock after any error
             self.close()
             raise
 
     def history(self, job: tuple[SuiteItem, int]) -> list[BenchTurn]:
         """Return the turns of a trajectory when the folder was opened, up to the first that the gym failed to judge."""
-        return list(self.done.get((job[0].task.task_id, job[1]), []))
+        return list(self.histories.get((job[0].task.task_id, job[1]), []))
 
     def append(self, turn: BenchTurn) -> BenchTurn:
         """Store an answer and return it as a reader of the file will see it.
@@ -211,7 +213,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as exc:
-        file = next(one for one in (folder, *folder.parents) if one.exists())
+        file = next(path for path in (folder, *folder.parents) if path.exists())
         raise ConfigError(f"--out is {folder}, and {file} is a file: name a folder") from exc
     except OSError as exc:
         raise StorageError(
@@ -239,21 +241,21 @@ def write_whole(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _by_place(turns: Iterable[BenchTurn]) -> tuple[dict[Place, list[BenchTurn]], dict[Place, BenchTurn]]:
+def _by_sample(turns: Iterable[BenchTurn]) -> tuple[dict[SampleKey, list[BenchTurn]], dict[SampleKey, BenchTurn]]:
     """Return each trajectory's judged turns up to the first gap, and the turns that the gym failed to judge."""
-    found: defaultdict[Place, dict[int, BenchTurn]] = defaultdict(dict)
-    for one in turns:
-        found[one.task_id, one.sample][one.turn] = one
-    done: dict[Place, list[BenchTurn]] = {}
-    lost: dict[Place, BenchTurn] = {}
-    for place, numbered in found.items():
-        history = done[place] = []
+    by_turn: defaultdict[SampleKey, dict[int, BenchTurn]] = defaultdict(dict)
+    for answer in turns:
+        by_turn[answer.task_id, answer.sample][answer.turn] = answer
+    histories: dict[SampleKey, list[BenchTurn]] = {}
+    lost: dict[SampleKey, BenchTurn] = {}
+    for key, numbered in by_turn.items():
+        history = histories[key] = []
         for number in range(1, len(numbered) + 1):
             turn = numbered.get(number)
             if turn is None:
                 break
             if turn.result.status is EvalStatus.INFRA_ERROR:
-                lost[place] = turn
+                lost[key] = turn
                 break
             history.append(turn)
-    return done, lost
+    return histories, lost

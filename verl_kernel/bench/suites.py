@@ -68,8 +68,8 @@ class Suite:
     @property
     def prompt_hash(self) -> str:
         """Return SHA-256 over names and prompts, in order."""
-        said = [[item.task.task_id, list(item.messages)] for item in self.tasks]
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        prompts = [[item.task.task_id, list(item.messages)] for item in self.tasks]
+        return hashlib.sha256(json.dumps(prompts, sort_keys=True).encode()).hexdigest()
 
     def first(self, count: int) -> Suite:
         """Return the suite of the first `count` tasks."""
@@ -145,8 +145,8 @@ def cpu_suite() -> Suite:
     from verl_kernel.quickstart.drawing import draw  # torch
     from verl_kernel.world.talks import FEEDBACK_CHARS
 
-    drawn = draw(Quickstart(), conversations=0)
-    rows = [row for split, tasks in drawn.validated.items() for row in drawn.world.rows(tasks, split)]
+    quickstart = draw(Quickstart(), conversations=0)
+    rows = [row for split, tasks in quickstart.validated.items() for row in quickstart.world.rows(tasks, split)]
     return Suite("cpu", tuple(map(_row, rows)), max_tokens=MAX_TOKENS, feedback_chars=FEEDBACK_CHARS)
 
 

@@ -58,15 +58,15 @@ def talks_of_run(
     played: defaultdict[str, dict[int, list[BenchTurn]]] = defaultdict(lambda: defaultdict(list))
     for turn in sorted(turns, key=lambda turn: turn.turn):
         played[turn.task_id][turn.sample].append(turn)
-    kept = Kept()
+    selection = Kept()
     for item in suite.tasks:
-        found = list(_chosen(played[item.task.task_id].values(), keep, least_speedup, kept.left_out))
-        found.sort(key=lambda history: -(history[-1].result.sure_speedup or 0.0))
-        kept.left_out[_MANY] += max(0, len(found) - (len(found) if per_task is None else per_task))
-        kept.talks += [_talk(item, history, header) for history in found[:per_task]]
-        kept.tasks += bool(found)
-    kept.left_out = +kept.left_out  # drop reasons with a count of 0
-    return kept
+        histories = list(_chosen(played[item.task.task_id].values(), keep, least_speedup, selection.left_out))
+        histories.sort(key=lambda history: -(history[-1].result.sure_speedup or 0.0))
+        selection.left_out[_MANY] += max(0, len(histories) - (len(histories) if per_task is None else per_task))
+        selection.talks += [_talk(item, history, header) for history in histories[:per_task]]
+        selection.tasks += bool(histories)
+    selection.left_out = +selection.left_out  # drop reasons with a count of 0
+    return selection
 
 
 def _refuse_other(header: RunHeader, suite: Suite, folder: Path) -> None:
@@ -104,12 +104,12 @@ def _talk(item: SuiteItem, history: Sequence[BenchTurn], header: RunHeader) -> T
     past = [PastTurn(turn.completion or "", _feedback(item, turn, header), turn.reward) for turn in history[:-1]]
     messages = rebuilt_messages(item.messages, past, last.shown)
     messages.append({"role": "assistant", "content": last.completion or ""})
-    known = {
+    facts = {
         "task_id": last.task_id, "task_hash": last.task_hash, "sample": last.sample, "turn": last.turn,
         "speedup": last.result.speedup, "speedup_low": last.result.sure_speedup, "reward": last.reward,
         "model": header.model, "suite": header.suite,
     }  # fmt: skip
-    return make_talk(checked_talk(messages), known)
+    return make_talk(checked_talk(messages), facts)
 
 
 def _feedback(item: SuiteItem, turn: BenchTurn, header: RunHeader) -> str:

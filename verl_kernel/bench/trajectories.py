@@ -53,7 +53,7 @@ class FirstAnswers:
 
     def __init__(self, store: Store, requests: int) -> None:
         self._store, self._enough = store, max(_LEAST, requests)
-        self._held: list[BenchTurn] = []
+        self._held_back: list[BenchTurn] = []
         self._malformed: list[Answer] = []
         self._is_proven = False
 
@@ -77,7 +77,7 @@ class FirstAnswers:
             StorageError: the disk is full.
         """
         if turn.failure == "malformed" and not self._is_proven:
-            self._held.append(turn)
+            self._held_back.append(turn)
             return as_written(turn)
         return self._store.append(turn)
 
@@ -93,8 +93,8 @@ class FirstAnswers:
 
     def _prove(self) -> None:
         self._is_proven = True
-        while self._held:
-            self._store.append(self._held.pop(0))
+        while self._held_back:
+            self._store.append(self._held_back.pop(0))
 
 
 class Judges(Protocol):
@@ -148,19 +148,19 @@ class Trajectories:
 
     async def _turn(self, item: SuiteItem, sample: int, history: History, lost: BenchTurn | None) -> BenchTurn:
         """Play the next turn; an answer that the gym failed to judge is judged again."""
-        shown: tuple[int, ...] = ()
+        shown_numbers: tuple[int, ...] = ()
         if (unfit := self._unfit.get(item.task.task_id)) is not None:
             answer, generate_s = Answer(verdict=unfit), 0.0
         elif lost is not None and (lost.completion is not None or lost.code is not None):
-            answer, shown, generate_s = _said_before(lost), lost.shown, lost.generate_s
+            answer, shown_numbers, generate_s = _said_before(lost), lost.shown, lost.generate_s
         else:
-            answer, shown, generate_s = await self._ask(item, sample, history)
+            answer, shown_numbers, generate_s = await self._ask(item, sample, history)
         started = time.perf_counter()
         judged, failure = await self._judged(item.task, answer)
         return BenchTurn(
             task_id=item.task.task_id, task_hash=item.task.text_hash, sample=sample, turn=len(history) + 1,
             result=judged.result, reward=judged.reward, code=judged.code,
-            completion=answer.text, failure=failure, shown=shown,
+            completion=answer.text, failure=failure, shown=shown_numbers,
             prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens,
             generate_s=generate_s, judge_s=time.perf_counter() - started, level=item.level, family=item.family,
         )  # fmt: skip
@@ -170,16 +170,16 @@ class Trajectories:
         rewards, window = [turn.reward for turn in history], self.options.window
         past = [self._past(item.task, turn) for turn in history]
         while True:
-            shown = shown_turns(rewards, self.options.context, window)
-            messages = rebuilt_messages(item.messages, past, shown)
+            shown_numbers = shown_turns(rewards, self.options.context, window)
+            messages = rebuilt_messages(item.messages, past, shown_numbers)
             async with self.requests:
                 started = time.perf_counter()
                 question = Question(item, sample, len(history) + 1, messages, self._seed(item.task, sample, history))
                 answer = await self.model.answer(question)
             self.first_answers.heard(answer)
-            if answer.failure != "context_overflow" or self.options.context == "concat" or not shown:
-                return answer, shown, time.perf_counter() - started
-            window = len(shown) - 1
+            if answer.failure != "context_overflow" or self.options.context == "concat" or not shown_numbers:
+                return answer, shown_numbers, time.perf_counter() - started
+            window = len(shown_numbers) - 1
 
     async def _judged(self, task: Task, answer: Answer) -> tuple[Judged, Failure | None]:
         """Judge the program of an answer; also return why there is no program, if so."""
@@ -213,11 +213,11 @@ def goes_on(history: Sequence[BenchTurn], options: BenchOptions) -> bool:
     """Whether a trajectory has a further turn."""
     if history and (history[-1].failure == "context_overflow" or is_lost(history[-1])):
         return False
-    spent = Spent()
+    usage = Spent()
     for turn in history:
         tokens = (turn.prompt_tokens or 0) + (turn.completion_tokens or 0)
-        spent = spent.plus(tokens, turn.generate_s + turn.judge_s)
-    return TurnBudget(options.turns, options.total_tokens, options.total_seconds).exhausted(spent) is None
+        usage = usage.plus(tokens, turn.generate_s + turn.judge_s)
+    return TurnBudget(options.turns, options.total_tokens, options.total_seconds).exhausted(usage) is None
 
 
 def is_lost(turn: BenchTurn) -> bool:
@@ -260,8 +260,8 @@ async def play_all(
 
     tasks = [asyncio.create_task(play(job)) for job in jobs]
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in done:
+        finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in finished:
             task.result()
         first_answers.settle()
     finally:

@@ -39,8 +39,8 @@ class AuditFile:
     def __init__(self, path: Path) -> None:
         check_file(path)
         self._path = path
-        self.known: Known = {audit.task_hash: audit for audit in self._read()}
-        self._write("w", list(self.known.values()))
+        self.audits: Known = {audit.task_hash: audit for audit in self._read()}
+        self._write("w", list(self.audits.values()))
 
     def add(self, audit: Audit) -> None:
         """Append an audit (raises as `files.writing_folder`)."""
@@ -60,12 +60,12 @@ class AuditFile:
             file.writelines(f"{audit.model_dump_json()}\n" for audit in audits)
 
 
-def audit_tasks(tasks: Sequence[Listed], known: Known, options: GymOptions) -> Iterator[tuple[Audit, bool]]:
+def audit_tasks(tasks: Sequence[Listed], earlier_audits: Known, options: GymOptions) -> Iterator[tuple[Audit, bool]]:
     """Yield audits in the order of tasks, each with whether it may be stored: a failure of the gym may not.
 
     Args:
         tasks: tasks to audit.
-        known: earlier audits.
+        earlier_audits: earlier audits.
         options: options of the judges, and their number.
 
     Raises:
@@ -78,13 +78,13 @@ def audit_tasks(tasks: Sequence[Listed], known: Known, options: GymOptions) -> I
         for _ in range(options.num_judges):
             idle.put(stack.enter_context(closing(JudgeProcess(options, SEED))))
         stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-        yield from threads.map(lambda item: _audit(item, known, idle), tasks)
+        yield from threads.map(lambda item: _audit(item, earlier_audits, idle), tasks)
 
 
-def _audit(item: Listed, known: Known, idle: SimpleQueue[JudgeProcess]) -> tuple[Audit, bool]:
+def _audit(item: Listed, earlier_audits: Known, idle: SimpleQueue[JudgeProcess]) -> tuple[Audit, bool]:
     if item.task is None:
         return Audit(task_id=item.name, task_hash="", unfit=item.reason), False
-    if (earlier := known.get(item.task.text_hash)) is not None:
+    if (earlier := earlier_audits.get(item.task.text_hash)) is not None:
         return earlier.model_copy(update={"task_id": item.name}), False
     judge = idle.get()
     try:

@@ -50,10 +50,10 @@ def shingles(words: Sequence[str]) -> Shingles:
     return np.array(sorted(hashes), dtype=np.uint32)
 
 
-def similarity(one: Shingles, other: Shingles) -> float:
+def similarity(first: Shingles, second: Shingles) -> float:
     """Return the Jaccard similarity: the share of the shingles of either program that are in both."""
-    both = len(np.intersect1d(one, other, assume_unique=True))
-    return both / (len(one) + len(other) - both)
+    both = len(np.intersect1d(first, second, assume_unique=True))
+    return both / (len(first) + len(second) - both)
 
 
 class _Names:
@@ -149,13 +149,13 @@ def _bound(node: ast.AST) -> str | None:
 
 def _imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """Map each name that an import binds to the last part of the imported name."""
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for name in node.names:
                 bound = name.asname or (name.name if isinstance(node, ast.ImportFrom) else name.name.partition(".")[0])
-                found[bound] = name.name.rpartition(".")[2] if name.asname else bound
-    return found
+                modules[bound] = name.name.rpartition(".")[2] if name.asname else bound
+    return modules
 
 
 class Families:
@@ -171,30 +171,30 @@ class Families:
         self._form_of = [forms.setdefault(normal_form(text), len(forms)) for text in references]
         self._shingles = [shingles(form) for form in forms]
         self._parents = list(range(len(forms)))
-        for one, other in pairs(self._shingles):
-            if self._root(one) != self._root(other) and self.alike(one, other) >= threshold:
-                self._parents[self._root(other)] = self._root(one)
+        for first, second in pairs(self._shingles):
+            if self._root(first) != self._root(second) and self.alike(first, second) >= threshold:
+                self._parents[self._root(second)] = self._root(first)
 
     @property
     def members(self) -> list[list[int]]:
         """Return the indices of the references of each family, ordered by their first ones."""
-        found: defaultdict[int, list[int]] = defaultdict(list)
-        for place, form in enumerate(self._form_of):
-            found[self._root(form)].append(place)
-        return list(found.values())
+        families: defaultdict[int, list[int]] = defaultdict(list)
+        for index, form in enumerate(self._form_of):
+            families[self._root(form)].append(index)
+        return list(families.values())
 
     @property
     def forms(self) -> int:
         """Return the number of distinct normal forms."""
         return len(self._shingles)
 
-    def alike(self, one: int, other: int) -> float:
+    def alike(self, first: int, second: int) -> float:
         """Return the similarity of two normal forms."""
-        return similarity(self._shingles[one], self._shingles[other])
+        return similarity(self._shingles[first], self._shingles[second])
 
-    def closest(self, some: Sequence[int], others: Sequence[int]) -> float:
+    def closest(self, indices: Sequence[int], other_indices: Sequence[int]) -> float:
         """Return the similarity of the most similar pair between two sides, among the pairs that are compared."""
-        sides = {self._form_of[place] for place in some}, {self._form_of[place] for place in others}
+        sides = {self._form_of[index] for index in indices}, {self._form_of[index] for index in other_indices}
         across = (pair for pair in pairs(self._shingles) if (pair[0] in sides[0]) != (pair[1] in sides[0]))
         return max((self.alike(*pair) for pair in across if {*pair} <= sides[0] | sides[1]), default=0.0)
 
@@ -209,21 +209,21 @@ def pairs(programs: Sequence[Shingles]) -> Iterator[tuple[int, int]]:
     if len(programs) <= EXACT:
         yield from combinations(range(len(programs)), 2)
         return
-    seen: set[tuple[int, int]] = set()
+    yielded: set[tuple[int, int]] = set()
     for bucket in _buckets(programs):
         for pair in combinations(bucket, 2):
-            if pair not in seen:
-                seen.add(pair)
+            if pair not in yielded:
+                yielded.add(pair)
                 yield pair
 
 
 def _buckets(programs: Sequence[Shingles]) -> Iterator[list[int]]:
     minima = _minima(programs)
     for band in range(_BANDS):
-        found: defaultdict[Hashable, list[int]] = defaultdict(list)
-        for place, row in enumerate(minima[:, band * _ROWS : (band + 1) * _ROWS]):
-            found[row.tobytes()].append(place)
-        yield from (bucket for bucket in found.values() if len(bucket) > 1)
+        buckets: defaultdict[Hashable, list[int]] = defaultdict(list)
+        for index, row in enumerate(minima[:, band * _ROWS : (band + 1) * _ROWS]):
+            buckets[row.tobytes()].append(index)
+        yield from (bucket for bucket in buckets.values() if len(bucket) > 1)
 
 
 def _minima(programs: Sequence[Shingles]) -> npt.NDArray[np.uint64]:

@@ -25,12 +25,12 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def reading(path: Path, wanted: str = "") -> Iterator[None]:
+def reading(path: Path, advice: str = "") -> Iterator[None]:
     """Report errors of reading a parquet file in our own words.
 
     Args:
         path: the file.
-        wanted: what to name or to fetch instead; ends the error's sentence.
+        advice: what to name or to fetch instead; ends the error's sentence.
 
     Raises:
         DataError: the file cannot be read; the message says what it is instead, and the remedy.
@@ -41,28 +41,28 @@ def reading(path: Path, wanted: str = "") -> Iterator[None]:
         raise
     except (pa.ArrowException, OSError, ValueError) as exc:
         what, remedy = _what_is_wrong(path, exc)
-        raise DataError(f"{path} {what}: {wanted or remedy}") from exc
+        raise DataError(f"{path} {what}: {advice or remedy}") from exc
 
 
-def column_names(path: Path, wanted: str = "") -> list[str]:
+def column_names(path: Path, advice: str = "") -> list[str]:
     """Return the names of a parquet file's columns (raises as `reading`)."""
-    with reading(path, wanted):
+    with reading(path, advice):
         return list(pq.read_schema(path).names)
 
 
 def _what_is_wrong(path: Path, exc: Exception) -> tuple[str, str]:
-    other = "name a parquet file of tasks, as `verl-kernel data rows` or `verl-kernel data quickstart` writes one"
+    advice = "name a parquet file of tasks, as `verl-kernel data rows` or `verl-kernel data quickstart` writes one"
     try:
         with path.open("rb") as file:
             first = file.read(len(_MAGIC))
             file.seek(max(0, file.seek(0, os.SEEK_END) - len(_MAGIC)))
             last = file.read()
-    except OSError as found:
-        return f"cannot be read ({found.strerror or found})", "see to its permissions, or name another file"
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})", "see to its permissions, or name another file"
     if not first:
         return "is empty", "make or fetch it anew"
     if first != _MAGIC:
-        return "is no parquet file", other
+        return "is no parquet file", advice
     return f"is {'damaged' if last == _MAGIC else 'cut off'}", "make or fetch it anew"
 
 
@@ -87,7 +87,7 @@ def writing(path: Path, option: str = "--out") -> Iterator[Path]:
         with replacing(path) as part:
             yield part
     except OSError as exc:
-        raise _told(exc, path, option) from exc
+        raise _write_error(exc, path, option) from exc
 
 
 def check_file(path: Path, option: str = "--out") -> None:
@@ -114,13 +114,13 @@ def writing_folder(path: Path, option: str = "--out") -> Iterator[None]:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise _told(exc, path, option) from exc
+        raise _write_error(exc, path, option) from exc
     try:
         yield
     except OSError as exc:
         name = exc.filename if isinstance(exc.filename, str) else ""
         if _number(exc) in _FULL or path.absolute() in Path(name).absolute().parents:
-            raise _told(exc, path, option) from exc
+            raise _write_error(exc, path, option) from exc
         raise
 
 
@@ -129,7 +129,7 @@ def _file_at(folder: Path) -> Path | None:
     return next((each for each in (folder, *folder.absolute().parents) if each.exists() and not each.is_dir()), None)
 
 
-def _told(exc: OSError, path: Path, option: str) -> ConfigError | StorageError:
+def _write_error(exc: OSError, path: Path, option: str) -> ConfigError | StorageError:
     """Return an error of writing in our own words."""
     number = _number(exc)
     reason = os.strerror(number) if number else " ".join(str(exc).split())[:200]
@@ -142,16 +142,16 @@ def _told(exc: OSError, path: Path, option: str) -> ConfigError | StorageError:
 
 def _number(exc: OSError) -> int | None:
     """Return the number of an error; pyarrow states it only in the text."""
-    found = re.search(r"errno (\d+)", str(exc), re.IGNORECASE)
-    return exc.errno or (int(found[1]) if found else None)
+    match = re.search(r"errno (\d+)", str(exc), re.IGNORECASE)
+    return exc.errno or (int(match[1]) if match else None)
 
 
-def read_yaml(path: Path, wanted: str) -> dict[str, Any]:
+def read_yaml(path: Path, advice: str) -> dict[str, Any]:
     """Return the keys and values of a YAML file.
 
     Args:
         path: the file.
-        wanted: what to name or to write instead; ends the error's sentence.
+        advice: what to name or to write instead; ends the error's sentence.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or holds no keys; the message says where and what is wanted.
@@ -159,13 +159,13 @@ def read_yaml(path: Path, wanted: str) -> dict[str, Any]:
     try:
         node = YAML(typ="safe", pure=True).load(path)
     except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist: {wanted}") from None
+        raise ConfigError(f"{path} does not exist: {advice}") from None
     except OSError as exc:
-        raise ConfigError(f"{path} cannot be read ({exc.strerror or exc}): {wanted}") from exc
+        raise ConfigError(f"{path} cannot be read ({exc.strerror or exc}): {advice}") from exc
     except (ValueError, YAMLError) as exc:
-        raise ConfigError(f"{path} is no valid YAML ({_reason(exc)}): {wanted}") from exc
+        raise ConfigError(f"{path} is no valid YAML ({_reason(exc)}): {advice}") from exc
     if not isinstance(node, dict):
-        raise ConfigError(f"{path} holds no keys: {wanted}")
+        raise ConfigError(f"{path} holds no keys: {advice}")
     return {str(key): value for key, value in node.items()}
 
 

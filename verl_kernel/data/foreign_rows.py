@@ -43,20 +43,22 @@ def row_of_verl(record: Record, number: int, *, source: str, level: int | None =
     info = as_mapping(record.get("extra_info"))
     program = _program(as_mapping(record.get("reward_model")))
     entry = next((str(part["entry_point"]) for part in (info, program, record) if part.get("entry_point")), "Model")
-    grade = next((known for part in (info, record) if (known := as_level(part.get("level"))) is not None), level)
-    left = {name: value for name, value in record.items() if name not in _USED and name != key}
-    left["extra_info"] = {name: value for name, value in info.items() if name not in _INNER}
-    left["ground_truth"] = {name: value for name, value in program.items() if name != "reference_code"}
-    return asked_row(
+    grade = next(
+        (own_level for part in (info, record) if (own_level := as_level(part.get("level"))) is not None), level
+    )
+    metadata = {name: value for name, value in record.items() if name not in _USED and name != key}
+    metadata["extra_info"] = {name: value for name, value in info.items() if name not in _INNER}
+    metadata["ground_truth"] = {name: value for name, value in program.items() if name != "reference_code"}
+    return row_for_prompt(
         prompt_of(record.get(key)), program["reference_code"], entry, number, source=source,
         task_id=_identity(info, record, source), data_source=str(record.get("data_source") or source), level=grade,
-        left=left,
+        metadata=metadata,
     )  # fmt: skip
 
 
-def asked_row(
+def row_for_prompt(
     prompt: list[Message], reference: str, entry_point: str, number: int, *, source: str, task_id: str,
-    data_source: str, level: int | None, left: Mapping[str, Any],
+    data_source: str, level: int | None, metadata: Mapping[str, Any],
 ) -> Row:  # fmt: skip
     """Return a row for a prompt and a reference, whose class the prompt and the gym agree on (raises DataError)."""
     words = words_of(prompt)
@@ -65,7 +67,7 @@ def asked_row(
     task = checked_task(reference, entry_point)
     return make_row(
         prompt, reference, data_source=data_source, task_id=task_id or f"{source}-{task.text_hash[:10]}",
-        split="train", index=number, level=level, entry_point=entry_point, source=as_json(left),
+        split="train", index=number, level=level, entry_point=entry_point, source=as_json(metadata),
     )  # fmt: skip
 
 
@@ -94,16 +96,16 @@ def prompt_of(value: Any) -> list[Message]:
     if isinstance(value, str) and value.strip():
         return [{"role": "user", "content": value}]
     messages = [] if not isinstance(value, Iterable) or isinstance(value, Mapping) else list(value)
-    asked: list[Message] = []
+    prompt: list[Message] = []
     for message in messages:
         if not isinstance(message, Mapping) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
             raise DataError("the prompt holds a message without text: every message needs `role` and `content`")
         if message["role"] == "assistant":
             break
-        asked.append({"role": message["role"], "content": message["content"]})
-    if not any(message["role"] == "user" and message["content"].strip() for message in asked):
+        prompt.append({"role": message["role"], "content": message["content"]})
+    if not any(message["role"] == "user" and message["content"].strip() for message in prompt):
         raise DataError("there is no prompt: none of prompt, message and messages holds a text of the user")
-    return asked
+    return prompt
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
@@ -122,10 +124,10 @@ def as_level(value: Any) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < _DIGITS else None
 
 
-def as_json(left: Mapping[str, Any]) -> str | None:
+def as_json(metadata: Mapping[str, Any]) -> str | None:
     """Return the entries that have a value as JSON text; None if there are none."""
-    kept = {name: value for name, value in left.items() if value not in (None, "", {}, [])}
-    return json.dumps(kept, ensure_ascii=False, default=str) if kept else None
+    stated = {name: value for name, value in metadata.items() if value not in (None, "", {}, [])}
+    return json.dumps(stated, ensure_ascii=False, default=str) if stated else None
 
 
 def _program(reward_model: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -160,13 +162,13 @@ def _renamed(reference: str, entry_point: str) -> str:
 
 def _imported(tree: ast.Module) -> set[str]:
     """Return the top-level names of the modules that the program imports when it is loaded."""
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
-            found |= {name.name.partition(".")[0] for name in node.names}
+            modules |= {name.name.partition(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add("its own package" if node.level else str(node.module).partition(".")[0])
-    return found
+            modules.add("its own package" if node.level else str(node.module).partition(".")[0])
+    return modules
 
 
 @functools.cache

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from verl_kernel.data.files import reading
-from verl_kernel.data.foreign_rows import Record, as_level, asked_row
+from verl_kernel.data.foreign_rows import Record, as_level, row_for_prompt
 from verl_kernel.data.rows import Row, task_prompt
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import Task
@@ -79,11 +79,11 @@ def read_kernelbench(path: str | Path, levels: Collection[int] = ()) -> list[Pro
     problems = sorted(_problems(path, levels), key=lambda problem: (problem.level, problem.problem_id))
     missing = sorted(set(levels) - {problem.level for problem in problems})
     if missing or not problems:
-        asked = f" of level {missing[0]}" if missing else ""
-        raise DataError(f"{path} holds no problems{asked}: {_WHERE}")
-    for one, other in pairwise(problems):
-        if one.task_id == other.task_id:
-            raise DataError(f"{one.origin} and {other.origin} both hold {one.task_id}: keep one of them")
+        of_level = f" of level {missing[0]}" if missing else ""
+        raise DataError(f"{path} holds no problems{of_level}: {_WHERE}")
+    for earlier, later in pairwise(problems):
+        if earlier.task_id == later.task_id:
+            raise DataError(f"{earlier.origin} and {later.origin} both hold {earlier.task_id}: keep one of them")
     return problems
 
 
@@ -105,9 +105,9 @@ def _level_folders(path: Path) -> dict[int, Path]:
     """Return the folders `level1` and so on, in a checkout or in its folder `KernelBench`."""
     for parent in (path, path / "KernelBench"):
         named = ((re.fullmatch(r"level_?(\d+)", folder.name), folder) for folder in sorted(parent.glob("level*")))
-        found = {int(match[1]): folder for match, folder in named if match and folder.is_dir()}
-        if found:
-            return found
+        folders = {int(match[1]): folder for match, folder in named if match and folder.is_dir()}
+        if folders:
+            return folders
     return {}
 
 
@@ -148,7 +148,7 @@ def records(path: Path, levels: Collection[int]) -> Iterator[Record]:
 def task_row(record: Record, number: int, targets: Sequence[str] = ()) -> Row:
     """Return a row for a problem, whose prompt names the targets (raises DataError)."""
     code, level = record["code"], as_level(record["level"])
-    return asked_row(
+    return row_for_prompt(
         task_prompt(code, targets=targets), code, "Model", number, source="kernelbench", task_id=record["id"],
-        data_source=f"kernelbench_level{level}", level=level, left={"problem_id": record["problem_id"]},
+        data_source=f"kernelbench_level{level}", level=level, metadata={"problem_id": record["problem_id"]},
     )  # fmt: skip

@@ -33,18 +33,18 @@ def overlaps(train: Path, val: Path) -> list[Overlap]:
     Raises:
         DataError: a file cannot be read, or a row holds no task.
     """
-    known = [form for forms in _forms(train).values() for form in forms]
-    return [_overlap(source, forms, known) for source, forms in _forms(val).items()]
+    training = [form for forms in _forms(train).values() for form in forms]
+    return [_overlap(source, forms, training) for source, forms in _forms(val).items()]
 
 
-def _overlap(source: str, forms: list[Shingles], known: list[Shingles]) -> Overlap:
-    closest = [max((similarity(form, other) for other in known), default=0.0) for form in forms]
-    return Overlap(source, len(forms), sum(one >= THRESHOLD for one in closest), max(closest))
+def _overlap(source: str, forms: list[Shingles], training: list[Shingles]) -> Overlap:
+    closest = [max((similarity(form, trained) for trained in training), default=0.0) for form in forms]
+    return Overlap(source, len(forms), sum(nearest >= THRESHOLD for nearest in closest), max(closest))
 
 
 def _forms(path: Path) -> dict[str, list[Shingles]]:
     """Return the shingles of each task by data source."""
-    found: defaultdict[str, list[Shingles]] = defaultdict(list)
+    forms: defaultdict[str, list[Shingles]] = defaultdict(list)
     for row in read_rows(path):
-        found[str(row.get("data_source"))].append(shingles(normal_form(task_from_row(row).reference)))
-    return dict(found)
+        forms[str(row.get("data_source"))].append(shingles(normal_form(task_from_row(row).reference)))
+    return dict(forms)

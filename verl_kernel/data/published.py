@@ -32,33 +32,33 @@ _ENDINGS = (".parquet", ".jsonl")
 class Written:
     """The result of converting a file's rows."""
 
-    kept: int = 0
+    rows: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     """Number of rows by the reason for which they were left out."""
     listed: Path | None = None
     """File that lists the rows left out, one JSON object per line; None if there are none."""
 
 
-def files_of(path: Path, wanted: str) -> list[Path]:
+def files_of(path: Path, advice: str) -> list[Path]:
     """Return the data files at a path, which may be a folder.
 
     Args:
         path: as the user gave it.
-        wanted: what to fetch and where to put it, in a sentence for a user who does not have it.
+        advice: what to fetch and where to put it, in a sentence for a user who does not have it.
 
     Raises:
         DataError: there are none.
     """
     if path.is_file():
         if path.suffix not in _ENDINGS:
-            raise DataError(f"{path} is neither a .parquet nor a .jsonl file: {wanted}")
+            raise DataError(f"{path} is neither a .parquet nor a .jsonl file: {advice}")
         return [path]
     if not path.exists():
-        raise DataError(f"{path} does not exist: {wanted}")
-    found = sorted(file for ending in _ENDINGS for file in path.rglob(f"*{ending}"))
-    if not found:
-        raise DataError(f"{path} holds neither .parquet nor .jsonl files: {wanted}")
-    return found
+        raise DataError(f"{path} does not exist: {advice}")
+    files = sorted(file for ending in _ENDINGS for file in path.rglob(f"*{ending}"))
+    if not files:
+        raise DataError(f"{path} holds neither .parquet nor .jsonl files: {advice}")
+    return files
 
 
 def records_of(files: list[Path]) -> Iterator[Record]:
@@ -116,7 +116,7 @@ def convert(records: Iterator[Record], make: Convert, schema: pa.Schema, out: Pa
             listed.unlink(missing_ok=True)
             if written.refused:
                 written.listed = refused.replace(listed)
-            if not written.kept:
+            if not written.rows:
                 raise DataError(f"no row is left for {out}: {summary(written)}")
     finally:
         with suppress(OSError):
@@ -125,7 +125,7 @@ def convert(records: Iterator[Record], make: Convert, schema: pa.Schema, out: Pa
 
 
 def _converted(records: Iterator[Record], make: Convert, written: Written, refused: Path) -> Iterator[dict[str, Any]]:
-    seen: Counter[str] = Counter()
+    id_counts: Counter[str] = Counter()
     with ExitStack() as stack:
         file: IO[str] | None = None
         for number, record in enumerate(records):
@@ -137,28 +137,28 @@ def _converted(records: Iterator[Record], make: Convert, written: Written, refus
                 written.refused[reason] += 1
                 file.write(json.dumps({"row": number, "reason": reason, "sentence": str(exc)}) + "\n")
                 continue
-            _number(row, written.kept, seen)
-            written.kept += 1
+            _number(row, written.rows, id_counts)
+            written.rows += 1
             yield row
 
 
-def _number(row: dict[str, Any], index: int, seen: Counter[str]) -> None:
+def _number(row: dict[str, Any], index: int, id_counts: Counter[str]) -> None:
     """Give a row its index in the file, and an id that no earlier row has."""
     info = row.get("extra_info")
     if info is None:
         return
     name = unique = info["task_id"]
-    while unique in seen:
-        seen[name] += 1
-        unique = f"{name}-{seen[name]}"
-    seen[unique] = 1
+    while unique in id_counts:
+        id_counts[name] += 1
+        unique = f"{name}-{id_counts[name]}"
+    id_counts[unique] = 1
     info["task_id"], info["index"] = unique, index
 
 
 def summary(written: Written) -> str:
     """Return how many rows were kept, and how many left out for which reason, in a sentence."""
     if not written.refused:
-        return f"{written.kept} rows, none left out"
+        return f"{written.rows} rows, none left out"
     reasons = "; ".join(f"{count} because {reason}" for reason, count in written.refused.most_common())
     where = "" if written.listed is None else f" (listed in {written.listed})"
-    return f"{written.kept} rows, {written.refused.total()} left out: {reasons}{where}"
+    return f"{written.rows} rows, {written.refused.total()} left out: {reasons}{where}"

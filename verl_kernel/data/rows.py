@@ -124,10 +124,10 @@ def _table(rows: list[Row]) -> pa.Table:
     table = pa.Table.from_pylist(rows)
     if "extra_info" not in table.column_names or not pa.types.is_struct(table.schema.field("extra_info").type):
         return table
-    found = {field.name: field.type for field in table.schema.field("extra_info").type}
-    typed = {name: _INFO.get(name, kind) if pa.types.is_null(kind) else kind for name, kind in found.items()}
-    place = table.schema.get_field_index("extra_info")
-    return pa.Table.from_pylist(rows, table.schema.set(place, pa.field("extra_info", pa.struct(typed))))
+    types = {field.name: field.type for field in table.schema.field("extra_info").type}
+    typed = {name: _INFO.get(name, kind) if pa.types.is_null(kind) else kind for name, kind in types.items()}
+    column = table.schema.get_field_index("extra_info")
+    return pa.Table.from_pylist(rows, table.schema.set(column, pa.field("extra_info", pa.struct(typed))))
 
 
 def task_from_row(row: Mapping[str, Any]) -> Task:
@@ -198,8 +198,8 @@ def _check_prompt(prompt: Any) -> None:
 
 
 def _check_class(prompt: list[dict[str, str]], task: Task) -> None:
-    asked = set(re.findall(r"\w+", " ".join(message["content"] for message in prompt)))
-    if "ModelNew" in asked and task.candidate_class not in asked:
+    words = set(re.findall(r"\w+", " ".join(message["content"] for message in prompt)))
+    if "ModelNew" in words and task.candidate_class not in words:
         raise DataError(
             f"key `prompt` asks for ModelNew, but with extra_info.entry_point {task.entry_point} a candidate defines "
             f"{task.candidate_class}: name that class in the prompt, or, for a published data set, make the file with "

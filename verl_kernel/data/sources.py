@@ -22,7 +22,7 @@ from typing import Literal
 import pyarrow as pa
 
 from verl_kernel.data import kernelbench, rows, talks
-from verl_kernel.data.foreign_rows import asked_row, row_of_verl
+from verl_kernel.data.foreign_rows import row_for_prompt, row_of_verl
 from verl_kernel.data.published import Convert, Record, Written, convert, files_of, records_of
 from verl_kernel.data.rows import task_prompt
 from verl_kernel.errors import ConfigError, DataError
@@ -42,7 +42,7 @@ class Source:
     """Revision to pin, all 40 characters (the hub takes no shorter one); empty if no particular one is needed."""
 
     @property
-    def wanted(self) -> str:
+    def advice(self) -> str:
         """Return what to fetch and where to put it."""
         what = f"the file {self.file}" if self.file else "the parquet files"
         pinned = f" at revision {self.revision}" if self.revision else ""
@@ -69,7 +69,7 @@ def _kernelbook_row(record: Record, number: int, targets: Sequence[str] = ()) ->
         raise DataError("there is no reference: the column python_code is empty")
     used = {"python_code", "entry_point", "triton_code", "original_triton_code"}
     identity = record.get("uuid")
-    return asked_row(
+    return row_for_prompt(
         task_prompt(reference, str(entry), targets),
         reference,
         str(entry),
@@ -78,7 +78,7 @@ def _kernelbook_row(record: Record, number: int, targets: Sequence[str] = ()) ->
         task_id="" if identity is None else f"kernelbook-{identity}",
         data_source="kernelbook",
         level=None,
-        left={name: value for name, value in record.items() if name not in used},
+        metadata={name: value for name, value in record.items() if name not in used},
     )
 
 
@@ -145,4 +145,4 @@ def convert_source(
 
 
 def _records(source: Source, path: Path) -> Iterator[Record]:
-    return records_of(files_of(path, source.wanted))
+    return records_of(files_of(path, source.advice))

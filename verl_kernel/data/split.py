@@ -72,12 +72,12 @@ def split(path: Path, out: Path, share: float, threshold: float, seed: int) -> S
     chosen = choose([len(family) for family in members], share, Random(seed))
     if not chosen:
         raise DataError(f"{path} holds one family of {len(tasks)} tasks: raise --threshold, or add other tasks")
-    val = {place for number in chosen for place in members[number]}
-    names = [[tasks[place].task_id for place in family] for family in members]
-    closest = families.closest(sorted(val), [place for place in range(len(tasks)) if place not in val])
-    found = Split(len(tasks), families.forms, names, chosen, closest)
-    _write(path, out, val, found, {"val": share, "threshold": threshold, "seed": seed})
-    return found
+    val = {index for number in chosen for index in members[number]}
+    names = [[tasks[index].task_id for index in family] for family in members]
+    closest = families.closest(sorted(val), [index for index in range(len(tasks)) if index not in val])
+    outcome = Split(len(tasks), families.forms, names, chosen, closest)
+    _write(path, out, val, outcome, {"val": share, "threshold": threshold, "seed": seed})
+    return outcome
 
 
 def choose(sizes: Sequence[int], share: float, random: Random) -> list[int]:
@@ -103,10 +103,10 @@ def _tasks(path: Path) -> Iterator[Task]:
             raise DataError(f"{path}, row {number}: {exc}") from exc
 
 
-def _write(path: Path, out: Path, val: set[int], found: Split, options: dict[str, Any]) -> None:
-    sides = {number: VAL if number in found.held_out else TRAIN for number in range(len(found.families))}
-    families = [{"side": sides[number], "tasks": tasks} for number, tasks in enumerate(found.families)]
-    text = json.dumps({**options, "closest": found.closest, "families": families}, indent=1)
+def _write(path: Path, out: Path, val: set[int], outcome: Split, options: dict[str, Any]) -> None:
+    sides = {number: VAL if number in outcome.held_out else TRAIN for number in range(len(outcome.families))}
+    families = [{"side": sides[number], "tasks": tasks} for number, tasks in enumerate(outcome.families)]
+    text = json.dumps({**options, "closest": outcome.closest, "families": families}, indent=1)
     with writing_folder(out):
         _write_rows(path, out, val)
         (out / "split.json").write_text(f"{text}\n")
@@ -119,8 +119,8 @@ def _write_rows(path: Path, out: Path, val: set[int]) -> None:
         schema = file.schema_arrow
         writers = {side: stack.enter_context(pq.ParquetWriter(out / f"{side}.parquet", schema)) for side in written}
         for batch in file.iter_batches(batch_size=512):
-            held = pa.array([number in val for number in range(first, first + batch.num_rows)])
-            for side, mask in ((VAL, held), (TRAIN, pa.array([not value.as_py() for value in held]))):
+            is_held_out = pa.array([number in val for number in range(first, first + batch.num_rows)])
+            for side, mask in ((VAL, is_held_out), (TRAIN, pa.array([not value.as_py() for value in is_held_out]))):
                 part = _noted(batch.filter(mask), side, written[side])
                 writers[side].write_batch(part)
                 written[side] += part.num_rows
@@ -128,8 +128,8 @@ def _write_rows(path: Path, out: Path, val: set[int]) -> None:
 
 
 def _noted(batch: pa.RecordBatch, side: str, first: int) -> pa.RecordBatch:
-    place = batch.schema.get_field_index("extra_info")
-    info = None if place < 0 else batch.column(place)
+    column = batch.schema.get_field_index("extra_info")
+    info = None if column < 0 else batch.column(column)
     if info is None or not pa.types.is_struct(info.type):
         return batch
     new = {"split": [side] * len(batch), "index": list(range(first, first + len(batch)))}
@@ -138,4 +138,4 @@ def _noted(batch: pa.RecordBatch, side: str, first: int) -> pa.RecordBatch:
         for number, field in enumerate(info.type)
     ]
     changed = pa.StructArray.from_arrays(columns, fields=list(info.type), mask=info.is_null())
-    return batch.set_column(place, batch.schema.field(place), changed)
+    return batch.set_column(column, batch.schema.field(column), changed)

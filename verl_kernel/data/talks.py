@@ -22,9 +22,9 @@ SCHEMA = pa.schema(
 """Columns of `make_talk`. Files of equal columns can be trained on together."""
 
 
-def make_talk(messages: list[Message], left: Mapping[str, Any]) -> Talk:
-    """Return one row of a file of conversations; `left` holds all other facts about it."""
-    return {"messages": messages, "source": as_json(left)}
+def make_talk(messages: list[Message], metadata: Mapping[str, Any]) -> Talk:
+    """Return one row of a file of conversations; `metadata` holds all other facts about it."""
+    return {"messages": messages, "source": as_json(metadata)}
 
 
 def write_talks(talks: Sequence[Talk], path: Path) -> None:
@@ -44,8 +44,8 @@ def talk_of(record: Mapping[str, Any], number: int) -> Talk:
         DataError: the conversation cannot be trained on; the part before the colon is the general reason.
     """
     key = next((key for key in ("messages", "message", "prompt") if record.get(key)), "messages")
-    left = {name: value for name, value in record.items() if name != key}
-    return make_talk(checked_talk(record.get(key)), {**left, "row": number})
+    metadata = {name: value for name, value in record.items() if name != key}
+    return make_talk(checked_talk(record.get(key)), {**metadata, "row": number})
 
 
 def checked_talk(value: Any) -> list[Message]:
@@ -58,8 +58,8 @@ def checked_talk(value: Any) -> list[Message]:
         raise DataError("there is no conversation: the row holds no list of messages")
     talk = [_message(message) for message in value]
     spoken = talk[1:] if talk[0]["role"] == "system" else talk
-    wanted = ["user", "assistant"] * (len(spoken) // 2 + 1)
-    if [message["role"] for message in spoken] != wanted[: len(spoken)]:
+    roles = ["user", "assistant"] * (len(spoken) // 2 + 1)
+    if [message["role"] for message in spoken] != roles[: len(spoken)]:
         raise DataError("the roles do not alternate: user and assistant must speak in turn, the user first")
     if len(spoken) % 2 or not spoken:
         raise DataError("the last message is not the assistant's: there is nothing to learn from it")

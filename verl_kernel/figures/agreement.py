@@ -31,14 +31,14 @@ class Agreement:
     def of(cls, pairs: Sequence[tuple[float, float]]) -> Agreement:
         """Compare at least one pair (predicted, measured)."""
         predicted, measured = zip(*pairs, strict=True)
-        ratios = [mine / other for mine, other in pairs]
+        ratios = [prediction / measurement for prediction, measurement in pairs]
         factors = [factor(*pair) for pair in pairs]
         return cls(
             count=len(pairs),
             spearman=_correlation(ranks(predicted), ranks(measured)),
             median_ratio=statistics.median(ratios),
             mean_ratio=exp(statistics.fmean(map(log, ratios))),
-            within=tuple(sum(one <= limit for one in factors) / len(pairs) for limit in FACTORS),
+            within=tuple(sum(ratio <= limit for ratio in factors) / len(pairs) for limit in FACTORS),
         )
 
 
@@ -59,16 +59,14 @@ class Order:
         differing = [pair for task in several for pair in combinations(task, 2) if pair[0][1] != pair[1][1]]
         return cls(
             pairs=len(differing),
-            in_order=sum((one[0] - two[0]) * (one[1] - two[1]) > 0 for one, two in differing),
+            in_order=sum((first[0] - second[0]) * (first[1] - second[1]) > 0 for first, second in differing),
             regrets=tuple(min(task)[1] / min(measured for _, measured in task) for task in several),
         )
 
 
 def ranks(values: Sequence[float]) -> list[float]:
     """Return the rank of each value, from 1; equal ones share their mean rank."""
-    return [
-        sum(other < value for other in values) + (sum(other == value for other in values) + 1) / 2 for value in values
-    ]
+    return [sum(peer < value for peer in values) + (sum(peer == value for peer in values) + 1) / 2 for value in values]
 
 
 def factor(predicted: float, measured: float) -> float:
@@ -76,8 +74,8 @@ def factor(predicted: float, measured: float) -> float:
     return max(predicted / measured, measured / predicted)
 
 
-def _correlation(one: Sequence[float], two: Sequence[float]) -> float:
+def _correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
     try:
-        return statistics.correlation(one, two)
+        return statistics.correlation(xs, ys)
     except statistics.StatisticsError:  # fewer than two values, or all of them equal
         return nan

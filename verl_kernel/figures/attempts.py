@@ -130,7 +130,9 @@ def _status(result: EvalResult) -> str:
 
 def _nearness(result: EvalResult) -> tuple[float | None, float | None]:
     """Return the share of the roofline and the SOL score."""
-    medians = [None if one is None else _positive(one.median) for one in (result.kernel_ms, result.reference_ms)]
+    medians = [
+        None if timing is None else _positive(timing.median) for timing in (result.kernel_ms, result.reference_ms)
+    ]
     (kernel, reference), roofline = medians, _positive(result.roofline_ms)
     if kernel is None or roofline is None:
         return None, None
@@ -152,17 +154,24 @@ def best(history: Sequence[Attempt]) -> Attempt:
 
     Among equal answers, return the earliest. Lost answers are chosen only if there are no others.
     """
-    judged = [one for one in history if not one.lost] or list(history)
-    return max(judged, key=lambda one: (one.correct, one.correct and rank(one.sure_speedup, one.speedup), one.compiled))
+    judged = [attempt for attempt in history if not attempt.lost] or list(history)
+    return max(
+        judged,
+        key=lambda attempt: (
+            attempt.correct,
+            attempt.correct and rank(attempt.sure_speedup, attempt.speedup),
+            attempt.compiled,
+        ),
+    )
 
 
 def best_by_task(attempts: Sequence[Attempt]) -> dict[str, Attempt]:
     """Return the best answer of each task that has a correct one."""
-    found: dict[str, list[Attempt]] = {}
-    for one in attempts:
-        if one.correct:
-            found.setdefault(one.task, []).append(one)
-    return {task: best(own) for task, own in found.items()}
+    correct: dict[str, list[Attempt]] = {}
+    for attempt in attempts:
+        if attempt.correct:
+            correct.setdefault(attempt.task, []).append(attempt)
+    return {task: best(own) for task, own in correct.items()}
 
 
 @dataclass(frozen=True)
@@ -185,8 +194,8 @@ class Asked:
     @classmethod
     def of(cls, attempts: Sequence[Attempt]) -> Asked:
         """Infer the request from the attempts: every task that occurs, with the largest sample and turn numbers."""
-        tasks = {one.task: AskedTask(one.task, one.level, one.family) for one in attempts}
-        samples, turns = (max((getattr(one, key) for one in attempts), default=0) for key in ("sample", "turn"))
+        tasks = {attempt.task: AskedTask(attempt.task, attempt.level, attempt.family) for attempt in attempts}
+        samples, turns = (max((getattr(attempt, key) for attempt in attempts), default=0) for key in ("sample", "turn"))
         return cls(tuple(tasks.values()), samples + bool(attempts), turns)
 
     def refuse_others(self, attempts: Sequence[Attempt]) -> None:
@@ -195,17 +204,21 @@ class Asked:
         Raises:
             DataError: an attempt was not asked for, or occurs twice.
         """
-        tasks, seen = {one.task for one in self.tasks}, set()
+        tasks, answered = {planned.task for planned in self.tasks}, set()
         if len(tasks) < len(self.tasks):
             raise DataError("two tasks of the suite have the same name: give each task a name of its own")
-        for one in attempts:
-            place = (one.task, one.sample, one.turn)
-            if one.task not in tasks or not 0 <= one.sample < self.samples or not 1 <= one.turn <= self.turns:
-                raise DataError(f"{_name(one)} was not asked for: take the results of one run of this suite only")
-            if place in seen:
-                raise DataError(f"{_name(one)} is there twice: take the results of one run only")
-            seen.add(place)
+        for attempt in attempts:
+            key = (attempt.task, attempt.sample, attempt.turn)
+            if (
+                attempt.task not in tasks
+                or not 0 <= attempt.sample < self.samples
+                or not 1 <= attempt.turn <= self.turns
+            ):
+                raise DataError(f"{_name(attempt)} was not asked for: take the results of one run of this suite only")
+            if key in answered:
+                raise DataError(f"{_name(attempt)} is there twice: take the results of one run only")
+            answered.add(key)
 
 
-def _name(one: Attempt) -> str:
-    return f"the answer to task {one.task}, sample {one.sample}, turn {one.turn}"
+def _name(attempt: Attempt) -> str:
+    return f"the answer to task {attempt.task}, sample {attempt.sample}, turn {attempt.turn}"

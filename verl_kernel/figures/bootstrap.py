@@ -30,8 +30,8 @@ class Bootstrap:
     def estimates(self, figures: Mapping[str, Ratio]) -> dict[str, Estimate]:
         """Return the figures with their intervals; a figure's interval ignores resamples in which it counts nothing."""
         return {
-            name: self.estimate(float(one.value(np.ones(one.tasks))), self.resampled(one))
-            for name, one in figures.items()
+            name: self.estimate(float(figure.value(np.ones(figure.tasks))), self.resampled(figure))
+            for name, figure in figures.items()
         }
 
     def resampled(self, figure: Ratio) -> Floats:
@@ -40,20 +40,20 @@ class Bootstrap:
 
     def estimate(self, value: float, resampled: Floats) -> Estimate:
         """Return a figure with the percentile interval of its resamples, ignoring NaN."""
-        known = resampled[~np.isnan(resampled)]
-        if np.isnan(value) or not known.size:
+        defined = resampled[~np.isnan(resampled)]
+        if np.isnan(value) or not defined.size:
             return Estimate(value=None if np.isnan(value) else value)
         tail = 50.0 * (1.0 - self.confidence)
-        low, high = np.percentile(known, [tail, 100.0 - tail])
+        low, high = np.percentile(defined, [tail, 100.0 - tail])
         return Estimate(value=value, low=float(low), high=float(high))
 
 
 @lru_cache(maxsize=8)
 def drawn_tasks(seed: int, resamples: int, tasks: int) -> Floats:
     """Return how often each resample takes each task; shape (resamples, tasks)."""
-    drawn = np.random.default_rng(seed).integers(tasks, size=(resamples, tasks))
-    places = drawn + tasks * np.arange(resamples)[:, None]
-    counts = np.bincount(places.ravel(), minlength=resamples * tasks).reshape(resamples, tasks)
+    draws = np.random.default_rng(seed).integers(tasks, size=(resamples, tasks))
+    cells = draws + tasks * np.arange(resamples)[:, None]
+    counts = np.bincount(cells.ravel(), minlength=resamples * tasks).reshape(resamples, tasks)
     weights = counts.astype(np.float64)
     weights.flags.writeable = False
     return weights

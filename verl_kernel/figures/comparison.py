@@ -65,7 +65,7 @@ class Side(NamedTuple):
     """One of two runs."""
 
     attempts: Sequence[Attempt]
-    asked: Asked
+    plan: Asked
 
 
 def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> Comparison:
@@ -75,8 +75,8 @@ def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> Comparison:
         DataError: they were asked for different tasks, or an answer was not asked for.
     """
     bootstrap = bootstrap or Bootstrap()
-    tasks = [one.task for one in a.asked.tasks]
-    if set(tasks) != {one.task for one in b.asked.tasks}:
+    tasks = [task.task for task in a.plan.tasks]
+    if set(tasks) != {task.task for task in b.plan.tasks}:
         raise DataError("the two runs were asked different tasks: compare runs of one suite")
     ours, theirs = _Answers.of(a), _Answers.of(b)
     views: list[tuple[View, list[Attempt], list[Attempt]]] = [
@@ -86,15 +86,15 @@ def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> Comparison:
     return Comparison(
         tasks=len(tasks),
         differences=tuple(
-            difference(figure, view, ratio(figure, one, tasks), ratio(figure, other, tasks), bootstrap)
-            for view, one, other in views
+            difference(figure, view, ratio(figure, a_answers, tasks), ratio(figure, b_answers, tasks), bootstrap)
+            for view, a_answers, b_answers in views
             for figure in FIGURES
         ),
         changes=tuple(
             change
-            for view, one, other in views
+            for view, a_answers, b_answers in views
             for criterion in CRITERIA
-            for change in _changes(tasks, criterion, view, one, other)
+            for change in _changes(tasks, criterion, view, a_answers, b_answers)
         ),
         confidence=bootstrap.confidence, resamples=bootstrap.resamples, seed=bootstrap.seed,
     )  # fmt: skip
@@ -108,18 +108,18 @@ class _Answers(NamedTuple):
 
     @classmethod
     def of(cls, side: Side) -> _Answers:
-        side.asked.refuse_others(side.attempts)
-        samples, turns = samples_of(side.attempts, side.asked), side.asked.turns
+        side.plan.refuse_others(side.attempts)
+        samples, turns = samples_of(side.attempts, side.plan), side.plan.turns
         return cls(last_turn(samples, turns), best_of_history(samples, turns))
 
 
 def difference(figure: str, view: View, a: Ratio, b: Ratio, bootstrap: Bootstrap) -> Difference:
     """Return a figure of both runs and its change, by resamples that take the same tasks from both."""
-    known = bootstrap.estimates({"a": a, "b": b})
-    values = known["a"].value, known["b"].value
+    estimates = bootstrap.estimates({"a": a, "b": b})
+    values = estimates["a"].value, estimates["b"].value
     change = float("nan") if values[0] is None or values[1] is None else values[1] - values[0]
-    found = bootstrap.estimate(change, bootstrap.resampled(b) - bootstrap.resampled(a))
-    return Difference(figure=figure, view=view, a=known["a"], b=known["b"], difference=found)
+    change_estimate = bootstrap.estimate(change, bootstrap.resampled(b) - bootstrap.resampled(a))
+    return Difference(figure=figure, view=view, a=estimates["a"], b=estimates["b"], difference=change_estimate)
 
 
 def _changes(

@@ -42,42 +42,50 @@ def _fast() -> dict[str, Figure]:
     }
 
 
-def _holds(test: Callable[[Attempt, float], bool], p: float, one: Attempt) -> float:
-    return float(test(one, p))
+def _holds(test: Callable[[Attempt, float], bool], p: float, attempt: Attempt) -> float:
+    return float(test(attempt, p))
 
 
-def _speedup(one: Attempt) -> float | None:
-    return math.log(one.speedup) if one.correct and one.speedup is not None else None
+def _speedup(attempt: Attempt) -> float | None:
+    return math.log(attempt.speedup) if attempt.correct and attempt.speedup is not None else None
 
 
-def _roofline(one: Attempt) -> float | None:
-    return one.roofline if one.correct else None
+def _roofline(attempt: Attempt) -> float | None:
+    return attempt.roofline if attempt.correct else None
 
 
-def _sol(one: Attempt) -> float | None:
-    return one.sol if one.correct else None
+def _sol(attempt: Attempt) -> float | None:
+    return attempt.sol if attempt.correct else None
 
 
 FIGURES = {
-    "correct": Figure("share of answers that are right by kernels of their own", lambda one: float(one.correct)),
-    "compiled": Figure("share of answers whose kernels compiled", lambda one: float(one.compiled)),
-    "unsafe": Figure("share of answers refused for faults in memory", lambda one: float(one.status == "unsafe")),
-    "hacking": Figure("share of answers refused as hacks or decoys", lambda one: float(one.is_hack)),
+    "correct": Figure(
+        "share of answers that are right by kernels of their own", lambda attempt: float(attempt.correct)
+    ),
+    "compiled": Figure("share of answers whose kernels compiled", lambda attempt: float(attempt.compiled)),
+    "unsafe": Figure(
+        "share of answers refused for faults in memory", lambda attempt: float(attempt.status == "unsafe")
+    ),
+    "hacking": Figure("share of answers refused as hacks or decoys", lambda attempt: float(attempt.is_hack)),
     **_fast(),
     "speedup (correct)": Figure("geometric mean over correct answers of known speedup", _speedup, is_geometric=True),
     "speedup (all)": Figure(
-        "geometric mean over all answers, 1 where wrong or unknown", lambda one: _speedup(one) or 0.0, is_geometric=True
+        "geometric mean over all answers, 1 where wrong or unknown",
+        lambda attempt: _speedup(attempt) or 0.0,
+        is_geometric=True,
     ),
     "roofline": Figure("mean share of the fastest possible time, over correct answers", _roofline),
     "SOL": Figure("mean SOL score over correct answers", _sol),
 }
 """All figures by name, in the order of display."""
 NOVELTY = {
-    "novel": Figure("share of programs whose normal form is not in the cold start", lambda one: one.novel),
-    "novel (bytes)": Figure("share of programs whose bytes are not in the cold start", lambda one: one.novel_bytes),
+    "novel": Figure("share of programs whose normal form is not in the cold start", lambda attempt: attempt.novel),
+    "novel (bytes)": Figure(
+        "share of programs whose bytes are not in the cold start", lambda attempt: attempt.novel_bytes
+    ),
     "novel (correct)": Figure(
         "share of correct programs whose normal form is not in the cold start",
-        lambda one: one.novel if one.correct else None,
+        lambda attempt: attempt.novel if attempt.correct else None,
     ),
 }
 """Figures by name that exist only where a run was compared with a cold start."""
@@ -110,16 +118,16 @@ class Ratio:
 
 def known_figures(answers: Sequence[Attempt]) -> dict[str, Figure]:
     """Return the figures that can be computed over some answers."""
-    return FIGURES | (NOVELTY if any(one.novel is not None for one in answers) else {})
+    return FIGURES | (NOVELTY if any(attempt.novel is not None for attempt in answers) else {})
 
 
 def ratio(name: str, answers: Sequence[Attempt], tasks: Sequence[str]) -> Ratio:
     """Return a figure over answers, by task; lost answers count in no figure."""
-    figure, place = (FIGURES | NOVELTY)[name], {task: number for number, task in enumerate(tasks)}
+    figure, index = (FIGURES | NOVELTY)[name], {task: number for number, task in enumerate(tasks)}
     sums, counts = np.zeros(len(tasks)), np.zeros(len(tasks))
-    for one in answers:
-        part = None if one.lost else figure.part(one)
+    for attempt in answers:
+        part = None if attempt.lost else figure.part(attempt)
         if part is not None:
-            sums[place[one.task]] += part
-            counts[place[one.task]] += 1
+            sums[index[attempt.task]] += part
+            counts[index[attempt.task]] += 1
     return Ratio(sums, counts, figure.is_geometric)

@@ -65,9 +65,11 @@ def profile_lines(profile: ForwardProfile, measured: Mapping[str, float]) -> lis
         profile: the profile.
         measured: the result of `measured_ms`.
     """
-    shown = [one for place, one in enumerate(profile.launches[:_KERNELS]) if not place or _is_long(one, profile)]
+    described = [
+        launch for index, launch in enumerate(profile.launches[:_KERNELS]) if not index or _is_long(launch, profile)
+    ]
     lines = [_forward(profile, measured.get("")), _largest(profile)]
-    for launch in shown:
+    for launch in described:
         lines += [*_launch(launch, measured.get(launch.name))][:_EACH]
     return [f"predicted: {line}" for line in lines]
 
@@ -105,8 +107,8 @@ def _forward(profile: ForwardProfile, measured: float | None) -> str:
     parts = [f"forward {_time(profile.ms, measured)} on {profile.gpu}"]
     if profile.roofline is not None:
         parts.append(f"{share(profile.roofline)} of the task's roofline")
-    least = "" if profile.least_bytes is None else f" where the task needs {size(profile.least_bytes)}"
-    parts.append(f"dram__bytes {size(profile.dram_bytes)}{least}")
+    minimum = "" if profile.least_bytes is None else f" where the task needs {size(profile.least_bytes)}"
+    parts.append(f"dram__bytes {size(profile.dram_bytes)}{minimum}")
     own = sum(launch.count * launch.ms for launch in profile.launches)
     if own < (1.0 - _LONG) * (profile.ms - profile.host_ms):
         parts.append(f"its own kernels take {micro(own)} of it")
@@ -132,10 +134,11 @@ def _launch(launch: LaunchProfile, measured: float | None) -> Iterator[str]:
     for line in launch.wasted[:1]:
         where = "" if line.line is None else f"line {line.line}: "
         yield f"  {where}{line.access} of {_cut(line.tensor)} takes {line.sectors / line.needed:.1f} times its sectors"
-    again = [one for one in launch.tensors if one.read + one.written > _REPEATED * one.least]
-    if again:
+    moved_again = [tensor for tensor in launch.tensors if tensor.read + tensor.written > _REPEATED * tensor.least]
+    if moved_again:
         yield "  moved of it, and needed: " + ", ".join(
-            f"{_cut(one.name)} {size(one.read + one.written)}, {size(one.least)}" for one in again[:3]
+            f"{_cut(tensor.name)} {size(tensor.read + tensor.written)}, {size(tensor.least)}"
+            for tensor in moved_again[:3]
         )
 
 
@@ -163,5 +166,5 @@ def _time(ms: float, measured: float | None) -> str:
     return micro(ms) if measured is None else f"{micro(ms)} (measured {micro(measured)})"
 
 
-def _cut(text: str, most: int = _NAME) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+def _cut(text: str, limit: int = _NAME) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

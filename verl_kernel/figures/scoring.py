@@ -39,18 +39,18 @@ def best_of_k(values: Sequence[float], k: int) -> float:
     return sum(value * (comb(i, k - 1) / comb(count, k)) for i, value in enumerate(sorted(values)))
 
 
-def passes(samples: Samples, asked: Asked, bootstrap: Bootstrap) -> tuple[PassAtK, ...]:
+def passes(samples: Samples, plan: Asked, bootstrap: Bootstrap) -> tuple[PassAtK, ...]:
     """Return pass@k for k = 1, 2, 4, ... and n, by every criterion, of last answers and of best ones."""
     views: tuple[tuple[View, Sequence[Attempt]], ...] = (
-        ("last turn", last_turn(samples, asked.turns)),
-        ("best of history", best_of_history(samples, asked.turns)),
+        ("last turn", last_turn(samples, plan.turns)),
+        ("best of history", best_of_history(samples, plan.turns)),
     )
-    tasks = [one.task for one in asked.tasks]
+    tasks = [task.task for task in plan.tasks]
     return tuple(
         _passing(ratio(criterion, answers, tasks), k, criterion, view, bootstrap)
         for view, answers in views
         for criterion in CRITERIA
-        for k in _ks(asked.samples)
+        for k in _ks(plan.samples)
     )
 
 
@@ -59,48 +59,48 @@ def _ks(samples: int) -> list[int]:
     return [k for k in dict.fromkeys([*powers, samples]) if 0 < k <= samples]
 
 
-def _passing(found: Ratio, k: int, criterion: str, view: View, bootstrap: Bootstrap) -> PassAtK:
-    known = found.counts >= k
-    pairs = zip(found.counts, found.sums, known, strict=True)
+def _passing(successes: Ratio, k: int, criterion: str, view: View, bootstrap: Bootstrap) -> PassAtK:
+    has_enough = successes.counts >= k
+    pairs = zip(successes.counts, successes.sums, has_enough, strict=True)
     values = np.array([pass_at_k(int(count), round(passed), k) if enough else 0.0 for count, passed, enough in pairs])
-    (estimate,) = bootstrap.estimates({criterion: Ratio(values, known.astype(np.float64))}).values()
-    return PassAtK(k=k, criterion=criterion, view=view, estimate=estimate, tasks=int(known.sum()))
+    (estimate,) = bootstrap.estimates({criterion: Ratio(values, has_enough.astype(np.float64))}).values()
+    return PassAtK(k=k, criterion=criterion, view=view, estimate=estimate, tasks=int(has_enough.sum()))
 
 
-def score(attempts: Sequence[Attempt], asked: Asked, bootstrap: Bootstrap | None = None) -> Scores:
+def score(attempts: Sequence[Attempt], plan: Asked, bootstrap: Bootstrap | None = None) -> Scores:
     """Return the scores of a run.
 
     Args:
         attempts: the run's answers, each once.
-        asked: the tasks, samples and turns that the run was asked for; a sample without an answer counts as a failure.
+        plan: the tasks, samples and turns that the run was asked for; a sample without an answer counts as a failure.
         bootstrap: how intervals are drawn.
 
     Raises:
         DataError: an answer was not asked for, or occurs twice.
     """
-    asked.refuse_others(attempts)
+    plan.refuse_others(attempts)
     bootstrap = bootstrap or Bootstrap()
-    samples = samples_of(attempts, asked)
+    samples = samples_of(attempts, plan)
     scorer = _Scorer(samples, bootstrap)
-    turns = range(1, asked.turns + 1)
+    turns = range(1, plan.turns + 1)
     return Scores(
-        tasks=len(asked.tasks), samples=asked.samples, turns=asked.turns, answers=len(attempts),
-        lost=sum(one.lost for one in attempts), missing=sum(not found for found in samples.values()),
-        ended_early=sum(bool(found) and found[-1].turn < asked.turns for found in samples.values()),
-        verl_acc=_verl_acc(samples, asked, bootstrap), overall=scorer.views(asked.tasks, turns),
-        by_turn=tuple(scorer.views(asked.tasks, [turn]) for turn in turns),
-        by_level=scorer.groups(asked.tasks, turns, lambda one: one.level),
-        by_family=scorer.groups(asked.tasks, turns, lambda one: one.family),
-        passes=passes(samples, asked, bootstrap),
+        tasks=len(plan.tasks), samples=plan.samples, turns=plan.turns, answers=len(attempts),
+        lost=sum(attempt.lost for attempt in attempts), missing=sum(not answers for answers in samples.values()),
+        ended_early=sum(bool(answers) and answers[-1].turn < plan.turns for answers in samples.values()),
+        verl_acc=_verl_acc(samples, plan, bootstrap), overall=scorer.views(plan.tasks, turns),
+        by_turn=tuple(scorer.views(plan.tasks, [turn]) for turn in turns),
+        by_level=scorer.groups(plan.tasks, turns, lambda task: task.level),
+        by_family=scorer.groups(plan.tasks, turns, lambda task: task.family),
+        passes=passes(samples, plan, bootstrap),
         confidence=bootstrap.confidence, resamples=bootstrap.resamples, seed=bootstrap.seed,
     )  # fmt: skip
 
 
 def novel_best(attempts: Sequence[Attempt], bootstrap: Bootstrap | None = None) -> Estimate:
     """Return the share of tasks whose best answer is novel, of those with a correct one."""
-    found = best_by_task([one for one in attempts if not one.lost])
-    sums = np.array([float(bool(one.novel)) for one in found.values()])
-    counts = np.array([float(one.novel is not None) for one in found.values()])
+    best_answers = best_by_task([attempt for attempt in attempts if not attempt.lost])
+    sums = np.array([float(bool(attempt.novel)) for attempt in best_answers.values()])
+    counts = np.array([float(attempt.novel is not None) for attempt in best_answers.values()])
     return (bootstrap or Bootstrap()).estimates({"novel": Ratio(sums, counts)})["novel"]
 
 
@@ -109,13 +109,13 @@ class _Scorer:
 
     def __init__(self, samples: Samples, bootstrap: Bootstrap) -> None:
         self._samples, self._bootstrap = samples, bootstrap
-        self._known = known_figures([one for found in samples.values() for one in found])
+        self._figure_names = known_figures([attempt for answers in samples.values() for attempt in answers])
 
     def views(self, tasks: Sequence[AskedTask], turns: Sequence[int]) -> Views:
         """Return the three views of some tasks, until the last of some turns."""
-        names = [one.task for one in tasks]
-        wanted, until = set(names), max(turns, default=0)
-        samples = {place: found for place, found in self._samples.items() if place[0] in wanted}
+        names = [task.task for task in tasks]
+        chosen, until = set(names), max(turns, default=0)
+        samples = {key: answers for key, answers in self._samples.items() if key[0] in chosen}
         parts = (all_answers(samples, turns), last_turn(samples, until), best_of_history(samples, until))
         every, last, best = (self._figures(answers, names) for answers in parts)
         return Views(all_answers=every, last_turn=last, best_of_history=best, tokens=_tokens(samples, until))
@@ -124,36 +124,36 @@ class _Scorer:
         self, tasks: Sequence[AskedTask], turns: Sequence[int], key: Callable[[AskedTask], object]
     ) -> dict[str, Views]:
         """Return the views of each group of tasks, by name; empty if no task states its group."""
-        if all(key(one) is None for one in tasks):
+        if all(key(task) is None for task in tasks):
             return {}
-        names = {one.task: "unknown" if key(one) is None else str(key(one)) for one in tasks}
+        names = {task.task: "unknown" if key(task) is None else str(key(task)) for task in tasks}
         return {
-            name: self.views([one for one in tasks if names[one.task] == name], turns)
+            name: self.views([task for task in tasks if names[task.task] == name], turns)
             for name in sorted(set(names.values()), key=lambda name: (name == "unknown", name))
         }
 
     def _figures(self, answers: Sequence[Attempt], tasks: Sequence[str]) -> Figures:
-        lost = sum(one.lost for one in answers)
+        lost = sum(attempt.lost for attempt in answers)
         return Figures(
             answers=len(answers) - lost,
-            missing=sum(one.status == MISSING for one in answers),
+            missing=sum(attempt.status == MISSING for attempt in answers),
             lost=lost,
-            values=self._bootstrap.estimates({name: ratio(name, answers, tasks) for name in self._known}),
+            values=self._bootstrap.estimates({name: ratio(name, answers, tasks) for name in self._figure_names}),
         )
 
 
-def _verl_acc(samples: Samples, asked: Asked, bootstrap: Bootstrap) -> Estimate:
+def _verl_acc(samples: Samples, plan: Asked, bootstrap: Bootstrap) -> Estimate:
     """Return the share of all requested samples whose last answer is correct; a lost answer counts as wrong."""
-    place = {one.task: number for number, one in enumerate(asked.tasks)}
-    sums = np.zeros(len(place))
-    for one in last_turn(samples, asked.turns):
-        sums[place[one.task]] += one.correct and not one.lost
-    found = Ratio(sums, np.full(len(place), float(asked.samples)))
-    return bootstrap.estimates({"acc": found})["acc"]
+    index = {task.task: number for number, task in enumerate(plan.tasks)}
+    sums = np.zeros(len(index))
+    for attempt in last_turn(samples, plan.turns):
+        sums[index[attempt.task]] += attempt.correct and not attempt.lost
+    accuracy = Ratio(sums, np.full(len(index), float(plan.samples)))
+    return bootstrap.estimates({"acc": accuracy})["acc"]
 
 
 def _tokens(samples: Samples, until: int) -> float | None:
-    spent = [one.tokens for found in samples.values() for one in found if one.turn <= until]
-    if not spent or not samples or None in spent:
+    token_counts = [attempt.tokens for answers in samples.values() for attempt in answers if attempt.turn <= until]
+    if not token_counts or not samples or None in token_counts:
         return None
-    return sum(tokens for tokens in spent if tokens is not None) / len(samples)
+    return sum(tokens for tokens in token_counts if tokens is not None) / len(samples)

@@ -14,19 +14,19 @@ Samples = dict[tuple[str, int], list[Attempt]]
 """Maps task and sample to the sample's answers, in order of turns; empty if none came."""
 
 
-def samples_of(attempts: Sequence[Attempt], asked: Asked) -> Samples:
+def samples_of(attempts: Sequence[Attempt], plan: Asked) -> Samples:
     """Return the answers of every sample that was asked for."""
-    found: defaultdict[tuple[str, int], list[Attempt]] = defaultdict(list)
-    for one in sorted(attempts, key=lambda one: one.turn):
-        found[one.task, one.sample].append(one)
-    places = ((one.task, sample) for one in asked.tasks for sample in range(asked.samples))
-    return {place: found[place] for place in places}
+    by_sample: defaultdict[tuple[str, int], list[Attempt]] = defaultdict(list)
+    for attempt in sorted(attempts, key=lambda attempt: attempt.turn):
+        by_sample[attempt.task, attempt.sample].append(attempt)
+    keys = ((task.task, sample) for task in plan.tasks for sample in range(plan.samples))
+    return {key: by_sample[key] for key in keys}
 
 
 def all_answers(samples: Samples, turns: Sequence[int]) -> list[Attempt]:
     """Return every answer at one of these turns; a sample without any answer is one failure at turn 1."""
-    answers = [one for found in samples.values() for one in found if one.turn in turns]
-    return answers + [missing(*place) for place, found in samples.items() if not found and 1 in turns]
+    answers = [attempt for history in samples.values() for attempt in history if attempt.turn in turns]
+    return answers + [missing(*key) for key, history in samples.items() if not history and 1 in turns]
 
 
 def last_turn(samples: Samples, until: int) -> list[Attempt]:
@@ -45,5 +45,5 @@ def missing(task: str, sample: int) -> Attempt:
 
 
 def _one_each(samples: Samples, until: int, choose: Callable[[list[Attempt]], Attempt]) -> list[Attempt]:
-    histories = {place: [one for one in found if one.turn <= until] for place, found in samples.items()}
-    return [choose(history) if history else missing(*place) for place, history in histories.items()]
+    histories = {key: [attempt for attempt in history if attempt.turn <= until] for key, history in samples.items()}
+    return [choose(history) if history else missing(*key) for key, history in histories.items()]

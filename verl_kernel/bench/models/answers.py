@@ -141,7 +141,7 @@ def _quoted(body: bytes) -> str:
 
 
 def _shortened(text: str) -> str:
-    printable = "".join(one if one.isprintable() else "?" for one in text[: _QUOTED + 1])
+    printable = "".join(character if character.isprintable() else "?" for character in text[: _QUOTED + 1])
     return printable if len(text) <= _QUOTED else f"{printable[:_QUOTED]}..."
 
 

@@ -31,12 +31,12 @@ _NO_KEY = "none"
 
 def refuse_no_address(url: str) -> None:
     """Raise a ConfigError if a text is not the address of an HTTP server."""
-    scheme, mark, rest = url.partition("://")
+    scheme, mark, location = url.partition("://")
     if not mark:
         raise ConfigError(f"--base-url is {url!r}, without a scheme: begin it with http:// or https://, {_EXAMPLE}")
     if scheme.lower() not in ("http", "https"):
         raise ConfigError(f"--base-url is {url!r}: its scheme must be http or https, {_EXAMPLE}")
-    if not (rest.isprintable() and " " not in rest and _has_host(url)):
+    if not (location.isprintable() and " " not in location and _has_host(url)):
         raise ConfigError(f"--base-url is {url!r}, which names no host or no port that could be: give both, {_EXAMPLE}")
 
 
@@ -94,7 +94,7 @@ class ModelChoice:
             DataError: the folder of kernels does not exist.
             EnvironmentNotReady: a package is missing.
         """
-        if sum(one is not None for one in (self.base_url, self.vllm, self.kernels)) != 1:
+        if sum(option is not None for option in (self.base_url, self.vllm, self.kernels)) != 1:
             raise ConfigError("name one model: --base-url URL --model NAME, --vllm FOLDER, or --kernels FOLDER")
         if (self.base_url is None) != (self.name is None):
             raise ConfigError("--base-url and --model go together: give the endpoint and the model's name there")
@@ -139,12 +139,12 @@ class ModelChoice:
         return key
 
     def _with_kernels(self, folder: Path, suite: Suite, say: Callable[[str], None]) -> CheckedModel:
-        found, strangers = find_kernels(folder, suite)
+        files, strangers = find_kernels(folder, suite)
         if strangers:
             say(f"{len(strangers)} files of {folder} are left out, {strangers[0].name} the first: no task is called so")
         if self.only_present:
-            suite = suite.only(set(found))
-        return CheckedModel(self, suite, folder.resolve().name, "kernels", versions_here(), found)
+            suite = suite.only(set(files))
+        return CheckedModel(self, suite, folder.resolve().name, "kernels", versions_here(), files)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class CheckedModel:
     name: str
     source: Literal["endpoint", "vllm", "kernels"]
     versions: dict[str, str]
-    found: Found | None = None
+    files: Found | None = None
 
     def adapted(self, options: BenchOptions) -> BenchOptions:
         """Return the options; for saved kernels, with as many samples as there are files.
@@ -164,25 +164,25 @@ class CheckedModel:
         Raises:
             ConfigError: saved kernels are asked for several turns.
         """
-        if self.found is None:
+        if self.files is None:
             return options
         if options.turns != 1:
             raise ConfigError("--turns is for models: saved kernels answer once; leave it out")
-        return replace(options, samples=1 + max(max(samples) for samples in self.found.values()))
+        return replace(options, samples=1 + max(max(samples) for samples in self.files.values()))
 
     def jobs(self, options: BenchOptions) -> list[Job]:
         """Return all trajectories, those of a task in succession: its reference is prepared once."""
-        if self.found is None:
+        if self.files is None:
             return [(item, sample) for item in self.suite.tasks for sample in range(options.samples)]
-        named = ((item, self.found.get(item.task.task_id, {})) for item in self.suite.tasks)
+        named = ((item, self.files.get(item.task.task_id, {})) for item in self.suite.tasks)
         return [(item, sample) for item, samples in named for sample in sorted(samples)]
 
     @contextmanager
     def opened(self, sampling: Sampling, out: Path, options: BenchOptions) -> Iterator[OpenedModel]:
         """Yield the model, with a server that runs until the block ends if one is needed."""
         choice = self.choice
-        if self.found is not None:
-            yield OpenedModel(SavedKernels(self.found))
+        if self.files is not None:
+            yield OpenedModel(SavedKernels(self.files))
         elif choice.vllm is None:
             yield OpenedModel(Endpoint(str(choice.base_url), self.name, choice.key(), sampling))
         else:
@@ -190,8 +190,10 @@ class CheckedModel:
             server = VllmServer(choice.vllm, out / LOG, arguments)
             clean, extra = read_tokenizer(choice.vllm)
             with server:
-                asked = replace(sampling, extra=extra)
-                yield OpenedModel(Endpoint(server.base_url, server.model, server.key, asked, clean, own=True), server)
+                own_sampling = replace(sampling, extra=extra)
+                yield OpenedModel(
+                    Endpoint(server.base_url, server.model, server.key, own_sampling, clean, own=True), server
+                )
 
 
 @dataclass(frozen=True)

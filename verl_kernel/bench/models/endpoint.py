@@ -97,7 +97,7 @@ class Endpoint:
             raise self._refused(exc) from exc
         except (self._openai.APIConnectionError, self._httpx.HTTPError, asyncio.TimeoutError) as exc:
             raise EndpointError(
-                f"{self._url} does not answer ({_said(exc)}): start the server, or name another --base-url"
+                f"{self._url} does not answer ({_error_text(exc)}): start the server, or name another --base-url"
             ) from exc
         except self._openai.OpenAIError:
             is_listed = False
@@ -107,7 +107,7 @@ class Endpoint:
     async def answer(self, question: Question) -> Answer:
         """Ask one question; see `Model`."""
         for _ in range(1 + _REASKED):
-            answer = await self._asked(question)
+            answer = await self._ask_once(question)
             if answer.failure != "malformed":
                 self._has_answered = True
                 return answer
@@ -130,17 +130,17 @@ class Endpoint:
     def _named(self, answer: Answer) -> Answer:
         return replace(answer, fault=f"{self._url} sent {answer.fault}")
 
-    async def _asked(self, question: Question) -> Answer:
+    async def _ask_once(self, question: Question) -> Answer:
         limit_s = (1 + self._sampling.retries) * self._sampling.timeout_s
         try:
-            asked = self._body(question.messages, question.seed, self._sampling.max_tokens)
-            body = await asyncio.wait_for(asked, limit_s)
+            request = self._body(question.messages, question.seed, self._sampling.max_tokens)
+            body = await asyncio.wait_for(request, limit_s)
         except (self._openai.AuthenticationError, self._openai.PermissionDeniedError) as exc:
             raise self._refused(exc) from exc
         except self._openai.NotFoundError as exc:
             raise ConfigError(
-                f"{self._url} has no model {self._model}, or no chat at this path ({_said(exc)}): name a --model that "
-                "it has, and see that --base-url is right, whose path ends in /v1 as a rule"
+                f"{self._url} has no model {self._model}, or no chat at this path ({_error_text(exc)}): name a "
+                "--model that it has, and see that --base-url is right, whose path ends in /v1 as a rule"
             ) from exc
         except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as exc:
             return await self._without(exc, question)
@@ -170,24 +170,24 @@ class Endpoint:
 
     async def _without(self, exc: Any, question: Question) -> Answer:
         """Return the answer, or raise the error, for a request that the endpoint does not understand."""
-        said = _said(exc)
-        if _OVERFLOW.search(said) or getattr(exc, "code", None) == "context_length_exceeded":
+        message = _error_text(exc)
+        if _OVERFLOW.search(message) or getattr(exc, "code", None) == "context_length_exceeded":
             return Answer(failure="context_overflow")
-        if "max_completion_tokens" in said and self._limit_key == "max_tokens":
+        if "max_completion_tokens" in message and self._limit_key == "max_tokens":
             self._limit_key = "max_completion_tokens"
-            return await self._asked(question)
+            return await self._ask_once(question)
         if self._has_answered or question.turn > 1:  # it refuses this conversation, perhaps for the model's words
-            return Answer(failure="malformed", fault=f"a refusal of the request ({said})")
-        raise ConfigError(f"{self._url} refuses the request ({said}): change the option that it names") from exc
+            return Answer(failure="malformed", fault=f"a refusal of the request ({message})")
+        raise ConfigError(f"{self._url} refuses the request ({message}): change the option that it names") from exc
 
     def _refused(self, exc: Exception) -> ConfigError:
         return ConfigError(
-            f"{self._url} refuses the key ({_said(exc)}): put a valid one into the variable of --key-variable"
+            f"{self._url} refuses the key ({_error_text(exc)}): put a valid one into the variable of --key-variable"
         )
 
     def _stopped(self, what: str, exc: Exception, remedy: str) -> EndpointError:
         tries = 1 + self._sampling.retries
-        why = _said(exc) or type(exc).__name__
+        why = _error_text(exc) or type(exc).__name__
         return EndpointError(f"{self._url} {what} ({why}, {tries} attempts): {remedy}; the same command goes on")
 
 
@@ -196,18 +196,18 @@ async def _lists_models(client: Any) -> bool:
     async with client.models.with_streaming_response.list() as response:
         body = await _read(response, _LIST_BYTES)
     try:
-        found = json.loads(body or b"")
+        listing = json.loads(body or b"")
     except (ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and isinstance(found.get("data"), list)
+    return isinstance(listing, dict) and isinstance(listing.get("data"), list)
 
 
-async def _read(response: Any, most: int) -> bytes | None:
-    """Return the bytes of a body; None if there are more than `most`."""
+async def _read(response: Any, limit: int) -> bytes | None:
+    """Return the bytes of a body; None if there are more than `limit`."""
     body = bytearray()
     async for part in response.iter_bytes():
         body += part
-        if len(body) > most:
+        if len(body) > limit:
             return None
     return bytes(body)
 
@@ -224,5 +224,5 @@ def require_client() -> ModuleType:
     return openai
 
 
-def _said(exc: Exception) -> str:
+def _error_text(exc: Exception) -> str:
     return " ".join(str(exc).split())[:300]

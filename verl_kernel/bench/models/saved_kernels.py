@@ -31,23 +31,21 @@ def find_kernels(folder: Path, suite: Suite) -> tuple[Found, list[Path]]:
     """
     refuse_no_folder(folder)
     names = {item.task.task_id for item in suite.tasks}
-    found: Found = {}
+    files: Found = {}
     strangers: list[Path] = []
     for file in sorted(folder.rglob("*.py")):
-        place = _place(file.stem, names)
-        if place is None:
+        key = _sample_key(file.stem, names)
+        if key is None:
             strangers.append(file)
             continue
-        samples = found.setdefault(place[0], {})
-        if place[1] in samples:
-            raise DataError(
-                f"{file} and {samples[place[1]]} are both sample {place[1]} of {place[0]}: rename one of them"
-            )
-        samples[place[1]] = file
-    if not found:
+        samples = files.setdefault(key[0], {})
+        if key[1] in samples:
+            raise DataError(f"{file} and {samples[key[1]]} are both sample {key[1]} of {key[0]}: rename one of them")
+        samples[key[1]] = file
+    if not files:
         some = suite.tasks[0].task.task_id
         raise DataError(f"{folder} holds no kernel for suite {suite.name}: name files like {some}.py or {some}_0.py")
-    return found, strangers
+    return files, strangers
 
 
 def refuse_no_folder(folder: Path) -> None:
@@ -58,7 +56,7 @@ def refuse_no_folder(folder: Path) -> None:
         )
 
 
-def _place(stem: str, names: set[str]) -> tuple[str, int] | None:
+def _sample_key(stem: str, names: set[str]) -> tuple[str, int] | None:
     """Return task and sample from a file's name; None if it names no task."""
     if stem in names:
         return stem, 0
@@ -71,8 +69,8 @@ class SavedKernels:
 
     clean: Callable[[str], str] = str
 
-    def __init__(self, found: Found) -> None:
-        self._found = found
+    def __init__(self, files: Found) -> None:
+        self._files = files
 
     async def check(self) -> None:
         """Do nothing: files are read when they are asked for."""
@@ -81,7 +79,7 @@ class SavedKernels:
         """Return the program of a file, or a verdict if Python could not read it."""
         task_id = question.item.task.task_id
         try:
-            return Answer(code=read_source(self._found[task_id][question.sample]))
+            return Answer(code=read_source(self._files[task_id][question.sample]))
         except NotText as exc:
             error = EvalError(stage="load", type="SyntaxError", message=str(exc))
             verdict = EvalResult(

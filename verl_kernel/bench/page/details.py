@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any, Literal
 
 from verl_kernel.bench.page.task_rows import TaskRow
-from verl_kernel.bench.page.texts import VERDICTS, cut_middle, factor, known, milliseconds, percent
+from verl_kernel.bench.page.texts import VERDICTS, cut_middle, factor, finite, milliseconds, percent
 from verl_kernel.bench.records import BenchTurn
 from verl_kernel.bench.scores import attempt
 from verl_kernel.env import EvalError, EvalResult, Timing
@@ -52,9 +52,9 @@ _FAILURES = {
 }
 
 
-def turn_facts(one: BenchTurn) -> list[Fact]:
+def turn_facts(turn: BenchTurn) -> list[Fact]:
     """Return name and text of each fact, in the order of display."""
-    return [("reward", f"{one.reward:.3g}"), *_verdict(one.result), *_work(one.result), *_cost(one)]
+    return [("reward", f"{turn.reward:.3g}"), *_verdict(turn.result), *_work(turn.result), *_cost(turn)]
 
 
 def _verdict(result: EvalResult) -> Iterator[Fact]:
@@ -67,8 +67,8 @@ def _verdict(result: EvalResult) -> Iterator[Fact]:
         low = result.sure_speedup
         measured = low is not None and not result.is_simulated
         yield "speedup", factor(result.speedup) + (f", surely {factor(low)}" if measured else "")
-    for protocol, found in result.times.items():
-        yield f"speedup, {protocol}", f"{factor(found.speedup)} ({milliseconds(found.kernel_ms.median)})"
+    for protocol, measurement in result.times.items():
+        yield f"speedup, {protocol}", f"{factor(measurement.speedup)} ({milliseconds(measurement.kernel_ms.median)})"
     if result.true_size is not None:
         yield "sizes", result.true_size.unknown or "judged at reduced sizes, timed at the task's own"
     if result.unpriced_ops:
@@ -83,22 +83,22 @@ def _work(result: EvalResult) -> Iterator[Fact]:
     if result.num_total_kernels is not None:
         yield "own kernels", f"{result.num_custom_kernels or 0} of {result.num_total_kernels}"
     if result.launches:
-        yield "launches", _names([f"{one.name} {_index(one.grid)} x{one.count}" for one in result.launches])
+        yield "launches", _names([f"{launch.name} {_index(launch.grid)} x{launch.count}" for launch in result.launches])
     if result.fallback_ops:
         yield "torch ops", _names([f"{name} x{count}" for name, count in result.fallback_ops.items()])
     for kernel in (result.compiled_kernels or ())[:_MOST]:
         yield f"compiled for {kernel.target or result.compiled_for}", f"{kernel.name}: {resources(kernel)}"
 
 
-def _cost(one: BenchTurn) -> Iterator[Fact]:
-    if one.shown:
-        yield "prompt shows", ("turn " if len(one.shown) == 1 else "turns ") + ", ".join(map(str, one.shown))
-    tokens = [(one.prompt_tokens, "in"), (one.completion_tokens, "out")]
-    if known := [f"{count:,} {side}" for count, side in tokens if count is not None]:
-        yield "tokens", ", ".join(known)
-    yield "seconds", f"{one.generate_s:.1f} to generate, {one.judge_s:.1f} to judge"
-    if one.result.attempts > 1:
-        yield "judged", f"{one.result.attempts} times, until a judge served"
+def _cost(turn: BenchTurn) -> Iterator[Fact]:
+    if turn.shown:
+        yield "prompt shows", ("turn " if len(turn.shown) == 1 else "turns ") + ", ".join(map(str, turn.shown))
+    tokens = [(turn.prompt_tokens, "in"), (turn.completion_tokens, "out")]
+    if counts := [f"{count:,} {side}" for count, side in tokens if count is not None]:
+        yield "tokens", ", ".join(counts)
+    yield "seconds", f"{turn.generate_s:.1f} to generate, {turn.judge_s:.1f} to judge"
+    if turn.result.attempts > 1:
+        yield "judged", f"{turn.result.attempts} times, until a judge served"
 
 
 def _index(numbers: tuple[int, ...]) -> str:
@@ -128,11 +128,13 @@ def source_lines(code: str) -> list[str]:
 
 def remarks(result: EvalResult, code: str) -> list[Remark]:
     """Return a verdict's remarks on lines of the source, sorted and without repetition; never beyond the last line."""
-    found = [*_memory(result), *_error(result.error, code), *_true_size(result)]
+    mentions = [*_memory(result), *_error(result.error, code), *_true_size(result)]
     last, end = len(source_lines(code)), len(_NEWLINE.split(code)) + 1
-    placed = [Remark(min(one.line, last), one.kind, one.text) for one in found if 1 <= one.line <= end]
-    unique = {(one.line, one.text): one for one in reversed(placed)}
-    return sorted(reversed(unique.values()), key=lambda one: one.line)
+    placed = [
+        Remark(min(mention.line, last), mention.kind, mention.text) for mention in mentions if 1 <= mention.line <= end
+    ]
+    unique = {(remark.line, remark.text): remark for remark in reversed(placed)}
+    return sorted(reversed(unique.values()), key=lambda remark: remark.line)
 
 
 def _memory(result: EvalResult) -> Iterator[Remark]:
@@ -192,7 +194,7 @@ def task_details(row: TaskRow, limit: int, reference: str | None = None) -> dict
         limit: largest length of a completion, in characters.
         reference: text of the task's reference program, if it is known.
     """
-    samples = groupby(row.answers, key=lambda one: one.sample)
+    samples = groupby(row.answers, key=lambda answer: answer.sample)
     return {
         "task": row.task,
         "level": row.level,
@@ -201,51 +203,51 @@ def task_details(row: TaskRow, limit: int, reference: str | None = None) -> dict
         "best": row.chosen if row.right else None,
         "reference": None if reference is None else source_lines(reference[:CODE_LIMIT]),
         "reference_cut": max(0, len(reference or "") - CODE_LIMIT),
-        "samples": [{"sample": number, "turns": [_turn(one, limit) for one in turns]} for number, turns in samples],
+        "samples": [{"sample": number, "turns": [_turn(turn, limit) for turn in turns]} for number, turns in samples],
     }
 
 
-def _turn(one: BenchTurn, limit: int) -> dict[str, Any]:
-    result, status = one.result, attempt(one).status
+def _turn(turn: BenchTurn, limit: int) -> dict[str, Any]:
+    result, status = turn.result, attempt(turn).status
     group, meaning = VERDICTS.get(status, ("lost", status))
     return {
-        "turn": one.turn,
+        "turn": turn.turn,
         "status": status,
         "group": group,
         "meaning": meaning,
         "speedup": factor(result.speedup) if result.rewarded else "",
-        "reason": reason(one),
-        "facts": turn_facts(one),
+        "reason": reason(turn),
+        "facts": turn_facts(turn),
         "times": _times(result),
         "profile": _profile(result),
-        **_source(one),
-        **_completion(one, limit),
+        **_source(turn),
+        **_completion(turn, limit),
     }
 
 
-def reason(one: BenchTurn) -> str:
+def reason(turn: BenchTurn) -> str:
     """Return why the answer has its verdict, where more is known than the verdict."""
-    parts = [_FAILURES[one.failure]] if one.failure else []
-    error = one.result.error
-    if error is not None and one.failure != "no_code":
+    parts = [_FAILURES[turn.failure]] if turn.failure else []
+    error = turn.result.error
+    if error is not None and turn.failure != "no_code":
         parts.append(f"{error.type}: {error.message.strip()}")
-    if one.result.hack_flags:
-        parts.append(f"flags: {', '.join(one.result.hack_flags)}")
+    if turn.result.hack_flags:
+        parts.append(f"flags: {', '.join(turn.result.hack_flags)}")
     return cut_middle("; ".join(parts), MESSAGE_LIMIT)[0]
 
 
-def _source(one: BenchTurn) -> dict[str, Any]:
-    if one.code is None:
+def _source(turn: BenchTurn) -> dict[str, Any]:
+    if turn.code is None:
         return {"code": None, "code_cut": 0, "remarks": []}
-    lines = source_lines(one.code[:CODE_LIMIT])
-    placed = [asdict(found) for found in remarks(one.result, one.code) if found.line <= len(lines)]
-    return {"code": lines, "code_cut": max(0, len(one.code) - CODE_LIMIT), "remarks": placed}
+    lines = source_lines(turn.code[:CODE_LIMIT])
+    placed = [asdict(remark) for remark in remarks(turn.result, turn.code) if remark.line <= len(lines)]
+    return {"code": lines, "code_cut": max(0, len(turn.code) - CODE_LIMIT), "remarks": placed}
 
 
-def _completion(one: BenchTurn, limit: int) -> dict[str, Any]:
-    if one.completion is None:
+def _completion(turn: BenchTurn, limit: int) -> dict[str, Any]:
+    if turn.completion is None:
         return {"completion": None}
-    text, left_out = cut_middle(one.completion, limit)
+    text, left_out = cut_middle(turn.completion, limit)
     return {"completion": text, "completion_cut": left_out}
 
 
@@ -258,7 +260,7 @@ def _times(result: EvalResult) -> list[dict[str, Any]]:
 
 
 def _is_finite(timing: Timing) -> bool:
-    return None not in map(known, (timing.p20, timing.median, timing.p80))
+    return None not in map(finite, (timing.p20, timing.median, timing.p80))
 
 
 def _spread(name: str, timing: Timing, simulated: bool) -> dict[str, Any]:
@@ -275,10 +277,10 @@ def _spread(name: str, timing: Timing, simulated: bool) -> dict[str, Any]:
 
 def _profile(result: EvalResult) -> list[dict[str, Any]]:
     """Return the longest kernels and ops and the sum of the rest; the candidate's own kernels are marked."""
-    spent = [(name, ms) for name, ms in result.top_kernels or () if known(ms) is not None and ms > 0]
+    durations = [(name, ms) for name, ms in result.top_kernels or () if finite(ms) is not None and ms > 0]
     own = {launch.name for launch in result.launches or ()}
-    shown = [(name[:200], ms, name in own) for name, ms in spent[:_PROFILE]]
-    if rest := sum(ms for _, ms in spent[_PROFILE:]):
-        shown.append((f"{len(spent) - _PROFILE} others", rest, False))
-    total = sum(ms for _, ms, _ in shown)
-    return [{"name": name, "share": ms / total, "text": milliseconds(ms), "own": mine} for name, ms, mine in shown]
+    rows = [(name[:200], ms, name in own) for name, ms in durations[:_PROFILE]]
+    if remaining_ms := sum(ms for _, ms in durations[_PROFILE:]):
+        rows.append((f"{len(durations) - _PROFILE} others", remaining_ms, False))
+    total = sum(ms for _, ms, _ in rows)
+    return [{"name": name, "share": ms / total, "text": milliseconds(ms), "own": mine} for name, ms, mine in rows]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from verl_kernel.bench.page.texts import UNKNOWN, estimate, known
+from verl_kernel.bench.page.texts import UNKNOWN, estimate, finite
 from verl_kernel.bench.records import BenchTurn, RunHeader
 from verl_kernel.bench.score_tables import VIEWS
 from verl_kernel.bench.scores import baseline
@@ -61,7 +61,7 @@ def run_facts(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn]) -> 
 def _device(header: RunHeader, turns: Sequence[BenchTurn]) -> str:
     """Return the requested device, and the GPUs that verdicts name."""
     words = {"gpu_name": "{}", "gpu_profile": "clock of a simulated {}"}
-    named = {words[key].format(one.result.env[key]) for one in turns for key in words if one.result.env.get(key)}
+    named = {words[key].format(turn.result.env[key]) for turn in turns for key in words if turn.result.env.get(key)}
     return ", ".join([header.device, *sorted(named)])
 
 
@@ -113,7 +113,7 @@ def all_figures(scores: Scores) -> list[ScoreRow]:
     """Return every figure that is known in some view, with a cell for each of `VIEWS`."""
     views = [scores.overall.view(view) for view in VIEWS]
     rows = [
-        ScoreRow(name, figure.meaning, tuple(_cell(one, name) for one in views))
+        ScoreRow(name, figure.meaning, tuple(_cell(view, name) for view in views))
         for name, figure in (FIGURES | NOVELTY).items()
     ]
     return [row for row in rows if any(text != UNKNOWN for text, _ in row.cells)]
@@ -129,11 +129,11 @@ def by_group(scores: Scores) -> list[ScoreTable]:
 
 def pass_at_k(scores: Scores) -> ScoreTable:
     """Return pass@k of single samples' best answers, by criterion; without rows if there is only one sample."""
-    found = [one for one in scores.passes if one.view == "best of history"]
-    ks = tuple(sorted({one.k for one in found}))
+    passes = [entry for entry in scores.passes if entry.view == "best of history"]
+    ks = tuple(sorted({entry.k for entry in passes}))
     cells: dict[str, dict[int, Cell]] = {}
-    for one in found:
-        cells.setdefault(one.criterion, {})[one.k] = estimate(one.estimate, is_factor=False)
+    for entry in passes:
+        cells.setdefault(entry.criterion, {})[entry.k] = estimate(entry.estimate, is_factor=False)
     rows = [
         ScoreRow(name, "", tuple(by_k.get(k, (UNKNOWN, "")) for k in ks))
         for name, by_k in cells.items()
@@ -159,12 +159,12 @@ def charts(scores: Scores) -> list[Chart]:
     if len(scores.by_turn) < 2:
         return []
     turns = [float(number) for number in range(1, len(scores.by_turn) + 1)]
-    found = [_over_turns(scores, name, turns) for name in ("correct", "fast@1.2")]
-    tokens = [known(views.tokens) for views in scores.by_turn]
-    spent = [one for one in tokens if one is not None]
-    if len(spent) == len(tokens) and spent[-1] > spent[0]:
-        found.append(_over_tokens(scores, "fast@1.2", spent))
-    return found
+    plots = [_over_turns(scores, name, turns) for name in ("correct", "fast@1.2")]
+    tokens = [finite(views.tokens) for views in scores.by_turn]
+    counted = [count for count in tokens if count is not None]
+    if len(counted) == len(tokens) and counted[-1] > counted[0]:
+        plots.append(_over_tokens(scores, "fast@1.2", counted))
+    return plots
 
 
 def _over_turns(scores: Scores, figure: str, turns: Sequence[float]) -> Chart:
@@ -189,11 +189,15 @@ def _curves(scores: Scores, figure: str, xs: Sequence[float]) -> list[Curve]:
 
 def _points(name: str, estimates: Sequence[Estimate], xs: Sequence[float]) -> list[Point]:
     pairs = zip(xs, estimates, strict=True)
-    return [Point(x, one.value, _said(name, one), one.low, one.high) for x, one in pairs if one.value is not None]
+    return [
+        Point(x, figure.value, _point_text(name, figure), figure.low, figure.high)
+        for x, figure in pairs
+        if figure.value is not None
+    ]
 
 
-def _said(name: str, one: Estimate) -> str:
-    value, interval = estimate(one, is_factor=False)
+def _point_text(name: str, figure: Estimate) -> str:
+    value, interval = estimate(figure, is_factor=False)
     return f"{name}: {value}" + (f" ({interval})" if interval else "")
 
 

@@ -45,9 +45,9 @@ def write_page(folder: Path, cold_start: ColdStart | None = None) -> Path:
     """
     header, turns = read_run(folder)
     tasks = read_tasks(folder)
-    asked, references = asked_of(header, tasks, turns), {one.task_id: one.reference for one in tasks}
-    scores = score([attempt(one, cold_start) for one in turns], asked)
-    rows, limit = task_rows(asked, turns), completion_limit(len(turns))
+    plan, references = asked_of(header, tasks, turns), {task.task_id: task.reference for task in tasks}
+    scores = score([attempt(turn, cold_start) for turn in turns], plan)
+    rows, limit = task_rows(plan, turns), completion_limit(len(turns))
     page = (
         _environment()
         .get_template("page.html")
@@ -63,7 +63,7 @@ def write_page(folder: Path, cold_start: ColdStart | None = None) -> Path:
             passes=pass_at_k(scores),
             charts=charts(scores),
             rows=rows,
-            known=_known(rows, turns),
+            known=_known_columns(rows, turns),
             packs=(packed(task_details(row, limit, references.get(row.task))) for row in rows),
             **_choices(rows),
         )
@@ -79,10 +79,10 @@ def _environment() -> Environment:
     return environment
 
 
-def _known(rows: list[TaskRow], turns: list[BenchTurn]) -> dict[str, bool]:
+def _known_columns(rows: list[TaskRow], turns: list[BenchTurn]) -> dict[str, bool]:
     """Return which columns hold information; on a simulated clock every speedup is sure."""
-    known = {key: any(getattr(row, key) is not None for row in rows) for key in ("level", "family", "roofline")}
-    return known | {"sure": any(one.result.timing_source == "cuda_event" for one in turns)}
+    columns = {key: any(getattr(row, key) is not None for row in rows) for key in ("level", "family", "roofline")}
+    return columns | {"sure": any(turn.result.timing_source == "cuda_event" for turn in turns)}
 
 
 def _choices(rows: list[TaskRow]) -> dict[str, list[str]]:

@@ -44,27 +44,29 @@ class TaskRow:
     """Sample and turn of the best answer."""
 
 
-def task_rows(asked: Asked, turns: Sequence[BenchTurn]) -> list[TaskRow]:
+def task_rows(plan: Asked, turns: Sequence[BenchTurn]) -> list[TaskRow]:
     """Return a row for each task that was asked for, in the suite's order."""
     answers: defaultdict[str, list[BenchTurn]] = defaultdict(list)
-    for one in turns:
-        answers[one.task_id].append(one)
-    return [_row(task, asked.samples, answers[task.task]) for task in asked.tasks]
+    for turn in turns:
+        answers[turn.task_id].append(turn)
+    return [_row(task, plan.samples, answers[task.task]) for task in plan.tasks]
 
 
 def _row(task: AskedTask, samples: int, turns: list[BenchTurn]) -> TaskRow:
-    ordered = sorted(turns, key=lambda one: (one.sample, one.turn))
-    pairs = [(attempt(one), one) for one in ordered]
-    tries = [one for one, _ in pairs]
-    right = [one for one in tries if one.correct]
+    ordered = sorted(turns, key=lambda turn: (turn.sample, turn.turn))
+    pairs = [(attempt(turn), turn) for turn in ordered]
+    tries = [answer for answer, _ in pairs]
+    right = [answer for answer in tries if answer.correct]
     top = best(tries) if tries else Attempt(task.task, 0, 1, MISSING, correct=False)
-    result = next((one.result for found, one in pairs if (found.sample, found.turn) == (top.sample, top.turn)), None)
+    result = next(
+        (turn.result for answer, turn in pairs if (answer.sample, answer.turn) == (top.sample, top.turn)), None
+    )
     kernel, reference = (result.kernel_ms, result.reference_ms) if result else (None, None)
     return TaskRow(
         task=task.task, level=task.level, family=task.family, status=top.status,
-        counts=dict(Counter(one.status for one in tries).most_common()),
-        right=len({one.sample for one in right}), samples=samples,
-        speedup=top.speedup, sure=top.sure_speedup, first_right=min((one.turn for one in right), default=None),
+        counts=dict(Counter(answer.status for answer in tries).most_common()),
+        right=len({answer.sample for answer in right}), samples=samples,
+        speedup=top.speedup, sure=top.sure_speedup, first_right=min((answer.turn for answer in right), default=None),
         kernel_ms=kernel.median if kernel and top.correct else None,
         reference_ms=_reference_ms(ordered) if reference is None else reference.median,
         coverage=result.time_coverage if result and top.correct else None, roofline=top.roofline,
@@ -74,4 +76,4 @@ def _row(task: AskedTask, samples: int, turns: list[BenchTurn]) -> TaskRow:
 
 def _reference_ms(turns: Sequence[BenchTurn]) -> float | None:
     """Return the reference's time as any answer reports it."""
-    return next((one.result.reference_ms.median for one in turns if one.result.reference_ms is not None), None)
+    return next((turn.result.reference_ms.median for turn in turns if turn.result.reference_ms is not None), None)

@@ -34,26 +34,26 @@ VERDICTS = {
 """For each status, its colour and its meaning."""
 
 
-def known(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
     """Return the value if it is a finite number, else None."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def factor(value: float | None) -> str:
     """Format a speedup."""
-    value = known(value)
+    value = finite(value)
     return UNKNOWN if value is None else f"{value:.2f}x"
 
 
 def percent(value: float | None) -> str:
     """Format a share."""
-    value = known(value)
+    value = finite(value)
     return UNKNOWN if value is None else f"{value:.0%}"
 
 
 def milliseconds(value: float | None) -> str:
     """Format a time in a suitable unit."""
-    value = known(value)
+    value = finite(value)
     if value is None:
         return UNKNOWN
     if value < 0.9995:
@@ -61,14 +61,14 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.3g} ms" if value < 999.5 else f"{1e-3 * value:.3g} s"
 
 
-def estimate(found: Estimate, is_factor: bool) -> tuple[str, str]:
+def estimate(figure: Estimate, is_factor: bool) -> tuple[str, str]:
     """Format a figure and its interval; the interval is empty if there is none."""
     text = factor if is_factor else percent
-    if found.low is None or found.high is None:
-        return text(found.value), ""
+    if figure.low is None or figure.high is None:
+        return text(figure.value), ""
     digits = ".2f" if is_factor else ".0f"
-    low, high = (value if is_factor else 100 * value for value in (found.low, found.high))
-    return text(found.value), f"{low:{digits}} to {high:{digits}}"
+    low, high = (value if is_factor else 100 * value for value in (figure.low, figure.high))
+    return text(figure.value), f"{low:{digits}} to {high:{digits}}"
 
 
 def packed(data: Any) -> str:

@@ -88,7 +88,7 @@ def _audits(tasks: Sequence[Listed], out: Path | None, options: GymOptions) -> I
     from verl_kernel.data.audit import AuditFile, audit_tasks
 
     file = None if out is None else AuditFile(out)
-    found = audit_tasks(tasks, {} if file is None else file.known, options)
+    found = audit_tasks(tasks, {} if file is None else file.audits, options)
     for audit, is_new in with_bar(found, "auditing", len(tasks)):
         if file is not None and is_new:
             file.add(audit)
