@@ -61,13 +61,13 @@ def _forward(name: str) -> Callable[[typer.Context], None]:
 
 
 # The subcommand itself parses all arguments after its name, `--help` too.
-_REST = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+_PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
 for _name, _help in COMMANDS.items():
-    app.command(_name, help=_help, context_settings=_REST, add_help_option=False)(_forward(_name))
+    app.command(_name, help=_help, context_settings=_PASS_THROUGH, add_help_option=False)(_forward(_name))
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"verl-kernel {__version__}")
         raise typer.Exit
 

@@ -47,11 +47,11 @@ class OptionGroup:
     @classmethod
     def from_node(cls, node: Mapping[str, Any] | None) -> Self:
         """Read the node of a composed configuration, and refuse unknown keys; None means the defaults."""
-        given = as_mapping(cls.NODE, node, option_names(cls))
-        for key in cls.CONSTANTS.keys() & given:
+        values = as_mapping(cls.NODE, node, option_names(cls))
+        for key in cls.CONSTANTS.keys() & values:
             raise ConfigError(f"{cls.NODE}.{key} {is_constant(cls.CONSTANTS[key])}")
-        refuse_unknown(cls.NODE, given, option_names(cls))
-        return cls(**given)
+        refuse_unknown(cls.NODE, values, option_names(cls))
+        return cls(**values)
 
     @classmethod
     def in_recipes(cls) -> dict[str, Any]:
@@ -87,12 +87,12 @@ def checked(key: str, value: Any, hint: Any) -> Any:
     try:
         return adapter.validate_python(value)
     except ValidationError:
-        given = value if isinstance(value, tuple) else (value,)
-        wrong = next((item for item in given if item not in words), value)
+        elements = value if isinstance(value, tuple) else (value,)
+        wrong = next((item for item in elements if item not in words), value)
         raise ConfigError(f"{key} is {in_words(value)}; {nearest(wrong, words)}it must be {rule}") from None
 
 
-def as_mapping(name: str, node: Any, known: Iterable[str]) -> dict[str, Any]:
+def as_mapping(name: str, node: Any, keys: Iterable[str]) -> dict[str, Any]:
     """Return the keys and values of a node; empty if it is null.
 
     Raises:
@@ -101,17 +101,17 @@ def as_mapping(name: str, node: Any, known: Iterable[str]) -> dict[str, Any]:
     if node is None:
         return {}
     if not isinstance(node, Mapping):
-        example = next(iter(known))
+        example = next(iter(keys))
         raise ConfigError(f"{name} is {in_words(node)}; it must hold keys, such as {name}.{example}")
     return dict(node)
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
+def nearest(name: object, names: Iterable[str]) -> str:
     """Return a question whether the known name nearest to a misspelt one was meant; empty if none is clearly nearest.
 
     The error lists all known names anyway, so equally near names (`sm_80` and `sm_90` to `sm_70`) add nothing.
     """
-    ratios = {each: difflib.SequenceMatcher(None, str(name).lower(), each.lower()).ratio() for each in map(str, known)}
+    ratios = {each: difflib.SequenceMatcher(None, str(name).lower(), each.lower()).ratio() for each in map(str, names)}
     best = max(ratios.values(), default=0.0)
     near = [each for each, ratio in ratios.items() if ratio == best]
     return f"did you mean {near[0]}? " if best >= 0.7 and len(near) == 1 else ""
@@ -136,7 +136,7 @@ def _rule(hint: Any) -> tuple[Any, str, tuple[str, ...]]:
     """Return the check of an annotation's values, their description in words, and the allowed words."""
     from pydantic import ConfigDict, TypeAdapter
 
-    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False)), wanted(hint), words_of(hint)
+    return TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False)), description(hint), words_of(hint)
 
 
 def is_constant(value: float) -> str:
@@ -149,19 +149,19 @@ def option_names(kind: type[OptionGroup]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-def refuse_unknown(node: str, given: Iterable[Any], known: Iterable[str]) -> None:
-    """Raise a ConfigError for the first key in `given` that the node does not have."""
-    known = tuple(known)
-    for key in given:
-        if key not in known:
-            raise ConfigError(f"{node}.{key} is not an option; {nearest(key, known)}known keys are {', '.join(known)}")
+def refuse_unknown(node: str, keys: Iterable[Any], names: Iterable[str]) -> None:
+    """Raise a ConfigError for the first key in `keys` that the node does not have."""
+    names = tuple(names)
+    for key in keys:
+        if key not in names:
+            raise ConfigError(f"{node}.{key} is not an option; {nearest(key, names)}known keys are {', '.join(names)}")
 
 
-def wanted(hint: Any) -> str:
+def description(hint: Any) -> str:
     """Describe in words the values that an annotation allows."""
     if type(None) in get_args(hint):
         (hint,) = (arm for arm in get_args(hint) if arm is not type(None))
-        return f"{wanted(hint)}, or null"
+        return f"{description(hint)}, or null"
     kind, *rules = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     for rule in rules:
         if isinstance(rule, str):

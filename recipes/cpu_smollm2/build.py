@@ -151,10 +151,10 @@ def _write_data(out: Path, options: SmolLM2, problems: list[Problem]) -> None:
 
 
 def _row(problem: Problem, index: int) -> dict[str, Any]:
-    from verl_kernel.world.talks import asked
+    from verl_kernel.world.talks import reference_prompt
 
     return make_row(
-        asked(problem.code), problem.code, data_source=f"kernelbench_level{LEVEL}", task_id=problem.task_id,
+        reference_prompt(problem.code), problem.code, data_source=f"kernelbench_level{LEVEL}", task_id=problem.task_id,
         split="val", index=index, level=LEVEL,
     )  # fmt: skip
 

@@ -88,20 +88,20 @@ def test_a_resumed_run_counts_on_from_its_checkpoint(tmp_path):
     with (tmp_path / "parts" / "counts.jsonl").open("a") as file:
         file.write('{"step": 4, "fo')
     resumed = run(tmp_path / "parts" / "counts.jsonl", 3, steps[2:])
-    assert resumed.counts.seen == whole.counts.seen == {"a": (8 / 4 + 8 / 2 + 2, 1 / 4 + 8 / 2), "b": (4.0, 4.0)}
+    assert resumed.counts.tallies == whole.counts.tallies == {"a": (8 / 4 + 8 / 2 + 2, 1 / 4 + 8 / 2), "b": (4.0, 4.0)}
     assert (tmp_path / "parts" / "counts.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
 
 
 def test_a_run_from_the_start_forgets_an_earlier_one(tmp_path):
     run(tmp_path / "counts.jsonl", 1, [{"a": (8, 1)}])
-    assert run(tmp_path / "counts.jsonl", 1, []).counts.seen == {}
+    assert run(tmp_path / "counts.jsonl", 1, []).counts.tallies == {}
 
 
 def test_without_a_file_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     own = run_state.begin(AdaOptions(sampling="est"))
     own.count(1, {"a": (8, 1)})
-    assert own.counts.seen == {"a": (8.0, 1.0)}
+    assert own.counts.tallies == {"a": (8.0, 1.0)}
     assert run_state.current() is own
     assert not list(tmp_path.iterdir())
 

@@ -86,5 +86,5 @@ def test_a_clipped_token_has_no_say_however_far_it_went(case):
 def test_a_turn_without_a_ratio_is_rejected(weights, odd):
     ratios, mask = torch.tensor([[1.0, odd, 0.0, 1.0]]), torch.tensor([[1, 1, 0, 1]]).bool()
     found = judge(ratios, mask, TurnCorrectionOptions(low=0.9, high=1.1, weights=weights))
-    assert found.kept.tolist() == [False, True]
+    assert found.is_kept.tolist() == [False, True]
     assert found.weights.tolist() == [[0.0, 0.0, 0.0, 1.0]]

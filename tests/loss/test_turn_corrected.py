@@ -57,7 +57,7 @@ def test_every_rule_matches_the_formula(batch, level, weights, bounds):
     verdicts = judge(torch.tensor(logs).exp(), torch.tensor(mask).bool(), options)
     expected = [naive_weights(*row, options) for row in zip(logs, mask, strict=True)]
     torch.testing.assert_close(verdicts.weights, torch.tensor(expected), rtol=1e-4, atol=1e-7)
-    assert len(verdicts.kept) == sum(len(segments(row, level)) for row in mask)
+    assert len(verdicts.is_kept) == sum(len(segments(row, level)) for row in mask)
     assert all(math.isfinite(value) for value in correction_metrics(verdicts).values())
 
 
@@ -69,7 +69,7 @@ def test_products_of_long_turns_are_cut_before_they_overflow():
 @pytest.mark.parametrize("bound", ["low", "high", "veto"])
 def test_a_turn_that_reaches_a_bound_stays(bound):
     ratios, mask = torch.full((1, 3), 0.5), torch.ones(1, 3).bool()
-    assert judge(ratios, mask, TurnCorrectionOptions(**{bound: 0.5})).kept.tolist() == [True]
+    assert judge(ratios, mask, TurnCorrectionOptions(**{bound: 0.5})).is_kept.tolist() == [True]
 
 
 @pytest.mark.parametrize(("weights", "expected"), [("token", [0.5, 4.0, 5.0]), ("product", [5.0] * 3)])
@@ -93,7 +93,7 @@ def test_metrics_are_counts_and_sums():
 @pytest.mark.parametrize("mask", [torch.zeros(2, 3), torch.zeros(0, 3), torch.zeros(2, 0)])
 def test_no_token_is_no_turn(mask):
     verdicts = judge(torch.ones_like(mask), mask.bool(), TurnCorrectionOptions(**MRS))
-    assert len(verdicts.kept) == 0
+    assert len(verdicts.is_kept) == 0
     assert (verdicts.weights == 0).all()
     assert set(correction_metrics(verdicts).values()) == {0.0}
 

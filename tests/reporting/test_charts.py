@@ -54,7 +54,7 @@ def test_no_line_joins_the_validations():
     line, dots = correct.lines
     assert line.path
     assert (dots.path, len(dots.dots)) == ("", 2)
-    assert correct.drawn[-1] is dots
+    assert correct.back_to_front[-1] is dots
     assert dots.dots[1].y == line.dots[2].y
 
 

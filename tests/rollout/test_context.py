@@ -14,7 +14,7 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.reward.record import load_turns
 from verl_kernel.rollout.context import PastTurn, rebuilt_messages, shown_turns
 from verl_kernel.rollout.trajectory import summarise
-from verl_kernel.rollout.turn_budget import Spent, TurnBudget
+from verl_kernel.rollout.turn_budget import TurnBudget, Usage
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0, 1.75]), max_size=9)  # Sums are exact.
 
@@ -64,19 +64,19 @@ def test_a_prompt_holds_the_task_and_the_shown_turns():
 
 
 @pytest.mark.parametrize(("spent", "reason"), [
-    (Spent(), None), (Spent(2, 99, 4.9), None), (Spent(3, 99, 4.9), "turns"), (Spent(2, 100, 4.9), "tokens"),
-    (Spent(2, 99, 5.0), "seconds"), (Spent(3, 100, 5.0), "turns"),
+    (Usage(), None), (Usage(2, 99, 4.9), None), (Usage(3, 99, 4.9), "turns"), (Usage(2, 100, 4.9), "tokens"),
+    (Usage(2, 99, 5.0), "seconds"), (Usage(3, 100, 5.0), "turns"),
 ])  # fmt: skip
 def test_a_further_turn_needs_all_of_its_budgets(spent, reason):
     assert TurnBudget(turns=3, tokens=100, seconds=5.0).exhausted(spent) == reason
 
 
 def test_without_limits_only_turns_count():
-    assert TurnBudget(turns=2).exhausted(Spent(1, 10**9, 1e9)) is None
+    assert TurnBudget(turns=2).exhausted(Usage(1, 10**9, 1e9)) is None
 
 
 def test_a_turn_adds_to_what_is_spent():
-    assert Spent().plus(30, 0.5).plus(12, 0.25) == Spent(2, 42, 0.75)
+    assert Usage().plus(30, 0.5).plus(12, 0.25) == Usage(2, 42, 0.75)
 
 
 MESSAGES = [{"role": "system", "content": "You write kernels."}, {"role": "user", "content": "Write a kernel."}]

@@ -170,7 +170,7 @@ from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.rejection import judge_turns, trajectory_name, uniform
 name = trajectory_name(bytes(range(16)), "3_0")
 turns = [turn(correct(1.0, 0.35))] * 16
-kept = "".join(str(int(verdict.kept)) for verdict in judge_turns(name, turns, 7, PRSOptions(seed=11)))
+kept = "".join(str(int(verdict.is_kept)) for verdict in judge_turns(name, turns, 7, PRSOptions(seed=11)))
 print(name, kept, uniform(11, 7, name, 0))
 """
 

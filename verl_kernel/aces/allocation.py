@@ -33,9 +33,9 @@ def allocate(weights: ArrayLike, kinds: Sequence[str], total: int) -> dict[str, 
     mass = np.array(
         [sum(w for w, kind in zip(np.asarray(weights), kinds, strict=True) if kind == name) for name in names]
     )
-    wanted = (total - len(names)) * (mass / mass.sum() if mass.sum() > 0 else np.full(len(names), 1 / len(names)))
-    counts = np.floor(wanted + 1e-9).astype(int)
-    for at in np.argsort(counts - wanted, kind="stable")[: total - len(names) - counts.sum()]:
+    quotas = (total - len(names)) * (mass / mass.sum() if mass.sum() > 0 else np.full(len(names), 1 / len(names)))
+    counts = np.floor(quotas + 1e-9).astype(int)
+    for at in np.argsort(counts - quotas, kind="stable")[: total - len(names) - counts.sum()]:
         counts[at] += 1
     return {name: int(count) + 1 for name, count in zip(names, counts, strict=True)}
 

@@ -67,16 +67,18 @@ def select(
     Raises:
         DataError: shapes do not fit.
     """
-    found = scores(matrix, weights(matrix, method, mask, prior), mask)
-    speeds = [None] * found.size if speed is None else list(speed)
-    fit = [True] * found.size if passed is None else list(passed)
-    if len(speeds) != found.size or len(fit) != found.size:
-        raise DataError(f"speed and passed must have one value for each of {found.size} candidates")
-    ranked = sorted(np.flatnonzero(fit), key=lambda row: (-round(float(found[row]), _DIGITS), -_known(speeds[row])))
+    totals = scores(matrix, weights(matrix, method, mask, prior), mask)
+    speeds = [None] * totals.size if speed is None else list(speed)
+    fit = [True] * totals.size if passed is None else list(passed)
+    if len(speeds) != totals.size or len(fit) != totals.size:
+        raise DataError(f"speed and passed must have one value for each of {totals.size} candidates")
+    ranked = sorted(
+        np.flatnonzero(fit), key=lambda row: (-round(float(totals[row]), _DIGITS), -_sort_speed(speeds[row]))
+    )
     return [int(row) for row in ranked[:k]]
 
 
-def _known(speed: float | None) -> float:
+def _sort_speed(speed: float | None) -> float:
     return float("-inf") if speed is None or np.isnan(speed) else float(speed)
 
 
@@ -98,21 +100,21 @@ def report(
     Raises:
         DataError: shapes do not fit, or a value is not of its kind.
     """
-    table, found = Table.read(matrix, mask), weights(matrix, method, mask, prior)
+    table, weighting = Table.read(matrix, mask), weights(matrix, method, mask, prior)
     groups = Groups.find(table)
     facts = discrimination(table.columns(groups.first), np.ones(groups.first.size))
     tests = []
     for test, group in enumerate(groups.number):
         first, auc = int(groups.first[group]), float(facts.auc[group])
         tests.append({
-            "pass_rate": float(facts.pass_rate[group]), "auc": auc, "weight": float(found.values[test]),
+            "pass_rate": float(facts.pass_rate[group]), "auc": auc, "weight": float(weighting.values[test]),
             "kind": _kind(table, test, auc), "same_as": None if first == test else first,
         })  # fmt: skip
     candidates, count = table.passed.shape
-    kept = np.bincount(groups.number, found.values)
+    shares = np.bincount(groups.number, weighting.values)
     return {
         "candidates": candidates, "tests": count, "distinct_tests": int(groups.first.size),
-        "effective_tests": float(1 / np.square(kept).sum()), "degenerate": found.degenerate, "columns": tests,
+        "effective_tests": float(1 / np.square(shares).sum()), "degenerate": weighting.degenerate, "columns": tests,
     }  # fmt: skip
 
 

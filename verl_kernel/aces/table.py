@@ -35,19 +35,21 @@ class Table:
         Raises:
             DataError: the table has another shape or other values.
         """
-        given = np.asarray(matrix)
-        if given.ndim != 2 or 0 in given.shape:
+        outcomes = np.asarray(matrix)
+        if outcomes.ndim != 2 or 0 in outcomes.shape:
             raise DataError(
-                f"the table of results has shape {given.shape}: give candidates by tests, one of each or more"
+                f"the table of results has shape {outcomes.shape}: give candidates by tests, one of each or more"
             )
-        ran = np.ones(given.shape, bool) if mask is None else np.asarray(mask, bool)
-        if ran.shape != given.shape:
-            raise DataError(f"the mask has shape {ran.shape} and the table {given.shape}: give one flag for each cell")
-        if not np.isin(given[ran], (0, 1)).all():
+        ran = np.ones(outcomes.shape, bool) if mask is None else np.asarray(mask, bool)
+        if ran.shape != outcomes.shape:
+            raise DataError(
+                f"the mask has shape {ran.shape} and the table {outcomes.shape}: give one flag for each cell"
+            )
+        if not np.isin(outcomes[ran], (0, 1)).all():
             raise DataError(
                 "the table of results may hold 0 and 1 only: write 0 for a crash or NaN, and mask what never ran"
             )
-        return cls((given == 1) & ran, ran)
+        return cls((outcomes == 1) & ran, ran)
 
     @property
     def is_informative(self) -> Flags:

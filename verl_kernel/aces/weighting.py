@@ -176,19 +176,19 @@ def weights(
     """
     table = Table.read(matrix, mask)
     groups = Groups.find(table)
-    kept = np.flatnonzero(table.is_informative[groups.first])
+    informative = np.flatnonzero(table.is_informative[groups.first])
     if method not in ("c", "o"):
         raise DataError(f"the method of ACES is {method!r}: it must be c or o")
-    voted = _largest(_checked("prior", prior, groups), groups)[kept]
-    small = table.columns(groups.first[kept])
-    found = np.maximum(discrimination(small, voted).quality, 0.0)
+    voted = _largest(_checked("prior", prior, groups), groups)[informative]
+    small = table.columns(groups.first[informative])
+    quality = np.maximum(discrimination(small, voted).quality, 0.0)
     objective: tuple[float, ...] = ()
     if method == "o":
-        found, objective = _ascended(small, _start(init, found, groups, kept), temperature, steps)
-    if not found.sum() > 0:
+        quality, objective = _ascended(small, _start(init, quality, groups, informative), temperature, steps)
+    if not quality.sum() > 0:
         return Weights(np.full(groups.number.size, 1 / groups.number.size), True, objective)
     values = np.zeros(groups.first.size)
-    values[kept] = found / found.sum()
+    values[informative] = quality / quality.sum()
     return Weights(groups.spread(values), False, objective)
 
 
@@ -199,18 +199,18 @@ def _ascended(table: Table, start: Floats, temperature: float, steps: int) -> tu
     return ended.weights * (ended.objective[-1] > 0), ended.objective
 
 
-def _start(init: str | ArrayLike, closed_form: Floats, groups: Groups, kept: np.ndarray) -> Floats:
+def _start(init: str | ArrayLike, closed_form: Floats, groups: Groups, informative: np.ndarray) -> Floats:
     if isinstance(init, str):
         if init not in _STARTS:
             raise DataError(f"the start of ACES-O is {init!r}: it must be c, uniform or one weight for each test")
-        start = closed_form if init == "c" else np.ones(kept.size)
+        start = closed_form if init == "c" else np.ones(informative.size)
     else:
-        start = np.bincount(groups.number, _checked("init", init, groups))[kept]
-    return start if start.sum() > 0 else np.ones(kept.size)
+        start = np.bincount(groups.number, _checked("init", init, groups))[informative]
+    return start if start.sum() > 0 else np.ones(informative.size)
 
 
-def _checked(name: str, given: ArrayLike | None, groups: Groups) -> Floats:
-    values = np.ones(groups.number.size) if given is None else np.asarray(given, float)
+def _checked(name: str, numbers: ArrayLike | None, groups: Groups) -> Floats:
+    values = np.ones(groups.number.size) if numbers is None else np.asarray(numbers, float)
     if values.shape != groups.number.shape or not (np.isfinite(values) & (values >= 0)).all():
         raise DataError(f"{name} must be one finite number of at least 0 for each of {groups.number.size} tests")
     return values

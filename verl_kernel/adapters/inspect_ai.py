@@ -63,8 +63,8 @@ def samples_of(suite: Suite) -> MemoryDataset:
 def _sample(item: SuiteItem) -> Sample:
     messages: list[ChatMessage] = [_MESSAGES[each["role"]](content=each["content"]) for each in item.messages]
     task = item.task
-    kept = {"reference": task.reference, "task_id": task.task_id, "entry_point": task.entry_point}
-    return Sample(input=messages, target="", id=task.task_id, metadata=kept)
+    metadata = {"reference": task.reference, "task_id": task.task_id, "entry_point": task.entry_point}
+    return Sample(input=messages, target="", id=task.task_id, metadata=metadata)
 
 
 @solver  # type: ignore[untyped-decorator]
@@ -78,8 +78,8 @@ def kernel_turns(options: GymOptions, turns: int) -> Solver:
             judged = await judge_answer(task, state.output.completion, gym.evaluate)
             state.store.set(_JUDGED, judged.result.model_dump_json())
             if turn < turns:
-                said = format_feedback(judged.result, candidate_class=task.candidate_class)
-                state.messages.append(ChatMessageUser(content=said))
+                feedback = format_feedback(judged.result, candidate_class=task.candidate_class)
+                state.messages.append(ChatMessageUser(content=feedback))
         return state
 
     return solve
@@ -91,8 +91,12 @@ def kernel_score() -> Scorer:
 
     async def score(state: TaskState, target: Target) -> Score:
         result = EvalResult.model_validate_json(state.store.get(_JUDGED))
-        one = attempt_of(result)
-        value = {"correct": float(one.correct), "speedup": one.speedup or 0.0, "judged": float(not one.lost)}
+        attempt = attempt_of(result)
+        value = {
+            "correct": float(attempt.correct),
+            "speedup": attempt.speedup or 0.0,
+            "judged": float(not attempt.lost),
+        }
         answer = state.output.completion
         return Score(value=value, answer=answer, explanation=_why(result), metadata=result.model_dump(mode="json"))
 

@@ -63,8 +63,8 @@ class KernelServer(SimpleResourcesServer):  # type: ignore[misc]
     def setup_webserver(self) -> FastAPI:
         """Start the judges, and return the application (raises as `gym_of`)."""
         self._gym()
-        made: FastAPI = super().setup_webserver()
-        return made
+        application: FastAPI = super().setup_webserver()
+        return application
 
     async def verify(self, body: KernelVerifyRequest) -> KernelVerifyResponse:
         """Judge an answer.
@@ -74,9 +74,9 @@ class KernelServer(SimpleResourcesServer):  # type: ignore[misc]
         """
         task = Task(body.reference, body.task_id, body.entry_point)
         judged = answered(await judge_answer(task, body.response.output_text, self._gym().evaluate))
-        told = {key: getattr(body, key) for key in ("responses_create_params", "response")}
+        echoed = {key: getattr(body, key) for key in ("responses_create_params", "response")}
         return KernelVerifyResponse(
-            **told, **figures_of(judged), reward=judged.reward, status=judged.result.status.value
+            **echoed, **figures_of(judged), reward=judged.reward, status=judged.result.status.value
         )
 
     def _gym(self) -> Judges:

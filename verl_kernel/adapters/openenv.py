@@ -100,11 +100,11 @@ class KernelEnvironment(Environment[KernelAction, KernelObservation, State]):  #
 
 def app() -> FastAPI:
     """Return the application that the environment variables ask for; its judges end with this process."""
-    told = os.environ.get
-    suite, turns = load_suite(told("KERNEL_SUITE", "cpu")), int(told("KERNEL_TURNS", "3"))
-    gym = gym_of(told("KERNEL_DEVICE", "auto"), told("KERNEL_ADDRESS"))
-    made: FastAPI = create_app(
+    setting = os.environ.get
+    suite, turns = load_suite(setting("KERNEL_SUITE", "cpu")), int(setting("KERNEL_TURNS", "3"))
+    gym = gym_of(setting("KERNEL_DEVICE", "auto"), setting("KERNEL_ADDRESS"))
+    application: FastAPI = create_app(
         lambda: KernelEnvironment(suite, gym, turns), KernelAction, KernelObservation, env_name="kernelgym",
         max_concurrent_envs=_MOST_SESSIONS,
     )  # fmt: skip
-    return made
+    return application

@@ -42,9 +42,9 @@ class KernelEnv(BaseTextEnv):  # type: ignore[misc]
     def __init__(self, env_config: Any = None, extras: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         row = dict(extras or {})
-        told = row.get("extra_info") or {}
+        info = row.get("extra_info") or {}
         self.max_turns = int(row.get("max_turns") or 1)
-        self._task = Task(row["reward_spec"]["ground_truth"], told.get("task_id", ""), told.get("entry_point", "Model"))
+        self._task = Task(row["reward_spec"]["ground_truth"], info.get("task_id", ""), info.get("entry_point", "Model"))
         self._gym = gym_of(**{key: env_config[key] for key in ("device", "address") if key in (env_config or {})})
         self._figures: dict[str, float] = {}
 
@@ -57,10 +57,10 @@ class KernelEnv(BaseTextEnv):  # type: ignore[misc]
         self.turns += 1
         judged = answer_of(self._gym, self._task, action)
         self._figures = figures_of(judged)
-        done = self.turns >= self.max_turns
-        said = format_feedback(judged.result, candidate_class=self._task.candidate_class)
+        is_done = self.turns >= self.max_turns
+        feedback = format_feedback(judged.result, candidate_class=self._task.candidate_class)
         return BaseTextEnvStepOutput(
-            observations=[] if done else [{"role": "user", "content": said}], reward=judged.reward, done=done,
+            observations=[] if is_done else [{"role": "user", "content": feedback}], reward=judged.reward, done=is_done,
             metadata={"status": judged.result.status.value},
         )  # fmt: skip
 

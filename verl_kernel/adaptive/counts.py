@@ -32,18 +32,18 @@ class Counts:
     decay: float
     prior_positive: float
     prior_negative: float
-    seen: dict[str, tuple[float, float]] = field(default_factory=dict)
+    tallies: dict[str, tuple[float, float]] = field(default_factory=dict)
     """N_tot and N_pos of each prompt."""
 
-    def update(self, found: Mapping[str, tuple[int, int]]) -> None:
+    def update(self, batch_counts: Mapping[str, tuple[int, int]]) -> None:
         """Add a step's rollouts: for each prompt, the number of rollouts and of positive ones."""
-        for name, (rollouts, positives) in found.items():
-            total, hits = self.seen.get(name, (0.0, 0.0))
-            self.seen[name] = (self.decay * total + rollouts, self.decay * hits + positives)
+        for name, (rollouts, positives) in batch_counts.items():
+            total, hits = self.tallies.get(name, (0.0, 0.0))
+            self.tallies[name] = (self.decay * total + rollouts, self.decay * hits + positives)
 
     def share(self, name: str) -> float:
         """Return the pass rate of a prompt; the prior's mean if the prompt was never seen."""
-        total, hits = self.seen.get(name, (0.0, 0.0))
+        total, hits = self.tallies.get(name, (0.0, 0.0))
         return (hits + self.prior_positive) / (total + self.prior_positive + self.prior_negative)
 
 
@@ -71,7 +71,7 @@ class CountLog:
             counts.update(batch["found"])
         self._path.write_text("".join(f"{json.dumps(batch)}\n" for batch in earlier), encoding="utf-8")
 
-    def append(self, step: int, found: Mapping[str, tuple[int, int]]) -> None:
+    def append(self, step: int, batch_counts: Mapping[str, tuple[int, int]]) -> None:
         """Append the counts of a step's batch."""
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, "found": found}) + "\n")
+            file.write(json.dumps({"step": step, "found": batch_counts}) + "\n")

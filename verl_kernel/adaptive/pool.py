@@ -93,7 +93,7 @@ class Pool:
         """
         self.stalled = self.stalled or not rewards
         self.rewards += [tuple(map(float, own)) for own in rewards]
-        self.positive += [bool(one) for one in positive]
+        self.positive += [bool(is_positive) for is_positive in positive]
 
     def done(self) -> bool:
         """Whether no further round is due."""
@@ -111,8 +111,8 @@ class Pool:
         Half of `n`, rounded down, are positives, the others negatives; if one class has too few, the other fills the
         gap. So both classes occur whenever the pool has both and n is at least 2.
         """
-        hits = [i for i, one in enumerate(self.positive) if one]
-        misses = [i for i, one in enumerate(self.positive) if not one]
+        hits = [i for i, is_positive in enumerate(self.positive) if is_positive]
+        misses = [i for i, is_positive in enumerate(self.positive) if not is_positive]
         from_hits = kept_positives(len(hits), len(misses), n)
         from_misses = min(n - from_hits, len(misses))
         return sorted(rng.sample(hits, from_hits) + rng.sample(misses, from_misses))
@@ -125,5 +125,5 @@ class Pool:
 
 def kept_positives(hits: int, misses: int, n: int) -> int:
     """Return how many of `n` kept rollouts are positive, from a pool with `hits` positives and `misses` negatives."""
-    wanted = min(n // 2, hits)
-    return min(max(wanted, n - misses), hits)
+    half = min(n // 2, hits)
+    return min(max(half, n - misses), hits)

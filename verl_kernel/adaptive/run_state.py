@@ -33,12 +33,12 @@ class RunState:
         if self.count_log is not None:
             self.count_log.restore(step, self.counts)
 
-    def count(self, step: int, found: Mapping[str, tuple[int, int]]) -> None:
+    def count(self, step: int, batch_counts: Mapping[str, tuple[int, int]]) -> None:
         """Count a batch: for each prompt, the number of rollouts and of positive ones."""
         self.restore(step)
-        self.counts.update(found)
+        self.counts.update(batch_counts)
         if self.count_log is not None:
-            self.count_log.append(step, found)
+            self.count_log.append(step, batch_counts)
 
 
 _states: list[RunState] = []

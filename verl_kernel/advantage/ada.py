@@ -43,18 +43,18 @@ def ada_est(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
         ConfigError: `algorithm.ada` holds an unknown key or a bad value.
     """
     ada, state = AdaOptions.from_node(algorithm.get("ada", None)), current()
-    known = state.pass_rates if state is not None else {}
+    pass_rates = state.pass_rates if state is not None else {}
     groups = batch.groups()
-    share = groups.means.clamp_min(0) if ada.root == "mean_return" else _pass_rates(groups, batch.index, known)
+    share = groups.means.clamp_min(0) if ada.root == "mean_return" else _pass_rates(groups, batch.index, pass_rates)
     return groups.settle((batch.returns - groups.means) / (share + ada.epsilon).sqrt(), batch.options.singleton)
 
 
-def _pass_rates(groups: Groups, index: np.ndarray, known: Mapping[str, float]) -> torch.Tensor:
+def _pass_rates(groups: Groups, index: np.ndarray, pass_rates: Mapping[str, float]) -> torch.Tensor:
     """Return the known pass rate of each row's prompt, else its group's share of returns above 0: (B, K) float64."""
     passed = sum_groups(((groups.returns > 0) & groups.counted).double(), groups.prompts)
     rates = passed / groups.sizes.clamp_min(1)
-    for uid in set(index) & known.keys():
-        rates[torch.from_numpy(index == uid).to(rates.device)] = known[uid]
+    for uid in set(index) & pass_rates.keys():
+        rates[torch.from_numpy(index == uid).to(rates.device)] = pass_rates[uid]
     return rates
 
 

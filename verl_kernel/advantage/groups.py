@@ -64,8 +64,8 @@ def members(turns: Turns, response_mask: torch.Tensor, options: TrlooOptions) ->
         counted = counted & ~void_turns(turns)
     if options.count_rejected:
         return counted
-    kept = turns.touched(response_mask)
-    return counted & torch.where(turns.present, kept, kept.any(dim=1, keepdim=True))
+    has_tokens = turns.touched(response_mask)
+    return counted & torch.where(turns.present, has_tokens, has_tokens.any(dim=1, keepdim=True))
 
 
 def void_turns(turns: Turns) -> torch.Tensor:

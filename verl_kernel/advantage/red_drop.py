@@ -33,8 +33,8 @@ def red_drop_balance(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Te
     """Return each turn's return minus the mean of the kept part of its group (RED-Drop)."""
     seed = RecOptions.from_node(algorithm.get("rec", None)).red_drop_seed
     groups = batch.groups()
-    kept = group_turns(batch.returns, batch.counted & ~dropped(batch, groups, seed), batch.index)
-    return kept.settle(batch.returns - kept.means, batch.options.singleton)
+    kept_groups = group_turns(batch.returns, batch.counted & ~dropped(batch, groups, seed), batch.index)
+    return kept_groups.settle(batch.returns - kept_groups.means, batch.options.singleton)
 
 
 def dropped(batch: TurnBatch, groups: Groups, seed: int) -> torch.Tensor:

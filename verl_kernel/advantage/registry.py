@@ -37,14 +37,14 @@ class EmptyBatches:
     """
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.streak = 0
 
     def count(self, mask: torch.Tensor) -> None:
         """Count a batch, (B, T) 1 on the tokens that enter the loss; raises TrainingError at the third empty one."""
-        self.seen = 0 if bool(mask.any()) else self.seen + 1
-        if self.seen >= MOST_EMPTY:
+        self.streak = 0 if bool(mask.any()) else self.streak + 1
+        if self.streak >= MOST_EMPTY:
             raise TrainingError(
-                f"the last {self.seen} batches had no token left in the loss: all were rejected. See "
+                f"the last {self.streak} batches had no token left in the loss: all were rejected. See "
                 "rollout_corr/* and prs/* in the metrics; where algorithm.rollout_correction rejects rows, its band "
                 "is too narrow for this rollout (mismatch=none turns it off)"
             )

@@ -73,7 +73,7 @@ def topr_signed(batch: TurnBatch, algorithm: Mapping[str, Any]) -> torch.Tensor:
     return (rewards - c) * counted
 
 
-def solve(share: float, wanted: float) -> float:
-    """Return the constant that makes a `share` of positives weigh like a `wanted` one; 1 or -1 if a class is empty."""
+def solve(share: float, target: float) -> float:
+    """Return the constant that makes a `share` of positives weigh like a `target` one; 1 or -1 if a class is empty."""
     # Written so that 1 and -1 are exact: Adam would turn advantages of 1e-16 into steps of normal size.
-    return (share - wanted) / (share * (1 - wanted) + wanted * (1 - share))
+    return (share - target) / (share * (1 - target) + target * (1 - share))

@@ -77,10 +77,10 @@ class Turns:
         """Whether a turn has a token in the mask: (B, T) to (B, K) bool."""
         lengths = _numpy(self.lengths)
         starts, filled = lengths.cumsum() - lengths, lengths > 0
-        found = np.zeros(lengths.shape, dtype=bool)
+        has_token = np.zeros(lengths.shape, dtype=bool)
         if filled.any():
-            found[filled] = np.maximum.reduceat(_numpy(mask), starts[filled]) > 0
-        return torch.from_numpy(found).view(self.lengths.shape).to(self.lengths.device)
+            has_token[filled] = np.maximum.reduceat(_numpy(mask), starts[filled]) > 0
+        return torch.from_numpy(has_token).view(self.lengths.shape).to(self.lengths.device)
 
     def index(self) -> torch.Tensor:
         """Return the turn number of each token, counted from 0: (B, T) int64."""
@@ -128,8 +128,8 @@ def find_turns(token_level_rewards: torch.Tensor) -> Turns:
     # Flat indices: on a busy CPU, torch's indexing by two tensors costs more than everything else here.
     slot = row * present.shape[1] + turn
     rewards = torch.zeros(present.shape, dtype=torch.float64, device=flat.device)
-    found = flat.index_select(0, markers).double()
-    rewards.view(-1).scatter_(0, slot, torch.where(found.abs() > ZERO_REWARD, found, 0.0))
+    values = flat.index_select(0, markers).double()
+    rewards.view(-1).scatter_(0, slot, torch.where(values.abs() > ZERO_REWARD, values, 0.0))
 
     stops = torch.full(present.shape, width, dtype=torch.int64, device=flat.device)
     stops.view(-1).scatter_(0, slot, markers % max(width, 1) + 1)

@@ -40,7 +40,7 @@ class RunProgress:
     def __init__(self, what: str, total: int, completed: int = 0, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._what, self._total, self._completed, self._correct = what, total, completed, 0
-        self._before, self._began, self._told = completed, time.monotonic(), time.monotonic()
+        self._before, self._began, self._printed_at = completed, time.monotonic(), time.monotonic()
         columns = (
             *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(what)),
             *(TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn()),
@@ -54,8 +54,8 @@ class RunProgress:
         self._correct += is_correct
         if self._console.is_terminal:
             self._bar.update(self._task, completed=self._completed, description=f"{self._correct} correct")
-        elif time.monotonic() - self._told > _LINE_S:
-            self._told = time.monotonic()
+        elif time.monotonic() - self._printed_at > _LINE_S:
+            self._printed_at = time.monotonic()
             self._console.print(self.line, highlight=False, soft_wrap=True)
 
     def shorten(self, turns: int) -> None:

@@ -29,7 +29,7 @@ _MANY = "the task has as many that are faster"
 
 
 @dataclass
-class Kept:
+class TalkSelection:
     """Conversations of a run, and why others were left out."""
 
     talks: list[Talk] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Kept:
 
 def talks_of_run(
     folder: Path, suite: Suite, keep: Keep, least_speedup: float = 0.0, per_task: int | None = None
-) -> Kept:
+) -> TalkSelection:
     """Return the conversations of a run that end with a right answer; those of a task are sorted by speed.
 
     Args:
@@ -58,7 +58,7 @@ def talks_of_run(
     played: defaultdict[str, dict[int, list[BenchTurn]]] = defaultdict(lambda: defaultdict(list))
     for turn in sorted(turns, key=lambda turn: turn.turn):
         played[turn.task_id][turn.sample].append(turn)
-    selection = Kept()
+    selection = TalkSelection()
     for item in suite.tasks:
         histories = list(_chosen(played[item.task.task_id].values(), keep, least_speedup, selection.left_out))
         histories.sort(key=lambda history: -(history[-1].result.sure_speedup or 0.0))

@@ -28,7 +28,7 @@ from verl_kernel.reward.judging import Judged, judge_program
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.rollout.context import PastTurn, rebuilt_messages, shown_turns
 from verl_kernel.rollout.feedback import feedback_on
-from verl_kernel.rollout.turn_budget import Spent, TurnBudget
+from verl_kernel.rollout.turn_budget import TurnBudget, Usage
 
 _LEAST = 3
 """Number of questions after which an endpoint is given up; each of them is asked three times."""
@@ -148,19 +148,19 @@ class Trajectories:
 
     async def _turn(self, item: SuiteItem, sample: int, history: History, lost: BenchTurn | None) -> BenchTurn:
         """Play the next turn; an answer that the gym failed to judge is judged again."""
-        shown_numbers: tuple[int, ...] = ()
+        turns_shown: tuple[int, ...] = ()
         if (unfit := self._unfit.get(item.task.task_id)) is not None:
             answer, generate_s = Answer(verdict=unfit), 0.0
         elif lost is not None and (lost.completion is not None or lost.code is not None):
-            answer, shown_numbers, generate_s = _said_before(lost), lost.shown, lost.generate_s
+            answer, turns_shown, generate_s = _said_before(lost), lost.shown, lost.generate_s
         else:
-            answer, shown_numbers, generate_s = await self._ask(item, sample, history)
+            answer, turns_shown, generate_s = await self._ask(item, sample, history)
         started = time.perf_counter()
         judged, failure = await self._judged(item.task, answer)
         return BenchTurn(
             task_id=item.task.task_id, task_hash=item.task.text_hash, sample=sample, turn=len(history) + 1,
             result=judged.result, reward=judged.reward, code=judged.code,
-            completion=answer.text, failure=failure, shown=shown_numbers,
+            completion=answer.text, failure=failure, shown=turns_shown,
             prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens,
             generate_s=generate_s, judge_s=time.perf_counter() - started, level=item.level, family=item.family,
         )  # fmt: skip
@@ -170,16 +170,16 @@ class Trajectories:
         rewards, window = [turn.reward for turn in history], self.options.window
         past = [self._past(item.task, turn) for turn in history]
         while True:
-            shown_numbers = shown_turns(rewards, self.options.context, window)
-            messages = rebuilt_messages(item.messages, past, shown_numbers)
+            turns_shown = shown_turns(rewards, self.options.context, window)
+            messages = rebuilt_messages(item.messages, past, turns_shown)
             async with self.requests:
                 started = time.perf_counter()
                 question = Question(item, sample, len(history) + 1, messages, self._seed(item.task, sample, history))
                 answer = await self.model.answer(question)
             self.first_answers.heard(answer)
-            if answer.failure != "context_overflow" or self.options.context == "concat" or not shown_numbers:
-                return answer, shown_numbers, time.perf_counter() - started
-            window = len(shown_numbers) - 1
+            if answer.failure != "context_overflow" or self.options.context == "concat" or not turns_shown:
+                return answer, turns_shown, time.perf_counter() - started
+            window = len(turns_shown) - 1
 
     async def _judged(self, task: Task, answer: Answer) -> tuple[Judged, Failure | None]:
         """Judge the program of an answer; also return why there is no program, if so."""
@@ -213,7 +213,7 @@ def goes_on(history: Sequence[BenchTurn], options: BenchOptions) -> bool:
     """Whether a trajectory has a further turn."""
     if history and (history[-1].failure == "context_overflow" or is_lost(history[-1])):
         return False
-    usage = Spent()
+    usage = Usage()
     for turn in history:
         tokens = (turn.prompt_tokens or 0) + (turn.completion_tokens or 0)
         usage = usage.plus(tokens, turn.generate_s + turn.judge_s)

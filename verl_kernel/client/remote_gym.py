@@ -95,14 +95,16 @@ class RemoteGym:
             EnvironmentNotReady: the key is unknown, or no judge can start.
         """
         # The answer is not held back: its id is what takes the evaluation back.
-        (result,) = await self._loop.run(self._judged([EvalRequest(task, source, kernel, validate, step)], 0.0))
+        (result,) = await self._loop.run(
+            self._evaluate_together([EvalRequest(task, source, kernel, validate, step)], 0.0)
+        )
         return result
 
     def evaluate_many(self, jobs: Sequence[Job]) -> list[EvalResult]:
         """Judge candidates and return results in the order of `jobs`."""
         requests = [EvalRequest(*job) for job in jobs]
         parts = [requests[start : start + _AT_ONCE] for start in range(0, len(requests), _AT_ONCE)]
-        futures = [self._loop.submit(self._judged(part, _ALL_WAIT_S)) for part in parts]
+        futures = [self._loop.submit(self._evaluate_together(part, _ALL_WAIT_S)) for part in parts]
         return [result for future in futures for result in future.result()]
 
     def stats(self) -> PoolStats:
@@ -111,7 +113,7 @@ class RemoteGym:
         Raises:
             EnvironmentNotReady: the service does not answer, or refuses.
         """
-        return PoolStats.model_validate_json(self._loop.submit(self._asked_once("GET", "/v1/stats")).result().content)
+        return PoolStats.model_validate_json(self._loop.submit(self._request_once("GET", "/v1/stats")).result().content)
 
     def options(self) -> dict[str, Any]:
         """Return the service's values of the keys under `kernelgym`.
@@ -119,8 +121,8 @@ class RemoteGym:
         Raises:
             EnvironmentNotReady: the service does not answer, or refuses.
         """
-        found: dict[str, Any] = self._loop.submit(self._asked_once("GET", "/v1/options")).result().json()
-        return found
+        values: dict[str, Any] = self._loop.submit(self._request_once("GET", "/v1/options")).result().json()
+        return values
 
     def refuse_others(self, options: GymOptions) -> None:
         """Refuse a service that judges by other options.
@@ -150,31 +152,31 @@ class RemoteGym:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    async def _judged(self, requests: Sequence[EvalRequest], wait_s: float) -> list[EvalResult]:
+    async def _evaluate_together(self, requests: Sequence[EvalRequest], wait_s: float) -> list[EvalResult]:
         """Send requests together, whose answer may wait `wait_s` seconds, and await the end of each."""
-        sending = asyncio.ensure_future(self._sent(requests, wait_s))
+        sending = asyncio.ensure_future(self._send(requests, wait_s))
         try:
-            found = await asyncio.shield(sending)
-            if not found:
+            evaluations = await asyncio.shield(sending)
+            if not evaluations:
                 middle = len(requests) // 2
-                halves = (self._judged(half, wait_s) for half in (requests[:middle], requests[middle:]))
+                halves = (self._evaluate_together(half, wait_s) for half in (requests[:middle], requests[middle:]))
                 return [result for half in await asyncio.gather(*halves) for result in half]
-            return await asyncio.gather(*map(self._ended, requests, found))
+            return await asyncio.gather(*map(self._await_end, requests, evaluations))
         except asyncio.CancelledError:
             await self._take_back(sending)
             raise
         except InfraError as exc:
             return [not_judged(request, exc, 1) for request in requests]
 
-    async def _ended(self, request: EvalRequest, found: Evaluation) -> EvalResult:
+    async def _await_end(self, request: EvalRequest, evaluation: Evaluation) -> EvalResult:
         try:
-            while found.state == "waiting":
-                found = await self._awaited(request, found.id)
+            while evaluation.state == "waiting":
+                evaluation = await self._poll(request, evaluation.id)
         except InfraError as exc:
             return not_judged(request, exc, 1)
-        return _result(request, found)
+        return _result(request, evaluation)
 
-    async def _sent(self, requests: Sequence[EvalRequest], wait_s: float = 0.0) -> list[Evaluation]:
+    async def _send(self, requests: Sequence[EvalRequest], wait_s: float = 0.0) -> list[Evaluation]:
         """Send requests; return nothing if they are refused together, which each of them alone may not be."""
         candidates = [
             {
@@ -185,25 +187,25 @@ class RemoteGym:
         ]  # fmt: skip
         body = {"evaluations": candidates, "wait_s": wait_s}
         parted = _PARTED if len(requests) > 1 else ()
-        answer = await self._asked("POST", "/v1/evaluations", body, parted)
+        answer = await self._request_until_taken("POST", "/v1/evaluations", body, parted)
         if answer.status_code in parted:
             return []
         if answer.status_code == 404:  # the service has another folder now
             self._tasks.clear()
-            return await self._sent(requests, wait_s)
+            return await self._send(requests, wait_s)
         return [Evaluation(**each) for each in _accepted(answer)["evaluations"]]
 
-    async def _awaited(self, request: EvalRequest, name: str) -> Evaluation:
-        answer = await self._asked("GET", f"/v1/evaluations/{name}?wait_s={_WAIT_S:g}")
+    async def _poll(self, request: EvalRequest, name: str) -> Evaluation:
+        answer = await self._request_until_taken("GET", f"/v1/evaluations/{name}?wait_s={_WAIT_S:g}")
         if answer.status_code == 404:
-            return (await self._sent([request]))[0]
+            return (await self._send([request]))[0]
         return Evaluation(**_accepted(answer))
 
     async def _take_back(self, sending: asyncio.Future[list[Evaluation]]) -> None:
         """Tell the service that evaluations are no longer wanted."""
         try:
-            for found in await asyncio.wait_for(asyncio.shield(sending), _ANSWER_S):
-                await self._asked_once("DELETE", f"/v1/evaluations/{found.id}")
+            for evaluation in await asyncio.wait_for(asyncio.shield(sending), _ANSWER_S):
+                await self._request_once("DELETE", f"/v1/evaluations/{evaluation.id}")
         except (VerlKernelError, asyncio.TimeoutError):
             sending.cancel()
 
@@ -211,10 +213,12 @@ class RemoteGym:
         key = task.fingerprint, task.task_id
         if key not in self._tasks:
             text = {"reference": task.reference, "task_id": task.task_id, "entry_point": task.entry_point}
-            self._tasks[key] = str(_accepted(await self._asked("POST", "/v1/tasks", text))["id"])
+            self._tasks[key] = str(_accepted(await self._request_until_taken("POST", "/v1/tasks", text))["id"])
         return self._tasks[key]
 
-    async def _asked(self, method: str, path: str, body: object = None, returned: Sequence[int] = ()) -> httpx.Response:
+    async def _request_until_taken(
+        self, method: str, path: str, body: object = None, returned: Sequence[int] = ()
+    ) -> httpx.Response:
         """Send a request until the service takes it; while it has too much to do there is no limit.
 
         Args:
@@ -243,7 +247,7 @@ class RemoteGym:
             # Many clients that were refused must not come back at once, nor keep the service busy with refusing them.
             await asyncio.sleep(min(pause * 1.5**refused, _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0))
 
-    async def _asked_once(self, method: str, path: str) -> httpx.Response:
+    async def _request_once(self, method: str, path: str) -> httpx.Response:
         try:
             answer = await self._request(method, path, None)
         except httpx.TransportError as exc:
@@ -310,11 +314,11 @@ def _detail(answer: httpx.Response) -> str:
         return answer.text[:200]
 
 
-def _result(request: EvalRequest, found: Evaluation) -> EvalResult:
+def _result(request: EvalRequest, evaluation: Evaluation) -> EvalResult:
     """Return the result of an evaluation that has ended; raise what a pool would raise."""
-    if found.result is not None:
-        return EvalResult.model_validate_json(json.dumps(found.result))
-    assert found.problem is not None
-    if (kind := _RAISED.get(found.problem.type)) is not None:
-        raise kind(found.problem.message)
-    return not_judged(request, InfraError(found.problem.message), 1)
+    if evaluation.result is not None:
+        return EvalResult.model_validate_json(json.dumps(evaluation.result))
+    assert evaluation.problem is not None
+    if (kind := _RAISED.get(evaluation.problem.type)) is not None:
+        raise kind(evaluation.problem.message)
+    return not_judged(request, InfraError(evaluation.problem.message), 1)

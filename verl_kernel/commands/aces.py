@@ -26,7 +26,7 @@ from verl_kernel.env import GymOptions, Task
 from verl_kernel.errors import DataError
 
 FORMAT = 1
-Known = dict[str, dict[str, Any]]
+Choices = dict[str, dict[str, Any]]
 
 
 def command(
@@ -51,7 +51,7 @@ def _choose(
 ) -> None:  # fmt: skip
     from verl_kernel.env import KINDS, Judge  # torch and triton, which a usage error need not wait for
 
-    known, chosen = _known(out), 0
+    choices, chosen = _earlier_choices(out), 0
     base = os.urandom(32) if seed is None else str(seed).encode()
     kinds = [kind for kind in KINDS for _ in range(inputs)]
     with Judge(options) as judge:
@@ -61,12 +61,16 @@ def _choose(
                 typer.echo(f"{task.task_id}: left out, it has {len(sources)} candidates in {folder / task.task_id}")
                 continue
             chosen, pool = chosen + 1, _digest(sources, [trials, inputs, method, seed, options.device])
-            if known.get(task.fingerprint, {}).get("pool") != pool:
+            if choices.get(task.fingerprint, {}).get("pool") != pool:
                 secret = hashlib.sha256(base + task.fingerprint.encode()).digest()
                 rows = [judge.survey(task, source, kinds, secret) for source in sources]
-                known[task.fingerprint] = {"task_id": task.task_id, "pool": pool, **_entry(rows, kinds, trials, method)}
-                _write(out, known)
-            typer.echo(f"{task.task_id}: {_line(known[task.fingerprint])}")
+                choices[task.fingerprint] = {
+                    "task_id": task.task_id,
+                    "pool": pool,
+                    **_entry(rows, kinds, trials, method),
+                }
+                _write(out, choices)
+            typer.echo(f"{task.task_id}: {_line(choices[task.fingerprint])}")
     if not chosen:
         raise DataError(f"--candidates {folder} has no candidates of these tasks: store them as <task_id>/<name>.py")
 
@@ -78,10 +82,10 @@ def _sources(folder: Path) -> list[str]:
 def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, method: str) -> dict[str, Any]:
     """Return the choice of ACES for a task, with the judge's own plan and the expected rejections of both."""
     table, ran = outcome_table(rows)
-    found = weights(table, method, ran)
-    aces, own = allocate(found.values, kinds, trials), _own(trials)
+    weighting = weights(table, method, ran)
+    aces, own = allocate(weighting.values, kinds, trials), _own(trials)
     expected = {name: expected_rejections(table, kinds, each, ran) for name, each in (("aces", aces), ("own", own))}
-    plan = "aces" if not found.degenerate and expected["aces"] >= expected["own"] else "own"
+    plan = "aces" if not weighting.degenerate and expected["aces"] >= expected["own"] else "own"
     return {
         "kinds": aces if plan == "aces" else own, "plan": plan, "expected_rejections": expected,
         "inputs": list(kinds), "report": report(table, method, ran),
@@ -112,17 +116,17 @@ def _line(entry: dict[str, Any]) -> str:
     )
 
 
-def _known(out: Path) -> Known:
+def _earlier_choices(out: Path) -> Choices:
     if not out.exists():
         return {}
     try:
         data = json.loads(out.read_text(encoding="utf-8"))
-        tasks: Known = data["tasks"] if data["format"] == FORMAT else {}
+        tasks: Choices = data["tasks"] if data["format"] == FORMAT else {}
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise DataError(f"--out {out} is no file of this command ({exc}): name another one") from None
     return tasks
 
 
-def _write(out: Path, tasks: Known) -> None:
+def _write(out: Path, tasks: Choices) -> None:
     with writing(out) as part:
         part.write_text(json.dumps({"format": FORMAT, "tasks": tasks}, indent=1) + "\n", encoding="utf-8")

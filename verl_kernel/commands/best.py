@@ -25,17 +25,19 @@ def command(
     if not kernels:
         raise DataError(f"{run} has no verified kernel: nothing is written")
     with writing_folder(out):
-        files = [write_kernel(out, one.provenance, one.code) for one in kernels]
+        files = [write_kernel(out, kernel.provenance, kernel.code) for kernel in kernels]
     screen().print(_table(kernels, files))
 
 
 def _table(kernels: list[BestKernel], files: list[KernelFile]) -> Table:
     table = Table("task", "speedup", "over", "times", "file", "", title="best kernels", title_justify="left")
     for kernel, file in zip(kernels, files, strict=True):
-        one = kernel.provenance
-        speedup = "unknown" if one.speedup is None else f"{one.speedup:.2f}x"
-        sure = "" if one.sure_speedup in (None, one.speedup) else f" (at least {one.sure_speedup:.2f}x)"
-        over = one.reference_mode or "-"
+        origin = kernel.provenance
+        speedup = "unknown" if origin.speedup is None else f"{origin.speedup:.2f}x"
+        sure = "" if origin.sure_speedup in (None, origin.speedup) else f" (at least {origin.sure_speedup:.2f}x)"
+        over = origin.reference_mode or "-"
         what = f"{file.what}: {file.why}" if file.why else file.what
-        table.add_row(*map(escape, (one.task, speedup + sure, over, one.timing_source or "-", str(file.path), what)))
+        table.add_row(
+            *map(escape, (origin.task, speedup + sure, over, origin.timing_source or "-", str(file.path), what))
+        )
     return table

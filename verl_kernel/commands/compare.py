@@ -22,23 +22,23 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = SEED,
 ) -> None:
     """Compare two runs, and list the tasks that only one of them solves."""
-    found = compare_runs(a, b, Bootstrap(resamples=resamples, seed=seed))
+    runs = compare_runs(a, b, Bootstrap(resamples=resamples, seed=seed))
     if json:
-        typer.echo(found.model_dump_json())
+        typer.echo(runs.model_dump_json())
     else:
-        _print(found)
+        _print(runs)
 
 
-def _print(found: RunComparison) -> None:
-    console, comparison = screen(), found.comparison
+def _print(runs: RunComparison) -> None:
+    console, comparison = screen(), runs.comparison
     console.print(
-        f"A: {found.a}\nB: {found.b}\ntimes: {found.times}\nspeedups over: {found.baseline}",
+        f"A: {runs.a}\nB: {runs.b}\ntimes: {runs.times}\nspeedups over: {runs.baseline}",
         markup=False, highlight=False, soft_wrap=True,
     )  # fmt: skip
-    for name, (ours, theirs) in found.settings.items():
+    for name, (ours, theirs) in runs.settings.items():
         console.print(f"{name}: {ours} in A, {theirs} in B", markup=False, highlight=False, soft_wrap=True)
     for view in VIEWS[:2]:
-        console.print(differences_table(found, view))
+        console.print(differences_table(runs, view))
         changed = changes_table(comparison.changes, view)
         console.print("no task changed sides" if changed is None else changed)
     console.print(

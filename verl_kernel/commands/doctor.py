@@ -45,9 +45,11 @@ def _versions() -> Iterator[Finding]:
     }
     yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     for topic, names in needed.items():
-        found = machine.version(*names)
-        remedy = "" if found else f"install {' or '.join(names)}: `make env` (CPU) or `pip install verl-kernel[gpu]`"
-        yield Finding(topic, found or "not installed", remedy)
+        installed = machine.version(*names)
+        remedy = (
+            "" if installed else f"install {' or '.join(names)}: `make env` (CPU) or `pip install verl-kernel[gpu]`"
+        )
+        yield Finding(topic, installed or "not installed", remedy)
 
 
 def _mode() -> str:
@@ -67,9 +69,9 @@ def _mode() -> str:
 
 def _attention() -> str:
     """Return which attention the trainer can use; `verl-kernel preflight` refuses a recipe that asks for more."""
-    found = machine.version(*machine.FLASH)
-    if found or cpu.is_active():
-        return f"torch's own (sdpa){', and flash_attention_2 from ' + found if found else ''}"
+    flash = machine.version(*machine.FLASH)
+    if flash or cpu.is_active():
+        return f"torch's own (sdpa){', and flash_attention_2 from ' + flash if flash else ''}"
     return (
         "torch's own (sdpa), as kernel_trloo asks for; drkernel_8b and drkernel_14b ask for flash_attention_2: "
         f"`{machine.INSTALL_FLASH}`"
@@ -87,8 +89,8 @@ def _names() -> str:
     states = plugin.states()
     kinds = Counter(kind for (kind, _), state in states.items() if state == "own")
     counted = ", ".join(f"{kind} {number}" for kind, number in kinds.items())
-    others = [f"{kind} {name} ({state})" for (kind, name), state in states.items() if state != "own"]
-    return "; ".join([f"{kinds.total()} of {len(states)} are ours ({counted})", *others])
+    foreign = [f"{kind} {name} ({state})" for (kind, name), state in states.items() if state != "own"]
+    return "; ".join([f"{kinds.total()} of {len(states)} are ours ({counted})", *foreign])
 
 
 def _registries() -> str:

@@ -56,14 +56,14 @@ def command(
     results: list[EvalResult] = []
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the results or the error hold the messages
     with own_stdout() as out:
-        kept = ""
+        keep_line = ""
         try:
             for result in with_bar(_evaluate(reference, kernels, options, seed), "judging", len(kernels)):
                 results.append(result)
                 if json:
                     out.write(result.model_dump_json() + "\n")
                     out.flush()
-            kept = _kept(reference, results, options, choose, seed) if choose else ""
+            keep_line = _kernel_to_keep(reference, results, options, choose, seed) if choose else ""
         except KeyboardInterrupt:
             _show(reference, results, out, json)
             typer.echo(f"Interrupted: {len(results)} of {counted(len(kernels), 'kernel')} judged.", err=True)
@@ -71,8 +71,8 @@ def command(
         except (TaskError, EnvironmentNotReady) as exc:
             raise type(exc)(about_reference(exc, reference)) from exc
         _show(reference, results, out, json)
-        if kept:
-            typer.echo(kept, file=sys.stderr if json else out)
+        if keep_line:
+            typer.echo(keep_line, file=sys.stderr if json else out)
     if any(result.status is EvalStatus.INFRA_ERROR for result in results):
         raise typer.Exit(INFRA_ERROR)
 
@@ -106,17 +106,19 @@ def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int
             yield from (job if isinstance(job, EvalResult) else next(judged) for job in part)
 
 
-def _kept(reference: str, results: list[EvalResult], options: GymOptions, inputs: int, seed: int | None) -> str:
+def _kernel_to_keep(
+    reference: str, results: list[EvalResult], options: GymOptions, inputs: int, seed: int | None
+) -> str:
     """Return which kernel to keep, in a sentence."""
     from verl_kernel.commands.kernel_choice import choose_kernel
 
     task = Task(read_source(reference))
     jobs = [_job(task, result.kernel) for result in results]
     sources = ["" if isinstance(job, EvalResult) else job[1] for job in jobs]
-    found = choose_kernel(task, sources, results, options, inputs, seed)
-    if found is None:
+    choice = choose_kernel(task, sources, results, options, inputs, seed)
+    if choice is None:
         return "keep: none, no kernel is rewarded"
-    return f"keep: {results[found.kernel].kernel} (right on {found.passed} of {found.inputs} further inputs)"
+    return f"keep: {results[choice.kernel].kernel} (right on {choice.passed} of {choice.inputs} further inputs)"
 
 
 def _job(task: Task, kernel: str) -> tuple[Task, str, str] | EvalResult:
@@ -132,12 +134,12 @@ def _job(task: Task, kernel: str) -> tuple[Task, str, str] | EvalResult:
 
 
 def _refuse_duplicates(kernels: list[str]) -> None:
-    seen: set[str] = set()
+    paths: set[str] = set()
     for kernel in kernels:
         path = os.path.realpath(kernel)
-        if path in seen:
+        if path in paths:
             raise ConfigError(f"{kernel} is named twice: name each kernel once")
-        seen.add(path)
+        paths.add(path)
 
 
 @contextmanager

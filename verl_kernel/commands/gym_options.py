@@ -58,10 +58,10 @@ def read_targets(option: str, text: str) -> tuple[str, ...]:
     Raises:
         ConfigError: there is no such target.
     """
-    known = get_args(TargetName)
+    targets = get_args(TargetName)
     names = _names(text) if text else []
-    if wrong := [name for name in names if name not in known]:
-        raise ConfigError(f"{option} names {wrong[0]!r}; {nearest(wrong[0], known)}targets are {', '.join(known)}")
+    if wrong := [name for name in names if name not in targets]:
+        raise ConfigError(f"{option} names {wrong[0]!r}; {nearest(wrong[0], targets)}targets are {', '.join(targets)}")
     return tuple(names)
 
 
@@ -77,16 +77,16 @@ def read_levels(text: str) -> tuple[int, ...]:
         raise ConfigError(f"--levels is {text!r}; it must be numbers, as in 1,2") from None
 
 
-def chosen(given: Mapping[str, Any]) -> GymOptions:
+def chosen(arguments: Mapping[str, Any]) -> GymOptions:
     """Return the gym that a command's arguments ask for; what it has no argument for is as in `gym=strict`.
 
     Raises:
         ConfigError: a value is out of its range.
     """
-    named = {_RENAMED.get(key, key): value for key, value in given.items()}
+    named = {_RENAMED.get(key, key): value for key, value in arguments.items()}
     values = {**STRICT, **{key: named[key] for key in option_names(GymOptions) if key in named}}
     if "," in values["compile_for"]:
         values["compile_for"] = _names(values["compile_for"])
-    if given.get("timeout") is not None:
-        values |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), given["timeout"])
+    if arguments.get("timeout") is not None:
+        values |= dict.fromkeys(("reference_timeout_s", "load_timeout_s", "run_timeout_s"), arguments["timeout"])
     return GymOptions(**values)

@@ -40,8 +40,8 @@ def command(
     timeout: gym_options.Timeout = None,
 ) -> None:
     """Give coding agents tools: tasks, trials on public inputs, profiles, submissions."""
-    given = locals()
-    options = gym_options.chosen(given)
+    arguments = locals()
+    options = gym_options.chosen(arguments)
     try:
         import mcp  # noqa: F401  before anything expensive starts
     except ModuleNotFoundError as exc:

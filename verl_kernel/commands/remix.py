@@ -66,13 +66,13 @@ def _check_files(data: Path, model: Path, key_column: str | None) -> None:
     """Refuse unusable data and models before torch is imported."""
     from verl_kernel.data.files import column_names
 
-    wanted = "name a parquet file of conversations, as `verl-kernel data talks` or `data coldstart` writes one"
+    advice = "name a parquet file of conversations, as `verl-kernel data talks` or `data coldstart` writes one"
     if not data.is_file():
-        raise DataError(f"--data {data} {'is a folder' if data.is_dir() else 'does not exist'}: {wanted}")
-    columns = column_names(data, wanted)
+        raise DataError(f"--data {data} {'is a folder' if data.is_dir() else 'does not exist'}: {advice}")
+    columns = column_names(data, advice)
     for column in ("messages", key_column):
         if column is not None and column not in columns:
-            raise DataError(f"{data} has no column {column!r}; it has {', '.join(columns)}: {wanted}")
+            raise DataError(f"{data} has no column {column!r}; it has {', '.join(columns)}: {advice}")
     if not (model / "config.json").is_file():
         raise ConfigError(f"--model {model} holds no config.json: name the folder of a model as Hugging Face saves one")
 

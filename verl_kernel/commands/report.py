@@ -45,7 +45,7 @@ def _report(run_dir: Path) -> None:
     if len({change.name.rpartition(": ")[0] for change in validated}) > 1:  # the page has all their figures
         console.print(right_answers(validations, answers(run_dir)))
     elif validated:
-        when = [f"step {one['step']}" for one in (validations[0], *validations[1:][-1:])]
+        when = [f"step {validation['step']}" for validation in (validations[0], *validations[1:][-1:])]
         console.print(changes_table(validated, "validation", *when))
     if changes := first_and_last(steps):
         size = counted(window(steps), "step")
@@ -59,14 +59,14 @@ def _is_bench(run_dir: Path) -> bool:
     Raises:
         DataError: it belongs to neither.
     """
-    wanted = "name the folder of a training run (it holds metrics.jsonl) or of `verl-kernel bench` (it holds run.json)"
+    advice = "name the folder of a training run (it holds metrics.jsonl) or of `verl-kernel bench` (it holds run.json)"
     if not run_dir.is_dir():
-        raise DataError(f"{run_dir} {'is a file' if run_dir.exists() else 'does not exist'}: {wanted}")
+        raise DataError(f"{run_dir} {'is a file' if run_dir.exists() else 'does not exist'}: {advice}")
     metrics = run_dir / "metrics.jsonl"
     if metrics.is_file() or earlier(metrics).is_file():
         return False
     if not (run_dir / "run.json").is_file():
-        raise DataError(f"{run_dir} holds neither metrics.jsonl nor run.json: {wanted}")
+        raise DataError(f"{run_dir} holds neither metrics.jsonl nor run.json: {advice}")
     return True
 
 

@@ -51,7 +51,7 @@ def sentence(exc: VerlKernelError, flags: Mapping[str, str]) -> str:
         flags: options of the command by their names; a key that an option sets is replaced by the option.
     """
     text = str(exc) if isinstance(exc, TrainingError) else " ".join(str(exc).split())
-    return _KEY.sub(lambda found: flags.get(_OTHER_NAMES.get(found[1], found[1]), found[0]), text)
+    return _KEY.sub(lambda match: flags.get(_OTHER_NAMES.get(match[1], match[1]), match[0]), text)
 
 
 def guarded(callback: Callable[..., Any], flags: Mapping[str, str] | None = None) -> Callable[..., Any]:
@@ -63,9 +63,9 @@ def guarded(callback: Callable[..., Any], flags: Mapping[str, str] | None = None
     """
 
     @functools.wraps(callback)
-    def run(*args: Any, **given: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return callback(*args, **given)
+            return callback(*args, **kwargs)
         except VerlKernelError as exc:
             typer.echo(f"Error: {sentence(exc, flags or {})}", err=True)
             raise typer.Exit(exit_status(exc)) from None

@@ -80,12 +80,12 @@ def _explain(argv: list[str], tail: Iterable[str]) -> None:
 
 def _make_way(metrics: Path, resume: bool) -> None:
     """Remove the metrics file, which verl truncates; if the run continues, move its records to another file."""
-    kept = earlier(metrics)
+    earlier_records = earlier(metrics)
     if resume and metrics.is_file():
-        with kept.open("a", encoding="utf-8") as file:
+        with earlier_records.open("a", encoding="utf-8") as file:
             file.write(metrics.read_text(encoding="utf-8"))
     elif not resume:
-        kept.unlink(missing_ok=True)
+        earlier_records.unlink(missing_ok=True)
     metrics.unlink(missing_ok=True)
 
 
@@ -94,27 +94,27 @@ def _follow(
 ) -> tuple[int, deque[str]]:
     tail: deque[str] = deque(maxlen=_TAIL)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    asked: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))  # until a trainer has started
+    stop_signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: stop_signals.append(number))  # until a trainer has started
     child = subprocess.Popen(
         argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-    if asked:
+    if stop_signals:
         child.terminate()
     assert child.stdout is not None
     with child, Progress(*columns, console=console) as progress:
         task = progress.add_task("starting", total=None)
-        seen = 0
+        reported = 0
         for line in child.stdout:
             log.write(line)
             log.flush()
             tail.append(line.rstrip())
             _show(progress, task, line)
-            if found := _RESUMED.search(line):
-                text = f"resumed from {found[1]}: step {int(found[2]) + 1} is next, with the data that come after it"
+            if match := _RESUMED.search(line):
+                text = f"resumed from {match[1]}: step {int(match[2]) + 1} is next, with the data that come after it"
                 progress.console.print(text, highlight=False, soft_wrap=True)
-            seen = _report_steps(progress, metrics, seen)
+            reported = _report_steps(progress, metrics, reported)
     return child.returncode, tail
 
 
@@ -122,13 +122,13 @@ def _show(progress: Progress, task: Any, line: str) -> None:
     for mark, stage in _STAGES.items():
         if mark in line:
             progress.update(task, description=stage)
-    if found := _TOTAL.search(line):
-        progress.update(task, completed=int(found[1]), total=int(found[2]))
+    if match := _TOTAL.search(line):
+        progress.update(task, completed=int(match[1]), total=int(match[2]))
 
 
-def _report_steps(progress: Progress, metrics: Path, seen: int) -> int:
+def _report_steps(progress: Progress, metrics: Path, reported: int) -> int:
     steps = read_steps(metrics) if metrics.is_file() else []
-    for step in steps[seen:]:
+    for step in steps[reported:]:
         facts = [f"{name} {step[key]:.3g}" for name, key in COLUMNS.items() if key in step]
         unvalidated = "unvalidated " * bool(step.get("kernel/unvalidated_clock"))
         facts += [f"{unvalidated}simulated times"] * bool(step.get("kernel/simulated_clock"))

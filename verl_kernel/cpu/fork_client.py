@@ -49,7 +49,7 @@ def ray_worker(argv: list[str]) -> tuple[list[str] | None, dict[str, str]]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--serialized-runtime-env-context", default="{}")
     parser.add_argument("--language", default="")
-    options, rest = parser.parse_known_args(argv)
+    options, remaining = parser.parse_known_args(argv)
     context = json.loads(options.serialized_runtime_env_context)
     variables: dict[str, str] = context.get("env_vars") or {}
     is_usual = (
@@ -58,7 +58,7 @@ def ray_worker(argv: list[str]) -> tuple[list[str] | None, dict[str, str]]:
         and not (context.get("command_prefix") or context.get("override_worker_entrypoint"))
         and not any("$" in value for value in variables.values())
     )
-    return ([arg for arg in rest if arg not in _HARMLESS_FLAGS] if is_usual else None), variables
+    return ([arg for arg in remaining if arg not in _HARMLESS_FLAGS] if is_usual else None), variables
 
 
 def ask(program: list[str], variables: dict[str, str]) -> tuple[socket.socket, int] | None:

@@ -119,9 +119,9 @@ class _Server:
         _tell(client, {"pid": pid})
         end = os.pidfd_open(pid)
         self._selector.register(end, selectors.EVENT_READ, lambda: self._ended(client, pid, end))
-        self._selector.register(client, selectors.EVENT_READ, lambda: self._left(client, pid))
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._client_gone(client, pid))
 
-    def _left(self, client: socket.socket, pid: int) -> None:
+    def _client_gone(self, client: socket.socket, pid: int) -> None:
         self._selector.unregister(client)
         os.kill(pid, signal.SIGKILL)
 
@@ -136,7 +136,7 @@ class _Server:
 
 
 def _tell(client: socket.socket, answer: dict[str, int]) -> None:
-    # Ray kills a worker that is late, its client may be gone: then its process ends too (`_left`), and no other.
+    # Ray kills a worker that is late, its client may be gone: then its process ends too (`_client_gone`), and no other.
     with suppress(ConnectionError):
         client.send(json.dumps(answer).encode())
 

@@ -76,7 +76,7 @@ def fork_spawned() -> None:
     original = multiprocessing.spawn.get_command_line
 
     def get_command_line(**kwargs: Any) -> list[str]:
-        python, *rest = original(**kwargs)
-        return [python, "-S", fork_client.__file__, *rest]
+        python, *arguments = original(**kwargs)
+        return [python, "-S", fork_client.__file__, *arguments]
 
     multiprocessing.spawn.get_command_line = get_command_line

@@ -145,22 +145,22 @@ def options_of(mode: str, node: Mapping[str, Any] | None) -> RecOptions:
         raise ConfigError(
             f"{MODE} is {mode}, which is no loss of the REC family: set it to one of {', '.join(PRESETS)}"
         )
-    given = {
+    stated = {
         key: value
         for key, value in as_mapping(RecOptions.NODE, node, option_names(RecOptions)).items()
         if value is not None
     }
-    fixed = [key for key in _CHOICES if key in given and mode != CUSTOM]
+    fixed = [key for key in _CHOICES if key in stated and mode != CUSTOM]
     if fixed:
         raise ConfigError(
-            f"{RecOptions.NODE}.{fixed[0]} is {given[fixed[0]]} and {MODE} is {mode}, whose name decides about it: "
+            f"{RecOptions.NODE}.{fixed[0]} is {stated[fixed[0]]} and {MODE} is {mode}, whose name decides about it: "
             f"remove the key, or set {MODE}={CUSTOM}"
         )
-    options = RecOptions.from_node({**PRESETS[mode], **given})
-    for key in given:
+    options = RecOptions.from_node({**PRESETS[mode], **stated})
+    for key in stated:
         if key not in _read_by(options, mode):
             raise ConfigError(
-                f"{RecOptions.NODE}.{key} is {given[key]} and {MODE} is {mode}, which does not read it: remove the key"
+                f"{RecOptions.NODE}.{key} is {stated[key]} and {MODE} is {mode}, which does not read it: remove the key"
             )
     return options
 

@@ -22,7 +22,9 @@ def within(mask: torch.Tensor, *tensors: torch.Tensor) -> tuple[torch.Tensor, ..
 
     float16 overflows at e^11, far below `LIMIT`, and outside the mask verl may leave any value: 0 times inf is NaN.
     """
-    return tuple(torch.where(mask, one, 0).to(torch.promote_types(one.dtype, torch.float32)) for one in tensors)
+    return tuple(
+        torch.where(mask, tensor, 0).to(torch.promote_types(tensor.dtype, torch.float32)) for tensor in tensors
+    )
 
 
 def log_ratio_at(level: str, log_ratio: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -89,9 +89,9 @@ def _ask_verl(config: DictConfig, key: str) -> None:
     try:
         compute_rollout_correction_and_rejection_mask(token, token, torch.ones(1, 1), **{"rollout_is": None, **own})
     except (TypeError, ValueError) as exc:
-        given = " and ".join(f"{CORRECTION}.{name} is {in_words(value)}" for name, value in own.items())
+        settings = " and ".join(f"{CORRECTION}.{name} is {in_words(value)}" for name, value in own.items())
         raise ConfigError(
-            f"{given}, which verl refuses ({str(exc).rstrip('.')}): correct what it names, or choose a preset, "
+            f"{settings}, which verl refuses ({str(exc).rstrip('.')}): correct what it names, or choose a preset, "
             "as mismatch=mrs or mismatch=tis"
         ) from None
 

@@ -43,7 +43,7 @@ class RecTerms:
 
     loss: torch.Tensor
     """Loss of each token: (B, T), with gradient; 0 outside the mask."""
-    kept: torch.Tensor
+    is_kept: torch.Tensor
     """M: (B, T) bool."""
     weights: torch.Tensor
     """w: (B, T)."""
@@ -99,11 +99,11 @@ def rec_terms(
     with torch.no_grad():
         log_ratio = log_prob - old_log_prob
         ratio = log_ratio_at(_LEVELS.get(options.clip, "token"), log_ratio, mask).exp()
-        kept = stays(ratio, advantages, options)
+        is_kept = stays(ratio, advantages, options)
         weights = token_weights(log_ratio, advantages, mask, options)
-    policy = torch.where(kept, -weights * advantages * log_prob, 0)
+    policy = torch.where(is_kept, -weights * advantages * log_prob, 0)
     loss = policy + options.coef * _regulariser(log_prob, old_log_prob, mask, options.regulariser)
-    return RecTerms(loss / (1 + options.tau), kept, weights, log_ratio)
+    return RecTerms(loss / (1 + options.tau), is_kept, weights, log_ratio)
 
 
 def _regulariser(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch.Tensor, kind: str) -> torch.Tensor:
@@ -153,8 +153,8 @@ def rec_metrics(terms: RecTerms, advantages: torch.Tensor, mask: torch.Tensor, o
         "rec",
         {
             "tokens": mask.sum(),
-            "clipped": (mask & ~terms.kept).sum(),
-            "weight": torch.where(mask & terms.kept, terms.weights, 0).sum(),
+            "clipped": (mask & ~terms.is_kept).sum(),
+            "weight": torch.where(mask & terms.is_kept, terms.weights, 0).sum(),
             "capped": (mask & (advantages / options.temperature > limit)).sum(),
             "log_ratio": torch.where(mask, terms.log_ratio, 0).sum(),
         },

@@ -32,7 +32,7 @@ class Verdicts:
 
     weights: torch.Tensor
     """(B, T) float32: weight of each token in the loss; 0 where it is masked or rejected."""
-    kept: torch.Tensor
+    is_kept: torch.Tensor
     """(M,) bool: whether the segment is kept."""
     vetoed: torch.Tensor
     """(M,) bool: whether a ratio of the segment is below `veto`."""
@@ -91,13 +91,13 @@ def judge(ratios: torch.Tensor, mask: torch.Tensor, options: TurnCorrectionOptio
     vetoed = lowest < math.log(options.veto) if options.veto else torch.zeros_like(means, dtype=torch.bool)
     low = math.log(options.low) if options.low else -math.inf
     high = math.log(options.high) if options.high else math.inf
-    kept = (means >= low) & (means <= high) & ~vetoed
+    is_kept = (means >= low) & (means <= high) & ~vetoed
     segments = {"token": logs, "geometric": means[whole], "product": sums[whole]}.get(options.weights)
     # Clipped before the exponential: products over long turns overflow.
     values = torch.ones_like(logs) if segments is None else segments.clamp_max(math.log(options.cap)).exp()
     weights = torch.zeros_like(ratios, dtype=torch.float32)
-    weights[mask] = torch.where(kept[whole], values, 0).float()
-    return Verdicts(weights, kept, vetoed, means)
+    weights[mask] = torch.where(is_kept[whole], values, 0).float()
+    return Verdicts(weights, is_kept, vetoed, means)
 
 
 def correction_metrics(verdicts: Verdicts) -> dict[str, float]:
@@ -105,8 +105,8 @@ def correction_metrics(verdicts: Verdicts) -> dict[str, float]:
     return counted(
         "turn_corr",
         {
-            "judged": torch.ones_like(verdicts.kept).sum(),
-            "rejected": (~verdicts.kept).sum(),
+            "judged": torch.ones_like(verdicts.is_kept).sum(),
+            "rejected": (~verdicts.is_kept).sum(),
             "vetoed": verdicts.vetoed.sum(),
             "log_ratio": verdicts.log_ratio.sum(),
             "tokens": verdicts.weights.count_nonzero(),

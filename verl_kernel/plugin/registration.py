@@ -81,13 +81,13 @@ def registered(kind: str) -> tuple[str, ...]:
 
 def missing() -> dict[tuple[str, str], str | None]:
     """Return our names that verl's registries do not hold for us, each with the dotted name of its holder."""
-    found: dict[tuple[str, str], str | None] = {}
+    absent: dict[tuple[str, str], str | None] = {}
     for (kind, name), path in expected().items():
         entry = _registry(kind).get(name)
         holder = None if entry is None else _path(entry)
         if holder != path:
-            found[kind, name] = holder
-    return found
+            absent[kind, name] = holder
+    return absent
 
 
 def states() -> dict[tuple[str, str], str]:

@@ -23,7 +23,7 @@ from verl_kernel.advantage.options import TrlooOptions
 from verl_kernel.advantage.topr import ToprOptions as ToprSigns
 from verl_kernel.env.options import STRICT, GymOptions
 from verl_kernel.loss.options import RecOptions, ToprOptions, TurnCorrectionOptions
-from verl_kernel.option_group import OptionGroup, wanted, words_of
+from verl_kernel.option_group import OptionGroup, description, words_of
 from verl_kernel.reward.options import RolloutOptions
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.sampler.options import PRSOptions
@@ -94,7 +94,7 @@ def _rule(kind: type[OptionGroup], key: str, hint: Any, said: str) -> str:
     """Return the rule for a value, in brackets, if neither its default nor its text shows it."""
     words = words_of(hint)
     named = words and all(f"`{word}`" in said for word in words)
-    rule = "" if named or hint in (bool, str, str | None, int, Any) else wanted(hint)
+    rule = "" if named or hint in (bool, str, str | None, int, Any) else description(hint)
     is_open = key in kind.LEFT_OPEN and "null" not in said
     usual = f"null: the loss's own value, else {_scalar(getattr(kind, key))}" if is_open else ""
     both = "; ".join(filter(None, (rule, usual)))

@@ -46,10 +46,10 @@ def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
     started = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     (out / "manifest.json").unlink(missing_ok=True)
-    drawn = draw(options)
-    write_tasks(drawn, out)
-    tokenizer = train_tokenizer((message["content"] for talk in drawn.talks for message in talk), options.vocabulary)
-    model, losses = _cold_start(out, drawn.talks, tokenizer, options, progress)
+    contents = draw(options)
+    write_tasks(contents, out)
+    tokenizer = train_tokenizer((message["content"] for talk in contents.talks for message in talk), options.vocabulary)
+    model, losses = _cold_start(out, contents.talks, tokenizer, options, progress)
     model.save_pretrained(out / "model")
     tokenizer.save_pretrained(out / "model")
     shutil.rmtree(out / "sft")
@@ -69,12 +69,12 @@ def build(out: Path, options: Quickstart, progress: Progress) -> dict[str, Any]:
     return manifest
 
 
-def write_tasks(drawn: Drawn, out: Path) -> None:
+def write_tasks(contents: Drawn, out: Path) -> None:
     """Write the tasks of training and of the validation."""
-    write_rows(drawn.world.rows(drawn.trained, "train"), out / "train.parquet")
-    validated = [row for split, tasks in drawn.validated.items() for row in drawn.world.rows(tasks, split)]
+    write_rows(contents.world.rows(contents.trained, "train"), out / "train.parquet")
+    validated = [row for split, tasks in contents.validated.items() for row in contents.world.rows(tasks, split)]
     write_rows(validated, out / "val.parquet")
-    if drawn.world.difficulty.tools:
+    if contents.world.difficulty.tools:
         shutil.copyfile(TOOLS_FILE, out / TOOLS_FILE.name)
 
 

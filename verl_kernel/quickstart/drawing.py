@@ -37,12 +37,12 @@ def draw(options: Quickstart, conversations: int | None = None) -> Drawn:
         options: seed, world and numbers.
         conversations: another number of conversations than the options'; the tasks do not depend on it.
     """
-    rng, world, taken = Random(options.seed), World(options.row(), options.seed), set[str]()
+    rng, world, references = Random(options.seed), World(options.row(), options.seed), set[str]()
     with _one_thread():
-        trained = world.tasks(options.train_tasks, rng, taken)
+        trained = world.tasks(options.train_tasks, rng, references)
         validated = {split: world.validation(split, count, trained, rng) for split, count in options.validation.items()}
         count = options.conversations if conversations is None else conversations
-        return Drawn(world, trained, validated, world.talks(count, rng, taken))
+        return Drawn(world, trained, validated, world.talks(count, rng, references))
 
 
 @contextmanager

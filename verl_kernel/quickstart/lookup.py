@@ -50,32 +50,32 @@ def start_with_lookup(model: Qwen3ForCausalLM) -> None:
         layer.mlp.down_proj.weight *= _QUIET
     first, second = (layer.self_attn for layer in model.model.layers[:2])
     slow = _slow_rows(size)[: width // 4 - 1]
-    seen = torch.linalg.qr(torch.randn(half, half))[0][: len(slow)]
-    _look_back(first, seen, size)
-    _copy_matches(second, seen, slow, size)
+    projection = torch.linalg.qr(torch.randn(half, half))[0][: len(slow)]
+    _look_back(first, projection, size)
+    _copy_matches(second, projection, slow, size)
 
 
-def _look_back(attention: Qwen3Attention, seen: Tensor, size: int) -> None:
+def _look_back(attention: Qwen3Attention, projection: Tensor, size: int) -> None:
     """Let head h attend to the token h + 1 places before, and two heads write (K, W / 2) projections of embeddings."""
     queries, keys, values, outputs = _heads(attention, size)
-    half = seen.shape[1]
+    half = projection.shape[1]
     fast, angles = torch.arange(_FAST), _angles(size)[:_FAST]
     keys[:, fast, -1], keys[:, size // 2 + fast, -1] = 1, 0
     for head, query in enumerate(queries):
         query[fast, -1], query[size // 2 + fast, -1] = torch.cos((head + 1) * angles), -torch.sin((head + 1) * angles)
     shared = len(queries) // len(keys)
-    for head, place in enumerate(_free(seen)):
+    for head, coordinates in enumerate(_free(projection)):
         values[head // shared] = 0
-        values[head // shared, : len(seen), :half] = seen
+        values[head // shared, : len(projection), :half] = projection
         outputs[:, head] = 0
-        outputs[place, head, : len(seen)] = torch.eye(len(seen))
+        outputs[coordinates, head, : len(projection)] = torch.eye(len(projection))
 
 
-def _copy_matches(attention: Qwen3Attention, seen: Tensor, slow: Tensor, size: int) -> None:
+def _copy_matches(attention: Qwen3Attention, projection: Tensor, slow: Tensor, size: int) -> None:
     """Let a head of each key attend to the places that follow a match, and copy part of the embedding there."""
     queries, keys, values, outputs = _heads(attention, size)
-    half, dims = seen.shape[1], torch.arange(size)
-    before, before_that = _free(seen)
+    half, dims = projection.shape[1], torch.arange(size)
+    before, before_that = _free(projection)
     rows, same = slow[:, None], torch.eye(len(slow))
     values.zero_()
     outputs.zero_()
@@ -84,7 +84,7 @@ def _copy_matches(attention: Qwen3Attention, seen: Tensor, slow: Tensor, size: i
             queries[head, rows, before] = same
             keys[key, rows, before_that] = same
         else:
-            queries[head, slow, :half] = seen
+            queries[head, slow, :half] = projection
             keys[key, rows, before] = same
         copied = (key * size + dims) % half
         values[key, dims, copied] = outputs[copied, head, dims] = 1
@@ -101,9 +101,9 @@ def _heads(attention: Qwen3Attention, size: int) -> tuple[Tensor, Tensor, Tensor
     return queries, keys, values, attention.o_proj.weight.unflatten(1, (-1, size))
 
 
-def _free(seen: Tensor) -> tuple[Tensor, Tensor]:
+def _free(projection: Tensor) -> tuple[Tensor, Tensor]:
     """Return the coordinates of a hidden state that hold what stands one place before, and two."""
-    count, half = seen.shape
+    count, half = projection.shape
     return half + torch.arange(count), half + half // 2 + torch.arange(count)
 
 

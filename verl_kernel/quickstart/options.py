@@ -43,8 +43,8 @@ class WarmStart:
 
     def __post_init__(self) -> None:
         for key, value in vars(self).items():
-            if value < (least := _LEAST.get(key, 1)):
-                raise ConfigError(f"warm_start.{key} is {value}; it must be at least {least}")
+            if value < (minimum := _LEAST.get(key, 1)):
+                raise ConfigError(f"warm_start.{key} is {value}; it must be at least {minimum}")
         if self.heads % self.kv_heads:
             raise ConfigError(f"warm_start.heads is {self.heads}; it must be a multiple of kv_heads = {self.kv_heads}")
 

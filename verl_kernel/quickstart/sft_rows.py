@@ -37,7 +37,7 @@ def group_by_length(lengths: Sequence[int], size: int, rng: Random) -> list[int]
     rows = sorted(rows[: len(rows) // size * size], key=lambda row: lengths[row] // 32)
     batches = [rows[start : start + size] for start in range(0, len(rows), size)]
     rng.shuffle(batches)
-    wanted = [row for batch in batches for row in batch]
-    rows_drawn: Iterable[int] = DistributedSampler(TensorDataset(torch.tensor(wanted)), num_replicas=1, rank=0)
-    placed = dict(zip(rows_drawn, wanted, strict=True))
-    return [placed[place] for place in range(len(wanted))]
+    order = [row for batch in batches for row in batch]
+    rows_drawn: Iterable[int] = DistributedSampler(TensorDataset(torch.tensor(order)), num_replicas=1, rank=0)
+    placed = dict(zip(rows_drawn, order, strict=True))
+    return [placed[position] for position in range(len(order))]

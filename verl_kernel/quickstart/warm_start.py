@@ -74,9 +74,9 @@ def train(
             file.write(line)
             file.flush()
             tail.append(line.rstrip())
-            if found := _STEP.search(line):
-                losses.append(float(found[2]))
-                on_step(int(found[1]), losses[-1])
+            if match := _STEP.search(line):
+                losses.append(float(match[2]))
+                on_step(int(match[1]), losses[-1])
     if child.returncode or not losses:
         raise TrainingError(
             f"verl's SFT trainer ended with exit code {child.returncode} after {len(losses)} steps; "

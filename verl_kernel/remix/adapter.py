@@ -40,9 +40,9 @@ def common_choice(runs: Sequence[Run]) -> tuple[dict[str, list[int]], float]:
         subsets, counts = torch.unique(
             torch.cat([run.selections[name].gates for run in runs]), dim=0, return_counts=True
         )
-        most = int(counts.argmax())
-        chosen[name] = subsets[most].nonzero().flatten().tolist()
-        agree, pairs = agree + int(counts[most]), pairs + int(counts.sum())
+        commonest = int(counts.argmax())
+        chosen[name] = subsets[commonest].nonzero().flatten().tolist()
+        agree, pairs = agree + int(counts[commonest]), pairs + int(counts.sum())
     return chosen, agree / pairs
 
 
@@ -90,4 +90,4 @@ def _columns(routing: Routing, name: str, chosen: Sequence[int]) -> list[int]:
             f"the choice for {name} is {list(chosen)}; it must be {options.chosen} different numbers below "
             f"{options.loras}"
         )
-    return [lora * options.rank + place for lora in chosen for place in range(options.rank)]
+    return [lora * options.rank + row for lora in chosen for row in range(options.rank)]

@@ -51,12 +51,12 @@ def resume(routing: Routing, optimizer: torch.optim.Optimizer, fixed: Mapping[st
 
 
 @contextmanager
-def loss_log(folder: Path, done: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Truncate losses.jsonl to the first `done` steps; yield a function that appends a line and flushes it."""
+def loss_log(folder: Path, finished_steps: int) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Truncate losses.jsonl to the first `finished_steps`; yield a function that appends a line and flushes it."""
     path = folder / LOSSES
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     with replacing(path) as part:
-        part.write_text("".join(f"{line}\n" for line in lines[:done]), encoding="utf-8")
+        part.write_text("".join(f"{line}\n" for line in lines[:finished_steps]), encoding="utf-8")
     with path.open("a", encoding="utf-8") as file:
 
         def log(line: dict[str, Any]) -> None:

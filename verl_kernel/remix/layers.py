@@ -58,11 +58,11 @@ def log_probability(logits: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
         (...) float.
     """
     total = torch.zeros_like(logits[..., 0])
-    left = logits
-    for place in range(order.shape[-1]):
-        index = order[..., place : place + 1]
-        total = total + (left.gather(-1, index).squeeze(-1) - left.logsumexp(-1))
-        left = left.scatter(-1, index, -torch.inf)
+    remaining = logits
+    for position in range(order.shape[-1]):
+        index = order[..., position : position + 1]
+        total = total + (remaining.gather(-1, index).squeeze(-1) - remaining.logsumexp(-1))
+        remaining = remaining.scatter(-1, index, -torch.inf)
     return total
 
 
@@ -144,14 +144,14 @@ class Routing:
         """
         if self._run is None:
             raise ConfigError("a ReMix model was called outside of Routing.run, which says how LoRAs are chosen")
-        found = self._run.selections.get(layer.name)
-        if found is None:
-            found = self._run.selections[layer.name] = self._select(self._run, layer, x)
-        if len(found.gates) != len(x):
+        selection = self._run.selections.get(layer.name)
+        if selection is None:
+            selection = self._run.selections[layer.name] = self._select(self._run, layer, x)
+        if len(selection.gates) != len(x):
             raise DataError(
-                f"{layer.name} chose for {len(found.gates)} rows and is called with {len(x)}: open a new pass"
+                f"{layer.name} chose for {len(selection.gates)} rows and is called with {len(x)}: open a new pass"
             )
-        return found.gates
+        return selection.gates
 
     def log_probability(self, run: Run) -> torch.Tensor:
         """Return a pass's log-probability of its choices, (B,), summed over layers; only the routers get gradients."""
@@ -248,16 +248,16 @@ def apply_remix(
     Raises:
         ConfigError: a target names no linear layer.
     """
-    found = {name: module for name, module in model.named_modules() if name.rpartition(".")[2] in targets}
+    targeted = {name: module for name, module in model.named_modules() if name.rpartition(".")[2] in targets}
     for target in targets:
-        of_target = [module for name, module in found.items() if name.rpartition(".")[2] == target]
+        of_target = [module for name, module in targeted.items() if name.rpartition(".")[2] == target]
         if not of_target or not all(isinstance(module, nn.Linear) for module in of_target):
             raise ConfigError(
                 f"remix.targets names {target!r}, which is no linear layer of this model: name those that are"
             )
     model.requires_grad_(False)
     routing = Routing(options)
-    for name, module in found.items():
+    for name, module in targeted.items():
         assert isinstance(module, nn.Linear)
         layer = routing.layers[name] = ReMixLinear(name, module, routing, key_width)
         parent, _, leaf = name.rpartition(".")

@@ -48,9 +48,9 @@ def remix_loss(
     Raises:
         ConfigError: fewer than two selections with routers to train, or none at all.
     """
-    least = 2 if mode == "sample" else 1
-    if selections < least:
-        raise ConfigError(f"remix.selections is {selections}; leave-one-out needs at least {least}")
+    minimum = 2 if mode == "sample" else 1
+    if selections < minimum:
+        raise ConfigError(f"remix.selections is {selections}; leave-one-out needs at least {minimum}")
     loras = [weight for layer in routing.layers.values() for weight in (layer.lora_a, layer.lora_b)]
     means = [torch.zeros_like(weight) for weight in loras]
     rows, log_q = [], []

@@ -60,10 +60,10 @@ def tune(
         )
     folder.mkdir(parents=True, exist_ok=True)
     optimizer, fixed = _optimizer(routing, options), _fixed(routing, rows, options)
-    done = resume(routing, optimizer, fixed, folder)
+    finished_steps = resume(routing, optimizer, fixed, folder)
     model.train()
-    with loss_log(folder, done) as log:
-        for step in range(done + 1, options.steps + 1):
+    with loss_log(folder, finished_steps) as log:
+        for step in range(finished_steps + 1, options.steps + 1):
             optimizer.zero_grad()
             line = {"step": step, **_accumulate(model, routing, rows, options, step)}
             optimizer.step()
@@ -83,9 +83,9 @@ def _optimizer(routing: Routing, options: TuningOptions) -> torch.optim.Adam:
 
 def _fixed(routing: Routing, rows: Rows, options: TuningOptions) -> dict[str, Any]:
     """Return the settings that a resumed run must share with the stopped one."""
-    known = {**asdict(routing.options), **asdict(options), "keys": rows.keys, "rows": len(rows)}
+    settings = {**asdict(routing.options), **asdict(options), "keys": rows.keys, "rows": len(rows)}
     free = ("steps", "save_every")
-    return {key: value for key, value in known.items() if key not in free} | {"layers": sorted(routing.layers)}
+    return {key: value for key, value in settings.items() if key not in free} | {"layers": sorted(routing.layers)}
 
 
 def _accumulate(model: nn.Module, routing: Routing, rows: Rows, options: TuningOptions, step: int) -> dict[str, Any]:
@@ -114,9 +114,9 @@ def _accumulate(model: nn.Module, routing: Routing, rows: Rows, options: TuningO
 
 def _indices(count: int, options: TuningOptions, step: int) -> list[int]:
     """Return the rows of a step: every epoch is a new permutation, without its incomplete last batch."""
-    epoch, place = divmod(step - 1, count // options.batch_size)
+    epoch, batch_index = divmod(step - 1, count // options.batch_size)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(options.seed * 1_000_003 + epoch))
-    return order[place * options.batch_size : (place + 1) * options.batch_size].tolist()
+    return order[batch_index * options.batch_size : (batch_index + 1) * options.batch_size].tolist()
 
 
 @torch.no_grad()

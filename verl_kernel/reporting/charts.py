@@ -14,20 +14,20 @@ LEFT, RIGHT, TOP, BOTTOM = 46, 18, 12, 34
 _FEW = 12
 """Largest number of points of a line for which each point gets a large dot and is read aloud."""
 Kind = Literal["line", "dashed", "points"]
-Place = tuple[float, float]
+Pixel = tuple[float, float]
 
 
-def round_marks(low: float, high: float, most: int = 5, *, whole: bool = False) -> list[float]:
-    """Return evenly spaced round numbers between two ends, about `most` at most; only whole ones if `whole`."""
-    step = _round_step((high - low) / max(1, most - 1), whole)
+def round_marks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
+    """Return evenly spaced round numbers between two ends, about `count` at most; only whole ones if `whole`."""
+    step = _round_step((high - low) / max(1, count - 1), whole)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [number * step for number in range(first, last + 1)]
 
 
-def around(values: Sequence[float], most: int = 5) -> list[float]:
+def around(values: Sequence[float], count: int = 5) -> list[float]:
     """Return round numbers from 0, or from below the lowest value, to at least the highest one."""
     low, high = min([0.0, *values]), max([0.0, *values])
-    step = _round_step((high - low) / max(1, most - 1), whole=False) if high > low else 1.0
+    step = _round_step((high - low) / max(1, count - 1), whole=False) if high > low else 1.0
     first, last = math.floor(low / step + 1e-9), max(1, math.ceil(high / step - 1e-9))
     return [number * step for number in range(first, last + 1)]
 
@@ -35,16 +35,16 @@ def around(values: Sequence[float], most: int = 5) -> list[float]:
 def of_shares(values: Sequence[float]) -> list[float]:
     """Return quarters of the next of 5, 10, 20, 40, ... 100 % above the values."""
     highest = max(values, default=0.0)
-    top = next((one for one in _TOPS if round(highest, 3) <= one), 1.0)
+    top = next((candidate for candidate in _TOPS if round(highest, 3) <= candidate), 1.0)
     return [top * part / 4 for part in range(5)]
 
 
-def _round_step(least: float, whole: bool) -> float:
+def _round_step(minimum: float, whole: bool) -> float:
     """Return the next of 1, 2, 5, 10, ... times a power of ten."""
-    if whole and least <= 1:
+    if whole and minimum <= 1:
         return 1.0
-    power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
-    return next(power * part for part in (1, 2, 5, 10) if power * part >= least * (1 - 1e-9))
+    power = 10.0 ** math.floor(math.log10(minimum)) if minimum > 0 else 1.0
+    return next(power * part for part in (1, 2, 5, 10) if power * part >= minimum * (1 - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Line:
     meaning: str
 
     @property
-    def said(self) -> str:
+    def spoken(self) -> str:
         """Return the text that a screen reader reads in place of the line."""
         dots = self.dots if len(self.dots) <= _FEW else (self.dots[0], self.dots[-1])
         return "; ".join(dot.text for dot in dots)
@@ -128,7 +128,7 @@ class Chart:
     """Meaning of the bands; empty if there are none."""
 
     @property
-    def drawn(self) -> list[Line]:
+    def back_to_front(self) -> list[Line]:
         """Return the lines from back to front: dashed ones and single points last."""
         return sorted(self.lines, key=lambda line: line.kind != "line")
 
@@ -146,13 +146,13 @@ def chart(title: str, x_label: str, curves: Sequence[Curve], x_marks: Sequence[f
         shares: whether values are shares of 1.
         band: meaning of the bands between the ends of intervals.
     """
-    curves = [one for one in curves if one.points]
-    points = [point for one in curves for point in one.points]
+    curves = [curve for curve in curves if curve.points]
+    points = [point for curve in curves for point in curve.points]
     xs, values = [point.x for point in points], [end for point in points for end in _ends(point)]
     marks = of_shares(values) if shares else around(values)
     across = _Scale(min(xs, default=0.0) if start is None else start, max(xs, default=1.0), LEFT, WIDTH - RIGHT)
     up = _Scale(marks[0], marks[-1], HEIGHT - BOTTOM, TOP)
-    lines = tuple(_line(one, across, up) for one in curves)
+    lines = tuple(_line(curve, across, up) for curve in curves)
     return Chart(
         title, x_label, tuple(Mark(across(x), _count(x)) for x in x_marks),
         tuple(Mark(up(y), _share(y) if shares else f"{y:.6g}") for y in marks), lines,
@@ -176,7 +176,11 @@ class _Scale:
 
 def _line(curve: Curve, across: _Scale, up: _Scale) -> Line:
     dots = tuple(Dot(across(point.x), up(point.y), point.text) for point in curve.points)
-    ends = [(across(one.x), one.low, one.high) for one in curve.points if one.low is not None and one.high is not None]
+    ends = [
+        (across(point.x), point.low, point.high)
+        for point in curve.points
+        if point.low is not None and point.high is not None
+    ]
     corners = [*((x, up(high)) for x, _, high in ends), *((x, up(low)) for x, low, _ in reversed(ends))]
     path = "" if curve.kind == "points" else _joined([(dot.x, dot.y) for dot in dots])
     return Line(curve.name, dots, path, _joined(corners), curve.kind, curve.tone, curve.meaning)
@@ -186,8 +190,8 @@ def _ends(point: Point) -> list[float]:
     return [value for value in (point.y, point.low, point.high) if value is not None]
 
 
-def _joined(places: Sequence[Place]) -> str:
-    return " ".join(f"{x:g},{y:g}" for x, y in places)
+def _joined(pixels: Sequence[Pixel]) -> str:
+    return " ".join(f"{x:g},{y:g}" for x, y in pixels)
 
 
 def _share(value: float) -> str:

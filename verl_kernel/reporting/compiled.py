@@ -15,5 +15,5 @@ def resources(kernel: CompiledKernel) -> str:
         (kernel.spills, "bytes spilled"), (kernel.shared, "bytes shared"), (kernel.warps, "warps"),
         (kernel.blocks_per_sm, "blocks an SM" if kernel.scalars is None else "blocks a compute unit"),
     )  # fmt: skip
-    known = [f"{count} {what}" for count, what in parts if count is not None]
-    return ", ".join([*known, *_MATRIX[kernel.matrix]])
+    stated = [f"{count} {what}" for count, what in parts if count is not None]
+    return ", ".join([*stated, *_MATRIX[kernel.matrix]])

@@ -46,7 +46,7 @@ def best_kernels(kernels: Sequence[Kernel], count: int | None = None) -> list[Ke
     """Return the best kernel of each task by `rank`, the earliest of equals; best first, at most `count` if given."""
     best: dict[str, Kernel] = {}
     for kernel in kernels:
-        known = best.get(kernel["task_id"])
-        if kernel["speedup"] > 0 and (known is None or rank_of(kernel) > rank_of(known)):
+        leader = best.get(kernel["task_id"])
+        if kernel["speedup"] > 0 and (leader is None or rank_of(kernel) > rank_of(leader)):
             best[kernel["task_id"]] = kernel
     return sorted(best.values(), key=rank_of, reverse=True)[:count]

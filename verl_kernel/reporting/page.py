@@ -107,13 +107,13 @@ PANELS = (
 
 def run_charts(steps: Sequence[Step], validations: Sequence[Step]) -> list[Chart]:
     """Return the panels that have something to show."""
-    return [found for panel in PANELS if (found := _chart(panel, steps, validations)).lines]
+    return [panel_chart for panel in PANELS if (panel_chart := _chart(panel, steps, validations)).lines]
 
 
 def _chart(panel: Panel, steps: Sequence[Step], validations: Sequence[Step]) -> Chart:
     lines = [line for key, name in panel.lines.items() for line in _lines(key, name, steps, validations)]
-    shown = [line for number, line in enumerate(lines) if not _is_bound(line, lines[:number])]
-    curves = [_curve(line, number, shown[:number]) for number, line in enumerate(shown)]
+    distinct = [line for number, line in enumerate(lines) if not _is_bound(line, lines[:number])]
+    curves = [_curve(line, number, distinct[:number]) for number, line in enumerate(distinct)]
     numbers = [point.x for curve in curves for point in curve.points]
     marks = round_marks(min(numbers), max(numbers), whole=True) if numbers else []
     return chart(panel.title, "step", curves, marks, shares=panel.shares)
@@ -121,20 +121,22 @@ def _chart(panel: Panel, steps: Sequence[Step], validations: Sequence[Step]) -> 
 
 def _lines(key: str, name: str, steps: Sequence[Step], validations: Sequence[Step]) -> Iterator[_Line]:
     """Yield the lines of a metric that have points."""
-    found: Iterator[_Line]
+    lines: Iterator[_Line]
     if key.startswith(_VALIDATION):
-        found = _validated(key.removeprefix(_VALIDATION), name, validations)
+        lines = _validated(key.removeprefix(_VALIDATION), name, validations)
     elif "{}" in key:
         turns = range(1, _MOST_TURNS + 1)
-        found = ((key.format(n), name.format(n), "line", series(steps, key.format(n))) for n in turns)
+        lines = ((key.format(n), name.format(n), "line", series(steps, key.format(n))) for n in turns)
     else:
-        found = iter([(key, name, "line", series(steps, key))])
-    return (line for line in found if line[-1])
+        lines = iter([(key, name, "line", series(steps, key))])
+    return (line for line in lines if line[-1])
 
 
 def _validated(figure: str, name: str, validations: Sequence[Step]) -> Iterator[_Line]:
     """Yield a figure for each data source; validations are far apart, so no line connects them."""
-    keys = dict.fromkeys(key for one in validations for key in one if key.rpartition("/")[2] == figure and "/" in key)
+    keys = dict.fromkeys(
+        key for validation in validations for key in validation if key.rpartition("/")[2] == figure and "/" in key
+    )
     for key in keys:
         source = f" ({key.rpartition('/')[0]})" if len(keys) > 1 else ""
         yield key, name + source, "points", series(validations, key)
@@ -146,7 +148,7 @@ def _is_bound(line: _Line, earlier: Sequence[_Line]) -> bool:
 
 
 def _repeats(line: _Line, earlier: Sequence[_Line]) -> bool:
-    return any(line[-1] == other[-1] for other in earlier)
+    return any(line[-1] == previous[-1] for previous in earlier)
 
 
 def _curve(line: _Line, number: int, earlier: Sequence[_Line]) -> Curve:
@@ -187,7 +189,7 @@ def write_page(folder: Path, steps: Sequence[Step], validations: Sequence[Step])
         headlines=headlines(changes),
         training=[change.cells for change in changes],
         validation=[change.cells[: 4 if len(validations) > 1 else 2] for change in before_and_after(validations)],
-        validated=[one["step"] for one in validations],
+        validated=[validation["step"] for validation in validations],
         charts=run_charts(steps, validations),
         kernels=kernels[:KERNELS_SHOWN],
         novel=sum(compared),

@@ -35,8 +35,12 @@ def write_profile_page(path: Path, result: EvalResult, source: str) -> Path:
         facts=_facts(result, profile),
         headlines=_headlines(result, profile, measured),
         chart=roofline(gpu_named(str(result.env.get("gpu_profile", "h100"))), [*map(_work, profile.launches)]),
-        launches=[(one, _figures(one, measured), _waste(one, source.splitlines())) for one in profile.launches],
-        changes=[(change_text(one), micro(one.ms), f"-{1 - one.ms / profile.ms:.0%}") for one in profile.changes],
+        launches=[
+            (launch, _figures(launch, measured), _waste(launch, source.splitlines())) for launch in profile.launches
+        ],
+        changes=[
+            (change_text(change), micro(change.ms), f"-{1 - change.ms / profile.ms:.0%}") for change in profile.changes
+        ],
     )
     return pages.write_page(path, page)
 
@@ -51,7 +55,7 @@ def _facts(result: EvalResult, profile: ForwardProfile) -> dict[str, str]:
 
 
 def _headlines(result: EvalResult, profile: ForwardProfile, measured: Mapping[str, float]) -> list[Row]:
-    least = "unknown" if profile.least_bytes is None else size(profile.least_bytes)
+    minimum = "unknown" if profile.least_bytes is None else size(profile.least_bytes)
     roof = "unknown" if profile.roofline is None else share(profile.roofline)
     rows: list[Row] = [
         ("Forward, predicted", micro(profile.ms), f"of which {micro(profile.host_ms)} wait for the host")
@@ -59,7 +63,7 @@ def _headlines(result: EvalResult, profile: ForwardProfile, measured: Mapping[st
     if measured:
         rows.append(("Forward, measured", micro(measured[""]), str(result.env.get("gpu_name", ""))))
     rows.append(("Roofline", roof, "of the task's, predicted"))
-    rows.append(("dram__bytes, predicted", size(profile.dram_bytes), f"the task needs {least}"))
+    rows.append(("dram__bytes, predicted", size(profile.dram_bytes), f"the task needs {minimum}"))
     return rows
 
 
@@ -69,10 +73,10 @@ def _work(launch: LaunchProfile) -> Work:
 
 def _figures(launch: LaunchProfile, measured: Mapping[str, float]) -> dict[str, str]:
     """Return the figures of a launch by name; names are those of Nsight Compute where the meaning is the same."""
-    seen, unknown = measured.get(launch.name), "not compiled"
+    launch_ms, unknown = measured.get(launch.name), "not compiled"
     figures = {
         "gpu__time_duration, predicted": micro(launch.ms),
-        **({} if seen is None else {"gpu__time_duration, measured": micro(seen / launch.count)}),
+        **({} if launch_ms is None else {"gpu__time_duration, measured": micro(launch_ms / launch.count)}),
         "launches in a forward": str(launch.count),
         "bound by": launch.bound,
         "share of its roofline": share(launch.roofline),
@@ -99,9 +103,9 @@ def _waste(launch: LaunchProfile, lines: list[str]) -> list[Row]:
     """Return the wasteful lines of a launch with their text."""
     return [
         (
-            "" if one.line is None else str(one.line), f"{one.access} of {one.tensor}", f"{one.sectors:,}",
-            f"{one.needed:,}",
-            lines[one.line - 1].strip() if one.line is not None and one.line <= len(lines) else "",
+            "" if waste.line is None else str(waste.line), f"{waste.access} of {waste.tensor}", f"{waste.sectors:,}",
+            f"{waste.needed:,}",
+            lines[waste.line - 1].strip() if waste.line is not None and waste.line <= len(lines) else "",
         )
-        for one in launch.wasted
+        for waste in launch.wasted
     ]  # fmt: skip

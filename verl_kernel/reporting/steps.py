@@ -59,24 +59,24 @@ def read_validations(path: Path) -> list[Step]:
     Raises:
         DataError: there is no such file.
     """
-    found: dict[int, Step] = {}
+    validations: dict[int, Step] = {}
     for record in _records(path):
         matches = ((_VALIDATION.fullmatch(key), value) for key, value in record.items())
         figures = {f"{match['source']}/{match['figure']}": value for match, value in matches if match}
         if figures:
-            found[record["step"]] = {"step": record["step"], **figures, **_novel_of_correct(figures)}
-    return [found[number] for number in sorted(found)]
+            validations[record["step"]] = {"step": record["step"], **figures, **_novel_of_correct(figures)}
+    return [validations[number] for number in sorted(validations)]
 
 
 def _novel_of_correct(figures: Step) -> Step:
     """Return, per data source, the novel share of the correct programs, where there is a correct one."""
-    found: Step = {}
+    shares: Step = {}
     for key, value in figures.items():
         source, _, figure = key.rpartition("/")
         correct = number(figures.get(f"{source}/{figure.replace('novel_', '')}"))
         if figure in ("novel_acc", "best_turn_novel_acc") and correct and (novel := number(value)) is not None:
-            found[f"{source}/{figure.replace('acc', 'correct')}"] = novel / correct
-    return found
+            shares[f"{source}/{figure.replace('acc', 'correct')}"] = novel / correct
+    return shares
 
 
 def series(steps: Iterable[Step], key: str) -> list[tuple[int, float]]:
@@ -108,10 +108,10 @@ def steps_table(steps: Sequence[Step], title: str) -> Table:
 
 def cell(value: Any) -> str:
     """Return a logged value as text."""
-    known = number(value)
-    if known is None:
+    logged = number(value)
+    if logged is None:
         return "-"
-    return str(value) if isinstance(value, int) else f"{known:.3f}"
+    return str(value) if isinstance(value, int) else f"{logged:.3f}"
 
 
 def _records(path: Path) -> Iterator[Step]:

@@ -95,17 +95,17 @@ def run_facts(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
 
 def timing_source(steps: Sequence[Step]) -> str:
     """Return the source of the run's times and speedups."""
-    known, unvalidated = (
+    simulated, unvalidated = (
         {share for step in steps if (share := number(step.get(f"kernel/{name}_clock"))) is not None}
         for name in ("simulated", "unvalidated")
     )
-    if not known:
+    if not simulated:
         return "unknown: no kernel was timed"
-    if known == {0.0}:
+    if simulated == {0.0}:
         return "cuda_event: measured on a GPU"
     if any(unvalidated):
         return "simulated_unvalidated: a model of a GPU that was compared with no measurement"
-    return "simulated: a model of a GPU, no measurement" if known == {1.0} else "mixed: simulated and cuda_event"
+    return "simulated: a model of a GPU, no measurement" if simulated == {1.0} else "mixed: simulated and cuda_event"
 
 
 def _length(steps: Sequence[Step], planned: str | None) -> str:
@@ -120,8 +120,8 @@ def _plain(name: str, value: str) -> str:
     if name != "mismatch rejects by":
         return _WORDS.get(name, {}).get(value, value)
     rules = [[_PARTS.get(part) for part in rule.strip().split("_")] for rule in value.split(",")]
-    known = all(part is not None for rule in rules for part in rule)
-    return f"{' and '.join(' '.join(map(str, rule)) for rule in rules)} ({value})" if known else value
+    has_words = all(part is not None for rule in rules for part in rule)
+    return f"{' and '.join(' '.join(map(str, rule)) for rule in rules)} ({value})" if has_words else value
 
 
 def _config(path: Path) -> DictConfig:
@@ -174,9 +174,9 @@ class Headline:
 def headlines(changes: Sequence[Change]) -> list[Headline]:
     """Return the changes whose two ends are known: shares in percent, the reward as it is."""
     return [
-        Headline(one.name, _quoted(one.before, one.is_factor), _quoted(one.after, one.is_factor))
-        for one in changes
-        if one.before is not None and one.after is not None and not one.name.endswith("sure")
+        Headline(change.name, _quoted(change.before, change.is_factor), _quoted(change.after, change.is_factor))
+        for change in changes
+        if change.before is not None and change.after is not None and not change.name.endswith("sure")
     ]
 
 
@@ -218,18 +218,20 @@ def answers(folder: Path) -> dict[str, int]:
 
 def _files(config: DictConfig) -> list[str]:
     try:
-        found = OmegaConf.select(config, "data.val_files")
+        files = OmegaConf.select(config, "data.val_files")
     except OmegaConfBaseException:
         return []
-    return [str(path) for path in found] if isinstance(found, ListConfig) else [str(found)] * (found is not None)
+    return [str(path) for path in files] if isinstance(files, ListConfig) else [str(files)] * (files is not None)
 
 
 def right_answers(validations: Sequence[Step], counts: Mapping[str, int]) -> Table:
     """Lay out the share of right last turns of the first and the last validation, a row for each data source."""
-    steps = [f"step {one['step']}" for one in (validations[0], *validations[1:][-1:])]
+    steps = [f"step {validation['step']}" for validation in (validations[0], *validations[1:][-1:])]
     table = Table("right answers", "answers", *steps, title="validation by data source", title_justify="left")
-    for source in dict.fromkeys(key.rpartition("/")[0] for one in validations for key in one if key.endswith("/acc")):
-        shares = [number(one.get(f"{source}/acc")) for one in (validations[0], *validations[1:][-1:])]
+    for source in dict.fromkeys(
+        key.rpartition("/")[0] for validation in validations for key in validation if key.endswith("/acc")
+    ):
+        shares = [number(validation.get(f"{source}/acc")) for validation in (validations[0], *validations[1:][-1:])]
         values = ["-" if share is None else f"{share:.3f}" for share in shares]
         table.add_row(source, str(counts.get(source, "-")), *values)
     return table
@@ -240,7 +242,9 @@ def before_and_after(validations: Sequence[Step]) -> list[Change]:
     if not validations:
         return []
     first, last = validations[0], validations[-1]
-    sources = dict.fromkeys(key.rpartition("/")[0] for one in (first, last) for key in one if key != "step")
+    sources = dict.fromkeys(
+        key.rpartition("/")[0] for validation in (first, last) for key in validation if key != "step"
+    )
     return [
         Change(
             f"{source}: {name}" if len(sources) > 1 else name,

@@ -91,21 +91,21 @@ def _end(fences: list[_Fence], at: int) -> int | None:
 
 
 def _fence(number: int, line: str) -> _Fence | None:
-    found = _FENCE.fullmatch(line)
-    if found is None or "```" in found["info"]:
+    match = _FENCE.fullmatch(line)
+    if match is None or "```" in match["info"]:
         return None
-    info, mark = found["info"], found["mark"]
+    info, mark = match["info"], match["mark"]
     words, touches = info.split(), not info[:1].isspace()
-    found_name = _NAME.match(words[0]) if words else None
-    name = found_name["name"].lower() if found_name else ""
-    known, alone = name in _LANGUAGES, len(words) == 1
+    name_match = _NAME.match(words[0]) if words else None
+    name = name_match["name"].lower() if name_match else ""
+    is_language, alone = name in _LANGUAGES, len(words) == 1
     return _Fence(
         line=number,
-        indent=len(found["lead"].expandtabs(4)),
+        indent=len(match["lead"].expandtabs(4)),
         mark=mark,
-        label=name if known or (alone and touches) else "",
+        label=name if is_language or (alone and touches) else "",
         opens=mark[0] == "~" or "`" not in info,
-        names_language=known and (alone or (touches and name in PYTHON)),
+        names_language=is_language and (alone or (touches and name in PYTHON)),
     )
 
 
@@ -132,13 +132,13 @@ def extract_code(answer: str, candidate_class: str = "ModelNew") -> str | None:
     """
     blocks = [block for block in fenced_blocks(_spoken(answer)) if block.body.strip()]
     defines = re.compile(rf"^(?:class[ \t]+{(name := re.escape(candidate_class))}\b|{name}[ \t]*=)", re.MULTILINE)
-    for wanted in (
+    for candidates in (
         [block for block in blocks if defines.search(block.body)],
         [block for block in blocks if block.label in PYTHON],
         [block for block in blocks if not block.label],
     ):
-        if wanted:
-            return wanted[-1].body
+        if candidates:
+            return candidates[-1].body
     return None
 
 

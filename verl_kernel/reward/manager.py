@@ -76,10 +76,10 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
 
 def extra_info(result: EvalResult) -> dict[str, float]:
     """Return the figures that verl keeps for each sample."""
-    one = attempt_of(result)
+    attempt = attempt_of(result)
     return {
-        "acc": float(one.correct),
-        "speedup": one.speedup or 0.0,
-        "time_coverage": one.time_coverage or 0.0,
-        UNJUDGED: float(one.lost),
+        "acc": float(attempt.correct),
+        "speedup": attempt.speedup or 0.0,
+        "time_coverage": attempt.time_coverage or 0.0,
+        UNJUDGED: float(attempt.lost),
     }

@@ -91,7 +91,9 @@ def check_cold_start(path: str) -> None:
 def _holds_messages(kind: pa.DataType) -> bool:
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     message = kind.value_type if is_list else None
-    return message is not None and pa.types.is_struct(message) and {"role", "content"} <= {one.name for one in message}
+    return (
+        message is not None and pa.types.is_struct(message) and {"role", "content"} <= {field.name for field in message}
+    )
 
 
 def _answers(file: Path) -> Iterator[str]:

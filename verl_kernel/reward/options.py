@@ -124,9 +124,9 @@ def parse_options(node: Mapping[str, Any] | None) -> KernelGymOptions:
         ConfigError: a key is unknown or a value out of range.
     """
     kinds = (RolloutOptions, GymOptions)
-    known = (*(key for kind in kinds for key in option_names(kind)), "reward")
-    plain = as_mapping("kernelgym", node, known)
-    refuse_unknown("kernelgym", plain, known)
+    names = (*(key for kind in kinds for key in option_names(kind)), "reward")
+    plain = as_mapping("kernelgym", node, names)
+    refuse_unknown("kernelgym", plain, names)
     reward = plain.pop("reward", None)
     rollout, env = ({key: plain[key] for key in option_names(kind) if key in plain} for kind in kinds)
     return KernelGymOptions(RolloutOptions(**rollout), GymOptions(**env), ProfilingReward.from_node(reward))

@@ -29,7 +29,11 @@ def own_turns(tokenizer: Any, ids: Sequence[int], mask: Sequence[int] | None = N
     if mask is not None:
         return _runs(ids, mask)
     opening, ends = _marks(tokenizer)
-    starts = [place for place in range(len(ids)) if opening and tuple(ids[place : place + len(opening)]) == opening]
+    starts = [
+        position
+        for position in range(len(ids))
+        if opening and tuple(ids[position : position + len(opening)]) == opening
+    ]
     turns = [list(ids[: starts[0] if starts else None])]
     turns += [list(ids[start + len(opening) : end]) for start, end in zip(starts, [*starts[1:], None], strict=False)]
     return [_until(turn, ends) for turn in turns]
@@ -46,17 +50,17 @@ def _runs(ids: Sequence[int], mask: Sequence[int]) -> list[list[int]]:
 
 
 def _until(turn: list[int], ends: frozenset[int]) -> list[int]:
-    return turn[: next((place for place, index in enumerate(turn) if index in ends), None)]
+    return turn[: next((position for position, token in enumerate(turn) if token in ends), None)]
 
 
 @functools.lru_cache(maxsize=2)
 def _marks(tokenizer: Any) -> tuple[tuple[int, ...], frozenset[int]]:
     """Return the tokens that open an assistant's turn, and those of which the first one after it ends it."""
-    asked = [{"role": "user", "content": _QUESTION}]
-    answered = [*asked, {"role": "assistant", "content": _ANSWER}]
+    question = [{"role": "user", "content": _QUESTION}]
+    answered = [*question, {"role": "assistant", "content": _ANSWER}]
     try:
-        before = rendered(tokenizer, asked, None)
-        forms = [rendered(tokenizer, asked, {"add_generation_prompt": True}), rendered(tokenizer, answered, None)]
+        before = rendered(tokenizer, question, None)
+        forms = [rendered(tokenizer, question, {"add_generation_prompt": True}), rendered(tokenizer, answered, None)]
     except ConfigError:  # no template: its single turn is all of it
         return (), frozenset()
     beginnings = [form.removeprefix(before).partition(_ANSWER)[0] for form in forms]

@@ -46,7 +46,7 @@ def neutraliser(tokenizer: Any) -> Callable[[str], str]:
     def neutralise(text: str) -> str:
         while pattern.search(text):
             # A token's name may contain another one, which the space did not break up.
-            text = pattern.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+            text = pattern.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
         return text
 
     return neutralise

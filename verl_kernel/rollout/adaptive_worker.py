@@ -78,8 +78,8 @@ class PromptRounds:
 
     def chosen(self, n: int, rng: random.Random) -> list[Draw]:
         """Return the draws to write: `n` of the pool, filled up with unjudged ones."""
-        kept = [self.members[i] for i in self.pool.select(n, rng)]
-        return kept + self.unjudged[: n - len(kept)]
+        pool_draws = [self.members[i] for i in self.pool.select(n, rng)]
+        return pool_draws + self.unjudged[: n - len(pool_draws)]
 
     def statistics(self) -> PoolStatistics:
         """Return the statistics of the pool, with its cost."""

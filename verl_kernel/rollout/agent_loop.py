@@ -34,7 +34,7 @@ from verl_kernel.reward.rows import is_validation, judge_row
 from verl_kernel.reward.turn_end import find_turn_end, neutraliser, stop_ids
 from verl_kernel.rollout.feedback import feedback_on
 from verl_kernel.rollout.trajectory import KernelAgentOutput, RebuiltTrajectory, Trajectory, texts, turn_figures
-from verl_kernel.rollout.turn_budget import Spent, TurnBudget
+from verl_kernel.rollout.turn_budget import TurnBudget, Usage
 from verl_kernel.verl_keys import find
 from verl_kernel.verl_names import append_messages
 
@@ -116,15 +116,15 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         options = self.options.rollout
         metrics: dict[str, Any] = {}
         played = RebuiltTrajectory(task, messages, options.context, options.window)
-        most = min(self.response_length, options.turn_tokens or self.response_length)
-        limited = {**sampling_params, "max_tokens": most}
+        token_limit = min(self.response_length, options.turn_tokens or self.response_length)
+        limited = {**sampling_params, "max_tokens": token_limit}
         request_id = uuid4().hex
         while not self._is_spent(played.turns, metrics):
-            ids, shown = await self._rebuilt_prompt(played)
+            ids, turns_shown = await self._rebuilt_prompt(played)
             own_row = self._trajectory(ids)
             answer, _ = await self._generate(own_row, request_id, limited, metrics)
             judged = await self._judge(task, answer, row, metrics)
-            played.record(own_row, shown, judged)
+            played.record(own_row, turns_shown, judged)
             if judged.lost:
                 break
             played.remember(answer, self._feedback(task, judged.result))
@@ -137,10 +137,10 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         """Return the next prompt's tokens and the turns it shows; they are chosen again, fewer, if it is too long."""
         build = self.continuous_token_builder.build_initial_tokens
         for window in range(min(self.options.rollout.window, len(played.turns)), 0, -1):
-            shown = played.shown(window)
-            ids = await self.loop.run_in_executor(None, build, played.prompt(shown))
+            turns_shown = played.shown(window)
+            ids = await self.loop.run_in_executor(None, build, played.prompt(turns_shown))
             if len(ids) <= self.prompt_length:
-                return list(ids), shown
+                return list(ids), turns_shown
         return list(await self.ct_build_initial_tokens(played.prompt(()))), ()
 
     def _is_spent(self, turns: Sequence[TurnRecord], metrics: dict[str, Any]) -> bool:
@@ -148,16 +148,16 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
         options = self.options.rollout
         budget = TurnBudget(options.max_turns, options.total_tokens, options.total_seconds)
         seconds = sum(metrics.get(name, 0.0) for name in ("generate_sequences", "tool_calls"))
-        return budget.exhausted(Spent(len(turns), sum(turn.tokens for turn in turns), seconds)) is not None
+        return budget.exhausted(Usage(len(turns), sum(turn.tokens for turn in turns), seconds)) is not None
 
     async def _judge(self, task: Task, answer: str, row: dict[str, Any], metrics: dict[str, Any]) -> Judged:
         with simple_timer("tool_calls", metrics):
             return await judge_row(task, answer, row, self.gym, self.options.reward, self.config)
 
     def _budget(self, trajectory: Trajectory, turn: int) -> int:
-        left = self.response_length - len(trajectory.mask)
-        share = left // (self.options.rollout.max_turns - turn)
-        return min(left, self.options.rollout.turn_tokens or share)
+        remaining = self.response_length - len(trajectory.mask)
+        share = remaining // (self.options.rollout.max_turns - turn)
+        return min(remaining, self.options.rollout.turn_tokens or share)
 
     def _feedback(self, task: Task, result: EvalResult) -> str:
         return feedback_on(task, result, self.options.rollout, neutraliser(self.tokenizer))

@@ -52,20 +52,20 @@ def shown_turns(rewards: Sequence[float], context: Context, window: int) -> tupl
 
 
 def rebuilt_messages(
-    messages: Sequence[Mapping[str, str]], turns: Sequence[PastTurn], shown: Sequence[int]
+    messages: Sequence[Mapping[str, str]], turns: Sequence[PastTurn], turns_shown: Sequence[int]
 ) -> list[Message]:
     """Build the next prompt.
 
     Args:
         messages: messages of the task, including the system message.
         turns: all earlier turns, in order.
-        shown: turns that `shown_turns` chose.
+        turns_shown: turns that `shown_turns` chose.
 
     Returns:
         The task's messages, then for each turn shown the answer and the feedback as it was then.
     """
     rebuilt = [dict(message) for message in messages]
-    for turn in (turns[number - 1] for number in shown):
+    for turn in (turns[number - 1] for number in turns_shown):
         rebuilt += [{"role": "assistant", "content": turn.answer}, {"role": "user", "content": turn.feedback}]
     return rebuilt
 

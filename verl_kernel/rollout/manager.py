@@ -52,6 +52,6 @@ def _set_budgets(prompts: TensorDict, own: run_state.RunState, n: int) -> None:
     options = own.options
     names = [prompt_name(getattr(messages, "data", messages)) for messages in prompts["raw_prompt"]]
     shares = [own.counts.share(name) for name in names]
-    found = budgets(shares, n * len(names), options.n_min, options.n_max, options.epsilon)
+    rollouts = budgets(shares, n * len(names), options.n_min, options.n_max, options.epsilon)
     assign_non_tensor_stack(prompts, PROMPT_NAME, names)
-    assign_non_tensor_stack(prompts, "__rollout_n__", found)
+    assign_non_tensor_stack(prompts, "__rollout_n__", rollouts)

@@ -74,10 +74,10 @@ def check_context(config: DictConfig) -> None:
 
 
 def _check_rebuilt(config: DictConfig, options: RolloutOptions) -> None:
-    asked = f"kernelgym.context is {options.context}"
+    cause = f"kernelgym.context is {options.context}"
     if read(config, _MANAGER_KEY) != MANAGER:
         raise ConfigError(
-            f"{asked} and {_MANAGER_KEY} is {read(config, _MANAGER_KEY)}, which does not tell the agent loop what is "
+            f"{cause} and {_MANAGER_KEY} is {read(config, _MANAGER_KEY)}, which does not tell the agent loop what is "
             f"a validation: set it to {MANAGER}"
         )
     prompt, response, longest = (
@@ -87,13 +87,13 @@ def _check_rebuilt(config: DictConfig, options: RolloutOptions) -> None:
     answer = min(response, options.turn_tokens or response)
     if prompt <= answer:
         raise ConfigError(
-            f"{asked}, data.max_prompt_length is {prompt} and an answer may take {answer} tokens, so that a prompt has "
+            f"{cause}, data.max_prompt_length is {prompt} and an answer may take {answer} tokens, so that a prompt has "
             "no room for an earlier one: set data.max_prompt_length to what the task and kernelgym.window turns with "
             "their feedback take"
         )
     if longest is not None and longest < prompt + answer:
         raise ConfigError(
-            f"{asked} and actor_rollout_ref.rollout.max_model_len is {longest}: set it to {prompt + answer} or more, "
+            f"{cause} and actor_rollout_ref.rollout.max_model_len is {longest}: set it to {prompt + answer} or more, "
             "the longest prompt and its answer (data.max_prompt_length, data.max_response_length)"
         )
 

@@ -146,11 +146,11 @@ def summarise(turns: list[TurnRecord]) -> dict[str, float]:
     """
     attempts = [attempt_of(turn.result, novelty=turn.novelty) for turn in turns]
     last, top = attempts[-1], best(attempts)
-    lost = any(one.lost for one in attempts)
+    lost = any(attempt.lost for attempt in attempts)
     figures = {"acc": float(last.correct), "best_turn_acc": float(top.correct), UNJUDGED: float(lost)}
-    for name, one in (("last_turn", last), ("best_turn", top)):
-        figures |= {f"{name}_fast@1.2": float(one.is_fast(1.2)), f"{name}_speedup": one.speedup or 0.0}
-        figures[f"{name}_fast@1.2_sure"] = float(one.is_surely_fast(1.2))
+    for name, attempt in (("last_turn", last), ("best_turn", top)):
+        figures |= {f"{name}_fast@1.2": float(attempt.is_fast(1.2)), f"{name}_speedup": attempt.speedup or 0.0}
+        figures[f"{name}_fast@1.2_sure"] = float(attempt.is_surely_fast(1.2))
     if turns[-1].novel is None:
         return figures
     return figures | {
@@ -202,14 +202,14 @@ class RebuiltTrajectory:
         """Return the earlier turns that the next prompt shows if at most `window` of them fit."""
         return shown_turns([turn.reward for turn in self._past], self.context, window)
 
-    def prompt(self, shown: Sequence[int]) -> list[Message]:
+    def prompt(self, turns_shown: Sequence[int]) -> list[Message]:
         """Return the messages of a prompt that shows these turns."""
-        return rebuilt_messages(self.messages, self._past, shown)
+        return rebuilt_messages(self.messages, self._past, turns_shown)
 
-    def record(self, row: Trajectory, shown: tuple[int, ...], judged: Judged) -> None:
+    def record(self, row: Trajectory, turns_shown: tuple[int, ...], judged: Judged) -> None:
         """Add a judged turn with the row of its prompt and answer."""
         row.record_turn(0, len(row.mask), judged)
-        self.turns.append(row.turns[0].model_copy(update={"shown": shown}))
+        self.turns.append(row.turns[0].model_copy(update={"shown": turns_shown}))
         self._rows.append(row)
 
     def remember(self, answer: str, feedback: str) -> None:

@@ -38,21 +38,25 @@ def tried_text(tool: str, result: EvalResult, limit: int, candidate_class: str, 
         candidate_class: name of the class that the program defines.
         instruction: the last line of a verdict, as in `format_feedback`.
     """
-    said = format_feedback(result, limit, candidate_class=candidate_class, instruction=instruction)
+    verdict_text = format_feedback(result, limit, candidate_class=candidate_class, instruction=instruction)
     if result.status is EvalStatus.INFRA_ERROR:
         return "The judge failed, which says nothing of the program: try again."
     if tool == "run":
-        return f"On public inputs, which are not those of a submission:\n{said}"
+        return f"On public inputs, which are not those of a submission:\n{verdict_text}"
     if tool == "profile":
-        told = result.profile is not None
-        return "\n".join(result_lines(result)) if told else f"There is no profile, {missing_profile(result)}.\n{said}"
+        has_profile = result.profile is not None
+        return (
+            "\n".join(result_lines(result))
+            if has_profile
+            else f"There is no profile, {missing_profile(result)}.\n{verdict_text}"
+        )
     if result.status in _STOPPED:
-        return said
+        return verdict_text
     lines = [f"{kernel.name}: {_resources(kernel)}" for kernel in result.compiled_kernels or ()]
     return "\n".join([ACCEPTED, *lines])
 
 
 def _resources(kernel: object) -> str:
     named = (("registers", "registers"), ("spills", "bytes spilled"), ("shared", "bytes of shared memory"))
-    known = [(getattr(kernel, field), words) for field, words in named]
-    return ", ".join(f"{count} {words}" for count, words in known if count is not None)
+    counts = [(getattr(kernel, field), words) for field, words in named]
+    return ", ".join(f"{count} {words}" for count, words in counts if count is not None)

@@ -8,7 +8,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
-class Spent:
+class Usage:
     """The turns, tokens and seconds that a trajectory has spent."""
 
     turns: int = 0
@@ -17,9 +17,9 @@ class Spent:
     seconds: float = 0.0
     """Seconds of generating and judging."""
 
-    def plus(self, tokens: int, seconds: float) -> Spent:
+    def plus(self, tokens: int, seconds: float) -> Usage:
         """Return the total after one more turn."""
-        return Spent(self.turns + 1, self.tokens + tokens, self.seconds + seconds)
+        return Usage(self.turns + 1, self.tokens + tokens, self.seconds + seconds)
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class TurnBudget:
     tokens: int | None = None
     seconds: float | None = None
 
-    def exhausted(self, spent: Spent) -> Literal["turns", "tokens", "seconds"] | None:
+    def exhausted(self, usage: Usage) -> Literal["turns", "tokens", "seconds"] | None:
         """Return the limit that forbids a further turn; None if none does."""
-        if spent.turns >= self.turns:
+        if usage.turns >= self.turns:
             return "turns"
-        if self.tokens is not None and spent.tokens >= self.tokens:
+        if self.tokens is not None and usage.tokens >= self.tokens:
             return "tokens"
-        if self.seconds is not None and spent.seconds >= self.seconds:
+        if self.seconds is not None and usage.seconds >= self.seconds:
             return "seconds"
         return None

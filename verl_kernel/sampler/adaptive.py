@@ -35,8 +35,8 @@ class AdaptiveReplayBuffer(RefillingReplayBuffer):
         state = current()
         if state is not None and state.options.in_rounds and partition_id != "val":
             tags = (tq.kv_list() or {}).get(partition_id, {})
-            found = {uid: tags.get(uid, {}).get(TAG) for uid in selected_prompt_uids}
-            state.pools = {uid: PoolStatistics.from_tag(tag) for uid, tag in found.items() if tag}
+            pool_tags = {uid: tags.get(uid, {}).get(TAG) for uid in selected_prompt_uids}
+            state.pools = {uid: PoolStatistics.from_tag(tag) for uid, tag in pool_tags.items() if tag}
         return super()._materialize_batch(partition_id, selected_prompt_uids, *args)
 
     def _adapt(self, batch: tq.KVBatchMeta, rows: Sequence[Row], step: int) -> dict[str, float]:
@@ -78,18 +78,18 @@ def _count(batch: tq.KVBatchMeta, rows: Sequence[Row], step: int, state: RunStat
     names = [PROMPT_NAME, "extra_fields"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
     prompts = [str(getattr(name, "data", name)) for name in data[PROMPT_NAME]]
-    found: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    batch_counts: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
     passed: dict[str, list[bool]] = defaultdict(list)
     for row, name, entry in zip(rows, prompts, data["extra_fields"], strict=True):
         if not row.unjudged:
-            rollouts, positives = found[name]
+            rollouts, positives = batch_counts[name]
             info = fields_of(fields_of(entry).get("reward_extra_info"))
             is_positive = state.options.is_positive(info)
-            found[name] = rollouts + 1, positives + is_positive
+            batch_counts[name] = rollouts + 1, positives + is_positive
             passed[prompt_of(row.key)].append(is_positive)
     state.pass_rates = {uid: sum(own) / len(own) for uid, own in passed.items()}
-    before = [state.counts.share(name) for name in found]
-    state.count(step, found)
+    before = [state.counts.share(name) for name in batch_counts]
+    state.count(step, batch_counts)
     per_prompt: dict[str, int] = defaultdict(int)
     for row in rows:
         per_prompt[prompt_of(row.key)] += 1

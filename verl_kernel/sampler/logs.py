@@ -54,7 +54,9 @@ class KernelLog:
         if self._best is None:
             self._best = self._open(step)
         best: dict[str, tuple[Row, int]] = {}
-        for row, number, turn in ((one, n, turn) for one in rows for n, turn in enumerate(one.turns)):
+        for row, number, turn in (
+            (trajectory, n, turn) for trajectory in rows for n, turn in enumerate(trajectory.turns)
+        ):
             if not turn.result.rewarded or turn.code is None or not turn.result.speedup:
                 continue
             here, task = rank(turn.result.sure_speedup, turn.result.speedup), _task(row, turn)
@@ -153,7 +155,7 @@ def _lines(
     columns["generated_mask"], columns["response_mask"] = ([mask.tolist() for mask in kind] for kind in masks)
     for i, key in enumerate(batch.keys):
         judged = [
-            {**turn.model_dump(mode="json"), "kept": verdict.kept}
+            {**turn.model_dump(mode="json"), "kept": verdict.is_kept}
             for turn, verdict in zip(turns[i], verdicts[i], strict=True)
         ]
         yield {"key": key, "step": step, "turns": judged, **{name: rows[i] for name, rows in columns.items()}}

@@ -54,7 +54,9 @@ def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, fl
     attempts = [[_attempt(turn) for turn in turns] for turns in trajectories]
     every = list(chain.from_iterable(attempts))
     metrics = _summary("kernel", every, len(every)) | _statuses(results) | _seconds(results)
-    metrics["kernel/coverage_unknown"] = sum(one.correct and one.time_coverage is None for one in every) / len(every)
+    metrics["kernel/coverage_unknown"] = sum(
+        attempt.correct and attempt.time_coverage is None for attempt in every
+    ) / len(every)
     timed = [result for result in results if result.kernel_ms]
     metrics |= mean("kernel/simulated_clock", (result.is_simulated for result in timed))
     metrics |= mean("kernel/unvalidated_clock", (result.is_unvalidated for result in timed))
@@ -74,33 +76,35 @@ def _attempt(turn: TurnRecord) -> Attempt:
 
 def _summary(prefix: str, attempts: Sequence[Attempt], samples: int) -> dict[str, float]:
     counts = {
-        "compiled_rate": sum(one.compiled for one in attempts),
-        "decoy_rate": sum(one.is_decoy for one in attempts),
-        "hacked_rate": sum(one.status == "hacking" for one in attempts),
-        "hack_rate": sum(one.is_hack for one in attempts),
-        "infra_error_rate": sum(one.lost for one in attempts),
+        "compiled_rate": sum(attempt.compiled for attempt in attempts),
+        "decoy_rate": sum(attempt.is_decoy for attempt in attempts),
+        "hacked_rate": sum(attempt.status == "hacking" for attempt in attempts),
+        "hack_rate": sum(attempt.is_hack for attempt in attempts),
+        "infra_error_rate": sum(attempt.lost for attempt in attempts),
     }
     return {f"{prefix}/{name}": count / samples for name, count in counts.items()} | quality(prefix, attempts, samples)
 
 
 def quality(prefix: str, attempts: Sequence[Attempt], samples: int) -> dict[str, float]:
     """Return correct rate, `fast@p`, speedup and coverage of some candidates; rates divide by `samples`."""
-    metrics = {f"{prefix}/correct_rate": sum(one.correct for one in attempts) / samples}
+    metrics = {f"{prefix}/correct_rate": sum(attempt.correct for attempt in attempts) / samples}
     for suffix, test in (("", Attempt.is_fast), ("_sure", Attempt.is_surely_fast)):
-        metrics |= {f"{prefix}/fast@{p:g}{suffix}": sum(test(one, p) for one in attempts) / samples for p in THRESHOLDS}
-    speedups = [one.speedup for one in attempts]
+        metrics |= {
+            f"{prefix}/fast@{p:g}{suffix}": sum(test(attempt, p) for attempt in attempts) / samples for p in THRESHOLDS
+        }
+    speedups = [attempt.speedup for attempt in attempts]
     metrics |= mean(f"{prefix}/speedup/mean", speedups) | maximum(f"{prefix}/speedup/max", speedups)
     for key in ("time_coverage", "number_coverage"):
-        metrics |= mean(f"{prefix}/{key}/mean", (getattr(one, key) for one in attempts))
+        metrics |= mean(f"{prefix}/{key}/mean", (getattr(attempt, key) for attempt in attempts))
     return metrics
 
 
 def _novelty(attempts: Sequence[Attempt]) -> dict[str, float]:
     """Return the shares of programs, of correct ones and of the tasks' best ones that are not in the cold start."""
-    metrics = mean("kernel/novel", (one.novel for one in attempts))
-    metrics |= mean("kernel/novel_bytes", (one.novel_bytes for one in attempts))
-    metrics |= mean("kernel/novel_correct", (one.novel for one in attempts if one.correct))
-    return metrics | mean("kernel/novel_best", (one.novel for one in best_by_task(attempts).values()))
+    metrics = mean("kernel/novel", (attempt.novel for attempt in attempts))
+    metrics |= mean("kernel/novel_bytes", (attempt.novel_bytes for attempt in attempts))
+    metrics |= mean("kernel/novel_correct", (attempt.novel for attempt in attempts if attempt.correct))
+    return metrics | mean("kernel/novel_best", (attempt.novel for attempt in best_by_task(attempts).values()))
 
 
 def _statuses(results: Sequence[EvalResult]) -> dict[str, float]:
@@ -112,31 +116,31 @@ def _statuses(results: Sequence[EvalResult]) -> dict[str, float]:
 
 def _seconds(results: Sequence[EvalResult]) -> dict[str, float]:
     """Return judge seconds (`timing_s/kernel_eval`: their total over the batch) and seconds of waiting for a judge."""
-    spent = [sum(result.stage_seconds.values()) for result in results if result.stage_seconds]
+    judging_s = [sum(result.stage_seconds.values()) for result in results if result.stage_seconds]
     waited = [result.queue_seconds for result in results]
-    metrics = mean("kernel/eval_seconds/mean", spent) | maximum("kernel/eval_seconds/max", spent)
+    metrics = mean("kernel/eval_seconds/mean", judging_s) | maximum("kernel/eval_seconds/max", judging_s)
     metrics |= mean("kernel/queue_seconds/mean", waited) | maximum("kernel/queue_seconds/max", waited)
-    return metrics | ({"timing_s/kernel_eval": sum(spent)} if spent else {})
+    return metrics | ({"timing_s/kernel_eval": sum(judging_s)} if judging_s else {})
 
 
 def mean(name: str, values: Iterable[float | None]) -> dict[str, float]:
     """Return the mean of the known values under a name; empty if none is known."""
-    known = [value for value in values if value is not None]
-    return {name: sum(known) / len(known)} if known else {}
+    numbers = [value for value in values if value is not None]
+    return {name: sum(numbers) / len(numbers)} if numbers else {}
 
 
 def maximum(name: str, values: Iterable[float | None]) -> dict[str, float]:
     """Return the largest known value under a name; empty if none is known."""
-    known = [value for value in values if value is not None]
-    return {name: max(known)} if known else {}
+    numbers = [value for value in values if value is not None]
+    return {name: max(numbers)} if numbers else {}
 
 
 def selection_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
     """Return `prs/kept/*` and `prs/rejected/*`: rates over the turns of that kind, means over the correct ones."""
     judged = [pair for row, own in zip(rows, verdicts, strict=True) for pair in zip(row.turns, own, strict=True)]
     metrics: dict[str, float] = {}
-    for name, kept in (("kept", True), ("rejected", False)):
-        turns = [turn for turn, verdict in judged if verdict.kept is kept]
+    for name, is_kept in (("kept", True), ("rejected", False)):
+        turns = [turn for turn, verdict in judged if verdict.is_kept is is_kept]
         if turns:
             metrics |= quality(f"prs/{name}", [attempt_of(turn.result) for turn in turns], len(turns))
             metrics |= mean(f"prs/{name}/reward/mean", (turn.reward for turn in turns))
@@ -155,15 +159,15 @@ def gradient_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]],
         std: standard deviation of rewards up to which they count as equal.
     """
     tails: dict[tuple[str, int], list[list[float]]] = defaultdict(list)
-    kept: dict[tuple[str, int], bool] = defaultdict(bool)
+    has_kept: dict[tuple[str, int], bool] = defaultdict(bool)
     for row, own in zip(rows, verdicts, strict=True):
         rewards = [turn.reward for turn in row.turns]
         for number, verdict in enumerate(own):
             tails[prompt_of(row.key), number].append(rewards[number:])
-            kept[prompt_of(row.key), number] |= verdict.kept
+            has_kept[prompt_of(row.key), number] |= verdict.is_kept
     if not tails:
         return {}
-    silent = {at: not kept[at] or len(group) < 2 or has_zero_variance(group, std) for at, group in tails.items()}
+    silent = {at: not has_kept[at] or len(group) < 2 or has_zero_variance(group, std) for at, group in tails.items()}
     metrics = {"groups/zero_gradient_fraction": sum(silent.values()) / len(silent)}
     for number in range(1 + max(number for _, number in tails)):
         own_turn = [at for at in tails if at[1] == number]
@@ -176,7 +180,9 @@ def gradient_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]],
 def accepted_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
     """Return `rsft/accepted`: the share of turns that earn and stay in the loss, which are those `rsft` learns from."""
     pairs = ((row.turns, own) for row, own in zip(rows, verdicts, strict=True))
-    return mean("rsft/accepted", (t.earns and v.kept for turns, own in pairs for t, v in zip(turns, own, strict=True)))
+    return mean(
+        "rsft/accepted", (t.earns and v.is_kept for turns, own in pairs for t, v in zip(turns, own, strict=True))
+    )
 
 
 def unjudged_metrics(rows: Sequence[Row]) -> dict[str, float]:

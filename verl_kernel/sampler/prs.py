@@ -101,8 +101,8 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         if self._kernel_log is not None:
             self._kernel_log.update(global_steps, partition_id, rows)
         batch, rows = self._drop_unjudged(batch, rows, global_steps)
-        batch, rows, found = self._drop_zero_variance(batch, rows)
-        return batch, metrics | found | self._reject(batch, rows, global_steps)
+        batch, rows, group_metrics = self._drop_zero_variance(batch, rows)
+        return batch, metrics | group_metrics | self._reject(batch, rows, global_steps)
 
     def _drop_unjudged(self, batch: tq.KVBatchMeta, rows: list[Row], step: int) -> tuple[tq.KVBatchMeta, list[Row]]:
         """Remove the trajectories with a turn that the gym could not judge, so that no group counts them."""
@@ -137,7 +137,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
             metrics = prs_metrics(verdicts) | selection_metrics(rows, verdicts) | {"prs/neutral_step": float(neutral)}
         else:
             verdicts, masks = (
-                [[Verdict(None, kept=True) for _ in row.turns] for row in rows],
+                [[Verdict(None, is_kept=True) for _ in row.turns] for row in rows],
                 [row.mask for row in rows],
             )
         if self._sample_log is not None:
@@ -154,7 +154,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         step: int,
     ) -> bool:
         """Restore one turn, in `masks` too, with an advantage of 0 if rejection left no token; return if it did."""
-        rejected = [(i, t) for i, row in enumerate(verdicts) for t, verdict in enumerate(row) if not verdict.kept]
+        rejected = [(i, t) for i, row in enumerate(verdicts) for t, verdict in enumerate(row) if not verdict.is_kept]
         if not rejected or any(mask.any() for mask in masks):
             return False
         i, t = max(rejected, key=lambda at: (self._coverage(rows[at[0]], at[1]), rows[at[0]].name, at[1]))

@@ -63,13 +63,13 @@ class RefillingReplayBuffer(ReplayBuffer):  # type: ignore[misc]
         if partition_id == "val" or self.options.group_filter != "refill":
             return set(), Counter()
         finished = self.finished_keys[partition_id]
-        seen = self._dapo_classification_cache[partition_id]
-        for uid in seen.keys() - finished:
-            del seen[uid]
-        seen.update(self._classify(partition_id, finished - seen.keys()))
-        most = self.options.group_refills * (self.train_batch_size or len(self.prompt_global_steps[partition_id]))
-        flat = [uid for uid, reward in seen.items() if reward is not None][: max(most - self._replaced, 0)]
-        return set(flat), Counter(seen[uid] for uid in flat)
+        classified = self._dapo_classification_cache[partition_id]
+        for uid in classified.keys() - finished:
+            del classified[uid]
+        classified.update(self._classify(partition_id, finished - classified.keys()))
+        allowed = self.options.group_refills * (self.train_batch_size or len(self.prompt_global_steps[partition_id]))
+        flat = [uid for uid, reward in classified.items() if reward is not None][: max(allowed - self._replaced, 0)]
+        return set(flat), Counter(classified[uid] for uid in flat)
 
     def _classify(self, partition_id: str, uids: set[str]) -> dict[str, float | None]:
         """Return the reward of a rollout of each zero-variance group; `None` for the other prompts."""

@@ -32,7 +32,7 @@ class Verdict:
 
     probability: float | None
     """Probability of keeping the turn; `None` if PRS does not apply to it."""
-    kept: bool
+    is_kept: bool
 
 
 def keep_probability(turn: TurnRecord, options: PRSOptions) -> float | None:
@@ -43,11 +43,11 @@ def keep_probability(turn: TurnRecord, options: PRSOptions) -> float | None:
 
 def trajectory_probability(turns: Sequence[TurnRecord], options: PRSOptions) -> float | None:
     """Return the probability of keeping a whole trajectory, or `None` if PRS does not apply to it."""
-    known = [(coverage, turn) for turn in turns if (coverage := _coverage(turn, options)) is not None]
-    if not known:
+    covered = [(coverage, turn) for turn in turns if (coverage := _coverage(turn, options)) is not None]
+    if not covered:
         return None
-    mean = math.prod(coverage for coverage, _ in known) ** (1 / len(known))
-    return _probability(mean, _best(turn.result.sure_speedup for _, turn in known), options)
+    mean = math.prod(coverage for coverage, _ in covered) ** (1 / len(covered))
+    return _probability(mean, _best(turn.result.sure_speedup for _, turn in covered), options)
 
 
 def uniform(*counter: object) -> float:
@@ -86,13 +86,13 @@ def prs_metrics(verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
     turns = [verdict for row in verdicts for verdict in row]
     if not turns:
         return {}
-    rejected = [verdict for verdict in turns if not verdict.kept]
+    rejected = [verdict for verdict in turns if not verdict.is_kept]
     probabilities = [verdict.probability for verdict in turns if verdict.probability is not None]
     metrics = {
         "prs/rejected_turns": float(len(rejected)),
         "prs/rejected_fraction": len(rejected) / len(turns),
         "prs/eligible_fraction": len(probabilities) / len(turns),
-        "prs/rejected_trajectories": float(sum(bool(row) and not any(v.kept for v in row) for row in verdicts)),
+        "prs/rejected_trajectories": float(sum(bool(row) and not any(v.is_kept for v in row) for row in verdicts)),
     }
     if probabilities:
         metrics["prs/kept_probability"] = sum(probabilities) / len(probabilities)
@@ -119,4 +119,4 @@ def _best(speedups: Iterable[float | None]) -> float | None:
 
 
 def _draw(probability: float | None, *counter: object) -> Verdict:
-    return Verdict(probability, kept=probability is None or uniform(*counter) < probability)
+    return Verdict(probability, is_kept=probability is None or uniform(*counter) < probability)

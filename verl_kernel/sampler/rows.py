@@ -53,9 +53,9 @@ def read_rows(batch: tq.KVBatchMeta, step: int) -> list[Row]:
     for key, tag, entry, mask, prompt in zip(*columns, strict=True):
         fields = fields_of(entry)
         name = trajectory_name(prompt.cpu().numpy().tobytes(), "_".join(key.rsplit("_", 2)[1:]))
-        drawn = int(tag.get("global_steps", step))
+        drawn_step = int(tag.get("global_steps", step))
         seconds = (float(fields.get(field, 0.0)) for field in SECONDS_FIELDS)
-        rows.append(Row(key, name, drawn, turns_of(entry), mask, is_unjudged(entry), *seconds))
+        rows.append(Row(key, name, drawn_step, turns_of(entry), mask, is_unjudged(entry), *seconds))
     return rows
 
 
@@ -82,20 +82,20 @@ def check_markers(partition_id: str, rows: Sequence[Row], step: int) -> None:
 
 
 def keep_rows(
-    batch: tq.KVBatchMeta, rows: Sequence[Row], kept: Callable[[Row], bool]
+    batch: tq.KVBatchMeta, rows: Sequence[Row], keeps: Callable[[Row], bool]
 ) -> tuple[tq.KVBatchMeta, list[Row]]:
     """Remove the rows that are not kept from a batch and from TransferQueue; verl fills up with empty ones."""
-    left = [i for i, row in enumerate(rows) if kept(row)]
-    if len(left) == len(rows):
+    remaining = [i for i, row in enumerate(rows) if keeps(row)]
+    if len(remaining) == len(rows):
         return batch, list(rows)
-    gone = sorted(set(batch.keys) - {rows[i].key for i in left})
+    gone = sorted(set(batch.keys) - {rows[i].key for i in remaining})
     tq.kv_clear(keys=gone, partition_id=batch.partition_id)
     smaller = tq.KVBatchMeta(
         partition_id=batch.partition_id,
-        keys=[batch.keys[i] for i in left],
-        tags=[batch.tags[i] for i in left],
+        keys=[batch.keys[i] for i in remaining],
+        tags=[batch.tags[i] for i in remaining],
     )
-    return smaller, [rows[i] for i in left]
+    return smaller, [rows[i] for i in remaining]
 
 
 def is_unjudged(entry: Any) -> bool:
@@ -113,7 +113,7 @@ def punched_mask(row: Row, verdicts: Sequence[Verdict]) -> torch.Tensor:
     """Return the row's mask without its rejected turns."""
     mask = row.mask.clone()
     for turn, verdict in zip(row.turns, verdicts, strict=True):
-        if not verdict.kept:
+        if not verdict.is_kept:
             mask[turn.start : turn.stop] = 0
     return mask
 

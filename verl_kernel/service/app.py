@@ -80,19 +80,19 @@ class Service:
                 await asyncio.to_thread(self.record.forget, time.time() - 3600 * self.options.keep_hours)
             await asyncio.sleep(_FORGET_EVERY_S)
 
-    async def task(self, namespace: str, wanted: TaskText | str) -> Task:
+    async def task(self, namespace: str, text_or_id: TaskText | str) -> Task:
         """Return the task that a request names or holds.
 
         Raises:
             HTTPException: the namespace has no task of this id.
             TaskError: the text defines no task.
         """
-        if isinstance(wanted, str):
-            found = await asyncio.to_thread(self.record.task, namespace, wanted)
-            if found is None:
-                raise HTTPException(404, f"there is no task {wanted!r}: send its reference to /v1/tasks first")
-            wanted = found
-        return wanted.task(namespace)
+        if isinstance(text_or_id, str):
+            stored = await asyncio.to_thread(self.record.task, namespace, text_or_id)
+            if stored is None:
+                raise HTTPException(404, f"there is no task {text_or_id!r}: send its reference to /v1/tasks first")
+            text_or_id = stored
+        return text_or_id.task(namespace)
 
 
 def _service(request: Request) -> Service:
@@ -103,8 +103,8 @@ def _service(request: Request) -> Service:
 Shared = Annotated[Service, Depends(_service)]
 
 
-def _namespace(service: Shared, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> str:
-    header = None if given is None else f"{given.scheme} {given.credentials}"
+def _namespace(service: Shared, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]) -> str:
+    header = None if credentials is None else f"{credentials.scheme} {credentials.credentials}"
     namespace = service.keys.namespace(header)
     if namespace is None:
         sentence = "the key is unknown or missing: send it as `Authorization: Bearer KEY`"
@@ -143,14 +143,14 @@ async def add_task(task: TaskText, service: Shared, namespace: Namespace) -> Tas
 
 
 @_ROUTES.post("/v1/evaluations", responses=_BUSY)
-async def evaluate(wanted: Submission, service: Shared, namespace: Namespace) -> Evaluations:
+async def evaluate(submission: Submission, service: Shared, namespace: Namespace) -> Evaluations:
     """Have candidates judged; equal requests share an evaluation, so that a request can be repeated safely."""
-    requests = [await _request(service, namespace, each) for each in wanted.evaluations]
-    return Evaluations(evaluations=await service.desk.submit(requests, wanted.wait_s))
+    requests = [await _request(service, namespace, each) for each in submission.evaluations]
+    return Evaluations(evaluations=await service.desk.submit(requests, submission.wait_s))
 
 
-async def _request(service: Service, namespace: str, wanted: Wanted) -> Any:
-    return wanted.request(await service.task(namespace, wanted.task))
+async def _request(service: Service, namespace: str, candidate: Wanted) -> Any:
+    return candidate.request(await service.task(namespace, candidate.task))
 
 
 _MISSING: dict[int | str, dict[str, Any]] = {**_ERRORS, 404: {"description": "There is no evaluation of this id."}}
@@ -168,9 +168,9 @@ async def cancel(name: str, service: Shared, namespace: Namespace) -> Evaluation
     return await _or_404(service.desk.cancel(namespace, name))
 
 
-async def _or_404(found: Awaitable[Evaluation]) -> Evaluation:
+async def _or_404(lookup: Awaitable[Evaluation]) -> Evaluation:
     try:
-        return await found
+        return await lookup
     except KeyError:
         raise HTTPException(404, "there is no evaluation of this id: it is another one's, or too old") from None
 
@@ -235,9 +235,9 @@ def _sentence(status: int, text: str, headers: dict[str, str] | None = None) -> 
 
 async def _unreadable(_: Request, exc: Exception) -> Response:
     assert isinstance(exc, RequestValidationError)
-    found = exc.errors()[0]
-    place = ".".join(str(part) for part in found["loc"] if part not in ("body", "query"))
-    return _sentence(422, f"{place or 'the body'} is not as it should be: {found['msg']} (/docs has the fields)")
+    fault = exc.errors()[0]
+    field = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query"))
+    return _sentence(422, f"{field or 'the body'} is not as it should be: {fault['msg']} (/docs has the fields)")
 
 
 async def _refused(_: Request, exc: Exception) -> Response:

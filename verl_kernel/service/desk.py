@@ -73,7 +73,7 @@ class Desk:
     """
 
     def __init__(self, pool: Pool, record: ServiceRecord, most_waiting: int) -> None:
-        self._pool, self._record, self._most = pool, record, most_waiting
+        self._pool, self._record, self._limit = pool, record, most_waiting
         self._work: dict[tuple[str, str], _Work] = {}
         self._unfinished: Counter[str] = Counter()
         self.is_draining = False
@@ -87,8 +87,8 @@ class Desk:
 
     async def resume(self) -> int:
         """Begin what an earlier service on this folder accepted and did not finish; return how many those are."""
-        found = await asyncio.to_thread(self._record.unfinished)
-        for request, starts in found:
+        unfinished = await asyncio.to_thread(self._record.unfinished)
+        for request, starts in unfinished:
             if starts < _MOST_STARTS:
                 self._begin(request)
                 continue
@@ -97,7 +97,7 @@ class Desk:
             )
             work = self._work[request.task.namespace, evaluation_id(request)] = _Work(request)
             work.task = asyncio.create_task(self._keep(work, Ending("lost", lost.model_dump_json())))
-        return len(found)
+        return len(unfinished)
 
     async def submit(self, requests: Sequence[EvalRequest], wait_s: float) -> list[Evaluation]:
         """Accept evaluations, all or none, and wait up to `wait_s` seconds for their ends.
@@ -106,8 +106,8 @@ class Desk:
             Refusal: the namespace has too many unfinished ones, or the service is about to end.
             StorageError: they cannot be recorded.
         """
-        known = {evaluation_id(request): request for request in requests}
-        new = [request for name, request in known.items() if not await self._is_known(request.task.namespace, name)]
+        by_id = {evaluation_id(request): request for request in requests}
+        new = [request for name, request in by_id.items() if not await self._is_known(request.task.namespace, name)]
         await self._admit(new)
         if new:
             await asyncio.to_thread(self._record.accept, new)
@@ -186,9 +186,9 @@ class Desk:
             self.refused += len(new)
             raise Refusal(503, "the service accepts nothing new, as it is about to end: ask again when it is back", 5)
         counts = Counter(request.task.namespace for request in new)
-        if any(self._unfinished[namespace] + count > self._most for namespace, count in counts.items()):
+        if any(self._unfinished[namespace] + count > self._limit for namespace, count in counts.items()):
             self.refused += len(new)
-            sentence = f"no more than {self._most} evaluations of a namespace may be unfinished: ask again later"
+            sentence = f"no more than {self._limit} evaluations of a namespace may be unfinished: ask again later"
             raise Refusal(429, sentence, await asyncio.to_thread(self._retry_s))
 
     def _begin(self, request: EvalRequest) -> None:

@@ -99,8 +99,8 @@ class ServiceRecord:
 
     def ending(self, namespace: str, name: str) -> Ending | None:
         """Return what is known of an evaluation; None if the namespace has none of this id."""
-        found = self._one("SELECT state, answer FROM evaluations WHERE namespace = ? AND id = ?", namespace, name)
-        return None if found is None else Ending(cast(State, found[0]), found[1])
+        row = self._fetch_row("SELECT state, answer FROM evaluations WHERE namespace = ? AND id = ?", namespace, name)
+        return None if row is None else Ending(cast(State, row[0]), row[1])
 
     def unfinished(self) -> list[tuple[EvalRequest, int]]:
         """Return requests that wait, in the order of their acceptance, and how often each one had begun.
@@ -131,8 +131,8 @@ class ServiceRecord:
 
     def task(self, namespace: str, name: str) -> TaskText | None:
         """Return a task of a namespace by its id; None if there is none."""
-        found = self._one("SELECT body FROM tasks WHERE namespace = ? AND id = ?", namespace, name)
-        return None if found is None else TaskText(**json.loads(found[0]))
+        row = self._fetch_row("SELECT body FROM tasks WHERE namespace = ? AND id = ?", namespace, name)
+        return None if row is None else TaskText(**json.loads(row[0]))
 
     def forget(self, before: float) -> None:
         """Delete evaluations that ended before a time, in seconds since the epoch."""
@@ -144,10 +144,10 @@ class ServiceRecord:
         with self._lock:
             self._file.close()
 
-    def _one(self, query: str, *values: str) -> tuple[str, ...] | None:
+    def _fetch_row(self, query: str, *values: str) -> tuple[str, ...] | None:
         with self._lock:
-            found: tuple[str, ...] | None = self._file.execute(query, values).fetchone()
-        return found
+            row: tuple[str, ...] | None = self._file.execute(query, values).fetchone()
+        return row
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

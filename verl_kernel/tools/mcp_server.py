@@ -25,20 +25,20 @@ def make_server(tools: Toolbox) -> MCPServer:
     """Return a server of one session's tools; all its clients share the budget of submissions."""
     server: MCPServer = MCPServer("kernelgym", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
     for tool in (tools.list_tasks, tools.get_task, tools.check, tools.run, tools.profile, tools.submit):
-        server.add_tool(_told(tool), structured_output=False)
+        server.add_tool(_with_readable_errors(tool), structured_output=False)
     return server
 
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 
 
-def _told(tool: Callable[Given, Awaitable[str]]) -> Callable[Given, Awaitable[str]]:
+def _with_readable_errors(tool: Callable[Parameters, Awaitable[str]]) -> Callable[Parameters, Awaitable[str]]:
     """Return a tool whose refusals the agent reads; of any other exception it learns nothing."""
 
     @functools.wraps(tool)
-    async def run(*args: Given.args, **given: Given.kwargs) -> str:
+    async def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> str:
         try:
-            return await tool(*args, **given)
+            return await tool(*args, **kwargs)
         except VerlKernelError as exc:
             raise ToolError(str(exc)) from exc
 

@@ -44,7 +44,7 @@ class Toolbox:
     def __init__(self, tasks: Sequence[Stated], public: Gym, judges: Gym, submissions: int) -> None:
         self._tasks: Mapping[str, Stated] = {stated.task.task_id: stated for stated in tasks}
         self._public, self._judges = public, judges
-        self._budget, self._left = submissions, submissions
+        self._budget, self._remaining = submissions, submissions
 
     async def list_tasks(self) -> str:
         """List the names of all tasks, one in a line."""
@@ -69,18 +69,18 @@ class Toolbox:
     async def submit(self, task: str, source: str) -> str:
         """Have a program judged on secret inputs; the number of submissions is limited."""
         stated = self._stated(task).task
-        if not self._left:
+        if not self._remaining:
             return f"All {self._budget} submissions are spent: nothing was judged."
-        self._left -= 1
+        self._remaining -= 1
         result = await self._judges.evaluate(stated, _program(stated, source))
         if result.status in _UNCOUNTED:  # no judge has run it
-            self._left += 1
+            self._remaining += 1
         if result.status is EvalStatus.INFRA_ERROR:
             return "The judge failed, so this was not judged and is not counted: submit it again."
-        said = format_feedback(
+        feedback = format_feedback(
             result, _LONGEST_ANSWER, candidate_class=stated.candidate_class, instruction=_instruction(stated)
         )
-        return f"{said}\n{self._left} of {self._budget} submissions are left."
+        return f"{feedback}\n{self._remaining} of {self._budget} submissions are left."
 
     def _stated(self, name: str) -> Stated:
         if name not in self._tasks:

@@ -102,9 +102,9 @@ def _layouts(steps: Steps) -> Iterator[tuple[Part, ...]]:
             yield (Part(before), *_parts(after))
         if _computes(before):
             yield (*_parts(before), Part(after))
-        middle, rest = steps[cut : cut + 1], steps[cut + 1 :]
-        if Part(middle).has(Shape.MATMUL) and rest and _computes(before) and _computes(rest):
-            yield (*_parts(before), Part(middle), *_parts(rest))
+        middle, tail = steps[cut : cut + 1], steps[cut + 1 :]
+        if Part(middle).has(Shape.MATMUL) and tail and _computes(before) and _computes(tail):
+            yield (*_parts(before), Part(middle), *_parts(tail))
 
 
 def _parts(steps: Steps, style: Style = Style.ROW) -> tuple[Part, ...]:
@@ -177,8 +177,8 @@ def _mistaken(step: Step, rng: Random) -> Iterator[Steps]:
 
 
 def _constants(step: Step, rng: Random) -> list[Steps]:
-    others = SHIFTS if step.op.shape is Shape.MOVE else CONSTANTS
-    return [(replace(step, a=a),) for a in others if step.a not in ("", a)]
+    alternatives = SHIFTS if step.op.shape is Shape.MOVE else CONSTANTS
+    return [(replace(step, a=a),) for a in alternatives if step.a not in ("", a)]
 
 
 def _dropped(step: Step, rng: Random) -> list[Steps]:
@@ -244,9 +244,13 @@ def with_flaw(answer: Answer, flaw: str, rng: Random) -> Answer | None:
 def all_answers(program: Program, rng: Random) -> list[Answer]:
     """Return every right answer, every decoy, a fused answer of another type, and one with each flaw that fits."""
     right = right_answers(program)
-    other = next(dtype for dtype in DTYPES if dtype != program.dtype)
-    found = [*right, *decoys(program), replace(right_answers(program, other)[0], name="other_type", sound=right[0])]
+    other_dtype = next(dtype for dtype in DTYPES if dtype != program.dtype)
+    answers = [
+        *right,
+        *decoys(program),
+        replace(right_answers(program, other_dtype)[0], name="other_type", sound=right[0]),
+    ]
     for flaw in FLAWS:
         flawed = (with_flaw(answer, flaw, rng) for answer in rng.sample(right, len(right)))
-        found += [answer for answer in flawed if answer][:1]
-    return found
+        answers += [answer for answer in flawed if answer][:1]
+    return answers

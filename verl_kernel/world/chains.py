@@ -102,19 +102,19 @@ class Step:
 Steps = tuple[Step, ...]
 
 
-def value(place: int) -> str:
-    """Return the name of the value that `place` steps have made: each has its own, by which it is found again."""
-    return f"h{place}" if place else "x"
+def value(count: int) -> str:
+    """Return the name of the value that `count` steps have made: each has its own, by which it is found again."""
+    return f"h{count}" if count else "x"
 
 
-def named(expression: str, place: int) -> str:
-    """Return an expression of `x` as one of the value that `place` steps have made."""
-    return _X.sub(value(place), expression)
+def named(expression: str, count: int) -> str:
+    """Return an expression of `x` as one of the value that `count` steps have made."""
+    return _X.sub(value(count), expression)
 
 
 def torch_lines(steps: Steps, start: int = 0) -> list[str]:
     """Return the lines in which torch does steps of a chain, `start` of which are done."""
-    return [f"{value(place + 1)} = {named(step.torch, place)}" for place, step in enumerate(steps, start)]
+    return [f"{value(index + 1)} = {named(step.torch, index)}" for index, step in enumerate(steps, start)]
 
 
 _X = re.compile(r"\bx\b")
@@ -133,13 +133,13 @@ def states(names: Sequence[str]) -> list[State] | None:
         return None
     if tuple(name for name in names if name in _CANCELLING) == _CANCELLING:
         return None
-    found = [State()]
-    for place, name in enumerate(names):
-        after = _after(found[-1], OPS[name], place == 0)
+    chain_states = [State()]
+    for index, name in enumerate(names):
+        after = _after(chain_states[-1], OPS[name], index == 0)
         if after is None:
             return None
-        found.append(after)
-    return found
+        chain_states.append(after)
+    return chain_states
 
 
 def _after(state: State, op: Op, is_first: bool) -> State | None:
@@ -182,9 +182,9 @@ class Program:
     @property
     def states(self) -> list[State]:
         """Return the types of `x` before each step and at the end."""
-        found = states(self.names)
-        assert found is not None
-        return found
+        chain_states = states(self.names)
+        assert chain_states is not None
+        return chain_states
 
     @property
     def tensors(self) -> dict[str, str]:
@@ -201,10 +201,10 @@ class Program:
         """Return the text of `__init__`; empty where there is no parameter."""
         if not self.parameter:
             return ""
-        drawn = OPERANDS[self.parameter].expression.format(cols="cols")
+        expression = OPERANDS[self.parameter].expression.format(cols="cols")
         return (
             "    def __init__(self, cols):\n        super().__init__()\n"
-            f"        self.{self.parameter} = nn.Parameter({drawn})\n\n"
+            f"        self.{self.parameter} = nn.Parameter({expression})\n\n"
         )
 
     @property
@@ -265,8 +265,8 @@ def draw_steps(count: int, families: Mapping[str, float], rng: Random) -> Steps:
     by_weight = {family: weight for family, weight in families.items() if weight}
     names_of = {family: [name for name, op in OPS.items() if op.family == family] for family in by_weight}
     while True:
-        drawn = rng.choices(list(by_weight), list(by_weight.values()), k=count)
-        names = tuple(rng.choice(names_of[family]) for family in drawn)
+        step_families = rng.choices(list(by_weight), list(by_weight.values()), k=count)
+        names = tuple(rng.choice(names_of[family]) for family in step_families)
         if states(names) is not None:
             steps = tuple(Step(name, draw_constant(OPS[name], rng)) for name in names)
             if is_sound(steps):
@@ -296,7 +296,7 @@ def is_sound(steps: Steps) -> bool:
         return False
     if whole.max() - whole.min() <= max(_SMALLEST, _CHANGE * float(whole.abs().max())):
         return False
-    return all(is_other(steps, (*steps[:place], *steps[place + 1 :])) for place in range(len(steps)))
+    return all(is_other(steps, (*steps[:index], *steps[index + 1 :])) for index in range(len(steps)))
 
 
 def _is_exact(steps: Steps, trial: Trial) -> bool:
@@ -310,10 +310,10 @@ def _is_exact(steps: Steps, trial: Trial) -> bool:
 @lru_cache(maxsize=65536)
 def is_other(steps: Steps, changed: Steps) -> bool:
     """Whether changed steps give a clearly different result, or none."""
-    whole, other = evaluate(steps), evaluate(changed)
-    if whole is None or other is None or whole.shape != other.shape:
+    whole, result = evaluate(steps), evaluate(changed)
+    if whole is None or result is None or whole.shape != result.shape:
         return True
-    return bool((other - whole).abs().max() > _CHANGE * whole.abs().max())
+    return bool((result - whole).abs().max() > _CHANGE * whole.abs().max())
 
 
 @lru_cache(maxsize=16384)
@@ -329,12 +329,12 @@ def evaluate(steps: Steps, trial: Trial = "plain", is_rough: bool = False) -> to
         (rows, columns) as the chain's last `State` has them in `EXAMPLE`, float64; None where the steps do not fit
         each other.
     """
-    found = states([step.name for step in steps])
-    if found is None:
+    chain_states = states([step.name for step in steps])
+    if chain_states is None:
         return None
     x = _inputs(trial)
-    for step, state in zip(steps, found, strict=False):
-        x = _done(step, x, _operand(step.op.operand, EXAMPLE[state.rows], EXAMPLE[state.cols]))
+    for step, state in zip(steps, chain_states, strict=False):
+        x = _apply(step, x, _operand(step.op.operand, EXAMPLE[state.rows], EXAMPLE[state.cols]))
         if is_rough:
             x = x * (1 + _EPSILON * _noise(*x.shape, "error"))
             x = x + _EPSILON * _noise(*x.shape, "cancelled") * (step.name in _DIFFERENCES)
@@ -353,9 +353,9 @@ def _inputs(trial: Trial) -> torch.Tensor:
 def launched(step: Step) -> tuple[str, ...]:
     """Return the ops that torch executes for a step, views left out, by the names that the gym gives them."""
     x, operand = _noise(6, 20, "x"), _operand(step.op.operand, 6, 20)
-    with _Launched() as seen:
-        _done(step, x, operand)
-    return tuple(seen.names)
+    with _Launched() as launches:
+        _apply(step, x, operand)
+    return tuple(launches.names)
 
 
 class _Launched(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -369,7 +369,7 @@ class _Launched(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def _done(step: Step, x: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
+def _apply(step: Step, x: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
     name = step.op.operand or "unused"
     space = {"torch": torch, "F": F, "x": x, name: operand, "self": SimpleNamespace(**{name: operand})}
     result = eval(_compiled(step.torch), space)
@@ -382,8 +382,8 @@ def _operand(name: str, rows: int, cols: int) -> torch.Tensor:
     if name == "index":
         return (torch.arange(rows) * 5 + 2) % rows
     is_vector = bool(name) and OPERANDS[name].is_parameter
-    drawn = _noise(cols, EXAMPLE["WIDTH"], name) if name == "w" else _noise(1 if is_vector else rows, cols, name)
-    return drawn[0] if is_vector else drawn
+    noise = _noise(cols, EXAMPLE["WIDTH"], name) if name == "w" else _noise(1 if is_vector else rows, cols, name)
+    return noise[0] if is_vector else noise
 
 
 @lru_cache(maxsize=256)

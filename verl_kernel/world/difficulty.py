@@ -16,14 +16,14 @@ from verl_kernel.world.ops import FAMILIES
 TABLE = Path(__file__).with_name("difficulty.yaml")
 
 
-def _known(family: str) -> str:
+def _check_family(family: str) -> str:
     if family not in FAMILIES:
         raise ValueError(f"there is no family {family}; the families are {', '.join(FAMILIES)}")
     return family
 
 
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
-Family = Annotated[str, AfterValidator(_known)]
+Family = Annotated[str, AfterValidator(_check_family)]
 
 
 class _Row(BaseModel):

@@ -66,7 +66,7 @@ class Part:
 
     @property
     def _turn(self) -> int:
-        return next(place for place, step in enumerate(self.steps) if step.op.shape is Shape.TRANSPOSE)
+        return next(index for index, step in enumerate(self.steps) if step.op.shape is Shape.TRANSPOSE)
 
 
 def fused(steps: Steps) -> list[Steps]:
@@ -81,17 +81,17 @@ def fused(steps: Steps) -> list[Steps]:
 
 def styles(steps: Steps) -> list[Style]:
     """Return the styles in which one kernel can do these steps."""
-    part, found = Part(steps), [Style.TILE]
+    part, fitting = Part(steps), [Style.TILE]
     stats = [stat.name for step in steps for stat in step.op.stats]
     if not part.has(Shape.MATMUL):
-        found.insert(0, Style.ROW)
+        fitting.insert(0, Style.ROW)
     if all(step.op.shape is Shape.MAP for step in steps):
-        found.append(Style.FLAT)
+        fitting.append(Style.FLAT)
     if 0 < len(stats) == len({*stats}) <= _LOOP_STATS and not part.has(
         Shape.SCAN, Shape.MOVE, Shape.MATMUL, Shape.GATHER
     ):
-        found.append(Style.LOOP)
-    return found
+        fitting.append(Style.LOOP)
+    return fitting
 
 
 def render(program: Program, parts: Sequence[Part], dtype: str) -> str:
@@ -106,16 +106,16 @@ def render(program: Program, parts: Sequence[Part], dtype: str) -> str:
     names = list(_NAMES) if is_split else ["fused_kernel" if len(parts) == 1 else "part_kernel"]
     lines: list[str] = []
     texts: list[str] = []
-    done = 0
+    steps_done = 0
     for part in parts:
         if part.style:
             name = names.pop(0)
-            texts.append(kernel(part, name, done))
-            lines += launch(part, name, dtype if part is parts[-1] else "float32", done)
+            texts.append(kernel(part, name, steps_done))
+            lines += launch(part, name, dtype if part is parts[-1] else "float32", steps_done)
         else:
-            lines += torch_lines(part.steps, done)
-        done += len(part.steps)
-    lines.append(f"return {value(done)}" + ("" if parts[-1].style else f".to(torch.{dtype})"))
+            lines += torch_lines(part.steps, steps_done)
+        steps_done += len(part.steps)
+    lines.append(f"return {value(steps_done)}" + ("" if parts[-1].style else f".to(torch.{dtype})"))
     return module(program, texts, lines)
 
 
@@ -126,15 +126,15 @@ def module(program: Program, kernels: Sequence[str], forward: Sequence[str]) -> 
     return "\n".join([_IMPORTS, *kernels, head + body])
 
 
-def kernel(part: Part, name: str, done: int = 0) -> str:
-    """Return the text of a part's kernel; `done` steps of the chain precede it."""
-    text = _Kernel(part, done)
+def kernel(part: Part, name: str, steps_done: int = 0) -> str:
+    """Return the text of a part's kernel; `steps_done` steps of the chain precede it."""
+    text = _Kernel(part, steps_done)
     return f"@triton.jit\ndef {name}({', '.join(text.parameters)}):\n" + "".join(f"    {line}\n" for line in text.lines)
 
 
-def launch(part: Part, name: str, dtype: str, done: int = 0) -> list[str]:
+def launch(part: Part, name: str, dtype: str, steps_done: int = 0) -> list[str]:
     """Return the lines of `forward` that allocate a part's output and start its kernel."""
-    text, source, result = _Kernel(part, done), value(done), value(done + len(part.steps))
+    text, source, result = _Kernel(part, steps_done), value(steps_done), value(steps_done + len(part.steps))
     cols = "1" if part.has(Shape.REDUCE) else "width" if part.has(Shape.MATMUL) else "cols"
     shape = f"({cols}, rows)" if part.turns_at_store else f"(rows, {cols})"
     if part.style is Style.FLAT:
@@ -148,9 +148,9 @@ def launch(part: Part, name: str, dtype: str, done: int = 0) -> list[str]:
 class _Kernel:
     """The text of one kernel and of its launch."""
 
-    def __init__(self, part: Part, done: int) -> None:
+    def __init__(self, part: Part, steps_done: int) -> None:
         assert part.style is not None
-        self._part, self._style, self._done = part, part.style, done
+        self._part, self._style, self._steps_done = part, part.style, steps_done
         self._is_tile, self._is_flat = part.style is Style.TILE, part.style is Style.FLAT
         self._axis = "1, keep_dims=True" if self._is_tile else "0"
         self._col = "offs % cols" if self._is_flat else "offs"
@@ -158,7 +158,7 @@ class _Kernel:
     @property
     def parameters(self) -> list[str]:
         """Return the kernel's parameters."""
-        pointers = [f"{value(self._done)}_ptr", *(f"{name}_ptr" for name in self._part.operands), "out_ptr"]
+        pointers = [f"{value(self._steps_done)}_ptr", *(f"{name}_ptr" for name in self._part.operands), "out_ptr"]
         blocks = [f"{block.partition('=')[0]}: tl.constexpr" for block in self.blocks]
         return [*pointers, *self.sizes, *blocks]
 
@@ -176,11 +176,11 @@ class _Kernel:
         part = self._part
         if self._is_flat:
             line = "n, cols = x.numel(), x.shape[1]" if self._reads_columns else "n = x.numel()"
-            return [named(line, self._done)]
+            return [named(line, self._steps_done)]
         if part.has(Shape.GATHER):
             lines = ["rows, cols = index.shape[0], x.shape[1]"]
         else:
-            lines = [f"{'cols, rows' if part.turns_at_load else 'rows, cols'} = {value(self._done)}.shape"]
+            lines = [f"{'cols, rows' if part.turns_at_load else 'rows, cols'} = {value(self._steps_done)}.shape"]
         return [*lines, "width = w.shape[1]"] if part.has(Shape.MATMUL) else lines
 
     @property
@@ -206,13 +206,13 @@ class _Kernel:
         """Return the lines of the kernel's body."""
         if self._style is Style.LOOP:
             return ["row = tl.program_id(0)", *self._loops()]
-        done = [line for place, step in self._placed for line in self._step(step, place)]
-        return [*self._start(), *self._load(), *done, self._store()]
+        computed = [line for index, step in self._numbered for line in self._step(step, index)]
+        return [*self._start(), *self._load(), *computed, self._store()]
 
     @property
-    def _placed(self) -> list[tuple[int, Step]]:
+    def _numbered(self) -> list[tuple[int, Step]]:
         """Return the steps, each with the number of those of the chain before it."""
-        return list(enumerate(self._part.steps, self._done))
+        return list(enumerate(self._part.steps, self._steps_done))
 
     @property
     def _reads_columns(self) -> bool:
@@ -234,64 +234,64 @@ class _Kernel:
         if self._part.has(Shape.GATHER):
             bound = ", mask=row < rows, other=0" if self._is_tile else ""
             row, before = "source", [f"source = tl.load(index_ptr + row{bound})"]
-        place = "offs" if self._is_flat else f"{row} * cols + offs"
+        offset = "offs" if self._is_flat else f"{row} * cols + offs"
         if self._part.turns_at_load:
-            place = "offs * rows + row"
-        name = value(self._done)
-        return [*before, f"{name} = tl.load({name}_ptr + {place}, mask=mask, other=0.0)"]
+            offset = "offs * rows + row"
+        name = value(self._steps_done)
+        return [*before, f"{name} = tl.load({name}_ptr + {offset}, mask=mask, other=0.0)"]
 
     def _store(self) -> str:
-        result = value(self._done + len(self._part.steps))
+        result = value(self._steps_done + len(self._part.steps))
         if self._part.has(Shape.REDUCE):
             return f"tl.store(out_ptr + row, {result}{', mask=row < rows' if self._is_tile else ''})"
-        place = f"{self._col} * rows + row" if self._part.turns_at_store else self._place
-        return f"tl.store(out_ptr + {place}, {result}, mask=mask)"
+        offset = f"{self._col} * rows + row" if self._part.turns_at_store else self._offset
+        return f"tl.store(out_ptr + {offset}, {result}, mask=mask)"
 
     @property
-    def _place(self) -> str:
+    def _offset(self) -> str:
         return "offs" if self._is_flat else f"row * cols + {self._col}"
 
-    def _step(self, step: Step, place: int) -> list[str]:
+    def _step(self, step: Step, index: int) -> list[str]:
         expression = step.triton.replace("{axis}", self._axis[0])
         before, after = self._operand(step), list[str]()
         if step.op.shape is Shape.MATMUL:
-            before, after = [named(line, place) for line in _PRODUCT[0]], _PRODUCT[1]
+            before, after = [named(line, index) for line in _PRODUCT[0]], _PRODUCT[1]
         elif step.op.shape is Shape.MOVE:
             before, self._col, expression = [f"col = {expression.replace('{col}', self._col)}"], "col", "x"
-        stats = [line for stat in _stats(step) for line in self._stat(stat, place)]
-        return [_comment(step, place), *before, *stats, _assigned(expression, place), *after]
+        stats = [line for stat in _stats(step) for line in self._stat(stat, index)]
+        return [_comment(step, index), *before, *stats, _assigned(expression, index), *after]
 
     def _operand(self, step: Step) -> list[str]:
         name = step.op.operand
         if step.op.shape is not Shape.MAP or not name:
             return []
-        read = OPERANDS[name].read.format(col=self._col, place=self._place)
+        read = OPERANDS[name].read.format(col=self._col, offset=self._offset)
         mask = "offs < cols" if self._is_tile and OPERANDS[name].is_parameter else "mask"
         return [f"{name} = tl.load({name}_ptr + {read}, mask={mask}, other=0.0)"]
 
-    def _stat(self, stat: Stat, place: int) -> list[str]:
-        return [f"{stat.name} = {self._fold(stat, place)}", *_after(stat)]
+    def _stat(self, stat: Stat, index: int) -> list[str]:
+        return [f"{stat.name} = {self._fold(stat, index)}", *_after(stat)]
 
-    def _fold(self, stat: Stat, place: int) -> str:
-        return f"tl.{stat.fold}(tl.where(mask, {named(stat.value, place)}, {stat.neutral}), axis={self._axis})"
+    def _fold(self, stat: Stat, index: int) -> str:
+        return f"tl.{stat.fold}(tl.where(mask, {named(stat.value, index)}, {stat.neutral}), axis={self._axis})"
 
     def _loops(self) -> Iterator[str]:
         """Yield a loop for each statistic and one that stores, or, after a reduction, what is done with its value."""
         inside: list[str] = []
         is_reduced = False
-        for place, step in self._placed:
-            comment = [_comment(step, place)]
+        for index, step in self._numbered:
+            comment = [_comment(step, index)]
             for stat in _stats(step):
                 yield from (*comment, f"{stat.name} = {stat.neutral}")
                 yield from self._loop(
-                    [*inside, f"{stat.name} = {stat.joined.format(stat.name, self._fold(stat, place))}"]
+                    [*inside, f"{stat.name} = {stat.joined.format(stat.name, self._fold(stat, index))}"]
                 )
                 yield from _after(stat)
                 comment, inside = [], [line for line in inside if not line.startswith("#")]
             is_reduced = is_reduced or step.op.shape is Shape.REDUCE
             if is_reduced:
-                yield from (*comment, _assigned(step.triton, place))
-            inside += [*comment, *self._operand(step), _assigned(step.triton, place)]
+                yield from (*comment, _assigned(step.triton, index))
+            inside += [*comment, *self._operand(step), _assigned(step.triton, index)]
         if is_reduced:
             yield self._store()
         else:
@@ -311,14 +311,14 @@ def _after(stat: Stat) -> list[str]:
     return [] if stat.after == "{}" else [f"{stat.name} = {stat.after.format(stat.name)}"]
 
 
-def _assigned(expression: str, place: int) -> str:
+def _assigned(expression: str, index: int) -> str:
     """Return the line that computes a step; one that only moves elements passes its value on."""
-    return f"{value(place + 1)} = {named(expression or 'x', place)}"
+    return f"{value(index + 1)} = {named(expression or 'x', index)}"
 
 
-def _comment(step: Step, place: int) -> str:
+def _comment(step: Step, index: int) -> str:
     """Return the line that tells which step of the reference follows."""
-    return f"# {torch_lines((step,), place)[0]}"
+    return f"# {torch_lines((step,), index)[0]}"
 
 
 _PRODUCT = (

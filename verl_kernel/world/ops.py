@@ -92,8 +92,8 @@ class Operand:
 OPERANDS: Mapping[str, Operand] = {
     "bias": Operand("torch.randn({cols})", True, "{col}"),
     "gain": Operand("torch.randn({cols})", True, "{col}"),
-    "y": Operand("torch.randn({rows}, {cols})", False, "{place}"),
-    "gate": Operand("torch.randn({rows}, {cols})", False, "{place}"),
+    "y": Operand("torch.randn({rows}, {cols})", False, "{offset}"),
+    "gate": Operand("torch.randn({rows}, {cols})", False, "{offset}"),
     "w": Operand("torch.randn({cols}, WIDTH)"),
     "index": Operand("torch.randint(0, {rows}, ({rows},))"),
 }

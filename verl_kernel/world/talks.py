@@ -40,10 +40,10 @@ _QUESTION = "Rewrite Model as ModelNew with Triton kernels."
 
 def task_messages(program: Program) -> list[Message]:
     """Return the prompt of a task."""
-    return asked(program.prompt)
+    return reference_prompt(program.prompt)
 
 
-def asked(reference: str) -> list[Message]:
+def reference_prompt(reference: str) -> list[Message]:
     """Return the prompt for a reference program as it is to be shown."""
     return [{"role": "user", "content": f"{_QUESTION}\n```python\n{reference}```"}]
 
@@ -56,7 +56,7 @@ def answer_text(answer: Answer) -> str:
 def first_answer(program: Program, difficulty: Difficulty, rng: Random) -> Answer:
     """Draw a first answer: a kind, how the work is shared, and the output's type, a guess where the prompt hides it."""
     while True:
-        answer = _drawn(program, _weighted(difficulty.first, rng), rng)
+        answer = _answer_of_kind(program, _weighted(difficulty.first, rng), rng)
         if answer is not None:
             return answer
 
@@ -78,27 +78,27 @@ def second_answer(first: Answer, difficulty: Difficulty, rng: Random) -> Answer:
 def draw_talk(program: Program, difficulty: Difficulty, rng: Random) -> list[Message]:
     """Return prompt and answer and, in some conversations, a second prompt and answer; none fuses an unseen family."""
     first = _unless_fused(lambda: first_answer(program, difficulty, rng), difficulty)
-    talk = [*task_messages(program), _said(first)]
-    drawn = rng.random()
-    if drawn < difficulty.single_turn:
+    talk = [*task_messages(program), _message(first)]
+    chance = rng.random()
+    if chance < difficulty.single_turn:
         return talk
     if difficulty.tools:
         return [*talk[:-1], *_tried(first, difficulty, rng)]
-    is_unsaid = drawn < difficulty.single_turn + difficulty.unsaid
+    is_unsaid = chance < difficulty.single_turn + difficulty.unsaid
     draw = partial(first_answer, program) if is_unsaid else partial(second_answer, first)
     second = _unless_fused(lambda: draw(difficulty, rng), difficulty)
     form = "none" if is_unsaid else "short"
     feedback = format_feedback(expected_verdict(first, rng), FEEDBACK_CHARS, form=form)
-    return [*talk, {"role": "user", "content": feedback}, _said(second)]
+    return [*talk, {"role": "user", "content": feedback}, _message(second)]
 
 
 def _tried(first: Answer, difficulty: Difficulty, rng: Random) -> list[Message]:
     """Return an answer that calls a tool, what the tool says, and the answer that is judged."""
     tool = rng.choice(TOOLS)
-    said = tried_text(tool, expected_verdict(first, rng), FEEDBACK_CHARS, "ModelNew")
+    reply = tried_text(tool, expected_verdict(first, rng), FEEDBACK_CHARS, "ModelNew")
     called = f"{answer_text(first)}\n{call_text(tool)}"
-    second = first if said == ACCEPTED else _unless_fused(lambda: second_answer(first, difficulty, rng), difficulty)
-    return [{"role": "assistant", "content": called}, {"role": "tool", "content": said}, _said(second)]
+    second = first if reply == ACCEPTED else _unless_fused(lambda: second_answer(first, difficulty, rng), difficulty)
+    return [{"role": "assistant", "content": called}, {"role": "tool", "content": reply}, _message(second)]
 
 
 def call_text(tool: str) -> str:
@@ -126,22 +126,22 @@ def is_answerable(steps: Steps, unfused: Container[str] = ()) -> bool:
     return not all(answer.fuses(unfused) for answer in _right(Program(steps, (4, 64, 16)), DTYPES[0]))
 
 
-def _said(answer: Answer) -> Message:
+def _message(answer: Answer) -> Message:
     return {"role": "assistant", "content": answer_text(answer)}
 
 
-def _drawn(program: Program, kind: Kind, rng: Random) -> Answer | None:
+def _answer_of_kind(program: Program, kind: Kind, rng: Random) -> Answer | None:
     """Draw an answer of a kind; None where the task has none that is short enough."""
     dtype = rng.choice(DTYPES) if "dtype" in program.hidden else program.dtype
     if kind is Kind.TYPE:
-        dtype = rng.choice([other for other in DTYPES if other != program.dtype])
+        dtype = rng.choice([candidate for candidate in DTYPES if candidate != program.dtype])
         return _chosen(_right(program, dtype), rng)
     if kind is Kind.DECOY:
         return _chosen([answer for answer in decoys(program, dtype) if is_shown(answer)], rng)
     if kind in RIGHT:  # but for its type, which may be a wrong guess
         return _chosen([answer for answer in _right(program, dtype) if answer.intent is kind], rng)
     sound = _chosen(_right(program, dtype), rng)
-    flaws = [name for name, (made, _) in FLAWS.items() if made is kind]
+    flaws = [name for name, (effect, _) in FLAWS.items() if effect is kind]
     flawed = sound and with_flaw(sound, rng.choice(flaws), rng)
     return flawed if flawed and is_shown(flawed) else None
 

@@ -91,12 +91,12 @@ def _broken(answer: Answer) -> EvalResult:
         line, _ = _find(source, "class ModelNew")
         return _refused(answer, EvalStatus.REJECTED_STATIC, "syntax", f"line {line}: not valid Python: expected ':'")
     if answer.name in ("missing_import", "undefined_name"):
-        found = check(source)[0]
-        return _refused(answer, EvalStatus.REJECTED_STATIC, found.rule, f"line {found.line}: {found.reason}")
+        finding = check(source)[0]
+        return _refused(answer, EvalStatus.REJECTED_STATIC, finding.rule, f"line {finding.line}: {finding.reason}")
     if answer.name == "missing_argument":
         return _uncalled(answer)
     line, text = _find(source, r"^h\d = tl\.\w+\((x|h\d)\)$")
-    name = [found[1] for found in re.finditer(_KERNEL, "\n".join(source.splitlines()[:line]))][-1]
+    name = [match[1] for match in re.finditer(_KERNEL, "\n".join(source.splitlines()[:line]))][-1]
     reason = f"module 'triton.language' has no attribute '{text.partition('tl.')[2].partition('(')[0]}'"
     message = f"line {line}, in {name}, compiled for a GPU: {reason}: `{text}`"
     return _refused(answer, EvalStatus.COMPILE_ERROR, "AttributeError", message)

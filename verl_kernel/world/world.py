@@ -37,13 +37,13 @@ class World:
         self.difficulty = difficulty
         self._seed = seed
 
-    def tasks(self, count: int, rng: Random, taken: set[str]) -> list[Program]:
-        """Draw training tasks whose references are not in `taken`, and add them to it."""
+    def tasks(self, count: int, rng: Random, references: set[str]) -> list[Program]:
+        """Draw training tasks whose references are not in `references`, and add them to it."""
         programs: list[Program] = []
         while len(programs) < count:
             program = self._program(self._trained(rng), rng)
-            if program.reference not in taken:
-                taken.add(program.reference)
+            if program.reference not in references:
+                references.add(program.reference)
                 programs.append(program)
         return programs
 
@@ -62,22 +62,22 @@ class World:
         if split == "new_sizes":
             return self._resized(trained, count, rng)
         chains = self.held_out[split]
-        return [self._program(chains[place % len(chains)], rng) for place in range(count)]
+        return [self._program(chains[index % len(chains)], rng) for index in range(count)]
 
     def _resized(self, trained: Sequence[Program], count: int, rng: Random) -> list[Program]:
         """Draw trained chains at new sizes, each task once."""
-        found: dict[Program, None] = {}
-        while len(found) < count:
+        resized: dict[Program, None] = {}
+        while len(resized) < count:
             program = rng.choice(trained)
-            found[replace(program, shape=draw_shape(program.steps, NEW_SIZES, rng))] = None
-        return list(found)
+            resized[replace(program, shape=draw_shape(program.steps, NEW_SIZES, rng))] = None
+        return list(resized)
 
     def messages(self, program: Program) -> list[Message]:
         """Return the prompt of a task."""
         return task_messages(program)
 
-    def talks(self, count: int, rng: Random, taken: set[str]) -> list[list[Message]]:
-        """Draw conversations about tasks whose references are not in `taken`.
+    def talks(self, count: int, rng: Random, references: set[str]) -> list[list[Message]]:
+        """Draw conversations about tasks whose references are not in `references`.
 
         Their chains are those of training and some with a step of an unseen family, which the answers leave to torch.
         """
@@ -85,7 +85,7 @@ class World:
         while len(talks) < count:
             is_unfused = rng.random() < self.difficulty.unfused
             program = self._program(self._unfused(rng) if is_unfused else self._trained(rng), rng)
-            if program.reference not in taken:
+            if program.reference not in references:
                 talks.append(draw_talk(program, self.difficulty, rng))
         return talks
 
@@ -109,16 +109,16 @@ class World:
     def held_out(self) -> dict[str, list[Steps]]:
         """The chains that training must not come near to, by split; each has a normal form of its own."""
         rng, row = Random(f"{self._seed} held out"), self.difficulty
-        found: dict[str, list[Steps]] = {"new_chain": [], "new_family": []}
-        taken: set[tuple[str, ...]] = set()
+        chains: dict[str, list[Steps]] = {"new_chain": [], "new_family": []}
+        drawn_names: set[tuple[str, ...]] = set()
         for split, families in (("new_chain", row.seen), ("new_family", row.families)):
-            while len(found[split]) < HELD_OUT:
+            while len(chains[split]) < HELD_OUT:
                 steps = self._chain(families, rng)
                 names = tuple(step.name for step in steps)
-                if len(steps) > 1 and names not in taken and self._has_unseen(steps) == (split == "new_family"):
-                    taken.add(names)
-                    found[split].append(steps)
-        return found
+                if len(steps) > 1 and names not in drawn_names and self._has_unseen(steps) == (split == "new_family"):
+                    drawn_names.add(names)
+                    chains[split].append(steps)
+        return chains
 
     def is_trained(self, steps: Steps) -> bool:
         """Whether training may show a chain: its families are seen, and no held-out chain is its near duplicate."""
@@ -132,7 +132,7 @@ class World:
         names = tuple(step.name for step in steps)
         if names not in self._near:
             form = form_of(steps)
-            self._near[names] = any(similarity(form, other) >= THRESHOLD for other in self._held_forms)
+            self._near[names] = any(similarity(form, held_form) >= THRESHOLD for held_form in self._held_forms)
         return self._near[names]
 
     @cached_property

@@ -135,7 +135,7 @@ def test_tokens_have_a_curve_where_all_are_known():
 
 def test_of_two_equal_lines_the_upper_one_is_dashed():
     correct, _ = charts(scored(right("t1"), right("t1", turn=2), right("t2"), right("t2", turn=2)))
-    below, above = correct.drawn
+    below, above = correct.back_to_front
     assert below.path == above.path
     assert [(line.kind, line.name) for line in (below, above)] == [("line", "best of history"), ("dashed", "last turn")]
 

@@ -36,13 +36,13 @@ def command(
 ) -> None:
     """Show a score of the last and the best answer at every turn, and draw it over turns and over tokens."""
     _check(out, figure)
-    found = [_curves(name, run, figure) for name, run in zip(_names(runs), runs, strict=True)]
-    screen().print(_table(found))
-    data = [run.model_dump(mode="json") for run in found]
+    measured = [_curves(name, run, figure) for name, run in zip(_names(runs), runs, strict=True)]
+    screen().print(_table(measured))
+    data = [run.model_dump(mode="json") for run in measured]
     with writing(out.with_suffix(".json")) as part:
         part.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     try:
-        plot_curves(found, out)
+        plot_curves(measured, out)
     except ModuleNotFoundError as exc:
         typer.echo(f"Error: {exc}: install the extra `plot` for {out}; its points are written", err=True)
         raise typer.Exit(1) from exc
@@ -60,34 +60,34 @@ def _names(runs: Sequence[Path]) -> list[str]:
     """Return the names of the runs' folders, with their parents' names where two are equal."""
     folders = [run.resolve() if run.is_dir() else run.resolve().parent for run in runs]
     names = [folder.name for folder in folders]
-    return names if len({*names}) == len(names) else [f"{one.parent.name}/{one.name}" for one in folders]
+    return names if len({*names}) == len(names) else [f"{folder.parent.name}/{folder.name}" for folder in folders]
 
 
 def _curves(name: str, run: Path, figure: str) -> Curves:
     if run.is_dir():
         header, turns = read_answers(run)
-        asked = asked_of(header, read_tasks(run), turns)
+        plan = asked_of(header, read_tasks(run), turns)
     else:
         turns = read_validation(run)
-        asked, header = Asked.of([attempt(one) for one in turns]), None
-    found = curves(name, [attempt(one) for one in turns], asked, figure)
+        plan, header = Asked.of([attempt(turn) for turn in turns]), None
+    run_curves = curves(name, [attempt(turn) for turn in turns], plan, figure)
     over = "" if header is None else f" over {baseline(header, turns)}"
-    return found.model_copy(update={"times": f"{times(turns)}{over}"})
+    return run_curves.model_copy(update={"times": f"{times(turns)}{over}"})
 
 
-def _table(found: Sequence[Curves]) -> Table:
-    table = Table(title=title(found), title_justify="left")
+def _table(runs: Sequence[Curves]) -> Table:
+    table = Table(title=title(runs), title_justify="left")
     for name in ("run", "turn", "last turn", "best of history", "tokens of a sample"):
         table.add_column(name, justify="left" if name == "run" else "right")
-    for run in found:
-        for place, point in enumerate(run.by_turn):
-            tokens = "-" if run.mean_tokens is None else f"{run.mean_tokens[place]:.0f}"
+    for run in runs:
+        for index, point in enumerate(run.by_turn):
+            tokens = "-" if run.mean_tokens is None else f"{run.mean_tokens[index]:.0f}"
             table.add_row(run.name, str(point.at), _cell(point.last), _cell(point.best), tokens)
         table.add_section()
     return table
 
 
-def _cell(one: Estimate) -> str:
-    if one.value is None:
+def _cell(estimate: Estimate) -> str:
+    if estimate.value is None:
         return "-"
-    return f"{one.value:.3f}" + ("" if one.low is None else f" [{one.low:.3f}, {one.high:.3f}]")
+    return f"{estimate.value:.3f}" + ("" if estimate.low is None else f" [{estimate.low:.3f}, {estimate.high:.3f}]")

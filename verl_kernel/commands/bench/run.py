@@ -96,26 +96,26 @@ def command(
     json: Annotated[bool, typer.Option("--json", help="Scores as one JSON object instead of tables.")] = False,
 ) -> None:
     """Measure a model on a suite; the same command continues an unfinished run."""
-    given = dict(locals())
+    args = dict(locals())
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the folder or the error holds the messages
     # Idle OpenMP threads that spin would take the core a judge needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        code = _self_check(given) if self_check else _bench(given)
+        code = _self_check(args) if self_check else _bench(args)
     except KeyboardInterrupt:
         typer.echo("Interrupted: what was finished stays, and the same command goes on.", err=True)
         raise typer.Exit(INTERRUPTED) from None
     raise typer.Exit(code)
 
 
-def _bench(given: dict[str, Any]) -> int:
+def _bench(args: dict[str, Any]) -> int:
     from verl_kernel.bench.report import report_run
     from verl_kernel.bench.session import run_bench
 
-    cold_start = _cold_start(given["cold_start"])
-    request = _request(given)
+    cold_start = _cold_start(args["cold_start"])
+    request = _request(args)
     run_bench(request, lambda text: typer.echo(text, err=True))
-    lost = report_run(request.out, sys.stdout, given["json"], given["everything"], cold_start)
+    lost = report_run(request.out, sys.stdout, args["json"], args["everything"], cold_start)
     if lost:
         typer.echo(f"{lost} answers could not be judged; the same command tries them again.", err=True)
     return INFRA_ERROR if lost else 0
@@ -134,25 +134,25 @@ def _cold_start(path: Path | None) -> str | None:
     return str(path)
 
 
-def _self_check(given: dict[str, Any]) -> int:
+def _self_check(args: dict[str, Any]) -> int:
     from verl_kernel.bench.self_check import summary
     from verl_kernel.bench.session import run_self_check
     from verl_kernel.bench.store import make_folder
 
-    if any(given[key] is not None for key in ("base_url", "vllm", "kernels")):
+    if any(args[key] is not None for key in ("base_url", "vllm", "kernels")):
         raise ConfigError("--self-check asks no model: leave --base-url, --vllm and --kernels out")
-    gym, levels = _gym(given), gym_options.read_levels(given["levels"])
-    if given["out"] is not None:
-        make_folder(given["out"])
-    suite = _suite(given, levels, gym)
-    out = given["out"] or _folder(suite.name, "self_check")
-    found = run_self_check(suite, gym, given["seed"], out)
-    for line in summary(found):
+    gym, levels = _gym(args), gym_options.read_levels(args["levels"])
+    if args["out"] is not None:
+        make_folder(args["out"])
+    suite = _suite(args, levels, gym)
+    out = args["out"] or _folder(suite.name, "self_check")
+    check = run_self_check(suite, gym, args["seed"], out)
+    for line in summary(check):
         typer.echo(line)
-    return CHECK_FAILED if found.failures else 0
+    return CHECK_FAILED if check.failures else 0
 
 
-def _request(given: dict[str, Any]) -> Request:
+def _request(args: dict[str, Any]) -> Request:
     """Return the request; cheap checks run before torch is imported, and the suite's tasks are read last."""
     from verl_kernel.bench.models.endpoint import Sampling
     from verl_kernel.bench.request import BenchOptions
@@ -161,56 +161,62 @@ def _request(given: dict[str, Any]) -> Request:
     from verl_kernel.option_group import option_names
     from verl_kernel.reward.options import refuse_profile
 
-    chosen = {key: given[key] for key in option_names(BenchOptions) if given[key] is not None}
-    options, gym = BenchOptions(**chosen), _gym(given)
+    chosen = {key: args[key] for key in option_names(BenchOptions) if args[key] is not None}
+    options, gym = BenchOptions(**chosen), _gym(args)
     refuse_profile(options, gym)
-    reward, levels, model = _reward(given["reward"] or [], gym), gym_options.read_levels(given["levels"]), _model(given)
-    if given["out"] is not None:
-        make_folder(given["out"])
-    suite = _suite(given, levels, gym)
-    if given["feedback_chars"] is None:
+    reward, levels, model = (
+        _reward(args["reward"] or [], gym),
+        gym_options.read_levels(args["levels"]),
+        _model(args),
+    )
+    if args["out"] is not None:
+        make_folder(args["out"])
+    suite = _suite(args, levels, gym)
+    if args["feedback_chars"] is None:
         options = replace(options, feedback_chars=suite.feedback_chars)
     sampling = Sampling(
-        given["temperature"], given["top_p"], given["max_tokens"] or suite.max_tokens, given["request_timeout"],
-        given["retries"],
+        args["temperature"], args["top_p"], args["max_tokens"] or suite.max_tokens, args["request_timeout"],
+        args["retries"],
     )  # fmt: skip
-    name = given["model"] or (given["vllm"] or given["kernels"] or Path("model")).resolve().name
-    return Request(suite, model, given["out"] or _folder(suite.name, name), options, sampling, gym, reward)
+    name = args["model"] or (args["vllm"] or args["kernels"] or Path("model")).resolve().name
+    return Request(suite, model, args["out"] or _folder(suite.name, name), options, sampling, gym, reward)
 
 
-def _model(given: dict[str, Any]) -> ModelChoice:
+def _model(args: dict[str, Any]) -> ModelChoice:
     from verl_kernel.bench.models.choice import ModelChoice
 
     model = ModelChoice(
-        given["base_url"], given["model"], given["key_variable"], given["vllm"], given["vllm_args"], given["kernels"],
-        given["only_present"],
+        args["base_url"], args["model"], args["key_variable"], args["vllm"], args["vllm_args"], args["kernels"],
+        args["only_present"],
     )  # fmt: skip
     model.check()
     return model
 
 
-def _suite(given: dict[str, Any], levels: tuple[int, ...], gym: GymOptions) -> Suite:
+def _suite(args: dict[str, Any], levels: tuple[int, ...], gym: GymOptions) -> Suite:
     from verl_kernel.bench.suites import load_suite
 
-    if given["name_targets"] and not gym.targets:
+    if args["name_targets"] and not gym.targets:
         raise ConfigError("--name-targets names the GPUs of --compile-for, which is off: name some there")
-    suite = load_suite(given["suite"], levels, gym.targets if given["name_targets"] else ())
-    return suite if given["tasks"] is None else suite.first(given["tasks"])
+    suite = load_suite(args["suite"], levels, gym.targets if args["name_targets"] else ())
+    return suite if args["tasks"] is None else suite.first(args["tasks"])
 
 
-def _gym(given: dict[str, Any]) -> GymOptions:
-    return gym_options.chosen(given)
+def _gym(args: dict[str, Any]) -> GymOptions:
+    return gym_options.chosen(args)
 
 
-def _reward(given: list[str], gym: GymOptions) -> ProfilingReward:
+def _reward(settings: list[str], gym: GymOptions) -> ProfilingReward:
     """Return the reward that the command line asks for, given in the keys of a recipe."""
     from verl_kernel.data.files import value_of
     from verl_kernel.reward.options import KernelGymOptions
     from verl_kernel.reward.profiling import ProfilingReward
 
-    if bare := next((one for one in given if "=" not in one), None):
+    if bare := next((setting for setting in settings if "=" not in setting), None):
         raise ConfigError(f"--reward is {bare!r}; it must be an option with its value, as in variant=weighted")
-    reward = ProfilingReward.from_node({key: value_of(text) for key, _, text in (one.partition("=") for one in given)})
+    reward = ProfilingReward.from_node(
+        {key: value_of(text) for key, _, text in (setting.partition("=") for setting in settings)}
+    )
     return KernelGymOptions(env=gym, reward=reward).reward
 
 

@@ -67,8 +67,8 @@ def _print_overlaps(train: Path, val: Path, json: bool) -> None:
     from verl_kernel.data.overlap import overlaps
 
     table = Table("data source", "tasks", "near duplicates in training", "closest", title=f"{val} and {train}")
-    for one in overlaps(train, val):
-        table.add_row(one.source, str(one.tasks), str(one.near), f"{one.closest:.2f}")
+    for overlap in overlaps(train, val):
+        table.add_row(overlap.source, str(overlap.tasks), str(overlap.near), f"{overlap.closest:.2f}")
     screen(stderr=json).print(table)
 
 
@@ -78,9 +78,11 @@ def _print(audits: Sequence[Audit], json: bool) -> None:
     typer.echo(_summary(audits), err=json)
 
 
-def _interrupted(done: int, tasks: int, out: Path | None) -> str:
-    kept = "without --out nothing of it is kept" if out is None else f"{out} keeps them, and the same command goes on"
-    return f"Interrupted: {done} of {counted(tasks, 'task')} audited; {kept}."
+def _interrupted(audited: int, tasks: int, out: Path | None) -> str:
+    storage = (
+        "without --out nothing of it is kept" if out is None else f"{out} keeps them, and the same command goes on"
+    )
+    return f"Interrupted: {audited} of {counted(tasks, 'task')} audited; {storage}."
 
 
 def _audits(tasks: Sequence[Listed], out: Path | None, options: GymOptions) -> Iterator[Audit]:
@@ -88,8 +90,8 @@ def _audits(tasks: Sequence[Listed], out: Path | None, options: GymOptions) -> I
     from verl_kernel.data.audit import AuditFile, audit_tasks
 
     file = None if out is None else AuditFile(out)
-    found = audit_tasks(tasks, {} if file is None else file.audits, options)
-    for audit, is_new in with_bar(found, "auditing", len(tasks)):
+    results = audit_tasks(tasks, {} if file is None else file.audits, options)
+    for audit, is_new in with_bar(results, "auditing", len(tasks)):
         if file is not None and is_new:
             file.add(audit)
         yield audit
@@ -102,8 +104,8 @@ def _print_table(audits: Sequence[Audit]) -> None:
     for audit in audits:
         if audit.unfit is not None:
             table.add_row(audit.task_id, "no task", audit.unfit)
-        for found in audit.findings:
-            table.add_row(audit.task_id, found.defect + " (as drawn)" * found.only_drawn, found.evidence)
+        for finding in audit.findings:
+            table.add_row(audit.task_id, finding.defect + " (as drawn)" * finding.only_drawn, finding.evidence)
     if table.row_count:
         screen().print(table)
 
@@ -112,7 +114,7 @@ def _summary(audits: Sequence[Audit]) -> str:
     """Return how many tasks have which defect."""
     counts = Counter("no task" for audit in audits if audit.unfit is not None)
     for audit in audits:
-        counts.update({found.defect + ", as drawn only" * found.only_drawn for found in audit.findings})
+        counts.update({finding.defect + ", as drawn only" * finding.only_drawn for finding in audit.findings})
     sound = sum(audit.unfit is None and not audit.findings for audit in audits)
     defects = "".join(f"; {count} {name}" for name, count in counts.most_common())
     return f"{counted(len(audits), 'task')}, {sound} without a finding{defects}"

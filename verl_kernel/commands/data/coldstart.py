@@ -21,7 +21,7 @@ from verl_kernel.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from verl_kernel.bench.suites import Suite
-    from verl_kernel.bench.talks import Kept
+    from verl_kernel.bench.talks import TalkSelection
 
 
 def command(
@@ -52,51 +52,51 @@ def command(
     per_task: Annotated[int | None, typer.Option(min=1, help="Most conversations per task; keeps the fastest.")] = None,
 ) -> None:
     """Make conversations for a cold start: a strong model, several turns, judged by the gym."""
-    given = dict(locals())
+    args = dict(locals())
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the folder or the error holds the messages
     # Idle OpenMP threads that spin would take the core a judge needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        kept = _coldstart(given)
+        selection = _coldstart(args)
     except KeyboardInterrupt:
         typer.echo("Interrupted: what was finished stays, and the same command goes on.", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    left_out = "".join(f"; {count} left out because {reason}" for reason, count in kept.left_out.most_common())
-    typer.echo(f"{out}: {len(kept.talks)} conversations about {kept.tasks} tasks{left_out}")
+    left_out = "".join(f"; {count} left out because {reason}" for reason, count in selection.left_out.most_common())
+    typer.echo(f"{out}: {len(selection.talks)} conversations about {selection.tasks} tasks{left_out}")
 
 
-def _coldstart(given: dict[str, Any]) -> Kept:
+def _coldstart(args: dict[str, Any]) -> TalkSelection:
     from verl_kernel.bench.suites import load_suite
     from verl_kernel.bench.talks import Keep, talks_of_run
     from verl_kernel.data.files import check_file
     from verl_kernel.data.talks import write_talks
 
-    if given["keep"] not in ("best", "last"):
-        raise ConfigError(f"--keep is {given['keep']!r}: give best or last")
-    check_file(given["out"])
-    suite = load_suite(given["suite"], read_levels(given["levels"]))
-    suite = suite if given["tasks"] is None else suite.first(given["tasks"])
-    if given["base_url"] is not None or given["vllm"] is not None:
-        _run(suite, given)
-    kept = talks_of_run(given["run"], suite, cast(Keep, given["keep"]), given["min_speedup"], given["per_task"])
-    if not kept.talks:
-        reasons = "; ".join(f"{count} because {reason}" for reason, count in kept.left_out.most_common())
-        raise DataError(f"{given['run']} has no conversation to keep: {reasons or 'nothing was answered yet'}")
-    write_talks(kept.talks, given["out"])
-    return kept
+    if args["keep"] not in ("best", "last"):
+        raise ConfigError(f"--keep is {args['keep']!r}: give best or last")
+    check_file(args["out"])
+    suite = load_suite(args["suite"], read_levels(args["levels"]))
+    suite = suite if args["tasks"] is None else suite.first(args["tasks"])
+    if args["base_url"] is not None or args["vllm"] is not None:
+        _run(suite, args)
+    selection = talks_of_run(args["run"], suite, cast(Keep, args["keep"]), args["min_speedup"], args["per_task"])
+    if not selection.talks:
+        reasons = "; ".join(f"{count} because {reason}" for reason, count in selection.left_out.most_common())
+        raise DataError(f"{args['run']} has no conversation to keep: {reasons or 'nothing was answered yet'}")
+    write_talks(selection.talks, args["out"])
+    return selection
 
 
-def _run(suite: Suite, given: dict[str, Any]) -> None:
+def _run(suite: Suite, args: dict[str, Any]) -> None:
     from verl_kernel.bench.models.choice import ModelChoice
     from verl_kernel.bench.models.endpoint import Sampling
     from verl_kernel.bench.request import BenchOptions
     from verl_kernel.bench.session import Request, run_bench
 
-    chosen = {key: given[key] for key in ("samples", "turns", "seed", "requests")}
-    sampling = Sampling(given["temperature"], given["top_p"], given["max_tokens"] or suite.max_tokens)
+    chosen = {key: args[key] for key in ("samples", "turns", "seed", "requests")}
+    sampling = Sampling(args["temperature"], args["top_p"], args["max_tokens"] or suite.max_tokens)
     request = Request(
-        suite, ModelChoice(given["base_url"], given["model"], given["key_variable"], given["vllm"]), given["run"],
+        suite, ModelChoice(args["base_url"], args["model"], args["key_variable"], args["vllm"]), args["run"],
         BenchOptions(**chosen, feedback_chars=suite.feedback_chars), sampling,
-        gym_options.chosen(given),
+        gym_options.chosen(args),
     )  # fmt: skip
     run_bench(request, lambda text: typer.echo(text, err=True))

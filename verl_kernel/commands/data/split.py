@@ -19,10 +19,10 @@ def command(
     """Split tasks into training and validation by families of near duplicates."""
     from verl_kernel.data.split import split
 
-    found = split(file, out, val, threshold, seed)
-    train, largest = found.tasks - found.held_out_tasks, len(found.families[0])
+    outcome = split(file, out, val, threshold, seed)
+    train, largest = outcome.tasks - outcome.held_out_tasks, len(outcome.families[0])
     typer.echo(
-        f"{out}: {train} tasks to train on, {found.held_out_tasks} held out in {len(found.held_out)} of "
-        f"{len(found.families)} families (largest: {largest} tasks); the most similar pair across is "
-        f"{found.closest:.2f} similar"
+        f"{out}: {train} tasks to train on, {outcome.held_out_tasks} held out in {len(outcome.held_out)} of "
+        f"{len(outcome.families)} families (largest: {largest} tasks); the most similar pair across is "
+        f"{outcome.closest:.2f} similar"
     )

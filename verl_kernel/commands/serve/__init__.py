@@ -56,9 +56,9 @@ def command(
     timeout: gym_options.Timeout = None,
 ) -> None:
     """Serve the gym over HTTP."""
-    given = locals()
-    service = ServiceOptions(**{key: given[key] for key in _USUAL})
-    gym = gym_options.chosen(given) if options is None else _for_service(read_gym(options), references)
+    arguments = locals()
+    service = ServiceOptions(**{key: arguments[key] for key in _USUAL})
+    gym = gym_options.chosen(arguments) if options is None else _for_service(read_gym(options), references)
     from verl_kernel.service.server import serve  # torch and a web framework, which a usage error need not wait for
 
     serve(service, gym, seed, ray_address)
@@ -81,10 +81,10 @@ def read_gym(path: Path) -> GymOptions:
     read = read_yaml(path, "--options names a file that holds a recipe's kernelgym, or its keys")
     node = as_mapping("kernelgym", read.get("kernelgym", read), option_names(GymOptions))
     # What only a training knows stands in other keys, such as `cold_start: ${quickstart_dir}/corpus.parquet`.
-    given = {key: node[key] for key in option_names(GymOptions) if key in node}
-    if not given:
+    values = {key: node[key] for key in option_names(GymOptions) if key in node}
+    if not values:
         raise ConfigError(f"--options is {path}, which holds no key of the gym: write a recipe's kernelgym into it")
-    if referring := next((key for key, value in given.items() if "${" in str(value)), None):
-        words = f"kernelgym.{referring} in {path} is {given[referring]}, which refers to another key"
+    if referring := next((key for key, value in values.items() if "${" in str(value)), None):
+        words = f"kernelgym.{referring} in {path} is {values[referring]}, which refers to another key"
         raise ConfigError(f"{words}: write its value")
-    return replace(GymOptions.from_node(given), address=None, address_key=None)
+    return replace(GymOptions.from_node(values), address=None, address_key=None)

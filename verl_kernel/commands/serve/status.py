@@ -59,10 +59,10 @@ def _counts(name: str, stats: PoolStats) -> Table:
 
 
 def _prefilter(stats: PoolStats) -> list[tuple[str, str]]:
-    if (found := stats.prefilter) is None:
+    if (prefilter := stats.prefilter) is None:
         return []
-    counts = f"{found.refused} refused, {found.passed} passed, {found.undecided} undecided"
-    return [("prefilter", counts), ("GPU seconds saved by it, estimated", f"{found.gpu_seconds_saved:.0f}")]
+    counts = f"{prefilter.refused} refused, {prefilter.passed} passed, {prefilter.undecided} undecided"
+    return [("prefilter", counts), ("GPU seconds saved by it, estimated", f"{prefilter.gpu_seconds_saved:.0f}")]
 
 
 def _summary(stats: PoolStats) -> str:
