@@ -24,7 +24,9 @@ from verl_kernel.errors import DataError
 _TIE = 1e-12
 """Scores that differ by less than this, relative to the sum of weights, differ only by rounding."""
 _FIRST_STEP, _LEAST_STEP = 1.0, 1e-6
+"""Step size with which the ascent begins, and below which it ends."""
 _LEAST_GAIN = 1e-9
+"""Gain of J below which the ascent ends."""
 _FLOOR = 1e-3
 """Share of the uniform weights mixed into every start: a softmax cannot leave a weight of 0."""
 _STARTS = ("c", "uniform")
@@ -52,13 +54,13 @@ def discrimination(table: Table, weights: Floats) -> Discrimination:
     """Return the facts of all tests, identical columns included, for scores with these weights (m,)."""
     gap, tie = gaps(table, weights), _TIE * max(float(np.abs(weights).sum()), 1e-300)
     tests = range(table.passed.shape[1])
-    edge = np.array([_edge(table, gap, float(weights[test]), test, tie) for test in tests])
+    edge = np.array([_excess_auc(table, gap, float(weights[test]), test, tie) for test in tests])
     total = np.maximum(table.ran.sum(0), 1)
     rate, missed = table.passed.sum(0) / total, (table.ran & ~table.passed).sum(0) / total
     return Discrimination(rate, 0.5 + edge, rate * missed * edge)
 
 
-def _edge(table: Table, gap: Floats, weight: float, test: int, tie: float) -> float:
+def _excess_auc(table: Table, gap: Floats, weight: float, test: int, tie: float) -> float:
     """Return the LOO-AUC minus one half."""
     better = np.flatnonzero(table.passed[:, test])
     worse = np.flatnonzero(table.ran[:, test] & ~table.passed[:, test])
@@ -179,7 +181,7 @@ def weights(
     informative = np.flatnonzero(table.is_informative[groups.first])
     if method not in ("c", "o"):
         raise DataError(f"the method of ACES is {method!r}: it must be c or o")
-    voted = _largest(_checked("prior", prior, groups), groups)[informative]
+    voted = _group_maxima(_checked_vector("prior", prior, groups), groups)[informative]
     small = table.columns(groups.first[informative])
     quality = np.maximum(discrimination(small, voted).quality, 0.0)
     objective: tuple[float, ...] = ()
@@ -205,18 +207,18 @@ def _start(init: str | ArrayLike, closed_form: Floats, groups: Groups, informati
             raise DataError(f"the start of ACES-O is {init!r}: it must be c, uniform or one weight for each test")
         start = closed_form if init == "c" else np.ones(informative.size)
     else:
-        start = np.bincount(groups.number, _checked("init", init, groups))[informative]
+        start = np.bincount(groups.number, _checked_vector("init", init, groups))[informative]
     return start if start.sum() > 0 else np.ones(informative.size)
 
 
-def _checked(name: str, numbers: ArrayLike | None, groups: Groups) -> Floats:
+def _checked_vector(name: str, numbers: ArrayLike | None, groups: Groups) -> Floats:
     values = np.ones(groups.number.size) if numbers is None else np.asarray(numbers, float)
     if values.shape != groups.number.shape or not (np.isfinite(values) & (values >= 0)).all():
         raise DataError(f"{name} must be one finite number of at least 0 for each of {groups.number.size} tests")
     return values
 
 
-def _largest(values: Floats, groups: Groups) -> Floats:
+def _group_maxima(values: Floats, groups: Groups) -> Floats:
     largest = np.zeros(groups.first.size)
     np.maximum.at(largest, groups.number, values)
     return largest

@@ -28,6 +28,7 @@ from verl_kernel.reward.judging import judge_answer
 from verl_kernel.rollout.feedback import format_feedback
 
 _MOST_SESSIONS = 64
+"""Largest number of episodes at a time."""
 
 
 class KernelAction(Action):  # type: ignore[misc]

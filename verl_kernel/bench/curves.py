@@ -84,7 +84,7 @@ def curves(
         name=name, figure=figure, tasks=len(plan.tasks), samples=plan.samples,
         mean_tokens=None if costs is None else tuple(_mean_cost(costs, turn) for turn in turns),
         by_turn=tuple(points.point(turn, samples, turn) for turn in turns),
-        by_tokens=tuple(points.point(step, _until(samples, costs or {}, step), plan.turns) for step in steps),
+        by_tokens=tuple(points.point(step, _within_budget(samples, costs or {}, step), plan.turns) for step in steps),
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ def _mean_cost(costs: Costs, turn: int) -> float:
     return sum(totals[:turn][-1] for totals in costs.values() if totals) / len(costs)
 
 
-def _until(samples: Samples, costs: Costs, budget: int) -> Samples:
+def _within_budget(samples: Samples, costs: Costs, budget: int) -> Samples:
     return {
         key: [answer for answer, total in zip(answers, costs[key], strict=True) if total <= budget]
         for key, answers in samples.items()

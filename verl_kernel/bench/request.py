@@ -48,6 +48,7 @@ _WITHOUT_EFFECT = (
 )
 """Options of the gym that are recorded elsewhere in the header, or that change no verdict."""
 _EDGE = 1 << 20
+"""Bytes at either end of a model's file that its digest covers."""
 
 
 @dataclass(frozen=True)

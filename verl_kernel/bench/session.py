@@ -25,6 +25,7 @@ from verl_kernel.env import GymOptions
 from verl_kernel.reward.profiling import ProfilingReward
 
 _LINE_S = 30.0
+"""Seconds between two lines of progress where standard error is no terminal."""
 
 
 class RunProgress:

@@ -37,6 +37,7 @@ from verl_kernel.files import replacing
 
 _OF_THE_SUITE = {"suite", "suite_hash", "prompt_hash", "tasks"}
 _SYNC_S = 5.0
+"""Seconds after which an answer that is appended also forces the file to the disk."""
 SampleKey = tuple[str, int]
 """Task and sample."""
 
@@ -59,14 +60,14 @@ def refuse_difference(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask]
     if key is None:
         return
     if key in _OF_THE_SUITE:
-        what = _other_suite(old, new, tasks, suite)
+        what = _suite_difference(old, new, tasks, suite)
     else:
-        name, before, after = _narrowed(key, was[key], now[key])
+        name, before, after = _first_difference(key, was[key], now[key])
         what = f"a run whose {name} is {before!r}, and this one's is {after!r}"
     raise ConfigError(f"{folder} holds {what}: repeat the command of that run, or name another folder with --out")
 
 
-def _other_suite(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask], suite: Suite) -> str:
+def _suite_difference(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask], suite: Suite) -> str:
     if (old.suite, old.tasks) != (new.suite, new.tasks):
         return f"a run on {old.tasks} tasks of suite {old.suite}, and this one is on {new.tasks} of suite {new.suite}"
     old_hashes = {task.task_id: task.task_hash for task in tasks}
@@ -81,7 +82,7 @@ def _other_suite(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask], sui
     return f"a run on suite {old.suite} whose {what} are others than now"
 
 
-def _narrowed(key: str, was: Any, now: Any) -> tuple[str, Any, Any]:
+def _first_difference(key: str, was: Any, now: Any) -> tuple[str, Any, Any]:
     """Return key and values; for two mappings, those of the first entry that differs."""
     if isinstance(was, dict) and isinstance(now, dict):
         entry = next(name for name in sorted({*was, *now}) if was.get(name) != now.get(name))
@@ -109,13 +110,13 @@ class Store:
         try:
             self._fd = os.open(folder / TURNS, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as exc:
-            raise _cannot(folder, exc) from exc
+            raise _write_error(folder, exc) from exc
         self._header: RunHeader | None = header
         self._suite = suite
         try:
             self._lock()
-            self._take_up(header)
-            self._cut()
+            self._resume(header)
+            self._cut_partial_line()
             turns = read_turns(folder)
             self.histories, self.lost = _by_sample(turns)
             self.has_answers = any(turn.failure != "malformed" for turn in turns)
@@ -145,7 +146,7 @@ class Store:
         except OSError as exc:
             with suppress(OSError):  # no part of a line may stay in the file
                 os.ftruncate(self._fd, size)
-            raise _cannot(self.folder, exc) from exc
+            raise _write_error(self.folder, exc) from exc
         return as_written(turn)
 
     def close(self) -> None:
@@ -166,7 +167,7 @@ class Store:
         except OSError as exc:
             raise ConfigError(f"{self.folder} is in use by another bench: wait for it, or name another --out") from exc
 
-    def _take_up(self, header: RunHeader) -> None:
+    def _resume(self, header: RunHeader) -> None:
         """Continue the run in the folder; a start without any answer has left no run."""
         if not os.fstat(self._fd).st_size:
             return
@@ -189,9 +190,9 @@ class Store:
         try:
             write_whole(self.folder / name, text)
         except OSError as exc:
-            raise _cannot(self.folder, exc) from exc
+            raise _write_error(self.folder, exc) from exc
 
-    def _cut(self) -> None:
+    def _cut_partial_line(self) -> None:
         data = (self.folder / TURNS).read_bytes()
         os.ftruncate(self._fd, data.rfind(b"\n") + 1)
 
@@ -221,7 +222,7 @@ def make_folder(folder: Path) -> None:
         ) from exc
 
 
-def _cannot(folder: Path, exc: OSError) -> StorageError:
+def _write_error(folder: Path, exc: OSError) -> StorageError:
     return StorageError(
         f"{folder} cannot be written ({exc.strerror or exc}): see to room and permissions, or name another folder with "
         "--out; what was finished stays, and the same command goes on"

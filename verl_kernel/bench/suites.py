@@ -85,7 +85,7 @@ class Suite:
 def kernelbench_suite(path: Path, levels: Collection[int], targets: Sequence[str] = ()) -> Suite:
     """Return KernelBench's problems from a checkout or parquet files, with this package's prompt."""
     problems = read_kernelbench(path, levels)
-    tasks = tuple(_stated(problem.task(), problem.level, targets) for problem in problems)
+    tasks = tuple(_item_of(problem.task(), problem.level, targets) for problem in problems)
     name = ",".join(map(str, sorted({problem.level for problem in problems})))
     return Suite(f"kernelbench level {name}", tasks)
 
@@ -109,10 +109,10 @@ def folder_suite(folder: Path, targets: Sequence[str] = ()) -> Suite:
     files = sorted(folder.glob("*.py"))
     if not files:
         raise DataError(f"{folder} holds no Python files: name a folder of reference programs")
-    return Suite(folder.resolve().name, tuple(_stated(_task(file), None, targets) for file in files))
+    return Suite(folder.resolve().name, tuple(_item_of(_task(file), None, targets) for file in files))
 
 
-def _stated(task: Task, level: int | None, targets: Sequence[str]) -> SuiteItem:
+def _item_of(task: Task, level: int | None, targets: Sequence[str]) -> SuiteItem:
     return SuiteItem(task, tuple(task_prompt(task.reference, task.entry_point, targets)), level)
 
 
@@ -127,12 +127,12 @@ def _row(row: Mapping[str, Any]) -> SuiteItem:
     info, task = row.get("extra_info") or {}, task_from_row(row)
     level, family = info.get("level"), info.get("family")
     if family is None:
-        family = _split(str(row.get("data_source")))
+        family = _split_name(str(row.get("data_source")))
     messages = tuple({"role": message["role"], "content": message["content"]} for message in row["prompt"])
     return SuiteItem(task, messages, None if level is None else int(level), None if family is None else str(family))
 
 
-def _split(source: str) -> str | None:
+def _split_name(source: str) -> str | None:
     """Return the split in the name of a data source; None for one without."""
     return source.removeprefix(f"{DATA_SOURCE}_") if source.startswith(f"{DATA_SOURCE}_") else None
 

@@ -64,7 +64,7 @@ class FirstAnswers:
             EndpointError: enough answers arrived, and all of them are malformed.
         """
         if answer.failure != "malformed":
-            self._prove()
+            self._accept_endpoint()
         elif not self._is_proven:
             self._malformed.append(answer)
             if len(self._malformed) >= self._enough:
@@ -89,9 +89,9 @@ class FirstAnswers:
         """
         if self._malformed and not self._is_proven and not self._store.has_answers:
             raise no_endpoint(self._malformed[-1], len(self._malformed))
-        self._prove()
+        self._accept_endpoint()
 
-    def _prove(self) -> None:
+    def _accept_endpoint(self) -> None:
         self._is_proven = True
         while self._held_back:
             self._store.append(self._held_back.pop(0))
@@ -152,11 +152,11 @@ class Trajectories:
         if (unfit := self._unfit.get(item.task.task_id)) is not None:
             answer, generate_s = Answer(verdict=unfit), 0.0
         elif lost is not None and (lost.completion is not None or lost.code is not None):
-            answer, turns_shown, generate_s = _said_before(lost), lost.shown, lost.generate_s
+            answer, turns_shown, generate_s = _earlier_answer(lost), lost.shown, lost.generate_s
         else:
             answer, turns_shown, generate_s = await self._ask(item, sample, history)
         started = time.perf_counter()
-        judged, failure = await self._judged(item.task, answer)
+        judged, failure = await self._judge_answer(item.task, answer)
         return BenchTurn(
             task_id=item.task.task_id, task_hash=item.task.text_hash, sample=sample, turn=len(history) + 1,
             result=judged.result, reward=judged.reward, code=judged.code,
@@ -168,7 +168,7 @@ class Trajectories:
     async def _ask(self, item: SuiteItem, sample: int, history: History) -> tuple[Answer, tuple[int, ...], float]:
         """Ask the model; if the prompt is too long for the whole window, show fewer earlier turns."""
         rewards, window = [turn.reward for turn in history], self.options.window
-        past = [self._past(item.task, turn) for turn in history]
+        past = [self._past_turn(item.task, turn) for turn in history]
         while True:
             turns_shown = shown_turns(rewards, self.options.context, window)
             messages = rebuilt_messages(item.messages, past, turns_shown)
@@ -181,7 +181,7 @@ class Trajectories:
                 return answer, turns_shown, time.perf_counter() - started
             window = len(turns_shown) - 1
 
-    async def _judged(self, task: Task, answer: Answer) -> tuple[Judged, Failure | None]:
+    async def _judge_answer(self, task: Task, answer: Answer) -> tuple[Judged, Failure | None]:
         """Judge the program of an answer; also return why there is no program, if so."""
         if answer.verdict is not None:
             return Judged.of(None, answer.verdict, self.reward), None
@@ -200,7 +200,7 @@ class Trajectories:
                 self._unfit[task.task_id] = unfit_task(task, exc)
                 return self._unfit[task.task_id]
 
-    def _past(self, task: Task, turn: BenchTurn) -> PastTurn:
+    def _past_turn(self, task: Task, turn: BenchTurn) -> PastTurn:
         feedback = feedback_on(task, turn.result, self.options, self.model.clean)
         return PastTurn(turn.completion or "", feedback, turn.reward)
 
@@ -233,7 +233,7 @@ def unfit_task(task: Task, exc: TaskError) -> EvalResult:
     )  # fmt: skip
 
 
-def _said_before(turn: BenchTurn) -> Answer:
+def _earlier_answer(turn: BenchTurn) -> Answer:
     return Answer(
         text=turn.completion, code=None if turn.completion is not None else turn.code,
         prompt_tokens=turn.prompt_tokens, completion_tokens=turn.completion_tokens,

@@ -27,6 +27,7 @@ from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, Tas
 RETURN_S = 600.0
 """Longest time for which a service may be away before an evaluation ends as `infra_error`."""
 _WAIT_S = LONGEST_WAIT_S / 2
+"""Seconds for which the service may hold back its answer about an evaluation that has not ended."""
 _ALL_WAIT_S = 10.0
 """How long the service may hold its answer back until all evaluations that were sent together have ended."""
 _AT_ONCE = 32
@@ -34,7 +35,9 @@ _AT_ONCE = 32
 _PARTED = (413, 422, 429)
 """Statuses after which evaluations that were sent together are sent in halves: too large, one unfit, too many."""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
+"""Seconds before a refused request is sent again: at first, and at most."""
 _ANSWER_S, _CONNECT_S = 30.0, 5.0
+"""Seconds for an answer that is not held back, and for a connection."""
 _RAISED: Mapping[str, type[VerlKernelError]] = {
     each.__name__: each for each in (TaskError, ConfigError, EnvironmentNotReady)
 }
@@ -193,13 +196,13 @@ class RemoteGym:
         if answer.status_code == 404:  # the service has another folder now
             self._tasks.clear()
             return await self._send(requests, wait_s)
-        return [Evaluation(**each) for each in _accepted(answer)["evaluations"]]
+        return [Evaluation(**each) for each in _body_or_raise(answer)["evaluations"]]
 
     async def _poll(self, request: EvalRequest, name: str) -> Evaluation:
         answer = await self._request_until_taken("GET", f"/v1/evaluations/{name}?wait_s={_WAIT_S:g}")
         if answer.status_code == 404:
             return (await self._send([request]))[0]
-        return Evaluation(**_accepted(answer))
+        return Evaluation(**_body_or_raise(answer))
 
     async def _take_back(self, sending: asyncio.Future[list[Evaluation]]) -> None:
         """Tell the service that evaluations are no longer wanted."""
@@ -213,7 +216,7 @@ class RemoteGym:
         key = task.fingerprint, task.task_id
         if key not in self._tasks:
             text = {"reference": task.reference, "task_id": task.task_id, "entry_point": task.entry_point}
-            self._tasks[key] = str(_accepted(await self._request_until_taken("POST", "/v1/tasks", text))["id"])
+            self._tasks[key] = str(_body_or_raise(await self._request_until_taken("POST", "/v1/tasks", text))["id"])
         return self._tasks[key]
 
     async def _request_until_taken(
@@ -282,7 +285,7 @@ def read_key(path: str | None) -> str | None:
         raise ConfigError(f"kernelgym.address_key is {path}, which cannot be read: {exc}") from exc
 
 
-def _accepted(answer: httpx.Response) -> dict[str, Any]:
+def _body_or_raise(answer: httpx.Response) -> dict[str, Any]:
     """Return the body of an answer.
 
     Raises:

@@ -26,6 +26,7 @@ from verl_kernel.env import GymOptions, Task
 from verl_kernel.errors import DataError
 
 FORMAT = 1
+"""Version of the file's format; a file of another version is not continued but replaced."""
 Choices = dict[str, dict[str, Any]]
 
 
@@ -83,7 +84,7 @@ def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, met
     """Return the choice of ACES for a task, with the judge's own plan and the expected rejections of both."""
     table, ran = outcome_table(rows)
     weighting = weights(table, method, ran)
-    aces, own = allocate(weighting.values, kinds, trials), _own(trials)
+    aces, own = allocate(weighting.values, kinds, trials), _own_plan(trials)
     expected = {name: expected_rejections(table, kinds, each, ran) for name, each in (("aces", aces), ("own", own))}
     plan = "aces" if not weighting.degenerate and expected["aces"] >= expected["own"] else "own"
     return {
@@ -92,7 +93,7 @@ def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, met
     }  # fmt: skip
 
 
-def _own(trials: int) -> dict[str, int]:
+def _own_plan(trials: int) -> dict[str, int]:
     """Return the judge's own plan: one trial of each kind, and the rest as `get_inputs()` draws them."""
     from verl_kernel.env import KINDS
 

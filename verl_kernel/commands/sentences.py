@@ -16,6 +16,7 @@ import typer
 from verl_kernel.errors import EndpointError, InfraError, StorageError, TrainingError, VerlKernelError, cannot_load
 
 USAGE_ERROR, INFRA_ERROR, INTERRUPTED = 2, 3, 130
+"""Exit codes: the request cannot work; the gym, an endpoint, the disk or a trainer failed; Ctrl-C."""
 _KEY = re.compile(r"\b(?:kernelgym|serve|bench|quickstart|remix(?:\.tuning)?)\.([a-z]\w*)")
 _OTHER_NAMES = {
     "correctness_trials": "trials",

@@ -31,6 +31,7 @@ _STAGES = {
     "Training Progress": "training",
 }
 _TAIL = 40
+"""Lines of the trainer's output that are shown if it fails."""
 _HYDRAS = "HYDRA_FULL_ERROR"
 """The last words of Hydra's error about a configuration that does not compose."""
 
@@ -49,7 +50,7 @@ def command(
 
 def _watch(run_dir: Path, argv: list[str], resume: bool) -> None:
     metrics = run_dir / "metrics.jsonl"
-    _make_way(metrics, resume)
+    _clear_metrics(metrics, resume)
     environment = {
         **os.environ,
         "VERL_FILE_LOGGER_PATH": str(metrics.resolve()),
@@ -78,7 +79,7 @@ def _explain(argv: list[str], tail: Iterable[str]) -> None:
         typer.echo(f"Error: {why}", err=True)
 
 
-def _make_way(metrics: Path, resume: bool) -> None:
+def _clear_metrics(metrics: Path, resume: bool) -> None:
     """Remove the metrics file, which verl truncates; if the run continues, move its records to another file."""
     earlier_records = earlier(metrics)
     if resume and metrics.is_file():

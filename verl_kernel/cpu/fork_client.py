@@ -23,6 +23,7 @@ ADDRESS = "VERL_KERNEL_FORK_SERVER"
 _HARMLESS_FLAGS = {"-B", "-s", "-S", "-u"}
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _MAX_FDS = 64
+"""Largest number of open files that are passed on."""
 
 
 def main(argv: list[str]) -> NoReturn:

@@ -48,9 +48,12 @@ MODULES = (
 )
 """Modules that verl and vLLM import and that do not import Ray."""
 _PR_SET_PDEATHSIG = 1
+"""Option of prctl(2) for the signal that a process gets when its parent ends."""
 
 _MAX_BYTES = 1 << 18
+"""Largest request of a client: its arguments and its environment as JSON."""
 _MAX_FDS = 64
+"""Largest number of open files that a client passes on."""
 _READ_AT_START = ("LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONHASHSEED", "PYTHONHOME", "PYTHONPATH")
 """Environment variables that only a new process would heed."""
 
@@ -111,31 +114,31 @@ class _Server:
 
     def _answer(self, client: socket.socket, request: dict[str, Any], fds: list[int]) -> None:
         if needs_own_python(request["env"]):
-            _tell(client, {})
+            _send_answer(client, {})
             return
         pid = _fork()
         if pid == 0:
             become(request, fds)
-        _tell(client, {"pid": pid})
+        _send_answer(client, {"pid": pid})
         end = os.pidfd_open(pid)
-        self._selector.register(end, selectors.EVENT_READ, lambda: self._ended(client, pid, end))
+        self._selector.register(end, selectors.EVENT_READ, lambda: self._process_ended(client, pid, end))
         self._selector.register(client, selectors.EVENT_READ, lambda: self._client_gone(client, pid))
 
     def _client_gone(self, client: socket.socket, pid: int) -> None:
         self._selector.unregister(client)
         os.kill(pid, signal.SIGKILL)
 
-    def _ended(self, client: socket.socket, pid: int, end: int) -> None:
+    def _process_ended(self, client: socket.socket, pid: int, end: int) -> None:
         _, status = os.waitpid(pid, 0)
         self._selector.unregister(end)
         os.close(end)
         if client in self._selector.get_map():
             self._selector.unregister(client)
-            _tell(client, {"status": os.waitstatus_to_exitcode(status)})
+            _send_answer(client, {"status": os.waitstatus_to_exitcode(status)})
         client.close()
 
 
-def _tell(client: socket.socket, answer: dict[str, int]) -> None:
+def _send_answer(client: socket.socket, answer: dict[str, int]) -> None:
     # Ray kills a worker that is late, its client may be gone: then its process ends too (`_client_gone`), and no other.
     with suppress(ConnectionError):
         client.send(json.dumps(answer).encode())

@@ -32,7 +32,9 @@ _DRAWING = ("get_inputs", "get_init_inputs")
 _BUILTINS = frozenset(dir(builtins))
 _SILENT = (ast.expr_context, ast.arguments, ast.Expr)
 EXACT = 600
+"""Number of normal forms up to which every pair is compared."""
 _BANDS, _ROWS = 32, 4
+"""Bands of a MinHash, and minima in each; the docstring of the module says what they miss."""
 
 
 def normal_form(program: str | ast.Module) -> tuple[str, ...]:
@@ -62,7 +64,7 @@ class _Names:
     def __init__(self, tree: ast.Module) -> None:
         nodes = list(ast.walk(tree))
         self.imported = _imported(nodes)
-        bound = {_bound(node) for node in nodes}
+        bound = {_bound_name(node) for node in nodes}
         self.builtins = _BUILTINS - bound
         calls = (node for node in nodes if isinstance(node, ast.Call) and node.keywords)
         self.own_keywords = {keyword for call in calls if self._is_own(call.func) for keyword in call.keywords}
@@ -87,12 +89,12 @@ def _words(nodes: Sequence[ast.AST], names: _Names) -> Iterator[str]:
     stack = list(reversed(nodes))
     while stack:
         node = stack.pop()
-        if _is_idle(node):
+        if _has_no_words(node):
             continue
         word = _word(node, names)
         if word:
             yield word
-        stack += reversed(_inner(node, names))
+        stack += reversed(_child_nodes(node, names))
 
 
 def _word(node: ast.AST, names: _Names) -> str:
@@ -107,7 +109,7 @@ def _word(node: ast.AST, names: _Names) -> str:
     return "" if isinstance(node, _SILENT) else type(node).__name__
 
 
-def _inner(node: ast.AST, names: _Names) -> list[ast.AST]:
+def _child_nodes(node: ast.AST, names: _Names) -> list[ast.AST]:
     """Return the nodes that continue a node's words."""
     if isinstance(node, ast.Attribute):
         return [] if _is_self(node.value) or names.is_module(node.value) else [node.value]
@@ -121,7 +123,7 @@ def _inner(node: ast.AST, names: _Names) -> list[ast.AST]:
     return list(ast.iter_child_nodes(node))
 
 
-def _is_idle(node: ast.AST) -> bool:
+def _has_no_words(node: ast.AST) -> bool:
     """Whether a node is a docstring, `pass` or `super().__init__()`."""
     if not isinstance(node, ast.Expr):
         return isinstance(node, ast.Pass)
@@ -138,7 +140,7 @@ def _is_self(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
-def _bound(node: ast.AST) -> str | None:
+def _bound_name(node: ast.AST) -> str | None:
     """Return the name that a node gives to something of the program's own; None if it gives none."""
     if isinstance(node, ast.Name):
         return node.id if isinstance(node.ctx, ast.Store) else None

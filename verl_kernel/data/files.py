@@ -119,7 +119,7 @@ def writing_folder(path: Path, option: str = "--out") -> Iterator[None]:
         yield
     except OSError as exc:
         name = exc.filename if isinstance(exc.filename, str) else ""
-        if _number(exc) in _FULL or path.absolute() in Path(name).absolute().parents:
+        if _errno(exc) in _FULL or path.absolute() in Path(name).absolute().parents:
             raise _write_error(exc, path, option) from exc
         raise
 
@@ -131,7 +131,7 @@ def _file_at(folder: Path) -> Path | None:
 
 def _write_error(exc: OSError, path: Path, option: str) -> ConfigError | StorageError:
     """Return an error of writing in our own words."""
-    number = _number(exc)
+    number = _errno(exc)
     reason = os.strerror(number) if number else " ".join(str(exc).split())[:200]
     if number in _FULL:
         return StorageError(
@@ -140,7 +140,7 @@ def _write_error(exc: OSError, path: Path, option: str) -> ConfigError | Storage
     return ConfigError(f"{option} {path} cannot be written ({reason}): name another place")
 
 
-def _number(exc: OSError) -> int | None:
+def _errno(exc: OSError) -> int | None:
     """Return the number of an error; pyarrow states it only in the text."""
     match = re.search(r"errno (\d+)", str(exc), re.IGNORECASE)
     return exc.errno or (int(match[1]) if match else None)

@@ -51,7 +51,7 @@ def row_of_verl(record: Record, number: int, *, source: str, level: int | None =
     metadata["ground_truth"] = {name: value for name, value in program.items() if name != "reference_code"}
     return row_for_prompt(
         prompt_of(record.get(key)), program["reference_code"], entry, number, source=source,
-        task_id=_identity(info, record, source), data_source=str(record.get("data_source") or source), level=grade,
+        task_id=_task_id(info, record, source), data_source=str(record.get("data_source") or source), level=grade,
         metadata=metadata,
     )  # fmt: skip
 
@@ -63,7 +63,7 @@ def row_for_prompt(
     """Return a row for a prompt and a reference, whose class the prompt and the gym agree on (raises DataError)."""
     words = words_of(prompt)
     if "ModelNew" in words and entry_point != "Model" and f"{entry_point}New" not in words:
-        reference, entry_point = _renamed(reference, entry_point), "Model"
+        reference, entry_point = _with_model_class(reference, entry_point), "Model"
     task = checked_task(reference, entry_point)
     return make_row(
         prompt, reference, data_source=data_source, task_id=task_id or f"{source}-{task.text_hash[:10]}",
@@ -141,7 +141,7 @@ def _program(reward_model: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"reference_code": truth}
 
 
-def _identity(info: Mapping[str, Any], record: Record, source: str) -> str:
+def _task_id(info: Mapping[str, Any], record: Record, source: str) -> str:
     for part in (info, record):
         for key in ("uuid", "task_id", "_id", "problem_id"):
             if part.get(key) not in (None, ""):
@@ -149,7 +149,7 @@ def _identity(info: Mapping[str, Any], record: Record, source: str) -> str:
     return ""
 
 
-def _renamed(reference: str, entry_point: str) -> str:
+def _with_model_class(reference: str, entry_point: str) -> str:
     """Add a subclass `Model` to the reference, for a prompt that asks for `ModelNew` when the class is not `Model`."""
     checked_task(reference, entry_point)
     if any(isinstance(node, ast.ClassDef) and node.name == "Model" for node in ast.parse(reference).body):

@@ -25,6 +25,7 @@ Record = Mapping[str, Any]
 Convert = Callable[[Record, int], dict[str, Any]]
 """Converts a published row, given with its number, to this package's schema; raises DataError."""
 _BATCH = 512
+"""Rows that are in memory at a time."""
 _ENDINGS = (".parquet", ".jsonl")
 
 
@@ -137,12 +138,12 @@ def _converted(records: Iterator[Record], make: Convert, written: Written, refus
                 written.refused[reason] += 1
                 file.write(json.dumps({"row": number, "reason": reason, "sentence": str(exc)}) + "\n")
                 continue
-            _number(row, written.rows, id_counts)
+            _set_index_and_id(row, written.rows, id_counts)
             written.rows += 1
             yield row
 
 
-def _number(row: dict[str, Any], index: int, id_counts: Counter[str]) -> None:
+def _set_index_and_id(row: dict[str, Any], index: int, id_counts: Counter[str]) -> None:
     """Give a row its index in the file, and an id that no earlier row has."""
     info = row.get("extra_info")
     if info is None:

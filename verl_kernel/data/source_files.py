@@ -8,6 +8,7 @@ from pathlib import Path
 from verl_kernel.errors import DataError
 
 MAX_FILE_MB = 4
+"""Size above which a file is refused, so that no wrong file is read as a whole."""
 
 
 class NotText(DataError):

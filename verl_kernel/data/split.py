@@ -121,13 +121,13 @@ def _write_rows(path: Path, out: Path, val: set[int]) -> None:
         for batch in file.iter_batches(batch_size=512):
             is_held_out = pa.array([number in val for number in range(first, first + batch.num_rows)])
             for side, mask in ((VAL, is_held_out), (TRAIN, pa.array([not value.as_py() for value in is_held_out]))):
-                part = _noted(batch.filter(mask), side, written[side])
+                part = _with_side(batch.filter(mask), side, written[side])
                 writers[side].write_batch(part)
                 written[side] += part.num_rows
             first += batch.num_rows
 
 
-def _noted(batch: pa.RecordBatch, side: str, first: int) -> pa.RecordBatch:
+def _with_side(batch: pa.RecordBatch, side: str, first: int) -> pa.RecordBatch:
     column = batch.schema.get_field_index("extra_info")
     info = None if column < 0 else batch.column(column)
     if info is None or not pa.types.is_struct(info.type):

@@ -17,6 +17,7 @@ from verl_kernel.figures.figures import Floats, Ratio
 from verl_kernel.figures.record import Estimate
 
 RESAMPLES, CONFIDENCE, SEED = 2000, 0.95, 0
+"""The usual number of resamples, confidence of an interval, and seed."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from verl_kernel.figures.record import Estimate, Record, View
 from verl_kernel.figures.views import best_of_history, last_turn, samples_of
 
 _ROUNDING = 1e-9
+"""An end of an interval that is this close to 0 differs from 0 by rounding alone."""
 
 
 class Difference(Record):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from verl_kernel.figures.attempts import Attempt
 
 THRESHOLDS = (1.0, 1.2, 1.5, 2.0)
+"""The values of p in `fast@p`."""
 Floats = NDArray[np.float64]
 
 
@@ -36,13 +37,13 @@ def _fast() -> dict[str, Figure]:
         (" (sure)", "are correct and whose speedup's interval lies above {p:g}", Attempt.is_surely_fast),
     )
     return {
-        f"fast@{p:g}{suffix}": Figure(f"share of answers that {meaning.format(p=p)}", partial(_holds, test, p))
+        f"fast@{p:g}{suffix}": Figure(f"share of answers that {meaning.format(p=p)}", partial(_passes, test, p))
         for suffix, meaning, test in kinds
         for p in THRESHOLDS
     }
 
 
-def _holds(test: Callable[[Attempt, float], bool], p: float, attempt: Attempt) -> float:
+def _passes(test: Callable[[Attempt, float], bool], p: float, attempt: Attempt) -> float:
     return float(test(attempt, p))
 
 

@@ -16,6 +16,7 @@ _LONG = 0.1
 _REPEATED = 1.2
 """Bytes over the least ones above which a tensor is named."""
 _NAME = 40
+"""Characters of a name that a line shows."""
 _TEXTS = {
     "coalesce": "let the lanes of a warp access consecutive elements of {subject}",
     "once": "move {subject} between memory and the kernel only once",
@@ -68,7 +69,7 @@ def profile_lines(profile: ForwardProfile, measured: Mapping[str, float]) -> lis
     described = [
         launch for index, launch in enumerate(profile.launches[:_KERNELS]) if not index or _is_long(launch, profile)
     ]
-    lines = [_forward(profile, measured.get("")), _largest(profile)]
+    lines = [_forward(profile, measured.get("")), _largest_saving(profile)]
     for launch in described:
         lines += [*_launch(launch, measured.get(launch.name))][:_EACH]
     return [f"predicted: {line}" for line in lines]
@@ -77,7 +78,7 @@ def profile_lines(profile: ForwardProfile, measured: Mapping[str, float]) -> lis
 def change_text(change: Change) -> str:
     """Return what a change asks for."""
     where = "" if change.line is None else f" (line {change.line})"
-    return f"in {_cut(change.kernel)}, {_TEXTS[change.kind].format(subject=_cut(change.subject))}{where}"
+    return f"in {_shortened(change.kernel)}, {_TEXTS[change.kind].format(subject=_shortened(change.subject))}{where}"
 
 
 def micro(ms: float) -> str:
@@ -122,27 +123,28 @@ def _launch(launch: LaunchProfile, measured: float | None) -> Iterator[str]:
     grid = ", ".join(map(str, launch.grid[: max(1, sum(length > 1 for length in launch.grid))]))
     per_kernel = None if measured is None else measured / launch.count
     yield (
-        f"{_cut(launch.name)}[{grid}]{times}: {_time(launch.ms, per_kernel)}, bound by {launch.bound}, "
+        f"{_shortened(launch.name)}[{grid}]{times}: {_time(launch.ms, per_kernel)}, bound by {launch.bound}, "
         f"{share(launch.roofline)} of its roofline; dram__bytes {size(launch.dram_bytes)}, "
         f"lts__t_bytes {size(launch.l2_bytes)}"
     )
-    yield f"  {_filling(launch)}"
+    yield f"  {_occupancy(launch)}"
     if launch.no_tensor_cores is not None:
-        yield f"  no tensor cores: {_cut(launch.no_tensor_cores, 120)}"
+        yield f"  no tensor cores: {_shortened(launch.no_tensor_cores, 120)}"
     elif launch.product_flops:
         yield f"  tensor cores do {launch.product_flops / max(1, launch.flops):.0%} of its operations"
     for line in launch.wasted[:1]:
         where = "" if line.line is None else f"line {line.line}: "
-        yield f"  {where}{line.access} of {_cut(line.tensor)} takes {line.sectors / line.needed:.1f} times its sectors"
+        ratio = line.sectors / line.needed
+        yield f"  {where}{line.access} of {_shortened(line.tensor)} takes {ratio:.1f} times its sectors"
     moved_again = [tensor for tensor in launch.tensors if tensor.read + tensor.written > _REPEATED * tensor.least]
     if moved_again:
         yield "  moved of it, and needed: " + ", ".join(
-            f"{_cut(tensor.name)} {size(tensor.read + tensor.written)}, {size(tensor.least)}"
+            f"{_shortened(tensor.name)} {size(tensor.read + tensor.written)}, {size(tensor.least)}"
             for tensor in moved_again[:3]
         )
 
 
-def _filling(launch: LaunchProfile) -> str:
+def _occupancy(launch: LaunchProfile) -> str:
     parts = [
         f"SMs {launch.sms} of {launch.gpu_sms}", f"Waves Per SM {launch.waves:.2f}",
         f"Achieved Occupancy {share(launch.occupancy)} of {launch.theoretical_occupancy:.0%}",
@@ -154,7 +156,7 @@ def _filling(launch: LaunchProfile) -> str:
     return ", ".join(parts)
 
 
-def _largest(profile: ForwardProfile) -> str:
+def _largest_saving(profile: ForwardProfile) -> str:
     if not profile.changes:
         return "no single change of its counts saves 1 %"
     change = profile.changes[0]
@@ -166,5 +168,5 @@ def _time(ms: float, measured: float | None) -> str:
     return micro(ms) if measured is None else f"{micro(ms)} (measured {micro(measured)})"
 
 
-def _cut(text: str, limit: int = _NAME) -> str:
+def _shortened(text: str, limit: int = _NAME) -> str:
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -47,7 +47,7 @@ def passes(samples: Samples, plan: Asked, bootstrap: Bootstrap) -> tuple[PassAtK
     )
     tasks = [task.task for task in plan.tasks]
     return tuple(
-        _passing(ratio(criterion, answers, tasks), k, criterion, view, bootstrap)
+        _mean_pass_at_k(ratio(criterion, answers, tasks), k, criterion, view, bootstrap)
         for view, answers in views
         for criterion in CRITERIA
         for k in _ks(plan.samples)
@@ -59,7 +59,7 @@ def _ks(samples: int) -> list[int]:
     return [k for k in dict.fromkeys([*powers, samples]) if 0 < k <= samples]
 
 
-def _passing(successes: Ratio, k: int, criterion: str, view: View, bootstrap: Bootstrap) -> PassAtK:
+def _mean_pass_at_k(successes: Ratio, k: int, criterion: str, view: View, bootstrap: Bootstrap) -> PassAtK:
     has_enough = successes.counts >= k
     pairs = zip(successes.counts, successes.sums, has_enough, strict=True)
     values = np.array([pass_at_k(int(count), round(passed), k) if enough else 0.0 for count, passed, enough in pairs])

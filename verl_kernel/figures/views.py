@@ -31,12 +31,12 @@ def all_answers(samples: Samples, turns: Sequence[int]) -> list[Attempt]:
 
 def last_turn(samples: Samples, until: int) -> list[Attempt]:
     """Return each sample's last answer until a turn."""
-    return _one_each(samples, until, lambda history: history[-1])
+    return _one_per_sample(samples, until, lambda history: history[-1])
 
 
 def best_of_history(samples: Samples, until: int) -> list[Attempt]:
     """Return each sample's best answer until a turn."""
-    return _one_each(samples, until, best)
+    return _one_per_sample(samples, until, best)
 
 
 def missing(task: str, sample: int) -> Attempt:
@@ -44,6 +44,6 @@ def missing(task: str, sample: int) -> Attempt:
     return Attempt(task=task, sample=sample, turn=1, status=MISSING, correct=False)
 
 
-def _one_each(samples: Samples, until: int, choose: Callable[[list[Attempt]], Attempt]) -> list[Attempt]:
+def _one_per_sample(samples: Samples, until: int, choose: Callable[[list[Attempt]], Attempt]) -> list[Attempt]:
     histories = {key: [attempt for attempt in history if attempt.turn <= until] for key, history in samples.items()}
     return [choose(history) if history else missing(*key) for key, history in histories.items()]

@@ -136,7 +136,7 @@ class RecOptions(OptionGroup):
 
 
 def options_of(mode: str, node: Mapping[str, Any] | None) -> RecOptions:
-    """Options of a loss by its name; a null in the node is as no key.
+    """Return the options of a loss by its name; a null in the node means the default.
 
     Raises:
         ConfigError: the name is none of ours, or the node holds what the loss fixes otherwise or does not read.

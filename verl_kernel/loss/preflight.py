@@ -101,7 +101,7 @@ def _check_turn_corrected(config: DictConfig) -> None:
     mode = read(config, MODE)
     if mode != "turn_corrected":
         if TurnCorrectionOptions.is_set(node):
-            raise _unread(NODE, mode, "turn_corrected")
+            raise _unread_options(NODE, mode, "turn_corrected")
         return
     options = TurnCorrectionOptions.from_node(node)
     if options.level == "turn" and find(config, "kernelgym.max_turns") == 1:
@@ -156,7 +156,7 @@ def check_off_policy(config: DictConfig) -> None:
             _warn_of_no_pull(config, mode)
 
 
-def _unread(node: str, mode: str, reader: str) -> ConfigError:
+def _unread_options(node: str, mode: str, reader: str) -> ConfigError:
     """Return the error for options of a loss that is not chosen, `reader`; most often two presets choose one each."""
     return ConfigError(
         f"{node} is set and {MODE} is {mode}, which does not read it: where a method=... and mismatch=turn_mrs (or "
@@ -169,7 +169,7 @@ def _check_node(config: DictConfig, kind: type[OptionGroup], mode: str, readers:
     if not kind.is_set(find(config, kind.NODE)):
         return
     if mode not in readers:
-        raise _unread(kind.NODE, mode, reader)
+        raise _unread_options(kind.NODE, mode, reader)
     if read(config, TARGET) != CLASS:
         raise ConfigError(f"{kind.NODE} is set and {TARGET} is a class that does not know it: set it to {CLASS}")
 

@@ -69,11 +69,11 @@ def with_eps(options: RecOptions, config: Any) -> RecOptions:
     both = {}
     for side in EPS:
         own = getattr(options, f"eps_{side}")
-        both[f"eps_{side}"] = own if own is not None else _actors(side, config)
+        both[f"eps_{side}"] = own if own is not None else _clip_range_of(side, config)
     return dataclasses.replace(options, **both)
 
 
-def _actors(side: str, config: Any) -> Any:
+def _clip_range_of(side: str, config: Any) -> Any:
     names = (f"clip_ratio_{side}", "clip_ratio")
     name = next(name for name in names if getattr(config, name) is not None)
     return checked(f"actor_rollout_ref.actor.{name}", getattr(config, name), EPS[side])

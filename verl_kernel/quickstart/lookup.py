@@ -27,7 +27,7 @@ ROPE_THETA = 1e8
 _SLOW = 3e-3
 """Largest angle between neighbours, in radians, of a pair that compares contents."""
 _FAST = 5
-"""Number of pairs that tell places apart, those of the largest angles."""
+"""Number of pairs of the largest rotary angles, which encode positions."""
 _SHARP = 2.0
 """Weights of the norms of queries and keys in both layers; a head of 32 reaches logits of 22 with them."""
 _FAINT = 0.02
@@ -64,7 +64,7 @@ def _look_back(attention: Qwen3Attention, projection: Tensor, size: int) -> None
     for head, query in enumerate(queries):
         query[fast, -1], query[size // 2 + fast, -1] = torch.cos((head + 1) * angles), -torch.sin((head + 1) * angles)
     shared = len(queries) // len(keys)
-    for head, coordinates in enumerate(_free(projection)):
+    for head, coordinates in enumerate(_free_coordinates(projection)):
         values[head // shared] = 0
         values[head // shared, : len(projection), :half] = projection
         outputs[:, head] = 0
@@ -75,7 +75,7 @@ def _copy_matches(attention: Qwen3Attention, projection: Tensor, slow: Tensor, s
     """Let a head of each key attend to the places that follow a match, and copy part of the embedding there."""
     queries, keys, values, outputs = _heads(attention, size)
     half, dims = projection.shape[1], torch.arange(size)
-    before, before_that = _free(projection)
+    before, before_that = _free_coordinates(projection)
     rows, same = slow[:, None], torch.eye(len(slow))
     values.zero_()
     outputs.zero_()
@@ -101,7 +101,7 @@ def _heads(attention: Qwen3Attention, size: int) -> tuple[Tensor, Tensor, Tensor
     return queries, keys, values, attention.o_proj.weight.unflatten(1, (-1, size))
 
 
-def _free(projection: Tensor) -> tuple[Tensor, Tensor]:
+def _free_coordinates(projection: Tensor) -> tuple[Tensor, Tensor]:
     """Return the coordinates of a hidden state that hold what stands one place before, and two."""
     count, half = projection.shape
     return half + torch.arange(count), half + half // 2 + torch.arange(count)

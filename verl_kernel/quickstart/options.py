@@ -22,6 +22,7 @@ _SOURCES = (
 _VALIDATED: dict[Split, int] = {"same": 1, "new_sizes": 1, "new_chain": 4, "new_family": 2}
 """Tasks of each split of the validation, in `val_tasks`: most where the claims are."""
 _LEAST = {"layers": 2, "width": 16, "heads": 2, "kv_heads": 1, "head_dim": 16}
+"""Smallest sizes of a model that `lookup` can set up."""
 
 
 @dataclass(frozen=True)

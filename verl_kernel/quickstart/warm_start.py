@@ -82,7 +82,7 @@ def train(
             f"verl's SFT trainer ended with exit code {child.returncode} after {len(losses)} steps; "
             f"its output is in {log}, the last of it:\n" + "\n".join(tail)
         )
-    return _trained(folder / "sft", len(losses)), losses
+    return _trained_model(folder / "sft", len(losses)), losses
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def _trainer(folder: Path, options: WarmStart, overrides: Sequence[str]) -> Iter
             raise
 
 
-def _trained(work: Path, step: int) -> Qwen3ForCausalLM:
+def _trained_model(work: Path, step: int) -> Qwen3ForCausalLM:
     # verl writes its own attention setting and bfloat16 into the config.json of the float32 weights.
     config = AutoConfig.from_pretrained(work / "model")
     checkpoint = work / "checkpoints" / f"global_step_{step}" / "huggingface"

@@ -166,10 +166,10 @@ class Routing:
     @torch.no_grad()
     def _select(self, run: Run, layer: ReMixLinear, x: torch.Tensor) -> Selection:
         size, router = self.options.chosen, layer.router
-        missing = self._missing(run, x)
+        missing = self._missing_inputs(run, x)
         if missing and run.mode in ("sample", "topk"):
             raise DataError(f"a router of the kind `{self.options.router}` needs {missing} for each row of the batch")
-        routed = None if missing else self._read(run, x).to(router.dtype)
+        routed = None if missing else self._router_input(run, x).to(router.dtype)
         logits = router.new_zeros(len(x), len(router)) if routed is None else torch.nn.functional.linear(routed, router)
         if run.mode == "fixed":
             order = torch.tensor((run.choice or {})[layer.name], device=x.device).expand(len(x), -1)
@@ -179,7 +179,7 @@ class Routing:
             order = draw(torch.zeros_like(logits) if run.mode == "uniform" else logits, size, run.generator)
         return Selection(order, membership(order, self.options.loras), routed)
 
-    def _missing(self, run: Run, x: torch.Tensor) -> str:
+    def _missing_inputs(self, run: Run, x: torch.Tensor) -> str:
         """Return which inputs of the routers this pass lacks, in words; empty if none."""
         if self.options.router == "prompt":
             return "keys with one line" if run.keys is None or len(run.keys) != len(x) else ""
@@ -187,7 +187,7 @@ class Routing:
             return ""
         return "prompt, a mask with one line"
 
-    def _read(self, run: Run, x: torch.Tensor) -> torch.Tensor:
+    def _router_input(self, run: Run, x: torch.Tensor) -> torch.Tensor:
         """Return a router's input for each row, (B, D), without a gradient: only the router itself needs one."""
         if self.options.router == "prompt":
             assert run.keys is not None

@@ -59,7 +59,7 @@ def tune(
             f"takes {options.batch_size}"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    optimizer, fixed = _optimizer(routing, options), _fixed(routing, rows, options)
+    optimizer, fixed = _optimizer(routing, options), _shared_settings(routing, rows, options)
     finished_steps = resume(routing, optimizer, fixed, folder)
     model.train()
     with loss_log(folder, finished_steps) as log:
@@ -81,7 +81,7 @@ def _optimizer(routing: Routing, options: TuningOptions) -> torch.optim.Adam:
     return torch.optim.Adam(groups, lr=options.learning_rate)
 
 
-def _fixed(routing: Routing, rows: Rows, options: TuningOptions) -> dict[str, Any]:
+def _shared_settings(routing: Routing, rows: Rows, options: TuningOptions) -> dict[str, Any]:
     """Return the settings that a resumed run must share with the stopped one."""
     settings = {**asdict(routing.options), **asdict(options), "keys": rows.keys, "rows": len(rows)}
     free = ("steps", "save_every")

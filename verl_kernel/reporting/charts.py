@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 _TOPS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""Upper ends of an axis of shares."""
 WIDTH, HEIGHT = 360, 220
+"""Size of a panel, in pixels."""
 LEFT, RIGHT, TOP, BOTTOM = 46, 18, 12, 34
+"""Margins of a panel for the labels of its axes, in pixels."""
 _FEW = 12
 """Largest number of points of a line for which each point gets a large dot and is read aloud."""
 Kind = Literal["line", "dashed", "points"]
@@ -182,15 +185,15 @@ def _line(curve: Curve, across: _Scale, up: _Scale) -> Line:
         if point.low is not None and point.high is not None
     ]
     corners = [*((x, up(high)) for x, _, high in ends), *((x, up(low)) for x, low, _ in reversed(ends))]
-    path = "" if curve.kind == "points" else _joined([(dot.x, dot.y) for dot in dots])
-    return Line(curve.name, dots, path, _joined(corners), curve.kind, curve.tone, curve.meaning)
+    path = "" if curve.kind == "points" else _svg_path([(dot.x, dot.y) for dot in dots])
+    return Line(curve.name, dots, path, _svg_path(corners), curve.kind, curve.tone, curve.meaning)
 
 
 def _ends(point: Point) -> list[float]:
     return [value for value in (point.y, point.low, point.high) if value is not None]
 
 
-def _joined(pixels: Sequence[Pixel]) -> str:
+def _svg_path(pixels: Sequence[Pixel]) -> str:
     return " ".join(f"{x:g},{y:g}" for x, y in pixels)
 
 

@@ -18,12 +18,14 @@ from verl_kernel.reporting.steps import COLUMNS, Step, cell, series, step_rows
 from verl_kernel.reporting.summary import before_and_after, first_and_last, headlines, run_facts, timing_source, window
 
 _MOST_TURNS = 16
+"""Turns whose metrics the panels draw."""
 _TONES = (2, 1, 3, 4, 5, 6)
 """Colours of a panel's lines, in order."""
 _VALIDATION = "validation:"
 _Line = tuple[str, str, Kind, list[tuple[int, float]]]
 """Metric, name, kind and points."""
 KERNELS_SHOWN = 10
+"""Largest number of kernels on the page."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def run_charts(steps: Sequence[Step], validations: Sequence[Step]) -> list[Chart
 
 def _chart(panel: Panel, steps: Sequence[Step], validations: Sequence[Step]) -> Chart:
     lines = [line for key, name in panel.lines.items() for line in _lines(key, name, steps, validations)]
-    distinct = [line for number, line in enumerate(lines) if not _is_bound(line, lines[:number])]
+    distinct = [line for number, line in enumerate(lines) if not _is_redundant_bound(line, lines[:number])]
     curves = [_curve(line, number, distinct[:number]) for number, line in enumerate(distinct)]
     numbers = [point.x for curve in curves for point in curve.points]
     marks = round_marks(min(numbers), max(numbers), whole=True) if numbers else []
@@ -123,7 +125,7 @@ def _lines(key: str, name: str, steps: Sequence[Step], validations: Sequence[Ste
     """Yield the lines of a metric that have points."""
     lines: Iterator[_Line]
     if key.startswith(_VALIDATION):
-        lines = _validated(key.removeprefix(_VALIDATION), name, validations)
+        lines = _validation_lines(key.removeprefix(_VALIDATION), name, validations)
     elif "{}" in key:
         turns = range(1, _MOST_TURNS + 1)
         lines = ((key.format(n), name.format(n), "line", series(steps, key.format(n))) for n in turns)
@@ -132,7 +134,7 @@ def _lines(key: str, name: str, steps: Sequence[Step], validations: Sequence[Ste
     return (line for line in lines if line[-1])
 
 
-def _validated(figure: str, name: str, validations: Sequence[Step]) -> Iterator[_Line]:
+def _validation_lines(figure: str, name: str, validations: Sequence[Step]) -> Iterator[_Line]:
     """Yield a figure for each data source; validations are far apart, so no line connects them."""
     keys = dict.fromkeys(
         key for validation in validations for key in validation if key.rpartition("/")[2] == figure and "/" in key
@@ -142,7 +144,7 @@ def _validated(figure: str, name: str, validations: Sequence[Step]) -> Iterator[
         yield key, name + source, "points", series(validations, key)
 
 
-def _is_bound(line: _Line, earlier: Sequence[_Line]) -> bool:
+def _is_redundant_bound(line: _Line, earlier: Sequence[_Line]) -> bool:
     """Whether a lower bound equals the value itself, as on a simulated clock."""
     return line[0].endswith("_sure") and _repeats(line, earlier)
 

@@ -49,6 +49,7 @@ _WORDS = {
     "PRS": {"True": "on", "False": "off"},
 }
 WINDOW = 5
+"""Largest number of steps over which either end of a run is averaged."""
 _TRAINING = {
     "reward": ("critic/score/mean", True),
     "correct rate": ("kernel/correct_rate", False),
@@ -89,7 +90,7 @@ def run_facts(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
         facts["training"] = f"{sum(seconds):.0f} s, without start-up and validation before it"
     for name, key in _KEYS.items():
         if (value := _select(config, key)) is not None:
-            facts[name] = _plain(name, value)
+            facts[name] = _in_words(name, value)
     return facts
 
 
@@ -115,7 +116,7 @@ def _length(steps: Sequence[Step], planned: str | None) -> str:
     return f"{last} of {planned}" + ("" if last >= int(planned) else ", not finished")
 
 
-def _plain(name: str, value: str) -> str:
+def _in_words(name: str, value: str) -> str:
     """Return a value of the configuration in words, if there are words for it."""
     if name != "mismatch rejects by":
         return _WORDS.get(name, {}).get(value, value)

@@ -20,6 +20,7 @@ from verl_kernel.reporting.compiled import resources
 
 _COLUMNS = ("status", "speedup", "ms", "ref. ms", "time cov.", "kernels")
 _LONGEST = 600
+"""Characters of the remarks on a verdict."""
 _MEANING = {
     "only_moves": "its kernels only copy what torch computes",
     "launch_raised": "a launch of a kernel raised, and torch did the work",

@@ -130,7 +130,7 @@ def extract_code(answer: str, candidate_class: str = "ModelNew") -> str | None:
         The program text, or `None` where the answer holds no such block (an unclosed one, cut off by
         the token budget, is not a program either).
     """
-    blocks = [block for block in fenced_blocks(_spoken(answer)) if block.body.strip()]
+    blocks = [block for block in fenced_blocks(_without_thinking(answer)) if block.body.strip()]
     defines = re.compile(rf"^(?:class[ \t]+{(name := re.escape(candidate_class))}\b|{name}[ \t]*=)", re.MULTILINE)
     for candidates in (
         [block for block in blocks if defines.search(block.body)],
@@ -151,7 +151,7 @@ def no_program(task: Task) -> EvalResult:
     )  # fmt: skip
 
 
-def _spoken(answer: str) -> str:
+def _without_thinking(answer: str) -> str:
     """Return the answer without its thinking; a chat template may have put the opening tag into the prompt."""
     text = _INVISIBLE.sub("", answer.replace("\r\n", "\n").replace("\r", "\n"))
     if _HARMONY.match(text) and _FINAL.search(text):

@@ -27,7 +27,7 @@ def own_turns(tokenizer: Any, ids: Sequence[int], mask: Sequence[int] | None = N
         mask: 1 for each token of the policy's, 0 for the others; None where it is not known.
     """
     if mask is not None:
-        return _runs(ids, mask)
+        return _masked_runs(ids, mask)
     opening, ends = _marks(tokenizer)
     starts = [
         position
@@ -36,10 +36,10 @@ def own_turns(tokenizer: Any, ids: Sequence[int], mask: Sequence[int] | None = N
     ]
     turns = [list(ids[: starts[0] if starts else None])]
     turns += [list(ids[start + len(opening) : end]) for start, end in zip(starts, [*starts[1:], None], strict=False)]
-    return [_until(turn, ends) for turn in turns]
+    return [_before_end(turn, ends) for turn in turns]
 
 
-def _runs(ids: Sequence[int], mask: Sequence[int]) -> list[list[int]]:
+def _masked_runs(ids: Sequence[int], mask: Sequence[int]) -> list[list[int]]:
     runs: list[list[int]] = [[]]
     for index, is_own in zip(ids, mask, strict=True):
         if is_own:
@@ -49,7 +49,7 @@ def _runs(ids: Sequence[int], mask: Sequence[int]) -> list[list[int]]:
     return runs if runs[-1] or len(runs) == 1 else runs[:-1]
 
 
-def _until(turn: list[int], ends: frozenset[int]) -> list[int]:
+def _before_end(turn: list[int], ends: frozenset[int]) -> list[int]:
     return turn[: next((position for position, token in enumerate(turn) if token in ends), None)]
 
 

@@ -31,6 +31,7 @@ from verl_kernel.service.options import ServiceOptions
 from verl_kernel.service.record import ServiceRecord
 
 _FORGET_EVERY_S = 600.0
+"""Seconds between two deletions of evaluations that are too old."""
 _ROUTES = APIRouter()
 _BEARER = HTTPBearer(auto_error=False, description="A key of the service's file of keys; none is needed without one.")
 

@@ -28,6 +28,7 @@ _MOST_STARTS = 3
 _AGAIN_S = 5.0
 """Seconds after which an ending that could not be recorded is tried again."""
 _LONGEST_RETRY_S = 60
+"""Largest `Retry-After` in seconds, which is also the answer where the pace is unknown."""
 
 
 class Pool(Gym, Protocol):
@@ -96,7 +97,7 @@ class Desk:
                 type="InfraError", message=f"the service was killed {starts} times while it waited or was judged"
             )
             work = self._work[request.task.namespace, evaluation_id(request)] = _Work(request)
-            work.task = asyncio.create_task(self._keep(work, Ending("lost", lost.model_dump_json())))
+            work.task = asyncio.create_task(self._record_ending(work, Ending("lost", lost.model_dump_json())))
         return len(unfinished)
 
     async def submit(self, requests: Sequence[EvalRequest], wait_s: float) -> list[Evaluation]:
@@ -125,7 +126,7 @@ class Desk:
         """
         work = self._work.get((namespace, name))
         if work is not None and work.ending is None and wait_s > 0:
-            await self._first(work.ended, self._closing, timeout=wait_s)
+            await self._wait_for_first(work.ended, self._closing, timeout=wait_s)
         ending: Ending | None
         if work is not None:
             ending = work.ending or Ending("waiting", "")
@@ -224,9 +225,9 @@ class Desk:
             problem = Problem(type="InfraError", message="the service failed at it; its log says where")
             ending = Ending("failed", problem.model_dump_json())
         self._unfinished[request.task.namespace] -= 1
-        await self._keep(work, ending)
+        await self._record_ending(work, ending)
 
-    async def _keep(self, work: _Work, ending: Ending) -> None:
+    async def _record_ending(self, work: _Work, ending: Ending) -> None:
         """Record an ending; while that is impossible it stays in memory, from where it is served."""
         namespace, name = work.request.task.namespace, evaluation_id(work.request)
         work.ending = ending
@@ -241,14 +242,14 @@ class Desk:
                 if not warned:
                     _LOG.error("an ending stays in memory until it can be recorded: %s", exc)
                 warned = True
-                await self._first(self._closing, timeout=_AGAIN_S)
+                await self._wait_for_first(self._closing, timeout=_AGAIN_S)
                 if self._closing.is_set():
                     return
         if self._work.get((namespace, name)) is work:
             del self._work[namespace, name]
 
     @staticmethod
-    async def _first(*events: asyncio.Event, timeout: float) -> None:
+    async def _wait_for_first(*events: asyncio.Event, timeout: float) -> None:
         """Wait until one of several events is set, or for `timeout` seconds."""
         waits = [asyncio.ensure_future(event.wait()) for event in events]
         try:
@@ -259,7 +260,7 @@ class Desk:
 
 
 def _is_final(ending: Ending) -> bool:
-    """Tell whether equal requests get this ending too: not one of ours, which another attempt may avoid."""
+    """Whether equal requests get this ending too; a failure of ours is judged again, as it may not recur."""
     if ending.state == "done":
         return EvalResult.model_validate_json(ending.answer).status is not EvalStatus.INFRA_ERROR
     return ending.state == "failed" and json.loads(ending.answer)["type"] in ("TaskError", "ConfigError")

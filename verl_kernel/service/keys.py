@@ -15,6 +15,7 @@ from verl_kernel.errors import ConfigError
 OPERATOR = "operator"
 """The namespace that may see the pool's figures and drain the service."""
 _SHORTEST = 16
+"""Smallest number of characters of a key."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
 
 

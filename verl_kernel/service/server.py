@@ -23,6 +23,7 @@ from verl_kernel.service.options import ServiceOptions
 from verl_kernel.service.record import ServiceRecord
 
 _MOST_CONNECTIONS = 2048
+"""Largest number of connections that are open, and of those that wait to be accepted."""
 
 
 class _Server(uvicorn.Server):

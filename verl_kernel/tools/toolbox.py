@@ -19,6 +19,7 @@ from verl_kernel.rollout.feedback import format_feedback
 from verl_kernel.rollout.tried import tried_text
 
 _LONGEST_ANSWER = 4000
+"""Characters of a verdict in a tool's answer."""
 _UNCOUNTED = (EvalStatus.REJECTED_STATIC, EvalStatus.INFRA_ERROR)
 """Verdicts without a judge's work, which cost no submission; `check` gives the first one for nothing too."""
 
@@ -52,23 +53,23 @@ class Toolbox:
 
     async def get_task(self, task: str) -> str:
         """Show what a task asks for: its prompt with the reference program."""
-        return self._stated(task).prompt
+        return self._find_task(task).prompt
 
     async def check(self, task: str, source: str) -> str:
         """Check that a program is accepted, loads, compiles and runs; it says nothing of its values."""
-        return await self._tried("check", task, source)
+        return await self._try_program("check", task, source)
 
     async def run(self, task: str, source: str) -> str:
         """Run a program on public inputs, and say whether it agrees with the reference there, and how fast it is."""
-        return await self._tried("run", task, source)
+        return await self._try_program("run", task, source)
 
     async def profile(self, task: str, source: str) -> str:
         """Say what bounds each kernel of a program, and which change would save most time, as predicted."""
-        return await self._tried("profile", task, source)
+        return await self._try_program("profile", task, source)
 
     async def submit(self, task: str, source: str) -> str:
         """Have a program judged on secret inputs; the number of submissions is limited."""
-        stated = self._stated(task).task
+        stated = self._find_task(task).task
         if not self._remaining:
             return f"All {self._budget} submissions are spent: nothing was judged."
         self._remaining -= 1
@@ -82,13 +83,13 @@ class Toolbox:
         )
         return f"{feedback}\n{self._remaining} of {self._budget} submissions are left."
 
-    def _stated(self, name: str) -> Stated:
+    def _find_task(self, name: str) -> Stated:
         if name not in self._tasks:
             raise DataError(f"there is no task {name!r}: list_tasks names them all")
         return self._tasks[name]
 
-    async def _tried(self, tool: str, name: str, source: str) -> str:
-        task = self._stated(name).task
+    async def _try_program(self, tool: str, name: str, source: str) -> str:
+        task = self._find_task(name).task
         result = await self._public.evaluate(task, _program(task, source))
         return tried_text(tool, result, _LONGEST_ANSWER, task.candidate_class, _instruction(task))
 

@@ -54,6 +54,7 @@ class Sizes:
 
 
 SIZES = Sizes((4, 6, 8, 12, 16, 24), (64, 72, 96, 100, 128, 150, 200, 256, 300), (16, 20, 32, 40, 64))
+"""Sizes from which tasks are drawn."""
 NEW_SIZES = Sizes((5, 10, 20), (80, 112, 160, 180, 240, 250), (24, 48, 56))
 """Sizes that neither training nor the cold start ever shows."""
 
@@ -209,7 +210,7 @@ class Program:
 
     @property
     def constants(self) -> dict[str, str]:
-        """Return the lines above the class by what they tell."""
+        """Return the lines of the constants above the class, by what they define: `sizes` and `dtype`."""
         names, values = ("ROWS, COLS, WIDTH", self.shape) if "w" in self.tensors else ("ROWS, COLS", self.shape[:2])
         return {"sizes": f"{names} = {', '.join(map(str, values))}\n", "dtype": f"DTYPE = torch.{self.dtype}\n"}
 

@@ -12,6 +12,7 @@ from verl_kernel.world.chains import Program, Step, Steps, named, torch_lines, v
 from verl_kernel.world.ops import OPERANDS, Shape, Stat
 
 _LOOP_BLOCK, _FLAT_BLOCK, _TILE = 64, 256, 16
+"""Columns that a loop takes at a time, elements of a flat program, rows of a tile."""
 _LOOP_STATS = 2
 """Most statistics of a looping kernel: each takes a loop of its own."""
 _IMPORTS = """\
@@ -259,7 +260,7 @@ class _Kernel:
         elif step.op.shape is Shape.MOVE:
             before, self._col, expression = [f"col = {expression.replace('{col}', self._col)}"], "col", "x"
         stats = [line for stat in _stats(step) for line in self._stat(stat, index)]
-        return [_comment(step, index), *before, *stats, _assigned(expression, index), *after]
+        return [_comment(step, index), *before, *stats, _assignment(expression, index), *after]
 
     def _operand(self, step: Step) -> list[str]:
         name = step.op.operand
@@ -270,7 +271,7 @@ class _Kernel:
         return [f"{name} = tl.load({name}_ptr + {read}, mask={mask}, other=0.0)"]
 
     def _stat(self, stat: Stat, index: int) -> list[str]:
-        return [f"{stat.name} = {self._fold(stat, index)}", *_after(stat)]
+        return [f"{stat.name} = {self._fold(stat, index)}", *_statistic_line(stat)]
 
     def _fold(self, stat: Stat, index: int) -> str:
         return f"tl.{stat.fold}(tl.where(mask, {named(stat.value, index)}, {stat.neutral}), axis={self._axis})"
@@ -286,12 +287,12 @@ class _Kernel:
                 yield from self._loop(
                     [*inside, f"{stat.name} = {stat.joined.format(stat.name, self._fold(stat, index))}"]
                 )
-                yield from _after(stat)
+                yield from _statistic_line(stat)
                 comment, inside = [], [line for line in inside if not line.startswith("#")]
             is_reduced = is_reduced or step.op.shape is Shape.REDUCE
             if is_reduced:
-                yield from (*comment, _assigned(step.triton, index))
-            inside += [*comment, *self._operand(step), _assigned(step.triton, index)]
+                yield from (*comment, _assignment(step.triton, index))
+            inside += [*comment, *self._operand(step), _assignment(step.triton, index)]
         if is_reduced:
             yield self._store()
         else:
@@ -306,12 +307,12 @@ def _stats(step: Step) -> tuple[Stat, ...]:
     return () if step.is_imagined else step.op.stats
 
 
-def _after(stat: Stat) -> list[str]:
+def _statistic_line(stat: Stat) -> list[str]:
     """Return the line that turns a folded row into its statistic, if it is another one."""
     return [] if stat.after == "{}" else [f"{stat.name} = {stat.after.format(stat.name)}"]
 
 
-def _assigned(expression: str, index: int) -> str:
+def _assignment(expression: str, index: int) -> str:
     """Return the line that computes a step; one that only moves elements passes its value on."""
     return f"{value(index + 1)} = {named(expression or 'x', index)}"
 

@@ -70,7 +70,7 @@ def second_answer(first: Answer, difficulty: Difficulty, rng: Random) -> Answer:
     if move == "repaired":
         return _repaired(first)
     if move in ("larger", "honest"):
-        better = [answer for answer in _right(first.program, first.dtype) if answer.share > first.share]
+        better = [answer for answer in _short_right_answers(first.program, first.dtype) if answer.share > first.share]
         return rng.choice(better) if better else first
     return first_answer(first.program, difficulty, rng)
 
@@ -83,7 +83,7 @@ def draw_talk(program: Program, difficulty: Difficulty, rng: Random) -> list[Mes
     if chance < difficulty.single_turn:
         return talk
     if difficulty.tools:
-        return [*talk[:-1], *_tried(first, difficulty, rng)]
+        return [*talk[:-1], *_tool_talk(first, difficulty, rng)]
     is_unsaid = chance < difficulty.single_turn + difficulty.unsaid
     draw = partial(first_answer, program) if is_unsaid else partial(second_answer, first)
     second = _unless_fused(lambda: draw(difficulty, rng), difficulty)
@@ -92,7 +92,7 @@ def draw_talk(program: Program, difficulty: Difficulty, rng: Random) -> list[Mes
     return [*talk, {"role": "user", "content": feedback}, _message(second)]
 
 
-def _tried(first: Answer, difficulty: Difficulty, rng: Random) -> list[Message]:
+def _tool_talk(first: Answer, difficulty: Difficulty, rng: Random) -> list[Message]:
     """Return an answer that calls a tool, what the tool says, and the answer that is judged."""
     tool = rng.choice(TOOLS)
     reply = tried_text(tool, expected_verdict(first, rng), FEEDBACK_CHARS, "ModelNew")
@@ -123,7 +123,7 @@ def is_answerable(steps: Steps, unfused: Container[str] = ()) -> bool:
         steps: the chain.
         unfused: families that the answer has to leave to torch.
     """
-    return not all(answer.fuses(unfused) for answer in _right(Program(steps, (4, 64, 16)), DTYPES[0]))
+    return not all(answer.fuses(unfused) for answer in _short_right_answers(Program(steps, (4, 64, 16)), DTYPES[0]))
 
 
 def _message(answer: Answer) -> Message:
@@ -135,19 +135,19 @@ def _answer_of_kind(program: Program, kind: Kind, rng: Random) -> Answer | None:
     dtype = rng.choice(DTYPES) if "dtype" in program.hidden else program.dtype
     if kind is Kind.TYPE:
         dtype = rng.choice([candidate for candidate in DTYPES if candidate != program.dtype])
-        return _chosen(_right(program, dtype), rng)
+        return _chosen(_short_right_answers(program, dtype), rng)
     if kind is Kind.DECOY:
         return _chosen([answer for answer in decoys(program, dtype) if is_shown(answer)], rng)
     if kind in RIGHT:  # but for its type, which may be a wrong guess
-        return _chosen([answer for answer in _right(program, dtype) if answer.intent is kind], rng)
-    sound = _chosen(_right(program, dtype), rng)
+        return _chosen([answer for answer in _short_right_answers(program, dtype) if answer.intent is kind], rng)
+    sound = _chosen(_short_right_answers(program, dtype), rng)
     flaws = [name for name, (effect, _) in FLAWS.items() if effect is kind]
     flawed = sound and with_flaw(sound, rng.choice(flaws), rng)
     return flawed if flawed and is_shown(flawed) else None
 
 
 @lru_cache(maxsize=4096)
-def _right(program: Program, dtype: str) -> tuple[Answer, ...]:
+def _short_right_answers(program: Program, dtype: str) -> tuple[Answer, ...]:
     """Return the right answers that are short enough, of one type."""
     return tuple(answer for answer in right_answers(program, dtype) if is_shown(answer))
 

@@ -24,6 +24,7 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 _LONGEST = 2048
+"""Tokens of a conversation, which are also the model's positions."""
 
 
 def train_tokenizer(texts: Iterable[str], size: int, piece: str = PIECE) -> PreTrainedTokenizerFast:

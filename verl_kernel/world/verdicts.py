@@ -21,6 +21,7 @@ from verl_kernel.world.kinds import Kind
 _OP_MS = 0.004
 """Time of one small kernel on the simulated clock: mostly launch overhead."""
 _TRIALS = 3
+"""Correctness trials, as in the quickstart's recipe."""
 _KERNEL = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
@@ -94,7 +95,7 @@ def _broken(answer: Answer) -> EvalResult:
         finding = check(source)[0]
         return _refused(answer, EvalStatus.REJECTED_STATIC, finding.rule, f"line {finding.line}: {finding.reason}")
     if answer.name == "missing_argument":
-        return _uncalled(answer)
+        return _missing_arguments(answer)
     line, text = _find(source, r"^h\d = tl\.\w+\((x|h\d)\)$")
     name = [match[1] for match in re.finditer(_KERNEL, "\n".join(source.splitlines()[:line]))][-1]
     reason = f"module 'triton.language' has no attribute '{text.partition('tl.')[2].partition('(')[0]}'"
@@ -102,7 +103,7 @@ def _broken(answer: Answer) -> EvalResult:
     return _refused(answer, EvalStatus.COMPILE_ERROR, "AttributeError", message)
 
 
-def _uncalled(answer: Answer) -> EvalResult:
+def _missing_arguments(answer: Answer) -> EvalResult:
     """Return the verdict on the first launch that lacks its blocks."""
     line, text = _find(answer.source, r"_kernel\[(?!.*BLOCK=)")
     name = text.partition("[")[0]

@@ -41,7 +41,7 @@ class World:
         """Draw training tasks whose references are not in `references`, and add them to it."""
         programs: list[Program] = []
         while len(programs) < count:
-            program = self._program(self._trained(rng), rng)
+            program = self._program(self._trained_chain(rng), rng)
             if program.reference not in references:
                 references.add(program.reference)
                 programs.append(program)
@@ -84,7 +84,7 @@ class World:
         talks: list[list[Message]] = []
         while len(talks) < count:
             is_unfused = rng.random() < self.difficulty.unfused
-            program = self._program(self._unfused(rng) if is_unfused else self._trained(rng), rng)
+            program = self._program(self._unfused_chain(rng) if is_unfused else self._trained_chain(rng), rng)
             if program.reference not in references:
                 talks.append(draw_talk(program, self.difficulty, rng))
         return talks
@@ -143,13 +143,13 @@ class World:
     def _near(self) -> dict[tuple[str, ...], bool]:
         return {}
 
-    def _trained(self, rng: Random) -> Steps:
+    def _trained_chain(self, rng: Random) -> Steps:
         while True:
             steps = self._chain(self.difficulty.seen, rng)
             if self.is_trained(steps):
                 return steps
 
-    def _unfused(self, rng: Random) -> Steps:
+    def _unfused_chain(self, rng: Random) -> Steps:
         """Draw a chain with a step of an unseen family that can be answered while torch does this step."""
         row = self.difficulty
         while True:

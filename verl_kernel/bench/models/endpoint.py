@@ -20,7 +20,9 @@ from verl_kernel.bench.suites import Message
 from verl_kernel.errors import ConfigError, EndpointError, EnvironmentNotReady
 
 _CHECK_S, _REASKED = 10.0, 2
+"""Seconds for a connection and for the first check; further attempts where an answer is malformed."""
 _LIST_BYTES = 1 << 22
+"""Largest list of models that is read: a wrong address may send a body without end."""
 _GREETING, _GREETING_TOKENS = ({"role": "user", "content": "Say yes."},), 16
 """Token limit of the test question that is asked if no list of models arrives; some endpoints allow no lower one."""
 _BYTES_PER_TOKEN, _ENVELOPE = 64, 1 << 16
@@ -94,7 +96,7 @@ class Endpoint:
         try:
             is_listed = await asyncio.wait_for(_lists_models(quick), 2 * _CHECK_S)
         except (self._openai.AuthenticationError, self._openai.PermissionDeniedError) as exc:
-            raise self._refused(exc) from exc
+            raise self._key_refused(exc) from exc
         except (self._openai.APIConnectionError, self._httpx.HTTPError, asyncio.TimeoutError) as exc:
             raise EndpointError(
                 f"{self._url} does not answer ({_error_text(exc)}): start the server, or name another --base-url"
@@ -111,7 +113,7 @@ class Endpoint:
             if answer.failure != "malformed":
                 self._has_answered = True
                 return answer
-        return self._named(answer)
+        return self._with_origin(answer)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -125,9 +127,9 @@ class Endpoint:
             return
         answer = Answer() if body is None else parse_reply(body)
         if answer.failure == "malformed":
-            raise no_endpoint(self._named(answer), 1)
+            raise no_endpoint(self._with_origin(answer), 1)
 
-    def _named(self, answer: Answer) -> Answer:
+    def _with_origin(self, answer: Answer) -> Answer:
         return replace(answer, fault=f"{self._url} sent {answer.fault}")
 
     async def _ask_once(self, question: Question) -> Answer:
@@ -136,21 +138,21 @@ class Endpoint:
             request = self._body(question.messages, question.seed, self._sampling.max_tokens)
             body = await asyncio.wait_for(request, limit_s)
         except (self._openai.AuthenticationError, self._openai.PermissionDeniedError) as exc:
-            raise self._refused(exc) from exc
+            raise self._key_refused(exc) from exc
         except self._openai.NotFoundError as exc:
             raise ConfigError(
                 f"{self._url} has no model {self._model}, or no chat at this path ({_error_text(exc)}): name a "
                 "--model that it has, and see that --base-url is right, whose path ends in /v1 as a rule"
             ) from exc
         except (self._openai.BadRequestError, self._openai.UnprocessableEntityError) as exc:
-            return await self._without(exc, question)
+            return await self._after_refusal(exc, question)
         except self._openai.RateLimitError as exc:
-            raise self._stopped("limits the rate of requests", exc, "lower --requests or wait") from exc
+            raise self._endpoint_error("limits the rate of requests", exc, "lower --requests or wait") from exc
         except (self._openai.OpenAIError, self._httpx.HTTPError, asyncio.TimeoutError) as exc:
             if self._is_late(exc):
                 remedy = f"see to the server, or allow more than {self._sampling.timeout_s:g} s with --request-timeout"
-                raise self._stopped("has stopped answering", exc, remedy) from exc
-            raise self._stopped("has stopped answering", exc, "see to the server") from exc
+                raise self._endpoint_error("has stopped answering", exc, remedy) from exc
+            raise self._endpoint_error("has stopped answering", exc, "see to the server") from exc
         return Answer(failure="too_long", is_cut=True) if body is None else parse_reply(body)
 
     def _is_late(self, exc: Exception) -> bool:
@@ -168,7 +170,7 @@ class Endpoint:
         ) as response:  # fmt: skip
             return await _read(response, max_tokens * _BYTES_PER_TOKEN + _ENVELOPE)
 
-    async def _without(self, exc: Any, question: Question) -> Answer:
+    async def _after_refusal(self, exc: Any, question: Question) -> Answer:
         """Return the answer, or raise the error, for a request that the endpoint does not understand."""
         message = _error_text(exc)
         if _OVERFLOW.search(message) or getattr(exc, "code", None) == "context_length_exceeded":
@@ -180,12 +182,12 @@ class Endpoint:
             return Answer(failure="malformed", fault=f"a refusal of the request ({message})")
         raise ConfigError(f"{self._url} refuses the request ({message}): change the option that it names") from exc
 
-    def _refused(self, exc: Exception) -> ConfigError:
+    def _key_refused(self, exc: Exception) -> ConfigError:
         return ConfigError(
             f"{self._url} refuses the key ({_error_text(exc)}): put a valid one into the variable of --key-variable"
         )
 
-    def _stopped(self, what: str, exc: Exception, remedy: str) -> EndpointError:
+    def _endpoint_error(self, what: str, exc: Exception, remedy: str) -> EndpointError:
         tries = 1 + self._sampling.retries
         why = _error_text(exc) or type(exc).__name__
         return EndpointError(f"{self._url} {what} ({why}, {tries} attempts): {remedy}; the same command goes on")

@@ -42,6 +42,7 @@ COMPLETION_LIMIT = 16_000
 COMPLETIONS_LIMIT = 32_000_000
 """Characters of all answers' texts together."""
 MESSAGE_LIMIT = 4_000
+"""Largest number of characters of the reason for a verdict."""
 _PROFILE = 8
 """Number of kernels and ops of a profile that the page names."""
 _FAILURES = {
@@ -147,7 +148,7 @@ def _error(error: EvalError | None, code: str) -> Iterator[Remark]:
     if error is None:
         return
     frames = [int(match[1]) for match in _FRAME.finditer(error.traceback_tail or "")]
-    line, text = _named(error.message, code)
+    line, text = _named_line(error.message, code)
     if line is None and frames:
         line = frames.pop()
     if line is not None:
@@ -155,7 +156,7 @@ def _error(error: EvalError | None, code: str) -> Iterator[Remark]:
     yield from (Remark(frame, "caller", "on the way to the error") for frame in frames if frame != line)
 
 
-def _named(message: str, code: str) -> tuple[int | None, str]:
+def _named_line(message: str, code: str) -> tuple[int | None, str]:
     """Return the line that a message names, and the rest of the message."""
     if match := _PLACE.match(message):
         return int(match[1]), message[match.end() :]
@@ -256,14 +257,14 @@ def _times(result: EvalResult) -> list[dict[str, Any]]:
     reference = "compiled reference" if result.reference_mode == "compile" else "reference"
     sides = ((reference, result.reference_ms), ("kernel", result.kernel_ms))
     simulated = result.is_simulated
-    return [_spread(name, timing, simulated) for name, timing in sides if timing is not None and _is_finite(timing)]
+    return [_timing_row(name, timing, simulated) for name, timing in sides if timing is not None and _is_finite(timing)]
 
 
 def _is_finite(timing: Timing) -> bool:
     return None not in map(finite, (timing.p20, timing.median, timing.p80))
 
 
-def _spread(name: str, timing: Timing, simulated: bool) -> dict[str, Any]:
+def _timing_row(name: str, timing: Timing, simulated: bool) -> dict[str, Any]:
     ends = f"{milliseconds(timing.p20)} to {milliseconds(timing.p80)}, {timing.n} calls"
     return {
         "name": name,

@@ -33,6 +33,7 @@ _HEADLINES: tuple[tuple[str, View], ...] = (
 _BY_GROUP = ("correct", "fast@1", "fast@1.2", "fast@1.2 (sure)", "speedup (correct)", "speedup (all)")
 _VIEWS: tuple[View, ...] = ("last turn", "best of history")
 _MOST_MARKS = 9
+"""Largest number of turns that are named on the horizontal axis."""
 
 
 def run_facts(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn]) -> dict[str, str]:

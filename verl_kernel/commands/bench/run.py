@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from verl_kernel.reward.profiling import ProfilingReward
 
 CHECK_FAILED = 1
+"""Exit code if a reference fails its own check."""
 
 
 def command(

@@ -16,6 +16,7 @@ from verl_kernel.env import PoolStats
 from verl_kernel.errors import ConfigError
 
 _PAUSE_S = 1.0
+"""Seconds between two questions whether the judges still work."""
 
 
 def command(

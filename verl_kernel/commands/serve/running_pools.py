@@ -14,6 +14,7 @@ from verl_kernel.errors import EnvironmentNotReady, VerlKernelError
 ADDRESS = "Address of the Ray cluster; auto finds the one of this machine."
 NAME = "Name of the pool."
 _ANSWER_S, _KNOCK_S = 20.0, 5.0
+"""Seconds for a pool's answer, and for a connection to the cluster's address."""
 
 
 @contextmanager
