@@ -38,7 +38,7 @@ from verl_kernel.env.machine.machine import Machine  # noqa: E402
 from verl_kernel.env.machine.price import time_ms  # noqa: E402
 from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS  # noqa: E402
 from verl_kernel.env.trace import TraceEvent  # noqa: E402
-from verl_kernel.figures.agreement import FACTORS, Agreement, factor  # noqa: E402
+from verl_kernel.figures.agreement import FACTORS, TimeAgreement, factor  # noqa: E402
 
 LEFT_OUT = {("level1", 12), ("level1", 97)}
 """Programs whose published text is newer than their published time."""
@@ -75,7 +75,7 @@ def fidelity(found: list[Prediction], bars: Mapping[str, tuple[float, ...]]) -> 
         some = [one for one in found if one.program.level == level]
         if len(some) < 2:
             continue
-        agreement = Agreement.of([(one.ours, one.theirs) for one in some])
+        agreement = TimeAgreement.of([(one.ours, one.theirs) for one in some])
         shares = (f"{share:.1%}" for share in agreement.within)
         passed = (agreement.spearman, *agreement.within)
         is_met = all(have >= bar for have, bar in zip(passed, bars.get(level, ()), strict=False))

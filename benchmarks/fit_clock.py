@@ -27,7 +27,7 @@ from benchmarks.clock.references import read_published  # noqa: E402
 from verl_kernel.env.gpus import GPUS  # noqa: E402
 from verl_kernel.env.machine.constants import CONSTANTS, constant  # noqa: E402
 from verl_kernel.env.machine.machine import Machine  # noqa: E402
-from verl_kernel.figures.agreement import Agreement  # noqa: E402
+from verl_kernel.figures.agreement import TimeAgreement  # noqa: E402
 
 LEVEL = "level1"
 
@@ -62,7 +62,7 @@ def summary(clocks: Mapping[str, Clock]) -> dict[str, Any]:
 
 def _agreement(clock: Clock, values: Mapping[str, float]) -> dict[str, Any]:
     pairs = zip(clock.times(values), (program.ms for program in clock.programs), strict=True)
-    found = Agreement.of(list(pairs))
+    found = TimeAgreement.of(list(pairs))
     return {
         "programs": found.count,
         "spearman": round(found.spearman, 3),

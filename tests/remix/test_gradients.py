@@ -12,7 +12,7 @@ import torch
 
 from tests.remix.modules import Chain, chain, fill, language_model, options
 from verl_kernel.errors import ConfigError
-from verl_kernel.remix.batches import Row, collate, row_losses
+from verl_kernel.remix.batches import TokenRow, collate, row_losses
 from verl_kernel.remix.layers import Routing, apply_remix
 from verl_kernel.remix.loss import leave_one_out, remix_loss
 
@@ -150,7 +150,7 @@ def model_gradients(router: str, checkpointing: bool) -> tuple[dict[str, torch.T
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     tokens = torch.arange(2, 14).view(2, 6)
     learned = torch.tensor([False, False, False, True, True, True])
-    batch = collate([Row(row, learned, key) for key, row in enumerate(tokens)], 2)
+    batch = collate([TokenRow(row, learned, key) for key, row in enumerate(tokens)], 2)
     calls = []
     routing.layers["model.layers.0.mlp.up_proj"].register_forward_hook(lambda *_: calls.append(1))
     loss, _ = remix_loss(

@@ -9,7 +9,7 @@ import torch
 
 from tests.remix.modules import language_model, options
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.remix.batches import Row, collate
+from verl_kernel.remix.batches import TokenRow, collate
 from verl_kernel.remix.layers import Routing, apply_remix
 from verl_kernel.remix.options import TuningOptions
 from verl_kernel.remix.tuning import measure, tune
@@ -25,11 +25,11 @@ class Dialects:
     def __len__(self) -> int:
         return 40
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> TokenRow:
         key, start = index % 2, 3 + index % 7
         answer = torch.arange(1, 6) * (key + 1) + start
         tokens = torch.cat([torch.tensor([2, start]), answer])
-        return Row(tokens, torch.arange(len(tokens)) >= 2, 1 - key if self.swapped else key)
+        return TokenRow(tokens, torch.arange(len(tokens)) >= 2, 1 - key if self.swapped else key)
 
 
 def small(**more: object) -> TuningOptions:
@@ -102,8 +102,8 @@ def test_data_that_cannot_fill_a_batch_are_refused(tmp_path):
 
 def test_a_batch_s_prompt_ends_at_the_first_learnt_token():
     rows = [
-        Row(torch.tensor([5, 6, 7, 8, 9]), torch.tensor([False, False, True, False, True]), 1),
-        Row(torch.tensor([5, 6]), torch.tensor([False, True])),
+        TokenRow(torch.tensor([5, 6, 7, 8, 9]), torch.tensor([False, False, True, False, True]), 1),
+        TokenRow(torch.tensor([5, 6]), torch.tensor([False, True])),
     ]
     batch = collate(rows, 3)
     assert batch.prompt.int().tolist() == [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]

@@ -9,7 +9,14 @@ from verl_kernel.bench.best_kernels import best_of_run
 from verl_kernel.errors import DataError
 from verl_kernel.reporting.kernels import best_kernels, read_kernels
 from verl_kernel.reporting.steps import read_steps, read_validations, series, steps_table
-from verl_kernel.reporting.summary import Change, before_and_after, first_and_last, run_facts, timing_source, window
+from verl_kernel.reporting.summary import (
+    FigureChange,
+    before_and_after,
+    first_and_last,
+    run_facts,
+    timing_source,
+    window,
+)
 
 CONFIG = """
 data: {train_files: "${quickstart_dir}/train.parquet", val_files: "${oc.env:NO_SUCH_VARIABLE}"}
@@ -180,7 +187,7 @@ def test_a_metric_that_was_logged_at_one_end_only_has_no_change():
 
 @pytest.mark.parametrize("before", [0.0, -1.0])
 def test_a_factor_needs_something_to_multiply(before):
-    assert Change("reward", before, 2.0, is_factor=True).cells[-1] == "-"
+    assert FigureChange("reward", before, 2.0, is_factor=True).cells[-1] == "-"
 
 
 def test_held_out_tasks_before_and_after():

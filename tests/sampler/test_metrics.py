@@ -24,8 +24,8 @@ from verl_kernel.sampler.metrics import (
     unjudged_metrics,
     waiting_metrics,
 )
-from verl_kernel.sampler.rejection import Verdict, prs_metrics
-from verl_kernel.sampler.rows import Row
+from verl_kernel.sampler.rejection import TurnDecision, prs_metrics
+from verl_kernel.sampler.rows import TrajectoryRow
 
 RESULTS = st.builds(correct, st.none() | st.floats(0.1, 4), st.none() | st.floats(0, 1)) | st.sampled_from(
     [failed(status.value, correctness=None) for status in EvalStatus if status is not EvalStatus.OK]
@@ -178,18 +178,18 @@ def test_without_a_cold_start_there_is_no_metric_of_novelty(trajectories):
     assert not [name for name in kernel_metrics(trajectories) if "novel" in name]
 
 
-KEPT, REJECTED = Verdict(1.0, True), Verdict(0.0, False)
+KEPT, REJECTED = TurnDecision(1.0, True), TurnDecision(0.0, False)
 
 
-def row(uid: str, session: int, *turns: TurnRecord, gym: float = 0.0, generate: float = 0.0) -> Row:
-    return Row(f"{uid}_{session}_0", "name", 1, turns, torch.ones(4), False, gym, generate)
+def row(uid: str, session: int, *turns: TurnRecord, gym: float = 0.0, generate: float = 0.0) -> TrajectoryRow:
+    return TrajectoryRow(f"{uid}_{session}_0", "name", 1, turns, torch.ones(4), False, gym, generate)
 
 
-def earned(uid: str, *rollouts: list[float]) -> list[Row]:
+def earned(uid: str, *rollouts: list[float]) -> list[TrajectoryRow]:
     return [row(uid, i, *(turn(failed(), reward=r) for r in rewards)) for i, rewards in enumerate(rollouts)]
 
 
-def keep_all(rows: list[Row]) -> list[list[Verdict]]:
+def keep_all(rows: list[TrajectoryRow]) -> list[list[TurnDecision]]:
     return [[KEPT for _ in row.turns] for row in rows]
 
 

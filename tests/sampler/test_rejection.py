@@ -16,7 +16,7 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.options import PRSOptions
 from verl_kernel.sampler.rejection import (
-    Verdict,
+    TurnDecision,
     judge_turns,
     keep_probability,
     prs_metrics,
@@ -64,12 +64,17 @@ def test_draws_are_uniform():
 
 
 def test_metrics_say_what_was_rejected():
-    rows = [[Verdict(0.0, False), Verdict(None, True)], [Verdict(0.5, False)], [Verdict(1.0, True)], []]
+    rows = [
+        [TurnDecision(0.0, False), TurnDecision(None, True)],
+        [TurnDecision(0.5, False)],
+        [TurnDecision(1.0, True)],
+        [],
+    ]
     assert prs_metrics(rows) == {
         "prs/rejected_turns": 2.0, "prs/rejected_fraction": 0.5, "prs/eligible_fraction": 0.75,
         "prs/rejected_trajectories": 1.0, "prs/kept_probability": 0.5,
     }  # fmt: skip
-    assert "prs/kept_probability" not in prs_metrics([[Verdict(None, True)]])
+    assert "prs/kept_probability" not in prs_metrics([[TurnDecision(None, True)]])
     assert prs_metrics([[]]) == {}
 
 
@@ -105,25 +110,25 @@ def keeps(options: PRSOptions, coverage: float, speedup: float | None) -> float:
     return min(1.0, (coverage - options.threshold) / options.width)
 
 
-def oracle(name: str, turns: list[TurnRecord], step: int, options: PRSOptions) -> list[Verdict]:
+def oracle(name: str, turns: list[TurnRecord], step: int, options: PRSOptions) -> list[TurnDecision]:
     known = [t.result for t in turns if t.result.status is EvalStatus.OK]
     known = [result for result in known if result.time_coverage is not None and result.time_coverage >= 0]
     if options.level == "trajectory":
         if not known:
-            return [Verdict(None, True)] * len(turns)
+            return [TurnDecision(None, True)] * len(turns)
         product = 1.0
         for result in known:
             product *= result.time_coverage or 0.0
         speedups = [result.speedup for result in known if result.speedup is not None]
         probability = keeps(options, product ** (1 / len(known)), max(speedups) if speedups else None)
-        return [Verdict(probability, uniform(options.seed, step, name, "trajectory") < probability)] * len(turns)
+        return [TurnDecision(probability, uniform(options.seed, step, name, "trajectory") < probability)] * len(turns)
     verdicts = []
     for number, t in enumerate(turns):
         if not any(t.result is result for result in known):
-            verdicts.append(Verdict(None, True))
+            verdicts.append(TurnDecision(None, True))
             continue
         probability = keeps(options, t.result.time_coverage or 0.0, t.result.speedup)
-        verdicts.append(Verdict(probability, uniform(options.seed, step, name, number) < probability))
+        verdicts.append(TurnDecision(probability, uniform(options.seed, step, name, number) < probability))
     return verdicts
 
 

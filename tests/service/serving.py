@@ -57,7 +57,9 @@ class Pool:
 
 
 @contextmanager
-def serving(pool: desk.Pool, folder: Path, gym: GymOptions, keys: Keys | None = None, **given: object) -> Iterator[str]:
+def serving(
+    pool: desk.JudgePool, folder: Path, gym: GymOptions, keys: Keys | None = None, **given: object
+) -> Iterator[str]:
     """The address of a service in a thread of this process."""
     options, record = ServiceOptions(state=str(folder), **given), ServiceRecord(folder)
     service = Service(pool, record, keys or Keys({}), options, gym)

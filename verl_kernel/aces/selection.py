@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from verl_kernel.aces.table import Floats, Groups, Table
+from verl_kernel.aces.table import Floats, IdenticalTests, Table
 from verl_kernel.aces.weighting import Weights, discrimination, weights
 from verl_kernel.errors import DataError
 
@@ -101,7 +101,7 @@ def report(
         DataError: shapes do not fit, or a value is not of its kind.
     """
     table, weighting = Table.read(matrix, mask), weights(matrix, method, mask, prior)
-    groups = Groups.find(table)
+    groups = IdenticalTests.find(table)
     facts = discrimination(table.columns(groups.first), np.ones(groups.first.size))
     tests = []
     for test, group in enumerate(groups.number):

@@ -68,7 +68,7 @@ def outcome_table(rows: Sequence[Sequence[str | None]]) -> tuple[list[list[bool]
 
 
 @dataclass(frozen=True)
-class Groups:
+class IdenticalTests:
     """Tests with identical columns, which count once however often they are repeated."""
 
     first: NDArray[np.intp]
@@ -77,7 +77,7 @@ class Groups:
     """(m,): the group of each column."""
 
     @classmethod
-    def find(cls, table: Table) -> Groups:
+    def find(cls, table: Table) -> IdenticalTests:
         """Group the columns of a table; groups come in the order of their first columns."""
         both = np.concatenate([table.passed, table.ran])
         _, first, number = np.unique(both, axis=1, return_index=True, return_inverse=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from verl_kernel.aces.table import Floats, Groups, Table
+from verl_kernel.aces.table import Floats, IdenticalTests, Table
 from verl_kernel.errors import DataError
 
 _TIE = 1e-12
@@ -177,7 +177,7 @@ def weights(
         DataError: shapes do not fit, or a value is not of its kind.
     """
     table = Table.read(matrix, mask)
-    groups = Groups.find(table)
+    groups = IdenticalTests.find(table)
     informative = np.flatnonzero(table.is_informative[groups.first])
     if method not in ("c", "o"):
         raise DataError(f"the method of ACES is {method!r}: it must be c or o")
@@ -201,7 +201,7 @@ def _ascended(table: Table, start: Floats, temperature: float, steps: int) -> tu
     return ended.weights * (ended.objective[-1] > 0), ended.objective
 
 
-def _start(init: str | ArrayLike, closed_form: Floats, groups: Groups, informative: np.ndarray) -> Floats:
+def _start(init: str | ArrayLike, closed_form: Floats, groups: IdenticalTests, informative: np.ndarray) -> Floats:
     if isinstance(init, str):
         if init not in _STARTS:
             raise DataError(f"the start of ACES-O is {init!r}: it must be c, uniform or one weight for each test")
@@ -211,14 +211,14 @@ def _start(init: str | ArrayLike, closed_form: Floats, groups: Groups, informati
     return start if start.sum() > 0 else np.ones(informative.size)
 
 
-def _checked_vector(name: str, numbers: ArrayLike | None, groups: Groups) -> Floats:
+def _checked_vector(name: str, numbers: ArrayLike | None, groups: IdenticalTests) -> Floats:
     values = np.ones(groups.number.size) if numbers is None else np.asarray(numbers, float)
     if values.shape != groups.number.shape or not (np.isfinite(values) & (values >= 0)).all():
         raise DataError(f"{name} must be one finite number of at least 0 for each of {groups.number.size} tests")
     return values
 
 
-def _group_maxima(values: Floats, groups: Groups) -> Floats:
+def _group_maxima(values: Floats, groups: IdenticalTests) -> Floats:
     largest = np.zeros(groups.first.size)
     np.maximum.at(largest, groups.number, values)
     return largest

@@ -19,7 +19,7 @@ from verl_kernel.bench.records import HEADER, BenchTurn, RunHeader, read_run
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError, TaskError
 from verl_kernel.figures.attempts import Rank, rank
-from verl_kernel.figures.record import Record
+from verl_kernel.figures.record import FrozenRecord
 from verl_kernel.files import replacing
 from verl_kernel.reporting.kernels import Kernel, read_kernels, sure_speedup_of
 
@@ -31,7 +31,7 @@ LOG = "kernels.jsonl"
 """File in which a training run keeps its best kernels (`sampler.logs`)."""
 
 
-class Provenance(Record):
+class Provenance(FrozenRecord):
     """The origin of a kernel; unknown facts are null."""
 
     task: str

@@ -16,7 +16,7 @@ from typing import Any
 from verl_kernel.figures.attempts import Asked, Attempt
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import ratio
-from verl_kernel.figures.record import Estimate, Record
+from verl_kernel.figures.record import Estimate, FrozenRecord
 from verl_kernel.figures.views import Samples, best_of_history, last_turn, samples_of
 from verl_kernel.reporting.plots import draw_line, drawing
 
@@ -28,7 +28,7 @@ Costs = dict[tuple[str, int], list[int]]
 _LINES = (("last", "-", "last turn"), ("best", "--", "best of history"))
 
 
-class Point(Record):
+class CurvePoint(FrozenRecord):
     """A figure at a turn, or at a budget of tokens for each sample."""
 
     at: int
@@ -36,7 +36,7 @@ class Point(Record):
     best: Estimate
 
 
-class Curves(Record):
+class Curves(FrozenRecord):
     """The curves of one run."""
 
     name: str
@@ -49,8 +49,8 @@ class Curves(Record):
     """Number of samples of each task."""
     mean_tokens: tuple[float, ...] | None = None
     """Mean tokens that a sample has spent until turn 1, 2, ...; null if tokens are unknown."""
-    by_turn: tuple[Point, ...]
-    by_tokens: tuple[Point, ...]
+    by_turn: tuple[CurvePoint, ...]
+    by_tokens: tuple[CurvePoint, ...]
     """Empty where tokens are unknown."""
 
 
@@ -94,10 +94,10 @@ class _Points:
     def __init__(self, plan: Asked, figure: str, bootstrap: Bootstrap) -> None:
         self._plan, self._figure, self._bootstrap = plan, figure, bootstrap
 
-    def point(self, at: int, samples: Samples, turn: int) -> Point:
+    def point(self, at: int, samples: Samples, turn: int) -> CurvePoint:
         """Return the figure of the last and of the best of these answers until a turn."""
         last, best = (choose(samples, turn) for choose in (last_turn, best_of_history))
-        return Point(at=at, last=self._estimate(last), best=self._estimate(best))
+        return CurvePoint(at=at, last=self._estimate(last), best=self._estimate(best))
 
     def _estimate(self, answers: Sequence[Attempt]) -> Estimate:
         by_task = ratio(self._figure, answers, [task.task for task in self._plan.tasks])
@@ -157,7 +157,7 @@ def plot_curves(runs: Sequence[Curves], path: Path) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=max(len(runs), 1), fontsize=8)
 
 
-def _draw(axis: Any, points: Sequence[Point], colour: str, name: str, *, is_step: bool) -> None:
+def _draw(axis: Any, points: Sequence[CurvePoint], colour: str, name: str, *, is_step: bool) -> None:
     """Draw both lines of a run with their intervals."""
     for key, style, words in _LINES:
         defined = [(point.at, estimate) for point in points if (estimate := getattr(point, key)).value is not None]

@@ -14,7 +14,7 @@ from verl_kernel.data.files import reading
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import EvalResult, EvalStatus, Task
 from verl_kernel.errors import DataError, InfraError, TaskError
-from verl_kernel.figures.agreement import Agreement, Order
+from verl_kernel.figures.agreement import PredictedOrder, TimeAgreement
 
 if TYPE_CHECKING:
     from verl_kernel.env import LocalPool
@@ -164,8 +164,8 @@ def compared(kernel: MeasuredKernel, result: EvalResult) -> ComparedKernel | str
 class ClockFigures:
     """How far predicted times of some kernels are from measured ones."""
 
-    agreement: Agreement
-    order: Order
+    agreement: TimeAgreement
+    order: PredictedOrder
     coverage: float
     """Share of measured times within the stated intervals."""
 
@@ -176,8 +176,8 @@ class ClockFigures:
         for kernel in kernels:
             tasks.setdefault(kernel.task, []).append((kernel.predicted_ms, kernel.measured_ms))
         return cls(
-            agreement=Agreement.of([pair for pairs in tasks.values() for pair in pairs]),
-            order=Order.of(tasks.values()),
+            agreement=TimeAgreement.of([pair for pairs in tasks.values() for pair in pairs]),
+            order=PredictedOrder.of(tasks.values()),
             coverage=sum(kernel.is_held for kernel in kernels) / len(kernels),
         )
 

@@ -11,8 +11,8 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from verl_kernel.errors import DataError
-from verl_kernel.figures.record import Record
-from verl_kernel.reward.record import Turn
+from verl_kernel.figures.record import FrozenRecord
+from verl_kernel.reward.record import JudgedTurn
 
 FORMAT = 1
 """Version of the files' format; raised whenever an older file could be misread."""
@@ -23,7 +23,7 @@ HEADER, TURNS, TASKS = "run.json", "turns.jsonl", "tasks.jsonl"
 Line = TypeVar("Line", bound=BaseModel)
 
 
-class RunHeader(Record):
+class RunHeader(FrozenRecord):
     """The request of a run. A run continues only if everything except `started` is the same."""
 
     format: int = FORMAT
@@ -65,7 +65,7 @@ class RunHeader(Record):
     """Date and time, UTC, ISO 8601."""
 
 
-class SuiteTask(Record):
+class SuiteTask(FrozenRecord):
     """One task of the suite, a line of `tasks.jsonl`, so that a task without any answer is not forgotten."""
 
     task_id: str
@@ -76,7 +76,7 @@ class SuiteTask(Record):
     """Text of the program; null in runs that did not record it."""
 
 
-class BenchTurn(Turn):
+class BenchTurn(JudgedTurn):
     """One answer of a model, with its verdict."""
 
     task_id: str

@@ -10,8 +10,8 @@ from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask, read_answ
 from verl_kernel.errors import DataError
 from verl_kernel.figures.attempts import Asked, AskedTask, Attempt, attempt_of
 from verl_kernel.figures.bootstrap import Bootstrap
-from verl_kernel.figures.comparison import Comparison, Side, compare
-from verl_kernel.figures.record import Record, Scores
+from verl_kernel.figures.comparison import FigureComparison, Side, compare
+from verl_kernel.figures.record import FrozenRecord, Scores
 from verl_kernel.figures.scoring import score
 from verl_kernel.reward.novelty import ColdStart
 
@@ -95,7 +95,7 @@ def score_run(
     return header, score([attempt(turn, cold_start) for turn in turns], plan, bootstrap)
 
 
-class RunComparison(Record):
+class RunComparison(FrozenRecord):
     """The differences of two runs in settings and in figures."""
 
     a: str
@@ -107,7 +107,7 @@ class RunComparison(Record):
     """Source of the times of both runs."""
     baseline: str
     """Mode of the reference that the speedups of both runs are over."""
-    comparison: Comparison
+    comparison: FigureComparison
 
 
 def compare_runs(a: Path, b: Path, bootstrap: Bootstrap | None = None) -> RunComparison:

@@ -24,7 +24,7 @@ from verl_kernel.errors import StorageError, TaskError
 FILE = "self_check.json"
 
 
-class Checked(BaseModel):
+class CheckedReference(BaseModel):
     """The result for a task."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,10 +47,10 @@ class SelfCheck(BaseModel):
 
     suite: str
     suite_hash: str
-    tasks: tuple[Checked, ...]
+    tasks: tuple[CheckedReference, ...]
 
     @property
-    def failures(self) -> tuple[Checked, ...]:
+    def failures(self) -> tuple[CheckedReference, ...]:
         """Return the tasks that did not pass."""
         return tuple(task for task in self.tasks if not task.passed)
 
@@ -77,7 +77,7 @@ async def check_suite(suite: Suite, judges: Judges, at_once: int, noted: Callabl
     """Judge every reference against itself, `at_once` of them at a time."""
     judging = asyncio.Semaphore(at_once)
 
-    async def checked(item: SuiteItem) -> Checked:
+    async def checked(item: SuiteItem) -> CheckedReference:
         async with judging:
             outcome = await _checked(item, judges)
         noted(outcome.passed)
@@ -109,16 +109,16 @@ def summary(check: SelfCheck) -> Sequence[str]:
     return [*lines, f"{check.suite}: {passed} of {total} references are right and as fast as themselves"]
 
 
-async def _checked(item: SuiteItem, judges: Judges) -> Checked:
+async def _checked(item: SuiteItem, judges: Judges) -> CheckedReference:
     task = item.task
     try:
         result = await judges.evaluate(task, as_candidate(task))
     except TaskError as exc:
-        return Checked(
+        return CheckedReference(
             task_id=task.task_id, task_hash=task.text_hash, level=item.level, passed=False, reason=_one_line(str(exc))
         )
     reason = _fault(result)
-    return Checked(
+    return CheckedReference(
         task_id=task.task_id, task_hash=task.text_hash, level=item.level, passed=not reason, reason=_one_line(reason),
         status=result.status.value, speedup=result.speedup, task_flags=result.task_flags,
     )  # fmt: skip

@@ -22,7 +22,7 @@ _WANTED = "name the folder of `verl-kernel bench --out`, or a file of trainer.va
 
 
 @dataclass(frozen=True)
-class Row:
+class ValidationRow:
     """One line of the file."""
 
     prompt: str
@@ -33,7 +33,7 @@ class Row:
     task_hash: str
 
     @classmethod
-    def of(cls, line: Any) -> Row:
+    def of(cls, line: Any) -> ValidationRow:
         """Read a line; raises ValueError, KeyError or TypeError if it is not such a row."""
         prompt, sample, _ = str(line["uid"]).rsplit("_", 2)
         return cls(prompt, int(sample), str(line["output"]), load_turns(line[TURNS_COLUMN]), str(line[HASH_COLUMN]))
@@ -48,13 +48,13 @@ def read_validation(path: Path) -> list[BenchTurn]:
     Raises:
         DataError: the file cannot be read, or was written without `kernel_agent`.
     """
-    trajectories: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
+    trajectories: defaultdict[tuple[str, int], list[ValidationRow]] = defaultdict(list)
     for row in read_rows(path):
         trajectories[row.prompt, row.sample].append(row)
     return [turn for rows in trajectories.values() for turn in _turns(rows)]
 
 
-def _turns(rows: Sequence[Row]) -> Iterator[BenchTurn]:
+def _turns(rows: Sequence[ValidationRow]) -> Iterator[BenchTurn]:
     """Yield the turns of a trajectory, whose rows are in order."""
     first = rows[0]
     is_split = len(rows) == len(first.turns)
@@ -68,7 +68,7 @@ def _turns(rows: Sequence[Row]) -> Iterator[BenchTurn]:
         )  # fmt: skip
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[ValidationRow]:
     """Yield the lines of a validation (raises DataError, as `read_validation`)."""
     if not path.exists():
         raise DataError(f"{path} does not exist: {_WANTED}")
@@ -83,7 +83,7 @@ def read_rows(path: Path) -> Iterator[Row]:
         raise DataError(f"{path} holds no row of a validation: {_WANTED}")
     for number, line in enumerate(whole, 1):
         try:
-            yield Row.of(json.loads(line))
+            yield ValidationRow.of(json.loads(line))
         except (ValueError, KeyError, TypeError) as exc:
             raise DataError(
                 f"{path}, line {number} is no row of a validation with the agent loop kernel_agent ({exc!r:.200}): "

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finding:
+class MachineFact:
     """One line of the table."""
 
     topic: str
@@ -33,7 +33,7 @@ class Finding:
     """What to do; empty if nothing is missing."""
 
 
-def _versions() -> Iterator[Finding]:
+def _versions() -> Iterator[MachineFact]:
     needed = {
         "verl": ("verl",),
         "torch": ("torch",),
@@ -43,13 +43,13 @@ def _versions() -> Iterator[Finding]:
         "transformers": ("transformers",),
         "TransferQueue": ("TransferQueue",),
     }
-    yield Finding("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield MachineFact("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     for topic, names in needed.items():
         installed = machine.version(*names)
         remedy = (
             "" if installed else f"install {' or '.join(names)}: `make env` (CPU) or `pip install verl-kernel[gpu]`"
         )
-        yield Finding(topic, installed or "not installed", remedy)
+        yield MachineFact(topic, installed or "not installed", remedy)
 
 
 def _mode() -> str:
@@ -146,15 +146,15 @@ def _ray() -> str:
     return f"RAY_ADDRESS {address} answers"
 
 
-def _probe(topic: str, probe: Callable[[], str]) -> Finding:
+def _probe(topic: str, probe: Callable[[], str]) -> MachineFact:
     try:
-        return Finding(topic, probe())
+        return MachineFact(topic, probe())
     except VerlKernelError as exc:
-        return Finding(topic, "missing", str(exc))
+        return MachineFact(topic, "missing", str(exc))
     except ImportError as exc:
-        return Finding(topic, "broken", cannot_load(exc))
+        return MachineFact(topic, "broken", cannot_load(exc))
     except Exception as exc:  # noqa: BLE001  the user runs this command to see exactly such errors
-        return Finding(
+        return MachineFact(
             topic, "broken", f"{type(exc).__name__}: {str(exc).strip().splitlines()[0] if str(exc) else exc!r}"
         )
 
@@ -173,7 +173,7 @@ PROBES: dict[str, Callable[[], str]] = {
 }
 
 
-def examine() -> list[Finding]:
+def examine() -> list[MachineFact]:
     """Run all checks; raises nothing."""
     return [*_versions(), *(_probe(topic, probe) for topic, probe in PROBES.items())]
 
@@ -191,7 +191,7 @@ def command(
         raise typer.Exit(1)
 
 
-def _print_json(findings: list[Finding]) -> None:
+def _print_json(findings: list[MachineFact]) -> None:
     import json as codec
     from dataclasses import asdict
 
@@ -199,7 +199,7 @@ def _print_json(findings: list[Finding]) -> None:
         typer.echo(codec.dumps(asdict(finding)))
 
 
-def _print_table(findings: list[Finding]) -> None:
+def _print_table(findings: list[MachineFact]) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

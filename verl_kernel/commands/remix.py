@@ -14,7 +14,7 @@ from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.remix.options import ReMixOptions, TuningOptions
 
 if TYPE_CHECKING:
-    from verl_kernel.remix.layers import Routing, Run
+    from verl_kernel.remix.layers import ReMixPass, Routing
 
 _SHAPE, _TUNING = ReMixOptions(), TuningOptions()
 
@@ -124,7 +124,7 @@ def _report(
         typer.echo(f"{out / path}: rank {shape.chosen * shape.rank}, {about['says']}")
 
 
-def _export(routing: Routing, keys: list[str], runs: list[Run], out: Path, base: str) -> dict[str, Any]:
+def _export(routing: Routing, keys: list[str], runs: list[ReMixPass], out: Path, base: str) -> dict[str, Any]:
     """Write one adapter for each key, or for a router of the kind `layer` the one that most rows would choose."""
     import torch
 

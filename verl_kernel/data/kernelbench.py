@@ -39,7 +39,7 @@ WANTED = (
 
 
 @dataclass(frozen=True)
-class Problem:
+class KernelBenchProblem:
     """One problem."""
 
     level: int
@@ -67,7 +67,7 @@ class Problem:
             raise DataError(f"{self.origin}: {exc}") from exc
 
 
-def read_kernelbench(path: str | Path, levels: Collection[int] = ()) -> list[Problem]:
+def read_kernelbench(path: str | Path, levels: Collection[int] = ()) -> list[KernelBenchProblem]:
     """Return the problems of these levels (of all if none is named), by level and number.
 
     Raises:
@@ -87,7 +87,7 @@ def read_kernelbench(path: str | Path, levels: Collection[int] = ()) -> list[Pro
     return problems
 
 
-def _problems(path: Path, levels: Collection[int]) -> Iterator[Problem]:
+def _problems(path: Path, levels: Collection[int]) -> Iterator[KernelBenchProblem]:
     files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
     if path.is_file() and path.suffix != ".parquet":
         raise DataError(f"{path} is no parquet file: {_WHERE}")
@@ -111,14 +111,14 @@ def _level_folders(path: Path) -> dict[int, Path]:
     return {}
 
 
-def _of_folder(folder: Path, level: int) -> Iterator[Problem]:
+def _of_folder(folder: Path, level: int) -> Iterator[KernelBenchProblem]:
     for file in folder.glob("*.py"):
         match = re.match(r"(\d+)_", file.name)
         if match:
-            yield Problem(level, int(match[1]), read_source(file), str(file))
+            yield KernelBenchProblem(level, int(match[1]), read_source(file), str(file))
 
 
-def _of_parquet(file: Path) -> Iterator[Problem]:
+def _of_parquet(file: Path) -> Iterator[KernelBenchProblem]:
     with reading(file, _WHERE):
         table = pq.read_table(file)
     for column in _COLUMNS:
@@ -128,11 +128,11 @@ def _of_parquet(file: Path) -> Iterator[Problem]:
         yield _of_row(row, f"{file}, row {number}")
 
 
-def _of_row(row: dict[str, Any], origin: str) -> Problem:
+def _of_row(row: dict[str, Any], origin: str) -> KernelBenchProblem:
     code, level, problem_id = (row[column] for column in _COLUMNS)
     if not isinstance(code, str) or not isinstance(level, int) or not isinstance(problem_id, int):
         raise DataError(f"{origin}: code must be text, level and problem_id whole numbers: load the data set anew")
-    return Problem(level, problem_id, code, origin)
+    return KernelBenchProblem(level, problem_id, code, origin)
 
 
 def records(path: Path, levels: Collection[int]) -> Iterator[Record]:

@@ -14,7 +14,7 @@ FACTORS = (1.25, 1.5, 2.0)
 
 
 @dataclass(frozen=True)
-class Agreement:
+class TimeAgreement:
     """Of pairs of a predicted and a measured time."""
 
     count: int
@@ -28,7 +28,7 @@ class Agreement:
     """Shares whose ratio lies within each of `FACTORS`."""
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[float, float]]) -> Agreement:
+    def of(cls, pairs: Sequence[tuple[float, float]]) -> TimeAgreement:
         """Compare at least one pair (predicted, measured)."""
         predicted, measured = zip(*pairs, strict=True)
         ratios = [prediction / measurement for prediction, measurement in pairs]
@@ -43,7 +43,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Order:
+class PredictedOrder:
     """Whether the kernels of one task are predicted in the order of their measured times."""
 
     pairs: int
@@ -53,7 +53,7 @@ class Order:
     """By task, how much longer than the fastest kernel the one takes that is predicted to be fastest; 1 is none."""
 
     @classmethod
-    def of(cls, tasks: Iterable[Sequence[tuple[float, float]]]) -> Order:
+    def of(cls, tasks: Iterable[Sequence[tuple[float, float]]]) -> PredictedOrder:
         """Compare the pairs (predicted, measured) of each task; pairs of equal measured times count as none."""
         several = [task for task in tasks if len(task) > 1]
         differing = [pair for task in several for pair in combinations(task, 2) if pair[0][1] != pair[1][1]]

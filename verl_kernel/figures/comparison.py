@@ -14,14 +14,14 @@ from verl_kernel.errors import DataError
 from verl_kernel.figures.attempts import Asked, Attempt
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import CRITERIA, FIGURES, Ratio, ratio
-from verl_kernel.figures.record import Estimate, Record, View
+from verl_kernel.figures.record import Estimate, FrozenRecord, View
 from verl_kernel.figures.views import best_of_history, last_turn, samples_of
 
 _ROUNDING = 1e-9
 """An end of an interval that is this close to 0 differs from 0 by rounding alone."""
 
 
-class Difference(Record):
+class Difference(FrozenRecord):
     """A figure of both runs."""
 
     figure: str
@@ -38,7 +38,7 @@ class Difference(Record):
         return low is not None and high is not None and (low > _ROUNDING or high < -_ROUNDING)
 
 
-class SideChange(Record):
+class SideChange(FrozenRecord):
     """A task that passes in one run and not in the other; it passes where any of its samples does."""
 
     task: str
@@ -51,7 +51,7 @@ class SideChange(Record):
     b_samples: int
 
 
-class Comparison(Record):
+class FigureComparison(FrozenRecord):
     """All figures of two runs, and the tasks that changed sides."""
 
     tasks: int
@@ -69,7 +69,7 @@ class Side(NamedTuple):
     plan: Asked
 
 
-def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> Comparison:
+def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> FigureComparison:
     """Compare two runs.
 
     Raises:
@@ -84,7 +84,7 @@ def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> Comparison:
         ("last turn", ours.last, theirs.last),
         ("best of history", ours.best, theirs.best),
     ]
-    return Comparison(
+    return FigureComparison(
         tasks=len(tasks),
         differences=tuple(
             difference(figure, view, ratio(figure, a_answers, tasks), ratio(figure, b_answers, tasks), bootstrap)

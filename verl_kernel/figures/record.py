@@ -14,13 +14,13 @@ View = Literal["all answers", "last turn", "best of history"]
 """The answers that a figure covers: every answer, each sample's last one, or each sample's best one."""
 
 
-class Record(BaseModel):
+class FrozenRecord(BaseModel):
     """An immutable record that accepts no further fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Estimate(Record):
+class Estimate(FrozenRecord):
     """A figure with its bootstrap interval by task."""
 
     value: float | None
@@ -30,7 +30,7 @@ class Estimate(Record):
     high: float | None = None
 
 
-class Figures(Record):
+class Figures(FrozenRecord):
     """The figures over some answers."""
 
     answers: int
@@ -43,7 +43,7 @@ class Figures(Record):
     """Values by name: `figures.known_figures` lists the names in order, with their meanings."""
 
 
-class Views(Record):
+class Views(FrozenRecord):
     """The same answers seen three ways."""
 
     all_answers: Figures
@@ -61,7 +61,7 @@ class Views(Record):
         return figures
 
 
-class PassAtK(Record):
+class PassAtK(FrozenRecord):
     """Probability that at least one of k samples of a task passes, mean over tasks."""
 
     k: int
@@ -73,7 +73,7 @@ class PassAtK(Record):
     """Tasks with at least k judged samples; the others are left out."""
 
 
-class Scores(Record):
+class Scores(FrozenRecord):
     """All figures of a run."""
 
     format: int = FORMAT

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.remix.layers import Choice, Routing, Run, top
+from verl_kernel.remix.layers import Choice, ReMixPass, Routing, top
 
 
 def prompt_choice(routing: Routing, key: torch.Tensor) -> dict[str, list[int]]:
@@ -27,7 +27,7 @@ def prompt_choice(routing: Routing, key: torch.Tensor) -> dict[str, list[int]]:
     return chosen
 
 
-def common_choice(runs: Sequence[Run]) -> tuple[dict[str, list[int]], float]:
+def common_choice(runs: Sequence[ReMixPass]) -> tuple[dict[str, list[int]], float]:
     """Return each layer's subset that most rows chose, and the share of all (row, layer) pairs that chose it.
 
     Raises:

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclass(frozen=True)
-class Row:
+class TokenRow:
     """One conversation: `tokens` (T,) long, `learned` (T,) bool on the assistant's tokens, the number of its key."""
 
     tokens: torch.Tensor
@@ -54,12 +54,12 @@ class Talks:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> TokenRow:
         row = self._rows[index]
-        return Row(row["input_ids"], row["loss_mask"].bool(), self._numbers[index])
+        return TokenRow(row["input_ids"], row["loss_mask"].bool(), self._numbers[index])
 
 
-def collate(rows: Sequence[Row], keys: int, padding: int = 0) -> Batch:
+def collate(rows: Sequence[TokenRow], keys: int, padding: int = 0) -> Batch:
     """Pad rows to one length; the prompt is everything before the assistant's first token.
 
     Args:

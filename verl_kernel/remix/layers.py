@@ -81,7 +81,7 @@ class Selection:
 
 
 @dataclass
-class Run:
+class ReMixPass:
     """One forward pass: its mode, and the choices of its layers so far.
 
     `prompt` is (B, T) bool, true on the prompt's tokens; `keys` is (B, D), what routers of the kind `prompt` read.
@@ -101,7 +101,7 @@ class Routing:
     def __init__(self, options: ReMixOptions) -> None:
         self.options = options
         self.layers: dict[str, ReMixLinear] = {}
-        self._run: Run | None = None
+        self._run: ReMixPass | None = None
 
     @contextmanager
     def run(
@@ -111,7 +111,7 @@ class Routing:
         keys: torch.Tensor | None = None,
         choice: Choice | None = None,
         generator: torch.Generator | None = None,
-    ) -> Iterator[Run]:
+    ) -> Iterator[ReMixPass]:
         """Open a pass for calls of the model: every layer chooses at its first call, and later calls reuse the choice.
 
         So activation checkpointing recomputes the same values, if the backward pass is inside, and generation with a
@@ -129,7 +129,7 @@ class Routing:
         """
         if self._run is not None:
             raise ConfigError("a ReMix pass is inside another of the same model; close the outer one first")
-        self._run = Run(mode, prompt, keys, choice, generator)
+        self._run = ReMixPass(mode, prompt, keys, choice, generator)
         try:
             yield self._run
         finally:
@@ -153,7 +153,7 @@ class Routing:
             )
         return selection.gates
 
-    def log_probability(self, run: Run) -> torch.Tensor:
+    def log_probability(self, run: ReMixPass) -> torch.Tensor:
         """Return a pass's log-probability of its choices, (B,), summed over layers; only the routers get gradients."""
         parts = []
         for name, selection in run.selections.items():
@@ -164,7 +164,7 @@ class Routing:
         return torch.stack(parts).sum(0)
 
     @torch.no_grad()
-    def _select(self, run: Run, layer: ReMixLinear, x: torch.Tensor) -> Selection:
+    def _select(self, run: ReMixPass, layer: ReMixLinear, x: torch.Tensor) -> Selection:
         size, router = self.options.chosen, layer.router
         missing = self._missing_inputs(run, x)
         if missing and run.mode in ("sample", "topk"):
@@ -179,7 +179,7 @@ class Routing:
             order = draw(torch.zeros_like(logits) if run.mode == "uniform" else logits, size, run.generator)
         return Selection(order, membership(order, self.options.loras), routed)
 
-    def _missing_inputs(self, run: Run, x: torch.Tensor) -> str:
+    def _missing_inputs(self, run: ReMixPass, x: torch.Tensor) -> str:
         """Return which inputs of the routers this pass lacks, in words; empty if none."""
         if self.options.router == "prompt":
             return "keys with one line" if run.keys is None or len(run.keys) != len(x) else ""
@@ -187,7 +187,7 @@ class Routing:
             return ""
         return "prompt, a mask with one line"
 
-    def _router_input(self, run: Run, x: torch.Tensor) -> torch.Tensor:
+    def _router_input(self, run: ReMixPass, x: torch.Tensor) -> torch.Tensor:
         """Return a router's input for each row, (B, D), without a gradient: only the router itself needs one."""
         if self.options.router == "prompt":
             assert run.keys is not None

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from verl_kernel.errors import DataError
-from verl_kernel.remix.batches import Row, collate, row_losses
+from verl_kernel.remix.batches import TokenRow, collate, row_losses
 from verl_kernel.remix.checkpoint import loss_log, resume, save
-from verl_kernel.remix.layers import Routing, Run
+from verl_kernel.remix.layers import ReMixPass, Routing
 from verl_kernel.remix.loss import remix_loss
 from verl_kernel.remix.options import TuningOptions
 
@@ -25,7 +25,7 @@ class Rows(Protocol):
     keys: list[str]
 
     def __len__(self) -> int: ...
-    def __getitem__(self, index: int) -> Row: ...
+    def __getitem__(self, index: int) -> TokenRow: ...
 
 
 def tune(
@@ -120,7 +120,7 @@ def _indices(count: int, options: TuningOptions, step: int) -> list[int]:
 
 
 @torch.no_grad()
-def measure(model: nn.Module, routing: Routing, rows: Rows, options: TuningOptions) -> tuple[float, list[Run]]:
+def measure(model: nn.Module, routing: Routing, rows: Rows, options: TuningOptions) -> tuple[float, list[ReMixPass]]:
     """Return the held-out rows' loss in nats per token with the routers' top-k, and the choices made for them."""
     model.eval()
     device = next(model.parameters()).device

@@ -93,7 +93,7 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Line:
+class DrawnLine:
     """A line with its band."""
 
     name: str
@@ -125,13 +125,13 @@ class Chart:
     x_label: str
     x_marks: tuple[Mark, ...]
     y_marks: tuple[Mark, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[DrawnLine, ...]
     """Lines in the order of the legend."""
     band: str
     """Meaning of the bands; empty if there are none."""
 
     @property
-    def back_to_front(self) -> list[Line]:
+    def back_to_front(self) -> list[DrawnLine]:
         """Return the lines from back to front: dashed ones and single points last."""
         return sorted(self.lines, key=lambda line: line.kind != "line")
 
@@ -177,7 +177,7 @@ class _Scale:
         return round(self.start + part * (self.end - self.start), 1)
 
 
-def _line(curve: Curve, across: _Scale, up: _Scale) -> Line:
+def _line(curve: Curve, across: _Scale, up: _Scale) -> DrawnLine:
     dots = tuple(Dot(across(point.x), up(point.y), point.text) for point in curve.points)
     ends = [
         (across(point.x), point.low, point.high)
@@ -186,7 +186,7 @@ def _line(curve: Curve, across: _Scale, up: _Scale) -> Line:
     ]
     corners = [*((x, up(high)) for x, _, high in ends), *((x, up(low)) for x, low, _ in reversed(ends))]
     path = "" if curve.kind == "points" else _svg_path([(dot.x, dot.y) for dot in dots])
-    return Line(curve.name, dots, path, _svg_path(corners), curve.kind, curve.tone, curve.meaning)
+    return DrawnLine(curve.name, dots, path, _svg_path(corners), curve.kind, curve.tone, curve.meaning)
 
 
 def _ends(point: Point) -> list[float]:

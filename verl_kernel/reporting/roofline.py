@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verl_kernel.env import Gpu
-from verl_kernel.reporting.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Dot, Line, Mark
+from verl_kernel.reporting.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Dot, DrawnLine, Mark
 
 _POINTS = 24
 """Points of a roof between the ends of the axis."""
 
 
 @dataclass(frozen=True)
-class Work:
+class LaunchWork:
     """A kernel's point in the plot."""
 
     name: str
@@ -52,7 +52,7 @@ class _Axis:
         return list(range(self.low, self.high + 1, step))
 
 
-def roofline(gpu: Gpu, works: Sequence[Work]) -> Chart:
+def roofline(gpu: Gpu, works: Sequence[LaunchWork]) -> Chart:
     """Return the plot of kernels under the roofs of a GPU: float32, TF32 and 16-bit products."""
     peaks = {"float32": gpu.tflops, "TF32, tensor cores": gpu.tf32_tflops, "16 bits, tensor cores": gpu.half_tflops}
     bandwidth = gpu.bandwidth_gbs * 1e9
@@ -73,18 +73,18 @@ def _ends(values: Sequence[float]) -> tuple[int, int]:
     return math.floor(min(logs)), math.ceil(max(logs))
 
 
-def _roof(name: str, bandwidth: float, peak: float, across: _Axis, up: _Axis, tone: int) -> Line:
+def _roof(name: str, bandwidth: float, peak: float, across: _Axis, up: _Axis, tone: int) -> DrawnLine:
     step = (across.high - across.low) / _POINTS
     ridge = math.log10(peak / bandwidth)
     logs = sorted([*(across.low + number * step for number in range(_POINTS + 1)), ridge])
     path = " ".join(f"{across(10.0**x):g},{up(min(peak, bandwidth * 10.0**x)):g}" for x in logs)
     meaning = f"{bandwidth / 1e9:.0f} GB/s, then {peak / 1e12:.0f} TFLOP/s"
-    return Line(name, (), path, "", "dashed", tone, meaning)
+    return DrawnLine(name, (), path, "", "dashed", tone, meaning)
 
 
-def _point(work: Work, across: _Axis, up: _Axis, tone: int) -> Line:
+def _point(work: LaunchWork, across: _Axis, up: _Axis, tone: int) -> DrawnLine:
     text = f"{work.name}: {work.intensity:.3g} operations per byte, {_rate(work.rate)} operations per second"
-    return Line(work.name, (Dot(across(work.intensity), up(work.rate), text),), "", "", "points", tone, text)
+    return DrawnLine(work.name, (Dot(across(work.intensity), up(work.rate), text),), "", "", "points", tone, text)
 
 
 def _rate(value: float) -> str:

@@ -142,7 +142,7 @@ def _select(config: DictConfig, key: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Change:
+class FigureChange:
     """A figure before and after."""
 
     name: str
@@ -172,7 +172,7 @@ class Headline:
     after: str
 
 
-def headlines(changes: Sequence[Change]) -> list[Headline]:
+def headlines(changes: Sequence[FigureChange]) -> list[Headline]:
     """Return the changes whose two ends are known: shares in percent, the reward as it is."""
     return [
         Headline(change.name, _quoted(change.before, change.is_factor), _quoted(change.after, change.is_factor))
@@ -190,13 +190,13 @@ def window(steps: Sequence[Step]) -> int:
     return min(WINDOW, len(steps) // 2)
 
 
-def first_and_last(steps: Sequence[Step]) -> list[Change]:
+def first_and_last(steps: Sequence[Step]) -> list[FigureChange]:
     """Return means over a run's first and last steps; empty if the run has fewer than two."""
     size = window(steps)
     if not size:
         return []
     changes = (
-        Change(name, _mean(steps[:size], key), _mean(steps[-size:], key), is_factor)
+        FigureChange(name, _mean(steps[:size], key), _mean(steps[-size:], key), is_factor)
         for name, (key, is_factor) in _TRAINING.items()
     )
     return [change for change in changes if change.before is not None or change.after is not None]
@@ -238,7 +238,7 @@ def right_answers(validations: Sequence[Step], counts: Mapping[str, int]) -> Tab
     return table
 
 
-def before_and_after(validations: Sequence[Step]) -> list[Change]:
+def before_and_after(validations: Sequence[Step]) -> list[FigureChange]:
     """Compare the first validation with the last, per data source; `after` is unknown if there was only one."""
     if not validations:
         return []
@@ -247,7 +247,7 @@ def before_and_after(validations: Sequence[Step]) -> list[Change]:
         key.rpartition("/")[0] for validation in (first, last) for key in validation if key != "step"
     )
     return [
-        Change(
+        FigureChange(
             f"{source}: {name}" if len(sources) > 1 else name,
             number(first.get(f"{source}/{figure}")),
             number(last.get(f"{source}/{figure}")) if len(validations) > 1 else None,
@@ -258,7 +258,7 @@ def before_and_after(validations: Sequence[Step]) -> list[Change]:
     ]
 
 
-def changes_table(changes: Sequence[Change], title: str, *ends: str) -> Table:
+def changes_table(changes: Sequence[FigureChange], title: str, *ends: str) -> Table:
     """Lay changes out as a table with one row each.
 
     Args:

@@ -35,7 +35,7 @@ _INVISIBLE = re.compile("^[\ufeff\u200b\u200c\u200d\u2060]+(?=`{3}|~{3})", re.MU
 
 
 @dataclass(frozen=True)
-class Block:
+class FencedBlock:
     """A closed block: its language in lower case, empty where it names none, and its text."""
 
     label: str
@@ -60,11 +60,11 @@ class _Fence:
         return self.mark.startswith(opening.mark)
 
 
-def fenced_blocks(text: str) -> list[Block]:
+def fenced_blocks(text: str) -> list[FencedBlock]:
     """Return the closed blocks of a text in order, each without the indent that all of its lines share."""
     lines = text.split("\n")
     fences = [fence for number, line in enumerate(lines) if (fence := _fence(number, line))]
-    blocks: list[Block] = []
+    blocks: list[FencedBlock] = []
     at = 0
     while at < len(fences):
         opening = fences[at]
@@ -75,7 +75,7 @@ def fenced_blocks(text: str) -> list[Block]:
             # A second fence with a language before the first block was closed: the first was a sketch.
             at = end
         else:
-            blocks.append(Block(opening.label, _body(lines[opening.line + 1 : fences[end].line])))
+            blocks.append(FencedBlock(opening.label, _body(lines[opening.line + 1 : fences[end].line])))
             at = end + 1
     return blocks
 

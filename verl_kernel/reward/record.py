@@ -14,7 +14,7 @@ TURNS_COLUMN, HASH_COLUMN = "kernel_turns", "task_hash"
 """Columns of verl's validation files: all turns of a trajectory as JSON, and its task's `Task.text_hash`."""
 
 
-class Turn(BaseModel):
+class JudgedTurn(BaseModel):
     """One judged turn, as trainer and bench share it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,7 +31,7 @@ class Turn(BaseModel):
     """Number of tokens of its prompt; null where it is unknown."""
 
 
-class TurnRecord(Turn):
+class TurnRecord(JudgedTurn):
     """One turn of a trainer's trajectory; travels through TransferQueue as JSON in the field `kernel_turns`."""
 
     start: int

@@ -22,7 +22,7 @@ from verl_kernel.sampler.groups import has_zero_variance, prompt_of
 from verl_kernel.sampler.metrics import maximum, mean
 from verl_kernel.sampler.options import GROUP_STD
 from verl_kernel.sampler.refill import RefillingReplayBuffer
-from verl_kernel.sampler.rows import Row, fields_of
+from verl_kernel.sampler.rows import TrajectoryRow, fields_of
 
 _REASONS = ("met", "limit", "stalled")
 
@@ -39,7 +39,7 @@ class AdaptiveReplayBuffer(RefillingReplayBuffer):
             state.pools = {uid: PoolStatistics.from_tag(tag) for uid, tag in pool_tags.items() if tag}
         return super()._materialize_batch(partition_id, selected_prompt_uids, *args)
 
-    def _adapt(self, batch: tq.KVBatchMeta, rows: Sequence[Row], step: int) -> dict[str, float]:
+    def _adapt(self, batch: tq.KVBatchMeta, rows: Sequence[TrajectoryRow], step: int) -> dict[str, float]:
         """Count the rollouts of a batch that verl has made, and return metrics."""
         state = current()
         if state is None or state.options.sampling == "none":
@@ -73,7 +73,7 @@ def pool_metrics(pools: Sequence[PoolStatistics], std: float) -> dict[str, float
     return metrics | mean("ada/pool_p/mean", (pool.share for pool in pools if pool.rewards))
 
 
-def _count(batch: tq.KVBatchMeta, rows: Sequence[Row], step: int, state: RunState) -> dict[str, float]:
+def _count(batch: tq.KVBatchMeta, rows: Sequence[TrajectoryRow], step: int, state: RunState) -> dict[str, float]:
     """Add a batch's rollouts to the run's counts, keep the pass rates, and return metrics of the budgets."""
     names = [PROMPT_NAME, "extra_fields"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)

@@ -26,8 +26,8 @@ import transfer_queue as tq
 from verl_kernel.figures.attempts import Rank, rank
 from verl_kernel.reporting.kernels import rank_of, read_kernels
 from verl_kernel.reward.record import TurnRecord
-from verl_kernel.sampler.rejection import Verdict
-from verl_kernel.sampler.rows import Row, fields_of
+from verl_kernel.sampler.rejection import TurnDecision
+from verl_kernel.sampler.rows import TrajectoryRow, fields_of
 
 _TENSORS = ("prompts", "responses", "rm_scores", "rollout_log_probs")
 
@@ -43,7 +43,7 @@ class KernelLog:
         self._path = path
         self._best: dict[str, Rank] | None = None
 
-    def update(self, step: int, partition_id: str, rows: Sequence[Row]) -> None:
+    def update(self, step: int, partition_id: str, rows: Sequence[TrajectoryRow]) -> None:
         """Append the kernels of a batch that are the best of their tasks so far (`figures.attempts.rank`).
 
         Args:
@@ -53,7 +53,7 @@ class KernelLog:
         """
         if self._best is None:
             self._best = self._open(step)
-        best: dict[str, tuple[Row, int]] = {}
+        best: dict[str, tuple[TrajectoryRow, int]] = {}
         for row, number, turn in (
             (trajectory, n, turn) for trajectory in rows for n, turn in enumerate(trajectory.turns)
         ):
@@ -77,12 +77,12 @@ class KernelLog:
         return {kernel["task_id"]: rank_of(kernel) for kernel in sorted(earlier, key=rank_of)}
 
 
-def _task(row: Row, turn: TurnRecord) -> str:
+def _task(row: TrajectoryRow, turn: TurnRecord) -> str:
     """Return the task's name; if the dataset gives none, the prompt's name."""
     return turn.result.task_id or row.name.partition("_")[0]
 
 
-def _line(step: int, row: Row, number: int, reference: str | None) -> dict[str, Any]:
+def _line(step: int, row: TrajectoryRow, number: int, reference: str | None) -> dict[str, Any]:
     turn = row.turns[number]
     result = turn.result
     return {
@@ -117,7 +117,7 @@ class SampleLog:
         step: int,
         batch: tq.KVBatchMeta,
         turns: Sequence[Sequence[TurnRecord]],
-        verdicts: Sequence[Sequence[Verdict]],
+        verdicts: Sequence[Sequence[TurnDecision]],
         masks: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]],
     ) -> None:
         """Append a batch to the step's file; an asynchronous trainer may sample several in a step.
@@ -147,7 +147,7 @@ def _lines(
     step: int,
     batch: tq.KVBatchMeta,
     turns: Sequence[Sequence[TurnRecord]],
-    verdicts: Sequence[Sequence[Verdict]],
+    verdicts: Sequence[Sequence[TurnDecision]],
     masks: tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]],
 ) -> Iterator[dict[str, Any]]:
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=list(_TENSORS))

@@ -32,8 +32,8 @@ from verl_kernel.figures.attempts import Attempt, attempt_of, best, best_by_task
 from verl_kernel.figures.figures import THRESHOLDS
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.groups import has_zero_variance, prompt_of
-from verl_kernel.sampler.rejection import Verdict
-from verl_kernel.sampler.rows import Row
+from verl_kernel.sampler.rejection import TurnDecision
+from verl_kernel.sampler.rows import TrajectoryRow
 
 INFRA_ERROR = EvalStatus.INFRA_ERROR
 
@@ -135,7 +135,7 @@ def maximum(name: str, values: Iterable[float | None]) -> dict[str, float]:
     return {name: max(numbers)} if numbers else {}
 
 
-def selection_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
+def selection_metrics(rows: Sequence[TrajectoryRow], verdicts: Sequence[Sequence[TurnDecision]]) -> dict[str, float]:
     """Return `prs/kept/*` and `prs/rejected/*`: rates over the turns of that kind, means over the correct ones."""
     judged = [pair for row, own in zip(rows, verdicts, strict=True) for pair in zip(row.turns, own, strict=True)]
     metrics: dict[str, float] = {}
@@ -147,7 +147,9 @@ def selection_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]]
     return metrics
 
 
-def gradient_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]], std: float) -> dict[str, float]:
+def gradient_metrics(
+    rows: Sequence[TrajectoryRow], verdicts: Sequence[Sequence[TurnDecision]], std: float
+) -> dict[str, float]:
     """Return metrics `groups/*` of the (prompt, turn) groups within which `trloo` and `turn_grpo` compare rollouts.
 
     A group has no gradient if its rollouts earned the same from that turn on (so that all advantages are 0 for any
@@ -177,7 +179,7 @@ def gradient_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]],
     return metrics
 
 
-def accepted_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
+def accepted_metrics(rows: Sequence[TrajectoryRow], verdicts: Sequence[Sequence[TurnDecision]]) -> dict[str, float]:
     """Return `rsft/accepted`: the share of turns that earn and stay in the loss, which are those `rsft` learns from."""
     pairs = ((row.turns, own) for row, own in zip(rows, verdicts, strict=True))
     return mean(
@@ -185,12 +187,12 @@ def accepted_metrics(rows: Sequence[Row], verdicts: Sequence[Sequence[Verdict]])
     )
 
 
-def unjudged_metrics(rows: Sequence[Row]) -> dict[str, float]:
+def unjudged_metrics(rows: Sequence[TrajectoryRow]) -> dict[str, float]:
     """Return `kernel/unjudged_fraction`: the share of trajectories, of any loop, with a turn that was not judged."""
     return {"kernel/unjudged_fraction": sum(row.unjudged for row in rows) / len(rows)} if rows else {}
 
 
-def waiting_metrics(rows: Sequence[Row]) -> dict[str, float]:
+def waiting_metrics(rows: Sequence[TrajectoryRow]) -> dict[str, float]:
     """Return metrics `kernel/gym_*`: how long trajectories waited for verdicts, and the share of their time."""
     waited = [row.gym_seconds for row in rows if row.turns]
     total = sum(waited) + sum(row.generate_seconds for row in rows if row.turns)

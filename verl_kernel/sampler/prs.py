@@ -40,8 +40,16 @@ from verl_kernel.sampler.metrics import (
     waiting_metrics,
 )
 from verl_kernel.sampler.options import GROUP_STD, PRSOptions
-from verl_kernel.sampler.rejection import Verdict, judge_turns, prs_metrics
-from verl_kernel.sampler.rows import Row, check_markers, keep_rows, punched_mask, read_rows, write_masks, write_neutral
+from verl_kernel.sampler.rejection import TurnDecision, judge_turns, prs_metrics
+from verl_kernel.sampler.rows import (
+    TrajectoryRow,
+    check_markers,
+    keep_rows,
+    punched_mask,
+    read_rows,
+    write_masks,
+    write_neutral,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +112,9 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         batch, rows, group_metrics = self._drop_zero_variance(batch, rows)
         return batch, metrics | group_metrics | self._reject(batch, rows, global_steps)
 
-    def _drop_unjudged(self, batch: tq.KVBatchMeta, rows: list[Row], step: int) -> tuple[tq.KVBatchMeta, list[Row]]:
+    def _drop_unjudged(
+        self, batch: tq.KVBatchMeta, rows: list[TrajectoryRow], step: int
+    ) -> tuple[tq.KVBatchMeta, list[TrajectoryRow]]:
         """Remove the trajectories with a turn that the gym could not judge, so that no group counts them."""
         if all(row.unjudged for row in rows):
             raise InfraError(
@@ -114,8 +124,8 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         return keep_rows(batch, rows, lambda row: not row.unjudged)
 
     def _drop_zero_variance(
-        self, batch: tq.KVBatchMeta, rows: list[Row]
-    ) -> tuple[tq.KVBatchMeta, list[Row], dict[str, float]]:
+        self, batch: tq.KVBatchMeta, rows: list[TrajectoryRow]
+    ) -> tuple[tq.KVBatchMeta, list[TrajectoryRow], dict[str, float]]:
         """Report the share of zero-variance groups and drop them if asked to, unless none would be left."""
         options = self.options
         flat = zero_variance_prompts(((row.key, row.turns) for row in rows), GROUP_STD, options.group_spread)
@@ -127,7 +137,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         batch, rows = keep_rows(batch, rows, lambda row: not flat[prompt_of(row.key)])
         return batch, rows, metrics | {"groups/dropped": float(sum(flat.values()))}
 
-    def _reject(self, batch: tq.KVBatchMeta, rows: Sequence[Row], step: int) -> dict[str, float]:
+    def _reject(self, batch: tq.KVBatchMeta, rows: Sequence[TrajectoryRow], step: int) -> dict[str, float]:
         metrics: dict[str, float] = {}
         if self.options.enabled:
             verdicts = [judge_turns(row.name, row.turns, row.step, self.options) for row in rows]
@@ -137,7 +147,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
             metrics = prs_metrics(verdicts) | selection_metrics(rows, verdicts) | {"prs/neutral_step": float(neutral)}
         else:
             verdicts, masks = (
-                [[Verdict(None, is_kept=True) for _ in row.turns] for row in rows],
+                [[TurnDecision(None, is_kept=True) for _ in row.turns] for row in rows],
                 [row.mask for row in rows],
             )
         if self._sample_log is not None:
@@ -148,8 +158,8 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
     def _neutralise(
         self,
         partition_id: str,
-        rows: Sequence[Row],
-        verdicts: Sequence[Sequence[Verdict]],
+        rows: Sequence[TrajectoryRow],
+        verdicts: Sequence[Sequence[TurnDecision]],
         masks: list[torch.Tensor],
         step: int,
     ) -> bool:
@@ -171,7 +181,7 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
         )
         return True
 
-    def _coverage(self, row: Row, turn: int) -> float:
+    def _coverage(self, row: TrajectoryRow, turn: int) -> float:
         return float(getattr(row.turns[turn].result, self.options.key) or 0.0)
 
 

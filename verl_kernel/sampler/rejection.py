@@ -27,7 +27,7 @@ from verl_kernel.sampler.options import PRSOptions
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TurnDecision:
     """The decision on one turn."""
 
     probability: float | None
@@ -66,7 +66,7 @@ def trajectory_name(prompt: bytes, session: str) -> str:
     return f"{hashlib.sha256(prompt).hexdigest()[:32]}_{session}"
 
 
-def judge_turns(name: str, turns: Sequence[TurnRecord], step: int, options: PRSOptions) -> list[Verdict]:
+def judge_turns(name: str, turns: Sequence[TurnRecord], step: int, options: PRSOptions) -> list[TurnDecision]:
     """Decide about each turn of one trajectory.
 
     Args:
@@ -81,7 +81,7 @@ def judge_turns(name: str, turns: Sequence[TurnRecord], step: int, options: PRSO
     return [_draw(keep_probability(turn, options), options.seed, step, name, i) for i, turn in enumerate(turns)]
 
 
-def prs_metrics(verdicts: Sequence[Sequence[Verdict]]) -> dict[str, float]:
+def prs_metrics(verdicts: Sequence[Sequence[TurnDecision]]) -> dict[str, float]:
     """Return metrics `prs/*` of a batch; a mean over no turn is left out."""
     turns = [verdict for row in verdicts for verdict in row]
     if not turns:
@@ -118,5 +118,5 @@ def _best(speedups: Iterable[float | None]) -> float | None:
     return max((speedup for speedup in speedups if speedup is not None), default=None)
 
 
-def _draw(probability: float | None, *counter: object) -> Verdict:
-    return Verdict(probability, is_kept=probability is None or uniform(*counter) < probability)
+def _draw(probability: float | None, *counter: object) -> TurnDecision:
+    return TurnDecision(probability, is_kept=probability is None or uniform(*counter) < probability)

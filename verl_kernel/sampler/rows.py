@@ -17,13 +17,13 @@ from verl_kernel.advantage.turns import marked_stops
 from verl_kernel.errors import DataError
 from verl_kernel.reward.record import TURNS_COLUMN, TurnRecord, load_turns
 from verl_kernel.reward.rows import UNJUDGED
-from verl_kernel.sampler.rejection import Verdict, trajectory_name
+from verl_kernel.sampler.rejection import TurnDecision, trajectory_name
 
 SECONDS_FIELDS = ("kernel_gym_seconds", "kernel_generate_seconds")
 
 
 @dataclass(frozen=True)
-class Row:
+class TrajectoryRow:
     """One sampled trajectory."""
 
     key: str
@@ -44,7 +44,7 @@ class Row:
     """Seconds for which it waited for the policy."""
 
 
-def read_rows(batch: tq.KVBatchMeta, step: int) -> list[Row]:
+def read_rows(batch: tq.KVBatchMeta, step: int) -> list[TrajectoryRow]:
     """Read a batch; rows whose tags name no step get `step`."""
     names = ["extra_fields", "response_mask", "prompts"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
@@ -55,11 +55,11 @@ def read_rows(batch: tq.KVBatchMeta, step: int) -> list[Row]:
         name = trajectory_name(prompt.cpu().numpy().tobytes(), "_".join(key.rsplit("_", 2)[1:]))
         drawn_step = int(tag.get("global_steps", step))
         seconds = (float(fields.get(field, 0.0)) for field in SECONDS_FIELDS)
-        rows.append(Row(key, name, drawn_step, turns_of(entry), mask, is_unjudged(entry), *seconds))
+        rows.append(TrajectoryRow(key, name, drawn_step, turns_of(entry), mask, is_unjudged(entry), *seconds))
     return rows
 
 
-def check_markers(partition_id: str, rows: Sequence[Row], step: int) -> None:
+def check_markers(partition_id: str, rows: Sequence[TrajectoryRow], step: int) -> None:
     """Check that the rewards in the queue mark the ends of the turns that were played.
 
     Raises:
@@ -82,8 +82,8 @@ def check_markers(partition_id: str, rows: Sequence[Row], step: int) -> None:
 
 
 def keep_rows(
-    batch: tq.KVBatchMeta, rows: Sequence[Row], keeps: Callable[[Row], bool]
-) -> tuple[tq.KVBatchMeta, list[Row]]:
+    batch: tq.KVBatchMeta, rows: Sequence[TrajectoryRow], keeps: Callable[[TrajectoryRow], bool]
+) -> tuple[tq.KVBatchMeta, list[TrajectoryRow]]:
     """Remove the rows that are not kept from a batch and from TransferQueue; verl fills up with empty ones."""
     remaining = [i for i, row in enumerate(rows) if keeps(row)]
     if len(remaining) == len(rows):
@@ -109,7 +109,7 @@ def turns_of(entry: Any) -> tuple[TurnRecord, ...]:
     return load_turns(text) if text else ()
 
 
-def punched_mask(row: Row, verdicts: Sequence[Verdict]) -> torch.Tensor:
+def punched_mask(row: TrajectoryRow, verdicts: Sequence[TurnDecision]) -> torch.Tensor:
     """Return the row's mask without its rejected turns."""
     mask = row.mask.clone()
     for turn, verdict in zip(row.turns, verdicts, strict=True):
@@ -118,7 +118,7 @@ def punched_mask(row: Row, verdicts: Sequence[Verdict]) -> torch.Tensor:
     return mask
 
 
-def write_masks(partition_id: str, rows: Sequence[Row], masks: Sequence[torch.Tensor]) -> None:
+def write_masks(partition_id: str, rows: Sequence[TrajectoryRow], masks: Sequence[torch.Tensor]) -> None:
     """Write the masks that differ from those of their rows."""
     changed = [(row.key, mask) for row, mask in zip(rows, masks, strict=True) if not torch.equal(row.mask, mask)]
     if not changed:
@@ -129,7 +129,7 @@ def write_masks(partition_id: str, rows: Sequence[Row], masks: Sequence[torch.Te
     tq.kv_batch_put(keys=[key for key, _ in changed], partition_id=partition_id, fields=fields)
 
 
-def write_neutral(partition_id: str, row: Row) -> None:
+def write_neutral(partition_id: str, row: TrajectoryRow) -> None:
     """Make a row the only one of a new prompt, with rewards of 0: every group-relative advantage of it is 0."""
     fields = {"uid": f"neutral{uuid4().hex}", "rm_scores": torch.zeros(len(row.mask), dtype=torch.float32)}
     tq.kv_batch_put(keys=[row.key], partition_id=partition_id, fields=list_of_dict_to_tensordict([fields]))

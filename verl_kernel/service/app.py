@@ -23,7 +23,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.task import Task
 from verl_kernel.errors import StorageError, TaskError
-from verl_kernel.service.desk import Desk, Pool, Refusal
+from verl_kernel.service.desk import Desk, JudgePool, ServiceRefusal
 from verl_kernel.service.keys import Keys
 from verl_kernel.service.limits import BodyLimits
 from verl_kernel.service.metrics import exposition
@@ -47,7 +47,9 @@ class Service:
         gym: how the pool judges.
     """
 
-    def __init__(self, pool: Pool, record: ServiceRecord, keys: Keys, options: ServiceOptions, gym: GymOptions) -> None:
+    def __init__(
+        self, pool: JudgePool, record: ServiceRecord, keys: Keys, options: ServiceOptions, gym: GymOptions
+    ) -> None:
         self.pool, self.record, self.keys, self.options, self.gym = pool, record, keys, options, gym
         self.desk = Desk(pool, record, options.most_waiting)
 
@@ -60,7 +62,7 @@ class Service:
         if not self.keys.by_digest:  # a page in a browser must not reach the service by a name of its own
             app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
         app.add_exception_handler(RequestValidationError, _unreadable)
-        app.add_exception_handler(Refusal, _refused)
+        app.add_exception_handler(ServiceRefusal, _refused)
         app.add_exception_handler(StorageError, _not_stored)
         app.add_exception_handler(TaskError, _unfit)
         return app
@@ -242,7 +244,7 @@ async def _unreadable(_: Request, exc: Exception) -> Response:
 
 
 async def _refused(_: Request, exc: Exception) -> Response:
-    assert isinstance(exc, Refusal)
+    assert isinstance(exc, ServiceRefusal)
     return _sentence(exc.status, str(exc), {"Retry-After": str(exc.retry_s)})
 
 

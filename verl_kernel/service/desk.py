@@ -31,7 +31,7 @@ _LONGEST_RETRY_S = 60
 """Largest `Retry-After` in seconds, which is also the answer where the pace is unknown."""
 
 
-class Pool(Gym, Protocol):
+class JudgePool(Gym, Protocol):
     """What judges, with its state: `LocalPool` or `KernelGym`."""
 
     def stats(self) -> PoolStats:
@@ -39,7 +39,7 @@ class Pool(Gym, Protocol):
         ...
 
 
-class Refusal(Exception):
+class ServiceRefusal(Exception):
     """A request that is not accepted now.
 
     Args:
@@ -73,7 +73,7 @@ class Desk:
         most_waiting: evaluations of a namespace that may be unfinished.
     """
 
-    def __init__(self, pool: Pool, record: ServiceRecord, most_waiting: int) -> None:
+    def __init__(self, pool: JudgePool, record: ServiceRecord, most_waiting: int) -> None:
         self._pool, self._record, self._limit = pool, record, most_waiting
         self._work: dict[tuple[str, str], _Work] = {}
         self._unfinished: Counter[str] = Counter()
@@ -185,12 +185,14 @@ class Desk:
     async def _admit(self, new: Sequence[EvalRequest]) -> None:
         if self.is_draining:
             self.refused += len(new)
-            raise Refusal(503, "the service accepts nothing new, as it is about to end: ask again when it is back", 5)
+            raise ServiceRefusal(
+                503, "the service accepts nothing new, as it is about to end: ask again when it is back", 5
+            )
         counts = Counter(request.task.namespace for request in new)
         if any(self._unfinished[namespace] + count > self._limit for namespace, count in counts.items()):
             self.refused += len(new)
             sentence = f"no more than {self._limit} evaluations of a namespace may be unfinished: ask again later"
-            raise Refusal(429, sentence, await asyncio.to_thread(self._retry_s))
+            raise ServiceRefusal(429, sentence, await asyncio.to_thread(self._retry_s))
 
     def _begin(self, request: EvalRequest) -> None:
         key = request.task.namespace, evaluation_id(request)

@@ -17,7 +17,7 @@ from verl_kernel.client import on_device
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 from verl_kernel.service.app import Service
-from verl_kernel.service.desk import Pool
+from verl_kernel.service.desk import JudgePool
 from verl_kernel.service.keys import read_keys
 from verl_kernel.service.options import ServiceOptions
 from verl_kernel.service.record import ServiceRecord
@@ -105,7 +105,7 @@ def _listening(options: ServiceOptions) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _pool(gym: GymOptions, seed: int | None, ray_address: str | None) -> Iterator[Pool]:
+def _pool(gym: GymOptions, seed: int | None, ray_address: str | None) -> Iterator[JudgePool]:
     if ray_address is None:
         from verl_kernel.env.pool.local import LocalPool
 

@@ -26,7 +26,7 @@ from verl_kernel.world.chains import (
     torch_lines,
     value,
 )
-from verl_kernel.world.kernels import Part, Style, fused, kernel, launch, module, render, styles
+from verl_kernel.world.kernels import ChainPart, Style, fused, kernel, launch, module, render, styles
 from verl_kernel.world.kinds import LAZY_SHARE, Kind
 from verl_kernel.world.ops import EXISTING, OPS, Shape
 
@@ -42,7 +42,7 @@ class Answer:
     kind: Kind
     name: str
     """How the work is shared, e.g. `torch1+row2`, or the name of a decoy or a flaw."""
-    parts: tuple[Part, ...]
+    parts: tuple[ChainPart, ...]
     dtype: str
     """Type of the output."""
     source: str
@@ -92,32 +92,32 @@ def right_answers(program: Program, dtype: str = "") -> list[Answer]:
     return [_answer(program, parts, dtype) for parts in _layouts(program.steps)]
 
 
-def _layouts(steps: Steps) -> Iterator[tuple[Part, ...]]:
+def _layouts(steps: Steps) -> Iterator[tuple[ChainPart, ...]]:
     """Yield the ways to share a chain between kernels and torch."""
     for style in styles(fused(steps)[0]):
         yield _parts(steps, style)
     for cut in range(1, len(steps)):
         before, after = steps[:cut], steps[cut:]
         if _computes(after):
-            yield (Part(before), *_parts(after))
+            yield (ChainPart(before), *_parts(after))
         if _computes(before):
-            yield (*_parts(before), Part(after))
+            yield (*_parts(before), ChainPart(after))
         middle, tail = steps[cut : cut + 1], steps[cut + 1 :]
-        if Part(middle).has(Shape.MATMUL) and tail and _computes(before) and _computes(tail):
-            yield (*_parts(before), Part(middle), *_parts(tail))
+        if ChainPart(middle).has(Shape.MATMUL) and tail and _computes(before) and _computes(tail):
+            yield (*_parts(before), ChainPart(middle), *_parts(tail))
 
 
-def _parts(steps: Steps, style: Style = Style.ROW) -> tuple[Part, ...]:
+def _parts(steps: Steps, style: Style = Style.ROW) -> tuple[ChainPart, ...]:
     """Return the kernels that do these steps, in a style where it fits."""
     runs = [(run, styles(run)) for run in fused(steps)]
-    return tuple(Part(run, style if style in fitting else fitting[0]) for run, fitting in runs)
+    return tuple(ChainPart(run, style if style in fitting else fitting[0]) for run, fitting in runs)
 
 
 def _computes(steps: Steps) -> bool:
     return not all(step.op.shape in (Shape.MOVE, Shape.TRANSPOSE, Shape.GATHER) for step in steps)
 
 
-def _answer(program: Program, parts: tuple[Part, ...], dtype: str) -> Answer:
+def _answer(program: Program, parts: tuple[ChainPart, ...], dtype: str) -> Answer:
     name = "+".join(f"{part.style.value if part.style else 'torch'}{len(part.steps)}" for part in parts)
     answer = Answer(program, Kind.FUSED, name, parts, dtype, render(program, parts, dtype))
     return replace(answer, kind=answer.intent if dtype == program.dtype else Kind.TYPE)
@@ -134,7 +134,7 @@ def decoys(program: Program, dtype: str = "") -> list[Answer]:
         "never_launched": module(program, [text], lines),
     }
     kind = Kind.DECOY if dtype == program.dtype else Kind.TYPE
-    parts = (Part(program.steps),)
+    parts = (ChainPart(program.steps),)
     return [Answer(program, kind, name, parts, dtype, source) for name, source in sources.items()]
 
 

@@ -39,7 +39,7 @@ class Style(str, Enum):
 
 
 @dataclass(frozen=True)
-class Part:
+class ChainPart:
     """Consecutive steps of a chain, done by torch or by one kernel."""
 
     steps: Steps
@@ -74,7 +74,7 @@ def fused(steps: Steps) -> list[Steps]:
     """Return the steps of the fewest kernels that do a chain: a kernel that stores columns as rows ends there."""
     runs: list[Steps] = [()]
     for step in steps:
-        if Part(runs[-1]).turns_at_store and not step.is_plain:
+        if ChainPart(runs[-1]).turns_at_store and not step.is_plain:
             runs.append(())
         runs[-1] += (step,)
     return runs
@@ -82,7 +82,7 @@ def fused(steps: Steps) -> list[Steps]:
 
 def styles(steps: Steps) -> list[Style]:
     """Return the styles in which one kernel can do these steps."""
-    part, fitting = Part(steps), [Style.TILE]
+    part, fitting = ChainPart(steps), [Style.TILE]
     stats = [stat.name for step in steps for stat in step.op.stats]
     if not part.has(Shape.MATMUL):
         fitting.insert(0, Style.ROW)
@@ -95,7 +95,7 @@ def styles(steps: Steps) -> list[Style]:
     return fitting
 
 
-def render(program: Program, parts: Sequence[Part], dtype: str) -> str:
+def render(program: Program, parts: Sequence[ChainPart], dtype: str) -> str:
     """Return the source of an answer.
 
     Args:
@@ -127,13 +127,13 @@ def module(program: Program, kernels: Sequence[str], forward: Sequence[str]) -> 
     return "\n".join([_IMPORTS, *kernels, head + body])
 
 
-def kernel(part: Part, name: str, steps_done: int = 0) -> str:
+def kernel(part: ChainPart, name: str, steps_done: int = 0) -> str:
     """Return the text of a part's kernel; `steps_done` steps of the chain precede it."""
     text = _Kernel(part, steps_done)
     return f"@triton.jit\ndef {name}({', '.join(text.parameters)}):\n" + "".join(f"    {line}\n" for line in text.lines)
 
 
-def launch(part: Part, name: str, dtype: str, steps_done: int = 0) -> list[str]:
+def launch(part: ChainPart, name: str, dtype: str, steps_done: int = 0) -> list[str]:
     """Return the lines of `forward` that allocate a part's output and start its kernel."""
     text, source, result = _Kernel(part, steps_done), value(steps_done), value(steps_done + len(part.steps))
     cols = "1" if part.has(Shape.REDUCE) else "width" if part.has(Shape.MATMUL) else "cols"
@@ -149,7 +149,7 @@ def launch(part: Part, name: str, dtype: str, steps_done: int = 0) -> list[str]:
 class _Kernel:
     """The text of one kernel and of its launch."""
 
-    def __init__(self, part: Part, steps_done: int) -> None:
+    def __init__(self, part: ChainPart, steps_done: int) -> None:
         assert part.style is not None
         self._part, self._style, self._steps_done = part, part.style, steps_done
         self._is_tile, self._is_flat = part.style is Style.TILE, part.style is Style.FLAT
