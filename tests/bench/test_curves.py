@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from verl_kernel.bench.curves import FIGURE, Curves, curves, plot_curves
 from verl_kernel.errors import DataError
-from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
+from verl_kernel.figures.attempts import Attempt, PlannedTask, RunPlan
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.scoring import score
 
@@ -23,8 +23,8 @@ def answer(task: str, sample: int, turn: int, speedup: float | None, tokens: int
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[list[Attempt], Asked]:
-    asked = Asked(tuple(AskedTask(f"t{n}") for n in range(draw(st.integers(1, 3)))), draw(st.integers(1, 2)), 4)
+def runs(draw: st.DrawFn) -> tuple[list[Attempt], RunPlan]:
+    asked = RunPlan(tuple(PlannedTask(f"t{n}") for n in range(draw(st.integers(1, 3)))), draw(st.integers(1, 2)), 4)
     speedup = st.sampled_from([None, 0.5, 1.2, 2.0])
     attempts = [
         answer(task.task, sample, turn, draw(speedup), draw(st.integers(1, 9)))
@@ -85,7 +85,7 @@ def test_the_dearest_budget_is_the_last_turn(run):
 
 def test_a_worse_last_answer_lowers_one_curve_and_not_the_other():
     attempts = [answer("t", 0, turn, speedup) for turn, speedup in enumerate([None, 2.0, 0.9], 1)]
-    found = curves("a", attempts, Asked.of(attempts), budgets=[9, 10, 20, 30])
+    found = curves("a", attempts, RunPlan.of(attempts), budgets=[9, 10, 20, 30])
     assert [point.last.value for point in found.by_turn] == [0, 1, 0]
     assert [point.best.value for point in found.by_turn] == [0, 1, 1]
     assert [point.last.value for point in found.by_tokens] == [0, 0, 1, 0]
@@ -95,7 +95,7 @@ def test_a_worse_last_answer_lowers_one_curve_and_not_the_other():
 
 def test_without_tokens_there_is_no_curve_over_them():
     attempts = [answer("t", 0, 1, 2.0), answer("t", 0, 2, 2.0, tokens=None)]
-    found = curves("a", attempts, Asked.of(attempts))
+    found = curves("a", attempts, RunPlan.of(attempts))
     assert found.by_tokens == ()
     assert found.mean_tokens is None
     assert len(found.by_turn) == 2
@@ -103,13 +103,13 @@ def test_without_tokens_there_is_no_curve_over_them():
 
 def test_an_answer_that_was_not_asked_for_is_refused():
     with pytest.raises(DataError, match="task t, sample 0, turn 2 was not asked for"):
-        curves("a", [answer("t", 0, 2, 2.0)], Asked((AskedTask("t"),), 1, 1))
+        curves("a", [answer("t", 0, 2, 2.0)], RunPlan((PlannedTask("t"),), 1, 1))
 
 
 @pytest.mark.slow
 def test_curves_survive_json_and_equal_ones_give_equal_figures(tmp_path):
     attempts = [answer(task, 0, turn, 1.0 + turn / 4) for task in "ab" for turn in (1, 2, 3)]
-    found = curves("of last", attempts, Asked.of(attempts))
+    found = curves("of last", attempts, RunPlan.of(attempts))
     again = Curves.model_validate_json(found.model_dump_json())
     assert again == found
     for name, run in (("one", found), ("two", again)):

@@ -13,9 +13,9 @@ from tests.bench.recorded import CODE, OK, WRONG, timed, turn, write_run
 from verl_kernel.bench.records import SuiteTask, read_run
 from verl_kernel.bench.report import report_run
 from verl_kernel.bench.score_tables import MAIN, all_tables, cell, conventions, main_table, notes
-from verl_kernel.bench.scores import asked_of, attempt, score_run
+from verl_kernel.bench.scores import attempt, run_plan, score_run
 from verl_kernel.errors import DataError
-from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
+from verl_kernel.figures.attempts import Attempt, PlannedTask, RunPlan
 from verl_kernel.figures.figures import FIGURES
 from verl_kernel.figures.record import Estimate
 from verl_kernel.figures.scoring import score
@@ -62,18 +62,18 @@ def test_a_broken_number_is_unknown(broken):
 def test_tasks_without_any_answer_were_asked_for_too(tmp_path):
     turns, tasks = [turn("a", 0, 1, OK, level=1)], [SuiteTask(task_id=t, task_hash="h", level=2) for t in ("a", "b")]
     header, turns = read_run(write_run(tmp_path, turns, tasks, tasks=3))
-    asked = asked_of(header, tasks, turns)
-    assert asked.tasks == (AskedTask("a", 2), AskedTask("b", 2), AskedTask("unanswered task 1"))
+    asked = run_plan(header, tasks, turns)
+    assert asked.tasks == (PlannedTask("a", 2), PlannedTask("b", 2), PlannedTask("unanswered task 1"))
     assert (asked.samples, asked.turns) == (2, 2)
     _, scores = score_run(tmp_path)
     assert scores.missing == 5
     assert scores.overall.last_turn.values["correct"].value == pytest.approx(1 / 6)
     with pytest.raises(DataError, match="counts 3 tasks and its answers are to 4"):
-        asked_of(header, [SuiteTask(task_id=t, task_hash="h") for t in "bcd"], turns)
+        run_plan(header, [SuiteTask(task_id=t, task_hash="h") for t in "bcd"], turns)
 
 
 def scores_of(attempts, asked=None):
-    return score(attempts, asked or Asked.of(attempts))
+    return score(attempts, asked or RunPlan.of(attempts))
 
 
 def shown(attempts, asked=None):
@@ -131,7 +131,7 @@ def test_one_task_turn_and_sample_leave_out_what_says_nothing():
 
 def test_what_is_missing_and_lost_is_said():
     attempts = [Attempt("a", 0, 1, "infra_error", correct=False), Attempt("a", 1, 1, "ok", correct=True)]
-    text, beside = shown(attempts, Asked(Asked.of(attempts).tasks, samples=3))
+    text, beside = shown(attempts, RunPlan(RunPlan.of(attempts).tasks, samples=3))
     assert "2 (1, 1)" in text
     assert beside[0].startswith("1 tasks x 3 samples x 1 turns: 2 answers; 1 samples have none and count as failures")
     assert beside[1].startswith("1 answers were lost")

@@ -14,7 +14,7 @@ from verl_kernel.bench.scores import attempt
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.env import Task
 from verl_kernel.errors import DataError
-from verl_kernel.figures.attempts import Asked
+from verl_kernel.figures.attempts import RunPlan
 from verl_kernel.figures.scoring import score
 
 TURNS, WINDOW = 3, 1
@@ -69,7 +69,7 @@ async def test_our_scores_of_a_validation_are_verls_figures(monkeypatch, tmp_pat
     logged = await validated(monkeypatch, tmp_path, context=context, window=WINDOW)
     turns = read_validation(tmp_path / "0.jsonl")
     attempts = [attempt(turn) for turn in turns]
-    found = score(attempts, Asked.of(attempts))
+    found = score(attempts, RunPlan.of(attempts))
     assert logged["acc"] == pytest.approx(found.verl_acc.value) == pytest.approx(2 / 6)
     assert logged["unjudged"] == pytest.approx(found.lost / 6) == 2 / 6
     assert logged["reward"] == pytest.approx(sum(turn.reward for turn in turns) / 6)

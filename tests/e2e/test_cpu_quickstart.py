@@ -24,7 +24,7 @@ from tests.e2e.runs import Run, command, environment
 from verl_kernel.advantage.turns import ZERO_REWARD
 from verl_kernel.bench.scores import attempt, score_run
 from verl_kernel.bench.validation import read_validation
-from verl_kernel.figures.attempts import Asked
+from verl_kernel.figures.attempts import RunPlan
 from verl_kernel.figures.scoring import score
 from verl_kernel.quickstart.options import Quickstart
 from verl_kernel.reporting.kernels import best_kernels, read_kernels
@@ -141,7 +141,7 @@ def test_the_last_step_is_validated_by_split(run):
 def test_our_scores_of_the_validated_samples_are_verls_figures(run):
     logged = validated(run)
     attempts = [attempt(turn) for turn in read_validation(run.folder / "validation" / f"{run.first + 1}.jsonl")]
-    found = score(attempts, Asked.of(attempts))
+    found = score(attempts, RunPlan.of(attempts))
     assert found.tasks > 1
     assert found.turns == 2
     assert found.lost == found.missing == 0

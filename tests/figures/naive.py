@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
+from verl_kernel.figures.attempts import Attempt, PlannedTask, RunPlan
 
 STATUSES = ("ok", "incorrect", "unsafe", "hacking", "decoy", "compile_error", "infra_error")
 SPEEDUPS = (0.25, 0.5, 1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 3.0)
@@ -16,13 +16,13 @@ LEVELS, FAMILIES = (1, 2, None), ("map", "row", None)
 
 
 @st.composite
-def runs(draw: st.DrawFn, most_tasks: int = 4) -> tuple[list[Attempt], Asked]:
+def runs(draw: st.DrawFn, most_tasks: int = 4) -> tuple[list[Attempt], RunPlan]:
     """Answers of a run, some of which never came, and what it was asked for."""
     tasks = [
-        AskedTask(f"t{number}", draw(st.sampled_from(LEVELS)), draw(st.sampled_from(FAMILIES)))
+        PlannedTask(f"t{number}", draw(st.sampled_from(LEVELS)), draw(st.sampled_from(FAMILIES)))
         for number in range(draw(st.integers(1, most_tasks)))
     ]
-    asked = Asked(tuple(tasks), draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+    asked = RunPlan(tuple(tasks), draw(st.integers(1, 3)), draw(st.integers(1, 3)))
     attempts = []
     for task, sample in itertools.product(tasks, range(asked.samples)):
         for turn in range(1, 1 + draw(st.integers(0, asked.turns))):
@@ -31,7 +31,7 @@ def runs(draw: st.DrawFn, most_tasks: int = 4) -> tuple[list[Attempt], Asked]:
 
 
 @st.composite
-def answers(draw: st.DrawFn, task: AskedTask, sample: int, turn: int) -> Attempt:
+def answers(draw: st.DrawFn, task: PlannedTask, sample: int, turn: int) -> Attempt:
     status = draw(st.one_of(st.just("ok"), st.sampled_from(STATUSES)))  # correct ones have to meet in a sample
     correct = status == "ok" and draw(st.integers(0, 3)) > 0
     speedup = draw(st.sampled_from((None, *SPEEDUPS))) if correct else None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.figures import naive
 from tests.figures.test_scoring import FEW, assert_estimate, last
 from verl_kernel.errors import DataError
-from verl_kernel.figures.attempts import Asked, AskedTask, Attempt
+from verl_kernel.figures.attempts import Attempt, PlannedTask, RunPlan
 from verl_kernel.figures.comparison import Side, compare
 
 
@@ -19,7 +19,7 @@ def pairs(draw):
     """Two runs of the same tasks."""
     attempts, asked = draw(naive.runs())
     others = [draw(naive.answers(task, sample, 1)) for task in asked.tasks for sample in range(draw(st.integers(0, 3)))]
-    return Side(attempts, asked), Side(others, Asked(tuple(reversed(asked.tasks)), 3, 1))
+    return Side(attempts, asked), Side(others, RunPlan(tuple(reversed(asked.tasks)), 3, 1))
 
 
 def minus(one, other):
@@ -65,7 +65,7 @@ def test_who_changed_sides(pair):
 
 def test_a_run_against_itself_differs_in_nothing():
     attempts = [Attempt(f"t{n}", 0, 1, "ok", correct=n % 2 == 0, speedup=1.0 + n) for n in range(6)]
-    side = Side(attempts, Asked.of(attempts))
+    side = Side(attempts, RunPlan.of(attempts))
     found = compare(side, side)
     assert not found.changes
     assert not any(one.is_clear for one in found.differences)
@@ -77,7 +77,7 @@ def test_what_makes_tasks_hard_for_both_cancels():
     faster = [replace(one, speedup=one.speedup * 1.1) for one in attempts]
     (one,) = [
         one
-        for one in compare(Side(attempts, Asked.of(attempts)), Side(faster, Asked.of(faster))).differences
+        for one in compare(Side(attempts, RunPlan.of(attempts)), Side(faster, RunPlan.of(faster))).differences
         if (one.figure, one.view) == ("speedup (correct)", "last turn")
     ]
     assert one.is_clear
@@ -86,6 +86,6 @@ def test_what_makes_tasks_hard_for_both_cancels():
 
 
 def test_runs_of_different_tasks_are_refused():
-    sides = [Side([], Asked((AskedTask(name),), 1)) for name in "ab"]
+    sides = [Side([], RunPlan((PlannedTask(name),), 1)) for name in "ab"]
     with pytest.raises(DataError, match="different tasks"):
         compare(*sides)

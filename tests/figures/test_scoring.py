@@ -13,7 +13,7 @@ from tests.reward.results import correct, failed, timed
 from tests.reward.results import turn as turn_of
 from verl_kernel.bench.scores import attempt
 from verl_kernel.errors import DataError
-from verl_kernel.figures.attempts import Asked, AskedTask, Attempt, attempt_of, best, roofline_share, sol_score
+from verl_kernel.figures.attempts import Attempt, PlannedTask, RunPlan, attempt_of, best, roofline_share, sol_score
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import FIGURES
 from verl_kernel.figures.record import Scores
@@ -125,7 +125,7 @@ def test_groups_are_scored_like_runs_of_their_own(run):
         for name, views in groups.items():
             some = tuple(one for one in asked.tasks if str(getattr(one, key) or "unknown") == name)
             names = {one.task for one in some}
-            part = Asked(some, asked.samples, asked.turns)
+            part = RunPlan(some, asked.samples, asked.turns)
             assert views == score([one for one in attempts if one.task in names], part, FEW).overall
 
 
@@ -154,13 +154,13 @@ def test_scores_survive_json_and_do_not_depend_on_the_order(run, random):
 
 
 def test_lost_answers_leave_rates_and_missing_ones_fail():
-    tasks = (AskedTask("a"), AskedTask("b"))
+    tasks = (PlannedTask("a"), PlannedTask("b"))
     attempts = [
         Attempt("a", 0, 1, "ok", correct=True, compiled=True, speedup=2.0, sure_speedup=1.5),
         Attempt("a", 1, 1, "infra_error", correct=False),
         Attempt("b", 0, 1, "hacking", correct=False, compiled=True),
     ]
-    scores = score(attempts, Asked(tasks, samples=2))
+    scores = score(attempts, RunPlan(tasks, samples=2))
     figures = scores.overall.last_turn
     assert (scores.answers, scores.lost, scores.missing, scores.ended_early) == (3, 1, 1, 0)
     assert (figures.answers, figures.lost, figures.missing) == (3, 1, 1)
@@ -176,15 +176,15 @@ def test_lost_answers_leave_rates_and_missing_ones_fail():
 def test_tokens_are_those_of_all_turns_until_then():
     attempts = [Attempt("a", 0, turn, "ok", correct=True, tokens=10 * turn) for turn in (1, 2)]
     attempts += [Attempt("a", 1, 1, "ok", correct=True, tokens=4)]
-    scores = score(attempts, Asked((AskedTask("a"),), samples=2, turns=2))
+    scores = score(attempts, RunPlan((PlannedTask("a"),), samples=2, turns=2))
     assert [views.tokens for views in scores.by_turn] == [7.0, 17.0]
     assert scores.ended_early == 1
     unknown = [*attempts[:2], Attempt("a", 1, 1, "ok", correct=True)]
-    assert score(unknown, Asked((AskedTask("a"),), samples=2, turns=2)).overall.tokens is None
+    assert score(unknown, RunPlan((PlannedTask("a"),), samples=2, turns=2)).overall.tokens is None
 
 
 def test_a_run_without_tasks_has_no_figures():
-    scores = score([], Asked((), 4, 2), FEW)
+    scores = score([], RunPlan((), 4, 2), FEW)
     assert scores.overall.last_turn.values["correct"].value is None
     assert scores.verl_acc.value is None
 
@@ -199,7 +199,7 @@ ONE = Attempt("a", 0, 1, "ok", correct=True)
 ])  # fmt: skip
 def test_answers_to_something_else_are_refused(attempts, tasks, named):
     with pytest.raises(DataError, match=named):
-        score(attempts, Asked(tuple(map(AskedTask, tasks)), samples=2, turns=2))
+        score(attempts, RunPlan(tuple(map(PlannedTask, tasks)), samples=2, turns=2))
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
@@ -258,16 +258,16 @@ def test_every_pass_at_k_with_its_interval(run):
 
 
 def test_a_task_with_too_few_samples_is_left_out():
-    tasks = (AskedTask("a"), AskedTask("b"))
+    tasks = (PlannedTask("a"), PlannedTask("b"))
     attempts = [Attempt(task, sample, 1, "ok", correct=True) for task in "ab" for sample in (0, 1)]
     attempts[-1] = Attempt("b", 1, 1, "infra_error", correct=False)
-    found = {(one.k, one.criterion, one.view): one for one in score(attempts, Asked(tasks, 2)).passes}
+    found = {(one.k, one.criterion, one.view): one for one in score(attempts, RunPlan(tasks, 2)).passes}
     assert (found[1, "correct", "last turn"].tasks, found[2, "correct", "last turn"].tasks) == (2, 1)
 
 
 def test_ks_are_powers_of_two_and_the_number_of_samples():
     attempts = [Attempt("a", sample, 1, "ok", correct=True) for sample in range(6)]
-    assert {one.k for one in score(attempts, Asked.of(attempts)).passes} == {1, 2, 4, 6}
+    assert {one.k for one in score(attempts, RunPlan.of(attempts)).passes} == {1, 2, 4, 6}
 
 
 NOISY, SURE = timed(3.0, 1.1), timed(2.0, 1.9)
@@ -277,7 +277,7 @@ def best_speedups(results):
     """What the bench, a validation and the sampler say of the best answer's speedup."""
     turns = [turn_of(result) for result in results]
     attempts = [attempt(bench_turn("t", 0, n, one.model_dump(exclude={"task_id"}))) for n, one in enumerate(results, 1)]
-    scores = score(attempts, Asked.of(attempts))
+    scores = score(attempts, RunPlan.of(attempts))
     return (
         scores.overall.best_of_history.values["speedup (correct)"].value,
         summarise(turns)["best_turn_speedup"],

@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from verl_kernel.figures.attempts import Asked, Attempt
+from verl_kernel.figures.attempts import Attempt, RunPlan
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import ratio
 from verl_kernel.figures.record import Estimate, FrozenRecord
@@ -57,7 +57,7 @@ class Curves(FrozenRecord):
 def curves(
     name: str,
     attempts: Sequence[Attempt],
-    plan: Asked,
+    plan: RunPlan,
     figure: str = FIGURE,
     budgets: Sequence[int] | None = None,
     bootstrap: Bootstrap | None = None,
@@ -91,7 +91,7 @@ def curves(
 class _Points:
     """Computes the points of one figure."""
 
-    def __init__(self, plan: Asked, figure: str, bootstrap: Bootstrap) -> None:
+    def __init__(self, plan: RunPlan, figure: str, bootstrap: Bootstrap) -> None:
         self._plan, self._figure, self._bootstrap = plan, figure, bootstrap
 
     def point(self, at: int, samples: Samples, turn: int) -> CurvePoint:

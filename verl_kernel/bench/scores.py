@@ -8,7 +8,7 @@ from pathlib import Path
 
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask, read_answers, read_run, read_tasks
 from verl_kernel.errors import DataError
-from verl_kernel.figures.attempts import Asked, AskedTask, Attempt, attempt_of
+from verl_kernel.figures.attempts import Attempt, PlannedTask, RunPlan, attempt_of
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.comparison import FigureComparison, Side, compare
 from verl_kernel.figures.record import FrozenRecord, Scores
@@ -63,7 +63,7 @@ def attempt(turn: BenchTurn, cold_start: ColdStart | None = None) -> Attempt:
     )  # fmt: skip
 
 
-def asked_of(header: RunHeader, tasks: Sequence[SuiteTask], turns: Sequence[BenchTurn]) -> Asked:
+def run_plan(header: RunHeader, tasks: Sequence[SuiteTask], turns: Sequence[BenchTurn]) -> RunPlan:
     """Return the tasks, samples and turns a run was asked for; tasks without a name become `unanswered task 1`, ...
 
     Raises:
@@ -71,15 +71,15 @@ def asked_of(header: RunHeader, tasks: Sequence[SuiteTask], turns: Sequence[Benc
     """
     # A name's first entry fixes its place, which must not depend on the order of answers: intervals draw by place.
     every: list[BenchTurn | SuiteTask] = [*tasks, *sorted(turns, key=lambda turn: turn.task_id), *tasks]
-    named = {entry.task_id: AskedTask(entry.task_id, entry.level, entry.family) for entry in every}
+    named = {entry.task_id: PlannedTask(entry.task_id, entry.level, entry.family) for entry in every}
     missing = header.tasks - len(named)
     if missing < 0:
         raise DataError(
             f"the run's header counts {header.tasks} tasks and its answers are to {len(named)}: "
             "give each run a folder of its own"
         )
-    unnamed = (AskedTask(f"unanswered task {number}") for number in range(1, missing + 1))
-    return Asked((*named.values(), *unnamed), header.samples, header.turns)
+    unnamed = (PlannedTask(f"unanswered task {number}") for number in range(1, missing + 1))
+    return RunPlan((*named.values(), *unnamed), header.samples, header.turns)
 
 
 def score_run(
@@ -91,7 +91,7 @@ def score_run(
         DataError: the folder holds no readable run.
     """
     header, turns = read_run(folder)
-    plan = asked_of(header, read_tasks(folder), turns)
+    plan = run_plan(header, read_tasks(folder), turns)
     return header, score([attempt(turn, cold_start) for turn in turns], plan, bootstrap)
 
 
@@ -119,7 +119,7 @@ def compare_runs(a: Path, b: Path, bootstrap: Bootstrap | None = None) -> RunCom
     runs = [(folder, *read_answers(folder)) for folder in (a, b)]
     _refuse_different(*runs)
     tasks = [*read_tasks(a), *read_tasks(b), *(_task(turn) for _, _, turns in runs for turn in turns)]
-    sides = [Side([attempt(turn) for turn in turns], asked_of(header, tasks, turns)) for _, header, turns in runs]
+    sides = [Side([attempt(turn) for turn in turns], run_plan(header, tasks, turns)) for _, header, turns in runs]
     compared = compare(sides[0], sides[1], bootstrap)
     settings, answers = _differences(runs[0][1], runs[1][1]), [turn for _, _, turns in runs for turn in turns]
     return RunComparison(

@@ -175,7 +175,7 @@ def best_by_task(attempts: Sequence[Attempt]) -> dict[str, Attempt]:
 
 
 @dataclass(frozen=True)
-class AskedTask:
+class PlannedTask:
     """A task with its level and family, under which it is reported."""
 
     task: str
@@ -184,17 +184,17 @@ class AskedTask:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunPlan:
     """Tasks, samples of each and turns of each sample."""
 
-    tasks: tuple[AskedTask, ...]
+    tasks: tuple[PlannedTask, ...]
     samples: int
     turns: int = 1
 
     @classmethod
-    def of(cls, attempts: Sequence[Attempt]) -> Asked:
+    def of(cls, attempts: Sequence[Attempt]) -> RunPlan:
         """Infer the request from the attempts: every task that occurs, with the largest sample and turn numbers."""
-        tasks = {attempt.task: AskedTask(attempt.task, attempt.level, attempt.family) for attempt in attempts}
+        tasks = {attempt.task: PlannedTask(attempt.task, attempt.level, attempt.family) for attempt in attempts}
         samples, turns = (max((getattr(attempt, key) for attempt in attempts), default=0) for key in ("sample", "turn"))
         return cls(tuple(tasks.values()), samples + bool(attempts), turns)
 

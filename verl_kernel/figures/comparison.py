@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from verl_kernel.errors import DataError
-from verl_kernel.figures.attempts import Asked, Attempt
+from verl_kernel.figures.attempts import Attempt, RunPlan
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import CRITERIA, FIGURES, Ratio, ratio
 from verl_kernel.figures.record import Estimate, FrozenRecord, View
@@ -66,7 +66,7 @@ class Side(NamedTuple):
     """One of two runs."""
 
     attempts: Sequence[Attempt]
-    plan: Asked
+    plan: RunPlan
 
 
 def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> FigureComparison:

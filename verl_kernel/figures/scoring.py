@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 
-from verl_kernel.figures.attempts import Asked, AskedTask, Attempt, best_by_task
+from verl_kernel.figures.attempts import Attempt, PlannedTask, RunPlan, best_by_task
 from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.figures import CRITERIA, Ratio, known_figures, ratio
 from verl_kernel.figures.record import Estimate, Figures, PassAtK, Scores, View, Views
@@ -39,7 +39,7 @@ def best_of_k(values: Sequence[float], k: int) -> float:
     return sum(value * (comb(i, k - 1) / comb(count, k)) for i, value in enumerate(sorted(values)))
 
 
-def passes(samples: Samples, plan: Asked, bootstrap: Bootstrap) -> tuple[PassAtK, ...]:
+def passes(samples: Samples, plan: RunPlan, bootstrap: Bootstrap) -> tuple[PassAtK, ...]:
     """Return pass@k for k = 1, 2, 4, ... and n, by every criterion, of last answers and of best ones."""
     views: tuple[tuple[View, Sequence[Attempt]], ...] = (
         ("last turn", last_turn(samples, plan.turns)),
@@ -67,7 +67,7 @@ def _mean_pass_at_k(successes: Ratio, k: int, criterion: str, view: View, bootst
     return PassAtK(k=k, criterion=criterion, view=view, estimate=estimate, tasks=int(has_enough.sum()))
 
 
-def score(attempts: Sequence[Attempt], plan: Asked, bootstrap: Bootstrap | None = None) -> Scores:
+def score(attempts: Sequence[Attempt], plan: RunPlan, bootstrap: Bootstrap | None = None) -> Scores:
     """Return the scores of a run.
 
     Args:
@@ -111,7 +111,7 @@ class _Scorer:
         self._samples, self._bootstrap = samples, bootstrap
         self._figure_names = known_figures([attempt for answers in samples.values() for attempt in answers])
 
-    def views(self, tasks: Sequence[AskedTask], turns: Sequence[int]) -> Views:
+    def views(self, tasks: Sequence[PlannedTask], turns: Sequence[int]) -> Views:
         """Return the three views of some tasks, until the last of some turns."""
         names = [task.task for task in tasks]
         chosen, until = set(names), max(turns, default=0)
@@ -121,7 +121,7 @@ class _Scorer:
         return Views(all_answers=every, last_turn=last, best_of_history=best, tokens=_tokens(samples, until))
 
     def groups(
-        self, tasks: Sequence[AskedTask], turns: Sequence[int], key: Callable[[AskedTask], object]
+        self, tasks: Sequence[PlannedTask], turns: Sequence[int], key: Callable[[PlannedTask], object]
     ) -> dict[str, Views]:
         """Return the views of each group of tasks, by name; empty if no task states its group."""
         if all(key(task) is None for task in tasks):
@@ -142,7 +142,7 @@ class _Scorer:
         )
 
 
-def _verl_acc(samples: Samples, plan: Asked, bootstrap: Bootstrap) -> Estimate:
+def _verl_acc(samples: Samples, plan: RunPlan, bootstrap: Bootstrap) -> Estimate:
     """Return the share of all requested samples whose last answer is correct; a lost answer counts as wrong."""
     index = {task.task: number for number, task in enumerate(plan.tasks)}
     sums = np.zeros(len(index))

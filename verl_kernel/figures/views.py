@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from verl_kernel.figures.attempts import Asked, Attempt, best
+from verl_kernel.figures.attempts import Attempt, RunPlan, best
 
 MISSING = "missing"
 """Status of the attempt that replaces a sample without any answer."""
@@ -14,7 +14,7 @@ Samples = dict[tuple[str, int], list[Attempt]]
 """Maps task and sample to the sample's answers, in order of turns; empty if none came."""
 
 
-def samples_of(attempts: Sequence[Attempt], plan: Asked) -> Samples:
+def samples_of(attempts: Sequence[Attempt], plan: RunPlan) -> Samples:
     """Return the answers of every sample that was asked for."""
     by_sample: defaultdict[tuple[str, int], list[Attempt]] = defaultdict(list)
     for attempt in sorted(attempts, key=lambda attempt: attempt.turn):

@@ -26,13 +26,13 @@ from verl_kernel.bench.page.task_rows import task_rows
 from verl_kernel.bench.page.texts import cut_middle, packed
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, LocalPool, MemoryFinding, Task
 from verl_kernel.env.result import Launch, TrueSize
-from verl_kernel.figures.attempts import Asked, AskedTask
+from verl_kernel.figures.attempts import PlannedTask, RunPlan
 from verl_kernel.world.answers import all_answers
 from verl_kernel.world.chains import Program, Step
 
 
 def details(*turns, limit=1000):
-    asked = Asked((AskedTask("t1", 2, "softmax"),), samples=4, turns=4)
+    asked = RunPlan((PlannedTask("t1", 2, "softmax"),), samples=4, turns=4)
     return task_details(task_rows(asked, turns)[0], limit)
 
 
@@ -55,7 +55,7 @@ def test_an_answer_is_called_best_only_where_it_is_right():
 
 
 def test_the_reference_comes_with_the_task():
-    (row,) = task_rows(Asked((AskedTask("t1"),), 1, 1), [right()])
+    (row,) = task_rows(RunPlan((PlannedTask("t1"),), 1, 1), [right()])
     assert task_details(row, 100, "a = 1\nb = 2")["reference"] == ["a = 1", "b = 2"]
     assert task_details(row, 100)["reference"] is None
     assert task_details(row, 100, "x = 1\n" * CODE_LIMIT)["reference_cut"] == 5 * CODE_LIMIT

@@ -9,9 +9,9 @@ from tests.bench.page.runs import answer, header, right
 from verl_kernel.bench.page.overview import all_figures, by_group, charts, headlines, pass_at_k, run_facts
 from verl_kernel.bench.page.task_rows import task_rows
 from verl_kernel.bench.page.texts import UNKNOWN, VERDICTS, estimate, factor, milliseconds, percent
-from verl_kernel.bench.scores import asked_of, attempt, clock
+from verl_kernel.bench.scores import attempt, clock, run_plan
 from verl_kernel.env import EvalStatus
-from verl_kernel.figures.attempts import Asked, AskedTask
+from verl_kernel.figures.attempts import PlannedTask, RunPlan
 from verl_kernel.figures.record import Estimate
 from verl_kernel.figures.scoring import score
 from verl_kernel.reporting.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
@@ -19,11 +19,11 @@ from verl_kernel.reporting.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 
 def scored(*turns):
     attempts = [attempt(one) for one in turns]
-    return score(attempts, Asked.of(attempts))
+    return score(attempts, RunPlan.of(attempts))
 
 
 def facts(turns, head):
-    return run_facts(head, score([attempt(one) for one in turns], asked_of(head, [], turns)), turns)
+    return run_facts(head, score([attempt(one) for one in turns], run_plan(head, [], turns)), turns)
 
 
 UNVALIDATED = right(timing_source="simulated_unvalidated")
@@ -146,7 +146,7 @@ def test_one_turn_has_no_curves_and_many_have_few_marks():
     assert [mark.text for mark in correct.x_marks] == ["1", "5", "9", "13", "17", "21", "25", "29"]
 
 
-ASKED = Asked((AskedTask("t1", 2, "softmax"), AskedTask("t2")), samples=2, turns=2)
+ASKED = RunPlan((PlannedTask("t1", 2, "softmax"), PlannedTask("t2")), samples=2, turns=2)
 
 
 def test_a_row_tells_the_best_answer_and_counts_the_others():

@@ -19,7 +19,7 @@ from verl_kernel.bench.page.task_rows import TaskRow, task_rows
 from verl_kernel.bench.page.texts import packed
 from verl_kernel.bench.records import BenchTurn, read_run, read_tasks
 from verl_kernel.bench.score_tables import VIEWS
-from verl_kernel.bench.scores import asked_of, attempt, clock
+from verl_kernel.bench.scores import attempt, clock, run_plan
 from verl_kernel.figures.scoring import score
 from verl_kernel.reporting import pages
 from verl_kernel.reporting.pages import page_environment
@@ -45,7 +45,7 @@ def write_page(folder: Path, cold_start: ColdStart | None = None) -> Path:
     """
     header, turns = read_run(folder)
     tasks = read_tasks(folder)
-    plan, references = asked_of(header, tasks, turns), {task.task_id: task.reference for task in tasks}
+    plan, references = run_plan(header, tasks, turns), {task.task_id: task.reference for task in tasks}
     scores = score([attempt(turn, cold_start) for turn in turns], plan)
     rows, limit = task_rows(plan, turns), completion_limit(len(turns))
     page = (

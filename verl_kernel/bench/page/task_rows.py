@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from verl_kernel.bench.records import BenchTurn
 from verl_kernel.bench.scores import attempt
-from verl_kernel.figures.attempts import Asked, AskedTask, Attempt, best
+from verl_kernel.figures.attempts import Attempt, PlannedTask, RunPlan, best
 from verl_kernel.figures.views import MISSING
 
 
@@ -44,7 +44,7 @@ class TaskRow:
     """Sample and turn of the best answer."""
 
 
-def task_rows(plan: Asked, turns: Sequence[BenchTurn]) -> list[TaskRow]:
+def task_rows(plan: RunPlan, turns: Sequence[BenchTurn]) -> list[TaskRow]:
     """Return a row for each task that was asked for, in the suite's order."""
     answers: defaultdict[str, list[BenchTurn]] = defaultdict(list)
     for turn in turns:
@@ -52,7 +52,7 @@ def task_rows(plan: Asked, turns: Sequence[BenchTurn]) -> list[TaskRow]:
     return [_row(task, plan.samples, answers[task.task]) for task in plan.tasks]
 
 
-def _row(task: AskedTask, samples: int, turns: list[BenchTurn]) -> TaskRow:
+def _row(task: PlannedTask, samples: int, turns: list[BenchTurn]) -> TaskRow:
     ordered = sorted(turns, key=lambda turn: (turn.sample, turn.turn))
     pairs = [(attempt(turn), turn) for turn in ordered]
     tries = [answer for answer, _ in pairs]

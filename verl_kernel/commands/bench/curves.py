@@ -13,11 +13,11 @@ from rich.table import Table
 
 from verl_kernel.bench.curves import FIGURE, Curves, curves, plot_curves, title
 from verl_kernel.bench.records import read_answers, read_tasks
-from verl_kernel.bench.scores import asked_of, attempt, baseline, times
+from verl_kernel.bench.scores import attempt, baseline, run_plan, times
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.data.files import check_file, writing
 from verl_kernel.errors import DataError
-from verl_kernel.figures.attempts import Asked
+from verl_kernel.figures.attempts import RunPlan
 from verl_kernel.figures.figures import FIGURES
 from verl_kernel.figures.record import Estimate
 from verl_kernel.reporting.screen import screen
@@ -66,10 +66,10 @@ def _names(runs: Sequence[Path]) -> list[str]:
 def _curves(name: str, run: Path, figure: str) -> Curves:
     if run.is_dir():
         header, turns = read_answers(run)
-        plan = asked_of(header, read_tasks(run), turns)
+        plan = run_plan(header, read_tasks(run), turns)
     else:
         turns = read_validation(run)
-        plan, header = Asked.of([attempt(turn) for turn in turns]), None
+        plan, header = RunPlan.of([attempt(turn) for turn in turns]), None
     run_curves = curves(name, [attempt(turn) for turn in turns], plan, figure)
     over = "" if header is None else f" over {baseline(header, turns)}"
     return run_curves.model_copy(update={"times": f"{times(turns)}{over}"})
