@@ -34,6 +34,7 @@ def allocate(weights: ArrayLike, kinds: Sequence[str], total: int) -> dict[str, 
         [sum(w for w, kind in zip(np.asarray(weights), kinds, strict=True) if kind == name) for name in names]
     )
     quotas = (total - len(names)) * (mass / mass.sum() if mass.sum() > 0 else np.full(len(names), 1 / len(names)))
+    # A quota that should be a whole number may miss it by rounding.
     counts = np.floor(quotas + 1e-9).astype(int)
     for at in np.argsort(counts - quotas, kind="stable")[: total - len(names) - counts.sum()]:
         counts[at] += 1

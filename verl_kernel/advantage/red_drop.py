@@ -50,6 +50,7 @@ def dropped(batch: TurnBatch, groups: Groups, seed: int) -> torch.Tensor:
     rank = np.arange(len(order)) - np.repeat(starts, counts)
     members = groups.sizes.cpu().numpy()[rows, turns][order]
     negatives = np.repeat(counts, counts)
+    # Drops the surplus of negatives over positives, which is negatives - (members - negatives).
     lost = order[rank < 2 * negatives - members]
     out = np.zeros_like(negative)
     out[rows[lost], turns[lost]] = True

@@ -201,7 +201,7 @@ class Families:
         return max((self.alike(*pair) for pair in across if {*pair} <= sides[0] | sides[1]), default=0.0)
 
     def _root(self, form: int) -> int:
-        while self._parents[form] != form:
+        while self._parents[form] != form:  # halves the path, so that later searches are short
             self._parents[form] = form = self._parents[self._parents[form]]
         return form
 
@@ -231,6 +231,7 @@ def _buckets(programs: Sequence[Shingles]) -> Iterator[list[int]]:
 def _minima(programs: Sequence[Shingles]) -> npt.NDArray[np.uint64]:
     """Return each program's smallest shingle hash under each of many hash functions (multiply and shift)."""
     random = np.random.default_rng(0)
+    # The factors are odd, and only the upper half of a product is used: its lower bits depend on too few of the hash.
     factors = random.integers(1, 2**63, _BANDS * _ROWS, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     addends = random.integers(0, 2**63, _BANDS * _ROWS, dtype=np.uint64)
     hashed = ((np.multiply.outer(program.astype(np.uint64), factors) + addends).min(axis=0) for program in programs)

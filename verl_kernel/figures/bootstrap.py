@@ -53,6 +53,7 @@ class Bootstrap:
 def drawn_tasks(seed: int, resamples: int, tasks: int) -> Floats:
     """Return how often each resample takes each task; shape (resamples, tasks)."""
     draws = np.random.default_rng(seed).integers(tasks, size=(resamples, tasks))
+    # One count for all resamples: those of each have numbers of their own.
     cells = draws + tasks * np.arange(resamples)[:, None]
     counts = np.bincount(cells.ravel(), minlength=resamples * tasks).reshape(resamples, tasks)
     weights = counts.astype(np.float64)

@@ -42,6 +42,7 @@ def start_with_lookup(model: Qwen3ForCausalLM) -> None:
     width, size = model.config.hidden_size, model.config.head_dim
     half = width // 2
     embeddings = model.model.embed_tokens.weight
+    # Half of the coordinates then have the norm that all of them had.
     embeddings[:, :half] *= 2**0.5
     embeddings[:, half:] = 0
     embeddings[:, -1] = 3 * width**-0.5
@@ -60,6 +61,8 @@ def _look_back(attention: Qwen3Attention, projection: Tensor, size: int) -> None
     queries, keys, values, outputs = _heads(attention, size)
     half = projection.shape[1]
     fast, angles = torch.arange(_FAST), _angles(size)[:_FAST]
+    # Before the rotation all keys are equal, by the constant coordinate; a query that is turned back by h + 1 places
+    # fits the key at that distance best.
     keys[:, fast, -1], keys[:, size // 2 + fast, -1] = 1, 0
     for head, query in enumerate(queries):
         query[fast, -1], query[size // 2 + fast, -1] = torch.cos((head + 1) * angles), -torch.sin((head + 1) * angles)

@@ -39,6 +39,7 @@ def draw(logits: torch.Tensor, size: int, generator: torch.Generator | None = No
     """
     device = logits.device if generator is None else generator.device
     noise = torch.empty(logits.shape, dtype=torch.float64, device=device).exponential_(generator=generator)
+    # Minus the logarithm of an exponential number is Gumbel noise.
     return top(logits - noise.to(logits.device).log(), size)
 
 

@@ -95,6 +95,7 @@ def _accumulate(model: nn.Module, routing: Routing, rows: Rows, options: TuningO
     tokens = sum(int(row.learned[1:].sum()) for row in batch)
     if not tokens:
         raise DataError(f"the rows of step {step} hold no token of an assistant within the maximum length")
+    # Two seeds share no stream within a million steps.
     generator = torch.Generator().manual_seed(options.seed * 1_000_003 + step)
     losses = torch.zeros(options.selections)
     for start in range(0, len(batch), options.micro_batch_size):

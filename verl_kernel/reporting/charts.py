@@ -23,6 +23,7 @@ Pixel = tuple[float, float]
 def round_marks(low: float, high: float, count: int = 5, *, whole: bool = False) -> list[float]:
     """Return evenly spaced round numbers between two ends, about `count` at most; only whole ones if `whole`."""
     step = _round_step((high - low) / max(1, count - 1), whole)
+    # A quotient that should be a whole number may miss it by rounding.
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [number * step for number in range(first, last + 1)]
 

@@ -33,7 +33,7 @@ _REPORT = (
 
 
 def feedback_on(task: Task, result: EvalResult, options: ConversationOptions, clean: Callable[[str], str]) -> str:
-    """Describe a verdict as the options of a conversation request."""
+    """Describe a verdict in the form that the options of a conversation ask for."""
     return format_feedback(
         result, options.feedback_chars, candidate_class=task.candidate_class, form=options.feedback, clean=clean
     )
@@ -57,7 +57,7 @@ def format_feedback(
         form: `short`, `profile` for the profile too, `full` for the report as JSON, cut in its middle because the
             error is at its end, or `none` for nothing but the request to answer again, to measure the value of
             feedback.
-        clean: applied to quotations of the candidate (`special_tokens.neutraliser`).
+        clean: applied to quotations of the candidate (`turn_end.neutraliser`).
         instruction: the last line; None asks for an answer with a program.
     """
     instruction = instruction or f"Answer with one ```python block that defines {candidate_class}."

@@ -134,6 +134,7 @@ def remarks(result: EvalResult, code: str) -> list[Remark]:
     placed = [
         Remark(min(mention.line, last), mention.kind, mention.text) for mention in mentions if 1 <= mention.line <= end
     ]
+    # Reversed, so that the first of equal remarks stays.
     unique = {(remark.line, remark.text): remark for remark in reversed(placed)}
     return sorted(reversed(unique.values()), key=lambda remark: remark.line)
 
