@@ -40,7 +40,7 @@ class BodyLimits:
                 f"the body has more than {self._most_bytes / 1e6:g} MB: send a task once, and fewer candidates",
             )
             return
-        await self._app(scope, _once(body, receive), send)
+        await self._app(scope, _body_first(body, receive), send)
 
     async def _body(self, receive: Receive) -> bytes | None:
         """Return the body; None if it is too large."""
@@ -57,15 +57,15 @@ class BodyLimits:
                 return b"".join(parts)
 
 
-def _once(body: bytes, receive: Receive) -> Receive:
+def _body_first(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that gives the body, and then what else comes of the connection."""
-    given = False
+    is_sent = False
 
     async def next_message() -> Message:
-        nonlocal given
-        if given:
+        nonlocal is_sent
+        if is_sent:
             return await receive()
-        given = True
+        is_sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return next_message

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from verl_kernel.world.ops import OPERANDS, OPS, ChainOp, Shape
+from verl_kernel.world.ops import OPERANDS, OPS, Op, Shape
 
 CONSTANTS = ("0.25", "0.5", "0.75", "1.5", "2.0", "3.0")
 """Never 1.0, which would leave some steps without effect."""
@@ -80,7 +80,7 @@ class Step:
     """Whether a kernel calls a function for it that Triton does not have."""
 
     @property
-    def op(self) -> ChainOp:
+    def op(self) -> Op:
         """Return the operation."""
         return OPS[self.name]
 
@@ -143,7 +143,7 @@ def states(names: Sequence[str]) -> list[State] | None:
     return chain_states
 
 
-def _after(state: State, op: ChainOp, is_first: bool) -> State | None:
+def _after(state: State, op: Op, is_first: bool) -> State | None:
     """Return the type of `x` after an operation; None where it does not fit."""
     if op.shape is Shape.MAP and not op.operand:
         return state
@@ -280,7 +280,7 @@ def draw_shape(steps: Steps, sizes: Sizes, rng: Random) -> tuple[int, int, int]:
     return rng.choice(sizes.rows), rng.choice(sizes.depths if multiplies else sizes.cols), rng.choice(sizes.depths)
 
 
-def draw_constant(op: ChainOp, rng: Random) -> str:
+def draw_constant(op: Op, rng: Random) -> str:
     """Draw the constant of an operation; empty where it takes none."""
     if "{a}" not in op.torch:
         return ""

@@ -59,7 +59,7 @@ class Stat:
 
 
 @dataclass(frozen=True)
-class ChainOp:
+class Op:
     """One operation: a row of the table."""
 
     family: str
@@ -100,23 +100,23 @@ OPERANDS: Mapping[str, Operand] = {
 """Second tensors by name. `x` of a chain that begins with a gather is the table."""
 
 
-def _map(torch: str, triton: str, operand: str = "", family: str = "elementwise") -> ChainOp:
-    return ChainOp(family, torch, triton, operand=operand)
+def _map(torch: str, triton: str, operand: str = "", family: str = "elementwise") -> Op:
+    return Op(family, torch, triton, operand=operand)
 
 
-def _reduce(torch: str, *stats: Stat, family: str = "reduction", triton: str = "") -> ChainOp:
-    return ChainOp(family, torch, triton or stats[-1].name, Shape.REDUCE, stats)
+def _reduce(torch: str, *stats: Stat, family: str = "reduction", triton: str = "") -> Op:
+    return Op(family, torch, triton or stats[-1].name, Shape.REDUCE, stats)
 
 
-def _row(family: str, torch: str, triton: str, *stats: Stat) -> ChainOp:
-    return ChainOp(family, torch, triton, Shape.ROW, stats)
+def _row(family: str, torch: str, triton: str, *stats: Stat) -> Op:
+    return Op(family, torch, triton, Shape.ROW, stats)
 
 
 _MEAN = Stat("mean", "sum", "x", "{} / cols")
 _TOP = Stat("top", "max", "x")
 _TOTAL = Stat("total", "sum", "tl.exp(x - top)")
 _DIM = "dim=-1, keepdim=True"
-OPS: Mapping[str, ChainOp] = {
+OPS: Mapping[str, Op] = {
     "relu": _map("torch.relu(x)", "tl.maximum(x, 0.0)"),
     "abs": _map("torch.abs(x)", "tl.abs(x)"),
     "square": _map("x * x", "x * x"),
@@ -169,12 +169,12 @@ OPS: Mapping[str, ChainOp] = {
         "softmax", "F.softmin(x, dim=-1)", "tl.exp(low - x) / total",
         *(Stat("low", "min", "x"), Stat("total", "sum", "tl.exp(low - x)")),
     ),
-    "cumsum": ChainOp("scan", "torch.cumsum(x, dim=-1)", "tl.cumsum(x, axis={axis})", Shape.SCAN),
-    "flip": ChainOp("move", "torch.flip(x, dims=[-1])", "cols - 1 - {col}", Shape.MOVE),
-    "roll": ChainOp("move", "torch.roll(x, {a}, dims=-1)", "({col} + {a}) % cols", Shape.MOVE),
-    "transpose": ChainOp("move", "x.t().contiguous()", "", Shape.TRANSPOSE),
-    "embedding": ChainOp("gather", "x[index]", "", Shape.GATHER, operand="index"),
-    "matmul": ChainOp("matmul", "x @ w", 'tl.dot(x, w, input_precision="ieee")', Shape.MATMUL, operand="w"),
+    "cumsum": Op("scan", "torch.cumsum(x, dim=-1)", "tl.cumsum(x, axis={axis})", Shape.SCAN),
+    "flip": Op("move", "torch.flip(x, dims=[-1])", "cols - 1 - {col}", Shape.MOVE),
+    "roll": Op("move", "torch.roll(x, {a}, dims=-1)", "({col} + {a}) % cols", Shape.MOVE),
+    "transpose": Op("move", "x.t().contiguous()", "", Shape.TRANSPOSE),
+    "embedding": Op("gather", "x[index]", "", Shape.GATHER, operand="index"),
+    "matmul": Op("matmul", "x @ w", 'tl.dot(x, w, input_precision="ieee")', Shape.MATMUL, operand="w"),
 }  # fmt: skip
 """All operations by name."""
 FAMILIES: Mapping[str, tuple[str, ...]] = {
