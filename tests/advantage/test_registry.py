@@ -23,7 +23,7 @@ def test_a_batch_with_a_token_begins_the_count_again():
     batches = EmptyBatches()
     for mask in [EMPTY, EMPTY, FULL] * 5:
         batches.count(mask)
-    assert batches.seen == 0
+    assert batches.streak == 0
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATORS))
@@ -33,4 +33,4 @@ def test_every_estimator_counts(name, monkeypatch):
     rewards = torch.zeros(4, 6)
     rewards[:, -1] = torch.tensor([0.5, 1.0, 0.5, 2.0])
     ESTIMATORS[name](rewards, EMPTY, np.array(["a", "a", "b", "b"]), config={"adv_estimator": name})
-    assert counted.seen == 1
+    assert counted.streak == 1

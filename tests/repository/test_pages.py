@@ -98,7 +98,7 @@ def fetched(source: Source) -> list[str]:
     folder = {"hkust-nlp/drkernel-rl-data": "rl", "hkust-nlp/drkernel-validation-data": "validation"}.get(
         source.repository, "coldstart" if "coldstart" in source.repository else "kernelbook"
     )
-    command = re.search(r"`hf download (.*?)`", source.wanted)[1]
+    command = re.search(r"`hf download (.*?)`", source.advice)[1]
     return command.replace("DIR", f"data/published/{folder}").split()
 
 

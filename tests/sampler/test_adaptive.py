@@ -103,7 +103,7 @@ def test_judged_rollouts_are_counted_and_slow_ones_are_negative(queue, mode):
     put_named("a", "hard", FAST, SLOW, WRONG, LOST, WRONG)
     put_named("b", "easy", FAST, FAST)
     _, metrics = make_buffer(mode).sample(1, "train", 2)
-    assert own.counts.seen == {"hard": (4.0, 1.0), "easy": (2.0, 2.0)}
+    assert own.counts.tallies == {"hard": (4.0, 1.0), "easy": (2.0, 2.0)}
     assert own.pass_rates == {"a": 0.25, "b": 1.0}
     wanted = {"ada/draws/total": 7, "ada/budget/mean": 3.5, "ada/budget/max": 5, "ada/budget/min": 2}
     wanted |= {"ada/expected_p/mean": 0.5, "ada/judge_seconds/total": 0}
@@ -114,7 +114,7 @@ def test_plain_correctness_counts_where_it_is_chosen(queue):
     own = run_state.begin(AdaOptions(sampling="est", positive="best_turn_acc"))
     put_named("a", "hard", FAST, SLOW, WRONG)
     make_buffer().sample(1, "train", 1)
-    assert own.counts.seen == {"hard": (3.0, 2.0)}
+    assert own.counts.tallies == {"hard": (3.0, 2.0)}
 
 
 @modes
