@@ -45,7 +45,7 @@ class ComparedKernel:
     predicted_ms: float
     measured_ms: float
     interval: tuple[float, float] | None
-    """Milliseconds between which nine of ten times are said to lie."""
+    """Interval in milliseconds that should hold nine of ten measured times."""
 
     @property
     def is_held(self) -> bool:

@@ -10,7 +10,7 @@ from itertools import combinations
 from math import exp, log, nan
 
 FACTORS = (1.25, 1.5, 2.0)
-"""Factors by which a prediction may be off, of each of which the share is told."""
+"""Factors by which a prediction may be off; the share of kernels within each is reported."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One judged answer: what figures need of it, what is correct, fast, lost, a decoy or a hack, and which answer is best.
 
-The order of kernels is the only one: logs, reports, scores and metrics share it. `RunPlan` holds the tasks, samples
+Logs, reports, scores and metrics share one order of kernels (`rank`). `RunPlan` holds the tasks, samples
 and turns of a run, so that an answer that never came can count as a failure. The share of the roofline and
 NVIDIA's SOL score say how close a kernel is to the fastest possible time; unlike a speedup, neither grows with a slower
 reference. Times are in milliseconds, from the same clock.

@@ -19,7 +19,7 @@ from verl_kernel.world.world import World
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the options describe."""
+    """The tasks and the conversations of a quickstart."""
 
     world: World
     trained: list[Program]

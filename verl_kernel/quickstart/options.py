@@ -92,7 +92,7 @@ class Quickstart:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of these options and of the files that turn them into others."""
+        """SHA-256 of these options and of the source files that make the quickstart from them."""
         digest = hashlib.sha256(json.dumps({**asdict(self), "difficulty": None}, sort_keys=True).encode())
         for source in (*sorted(_SOURCES), self.difficulty or TABLE):
             digest.update(source.read_bytes())

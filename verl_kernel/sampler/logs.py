@@ -33,7 +33,7 @@ _TENSORS = ("prompts", "responses", "rm_scores", "rollout_log_probs")
 
 
 class KernelLog:
-    """Keeps the file of kernels; the first batch removes lines of an earlier run for later steps, the others stay.
+    """Keeps the file of kernels; the first batch removes an earlier run's lines of its own step and later ones.
 
     Args:
         path: the file; its folder is created if it is missing.
@@ -102,7 +102,7 @@ def _line(step: int, row: TrajectoryRow, number: int, reference: str | None) -> 
 
 
 class SampleLog:
-    """Keeps the files of samples; an earlier run's for the first batch's and later steps become `<step>.jsonl.old`.
+    """Keeps the files of samples; at the first batch, an earlier run's files of its step and later get the suffix `.old`.
 
     Args:
         folder: folder of the files; created if it is missing.

@@ -104,17 +104,17 @@ Steps = tuple[Step, ...]
 
 
 def value(count: int) -> str:
-    """Return the name of the value that `count` steps have made: each has its own, by which it is found again."""
+    """Return the name of the value after `count` steps; each value has a name of its own, by which it can be found."""
     return f"h{count}" if count else "x"
 
 
 def named(expression: str, count: int) -> str:
-    """Return an expression of `x` as one of the value that `count` steps have made."""
+    """Return an expression of `x` as one of the value after `count` steps."""
     return _X.sub(value(count), expression)
 
 
 def torch_lines(steps: Steps, start: int = 0) -> list[str]:
-    """Return the lines in which torch does steps of a chain, `start` of which are done."""
+    """Return the lines in which torch does steps of a chain that follow its first `start` ones."""
     return [f"{value(index + 1)} = {named(step.torch, index)}" for index, step in enumerate(steps, start)]
 
 

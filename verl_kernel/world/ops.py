@@ -78,7 +78,7 @@ class Operand:
     """A second tensor."""
 
     expression: str
-    """What draws it; `{cols}` stands for the columns that `x` has where it is used, `{rows}` for its rows."""
+    """Expression that draws it; `{cols}` and `{rows}` are the columns and the rows of `x` where it is used."""
     is_parameter: bool = False
     """Whether the module holds it, under `self`."""
     read: str = ""
