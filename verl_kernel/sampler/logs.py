@@ -102,7 +102,7 @@ def _line(step: int, row: TrajectoryRow, number: int, reference: str | None) -> 
 
 
 class SampleLog:
-    """Keeps the files of samples; at the first batch, an earlier run's files of its step and later get the suffix `.old`.
+    """Keeps the files of samples; the first batch gives an earlier run's files of its step and later the suffix `.old`.
 
     Args:
         folder: folder of the files; created if it is missing.
