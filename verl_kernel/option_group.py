@@ -57,8 +57,8 @@ class OptionGroup:
     def in_recipes(cls) -> dict[str, Any]:
         """Return the default value of each key in our recipes."""
         values = {
-            each.name: each.default if each.default_factory is MISSING else each.default_factory()
-            for each in fields(cls)
+            option.name: option.default if option.default_factory is MISSING else option.default_factory()
+            for option in fields(cls)
         }
         return {**values, **dict.fromkeys(cls.LEFT_OPEN)}
 
@@ -111,9 +111,12 @@ def nearest(name: object, names: Iterable[str]) -> str:
 
     The error lists all known names anyway, so equally near names (`sm_80` and `sm_90` to `sm_70`) add nothing.
     """
-    ratios = {each: difflib.SequenceMatcher(None, str(name).lower(), each.lower()).ratio() for each in map(str, names)}
+    ratios = {
+        candidate: difflib.SequenceMatcher(None, str(name).lower(), candidate.lower()).ratio()
+        for candidate in map(str, names)
+    }
     best = max(ratios.values(), default=0.0)
-    near = [each for each, ratio in ratios.items() if ratio == best]
+    near = [candidate for candidate, ratio in ratios.items() if ratio == best]
     return f"did you mean {near[0]}? " if best >= 0.7 and len(near) == 1 else ""
 
 

@@ -23,7 +23,7 @@ LONG = {"error": {"message": "This model's maximum context length is 2048 tokens
 
 
 def endpoint(stub, key=KEY, **sampling):
-    return Endpoint(stub.url, "stub", key, Sampling(**{"retries": 1, "max_tokens": 100, **sampling}), own=True)
+    return Endpoint(stub.url, "stub", key, Sampling(**{"retries": 1, "max_tokens": 100, **sampling}), is_own=True)
 
 
 async def asked(stub, turn=1, checks=False, **sampling):
@@ -70,7 +70,7 @@ async def test_the_client_takes_every_address_that_passes(scheme, rest):
         refuse_no_address(scheme + rest)
     except ConfigError:
         return
-    await Endpoint(scheme + rest, "m", "k", Sampling(), own=True).close()
+    await Endpoint(scheme + rest, "m", "k", Sampling(), is_own=True).close()
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ async def test_an_endpoint_that_is_down_is_found_at_the_start():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    model = Endpoint(f"http://127.0.0.1:{port}/v1", "stub", "k", Sampling(retries=0), own=True)
+    model = Endpoint(f"http://127.0.0.1:{port}/v1", "stub", "k", Sampling(retries=0), is_own=True)
     with pytest.raises(EndpointError, match=rf"127.0.0.1:{port}/v1 does not answer .*start the server"):
         await model.check()
     await model.close()

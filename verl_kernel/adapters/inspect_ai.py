@@ -61,7 +61,7 @@ def samples_of(suite: Suite) -> MemoryDataset:
 
 
 def _sample(item: SuiteItem) -> Sample:
-    messages: list[ChatMessage] = [_MESSAGES[each["role"]](content=each["content"]) for each in item.messages]
+    messages: list[ChatMessage] = [_MESSAGES[message["role"]](content=message["content"]) for message in item.messages]
     task = item.task
     metadata = {"reference": task.reference, "task_id": task.task_id, "entry_point": task.entry_point}
     return Sample(input=messages, target="", id=task.task_id, metadata=metadata)

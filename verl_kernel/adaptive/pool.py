@@ -41,12 +41,12 @@ class PoolStatistics:
 
     def tag(self) -> dict[str, Any]:
         """Return the statistics as plain lists and numbers."""
-        return {**asdict(self), "rewards": [list(own) for own in self.rewards]}
+        return {**asdict(self), "rewards": [list(turn_rewards) for turn_rewards in self.rewards]}
 
     @classmethod
     def from_tag(cls, tag: Mapping[str, Any]) -> PoolStatistics:
         """Read what `tag` wrote."""
-        return cls(**{**tag, "rewards": tuple(tuple(own) for own in tag["rewards"])})
+        return cls(**{**tag, "rewards": tuple(tuple(turn_rewards) for turn_rewards in tag["rewards"])})
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Pool:
         A round without results ends the rounds: if every rollout fails, further ones would fail too.
         """
         self.stalled = self.stalled or not rewards
-        self.rewards += [tuple(map(float, own)) for own in rewards]
+        self.rewards += [tuple(map(float, turn_rewards)) for turn_rewards in rewards]
         self.positive += [bool(is_positive) for is_positive in positive]
 
     def done(self) -> bool:

@@ -91,9 +91,9 @@ def pool_mean(pool: PoolStatistics, options: TrlooOptions, width: int) -> torch.
     longest = max([width, *map(len, pool.rewards)])
     rewards = torch.zeros(len(pool.rewards), longest, dtype=torch.float64)
     present = torch.zeros(rewards.shape, dtype=torch.bool)
-    for i, own in enumerate(pool.rewards):
-        rewards[i, : len(own)] = torch.tensor(own, dtype=torch.float64)
-        present[i, : len(own)] = True
+    for i, turn_rewards in enumerate(pool.rewards):
+        rewards[i, : len(turn_rewards)] = torch.tensor(turn_rewards, dtype=torch.float64)
+        present[i, : len(turn_rewards)] = True
     turns = Turns(rewards, present.long(), present, longest)
     returns = turn_returns(turns, options)
     counted = present if options.baseline == "turn" else torch.ones_like(present)

@@ -71,11 +71,11 @@ def _contents(batch: TurnBatch) -> list[int]:
 
 def _lots(contents: list[int], prompts: np.ndarray, rows: np.ndarray, turns: np.ndarray, seed: int) -> np.ndarray:
     """Return a pseudo-random number for each turn at (rows, turns)."""
-    own = np.array(contents, dtype=np.uint64)
+    hashes = np.array(contents, dtype=np.uint64)
     groups = np.zeros(int(prompts.max(initial=-1)) + 1, dtype=np.uint64)
     # Sums do not depend on the order of the rows, even where they wrap around.
-    np.add.at(groups, prompts, own)
-    keys = zip(groups[prompts[rows]], own[rows], turns, strict=True)
+    np.add.at(groups, prompts, hashes)
+    keys = zip(groups[prompts[rows]], hashes[rows], turns, strict=True)
     return np.array([_hash(f"{seed} {group} {row} {turn}".encode()) for group, row, turn in keys], dtype=np.uint64)
 
 

@@ -70,8 +70,8 @@ def run_plan(header: RunHeader, tasks: Sequence[SuiteTask], turns: Sequence[Benc
         DataError: the answers are to more tasks than the header counts.
     """
     # A name's first entry fixes its place, which must not depend on the order of answers: intervals draw by place.
-    every: list[BenchTurn | SuiteTask] = [*tasks, *sorted(turns, key=lambda turn: turn.task_id), *tasks]
-    named = {entry.task_id: PlannedTask(entry.task_id, entry.level, entry.family) for entry in every}
+    entries: list[BenchTurn | SuiteTask] = [*tasks, *sorted(turns, key=lambda turn: turn.task_id), *tasks]
+    named = {entry.task_id: PlannedTask(entry.task_id, entry.level, entry.family) for entry in entries}
     missing = header.tasks - len(named)
     if missing < 0:
         raise DataError(

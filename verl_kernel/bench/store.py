@@ -55,14 +55,14 @@ def refuse_difference(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask]
     Raises:
         ConfigError: the runs differ; the message names the first difference.
     """
-    was, now = (header.model_dump(mode="json", exclude={"started"}) for header in (old, new))
-    key = next((key for key in now if was[key] != now[key]), None)
+    old_values, new_values = (header.model_dump(mode="json", exclude={"started"}) for header in (old, new))
+    key = next((key for key in new_values if old_values[key] != new_values[key]), None)
     if key is None:
         return
     if key in _OF_THE_SUITE:
         what = _suite_difference(old, new, tasks, suite)
     else:
-        name, before, after = _first_difference(key, was[key], now[key])
+        name, before, after = _first_difference(key, old_values[key], new_values[key])
         what = f"a run whose {name} is {before!r}, and this one's is {after!r}"
     raise ConfigError(f"{folder} holds {what}: repeat the command of that run, or name another folder with --out")
 
@@ -82,12 +82,14 @@ def _suite_difference(old: RunHeader, new: RunHeader, tasks: Sequence[SuiteTask]
     return f"a run on suite {old.suite} whose {what} are others than now"
 
 
-def _first_difference(key: str, was: Any, now: Any) -> tuple[str, Any, Any]:
+def _first_difference(key: str, old_values: Any, new_values: Any) -> tuple[str, Any, Any]:
     """Return key and values; for two mappings, those of the first entry that differs."""
-    if isinstance(was, dict) and isinstance(now, dict):
-        entry = next(name for name in sorted({*was, *now}) if was.get(name) != now.get(name))
-        return f"{key}.{entry}", was.get(entry), now.get(entry)
-    return key, was, now
+    if isinstance(old_values, dict) and isinstance(new_values, dict):
+        entry = next(
+            name for name in sorted({*old_values, *new_values}) if old_values.get(name) != new_values.get(name)
+        )
+        return f"{key}.{entry}", old_values.get(entry), new_values.get(entry)
+    return key, old_values, new_values
 
 
 class Store:

@@ -39,7 +39,7 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.5, 20.0
 _ANSWER_S, _CONNECT_S = 30.0, 5.0
 """Seconds for an answer that is not held back, and for a connection."""
 _RAISED: Mapping[str, type[VerlKernelError]] = {
-    each.__name__: each for each in (TaskError, ConfigError, EnvironmentNotReady)
+    error.__name__: error for error in (TaskError, ConfigError, EnvironmentNotReady)
 }
 """What a pool raises; any other problem of a service makes an `infra_error`."""
 
@@ -183,10 +183,10 @@ class RemoteGym:
         """Send requests; return nothing if they are refused together, which each of them alone may not be."""
         candidates = [
             {
-                "task": await self._task_id(each.task), "source": each.source, "kernel": each.kernel,
-                "validate": each.validate, "step": each.step,
+                "task": await self._task_id(request.task), "source": request.source, "kernel": request.kernel,
+                "validate": request.validate, "step": request.step,
             }
-            for each in requests
+            for request in requests
         ]  # fmt: skip
         body = {"evaluations": candidates, "wait_s": wait_s}
         parted = _PARTED if len(requests) > 1 else ()
@@ -196,7 +196,7 @@ class RemoteGym:
         if answer.status_code == 404:  # the service has another folder now
             self._tasks.clear()
             return await self._send(requests, wait_s)
-        return [Evaluation(**each) for each in _body_or_raise(answer)["evaluations"]]
+        return [Evaluation(**fields) for fields in _body_or_raise(answer)["evaluations"]]
 
     async def _poll(self, request: EvalRequest, name: str) -> Evaluation:
         answer = await self._request_until_taken("GET", f"/v1/evaluations/{name}?wait_s={_WAIT_S:g}")

@@ -84,11 +84,14 @@ def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, met
     """Return the choice of ACES for a task, with the judge's own plan and the expected rejections of both."""
     table, ran = outcome_table(rows)
     weighting = weights(table, method, ran)
-    aces, own = allocate(weighting.values, kinds, trials), _own_plan(trials)
-    expected = {name: expected_rejections(table, kinds, each, ran) for name, each in (("aces", aces), ("own", own))}
+    aces_plan, own_plan = allocate(weighting.values, kinds, trials), _own_plan(trials)
+    expected = {
+        name: expected_rejections(table, kinds, kind_counts, ran)
+        for name, kind_counts in (("aces", aces_plan), ("own", own_plan))
+    }
     plan = "aces" if not weighting.degenerate and expected["aces"] >= expected["own"] else "own"
     return {
-        "kinds": aces if plan == "aces" else own, "plan": plan, "expected_rejections": expected,
+        "kinds": aces_plan if plan == "aces" else own_plan, "plan": plan, "expected_rejections": expected,
         "inputs": list(kinds), "report": report(table, method, ran),
     }  # fmt: skip
 

@@ -33,7 +33,7 @@ def in_sentences(command: Any) -> Any:
     for child in getattr(command, "commands", {}).values():
         in_sentences(child)
     if command.callback is not None:
-        flags = {each.name: each.opts[0] for each in command.params if each.opts[0].startswith("-")}
+        flags = {parameter.name: parameter.opts[0] for parameter in command.params if parameter.opts[0].startswith("-")}
         command.callback = guarded(command.callback, flags)
     return command
 

@@ -126,7 +126,7 @@ def writing_folder(path: Path, option: str = "--out") -> Iterator[None]:
 
 def _file_at(folder: Path) -> Path | None:
     """Return the part of a path, or the path, that should be a folder but is none."""
-    return next((each for each in (folder, *folder.absolute().parents) if each.exists() and not each.is_dir()), None)
+    return next((path for path in (folder, *folder.absolute().parents) if path.exists() and not path.is_dir()), None)
 
 
 def _write_error(exc: OSError, path: Path, option: str) -> ConfigError | StorageError:

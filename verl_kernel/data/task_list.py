@@ -42,8 +42,8 @@ def list_tasks(path: Path, levels: Collection[int] = ()) -> list[Listed]:
     entries = list(_of_folder(path, levels) if path.is_dir() else _of_file(path))
     chosen = [item for item in entries if not levels or item.level in levels]
     if not chosen:
-        which = f" of level {', '.join(map(str, sorted(levels)))}" if levels else ""
-        raise DataError(f"{path} holds no tasks{which}: name a parquet file of tasks, a Python file, or a folder")
+        of_level = f" of level {', '.join(map(str, sorted(levels)))}" if levels else ""
+        raise DataError(f"{path} holds no tasks{of_level}: name a parquet file of tasks, a Python file, or a folder")
     return chosen
 
 

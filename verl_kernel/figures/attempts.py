@@ -171,7 +171,7 @@ def best_by_task(attempts: Sequence[Attempt]) -> dict[str, Attempt]:
     for attempt in attempts:
         if attempt.correct:
             correct.setdefault(attempt.task, []).append(attempt)
-    return {task: best(own) for task, own in correct.items()}
+    return {task: best(answers) for task, answers in correct.items()}
 
 
 @dataclass(frozen=True)

@@ -110,9 +110,9 @@ def _forward(profile: ForwardProfile, measured: float | None) -> str:
         parts.append(f"{share(profile.roofline)} of the task's roofline")
     minimum = "" if profile.least_bytes is None else f" where the task needs {size(profile.least_bytes)}"
     parts.append(f"dram__bytes {size(profile.dram_bytes)}{minimum}")
-    own = sum(launch.count * launch.ms for launch in profile.launches)
-    if own < (1.0 - _LONG) * (profile.ms - profile.host_ms):
-        parts.append(f"its own kernels take {micro(own)} of it")
+    kernels_ms = sum(launch.count * launch.ms for launch in profile.launches)
+    if kernels_ms < (1.0 - _LONG) * (profile.ms - profile.host_ms):
+        parts.append(f"its own kernels take {micro(kernels_ms)} of it")
     if profile.host_ms > _LONG * profile.ms:
         parts.append(f"{micro(profile.host_ms)} wait for the host")
     return ", ".join(parts)

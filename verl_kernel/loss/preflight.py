@@ -84,14 +84,14 @@ def _ask_verl(config: DictConfig, key: str) -> None:
     import torch
     from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
-    own = {name: value for name, value in find(config, CORRECTION).items() if name in (key, f"{key}_threshold")}
+    rule = {name: value for name, value in find(config, CORRECTION).items() if name in (key, f"{key}_threshold")}
     token = torch.zeros(1, 1)
     try:
-        compute_rollout_correction_and_rejection_mask(token, token, torch.ones(1, 1), **{"rollout_is": None, **own})
+        compute_rollout_correction_and_rejection_mask(token, token, torch.ones(1, 1), **{"rollout_is": None, **rule})
     except (TypeError, ValueError) as exc:
-        settings = " and ".join(f"{CORRECTION}.{name} is {in_words(value)}" for name, value in own.items())
+        sentence = " and ".join(f"{CORRECTION}.{name} is {in_words(value)}" for name, value in rule.items())
         raise ConfigError(
-            f"{settings}, which verl refuses ({str(exc).rstrip('.')}): correct what it names, or choose a preset, "
+            f"{sentence}, which verl refuses ({str(exc).rstrip('.')}): correct what it names, or choose a preset, "
             "as mismatch=mrs or mismatch=tis"
         ) from None
 

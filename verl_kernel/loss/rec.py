@@ -68,8 +68,8 @@ def with_eps(options: RecOptions, config: Any) -> RecOptions:
     """Return options whose eps are numbers: null is replaced by the clip range of `config`."""
     both = {}
     for side in EPS:
-        own = getattr(options, f"eps_{side}")
-        both[f"eps_{side}"] = own if own is not None else _clip_range_of(side, config)
+        eps = getattr(options, f"eps_{side}")
+        both[f"eps_{side}"] = eps if eps is not None else _clip_range_of(side, config)
     return dataclasses.replace(options, **both)
 
 

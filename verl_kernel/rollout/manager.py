@@ -40,18 +40,18 @@ class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         if "validate" in prompts and prompts["validate"]:  # noqa: RUF019  `get` of a TensorDict wraps the value
             assign_non_tensor_data(prompts, VALIDATION, True)
         else:
-            own = run_state.current()
-            if own is not None and own.options.sampling == "est":
-                _set_budgets(prompts, own, self.config.actor_rollout_ref.rollout.n)
+            state = run_state.current()
+            if state is not None and state.options.sampling == "est":
+                _set_budgets(prompts, state, self.config.actor_rollout_ref.rollout.n)
         super().generate_sequences(prompts)
 
 
-def _set_budgets(prompts: TensorDict, own: run_state.RunState, n: int) -> None:
+def _set_budgets(prompts: TensorDict, state: run_state.RunState, n: int) -> None:
     """Distribute `n` rollouts per prompt on average, by the known pass rates of the prompts."""
-    own.restore(int(get_non_tensor_data(prompts, "global_steps", 0)))
-    options = own.options
+    state.restore(int(get_non_tensor_data(prompts, "global_steps", 0)))
+    options = state.options
     names = [prompt_name(getattr(messages, "data", messages)) for messages in prompts["raw_prompt"]]
-    shares = [own.counts.share(name) for name in names]
+    shares = [state.counts.share(name) for name in names]
     rollouts = budgets(shares, n * len(names), options.n_min, options.n_max, options.epsilon)
     assign_non_tensor_stack(prompts, PROMPT_NAME, names)
     assign_non_tensor_stack(prompts, "__rollout_n__", rollouts)

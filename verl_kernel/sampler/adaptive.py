@@ -87,7 +87,7 @@ def _count(batch: tq.KVBatchMeta, rows: Sequence[TrajectoryRow], step: int, stat
             is_positive = state.options.is_positive(info)
             batch_counts[name] = rollouts + 1, positives + is_positive
             passed[prompt_of(row.key)].append(is_positive)
-    state.pass_rates = {uid: sum(own) / len(own) for uid, own in passed.items()}
+    state.pass_rates = {uid: sum(outcomes) / len(outcomes) for uid, outcomes in passed.items()}
     before = [state.counts.share(name) for name in batch_counts]
     state.count(step, batch_counts)
     per_prompt: dict[str, int] = defaultdict(int)

@@ -59,9 +59,9 @@ class KernelLog:
         ):
             if not turn.result.rewarded or turn.code is None or not turn.result.speedup:
                 continue
-            here, task = rank(turn.result.sure_speedup, turn.result.speedup), _task(row, turn)
-            if task not in self._best or here > self._best[task]:
-                self._best[task], best[task] = here, (row, number)
+            kernel_rank, task = rank(turn.result.sure_speedup, turn.result.speedup), _task(row, turn)
+            if task not in self._best or kernel_rank > self._best[task]:
+                self._best[task], best[task] = kernel_rank, (row, number)
         if not best:
             return
         keys = [row.key for row, _ in best.values()]

@@ -63,10 +63,10 @@ def kernel_metrics(trajectories: Sequence[Sequence[TurnRecord]]) -> dict[str, fl
     metrics |= _novelty(every)
     for number in range(max(map(len, trajectories))):
         prefix = f"kernel/turn_{number + 1}"
-        metrics |= _summary(prefix, [own[number] for own in attempts if len(own) > number], len(trajectories))
+        metrics |= _summary(prefix, [turns[number] for turns in attempts if len(turns) > number], len(trajectories))
         reached = (turns[number] for turns in trajectories if len(turns) > number)
         metrics |= mean(f"{prefix}/reward/mean", (t.reward for t in reached if t.result.status is not INFRA_ERROR))
-    return metrics | quality("kernel/best", [best(own) for own in attempts], len(attempts))
+    return metrics | quality("kernel/best", [best(turns) for turns in attempts], len(attempts))
 
 
 def _attempt(turn: TurnRecord) -> Attempt:
@@ -137,7 +137,9 @@ def maximum(name: str, values: Iterable[float | None]) -> dict[str, float]:
 
 def selection_metrics(rows: Sequence[TrajectoryRow], verdicts: Sequence[Sequence[TurnDecision]]) -> dict[str, float]:
     """Return `prs/kept/*` and `prs/rejected/*`: rates over the turns of that kind, means over the correct ones."""
-    judged = [pair for row, own in zip(rows, verdicts, strict=True) for pair in zip(row.turns, own, strict=True)]
+    judged = [
+        pair for row, decisions in zip(rows, verdicts, strict=True) for pair in zip(row.turns, decisions, strict=True)
+    ]
     metrics: dict[str, float] = {}
     for name, is_kept in (("kept", True), ("rejected", False)):
         turns = [turn for turn, verdict in judged if verdict.is_kept is is_kept]
@@ -162,9 +164,9 @@ def gradient_metrics(
     """
     tails: dict[tuple[str, int], list[list[float]]] = defaultdict(list)
     has_kept: dict[tuple[str, int], bool] = defaultdict(bool)
-    for row, own in zip(rows, verdicts, strict=True):
+    for row, decisions in zip(rows, verdicts, strict=True):
         rewards = [turn.reward for turn in row.turns]
-        for number, verdict in enumerate(own):
+        for number, verdict in enumerate(decisions):
             tails[prompt_of(row.key), number].append(rewards[number:])
             has_kept[prompt_of(row.key), number] |= verdict.is_kept
     if not tails:
@@ -181,9 +183,10 @@ def gradient_metrics(
 
 def accepted_metrics(rows: Sequence[TrajectoryRow], verdicts: Sequence[Sequence[TurnDecision]]) -> dict[str, float]:
     """Return `rsft/accepted`: the share of turns that earn and stay in the loss, which are those `rsft` learns from."""
-    pairs = ((row.turns, own) for row, own in zip(rows, verdicts, strict=True))
+    pairs = ((row.turns, decisions) for row, decisions in zip(rows, verdicts, strict=True))
     return mean(
-        "rsft/accepted", (t.earns and v.is_kept for turns, own in pairs for t, v in zip(turns, own, strict=True))
+        "rsft/accepted",
+        (t.earns and v.is_kept for turns, decisions in pairs for t, v in zip(turns, decisions, strict=True)),
     )
 
 

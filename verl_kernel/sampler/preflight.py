@@ -29,8 +29,8 @@ def check_switches(config: DictConfig) -> None:
                 f"{key} is true, which verl reads for its own samplers only: set it to false "
                 f"({NODE}.group_filter=refill replaces prompts whose rollouts all earned the same)"
             )
-    own, apart = (read(config, f"reward.reward_model.{key}") for key in ("enable", "enable_resource_pool"))
-    if own and not apart and read(config, _DEFAULT_AGENT) == AGENT:
+    is_enabled, is_apart = (read(config, f"reward.reward_model.{key}") for key in ("enable", "enable_resource_pool"))
+    if is_enabled and not is_apart and read(config, _DEFAULT_AGENT) == AGENT:
         raise ConfigError(
             "reward.reward_model.enable is true and reward.reward_model.enable_resource_pool is false, so verl would "
             "overwrite the rewards of all turns by those of a reward model, after sampling: set enable to false"

@@ -148,7 +148,7 @@ async def add_task(task: TaskText, service: Shared, namespace: Namespace) -> Tas
 @_ROUTES.post("/v1/evaluations", responses=_BUSY)
 async def evaluate(submission: Submission, service: Shared, namespace: Namespace) -> Evaluations:
     """Have candidates judged; equal requests share an evaluation, so that a request can be repeated safely."""
-    requests = [await _request(service, namespace, each) for each in submission.evaluations]
+    requests = [await _request(service, namespace, candidate) for candidate in submission.evaluations]
     return Evaluations(evaluations=await service.desk.submit(requests, submission.wait_s))
 
 

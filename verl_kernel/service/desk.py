@@ -116,7 +116,7 @@ class Desk:
             self._begin(request)
         end = time.monotonic() + wait_s
         namespace = requests[0].task.namespace
-        return [await self.find(namespace, evaluation_id(each), end - time.monotonic()) for each in requests]
+        return [await self.find(namespace, evaluation_id(request), end - time.monotonic()) for request in requests]
 
     async def find(self, namespace: str, name: str, wait_s: float) -> Evaluation:
         """Return an evaluation as it is at its end, or after `wait_s` seconds if it has not ended then.

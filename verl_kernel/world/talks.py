@@ -156,8 +156,8 @@ def _repaired(first: Answer) -> Answer:
     if first.kind is not Kind.TYPE:
         assert first.sound is not None
         return first.sound
-    same = [*right_answers(first.program), *decoys(first.program)]
-    return next(answer for answer in same if (answer.name, answer.parts) == (first.name, first.parts))
+    answers = [*right_answers(first.program), *decoys(first.program)]
+    return next(answer for answer in answers if (answer.name, answer.parts) == (first.name, first.parts))
 
 
 def _chosen(answers: list[T] | tuple[T, ...], rng: Random) -> T | None:

@@ -45,15 +45,15 @@ def reference_ops(program: Program) -> list[str]:
 
 def _judged(answer: Answer) -> EvalResult:
     is_decoy = answer.kind is Kind.DECOY
-    own = _kernel_names(answer)[: 0 if answer.name == "never_launched" else None]
-    times = Counter(f"aten::{name}" for name in answer.torch_ops) + Counter(own)
+    kernel_names = _kernel_names(answer)[: 0 if answer.name == "never_launched" else None]
+    times = Counter(f"aten::{name}" for name in answer.torch_ops) + Counter(kernel_names)
     longest = sorted(times.items(), key=lambda item: (-item[1], item[0]))
     facts: dict[str, Any] = {
         "speedup": len(reference_ops(answer.program)) / times.total(),
-        "time_coverage": len(own) / times.total(),
+        "time_coverage": len(kernel_names) / times.total(),
         "top_kernels": tuple((name, count * _OP_MS) for name, count in longest),
     }
-    if is_decoy and own:
+    if is_decoy and kernel_names:
         message = "the output stays right when the kernels are not launched: it does not come from them"
         facts["error"] = _error("LaunchIrrelevant", message)
     elif is_decoy:

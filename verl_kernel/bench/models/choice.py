@@ -192,7 +192,7 @@ class CheckedModel:
             with server:
                 own_sampling = replace(sampling, extra=extra)
                 yield OpenedModel(
-                    Endpoint(server.base_url, server.model, server.key, own_sampling, clean, own=True), server
+                    Endpoint(server.base_url, server.model, server.key, own_sampling, clean, is_own=True), server
                 )
 
 

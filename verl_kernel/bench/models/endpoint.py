@@ -63,7 +63,7 @@ class Endpoint:
         key: sent as the bearer token.
         sampling: the sampling settings.
         clean: see `Model`.
-        own: whether it is a server that we started, which is reached without a proxy.
+        is_own: whether it is a server that we started, which is reached without a proxy.
 
     Raises:
         EnvironmentNotReady: the package openai is missing.
@@ -71,7 +71,7 @@ class Endpoint:
 
     def __init__(
         self, base_url: str, model: str, key: str, sampling: Sampling,
-        clean: Callable[[str], str] = split_chat_tokens, own: bool = False,
+        clean: Callable[[str], str] = split_chat_tokens, is_own: bool = False,
     ) -> None:  # fmt: skip
         self.clean, self._model, self._sampling, self._url = clean, model, sampling, base_url
         self._openai = require_client()
@@ -79,7 +79,7 @@ class Endpoint:
 
         self._httpx = httpx
         timeout = httpx.Timeout(sampling.timeout_s, connect=_CHECK_S)
-        http = httpx.AsyncClient(timeout=timeout, trust_env=not own, limits=httpx.Limits(max_connections=None))
+        http = httpx.AsyncClient(timeout=timeout, trust_env=not is_own, limits=httpx.Limits(max_connections=None))
         self._client = self._openai.AsyncOpenAI(
             base_url=base_url, api_key=key, timeout=timeout, max_retries=sampling.retries, http_client=http
         )

@@ -43,8 +43,10 @@ def find_kernels(folder: Path, suite: Suite) -> tuple[Found, list[Path]]:
             raise DataError(f"{file} and {samples[key[1]]} are both sample {key[1]} of {key[0]}: rename one of them")
         samples[key[1]] = file
     if not files:
-        some = suite.tasks[0].task.task_id
-        raise DataError(f"{folder} holds no kernel for suite {suite.name}: name files like {some}.py or {some}_0.py")
+        example = suite.tasks[0].task.task_id
+        raise DataError(
+            f"{folder} holds no kernel for suite {suite.name}: name files like {example}.py or {example}_0.py"
+        )
     return files, strangers
 
 

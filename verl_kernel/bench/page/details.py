@@ -280,8 +280,8 @@ def _timing_row(name: str, timing: Timing, simulated: bool) -> dict[str, Any]:
 def _profile(result: EvalResult) -> list[dict[str, Any]]:
     """Return the longest kernels and ops and the sum of the rest; the candidate's own kernels are marked."""
     durations = [(name, ms) for name, ms in result.top_kernels or () if finite(ms) is not None and ms > 0]
-    own = {launch.name for launch in result.launches or ()}
-    rows = [(name[:200], ms, name in own) for name, ms in durations[:_PROFILE]]
+    launched = {launch.name for launch in result.launches or ()}
+    rows = [(name[:200], ms, name in launched) for name, ms in durations[:_PROFILE]]
     if remaining_ms := sum(ms for _, ms in durations[_PROFILE:]):
         rows.append((f"{len(durations) - _PROFILE} others", remaining_ms, False))
     total = sum(ms for _, ms, _ in rows)

@@ -50,7 +50,7 @@ def _at_work(stats: PoolStats, numbers: list[int]) -> list[int]:
 
 
 def _sentence(name: str, numbers: list[int], stats: PoolStats, undo: bool) -> str:
-    who = f"pool {name}: {'judges' if numbers else 'no judge'} {', '.join(map(str, numbers))}".rstrip()
+    subject = f"pool {name}: {'judges' if numbers else 'no judge'} {', '.join(map(str, numbers))}".rstrip()
     if undo:
-        return f"{who} may serve again"
-    return f"{who} get nothing new; {len(_at_work(stats, numbers))} still at work"
+        return f"{subject} may serve again"
+    return f"{subject} get nothing new; {len(_at_work(stats, numbers))} still at work"
