@@ -9,7 +9,6 @@ import base64
 import json
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -20,6 +19,7 @@ import pytest
 import triton
 import triton.language as tl
 
+from tests.env.processes import printed
 from verl_kernel.env.compilation import compiler
 from verl_kernel.env.compilation.outcome import Resources
 from verl_kernel.env.compilation.rebuilding import Tensor
@@ -58,9 +58,8 @@ def number(pattern: str, text: str) -> int:
 @pytest.fixture(scope="module")
 def compiled() -> dict[tuple[str, str], dict[str, Any]]:
     """All kernels, by target and name."""
-    command = [sys.executable, "-m", "tests.env.compilation.test_amd", *NAMES]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    said = printed("-m", "tests.env.compilation.test_amd", *NAMES)
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     return {(line["target"], line["kernel"]): line for line in lines}
 
 

@@ -2,20 +2,17 @@
 """Samples of a launch's programs count as all of them, and windows of neighbours tell what is read again."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.env.executor.ptx import aligned, buffer, counted, entry
-from tests.env.executor.test_programs import run
 from tests.env.executor.test_traffic import FAR, MEGABYTE, NEAR, launches
+from tests.env.processes import ROOT, printed
 from verl_kernel.env.execution.sampling import AGREEMENT, MOVED, WHOLE, Apart, Sampler, Windows, strata
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.ipc.execution_messages import furthest
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("grid", [(1, 1, 1), (1000, 1, 1), (3, 500, 1), (7, 9, 11), (2, 2, 400), (1 << 20, 64, 1)])
@@ -96,10 +93,8 @@ def test_samples_that_differ_are_no_count():
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    folder = ROOT / "benchmarks"
-    told = run(
-        tmp_path_factory.mktemp("triton"), str(folder / "bench_sampled_counts.py"), PYTHONPATH=f"{ROOT}:{folder}"
-    )
+    folder, cache = ROOT / "benchmarks", str(tmp_path_factory.mktemp("triton"))
+    told = printed(folder / "bench_sampled_counts.py", TRITON_CACHE_DIR=cache, PYTHONPATH=f"{ROOT}:{folder}")
     rows = [line.strip("| ").split(" | ") for line in told.splitlines()[2:]]
     return {row[0]: [float(cell.rstrip("%")) for cell in (*row[1:5], *row[6:8])] for row in rows}
 

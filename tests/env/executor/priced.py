@@ -12,7 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from tests.env.executor.programs import matmul_kernel
+from benchmarks.executor_kernels import matmul
+from benchmarks.sampled_kernels import bias, strided, transpose
 from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.work.steps import known_of, launch_work, remember
@@ -47,19 +48,13 @@ def zeros(*shape, dtype=torch.float32):
     return torch.zeros(*shape, dtype=dtype)
 
 
-@triton.jit
-def copy_kernel(x_ptr, out_ptr, n, STEP: tl.constexpr, BLOCK: tl.constexpr):
-    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out_ptr + where, tl.load(x_ptr + where * STEP, mask=where < n), mask=where < n)
-
-
 def copies():
     n = 1 << 19
     for step in (1, 2, 8):
-        price(f"stride {step}", copy_kernel, (n // 1024,), zeros(8 * n), zeros(n), n, STEP=step, BLOCK=1024)
-    price("half of it masked out", copy_kernel, (n // 1024,), zeros(8 * n), zeros(n), n // 2, STEP=1, BLOCK=1024)
-    price("a half", copy_kernel, (n // 2048,), zeros(8 * n), zeros(n), n // 2, STEP=1, BLOCK=1024)
-    price("spilled", copy_kernel, (n // 1024,), zeros(8 * n), zeros(n), n, STEP=1, BLOCK=1024, spills=400)
+        price(f"stride {step}", strided, (n // 1024,), zeros(8 * n), zeros(n), n, STEP=step, BLOCK=1024)
+    price("half of it masked out", strided, (n // 1024,), zeros(8 * n), zeros(n), n // 2, STEP=1, BLOCK=1024)
+    price("a half", strided, (n // 2048,), zeros(8 * n), zeros(n), n // 2, STEP=1, BLOCK=1024)
+    price("spilled", strided, (n // 1024,), zeros(8 * n), zeros(n), n, STEP=1, BLOCK=1024, spills=400)
 
 
 @triton.jit
@@ -110,7 +105,7 @@ def matmuls():
         ("ieee", torch.float32, "ieee", 64),
     ):  # fmt: skip
         a, b, grid = zeros(n, n, dtype=dtype), zeros(n, n, dtype=dtype), (n // tile, n // tile)
-        price(name, matmul_kernel, grid, a, b, zeros(n, n), n, n, n, BM=tile, BN=tile, BK=32, P=precision)
+        price(name, matmul, grid, a, b, zeros(n, n), n, n, n, BM=tile, BN=tile, BK=32, P=precision)
     a, b = zeros(n, n, dtype=torch.float16), zeros(n, n, dtype=torch.float16)
     price("naive half", naive_matmul_kernel, (n // 32, n // 32), a, b, zeros(n, n), n, n, B=32)
 
@@ -139,17 +134,10 @@ def instructions():
         price(f"{turns} {what}", busy_kernel, (n // 1024,), x, out, TURNS=turns, WHAT=what, BLOCK=1024)
 
 
-@triton.jit
-def bias_kernel(x_ptr, b_ptr, out_ptr, n, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
-    row, columns = tl.program_id(0), tl.arange(0, BLOCK)
-    bias = tl.load(b_ptr + row * STRIDE + columns)
-    tl.store(out_ptr + row * n + columns, tl.load(x_ptr + row * n + columns) + bias)
-
-
 def broadcasts():
     rows, n = 2048, 1024
-    for name, stride in (("one row for all", 0), ("a row for each", n)):
-        price(name, bias_kernel, (rows,), zeros(rows, n), zeros(rows, n), zeros(rows, n), n, STRIDE=stride, BLOCK=1024)
+    for name, width in (("one row for all", n), ("a row for each", rows * n)):
+        price(name, bias, (rows,), zeros(rows, n), zeros(rows, n), zeros(rows, n), rows * n, width, BLOCK=1024)
 
 
 @triton.jit
@@ -165,21 +153,11 @@ def gathers():
         price(f"gather {name}", gather_kernel, (n // 1024,), zeros(n), index, zeros(n), BLOCK=1024)
 
 
-@triton.jit
-def transpose_kernel(x_ptr, out_ptr, n, THROUGH: tl.constexpr, B: tl.constexpr):
-    rows, columns = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
-    x = tl.load(x_ptr + rows[:, None] * n + columns[None, :])
-    if THROUGH:
-        tl.store(out_ptr + columns[:, None] * n + rows[None, :], tl.trans(x))
-    else:
-        tl.store(out_ptr + columns[None, :] * n + rows[:, None], x)
-
-
 def transposes():
     n = 1024
     x = zeros(n, n)
-    price("transposed", transpose_kernel, (n // 64, n // 64), x, zeros(n, n), n, THROUGH=True, B=64)
-    price("copied", copy_kernel, (n,), x, zeros(n, n), n * n, STEP=1, BLOCK=1024)
+    price("transposed", transpose, (n // 64, n // 64), x, zeros(n, n), n, n, B=64)
+    price("copied", strided, (n,), x, zeros(n, n), n * n, STEP=1, BLOCK=1024)
 
 
 @triton.jit

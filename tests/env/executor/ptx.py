@@ -140,6 +140,11 @@ def ways(kinds: Iterable[Any]) -> list[Any]:
     return found
 
 
+def paired(row: Words) -> Words:
+    """Words of two halves: each of a row, and above it the one before."""
+    return row | np.roll(row, 1).astype(np.uint32) << 16
+
+
 def _padded(array: Words, count: int) -> Words:
     whole = np.zeros(count, np.uint8 if array.dtype == bool else array.dtype)
     whole[: len(array)] = array

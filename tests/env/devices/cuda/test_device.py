@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the CUDA device does that needs no GPU; the rest is in tests/gpu."""
 
-import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tests.env.processes import printed
 from verl_kernel.env import GymOptions, Judge, JudgeProcess, resolve_device
 from verl_kernel.env.devices.cuda.driver import Throttle, gpu_state
 from verl_kernel.env.devices.poison import poison_free_blocks
@@ -132,17 +131,15 @@ def test_state_of_no_gpu_is_unknown():
 @pytest.mark.slow
 def test_the_zygotes_preload_makes_no_context():
     """With a stand-in for the driver's C module, which only exists where there is a driver."""
-    code = (
+    seen = printed(
+        "-c",
         "import torch, triton.backends.nvidia.driver as nvidia\n"
         "nvidia.CudaUtils = lambda: None\n"
         "from verl_kernel.env.backends import resolve_device\n"
         "from triton.runtime.driver import driver\n"
         "resolve_device('cuda', probe=False).preload()\n"
         "assert type(driver.active) is nvidia.CudaDriver and not torch.cuda.is_initialized()\n"
-        "import os; print(len(os.listdir('/proc/self/task')))\n"
+        "import os; print(len(os.listdir('/proc/self/task')))\n",
+        **resolve_device("cuda", probe=False).zygote_env(),
     )
-    device = resolve_device("cuda", probe=False)
-    environment = {**os.environ, **device.zygote_env(), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip() == "1"
+    assert seen.strip() == "1"
