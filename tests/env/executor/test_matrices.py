@@ -23,8 +23,6 @@ SHAPES = [
     *((f"m16n8k{depth}", *kinds) for kinds in itertools.product(EIGHTS, EIGHTS, ("f32", "f16")) for depth in (16, 32)),
     ("m8n8k4", "f64", "f64", "f64"),
 ]  # fmt: skip
-
-
 CODED = {"f32": F32.rounded, "f16": F16.rounded, "f64": F64.rounded, "s32": lambda item: item & 0xFFFFFFFF}
 
 

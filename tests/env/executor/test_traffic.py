@@ -30,8 +30,6 @@ SHARED_LOADS = {2: "ld.shared.b16 %h", 4: "ld.shared.b32 %y0", 8: "ld.shared.b64
 LOAD, MATRICES = SHARED_LOADS[4], "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%y0,%y1,%y2,%y3}"
 TOGETHER = "ld.global.b32 %x, [%a];"
 APART = "mul.wide.u32 %o, %t, {}; add.u64 %a, %in, %o; ld.global.b32 %x, [%a];"
-
-
 ONE_LANE = ".reg .pred %q; setp.eq.u32 %q, %t, 0; @%q ld.global.b32 %x, [%a];"
 
 
@@ -228,8 +226,6 @@ ON = (
     "add.u32 %tile, %tile, {step}; and.b32 %tile, %tile, {mask}; ld.param.u64 %in, [p0]; mul.wide.u32 %o, %tile, 4096;"
     "add.u64 %in, %in, %o; mul.wide.u32 %o, %t, 16; add.u64 %in, %in, %o;"
 )
-
-
 TILES = 8 * MEGABYTE // TILE
 
 

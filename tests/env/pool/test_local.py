@@ -22,7 +22,6 @@ from verl_kernel.env import EvalStatus, GymOptions, LocalPool, Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
 
 pytestmark = pytest.mark.processes
-
 OPTIONS = GymOptions(
     device="cpu", static_check="off", correctness_trials=2, run_timeout_s=4, reference_timeout_s=6, num_judges=2,
     cpus_per_judge=0.5,

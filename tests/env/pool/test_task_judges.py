@@ -17,7 +17,6 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
-
 OPTIONS = GymOptions(
     device="cpu", correctness_trials=1, static_check="off", references="jailed", reference_timeout_s=10
 )

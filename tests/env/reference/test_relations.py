@@ -99,6 +99,10 @@ def distinct(x: torch.Tensor) -> bool:
     return all(len(row.unique()) == len(row) for row in x.reshape(-1, x.shape[-1]))
 
 
+def is_one_hot(x: Tensors) -> bool:
+    return has_values(x[0], 0, 1) and bool((x[0].sum(-1) == 1).all())
+
+
 def near(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one.float(), other.float(), rtol=2e-3, atol=1e-6)
 
@@ -187,13 +191,19 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     "short rows that are never empty": (
         lambda g: [(m := bits(g, 200, 3)) | (m.sum(-1, keepdim=True) == 0)], lambda x: bool(x[0].any(-1).all())
     ),
-    "one-hot rows": (
-        lambda g: [torch.eye(WIDTH)[randint(g, 0, WIDTH, ROWS)]], lambda x: bool((x[0].sum(-1) == 1).all())
+    "one-hot rows": (lambda g: [torch.eye(WIDTH)[randint(g, 0, WIDTH, ROWS)]], is_one_hot),
+    "a matrix of a permutation": (lambda g: [torch.eye(WIDTH)[permutation(g, WIDTH)]], is_one_hot),
+    "a sorted vector": (lambda g: [randn(g, 50).sort().values], lambda x: ordered(x[0])),
+    "halves of probabilities": (
+        lambda g: [randn(g, ROWS, WIDTH).softmax(-1).half()],
+        lambda x: torch.allclose(x[0].float().sum(-1), torch.ones(()), atol=1e-2) and x[0].min() >= 0,
     ),
-    "a matrix of a permutation": (
-        lambda g: [torch.eye(WIDTH)[permutation(g, WIDTH)]], lambda x: bool((x[0].sum(-1) == 1).all())
+    "one-hot integers": (lambda g: [torch.eye(WIDTH)[randint(g, 0, WIDTH, ROWS)].long()], is_one_hot),
+    "an identity": (lambda g: [torch.eye(WIDTH)], is_one_hot),
+    "probabilities": (
+        lambda g: [randn(g, ROWS, WIDTH).softmax(-1)],
+        lambda x: near(x[0].sum(-1), torch.ones(ROWS)) and x[0].min() >= 0,
     ),
-    "probabilities": (lambda g: [randn(g, ROWS, WIDTH).softmax(-1)], lambda x: near(x[0].sum(-1), torch.ones(ROWS))),
     "log-probabilities": (
         lambda g: [randn(g, ROWS, WIDTH).log_softmax(-1)], lambda x: near(x[0].exp().sum(-1), torch.ones(ROWS))
     ),
@@ -260,8 +270,6 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
         lambda g: [randn(g, 4), torch.linspace(0, 1, 8).repeat(2)], lambda x: torch.equal(x[1][:8], x[1][8:])
     ),
 }  # fmt: skip
-
-
 TRIANGLE = torch.ones(8, 8).triu(1) != 0
 
 
@@ -289,9 +297,7 @@ def test_what_every_draw_has_every_trial_has(name):
                 assert [(one.shape, one.dtype) for one in changed] == [(one.shape, one.dtype) for one in drawn]
 
 
-LEFT_ALONE = {
-    "positions", "sparse rows", "a step and its table", "a matrix of a permutation",
-}  # fmt: skip
+LEFT_ALONE = {"positions", "sparse rows", "a step and its table", "a matrix of a permutation"}
 
 
 @pytest.mark.parametrize("name", sorted(INPUTS.keys() - LEFT_ALONE))

@@ -56,8 +56,6 @@ class ModelNew(nn.Module):
         %s
         print("escaped", flush=True)
 """
-
-
 _REMEMBERED = """
 import gc
 import os

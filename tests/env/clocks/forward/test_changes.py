@@ -24,8 +24,6 @@ BOUNDS = {
 }  # fmt: skip
 DOT = "def first(a, b):\n    tl.dot(a, b)"
 PRODUCT = Demand(read=1, written=1, flops=10**9, half_flops=0)
-
-
 ELSEWHERE = "def first(a, b):\n    tl.sum(a * b)\ndef other(a, b):\n    tl.dot(a, b)"
 IN_A_PART = "def part(a):\n    return tl.dot(a, a)\ndef first(a, b):\n    part(a)"
 

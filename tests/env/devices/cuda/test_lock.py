@@ -19,7 +19,6 @@ from verl_kernel.env.pool.limits import evaluation_limit_s
 from verl_kernel.errors import InfraError
 
 pytestmark = pytest.mark.slow
-
 HOLDER = """
 import sys
 from verl_kernel.env.devices.cuda.lock import DeviceLock

@@ -20,7 +20,6 @@ from verl_kernel.env.reference.reference import Reference
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
 pytestmark = pytest.mark.slow
-
 GB = 1 << 30
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=2)
 SHORT_OF_MEMORY = REFERENCE.replace(

@@ -21,7 +21,6 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import InfraError
 
 pytestmark = pytest.mark.processes
-
 TASK = Task(REFERENCE)
 OPTIONS = {"device": "cuda", "correctness_trials": 3, "static_check": "off", "run_timeout_s": 1.0}
 SITE = """
