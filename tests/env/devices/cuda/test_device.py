@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the CUDA device does that needs no GPU; the rest is in tests/gpu."""
 
-import sys
-from types import SimpleNamespace
+from contextlib import closing
 
 import pytest
 import torch
@@ -18,10 +17,9 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a C
 
 @without_gpu
 def test_cuda_without_a_gpu_is_one_sentence():
-    with pytest.raises(EnvironmentNotReady, match="needs a GPU.*use device cpu"):
-        resolve_device("cuda")
-    with pytest.raises(EnvironmentNotReady, match="needs a GPU.*use device cpu"):
-        resolve_device("cuda", probe=False).setup()
+    for start in (lambda: resolve_device("cuda"), resolve_device("cuda", probe=False).setup):
+        with pytest.raises(EnvironmentNotReady, match="needs a GPU.*use device cpu"):
+            start()
 
 
 @pytest.mark.slow
@@ -30,12 +28,9 @@ def test_auto_means_a_gpu_where_judges_ask_for_one():
     options = GymOptions(device="auto", gpus_per_judge=0.5)
     with pytest.raises(EnvironmentNotReady, match="auto finds no GPU.*kernelgym.gpus_per_judge is 0.5"):
         Judge(options)
-    process = JudgeProcess(options)
-    try:
-        with pytest.raises(EnvironmentNotReady, match="auto finds no GPU.*set kernelgym.gpus_per_judge to 0"):
-            process.start()
-    finally:
-        process.close()
+    refused = pytest.raises(EnvironmentNotReady, match="auto finds no GPU.*set kernelgym.gpus_per_judge to 0")
+    with closing(JudgeProcess(options)) as process, refused:
+        process.start()
     Judge(GymOptions(device="auto")).close()
     Judge(GymOptions(device="cpu", gpus_per_judge=0.5)).close()  # said in so many words
 
@@ -78,17 +73,6 @@ def refuses(*asked):
     raise LookupError("Not Supported")
 
 
-@pytest.fixture
-def nvml(monkeypatch):
-    """Makes NVML's package one with these functions."""
-
-    def pretend(**functions):
-        usual = {"NVMLError": LookupError, "nvmlInit": lambda: None, "nvmlDeviceGetHandleByUUID": lambda uuid: uuid}
-        monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**usual | functions))
-
-    return pretend
-
-
 def test_the_state_of_a_gpu_without_one_sensor(nvml):
     nvml(
         NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0, nvmlSystemGetDriverVersion=lambda: "570.86.15",
@@ -101,19 +85,19 @@ def test_the_state_of_a_gpu_without_one_sensor(nvml):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("mask", "reasons"),
-    [
-        (0, []),
-        (0x1 | 0x2 | 0x4 | 0x10, []),  # idle, chosen clocks, the power cap, sync boost
-        (0x20, ["sw_thermal_slowdown"]),
-        (0x4 | 0x8 | 0x40, ["hw_slowdown", "hw_thermal_slowdown"]),
-        (0x80, ["hw_power_brake_slowdown"]),
-    ],
-)
-def test_heat_and_power_brakes_count_and_a_power_cap_does_not(nvml, mask, reasons):
+THROTTLED = {
+    0: [],
+    0x1 | 0x2 | 0x4 | 0x10: [],  # idle, chosen clocks, the power cap, sync boost
+    0x20: ["sw_thermal_slowdown"],
+    0x4 | 0x8 | 0x40: ["hw_slowdown", "hw_thermal_slowdown"],
+    0x80: ["hw_power_brake_slowdown"],
+}
+
+
+@pytest.mark.parametrize("mask", THROTTLED)
+def test_heat_and_power_brakes_count_and_a_power_cap_does_not(nvml, mask):
     nvml(nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: mask)
-    assert Throttle("GPU-1").reasons() == reasons
+    assert Throttle("GPU-1").reasons() == THROTTLED[mask]
 
 
 @pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetCurrentClocksThrottleReasons"])
