@@ -117,7 +117,6 @@ def test_the_page_has_the_table(table):
 
 
 def told(code, size, blocks=1):
-    """What is told of a launch on so many bytes."""
     data = aligned(size)
     count = counted(Kernel(entry(code, 1), 1, 128), [data], blocks)
     return tally(count, [data.nbytes], {"p0": 0}, "k", {})

@@ -29,7 +29,6 @@ def entry(body: str, parameters: int = 0, declarations: str = "", head: str = ""
 
 @functools.lru_cache(maxsize=256)
 def kernel(text: str, warps: int = 1, shared: int = 0) -> Kernel:
-    """A module's native code."""
     return Kernel(text, warps, shared)
 
 
@@ -40,7 +39,6 @@ def aligned(size: int, dtype: type = np.uint8) -> Words:
 
 
 def buffer(array: Words, written: Words | None = None) -> Buffer:
-    """An array that a launch may access."""
     return Buffer(array.ctypes.data, array.nbytes, 0 if written is None else written.ctypes.data)
 
 

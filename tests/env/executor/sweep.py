@@ -199,7 +199,6 @@ HELD = {"e2m1": ("u8", 32), "e4m3": ("u8", 64), "e5m2": ("u8", 64), "fp16": ("fp
 
 
 def products() -> Iterator[Case]:
-    """Products of matrices of each type and shape, transposed, converted and scaled."""
     for kinds, (m, n, k), stages, warps in itertools.product(KINDS, SHAPES, (1, 3), (1, 4, 8)):
         for total in SUMS.get(kinds[0], ("float32",)):
             sizes = {"m": m, "n": n, "k": k, "total": total}
@@ -235,7 +234,6 @@ CHECKS = (
 
 
 def tiles() -> Iterator[Case]:
-    """Blocks by pointers and by descriptors."""
     for kind in (*TYPES, *EIGHT):
         for more in CHECKS:
             made = {"p": POINTER, "q": "0", "load": f"tl.load(p, {more})", "store": "tl.store(out + m * 32 + o, x)"}
@@ -290,7 +288,6 @@ def the_rest() -> Iterator[Case]:
 
 
 def listed() -> list[Case]:
-    """All of these, in an order that mixes them."""
     families = (element_wise, casts, accesses, reductions, products, tiles, the_rest)
     found = [case for family in families for case in family()]
     random.Random(0).shuffle(found)
@@ -309,8 +306,6 @@ BINARY = (
 
 
 def made_up(rng: random.Random) -> Case:
-    """A kernel of a random expression."""
-
     def expression(depth: int) -> str:
         if depth == 0 or rng.random() < 0.1:
             return rng.choice("abcai")
@@ -351,7 +346,6 @@ def chosen(x, y):
 
 
 def written(number: int, case: Case) -> str:
-    """A case as the text of a function."""
     body = case.code
     if not case.is_whole:
         loads = "".join(f"{name} = tl.load(p{name} + i)\n" for name, _ in zip("abcd", case.kinds, strict=False))
@@ -411,7 +405,6 @@ def stand_in(program: Program, item: Instruction) -> Instruction:
 
 
 def report(function: object, case: Case, capability: int) -> dict[str, object]:
-    """What Triton and the executor say of a case."""
     try:
         ptx = compiled(function, case, capability)
     except Exception as exc:  # noqa: BLE001  what Triton refuses is none of the executor's

@@ -18,7 +18,6 @@ def floats(values):
 
 
 def run(opcode, values, is_uniform=False):
-    """An instruction of float32 on values."""
     bits = floats(values).view(np.uint32)
     return each({"d": f"{opcode} {{d}}, %a;"}, np.uint32, {"a": bits}, is_uniform=is_uniform)["d"].view(np.float32)
 

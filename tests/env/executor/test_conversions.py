@@ -129,7 +129,6 @@ def limits(kind):
 
 
 def held(kind):
-    """NumPy's type of the register that holds an integer."""
     return WIDTHS[max(16, int(kind[1:]))]
 
 
@@ -140,7 +139,6 @@ def whole(kind, bits):
 
 
 def register(kind, value):
-    """Bits of the register that holds an integer."""
     return value & (1 << max(16, int(kind[1:]))) - 1
 
 

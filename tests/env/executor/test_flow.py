@@ -77,7 +77,6 @@ def test_what_is_still_read_is_what_some_path_reads_first(body):
 
 
 def reads_first(made, place, name):
-    """Walk all paths, instruction by instruction."""
     ends = {block.end - 1: block.successors for block in made.blocks}
     seen, waiting = set(), [place]
     while waiting:

@@ -16,7 +16,6 @@ pytestmark = pytest.mark.slow
 
 
 def swept(*numbers):
-    """What `tests.env.executor.sweep` says."""
     return json.loads(printed("-m", "tests.env.executor.sweep", *numbers).splitlines()[-1])
 
 

@@ -38,7 +38,6 @@ def hidden(g: torch.Generator, *shape: int, value: float = -inf) -> torch.Tensor
 
 
 def has_values(tensor: torch.Tensor, *values: float) -> bool:
-    """Whether a tensor holds these two numbers only."""
     return bool(((tensor == values[0]) | (tensor == values[1])).all())
 
 

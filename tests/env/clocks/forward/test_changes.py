@@ -42,7 +42,6 @@ def launch(name, touched, **step):
 
 
 def op(name, touched, **step):
-    """An elementwise op of torch."""
     return TraceEvent("op", name, steps=(Step(**{"bytes": moved(touched), **step}),), touched=tuple(touched))
 
 
@@ -67,7 +66,6 @@ def work(event, again=1, **explained):
 
 
 def joined(events, works):
-    """The launches among the events with their accounts."""
     return join(events, works, FILE, explanations([works]))
 
 
