@@ -80,19 +80,18 @@ async def test_a_candidate_that_is_surely_slow_takes_no_gpu_time():
     assert slow.speedup is slow.speedup_interval is slow.timing_source is slow.time_coverage is None
 
 
-@pytest.mark.parametrize(
-    ("found", "speedup"),
-    [
-        (predicted(0.9, 1.1), 1.0),
-        (predicted(1.1, 2.0), 1.0),
-        (predicted(0.5, 0.9, decoy_kernel=True), 1.0),
-        (verdict(EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=0.5), 1.0),
-        (predicted(0.1, 0.2), None),
-    ],
-    ids=["undecided", "fast", "recorded decoy", "no interval", "slow, where no speedup is asked for"],
-)
-async def test_a_gpu_decides_what_is_not_surely_slow(found, speedup):
-    assert (await judged(found, speedup))[1] == 1
+NOT_SURELY_SLOW = {
+    "undecided": (predicted(0.9, 1.1), 1.0),
+    "fast": (predicted(1.1, 2.0), 1.0),
+    "recorded decoy": (predicted(0.5, 0.9, decoy_kernel=True), 1.0),
+    "no interval": (verdict(EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=0.5), 1.0),
+    "slow, where no speedup is asked for": (predicted(0.1, 0.2), None),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SURELY_SLOW)
+async def test_a_gpu_decides_what_is_not_surely_slow(name):
+    assert (await judged(*NOT_SURELY_SLOW[name]))[1] == 1
 
 
 def test_workers_whose_verdict_may_be_final_do_all_trials():
