@@ -33,6 +33,11 @@ def kernel(n):
 def launch():
     return kernel
 '''
+PROGRAM = Program(
+    Part("module.py", "twice"), "rows, columns = 2, 3", {"x": "torch.ones(rows, columns)"}, "2 * x * self.weight",
+    "twice(x) * self.weight", parameters={"weight": "torch.ones(columns)"}, changes=(("own.", ""),),
+    wrong=("return twice(x)", "return x"),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -80,13 +85,6 @@ def test_decorators_of_ours_are_those_that_triton_reads():
 def test_every_task_is_a_program():
     for name, program in PROGRAMS.items():
         compile(program.task(), name, "exec")
-
-
-PROGRAM = Program(
-    Part("module.py", "twice"), "rows, columns = 2, 3", {"x": "torch.ones(rows, columns)"}, "2 * x * self.weight",
-    "twice(x) * self.weight", parameters={"weight": "torch.ones(columns)"}, changes=(("own.", ""),),
-    wrong=("return twice(x)", "return x"),
-)  # fmt: skip
 
 
 @pytest.fixture

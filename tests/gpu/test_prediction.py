@@ -13,6 +13,10 @@ from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 from . import predicted_programs
 
 FACTOR, TRIALS = 2.0, 20
+NAMES = (
+    "torch add", "torch sum", "torch softmax", "torch product", "torch convolution", "add", "softmax", "one program",
+    "half product", "sum of columns",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +34,6 @@ def measured():
             run()
             found[name] = statistics.median(stopwatch.device(run)[1] for _ in range(TRIALS))
     return found
-
-
-NAMES = (
-    "torch add", "torch sum", "torch softmax", "torch product", "torch convolution", "add", "softmax", "one program",
-    "half product", "sum of columns",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,6 +22,9 @@ FLOAT_CASES = [
     ("f16", "f32", ""), ("bf16", "f32", ""), ("f16", "f64", ""), ("bf16", "f64", ""), ("f32", "f64", ""),
     ("f16", "bf16", "rn"), ("bf16", "f16", "rn"),
 ]  # fmt: skip
+NEAR = [(11, 0), (11, 1), (24, 0), (24, 1), (8, 0), (8, 1)]
+"""Distances from a power of two, in bits, and what is added: around the middles of neighbours."""
+INTEGERS = ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"]
 
 
 def ties(form, narrow):
@@ -116,11 +119,6 @@ def test_saturated_and_flushed_floats(opcode, form, wanted):
     a = cross([*corners(F32), F32.rounded(Fraction(1, 3)), F32.rounded(Fraction(-1, 3))])[0]
     lines = {opcode: f"{opcode} {{d}}, %a;"}
     compare(lines, WIDTHS[form.bits], {"a": a}, lambda _, bits: wanted(bits), is_nan=form.is_nan)
-
-
-NEAR = [(11, 0), (11, 1), (24, 0), (24, 1), (8, 0), (8, 1)]
-"""Distances from a power of two, in bits, and what is added: around the middles of neighbours."""
-INTEGERS = ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"]
 
 
 def limits(kind):

@@ -14,6 +14,7 @@ from verl_kernel.env.reference.variation import Tensors, Variation, learn
 
 Draw = Callable[[torch.Generator], Tensors]
 ROWS, WIDTH, EXPERTS = 24, 12, 6
+LEFT_ALONE = {"positions", "sparse rows", "a step and its table", "a matrix of a permutation"}
 
 
 def randint(g: torch.Generator, low: int, high: int, *shape: int) -> torch.Tensor:
@@ -294,9 +295,6 @@ def test_what_every_draw_has_every_trial_has(name):
             for changed, _ in variation.choices(drawn, seed, kind):
                 assert has(changed), (kind, changed)
                 assert [(one.shape, one.dtype) for one in changed] == [(one.shape, one.dtype) for one in drawn]
-
-
-LEFT_ALONE = {"positions", "sparse rows", "a step and its table", "a matrix of a permutation"}
 
 
 @pytest.mark.parametrize("name", sorted(INPUTS.keys() - LEFT_ALONE))

@@ -13,6 +13,13 @@ from verl_kernel.env.devices.poison import poison_free_blocks
 from verl_kernel.errors import EnvironmentNotReady
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+THROTTLED = {
+    0: [],
+    0x1 | 0x2 | 0x4 | 0x10: [],  # idle, chosen clocks, the power cap, sync boost
+    0x20: ["sw_thermal_slowdown"],
+    0x4 | 0x8 | 0x40: ["hw_slowdown", "hw_thermal_slowdown"],
+    0x80: ["hw_power_brake_slowdown"],
+}
 
 
 @without_gpu
@@ -83,15 +90,6 @@ def test_the_state_of_a_gpu_without_one_sensor(nvml):
         "driver": "570.86.15", "sm_mhz": 1980, "memory_mhz": 2619, "temperature_c": 41, "power_w": None,
         "throttle_reasons": ["gpu_idle", "sw_power_cap", "hw_slowdown", "sw_thermal_slowdown"],
     }  # fmt: skip
-
-
-THROTTLED = {
-    0: [],
-    0x1 | 0x2 | 0x4 | 0x10: [],  # idle, chosen clocks, the power cap, sync boost
-    0x20: ["sw_thermal_slowdown"],
-    0x4 | 0x8 | 0x40: ["hw_slowdown", "hw_thermal_slowdown"],
-    0x80: ["hw_power_brake_slowdown"],
-}
 
 
 @pytest.mark.parametrize("mask", THROTTLED)
