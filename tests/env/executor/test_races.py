@@ -112,10 +112,8 @@ def test_warps_exchange_through_shared_memory(barrier, ending):
         assert "with no barrier between" in str(fault)
 
 
-EQUAL, SHARED_EQUAL = (
-    "mov.u32 %x3, 7; st.global.b32 [%out], %x3;",
-    "mov.u32 %x3, 3; st.shared.b32 [0], %x3; bar.sync 0;",
-)
+EQUAL = "mov.u32 %x3, 7; st.global.b32 [%out], %x3;"
+SHARED_EQUAL = "mov.u32 %x3, 3; st.shared.b32 [0], %x3; bar.sync 0;"
 BOTH = f"{EQUAL} ld.global.b32 %x4, [%out];"
 DOUBLE = (
     "mov.u32 %x3, 0; mov.u32 %x7, 0; LOOP: and.b32 %x4, %x3, 1; shl.b32 %x4, %x4, 8; mad.lo.u32 %s, %t, 4, %x4;"
@@ -200,9 +198,7 @@ RACES = {
     "a lock of both orders": (LOCKED.format("acq_rel", BARRIER, "acq_rel"), {"blocks": 5, "warps": 2}, False),
     "a relaxed lock": (LOCKED.format("relaxed", BARRIER, "relaxed"), {"blocks": 5, "warps": 2}, True),
     "a lock that is left relaxed": (LOCKED.format("acquire", BARRIER, "relaxed"), {"blocks": 5, "warps": 2}, True),
-    "left before the other warp has stored": (
-        LOCKED.format("acquire", "", "release"), {"blocks": 5, "warps": 2}, True,
-    ),
+    "left before another warp has stored": (LOCKED.format("acquire", "", "release"), {"blocks": 5, "warps": 2}, True),
     "the last one looks": (LAST_LOOKS.format("acq_rel", CHOICE, ""), {"blocks": 4}, False),
     "and resets the count": (LAST_LOOKS.format("acq_rel", CHOICE, "st.global.b32 [%in], %t;"), {"blocks": 4}, False),
     "by a relaxed count": (LAST_LOOKS.format("relaxed", CHOICE, ""), {"blocks": 4}, True),

@@ -186,14 +186,6 @@ async def test_a_judge_that_leaves_its_drained_node_serves_again(monkeypatch):
         assert [judge.state for judge in (await dispatcher.stats()).judges] == ["free"]
 
 
-class Flaky(Actor):
-    """Fails by a script of its own, for a while not to be revived."""
-
-    def __init__(self, number, model, failures):
-        super().__init__(node=f"node {number}", model=model)
-        self.script = [JudgeLost("lost") if is_lost else None for is_lost in failures]
-
-
 @settings(max_examples=40)
 @given(
     st.lists(
@@ -205,7 +197,10 @@ class Flaky(Actor):
 )  # fmt: skip
 def test_no_prompt_meets_two_models(makers, requests, drains):
     async def scene():
-        judges = [Flaky(number, model, failures) for number, (model, failures) in enumerate(makers)]
+        judges = [
+            Actor(*(JudgeLost("lost") if is_lost else None for is_lost in failures), node=f"node {number}", model=model)
+            for number, (model, failures) in enumerate(makers)
+        ]
         dispatcher = Dispatcher(judges, GymOptions(queue_size=8, model_wait_s=60))
         await dispatcher.ready()
         asked = [(prompt, ask(dispatcher, TASKS[prompt[0]], f"{n}", prompt[1])) for n, prompt in enumerate(requests)]

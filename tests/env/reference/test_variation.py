@@ -36,6 +36,11 @@ def learned(draw, bears=lambda tensors: True, **options):
     return learn(draws, bears, **options), draws[0]
 
 
+def below(limit):
+    """A reference that bears a first tensor of numbers below a limit."""
+    return lambda tensors: bool((tensors[0].abs() < limit).all())
+
+
 def test_floats_get_scales_below_and_above_one_and_signs():
     found, drawn = learned(lambda g: [torch.rand(200, generator=g) + 0.5])
     ratios = [found.apply(drawn, seed)[0] / drawn[0] for seed in range(200)]
@@ -62,9 +67,7 @@ def test_sums_of_many_get_larger_elements(written, sizes):
 @pytest.mark.parametrize("size", [4096.0, 128.0, 32.0])
 def test_a_few_large_elements_weigh_as_much_as_all_others(size):
     """In a sum, where they are the largest, and in a sum of squares. Their places change, small inputs stay."""
-    found, drawn = learned(
-        lambda g: [torch.rand(1 << 18, generator=g) + 0.5, torch.rand(99, generator=g)], spikes=(size,)
-    )
+    found, drawn = learned(lambda g: [torch.rand(size, generator=g) + 0.5 for size in (1 << 18, 99)], spikes=(size,))
     places = set()
     for seed in range(5):
         large, small = found.apply(drawn, seed)
@@ -81,10 +84,7 @@ def test_a_few_large_elements_weigh_as_much_as_all_others(size):
 
 @pytest.mark.parametrize(("most", "found"), [(1e9, 4096.0), (1000.0, 128.0), (20.0, 0.0)])
 def test_the_reference_sets_the_size_of_large_elements(most, found):
-    variation, _ = learned(
-        lambda g: [torch.rand(1 << 16, generator=g)], lambda tensors: bool((tensors[0].abs() < most).all()),
-        spikes=(4096.0, 128.0),
-    )  # fmt: skip
+    variation, _ = learned(lambda g: [torch.rand(1 << 16, generator=g)], below(most), spikes=(4096.0, 128.0))
     assert variation.spikes == found
 
 
@@ -265,9 +265,7 @@ def test_at_the_ends_every_number_is_far_from_zero_on_one_side(draw, shape):
 
 @pytest.mark.parametrize(("limit", "least"), [(1e9, SIZES[0]), (5000.0, SIZES[1]), (100.0, 0.0)])
 def test_the_reference_says_how_far_from_zero(limit, least):
-    variation, drawn = learned(
-        lambda g: [torch.rand(50, generator=g) + 0.5], lambda tensors: bool((tensors[0].abs() < limit).all())
-    )
+    variation, drawn = learned(lambda g: [torch.rand(50, generator=g) + 0.5], below(limit))
     (found,) = variation.apply(drawn, 1, "negative")
     assert least < found.abs().min()
     assert found.abs().max() < limit
@@ -299,9 +297,7 @@ def test_several_tensors_go_to_sides_of_their_own():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
 def test_the_ends_are_finite_in_every_type(dtype):
-    variation, drawn = learned(
-        lambda g: [torch.randn(400, generator=g).to(dtype)], lambda tensors: bool(tensors[0].isfinite().all())
-    )
+    variation, drawn = learned(lambda g: [torch.randn(400, generator=g).to(dtype)], below(torch.inf))
     (found,) = variation.apply(drawn, 1, "positive")
     assert found.dtype == dtype
     assert found.isfinite().all()
