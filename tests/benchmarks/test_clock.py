@@ -91,10 +91,14 @@ def test_the_model_reaches_its_bars():
     assert "no prediction" not in done.stdout
 
 
+def slower_by(number: int, events: list[TraceEvent], slower: float) -> Prediction:
+    ours = time_ms(events, H100)
+    return Prediction(Published("level2", Path(f"{number}_a.py"), 1.0), events, ours, ours + slower)
+
+
 def off_by(error, name="memory"):
     """A prediction whose published time is so far off in its logarithm."""
-    ours = time_ms(EVENTS[name], H100)
-    return Prediction(Published("level1", Path("1_a.py"), 1.0), EVENTS[name], ours, ours * exp(error))
+    return slower_by(1, EVENTS[name], time_ms(EVENTS[name], H100) * (exp(error) - 1))
 
 
 def test_a_quantile_needs_nine_errors():
@@ -117,11 +121,6 @@ def test_intervals_hold_as_many_as_they_say(outside, bar):
 
 def convolution(size: int) -> TraceEvent:
     return TraceEvent("op", "aten::convolution", steps=(Step(size),))
-
-
-def slower_by(number: int, events: list[TraceEvent], slower: float) -> Prediction:
-    ours = time_ms(events, H100)
-    return Prediction(Published("level2", Path(f"{number}_a.py"), 1.0), events, ours, ours + slower)
 
 
 def test_what_is_left_is_all_that_the_rest_does_not_explain():

@@ -159,9 +159,7 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     "a step and its table": (
         lambda g: [randint(g, 1, 100, 1), torch.arange(1, 33)], lambda x: torch.equal(x[1], torch.arange(1, 33))
     ),
-    "positions": (
-        lambda g: [torch.arange(32) + randint(g, 0, 100, 1)], lambda x: bool((x[0].diff() == 1).all())
-    ),
+    "positions": (lambda g: [torch.arange(32) + randint(g, 0, 100, 1)], lambda x: bool((x[0].diff() == 1).all())),
     "ends that never change": (
         lambda g: [randn(g, 8), torch.tensor([20, 20, 45, 45, 60])],
         lambda x: ordered(x[1]) and x[1][0] == 20 and x[1][-1] == 60,
@@ -175,12 +173,8 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
         lambda g: [bits(g, WIDTH, WIDTH).tril(-1) | torch.eye(WIDTH, dtype=torch.bool)],
         lambda x: not x[0].triu(1).any() and bool(x[0].diagonal().all()),
     ),
-    "a symmetric mask": (
-        lambda g: [(m := bits(g, WIDTH, WIDTH)) | m.mT], lambda x: torch.equal(x[0], x[0].mT)
-    ),
-    "a mask and its opposite": (
-        lambda g: [(m := bits(g, ROWS, WIDTH)), ~m], lambda x: torch.equal(x[0], ~x[1])
-    ),
+    "a symmetric mask": (lambda g: [(m := bits(g, WIDTH, WIDTH)) | m.mT], lambda x: torch.equal(x[0], x[0].mT)),
+    "a mask and its opposite": (lambda g: [(m := bits(g, ROWS, WIDTH)), ~m], lambda x: torch.equal(x[0], ~x[1])),
     "a mask and its copy in float": (
         lambda g: [(m := bits(g, ROWS, WIDTH)), m.float()], lambda x: torch.equal(x[0].float(), x[1])
     ),
@@ -231,8 +225,7 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
         lambda g: [(x := randn(g, ROWS, WIDTH)), x.mT.contiguous()], lambda x: torch.equal(x[0].mT, x[1])
     ),
     "repeated rows": (
-        lambda g: [randn(g, 4, 1, 6).expand(4, 3, 6).reshape(12, 6)],
-        lambda x: torch.equal(x[0][::3], x[0][1::3]),
+        lambda g: [randn(g, 4, 1, 6).expand(4, 3, 6).reshape(12, 6)], lambda x: torch.equal(x[0][::3], x[0][1::3])
     ),
     "a symmetric matrix": (lambda g: [(x := randn(g, 9, 9)) + x.mT], lambda x: torch.equal(x[0], x[0].mT)),
     "a triangular matrix": (
