@@ -21,7 +21,6 @@ import psutil
 import pytest
 
 from tests.env.gyms import below, family, named, ray_gym
-from tests.env.pool.test_local import has_ended
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import until
 from verl_kernel.env import EvalStatus, GymOptions, Task
@@ -65,7 +64,7 @@ class Storm:
         with contextlib.suppress(psutil.Error):
             found = self.find(kind)
             if found:
-                self.memory |= held("/dev/shm/")  # where other files belong to others
+                self.memory |= named_memory()
                 victim = self.chance.choice(found)
                 victim.kill()
                 self.killed[kind] += 1
@@ -85,16 +84,34 @@ def jobs() -> list[tuple[EvalStatus, str]]:
     return [(status, f"{CANDIDATES[status]}\n# {number}\n") for number, status in enumerate(wanted)]
 
 
-def held(word: str) -> set[str]:
-    """From this word on, the names of what processes of ours have open or mapped."""
+def zombies() -> list[psutil.Process]:
+    found = []
+    for process in family():
+        with contextlib.suppress(psutil.Error):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def shared_memory() -> list[str]:
+    found = []
+    for process in family():
+        with contextlib.suppress(OSError):
+            links = [str(link.readlink()) for link in Path(f"/proc/{process.pid}/fd").iterdir()]
+            found += [link for link in links if "memfd:verl_kernel" in link]
+    return found
+
+
+def named_memory() -> set[str]:
+    """Files of /dev/shm that processes of ours have mapped or open; the other files there belong to others."""
     found: set[str] = set()
     for process in family():
         with contextlib.suppress(OSError):
             place = Path(f"/proc/{process.pid}")
-            names = [str(link.readlink()) for link in (place / "fd").iterdir()]
-            names += (place / "maps").read_text().splitlines()
-            found.update("".join(name.partition(word)[1:]).removesuffix(" (deleted)") for name in names)
-    return found - {""}
+            links = [str(link.readlink()) for link in (place / "fd").iterdir()]
+            mapped = [line.partition("/dev/shm/")[1:] for line in (place / "maps").read_text().splitlines()]
+            found.update(text.removesuffix(" (deleted)") for text in (*links, *map("".join, mapped)))
+    return {text for text in found if text.startswith("/dev/shm/")}
 
 
 @pytest.fixture
@@ -148,8 +165,8 @@ def test_storm(short_path, monkeypatch):
         until(lambda: (stats := gym.stats()).queue + stats.held_back + stats.busy == 0)
         until(lambda: gym.stats().alive == 2)
         until(lambda: not [victim for victim in storm.victims if victim.is_running()])
-        until(lambda: not any(map(has_ended, family())))
-        until(lambda: not held("memfd:verl_kernel"))
+        until(lambda: not zombies())
+        until(lambda: not shared_memory())
         left = [path.name for path in short_path.glob("verl_kernel_*/verl_kernel_*")]
         assert left == [], "scratch directories of candidates"
         assert len(list(short_path.glob("verl_kernel_judge_*"))) == 2
