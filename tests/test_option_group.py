@@ -27,17 +27,8 @@ NO_OPTION = (b"auto", 1j, object(), {1}, [None], float("nan"), -0.5, ("low", 2),
 
 @pytest.mark.parametrize(("kind", "key"), KEYS, ids=str)
 def test_an_impossible_value_is_one_sentence(kind: type[OptionGroup], key: str) -> None:
-    files = (
-        "record_dir",
-        "best_kernels",
-        "reference_cache",
-        "trial_choice",
-        "verdict_cache",
-        "cold_start",
-        "address_key",
-    )
-    texts = key in files
-    for value in NO_OPTION[: -1 if texts else None]:
+    texts = "record_dir best_kernels reference_cache trial_choice verdict_cache cold_start address_key".split()
+    for value in NO_OPTION[: -1 if key in texts else None]:
         with pytest.raises(ConfigError) as caught:
             kind(**{key: value})
         sentence = str(caught.value)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 {before}
 class Model(nn.Module):
-    def __init__(self):
+    def __init__(self{parameters}):
         super().__init__()
         {members}
 
@@ -23,7 +23,7 @@ def get_inputs():
     return [{inputs}]
 
 def get_init_inputs():
-    return []
+    return [{values}]
 """
 _PROGRAM = """
 import torch
@@ -43,9 +43,13 @@ class ModelNew(nn.Module):
 """
 
 
-def reference(result: str, inputs: str, arguments: str = "x", members: str = "pass", before: str = "") -> str:
-    """A reference whose `forward` returns `result`; `members` is a statement of `__init__`, `before` of the module."""
-    return _REFERENCE.format(result=result, inputs=inputs, arguments=arguments, members=members, before=before)
+def reference(result: str, inputs: str, arguments: str = "x", members: str = "pass", **more: str) -> str:
+    """A reference whose `forward` returns `result`; `members` is a statement of `__init__`, `before` of the module.
+
+    `parameters` of `__init__` begin with a comma; `values` are given for them.
+    """
+    words = {"before": "", "parameters": "", "values": "", **more}
+    return _REFERENCE.format(result=result, inputs=inputs, arguments=arguments, members=members, **words)
 
 
 def program(kernels: str, body: str, arguments: str = "x", members: str = "pass") -> str:

@@ -162,9 +162,14 @@ def test_a_hang_is_a_timeout_and_gone(judge):
     assert children_of(judge.processes.runners.pid) == []
 
 
+BOMB = """import ctypes
+class Bomb:
+    def __del__(self, boom=ctypes.string_at): boom(0)
+"""
+
+
 def test_a_crash_at_exit_counts(judge):
-    before = "import ctypes\nclass Bomb:\n    def __del__(self, boom=ctypes.string_at): boom(0)\nBOMB = Bomb()\n"
-    result = judge.evaluate(TASK, candidate("return self.right(x, y)", before))
+    result = judge.evaluate(TASK, candidate("return self.right(x, y)", f"{BOMB}BOMB = Bomb()"))
     assert (result.status, result.error.stage, result.error.signal) == (EvalStatus.CRASH, "exit", signal.SIGSEGV)
     assert "SIGSEGV" in result.error.message
     assert result.speedup is None

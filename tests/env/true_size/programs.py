@@ -81,7 +81,6 @@ _DRAWN = "torch.randn(rows, width)"
 
 
 def sum_task(width: int = 16384) -> str:
-    """Sums of two tensors, scaled."""
     return reference("torch.relu(x + y) * 2", f"{_DRAWN}, {_DRAWN}", "x, y", before=f"rows, width = 65536, {width}")
 
 
@@ -202,7 +201,6 @@ def forward(self, x, y):
 
 
 def gather_task(rows: int = 524288) -> str:
-    """A gather from a table of so many rows."""
     inputs = "torch.randn(rows, width), torch.randint(0, rows, (taken,))"
     sizes = f"rows, width, taken = {rows}, 2048, 262144"
     return reference("table[index] * 2", inputs, "table, index", before=sizes)
@@ -251,7 +249,6 @@ HARD = Program((Step("leaky", "1.5"), Step("silu")), (512, 12000, 32)).reference
 
 
 def chained(launch: str = "chained[(triton.cdiv(n, 4096),)](x, out, n, LOOPS=4, BLOCK=1024)") -> str:
-    """A candidate for it."""
     return program_of(f"""
 @triton.jit
 def chained(x_ptr, out_ptr, n, LOOPS: tl.constexpr, BLOCK: tl.constexpr):
@@ -271,7 +268,6 @@ def forward(self, x):
 
 
 def product_task(rows: int, depth: int, columns: int, dtype: str = "float32", draw: str = "randn") -> str:
-    """A product of matrices of these sizes."""
     inputs = f"torch.{draw}(M, K, dtype=torch.{dtype}), torch.{draw}(K, N, dtype=torch.{dtype})"
     return reference("torch.matmul(a, b)", inputs, "a, b", before=f"M, K, N = {rows}, {depth}, {columns}")
 
