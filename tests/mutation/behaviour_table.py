@@ -11,7 +11,7 @@ from tests.env.judge.test_memory_checks import RACING, TWICE, keeping
 from tests.env.judge.test_native_trials import CUMSUM, IN_ORDER
 from tests.env.programs import REFERENCE
 from tests.env.tamper.test_tripwire import COPY
-from tests.exploits.corpus import PIECES, load
+from tests.exploits.corpus import beginning, load
 from tests.exploits.tasks import TASKS
 from tests.mutation.shown import Shown, attack, body, program
 from verl_kernel.env.comparison.compare import _judge
@@ -86,7 +86,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     ),
     "a constant output": (
         {"reference.exploration:_flags": lambda *args: []}, "ok, not paid",
-        program(TASKS["constant"], f"{PIECES['attack']}\n{ONES}"),
+        program(TASKS["constant"], f"{beginning('attack')}\n{ONES}"),
     ),
     "what of the reference is needed": (
         {"judge.evaluation:bounded": lambda measured, *more: measured}, "ok, paid", program(SLIGHT, DOUBLED),

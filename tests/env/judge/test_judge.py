@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.env.programs import HONEST, PLAIN, REFERENCE, TASK, candidate, program_of, reference
+from tests.env.programs import HONEST, PLAIN, REFERENCE, TASK, candidate, elementwise, program_of, reference
 from tests.tiers import one_of_each
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Judge, Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, TaskError
@@ -284,19 +284,7 @@ def test_weights_follow_names_or_the_seed(judge):
 GATED = Task(
     reference("x + self.gate * torch.tanh(x)", "torch.randn(64, 64)", "x", "self.gate = nn.Parameter(torch.zeros(()))")
 )
-UNGATED = program_of(
-    """
-@triton.jit
-def copied(x, o, n, B: tl.constexpr):
-    c = tl.program_id(0) * B + tl.arange(0, B)
-    tl.store(o + c, tl.load(x + c, mask=c < n) + 0.0, mask=c < n)
-def forward(self, x):
-    o = torch.empty_like(x)
-    copied[(triton.cdiv(x.numel(), 512),)](x, o, x.numel(), B=512)
-    return o
-""",
-    "self.register_buffer('other', torch.full((7,), 0.123))",
-)
+UNGATED = elementwise("v + 0.0", "self.register_buffer('other', torch.full((7,), 0.123))")
 
 
 def test_untested_weights_are_paid_for_parity_at_most(judge):

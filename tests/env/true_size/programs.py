@@ -117,16 +117,21 @@ def forward(self, x, y):
 # Rows by themselves.
 
 
-def _by_rows(kernel: str) -> str:
-    """A candidate that does each row of its input by one program."""
-    name = kernel.partition("def ")[2].partition("(")[0]
-    return program_of(f"""{kernel}
+def _by_rows(*lines: str, other: str = '-float("inf")') -> str:
+    """A candidate that does each row of its input by one program: its kernel's lines, after a load of `v`."""
+    body = "\n    ".join(lines)
+    return program_of(f"""
+@triton.jit
+def by_rows(x, o, n, BLOCK: tl.constexpr):
+    row, c = tl.program_id(0).to(tl.int64) * n, tl.arange(0, BLOCK)
+    v = tl.load(x + row + c, mask=c < n, other={other})
+    {body}
 def forward(self, x):
     o, block = torch.empty_like(x), triton.next_power_of_2(x.shape[1])
     warps = 4
     if block >= 2048:
         warps = 8
-    {name}[(x.shape[0],)](x, o, x.shape[1], BLOCK=block, num_warps=warps)
+    by_rows[(x.shape[0],)](x, o, x.shape[1], BLOCK=block, num_warps=warps)
     return o
 """)
 
@@ -140,38 +145,19 @@ def switched(candidate: str, old: str, new: str) -> str:
 
 
 SOFTMAX_TASK = reference("torch.softmax(x, 1)", _DRAWN, before="rows, width = 131072, 4096")
-SOFTMAX = _by_rows("""
-@triton.jit
-def softmax(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    row, columns = tl.program_id(0).to(tl.int64) * n, tl.arange(0, BLOCK)
-    inside = columns < n
-    x = tl.load(x_ptr + row + columns, mask=inside, other=-float("inf"))
-    x = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row + columns, x / tl.sum(x, 0), mask=inside)
-""")
+SOFTMAX = _by_rows("v = tl.exp(v - tl.max(v, 0))", "tl.store(o + row + c, v / tl.sum(v, 0), mask=c < n)")
 """With the branch on its size that Triton's own tutorial has."""
 GELU_TASK = reference(
     "F.gelu(torch.softmax(x, 1))", "torch.randn(rows, width, dtype=torch.float16)", before="rows, width = 65536, 5000"
 )
-GELU = _by_rows("""
-@triton.jit
-def gelu(x, o, n, BLOCK: tl.constexpr):
-    c = tl.arange(0, BLOCK)
-    row = tl.program_id(0).to(tl.int64) * n
-    v = tl.load(x + row + c, mask=c < n, other=-float("inf")).to(tl.float32)
-    v = tl.exp(v - tl.max(v, 0))
-    v = v / tl.sum(v, 0)
-    tl.store(o + row + c, (0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))).to(tl.float16), mask=c < n)
-""")
+GELU = _by_rows(
+    "v = v.to(tl.float32)",
+    "v = tl.exp(v - tl.max(v, 0))",
+    "v = v / tl.sum(v, 0)",
+    "tl.store(o + row + c, (0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))).to(tl.float16), mask=c < n)",
+)
 SORT_TASK = reference("torch.sort(x, 1)[0]", _DRAWN, before="rows, width = 65536, 3000")
-SORT = _by_rows("""
-@triton.jit
-def in_order(x, o, n, BLOCK: tl.constexpr):
-    c = tl.arange(0, BLOCK)
-    row = tl.program_id(0).to(tl.int64) * n
-    v = tl.load(x + row + c, mask=c < n, other=float("inf"))
-    tl.store(o + row + c, tl.sort(v), mask=c < n)
-""")
+SORT = _by_rows("tl.store(o + row + c, tl.sort(v), mask=c < n)", other='float("inf")')
 DISTANCES_TASK = reference(
     "torch.cdist(x, y, compute_mode='donot_use_mm_for_euclid_dist')",
     "torch.randn(M, D), torch.randn(N, D)",

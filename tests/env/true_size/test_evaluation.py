@@ -189,8 +189,8 @@ LESS = {
     ),
     "a polynomial in place of exponentials": (
         made.SOFTMAX_TASK, made.switched(
-            made.SOFTMAX, "tl.exp(x - tl.max(x, 0))",
-            "(x - tl.max(x, 0)) * (x * x * (x * 0.1 + 0.3) + 0.4) + 1.0 if BIG else tl.exp(x - tl.max(x, 0))"
+            made.SOFTMAX, "tl.exp(v - tl.max(v, 0))",
+            "(v - tl.max(v, 0)) * (v * v * (v * 0.1 + 0.3) + 0.4) + 1.0 if BIG else tl.exp(v - tl.max(v, 0))"
         ), "as many special functions for each",
     ),
     "torch on a slice": (PRODUCT, made.torch_product("a[:few]"), "(aten::mm.out) takes"),
