@@ -85,7 +85,7 @@ def test_who_only_names_the_gyms_options_does_without_pydantic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "question"),
+    ("name", "known", "asked"),
     [
         ("trllo", ("trloo", "turn_grpo"), "did you mean trloo? "),
         ("TRLOO", ("trloo", "turn_grpo"), "did you mean trloo? "),
@@ -96,7 +96,5 @@ def test_who_only_names_the_gyms_options_does_without_pydantic() -> None:
         ("x", (), ""),
     ],
 )
-def test_a_name_is_offered_where_one_is_nearer_than_all_others(
-    name: Any, known: tuple[str, ...], question: str
-) -> None:
-    assert nearest(name, known) == question
+def test_a_name_is_offered_where_one_is_nearer_than_all_others(name: Any, known: tuple[str, ...], asked: str) -> None:
+    assert nearest(name, known) == asked

@@ -320,9 +320,7 @@ INSIDE = {
     "columns of a wider tensor": doubling(WIDE, steps="128, 64"),
     "between the columns of a wider tensor": doubling(WIDE, steps="128, 64", read="128 - 64 * (row == 7)"),
     "both chunks": doubling(BOTH + "o = both[8:]"),
-    "between two given chunks": doubling(
-        "all = torch.cat([x, x, x]); x, o = all[:8], all[16:]", read="64 + (row == 7)"
-    ),
+    "between given chunks": doubling("all = torch.cat([x, x, x]); x, o = all[:8], all[16:]", read="64 + (row == 7)"),
 }
 
 

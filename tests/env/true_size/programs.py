@@ -138,10 +138,8 @@ def forward(self, x):
 
 def switched(candidate: str, old: str, new: str) -> str:
     """Such a candidate that does something else where `BIG` holds: for more rows than any reduced size has."""
-    replaced = candidate.replace(old, new).replace(
-        "n, BLOCK: tl.constexpr", "n, BIG: tl.constexpr, BLOCK: tl.constexpr"
-    )
-    return replaced.replace("x.shape[1], BLOCK", "x.shape[1], BIG=x.shape[0] > 30000, BLOCK")
+    text = candidate.replace(old, new).replace("n, BLOCK: tl.constexpr", "n, BIG: tl.constexpr, BLOCK: tl.constexpr")
+    return text.replace("x.shape[1], BLOCK", "x.shape[1], BIG=x.shape[0] > 30000, BLOCK")
 
 
 SOFTMAX_TASK = reference("torch.softmax(x, 1)", _DRAWN, before="rows, width = 131072, 4096")
