@@ -58,7 +58,7 @@ def program(kernels: str, body: str, arguments: str = "x", members: str = "pass"
     return _PROGRAM.format(kernels=dedent(kernels).strip("\n"), body=lines, arguments=arguments, members=members)
 
 
-def elementwise(value: str, members: str = "pass") -> str:
+def elementwise(value: str, members: str = "pass", out: str = "torch.empty_like(x)") -> str:
     """A candidate that stores this value of each number `v` of `x`."""
     kernel = f"""
 @triton.jit
@@ -68,7 +68,7 @@ def each(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, {value}, mask=at < n)
 """
     launch = "each[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)"
-    return program(kernel, f"out = torch.empty_like(x)\n{launch}\nreturn out", members=members)
+    return program(kernel, f"out = {out}\n{launch}\nreturn out", members=members)
 
 
 def program_of(text: str, members: str = "pass") -> str:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.env.programs import HONEST, PLAIN, REFERENCE, TASK, candidate, elementwise, program_of, reference
+from tests.env.tamper.test_tripwire import COPY
 from tests.tiers import one_of_each
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Judge, Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, TaskError
@@ -183,11 +184,7 @@ def test_output_is_neither_shown_nor_waited_for(judge, capfd):
 
 
 def test_a_token_launch_on_torchs_result_has_no_coverage(judge):
-    before = (
-        "@triton.jit\ndef copy(a, o, B: tl.constexpr):\n    i = tl.arange(0, B)\n    tl.store(o + i, tl.load(a + i))\n"
-    )
-    body = "a = self.torch_only(x, y); o = torch.empty_like(a); copy[(1,)](a, o, B=512); return o"
-    result = judge.evaluate(TASK, candidate(body, before))
+    result = judge.evaluate(TASK, candidate("return moved(self.torch_only(x, y))", COPY))
     assert result.number_coverage == result.time_coverage == 0.0
     assert result.hack_flags == ("only_moves",)
     assert result.speedup < 1

@@ -93,12 +93,10 @@ SHAPES: dict[str, Callable[[int], str]] = {
 
 
 def text(name: str, size: int) -> str:
-    """A program of one shape."""
     return HEADER + SHAPES[name](size) + ENTRY
 
 
 def indented(levels: int) -> str:
-    """Return conditions within conditions."""
     return "".join(f"{' ' * level}if 1:\n" for level in range(levels)) + " " * levels + "pass\n"
 
 
