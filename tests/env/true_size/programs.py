@@ -385,24 +385,9 @@ TUNED = (
     .replace(", B=B, BK=32)", ")")
 )
 """An honest candidate for a product whose configurations run different instructions."""
-UNMASKED_TILES = program_of("""
-@triton.jit
-def product(a, b, c, M, N, K, TILE: tl.constexpr, INNER: tl.constexpr):
-    rows = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    columns = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    total = tl.zeros((TILE, TILE), tl.float32)
-    for start in range(0, K, INNER):
-        inner = start + tl.arange(0, INNER)
-        one = tl.load(a + rows[:, None] * K + inner[None, :])
-        other = tl.load(b + inner[:, None] * N + columns[None, :])
-        total = tl.dot(one, other, total, input_precision="ieee")
-    tl.store(c + rows[:, None] * N + columns[None, :], total)
-def forward(self, a, b):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty(M, N, device=a.device)
-    product[(M // 128, N // 128)](a, b, c, M, N, K, TILE=128, INNER=32, num_warps=8)
-    return c
-""")
+_UNMASKED = """x = tl.load(a + m[:, None] * K + c[None, :])
+        y = tl.load(b + c[:, None] * N + n[None, :])"""
+UNMASKED_TILES = product(LOADS=_UNMASKED, DOT=SINGLE, STORE="tl.store(o + place, acc)")
 
 
 def _of_benchmark(name: str) -> str:
