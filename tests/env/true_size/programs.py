@@ -387,7 +387,7 @@ TUNED = (
 """An honest candidate for a product whose configurations run different instructions."""
 _UNMASKED = """x = tl.load(a + m[:, None] * K + c[None, :])
         y = tl.load(b + c[:, None] * N + n[None, :])"""
-UNMASKED_TILES = product(LOADS=_UNMASKED, DOT=SINGLE, STORE="tl.store(o + place, acc)")
+UNMASKED_TILES = product(LOADS=_UNMASKED, DOT=SINGLE, STORE="tl.store(o + place, acc)", BLOCK="B = 128")
 
 
 def _of_benchmark(name: str) -> str:
