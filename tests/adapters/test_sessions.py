@@ -18,8 +18,6 @@ on_python_3_11 = pytest.mark.skipif(sys.version_info < (3, 11), reason="NeMo Gym
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """What the session with a package has said."""
-
     @functools.cache
     def session(name):
         folder = tmp_path_factory.mktemp(name)

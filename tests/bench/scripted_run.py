@@ -89,8 +89,6 @@ class Judges:
 
 
 class Counted:
-    """Progress."""
-
     def __init__(self):
         self.notes, self.shortened = [], 0
 

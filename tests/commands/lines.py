@@ -59,8 +59,6 @@ for number, words in enumerate(lines):
 
 @dataclass(frozen=True)
 class Done:
-    """What became of a command line."""
-
     words: tuple[str, ...]
     status: int
     out: str

@@ -16,7 +16,6 @@ REFERENCE = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...
 
 
 def best(run, out, *, exit_code=0):
-    """What the command says."""
     done = CliRunner().invoke(app, ["best", str(run), "--out", str(out)], env={"COLUMNS": "200"})
     assert done.exit_code == exit_code, done.output
     return done.output

@@ -154,8 +154,6 @@ def ended(files):
 
 @pytest.fixture
 def results(ended):
-    """What a run prints as lines of JSON."""
-
     def read(run):
         code, out, error = ended(run)
         assert code == 0, error

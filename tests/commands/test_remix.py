@@ -48,7 +48,6 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(talks: Path, model: Path, out: Path, *extra: str, exit_code: int = 0) -> str:
-    """What the command says."""
     small = "--loras 4 --chosen 2 --rank 2 --batch-size 4 --micro-batch-size 2 --held-out 4 --selections 2".split()
     files = ["--data", str(talks), "--model", str(model), "--out", str(out)]
     done = CliRunner().invoke(app, ["remix", *files, *small, *extra])

@@ -13,7 +13,6 @@ from verl_kernel.cli import app
 
 
 def report(folder: Path) -> str:
-    """What the command says."""
     done = CliRunner().invoke(app, ["report", str(folder)], env={"COLUMNS": "160"})
     assert done.exit_code == 0, done.stderr
     return done.stdout

@@ -47,7 +47,6 @@ class Resumed(Run):
 
     @property
     def numbers(self) -> tuple[int, int]:
-        """Its two steps."""
         return self.first, self.first + 1
 
 

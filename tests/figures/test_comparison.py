@@ -16,7 +16,6 @@ from verl_kernel.figures.comparison import Side, compare
 
 @st.composite
 def pairs(draw):
-    """Two runs of the same tasks."""
     attempts, asked = draw(naive.runs())
     others = [draw(naive.answers(task, sample, 1)) for task in asked.tasks for sample in range(draw(st.integers(0, 3)))]
     return Side(attempts, asked), Side(others, Asked(tuple(reversed(asked.tasks)), 3, 1))

@@ -91,7 +91,6 @@ def call(
 def evaluate(
     mode: str, batch: Batch, agg: str = "token-mean", weights: torch.Tensor | None = None, **settings: Any
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
-    """The same of a batch."""
     tensors = (batch.log_prob, batch.log_prob - batch.log_ratio, batch.advantages, weights)
     return call(mode, tensors, batch.mask, agg, **settings)
 

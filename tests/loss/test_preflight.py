@@ -46,7 +46,6 @@ def corrected(config: DictConfig, **correction: Any) -> DictConfig:
 
 
 def refusal(config: DictConfig) -> str:
-    """The one sentence that the start is refused with."""
     with pytest.raises(ConfigError) as error:
         check_mismatch(config)
     assert "\n" not in str(error.value)

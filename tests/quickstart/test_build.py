@@ -78,7 +78,6 @@ def test_no_answer_of_the_cold_start_solves_an_unseen_task(made):
 
 @pytest.fixture(scope="module")
 def loaded(made):
-    """The tokenizer and the model that were saved."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     return tuple(kind.from_pretrained(made[0] / "model") for kind in (AutoTokenizer, AutoModelForCausalLM))

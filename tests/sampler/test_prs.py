@@ -288,7 +288,6 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def rewrite(keys: list[str], change: Change) -> None:
-    """Change the rewards of rows in the queue."""
     found = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=["rm_scores"])["rm_scores"].unbind()
     fields = list_of_dict_to_tensordict([{"rm_scores": change(scores)} for scores in found])
     tq.kv_batch_put(keys=keys, partition_id="train", fields=fields)

@@ -58,7 +58,6 @@ class Pool:
 
 @contextmanager
 def serving(pool: desk.Pool, folder: Path, gym: GymOptions, keys: Keys | None = None, **given: object) -> Iterator[str]:
-    """The address of a service in a thread of this process."""
     options, record = ServiceOptions(state=str(folder), **given), ServiceRecord(folder)
     service = Service(pool, record, keys or Keys({}), options, gym)
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -70,7 +70,6 @@ def tensors(model: LlamaForCausalLM) -> dict[str, np.ndarray]:
 
 
 def write_gguf(path: Path, pre: str = "smollm") -> tuple[LlamaForCausalLM, Tokenizer]:
-    """Write a model and its tokenizer; return both."""
     tokenizer = train_bpe()
     vocabulary = tokenizer.get_vocab()
     model = build_llama(len(vocabulary))

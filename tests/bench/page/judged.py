@@ -35,7 +35,6 @@ _NONE = Answer("I need more time to think about the grid.")
 
 
 def source(program: Program, kind: str, rng: Random) -> str:
-    """A candidate of a kind."""
     return one_of(program, Kind(kind), rng).source
 
 
@@ -50,7 +49,6 @@ def answers(programs: list[Program], rng: Random) -> dict[tuple[str, int, int], 
 
 
 def main(folder: Path, tasks: int) -> None:
-    """Judge, and write the folder."""
     programs = draw_tasks(tasks, Random(14))
     known = answers(programs, Random(14))
     items = (

@@ -56,7 +56,6 @@ def tasks_of(turns: Iterable[BenchTurn]) -> Iterable[SuiteTask]:
 
 
 def write_run(folder: Path, turns: Iterable[BenchTurn], head: RunHeader | None = None) -> Path:
-    """A folder as a bench leaves it."""
     tasks = list(tasks_of(turns := list(turns)))
     return recorded.write_run(folder, turns, tasks, **dict(head or header(len(tasks))))
 

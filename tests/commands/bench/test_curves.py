@@ -25,7 +25,6 @@ def write_run(folder: Path, speedups: dict[str, list[float]], names: str = "", *
 
 
 def curves(*words: object, exit_code: int = 0) -> str:
-    """What the command says."""
     done = CliRunner().invoke(app, ["bench-curves", *map(str, words)], env={"COLUMNS": "160"})
     assert done.exit_code == exit_code, done.output
     return done.output
