@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.commands.lines import invoked
 from tests.env.waiting import until
-from verl_kernel.cli import app
 from verl_kernel.reporting.steps import read_steps
 
 
@@ -36,9 +36,7 @@ print({says!r})
 
 
 def watch(folder: Path, *command: str, options: Sequence[str] = (), exit_code: int = 0) -> Result:
-    done = CliRunner().invoke(app, ["watch", *options, str(folder), "--", *command], env={"COLUMNS": "300"})
-    assert done.exit_code == exit_code, done.output
-    return done
+    return invoked("watch", *options, folder, "--", *command, exit_code=exit_code, columns=300)
 
 
 def test_output_goes_to_the_log_and_steps_to_the_screen(tmp_path):
