@@ -134,6 +134,7 @@ OUTCOMES = {
     "a limit of rate": ([(429, NO, [SOON])], 1, None, False, 2),
     "a later refused request": ([(400, NO)] * 3, 2, "malformed", False, 3),
     "a malformed body": (["malformed"], 1, None, False, 2),
+    "malformed bodies alone": (["malformed"] * 9, 1, "malformed", False, 3),
     "an endless body": (["endless"], 1, "too_long", True, 1),
     "a prompt without room": ([(400, LONG)], 1, "context_overflow", False, 1),
     "a prompt without room, said otherwise": ([(422, LONG)], 1, "context_overflow", False, 1),
@@ -150,14 +151,6 @@ async def test_what_fails_once_is_waited_for_or_counted(name):
     assert (answer.failure, answer.is_cut) == (failure, is_cut)
     assert (answer.text is None) is (failure is not None)
     assert len(stub.asked) == requests
-
-
-async def test_a_malformed_body_is_asked_for_again_and_then_counted():
-    with StubEndpoint(["malformed"] * 9) as stub:
-        answer = await asked(stub)
-    assert answer.failure == "malformed"
-    assert answer.fault == f"{stub.url} sent a page of HTML (<html>no JSON</html>)"
-    assert len(stub.asked) == 3
 
 
 async def test_a_server_with_a_model_list_is_not_probed():

@@ -32,11 +32,7 @@ def executable() -> str | None:
 
 
 class Chromium:
-    """A browser with one page.
-
-    Args:
-        profile: a folder of its own.
-    """
+    """A browser with one page, whose profile is a folder of its own."""
 
     def __init__(self, profile: Path) -> None:
         (reads, self._to), (self._from, writes) = os.pipe(), os.pipe()

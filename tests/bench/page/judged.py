@@ -21,14 +21,8 @@ from verl_kernel.world.kinds import Kind
 OPTIONS = GymOptions(device="cpu", correctness_trials=2, memory_checks="refuse", compile_for="sm_90")
 SAMPLES, TURNS = 2, 3
 PATHS = (
-    ("broken", "wrong", "fused"),
-    ("outside", "lazy", "partial"),
-    ("wrong", "fused", "fused"),
-    ("none", "broken", "wrong"),
-    ("partial", "fused", "outside"),
-    ("decoy", "partial", "fused"),
-    ("wrong", "broken", "broken"),
-    ("lazy", "wrong", "partial"),
+    *("broken wrong fused", "outside lazy partial", "wrong fused fused", "none broken wrong"),
+    *("partial fused outside", "decoy partial fused", "wrong broken broken", "lazy wrong partial"),
 )
 _WORDS = "The steps from load to store go into one kernel, so that a row is read once.\n\n```python\n{code}\n```\n"
 _NONE = Answer("I need more time to think about the grid.")
@@ -42,7 +36,7 @@ def answers(programs: list[Program], rng: Random) -> dict[tuple[str, int, int], 
     """The answer to every task, sample and turn."""
     found = {}
     for number, (program, sample) in enumerate((program, sample) for program in programs for sample in range(SAMPLES)):
-        for turn, kind in enumerate(PATHS[number % len(PATHS)], 1):
+        for turn, kind in enumerate(PATHS[number % len(PATHS)].split(), 1):
             said = _NONE if kind == "none" else Answer(_WORDS.format(code=source(program, kind, rng)))
             found[program.task_id, sample, turn] = said
     return found
