@@ -2,7 +2,6 @@
 """A model behind an endpoint: its address, bodies of its replies, and every way in which it fails."""
 
 import json
-import socket
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.bench.scripted_run import Judges, Scripted, down, played, suite_of
 from tests.bench.stub_endpoint import KEY, StubEndpoint, completion
+from tests.service.serving import free_port
 from verl_kernel.bench.models.answers import Answer, Question, parse_reply
 from verl_kernel.bench.models.choice import refuse_no_address
 from verl_kernel.bench.models.endpoint import Endpoint, Sampling, split_chat_tokens
@@ -121,9 +121,7 @@ async def test_a_key_is_asked_for_at_the_start_and_in_the_middle():
 
 
 async def test_an_endpoint_that_is_down_is_found_at_the_start():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
+    port = free_port()
     model = Endpoint(f"http://127.0.0.1:{port}/v1", "stub", "k", Sampling(retries=0), own=True)
     with pytest.raises(EndpointError, match=rf"127.0.0.1:{port}/v1 does not answer .*start the server"):
         await model.check()

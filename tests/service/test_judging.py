@@ -39,6 +39,7 @@ def gym(pool, tmp_path_factory):
 
 OF_A_POOL = [name for name, case in CASES.items() if not case.__qualname__.startswith("_verdict.")]
 """All but single verdicts, of which the corpus has more (`VERDICTS`)."""
+VERDICTS = list({(case.honest, case.verdict): case for case in reversed(CORPUS)}.values())
 
 
 @pytest.mark.parametrize("name", thinned(OF_A_POOL, 6))
@@ -122,9 +123,6 @@ def test_a_storm_is_answered_while_judges_are_killed(tmp_path):
             wanted = EvalStatus.OK if turn % 2 else EvalStatus.INCORRECT
             assert result.status in (wanted, EvalStatus.INFRA_ERROR), (result.status, result.error)
     assert sum(result.status is EvalStatus.INFRA_ERROR for results in found for result in results) <= len(kills)
-
-
-VERDICTS = list({(case.honest, case.verdict): case for case in reversed(CORPUS)}.values())
 
 
 def is_as_wanted(case, result):

@@ -2,11 +2,11 @@
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from recipes.cpu_study.comparisons import power_table
 from recipes.cpu_study.plan import read_study
+from tests.config.composed import composed
 from tests.tiers import thinned
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.errors import ConfigError
@@ -109,8 +109,7 @@ RUNS = list({run.arm.name: run for run in read_study(STUDY).runs()}.values())
 
 @pytest.mark.parametrize("run", thinned(RUNS, len(RUNS)), ids=lambda run: run.arm.name)
 def test_every_arm_of_the_recipe_composes_and_is_accepted(run):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose(run.study.recipe, overrides=list(run.overrides))
+    config = composed(run.study.recipe, *run.overrides)
     parse_options(find(config, "kernelgym"))
     check_switches(config)
     check_mismatch(config)
