@@ -25,11 +25,15 @@ CORRECTION = "algorithm.rollout_correction"
 IS, RS = f"{CORRECTION}.rollout_is", f"{CORRECTION}.rollout_rs"
 BYPASS = f"{CORRECTION}.bypass_mode=true"
 SAMPLER = "trainer.v1.sampler.sampler_kwargs"
-LOG_PROBS = "actor_rollout_ref.rollout.calculate_log_probs"
+ROLLOUT = "actor_rollout_ref.rollout"
+LOG_PROBS, RAW = f"{ROLLOUT}.calculate_log_probs", f"{ROLLOUT}.logprobs_mode=raw_logprobs"
 COLOCATE, SEPARATE = "trainer_mode=colocate_async", "trainer_mode=separate_async"
+BYPASSED = (COLOCATE, BYPASS, f"{IS}=null", f"{RS}=null")
 COLOCATED = "trainer.v1.colocate_async"
 CARRY_OVER = (f"{SAMPLER}.group_filter=refill", "data.gen_batch_size=1", f"{SAMPLER}.group_carry_over=true")
 NARROW_BAND = ("num_warmup_batches is 1", "mismatch=stale_tis", f"{SAMPLER}.allow_narrow_band=true")
+METHODS = ("topr", "asymre_kl", "opmd", "opmd_k2", "red_weight", "rec_ring", "rec_gspo_is", "rec_one_side_is")
+"""Those whose preset has a loss with a node."""
 COMPARING = ["rec_one_side_is", "rec_one_side_no_is", "rec_two_side_is", "rec_two_side_no_is", "rec_ring"]
 COMPARING += ["rec_gspo_is", "rec_gspo_no_is", "opmd_k2", "opmd_k2_sequence"]
 
@@ -51,9 +55,6 @@ def refusal(config: DictConfig) -> str:
         check_mismatch(config)
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-BYPASSED = (COLOCATE, BYPASS, f"{IS}=null", f"{RS}=null")
 
 
 @pytest.mark.parametrize(("overrides", "modes"), [
@@ -78,10 +79,6 @@ def test_losses_are_refused_where_that_policy_is_unseen(override, modes, sentenc
     for mode in modes:
         config.actor_rollout_ref.actor.policy_loss.loss_mode = mode
         assert re.search(sentence.format(mode=mode), refusal(config))
-
-
-ROLLOUT = "actor_rollout_ref.rollout"
-RAW = f"{ROLLOUT}.logprobs_mode=raw_logprobs"
 
 
 @pytest.mark.parametrize(("overrides", "sentence"), [
@@ -133,10 +130,6 @@ def test_the_node_reaches_the_loss_as_its_class():
     assert isinstance(actor.policy_loss, KernelPolicyLossConfig)
     assert dict(actor.policy_loss.rec) == {"clip": "ring", "eps_low": 0.3}
     assert actor.policy_loss.topr == ToprOptions.in_recipes()
-
-
-METHODS = ("topr", "asymre_kl", "opmd", "opmd_k2", "red_weight", "rec_ring", "rec_gspo_is", "rec_one_side_is")
-"""Those whose preset has a loss with a node."""
 
 
 @pytest.mark.parametrize("overrides", one_of_each(

@@ -16,6 +16,7 @@ from verl_kernel.sampler.preflight import check_switches
 from verl_kernel.verl_keys import find
 
 STUDY = Path(__file__).parents[2] / "recipes" / "cpu_study" / "study.yaml"
+RUNS = list({run.arm.name: run for run in read_study(STUDY).runs()}.values())
 SMALL = {
     "recipe": "r", "steps": 2, "minutes": 1, "seeds": [0, 1], "seeded": ["a={seed}"],
     "arms": {"one": {"title": "One"}, "two": {"title": "Two", "overrides": ["b=1"]}},
@@ -102,9 +103,6 @@ def test_a_plan_that_is_not_there_or_no_yaml_is_refused(tmp_path):
     (tmp_path / "broken.yaml").write_text("seeds: [0, 1")
     with pytest.raises(ConfigError, match=r"broken\.yaml is no valid YAML \(line \d: .*\): a study has the keys"):
         read_study(tmp_path / "broken.yaml")
-
-
-RUNS = list({run.arm.name: run for run in read_study(STUDY).runs()}.values())
 
 
 @pytest.mark.parametrize("run", thinned(RUNS, len(RUNS)), ids=lambda run: run.arm.name)
