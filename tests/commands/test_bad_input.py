@@ -308,10 +308,8 @@ def test_a_full_disk_is_no_usage_error(tmp_path: Path):
     files.write(tmp_path, "drkernel-rl", 40)
     (source,) = tmp_path.glob("*.parquet")
     words = f"verl-kernel data rows drkernel-rl {source} --out {tmp_path}/small/o.parquet"
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", f"ulimit -f 1; {words}"], capture_output=True, text=True, env={**os.environ, "PATH": path}
-    )
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", f"ulimit -f 1; {words}"], capture_output=True, text=True, env=environment)
     assert done.returncode == 3, done.stderr
     assert done.stderr.startswith(f"Error: {tmp_path}/small/o.parquet cannot be written (File too large): free space")
     assert done.stderr.count("\n") == 1

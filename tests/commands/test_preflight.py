@@ -14,9 +14,7 @@ from tests.commands.lines import invoked
 from tests.preflight.folder import write_folder
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-_COMMAND = re.search(
-    r"^```sh gpu\npython -m verl\.trainer\.main_ppo (--config-name=kernel_trloo .*)$", README, re.MULTILINE
-)
+_COMMAND = re.search(r"^```sh gpu\npython -m verl\.trainer\.main_ppo (--config-name=kernel_trloo .*)$", README, re.M)
 RECIPE = tuple(shlex.split(_COMMAND[1] if _COMMAND else ""))
 """README's command for GPUs."""
 ONE_NODE = ("--machine", "8xH100-80GB")

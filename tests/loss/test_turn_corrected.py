@@ -106,10 +106,9 @@ def run(log_ratio: torch.Tensor, *overrides: str, **batch_info: Any) -> tuple[An
     """Loss, gradient and metrics of one step where pi_train / pi_rollout is exp(log_ratio), by default of turn_mrs."""
     config = composed(*(overrides or ("mismatch=turn_mrs",)))
     rollout = torch.full_like(log_ratio, -3.0)
-    batch = DataProto.from_dict(
-        {"old_log_probs": rollout + log_ratio, "rollout_log_probs": rollout, "response_mask": MASK}
-    )
-    batch, _ = compute_rollout_correction_and_add_to_batch(batch, config.algorithm.rollout_correction)
+    tensors = {"old_log_probs": rollout + log_ratio, "rollout_log_probs": rollout, "response_mask": MASK}
+    rule = config.algorithm.rollout_correction
+    batch, _ = compute_rollout_correction_and_add_to_batch(DataProto.from_dict(tensors), rule)
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     actor.global_batch_info.update({"dp_size": 1, "batch_num_tokens": None, "global_batch_size": None} | batch_info)
     log_prob = batch.batch["old_log_probs"].clone().requires_grad_()

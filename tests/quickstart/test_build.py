@@ -24,9 +24,8 @@ from verl_kernel.world.difficulty import TABLE
 from verl_kernel.world.kinds import SPLITS
 from verl_kernel.world.tokenizer import encode_conversation
 
-SMALL = Quickstart(
-    train_tasks=8, val_tasks=4, conversations=64, warm_start=WarmStart(layers=2, width=64, heads=2, batch_size=4)
-)
+BRIEF = WarmStart(layers=2, width=64, heads=2, batch_size=4)
+SMALL = Quickstart(train_tasks=8, val_tasks=4, conversations=64, warm_start=BRIEF)
 HARD = replace(SMALL, world="hard")
 
 

@@ -160,10 +160,8 @@ def cells(changes):
 
 def test_five_steps_at_either_end_are_compared():
     run = steps([1.0] * 5 + [9.0] * 3 + [2.0] * 5, [0.25] * 5 + [0.0] * 3 + [0.75] * 5)
-    assert cells(first_and_last(run)) == {
-        "reward": ["1.000", "2.000", "x 2.00"],
-        "correct rate": ["0.250", "0.750", "+0.500"],
-    }
+    changes = cells(first_and_last(run))
+    assert changes == {"reward": ["1.000", "2.000", "x 2.00"], "correct rate": ["0.250", "0.750", "+0.500"]}
 
 
 def test_a_short_run_is_compared_by_halves_that_do_not_overlap():

@@ -87,10 +87,8 @@ async def test_the_last_of_several_rows_is_read_whole(monkeypatch, prompts, firs
     padded = {key: pad_sequence(rows, batch_first=True) for key, rows in columns.items()}
     fields = {"reward_model": {"ground_truth": REFERENCE}, "extra_info": {"task_id": "t"}, "global_steps": 5}
     rows = {key: np.array([value, value]) for key, value in fields.items()}
-    lengths = np.array([len(answer) for answer in answers])
-    await judge.run_single(
-        DataProto(batch=TensorDict(padded, batch_size=2), non_tensor_batch=rows | {"response_len": lengths})
-    )
+    rows["response_len"] = np.array([len(answer) for answer in answers])
+    await judge.run_single(DataProto(batch=TensorDict(padded, batch_size=2), non_tensor_batch=rows))
     assert gym.sources == ["x = 1\n"]
 
 

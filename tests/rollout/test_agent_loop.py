@@ -46,9 +46,8 @@ async def test_two_turns_make_one_row(monkeypatch, tokenizer):
 @pytest.mark.parametrize("turn_tokens", [None, 4])
 async def test_a_later_prompt_is_what_the_template_makes(monkeypatch, tokenizer, family, turn_tokens):
     """verl writes the line break behind a turn for the families that it knows alone."""
-    loop, policy, _ = play(
-        monkeypatch, tokenizer, [ANSWER] * 3, [OK] * 3, max_turns=3, family=family, turn_tokens=turn_tokens
-    )
+    options = {"max_turns": 3, "family": family, "turn_tokens": turn_tokens}
+    loop, policy, _ = play(monkeypatch, tokenizer, [ANSWER] * 3, [OK] * 3, **options)
     await loop.run({}, **ROW)
     messages = list(ROW["raw_prompt"])
     for said, prompt in zip(policy.said, policy.prompts, strict=True):

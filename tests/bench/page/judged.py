@@ -45,10 +45,7 @@ def answers(programs: list[Program], rng: Random) -> dict[tuple[str, int, int], 
 def main(folder: Path, tasks: int) -> None:
     programs = draw_tasks(tasks, Random(14))
     known = answers(programs, Random(14))
-    items = (
-        SuiteItem(Task(one.reference, one.task_id), (), level=one.level, family=one.steps[0].op.family)
-        for one in programs
-    )
+    items = (SuiteItem(Task(p.reference, p.task_id), (), level=p.level, family=p.steps[0].op.family) for p in programs)
 
     def answer(question: Question) -> Answer:
         return known[question.item.task.task_id, question.sample, question.turn]
