@@ -68,10 +68,8 @@ def test_neither_order_nor_names_of_prompts_decide(batch, seed):
     )  # fmt: skip
     before, after = drop(batch), drop(other)
     # Rows that look alike may stand in for each other.
-    looks = [
-        (uid, tuple(row), tuple(map(tuple, spans)))
-        for uid, row, spans in zip(batch.uids, batch.turn_rewards, batch.spans, strict=True)
-    ]
+    rows = zip(batch.uids, batch.turn_rewards, batch.spans, strict=True)
+    looks = [(uid, tuple(row), tuple(map(tuple, spans))) for uid, row, spans in rows]
     for look in set(looks):
         same = [i for i, own in enumerate(looks) if own == look]
         moved = [int(np.flatnonzero(order == i)[0]) for i in same]

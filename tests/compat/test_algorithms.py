@@ -43,10 +43,8 @@ def test_estimators_get_rewards_mask_config_and_uid(monkeypatch):
         return kwargs["token_level_rewards"], kwargs["token_level_rewards"]
 
     monkeypatch.setitem(core_algos.ADV_ESTIMATOR_REGISTRY, "spy", spy)
-    data = DataProto.from_dict(
-        {"token_level_rewards": torch.zeros(2, 3), "response_mask": torch.ones(2, 3)},
-        {"uid": np.array(["a", "a"], dtype=object)},
-    )
+    tensors = {"token_level_rewards": torch.zeros(2, 3), "response_mask": torch.ones(2, 3)}
+    data = DataProto.from_dict(tensors, {"uid": np.array(["a", "a"], dtype=object)})
     algorithm = OmegaConf.create({"adv_estimator": "spy"})
     out = compute_advantage_for_multi_trajectories(data, ["a_0_0", "a_1_0"], adv_estimator="spy", config=algorithm)
     assert set(seen) == {"token_level_rewards", "response_mask", "config", "index"}

@@ -131,10 +131,8 @@ def nodes(method: str) -> tuple[DictConfig, Any]:
     from verl.utils.config import omega_conf_to_dataclass
 
     config = quickstart(f"method={method}")
-    algorithm, actor = (
-        OmegaConf.create(OmegaConf.to_container(node, resolve=True))
-        for node in (config.algorithm, config.actor_rollout_ref.actor)
-    )
+    given = (config.algorithm, config.actor_rollout_ref.actor)
+    algorithm, actor = (OmegaConf.create(OmegaConf.to_container(node, resolve=True)) for node in given)
     return algorithm, omega_conf_to_dataclass(actor)
 
 

@@ -77,11 +77,9 @@ def test_tasks_are_found_in_files_of_all_kinds(folder, tmp_path):
     assert one.level is None
     assert [item.level for item in list_tasks(files.write(tmp_path, "kernelbench", 4))] == [1, 1, 2, 2]
     assert [item.level for item in list_tasks(tmp_path / "kernelbench.parquet", [2])] == [2, 2]
-    rows = [
-        make_row([], text, data_source="own", task_id=name, split="train", index=0, level=None)
-        for name, text in (("good", SOUND), ("bad", "class Model("))
-    ]
-    write_rows(rows, tmp_path / "rows.parquet")
+    facts = {"data_source": "own", "split": "train", "index": 0, "level": None}
+    texts = {"good": SOUND, "bad": "class Model("}
+    write_rows([make_row([], texts[name], task_id=name, **facts) for name in texts], tmp_path / "rows.parquet")
     good, bad = list_tasks(tmp_path / "rows.parquet")
     assert good.task is not None
     assert bad.task is None

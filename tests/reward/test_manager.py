@@ -35,11 +35,9 @@ def manager(
 ) -> tuple[KernelGymRewardManager, Gym]:
     gym = Gym([result])
     monkeypatch.setattr(KernelGym, "connect", lambda options: gym)
-    config = {
-        "kernelgym": {"device": "cpu", "reward": reward},
-        "trainer": {"v1": {"sampler": {"custom_sampler": {"path": sampler}}}},
-    }
-    return get_reward_manager_cls("kernelgym")(OmegaConf.create(config), TOKENIZER), gym
+    trainer = {"v1": {"sampler": {"custom_sampler": {"path": sampler}}}}
+    config = OmegaConf.create({"kernelgym": {"device": "cpu", "reward": reward}, "trainer": trainer})
+    return get_reward_manager_cls("kernelgym")(config, TOKENIZER), gym
 
 
 def sample(answer: str, **row: Any) -> DataProto:
@@ -57,10 +55,9 @@ def sample(answer: str, **row: Any) -> DataProto:
 
 async def test_an_answer_earns_its_profiling_reward(monkeypatch):
     judge, gym = manager(monkeypatch, correct(2.0, 0.5))
-    assert await judge.run_single(sample(ANSWER)) == {
-        "reward_score": 0.5 * (1 + 2 + 0.5),
-        "reward_extra_info": {"acc": 1, "speedup": 2, "time_coverage": 0.5, "unjudged": 0},
-    }
+    figures = {"acc": 1, "speedup": 2, "time_coverage": 0.5, "unjudged": 0}
+    reward = 0.5 * (1 + 2 + 0.5)
+    assert await judge.run_single(sample(ANSWER)) == {"reward_score": reward, "reward_extra_info": figures}
     assert [task.reference for task in gym.tasks] == [REFERENCE]
     assert (gym.sources, gym.asked) == (["x = 1\n"], [{"validate": False, "step": 5}])
 

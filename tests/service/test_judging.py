@@ -140,9 +140,6 @@ def test_each_verdict_of_the_corpus_comes_through_a_service(tmp_path):
     options = replace(CORPUS_OPTIONS, num_judges=2)
     with LocalPool(options, 5) as pool, serving(pool, tmp_path, options) as address, RemoteGym(address) as gym:
         results = gym.evaluate_many([(REFERENCES[case.task], case.source, case.name) for case in VERDICTS])
-    others = [
-        (case.name, result.status, result.error)
-        for case, result in zip(VERDICTS, results, strict=True)
-        if not is_as_wanted(case, result)
-    ]
+    pairs = zip(VERDICTS, results, strict=True)
+    others = [(case.name, result.status, result.error) for case, result in pairs if not is_as_wanted(case, result)]
     assert others == []
