@@ -78,8 +78,8 @@ def _become(channel: Channel, folder: Path) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_DATA, (request["memory_mb"] << 20,) * 2)
         os.environ.update(dict.fromkeys(_FOLDERS, str(folder)))
         tf32.use(request["float32"])
-        told = compiled(Task(request["reference"], request["task_id"], request["entry_point"]))
-        (folder / "answer.json").write_text(json.dumps(told), encoding="utf-8")
+        recording = compiled(Task(request["reference"], request["task_id"], request["entry_point"]))
+        (folder / "answer.json").write_text(json.dumps(recording), encoding="utf-8")
         status = 0
     finally:  # after any exception too: the forked copy must never return to the loop
         os._exit(status)
@@ -125,10 +125,10 @@ class _Moved:
             return value
         if id(value) not in self._known:
             with self._mode:
-                made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+                moved = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
             is_weight = isinstance(value, torch.nn.Parameter)
             self._kept.append(value)  # so that its id is not reused
-            self._known[id(value)] = torch.nn.Parameter(made, False) if is_weight else made
+            self._known[id(value)] = torch.nn.Parameter(moved, False) if is_weight else moved
         return self._known[id(value)]
 
     def model(self, model: Any) -> Any:
