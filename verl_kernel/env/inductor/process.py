@@ -116,20 +116,20 @@ class _Moved:
     """Moves tensors to the pretended GPU, each once."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
-        self._mode, self._known = mode, dict[int, torch.Tensor]()
-        self._kept: list[torch.Tensor] = []
+        self._mode, self._moved = mode, dict[int, torch.Tensor]()
+        self._alive: list[torch.Tensor] = []
 
     def tensor(self, value: Any) -> Any:
         """Return the tensor on the GPU, and any other value as it is."""
         if not isinstance(value, torch.Tensor):
             return value
-        if id(value) not in self._known:
+        if id(value) not in self._moved:
             with self._mode:
                 moved = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
             is_weight = isinstance(value, torch.nn.Parameter)
-            self._kept.append(value)  # so that its id is not reused
-            self._known[id(value)] = torch.nn.Parameter(moved, False) if is_weight else moved
-        return self._known[id(value)]
+            self._alive.append(value)  # so that its id is not reused
+            self._moved[id(value)] = torch.nn.Parameter(moved, False) if is_weight else moved
+        return self._moved[id(value)]
 
     def model(self, model: Any) -> Any:
         """Return the model with all its tensors on the GPU."""

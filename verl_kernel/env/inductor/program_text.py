@@ -58,7 +58,7 @@ class _Writer:
         self._name, self._kernels = name, KernelTexts()
         self._names: dict[int, str] = {}
         self._weights: list[str] = []
-        self._made = 0
+        self._count = 0
         leaves = (leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
         for number, leaf in enumerate(leaves):
             self._names.setdefault(id(leaf), f"inputs[{number}]")
@@ -84,8 +84,8 @@ class _Writer:
 
     def _assigned(self, result: Any, expression: str) -> Iterator[str]:
         """Yield lines that run an op and name what it returns; what an op returns of its arguments keeps its name."""
-        self._made += 1
-        name = f"t{self._made}"
+        self._count += 1
+        name = f"t{self._count}"
         yield f"{name} = {expression}"
         leaves = list(enumerate(result)) if isinstance(result, list | tuple) else [(None, result)]
         for path, leaf in leaves:
