@@ -97,7 +97,10 @@ def _executed(
     constants = {item.name for item in kernel.params if item.is_constexpr}
     values = {name: value for name, value in bound.items() if name not in constants}
     fresh_areas = partial(ALLOCATIONS.report, STATE.tensors, STATE.ranges)
-    work, areas = STATE.link.run(unit, grid, values, STATE.views, STATE.is_tried, kept_kinds, STATE.tables, fresh_areas)
+    work, areas = STATE.link.run(
+        unit, grid=grid, arguments=values, views=STATE.views, is_tried=STATE.is_tried, kept_kinds=kept_kinds,
+        tables=STATE.tables, fresh_areas=fresh_areas,
+    )  # fmt: skip
     if work["failure"] is not None:
         raise _failed(work["failure"])
     changed = {areas[number] for number in work["changed_again"]}

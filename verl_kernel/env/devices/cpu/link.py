@@ -209,9 +209,9 @@ class Link:
         self.channel, self.memory = channel, arena.region(0, arena.size)
 
     def run(
-        self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
-        is_tried: bool, kept: list[Kind] | None, known: Sequence[Range] = (),
-        told: Callable[[Sequence[Range]], list[Fresh]] = lambda places: [],
+        self, unit: Unit, *, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
+        is_tried: bool, kept_kinds: list[Kind] | None, tables: Sequence[Range] = (),
+        fresh_areas: Callable[[Sequence[Range]], list[Fresh]] = lambda areas: [],
     ) -> tuple[Launched, list[Range]]:  # fmt: skip
         """Run a launch in the executing process; a launch that an autotuner tries does not change tensors.
 
@@ -221,9 +221,9 @@ class Link:
             arguments: arguments that are not constants, by name.
             views: memory that the launch may touch, with the part of it that its tensors cover.
             is_tried: whether an autotuner tries the launch.
-            kept: kinds of stores that happen; all if None.
-            known: memory that holds tables of addresses.
-            told: returns which of these pieces of memory were allocated without values (`Allocations.report`).
+            kept_kinds: kinds of stores that happen; all if None.
+            tables: memory that holds tables of addresses.
+            fresh_areas: returns which of these pieces of memory were allocated without values (`Allocations.report`).
 
         Returns:
             The result of the launch, and the pieces of memory by the numbers that the result uses.
@@ -231,11 +231,11 @@ class Link:
         Raises:
             MemoryError: the tensors do not fit into the granted memory.
         """
-        places = _places(set(views), len(self.memory))
-        place = partial(_offset, places=places)
-        values = {name: described(value, place) for name, value in arguments.items()}
-        self._copy(places, inwards=True)
-        areas = [(offset, stop - start) for (start, stop), offset in places.items()]
+        offsets = _places(set(views), len(self.memory))
+        offset_of = partial(_offset, offsets=offsets)
+        values = {name: described(value, offset_of) for name, value in arguments.items()}
+        self._copy(offsets, inwards=True)
+        areas = [(offset, stop - start) for (start, stop), offset in offsets.items()]
         self.channel.send(
             Launch(
                 launch=LaunchRequest(
@@ -244,19 +244,19 @@ class Link:
                     arguments=values,
                     areas=areas,
                     is_tried=is_tried,
-                    kept=kept,
-                    pointers=pointers(known, places),
-                    fresh=[] if is_tried else told([*places]),
-                    views=[_view(views[start, stop], offset - start) for (start, stop), offset in places.items()],
+                    kept=kept_kinds,
+                    pointers=pointers(tables, offsets),
+                    fresh=[] if is_tried else fresh_areas([*offsets]),
+                    views=[_view(views[start, stop], offset - start) for (start, stop), offset in offsets.items()],
                 )
             )
         )
         reply = cast(Launched, self.channel.recv())
         if not is_tried:
-            self._copy(places, inwards=False)
-            if known:
-                restore(known, places, reply["base"])
-        return reply, list(places)
+            self._copy(offsets, inwards=False)
+            if tables:
+                restore(tables, offsets, reply["base"])
+        return reply, list(offsets)
 
     def _copy(self, offsets: Places, inwards: bool) -> None:
         for (start, stop), offset in offsets.items():
