@@ -19,7 +19,7 @@ from recipes.cpu_study.held_out import CAP
 from verl_kernel.bench.scores import attempt
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.errors import DataError
-from verl_kernel.figures.attempts import RunPlan, Attempt, best
+from verl_kernel.figures.attempts import Attempt, RunPlan, best
 from verl_kernel.figures.scoring import best_of_k
 from verl_kernel.figures.views import Samples, samples_of
 from verl_kernel.reporting.steps import number, read_steps
