@@ -4,7 +4,7 @@
 import asyncio
 from collections import Counter
 
-from verl_kernel.bench.models.answers import Answer
+from verl_kernel.bench.models.answers import ModelAnswer
 from verl_kernel.bench.models.endpoint import Sampling
 from verl_kernel.bench.records import read_run
 from verl_kernel.bench.request import BenchOptions, make_header
@@ -61,7 +61,7 @@ class Scripted:
         if question.turn <= len(script):
             answer = script[question.turn - 1]
             return answer(question) if callable(answer) else answer
-        return Answer(program(f"{name} = {question.sample, question.turn}"), prompt_tokens=10, completion_tokens=5)
+        return ModelAnswer(program(f"{name} = {question.sample, question.turn}"), prompt_tokens=10, completion_tokens=5)
 
     async def close(self):
         pass

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.bench.scripted_run import Judges, Scripted, down, played, suite_of
 from tests.bench.stub_endpoint import KEY, StubEndpoint, completion
 from tests.service.serving import free_port
-from verl_kernel.bench.models.answers import Answer, Question, parse_reply
+from verl_kernel.bench.models.answers import ModelAnswer, Question, parse_reply
 from verl_kernel.bench.models.choice import refuse_no_address
 from verl_kernel.bench.models.endpoint import Endpoint, Sampling, split_chat_tokens
 from verl_kernel.bench.records import HEADER, TURNS
@@ -221,7 +221,7 @@ def test_no_text_at_the_limit_of_tokens_is_too_long():
 
 
 def test_half_a_surrogate_pair_becomes_a_question_mark():
-    assert parse_reply(rb'{"choices": [{"message": {"content": "a\ud800b"}}]}') == Answer(text="a?b")
+    assert parse_reply(rb'{"choices": [{"message": {"content": "a\ud800b"}}]}') == ModelAnswer(text="a?b")
 
 
 @pytest.mark.parametrize("count", [-1, True, "3", 1.5, None, 2**60])
@@ -244,12 +244,12 @@ JSON = st.recursive(
 @given(JSON)
 def test_whatever_json_comes_there_is_an_answer(body):
     answer = parse_reply(body)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ModelAnswer)
     assert answer.text or answer.failure
 
 
-MALFORMED = Answer(failure="malformed", fault="http://x/v1 sent nothing")
-GOOD = Answer("I do not know.")
+MALFORMED = ModelAnswer(failure="malformed", fault="http://x/v1 sent nothing")
+GOOD = ModelAnswer("I do not know.")
 NAMES = [f"t{number}" for number in range(8)]
 
 

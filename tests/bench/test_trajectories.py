@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tests.bench.scripted_run import Judges, Scripted, down, judged, played, program, suite_of
 from verl_kernel.bench import session
-from verl_kernel.bench.models.answers import Answer
+from verl_kernel.bench.models.answers import ModelAnswer
 from verl_kernel.bench.records import TURNS, read_run
 from verl_kernel.bench.scores import score_run
 from verl_kernel.bench.session import RunProgress
@@ -19,7 +19,7 @@ from verl_kernel.reward.profiling import ProfilingReward, profiling_reward
 from verl_kernel.rollout.feedback import format_feedback
 
 WRONG, LOST = judged(EvalStatus.INCORRECT, correctness=False), judged(EvalStatus.INFRA_ERROR)
-FULL = Answer(failure="context_overflow")
+FULL = ModelAnswer(failure="context_overflow")
 
 
 async def test_turns_see_the_talk_and_earn_what_training_pays(tmp_path):
@@ -65,10 +65,10 @@ async def test_every_answer_has_a_seed_that_repeats(tmp_path):
 @pytest.mark.parametrize(
     ("answer", "failure"),
     [
-        (Answer("I do not know."), "no_code"),
-        (Answer("```python\nx = 1", is_cut=True), "too_long"),
-        (Answer(failure="malformed"), "malformed"),
-        (Answer(failure="too_long", is_cut=True), "too_long"),
+        (ModelAnswer("I do not know."), "no_code"),
+        (ModelAnswer("```python\nx = 1", is_cut=True), "too_long"),
+        (ModelAnswer(failure="malformed"), "malformed"),
+        (ModelAnswer(failure="too_long", is_cut=True), "too_long"),
     ],
 )
 async def test_an_answer_without_a_program_is_counted(tmp_path, answer, failure):
@@ -81,13 +81,13 @@ async def test_an_answer_without_a_program_is_counted(tmp_path, answer, failure)
 
 
 async def test_a_program_in_an_answer_that_was_cut_is_judged(tmp_path):
-    model = Scripted({"a": [Answer(program("x = 1") + " and more", is_cut=True)]})
+    model = Scripted({"a": [ModelAnswer(program("x = 1") + " and more", is_cut=True)]})
     (turn,), _ = await played(tmp_path, suite_of("a"), model, Judges())
     assert (turn.failure, turn.code) == (None, "x = 1\n")
 
 
 async def test_a_prompt_without_room_ends_the_trajectory_and_no_other(tmp_path):
-    model = Scripted({"a": [Answer(program("x = 1")), FULL]})
+    model = Scripted({"a": [ModelAnswer(program("x = 1")), FULL]})
     turns, progress = await played(tmp_path, suite_of("a", "b"), model, Judges(), turns=3)
     assert [turn.failure for turn in turns if turn.task_id == "a"] == [None, "context_overflow"]
     assert len([turn for turn in turns if turn.task_id == "b"]) == 3
@@ -96,7 +96,7 @@ async def test_a_prompt_without_room_ends_the_trajectory_and_no_other(tmp_path):
 
 async def test_a_rebuilt_prompt_without_room_shows_fewer_turns(tmp_path):
     def fits_one(question):
-        return FULL if len(question.messages) > 3 else Answer(program("x = 1"))
+        return FULL if len(question.messages) > 3 else ModelAnswer(program("x = 1"))
 
     verdicts = [judged(speedup=speedup) for speedup in (1.0, 3.0, 2.0)]
     model = Scripted({"a": [fits_one] * 4})

@@ -11,7 +11,7 @@ from tests.reporting.runs import kernel, write_lines
 from verl_kernel.env import gpu_named
 from verl_kernel.reporting.page import KERNELS_SHOWN, write_page
 from verl_kernel.reporting.profile_page import write_profile_page
-from verl_kernel.reporting.roofline import LaunchWork, roofline
+from verl_kernel.reporting.roofline import KernelWork, roofline
 
 STEPS = [{"step": n, "critic/score/mean": float(n), "kernel/simulated_clock": 1.0} for n in (1, 2)]
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)> & '\" {{ 7 * 7 }} {% raw %}"
@@ -135,7 +135,7 @@ def test_a_candidates_names_stay_text(page_of):
 
 
 def test_a_kernel_lies_on_the_roof_that_it_reaches():
-    chart = roofline(gpu_named("h100"), [LaunchWork("k", 67e9, 1e6, 1.0)])  # 67 TFLOP/s of plain float32
+    chart = roofline(gpu_named("h100"), [KernelWork("k", 67e9, 1e6, 1.0)])  # 67 TFLOP/s of plain float32
     roof, point = chart.lines[0], chart.lines[-1].dots[0]
     assert point.y == float(roof.path.split()[-1].split(",")[1])
 
@@ -143,5 +143,5 @@ def test_a_kernel_lies_on_the_roof_that_it_reaches():
 def test_memory_and_arithmetic_meet_at_the_ridge():
     gpu = gpu_named("h100")
     ridge = gpu.tflops * 1e12 / (gpu.bandwidth_gbs * 1e9)
-    chart = roofline(gpu, [LaunchWork("k", ridge * 1e6, 1e6, ridge * 1e6 / (gpu.tflops * 1e12) * 1e3)])
+    chart = roofline(gpu, [KernelWork("k", ridge * 1e6, 1e6, ridge * 1e6 / (gpu.tflops * 1e12) * 1e3)])
     assert f"{chart.lines[-1].dots[0].x:g},{chart.lines[-1].dots[0].y:g}" in chart.lines[0].path.split()

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from verl_kernel.bench.models.answers import Answer, Model, Question, no_endpoint
+from verl_kernel.bench.models.answers import Model, ModelAnswer, Question, no_endpoint
 from verl_kernel.bench.records import BenchTurn, Failure
 from verl_kernel.bench.request import BenchOptions
 from verl_kernel.bench.store import Store, as_written
@@ -54,10 +54,10 @@ class FirstAnswers:
     def __init__(self, store: Store, requests: int) -> None:
         self._store, self._enough = store, max(_LEAST, requests)
         self._held_back: list[BenchTurn] = []
-        self._malformed: list[Answer] = []
+        self._malformed: list[ModelAnswer] = []
         self._is_proven = False
 
-    def heard(self, answer: Answer) -> None:
+    def heard(self, answer: ModelAnswer) -> None:
         """Note the answer to a question.
 
         Raises:
@@ -150,7 +150,7 @@ class Trajectories:
         """Play the next turn; an answer that the gym failed to judge is judged again."""
         turns_shown: tuple[int, ...] = ()
         if (unfit := self._unfit.get(item.task.task_id)) is not None:
-            answer, generate_s = Answer(verdict=unfit), 0.0
+            answer, generate_s = ModelAnswer(verdict=unfit), 0.0
         elif lost is not None and (lost.completion is not None or lost.code is not None):
             answer, turns_shown, generate_s = _earlier_answer(lost), lost.shown, lost.generate_s
         else:
@@ -165,7 +165,7 @@ class Trajectories:
             generate_s=generate_s, judge_s=time.perf_counter() - started, level=item.level, family=item.family,
         )  # fmt: skip
 
-    async def _ask(self, item: SuiteItem, sample: int, history: History) -> tuple[Answer, tuple[int, ...], float]:
+    async def _ask(self, item: SuiteItem, sample: int, history: History) -> tuple[ModelAnswer, tuple[int, ...], float]:
         """Ask the model; if the prompt is too long for the whole window, show fewer earlier turns."""
         rewards, window = [turn.reward for turn in history], self.options.window
         past = [self._past_turn(item.task, turn) for turn in history]
@@ -181,7 +181,7 @@ class Trajectories:
                 return answer, turns_shown, time.perf_counter() - started
             window = len(turns_shown) - 1
 
-    async def _judge_answer(self, task: Task, answer: Answer) -> tuple[Judged, Failure | None]:
+    async def _judge_answer(self, task: Task, answer: ModelAnswer) -> tuple[Judged, Failure | None]:
         """Judge the program of an answer; also return why there is no program, if so."""
         if answer.verdict is not None:
             return Judged.of(None, answer.verdict, self.reward), None
@@ -233,8 +233,8 @@ def unfit_task(task: Task, exc: TaskError) -> EvalResult:
     )  # fmt: skip
 
 
-def _earlier_answer(turn: BenchTurn) -> Answer:
-    return Answer(
+def _earlier_answer(turn: BenchTurn) -> ModelAnswer:
+    return ModelAnswer(
         text=turn.completion, code=None if turn.completion is not None else turn.code,
         prompt_tokens=turn.prompt_tokens, completion_tokens=turn.completion_tokens,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 from verl_kernel.env import EvalResult, ForwardProfile, LaunchProfile, gpu_named
 from verl_kernel.figures.profile_lines import change_text, measured_ms, micro, share, size
 from verl_kernel.reporting import pages
-from verl_kernel.reporting.roofline import LaunchWork, roofline
+from verl_kernel.reporting.roofline import KernelWork, roofline
 
 Row = tuple[str, ...]
 
@@ -67,8 +67,8 @@ def _headlines(result: EvalResult, profile: ForwardProfile, measured: Mapping[st
     return rows
 
 
-def _work(launch: LaunchProfile) -> LaunchWork:
-    return LaunchWork(launch.name, launch.flops, launch.dram_bytes, launch.ms)
+def _work(launch: LaunchProfile) -> KernelWork:
+    return KernelWork(launch.name, launch.flops, launch.dram_bytes, launch.ms)
 
 
 def _figures(launch: LaunchProfile, measured: Mapping[str, float]) -> dict[str, str]:

@@ -15,7 +15,7 @@ _POINTS = 24
 
 
 @dataclass(frozen=True)
-class LaunchWork:
+class KernelWork:
     """A kernel's point in the plot."""
 
     name: str
@@ -52,7 +52,7 @@ class _Axis:
         return list(range(self.low, self.high + 1, step))
 
 
-def roofline(gpu: Gpu, works: Sequence[LaunchWork]) -> Chart:
+def roofline(gpu: Gpu, works: Sequence[KernelWork]) -> Chart:
     """Return the plot of kernels under the roofs of a GPU: float32, TF32 and 16-bit products."""
     peaks = {"float32": gpu.tflops, "TF32, tensor cores": gpu.tf32_tflops, "16 bits, tensor cores": gpu.half_tflops}
     bandwidth = gpu.bandwidth_gbs * 1e9
@@ -82,7 +82,7 @@ def _roof(name: str, bandwidth: float, peak: float, across: _Axis, up: _Axis, to
     return DrawnLine(name, (), path, "", "dashed", tone, meaning)
 
 
-def _point(work: LaunchWork, across: _Axis, up: _Axis, tone: int) -> DrawnLine:
+def _point(work: KernelWork, across: _Axis, up: _Axis, tone: int) -> DrawnLine:
     text = f"{work.name}: {work.intensity:.3g} operations per byte, {_rate(work.rate)} operations per second"
     return DrawnLine(work.name, (Dot(across(work.intensity), up(work.rate), text),), "", "", "points", tone, text)
 

@@ -12,10 +12,10 @@ from random import Random
 
 from tests.bench.scripted_run import Scripted, played
 from tests.generated import draw_tasks, one_of
-from verl_kernel.bench.models.answers import Answer, Question
+from verl_kernel.bench.models.answers import ModelAnswer, Question
 from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.env import GymOptions, LocalPool, Task
-from verl_kernel.world.chains import Program
+from verl_kernel.world.chains import ChainProgram
 from verl_kernel.world.kinds import Kind
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=2, memory_checks="refuse", compile_for="sm_90")
@@ -25,19 +25,19 @@ PATHS = (
     *("partial fused outside", "decoy partial fused", "wrong broken broken", "lazy wrong partial"),
 )
 _WORDS = "The steps from load to store go into one kernel, so that a row is read once.\n\n```python\n{code}\n```\n"
-_NONE = Answer("I need more time to think about the grid.")
+_NONE = ModelAnswer("I need more time to think about the grid.")
 
 
-def source(program: Program, kind: str, rng: Random) -> str:
+def source(program: ChainProgram, kind: str, rng: Random) -> str:
     return one_of(program, Kind(kind), rng).source
 
 
-def answers(programs: list[Program], rng: Random) -> dict[tuple[str, int, int], Answer]:
+def answers(programs: list[ChainProgram], rng: Random) -> dict[tuple[str, int, int], ModelAnswer]:
     """The answer to every task, sample and turn."""
     found = {}
     for number, (program, sample) in enumerate((program, sample) for program in programs for sample in range(SAMPLES)):
         for turn, kind in enumerate(PATHS[number % len(PATHS)].split(), 1):
-            said = _NONE if kind == "none" else Answer(_WORDS.format(code=source(program, kind, rng)))
+            said = _NONE if kind == "none" else ModelAnswer(_WORDS.format(code=source(program, kind, rng)))
             found[program.task_id, sample, turn] = said
     return found
 
@@ -47,7 +47,7 @@ def main(folder: Path, tasks: int) -> None:
     known = answers(programs, Random(14))
     items = (SuiteItem(Task(p.reference, p.task_id), (), level=p.level, family=p.steps[0].op.family) for p in programs)
 
-    def answer(question: Question) -> Answer:
+    def answer(question: Question) -> ModelAnswer:
         return known[question.item.task.task_id, question.sample, question.turn]
 
     model = Scripted({program.task_id: [answer] * TURNS for program in programs})

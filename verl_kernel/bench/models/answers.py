@@ -35,7 +35,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ModelAnswer:
     """A model's answer, or a ready program."""
 
     text: str | None = None
@@ -65,7 +65,7 @@ class Model(Protocol):
         """Raise an error if the model cannot answer at all, before anything expensive begins."""
         ...
 
-    async def answer(self, question: Question) -> Answer:
+    async def answer(self, question: Question) -> ModelAnswer:
         """Answer one question.
 
         Raises:
@@ -79,21 +79,21 @@ class Model(Protocol):
         ...
 
 
-def parse_reply(body: bytes) -> Answer:
+def parse_reply(body: bytes) -> ModelAnswer:
     """Return the answer that a body holds; if it holds none, a `malformed` one that quotes the body."""
     try:
         reply = json.loads(body)
     except (ValueError, RecursionError):
-        return Answer(failure="malformed", fault=_no_json(body))
+        return ModelAnswer(failure="malformed", fault=_no_json(body))
     try:
         choice = reply["choices"][0]
         text = choice["message"].get("content")
     except (KeyError, IndexError, TypeError, AttributeError):
-        return Answer(failure="malformed", fault=f"JSON without an answer in `choices` ({_quoted(body)})")
+        return ModelAnswer(failure="malformed", fault=f"JSON without an answer in `choices` ({_quoted(body)})")
     is_cut = choice.get("finish_reason") == "length"
     is_text = isinstance(text, str) and bool(text)
     failure: Failure | None = None if is_text else "too_long" if is_cut else "malformed"
-    return Answer(
+    return ModelAnswer(
         # JSON may hold half of a surrogate pair, which a UTF-8 file cannot.
         text=str(text).encode(errors="replace").decode() if is_text else "",
         is_cut=is_cut,
@@ -104,7 +104,7 @@ def parse_reply(body: bytes) -> Answer:
     )
 
 
-def no_endpoint(answer: Answer, questions: int) -> EndpointError:
+def no_endpoint(answer: ModelAnswer, questions: int) -> EndpointError:
     """Return the error for an endpoint all of whose answers are malformed; `answer` is the last of them."""
     return EndpointError(
         f"{answer.fault} and no chat completion to {questions} question{'s' * (questions > 1)}: see that --base-url "

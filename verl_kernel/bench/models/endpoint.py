@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
-from verl_kernel.bench.models.answers import Answer, Question, no_endpoint, parse_reply
+from verl_kernel.bench.models.answers import ModelAnswer, Question, no_endpoint, parse_reply
 from verl_kernel.bench.suites import Message
 from verl_kernel.errors import ConfigError, EndpointError, EnvironmentNotReady
 
@@ -106,7 +106,7 @@ class Endpoint:
         if not is_listed:  # not every endpoint lists its models
             await self._greet()
 
-    async def answer(self, question: Question) -> Answer:
+    async def answer(self, question: Question) -> ModelAnswer:
         """Ask one question; see `Model`."""
         for _ in range(1 + _REASKED):
             answer = await self._ask_once(question)
@@ -125,14 +125,14 @@ class Endpoint:
             body = await self._body(_GREETING, 0, _GREETING_TOKENS)
         except (self._openai.OpenAIError, self._httpx.HTTPError):
             return
-        answer = Answer() if body is None else parse_reply(body)
+        answer = ModelAnswer() if body is None else parse_reply(body)
         if answer.failure == "malformed":
             raise no_endpoint(self._with_origin(answer), 1)
 
-    def _with_origin(self, answer: Answer) -> Answer:
+    def _with_origin(self, answer: ModelAnswer) -> ModelAnswer:
         return replace(answer, fault=f"{self._url} sent {answer.fault}")
 
-    async def _ask_once(self, question: Question) -> Answer:
+    async def _ask_once(self, question: Question) -> ModelAnswer:
         limit_s = (1 + self._sampling.retries) * self._sampling.timeout_s
         try:
             request = self._body(question.messages, question.seed, self._sampling.max_tokens)
@@ -153,7 +153,7 @@ class Endpoint:
                 remedy = f"see to the server, or allow more than {self._sampling.timeout_s:g} s with --request-timeout"
                 raise self._endpoint_error("has stopped answering", exc, remedy) from exc
             raise self._endpoint_error("has stopped answering", exc, "see to the server") from exc
-        return Answer(failure="too_long", is_cut=True) if body is None else parse_reply(body)
+        return ModelAnswer(failure="too_long", is_cut=True) if body is None else parse_reply(body)
 
     def _is_late(self, exc: Exception) -> bool:
         """Whether an answer took too long, as opposed to a failed connection."""
@@ -170,16 +170,16 @@ class Endpoint:
         ) as response:  # fmt: skip
             return await _read(response, max_tokens * _BYTES_PER_TOKEN + _ENVELOPE)
 
-    async def _after_refusal(self, exc: Any, question: Question) -> Answer:
+    async def _after_refusal(self, exc: Any, question: Question) -> ModelAnswer:
         """Return the answer, or raise the error, for a request that the endpoint does not understand."""
         message = _error_text(exc)
         if _OVERFLOW.search(message) or getattr(exc, "code", None) == "context_length_exceeded":
-            return Answer(failure="context_overflow")
+            return ModelAnswer(failure="context_overflow")
         if "max_completion_tokens" in message and self._limit_key == "max_tokens":
             self._limit_key = "max_completion_tokens"
             return await self._ask_once(question)
         if self._has_answered or question.turn > 1:  # it refuses this conversation, perhaps for the model's words
-            return Answer(failure="malformed", fault=f"a refusal of the request ({message})")
+            return ModelAnswer(failure="malformed", fault=f"a refusal of the request ({message})")
         raise ConfigError(f"{self._url} refuses the request ({message}): change the option that it names") from exc
 
     def _key_refused(self, exc: Exception) -> ConfigError:

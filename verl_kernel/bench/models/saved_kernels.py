@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from verl_kernel.bench.models.answers import Answer, Question
+from verl_kernel.bench.models.answers import ModelAnswer, Question
 from verl_kernel.bench.suites import Suite
 from verl_kernel.data.source_files import NotText, read_source
 from verl_kernel.env import EvalError, EvalResult, EvalStatus
@@ -77,18 +77,18 @@ class SavedKernels:
     async def check(self) -> None:
         """Do nothing: files are read when they are asked for."""
 
-    async def answer(self, question: Question) -> Answer:
+    async def answer(self, question: Question) -> ModelAnswer:
         """Return the program of a file, or a verdict if Python could not read it."""
         task_id = question.item.task.task_id
         try:
-            return Answer(code=read_source(self._files[task_id][question.sample]))
+            return ModelAnswer(code=read_source(self._files[task_id][question.sample]))
         except NotText as exc:
             error = EvalError(stage="load", type="SyntaxError", message=str(exc))
             verdict = EvalResult(
                 task_id=task_id, task_hash=question.item.task.text_hash, status=EvalStatus.LOAD_ERROR, compiled=False,
                 correctness=False, error=error,
             )  # fmt: skip
-            return Answer(verdict=verdict)
+            return ModelAnswer(verdict=verdict)
 
     async def close(self) -> None:
         """Do nothing: nothing is open."""
