@@ -4,7 +4,7 @@
 from random import Random
 
 from verl_kernel.world.answers import Answer, all_answers
-from verl_kernel.world.chains import ChainProgram
+from verl_kernel.world.chains import Program
 from verl_kernel.world.difficulty import read_difficulty
 from verl_kernel.world.kinds import Kind
 from verl_kernel.world.talks import Message, draw_talk
@@ -14,16 +14,16 @@ EASY = read_difficulty("easy")
 _WORLD = World(EASY)
 
 
-def draw_tasks(count: int, rng: Random, taken: set[str] | None = None) -> list[ChainProgram]:
+def draw_tasks(count: int, rng: Random, taken: set[str] | None = None) -> list[Program]:
     """Distinct tasks."""
     return _WORLD.tasks(count, rng, set() if taken is None else taken)
 
 
-def draw_conversation(program: ChainProgram, rng: Random) -> list[Message]:
+def draw_conversation(program: Program, rng: Random) -> list[Message]:
     return draw_talk(program, EASY.model_copy(update={"single_turn": 0.0, "unsaid": 0.0}), rng)
 
 
-def one_of(program: ChainProgram, kind: Kind, rng: Random) -> Answer:
+def one_of(program: Program, kind: Kind, rng: Random) -> Answer:
     """An answer of a kind, or a fused one where the task has none."""
     found = all_answers(program, rng)
     return next((one for one in found if one.kind is kind), found[0])

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.generated import draw_conversation, draw_tasks
-from verl_kernel.world.chains import ChainProgram
+from verl_kernel.world.chains import Program
 from verl_kernel.world.talks import task_messages
 
 
-def programs(count: int = 3) -> list[ChainProgram]:
+def programs(count: int = 3) -> list[Program]:
     return draw_tasks(count, Random(5))
 
 
-def block(program: ChainProgram) -> str:
+def block(program: Program) -> str:
     """The reference with a class that is not called Model."""
     return program.reference.replace("class Model(", "class Block(")
 
@@ -29,19 +29,19 @@ def write(folder: Path, name: str, count: int = 3) -> Path:
     return path
 
 
-def row_of(name: str, number: int, program: ChainProgram) -> dict:
+def row_of(name: str, number: int, program: Program) -> dict:
     """A row of a source, its columns and their types in the order of the published file."""
     return _ROWS[name](number, program)
 
 
-def _verl(number: int, program: ChainProgram) -> dict:
+def _verl(number: int, program: Program) -> dict:
     return {
         "data_source": "cuda_llm", "prompt": task_messages(program), "ability": "kernel_optimization",
         "reward_model": {"ground_truth": program.reference, "style": "rule"},
     }  # fmt: skip
 
 
-def _drkernel_rl(number: int, program: ChainProgram) -> dict:
+def _drkernel_rl(number: int, program: Program) -> dict:
     info = {
         "entry_point": "Model", "level": None, "module_name": "m", "ops": '["relu"]',
         "original_prompt": task_messages(program), "repo_name": "own/tasks", "type": "fused", "uuid": f"u{number}",
@@ -49,13 +49,13 @@ def _drkernel_rl(number: int, program: ChainProgram) -> dict:
     return {**_verl(number, program), "extra_info": info}
 
 
-def _drkernel_validation(number: int, program: ChainProgram) -> dict:
+def _drkernel_validation(number: int, program: Program) -> dict:
     info = {"difficulty": None, "name": f"{number + 1}_Task", "problem_id": number + 1}
     row = _verl(number, program) | {"data_source": "kernelbench_level2_validation", "extra_info": info}
     return {key: row[key] for key in ("data_source", "prompt", "reward_model", "ability", "extra_info")}
 
 
-def _drkernel_coldstart(number: int, program: ChainProgram) -> dict:
+def _drkernel_coldstart(number: int, program: Program) -> dict:
     talk = draw_conversation(program, Random(number))
     return {
         "messages": (talk * 3)[:10], "uuid": number, "entry_point": "Model", "repo_name": "own/tasks",
@@ -64,7 +64,7 @@ def _drkernel_coldstart(number: int, program: ChainProgram) -> dict:
     }  # fmt: skip
 
 
-def _kernelbook(number: int, program: ChainProgram) -> dict:
+def _kernelbook(number: int, program: Program) -> dict:
     return {
         "entry_point": "Block", "original_triton_code": "pass", "python_code": block(program), "triton_code": "pass",
         "repo_name": "own/tasks", "module_name": "Block", "synthetic": False, "uuid": number, "licenses": ["MIT"],
@@ -72,7 +72,7 @@ def _kernelbook(number: int, program: ChainProgram) -> dict:
     }  # fmt: skip
 
 
-def _kernelsmith_rl(number: int, program: ChainProgram) -> dict:
+def _kernelsmith_rl(number: int, program: Program) -> dict:
     truth = json.dumps({"reference_code": block(program), "test": "none"})
     return {
         "data_source": "kernelsmith", "message": task_messages(program),
@@ -81,11 +81,11 @@ def _kernelsmith_rl(number: int, program: ChainProgram) -> dict:
     }  # fmt: skip
 
 
-def _kernelsmith_sft(number: int, program: ChainProgram) -> dict:
+def _kernelsmith_sft(number: int, program: Program) -> dict:
     return {"_id": f"s{number}", "messages": draw_conversation(program, Random(number))}
 
 
-def _kernelbench(number: int, program: ChainProgram) -> dict:
+def _kernelbench(number: int, program: Program) -> dict:
     return {"code": program.reference, "level": 1 + number % 2, "name": f"{number + 1}_T", "problem_id": number + 1}
 
 

@@ -18,8 +18,8 @@ from verl_kernel.world.chains import (
     DTYPES,
     HIDEABLE,
     SIZES,
-    ChainProgram,
-    ChainStep,
+    Program,
+    Step,
     draw_shape,
     draw_steps,
     is_sound,
@@ -47,7 +47,7 @@ def programs(draw):
     rng = Random(draw(st.integers(0, 10**9)))
     steps = draw_steps(rng.randint(1, 4), WEIGHTS, rng)
     hidden = tuple(key for key in HIDEABLE if rng.random() < 0.5)
-    return ChainProgram(steps, draw_shape(steps, SIZES, rng), rng.choice(DTYPES), hidden)
+    return Program(steps, draw_shape(steps, SIZES, rng), rng.choice(DTYPES), hidden)
 
 
 @settings(deadline=None)
@@ -78,7 +78,7 @@ def test_there_are_at_least_five_thousand_prompts():
     rng, forms = Random(0), set()
     for _ in range(7000):
         steps = draw_steps(rng.choice((2, 3, 4)), WEIGHTS, rng)
-        forms.add(normal_form(ChainProgram(steps, (4, 64, 16)).reference))
+        forms.add(normal_form(Program(steps, (4, 64, 16)).reference))
     assert len(forms) >= 5000
 
 
@@ -108,7 +108,7 @@ def test_steps_that_do_not_fit_are_refused(names):
 ])  # fmt: skip
 def test_poor_tasks_are_not_drawn(names):
     assert states(names) is not None
-    assert not is_sound(tuple(map(ChainStep, names)))
+    assert not is_sound(tuple(map(Step, names)))
 
 
 def test_functions_that_answers_imagine_are_missing():
@@ -120,7 +120,7 @@ def test_functions_that_answers_imagine_are_missing():
 def drawn(seed, count):
     rng = Random(seed)
     steps = draw_steps(count, WEIGHTS, rng)
-    return ChainProgram(steps, draw_shape(steps, SIZES, rng), rng.choice(DTYPES))
+    return Program(steps, draw_shape(steps, SIZES, rng), rng.choice(DTYPES))
 
 
 @pytest.mark.slow

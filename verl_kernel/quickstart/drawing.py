@@ -11,7 +11,7 @@ from random import Random
 import torch
 
 from verl_kernel.quickstart.options import Quickstart
-from verl_kernel.world.chains import ChainProgram
+from verl_kernel.world.chains import Program
 from verl_kernel.world.kinds import Split
 from verl_kernel.world.talks import Message
 from verl_kernel.world.world import World
@@ -22,9 +22,9 @@ class Drawn:
     """The tasks and the conversations of a quickstart."""
 
     world: World
-    trained: list[ChainProgram]
+    trained: list[Program]
     """Tasks of training."""
-    validated: dict[Split, list[ChainProgram]]
+    validated: dict[Split, list[Program]]
     """Tasks of the validation by split."""
     talks: list[list[Message]]
     """Conversations of the cold start; none is about a task of training."""

@@ -16,8 +16,8 @@ from verl_kernel.world.chains import (
     CONSTANTS,
     DTYPES,
     SHIFTS,
-    ChainProgram,
-    ChainStep,
+    Program,
+    Step,
     Steps,
     draw_constant,
     evaluate,
@@ -38,7 +38,7 @@ _PADDING = 1.25
 class Answer:
     """A program that answers a task."""
 
-    program: ChainProgram
+    program: Program
     kind: Kind
     name: str
     """How the work is shared, e.g. `torch1+row2`, or the name of a decoy or a flaw."""
@@ -81,7 +81,7 @@ class Answer:
         return Kind.LAZY if self.share < LAZY_SHARE else Kind.PARTIAL
 
 
-def right_answers(program: ChainProgram, dtype: str = "") -> list[Answer]:
+def right_answers(program: Program, dtype: str = "") -> list[Answer]:
     """Return all answers without a flaw; the first ones do every step in kernels.
 
     Args:
@@ -117,13 +117,13 @@ def _computes(steps: Steps) -> bool:
     return not all(step.op.shape in (Shape.MOVE, Shape.TRANSPOSE, Shape.GATHER) for step in steps)
 
 
-def _answer(program: ChainProgram, parts: tuple[ChainPart, ...], dtype: str) -> Answer:
+def _answer(program: Program, parts: tuple[ChainPart, ...], dtype: str) -> Answer:
     name = "+".join(f"{part.style.value if part.style else 'torch'}{len(part.steps)}" for part in parts)
     answer = Answer(program, Kind.FUSED, name, parts, dtype, render(program, parts, dtype))
     return replace(answer, kind=answer.intent if dtype == program.dtype else Kind.TYPE)
 
 
-def decoys(program: ChainProgram, dtype: str = "") -> list[Answer]:
+def decoys(program: Program, dtype: str = "") -> list[Answer]:
     """Return the answers in which torch does everything, with a kernel for show."""
     dtype = dtype or program.dtype
     first = _parts(program.steps)[0]
@@ -154,7 +154,7 @@ def _changed(answer: Answer, number: int, index: int, new: Steps) -> str | None:
     return render(answer.program, parts, answer.dtype) if is_seen else None
 
 
-def _step(variants: Callable[[ChainStep, Random], Iterable[Steps]]) -> Flaw:
+def _step(variants: Callable[[Step, Random], Iterable[Steps]]) -> Flaw:
     """Return the flaw that puts other steps in place of one that a kernel does."""
 
     def edit(answer: Answer, rng: Random) -> str | None:
@@ -170,22 +170,22 @@ def _step(variants: Callable[[ChainStep, Random], Iterable[Steps]]) -> Flaw:
     return edit
 
 
-def _mistaken(step: ChainStep, rng: Random) -> Iterator[Steps]:
+def _mistaken(step: Step, rng: Random) -> Iterator[Steps]:
     for name, op in OPS.items():
         if name != step.name and (op.family, op.shape, op.operand) == (step.op.family, step.op.shape, step.op.operand):
             yield (replace(step, name=name, a=step.a or draw_constant(op, rng)),)
 
 
-def _constants(step: ChainStep, rng: Random) -> list[Steps]:
+def _constants(step: Step, rng: Random) -> list[Steps]:
     alternatives = SHIFTS if step.op.shape is Shape.MOVE else CONSTANTS
     return [(replace(step, a=a),) for a in alternatives if step.a not in ("", a)]
 
 
-def _dropped(step: ChainStep, rng: Random) -> list[Steps]:
+def _dropped(step: Step, rng: Random) -> list[Steps]:
     return [()] if step.op.shape in (Shape.MAP, Shape.ROW) else []
 
 
-def _imagined(step: ChainStep, rng: Random) -> list[Steps]:
+def _imagined(step: Step, rng: Random) -> list[Steps]:
     can = step.op.shape in (Shape.MAP, Shape.ROW, Shape.REDUCE) and not step.op.operand and step.name not in EXISTING
     return [(replace(step, is_imagined=True),)] if can else []
 
@@ -241,7 +241,7 @@ def with_flaw(answer: Answer, flaw: str, rng: Random) -> Answer | None:
     return None if source is None else replace(answer, kind=kind, name=flaw, source=source, sound=answer)
 
 
-def all_answers(program: ChainProgram, rng: Random) -> list[Answer]:
+def all_answers(program: Program, rng: Random) -> list[Answer]:
     """Return every right answer, every decoy, a fused answer of another type, and one with each flaw that fits."""
     right = right_answers(program)
     other_dtype = next(dtype for dtype in DTYPES if dtype != program.dtype)

@@ -13,7 +13,7 @@ from typing import TypeVar
 from verl_kernel.rollout.feedback import format_feedback
 from verl_kernel.rollout.tried import ACCEPTED, tried_text
 from verl_kernel.world.answers import FLAWS, Answer, decoys, right_answers, with_flaw
-from verl_kernel.world.chains import DTYPES, ChainProgram, Steps
+from verl_kernel.world.chains import DTYPES, Program, Steps
 from verl_kernel.world.difficulty import Difficulty
 from verl_kernel.world.kinds import RIGHT, Kind
 from verl_kernel.world.pieces import pieces
@@ -38,7 +38,7 @@ _PROSE = {
 _QUESTION = "Rewrite Model as ModelNew with Triton kernels."
 
 
-def task_messages(program: ChainProgram) -> list[Message]:
+def task_messages(program: Program) -> list[Message]:
     """Return the prompt of a task."""
     return reference_prompt(program.prompt)
 
@@ -53,7 +53,7 @@ def answer_text(answer: Answer) -> str:
     return f"{_PROSE[answer.intent]} It returns {answer.dtype}.\n```python\n{answer.source}```"
 
 
-def first_answer(program: ChainProgram, difficulty: Difficulty, rng: Random) -> Answer:
+def first_answer(program: Program, difficulty: Difficulty, rng: Random) -> Answer:
     """Draw a first answer: a kind, how the work is shared, and the output's type, a guess where the prompt hides it."""
     while True:
         answer = _answer_of_kind(program, _weighted(difficulty.first, rng), rng)
@@ -75,7 +75,7 @@ def second_answer(first: Answer, difficulty: Difficulty, rng: Random) -> Answer:
     return first_answer(first.program, difficulty, rng)
 
 
-def draw_talk(program: ChainProgram, difficulty: Difficulty, rng: Random) -> list[Message]:
+def draw_talk(program: Program, difficulty: Difficulty, rng: Random) -> list[Message]:
     """Return prompt and answer and, in some conversations, a second prompt and answer; none fuses an unseen family."""
     first = _unless_fused(lambda: first_answer(program, difficulty, rng), difficulty)
     talk = [*task_messages(program), _message(first)]
@@ -123,16 +123,14 @@ def is_answerable(steps: Steps, unfused: Container[str] = ()) -> bool:
         steps: the chain.
         unfused: families that the answer has to leave to torch.
     """
-    return not all(
-        answer.fuses(unfused) for answer in _short_right_answers(ChainProgram(steps, (4, 64, 16)), DTYPES[0])
-    )
+    return not all(answer.fuses(unfused) for answer in _short_right_answers(Program(steps, (4, 64, 16)), DTYPES[0]))
 
 
 def _message(answer: Answer) -> Message:
     return {"role": "assistant", "content": answer_text(answer)}
 
 
-def _answer_of_kind(program: ChainProgram, kind: Kind, rng: Random) -> Answer | None:
+def _answer_of_kind(program: Program, kind: Kind, rng: Random) -> Answer | None:
     """Draw an answer of a kind; None where the task has none that is short enough."""
     dtype = rng.choice(DTYPES) if "dtype" in program.hidden else program.dtype
     if kind is Kind.TYPE:
@@ -149,7 +147,7 @@ def _answer_of_kind(program: ChainProgram, kind: Kind, rng: Random) -> Answer | 
 
 
 @lru_cache(maxsize=4096)
-def _short_right_answers(program: ChainProgram, dtype: str) -> tuple[Answer, ...]:
+def _short_right_answers(program: Program, dtype: str) -> tuple[Answer, ...]:
     """Return the right answers that are short enough, of one type."""
     return tuple(answer for answer in right_answers(program, dtype) if is_shown(answer))
 

@@ -15,7 +15,7 @@ from typing import Any
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, Trials, check
 from verl_kernel.env.result import OUT_OF_BOUNDS
 from verl_kernel.world.answers import Answer
-from verl_kernel.world.chains import ChainProgram, launched
+from verl_kernel.world.chains import Program, launched
 from verl_kernel.world.kinds import Kind
 
 _OP_MS = 0.004
@@ -37,7 +37,7 @@ def expected_verdict(answer: Answer, rng: Random) -> EvalResult:
     return _wrong(answer, rng) if answer.kind is Kind.WRONG else _judged(answer)
 
 
-def reference_ops(program: ChainProgram) -> list[str]:
+def reference_ops(program: Program) -> list[str]:
     """Return the ops that torch executes in one forward of the reference."""
     cast = ["_to_copy"] * (program.dtype != "float32")
     return [name for step in program.steps for name in launched(step)] + cast

@@ -16,7 +16,7 @@ from typing import Any
 
 from verl_kernel.data.families import THRESHOLD, Shingles, normal_form, shingles, similarity
 from verl_kernel.data.rows import make_row, with_tools
-from verl_kernel.world.chains import NEW_SIZES, SIZES, ChainProgram, Steps, draw_shape, draw_steps
+from verl_kernel.world.chains import NEW_SIZES, SIZES, Program, Steps, draw_shape, draw_steps
 from verl_kernel.world.difficulty import Difficulty
 from verl_kernel.world.kinds import DATA_SOURCE, Split
 from verl_kernel.world.talks import TOOLS, Message, draw_talk, is_answerable, task_messages
@@ -37,9 +37,9 @@ class World:
         self.difficulty = difficulty
         self._seed = seed
 
-    def tasks(self, count: int, rng: Random, references: set[str]) -> list[ChainProgram]:
+    def tasks(self, count: int, rng: Random, references: set[str]) -> list[Program]:
         """Draw training tasks whose references are not in `references`, and add them to it."""
-        programs: list[ChainProgram] = []
+        programs: list[Program] = []
         while len(programs) < count:
             program = self._program(self._trained_chain(rng), rng)
             if program.reference not in references:
@@ -47,7 +47,7 @@ class World:
                 programs.append(program)
         return programs
 
-    def validation(self, split: Split, count: int, trained: Sequence[ChainProgram], rng: Random) -> list[ChainProgram]:
+    def validation(self, split: Split, count: int, trained: Sequence[Program], rng: Random) -> list[Program]:
         """Draw tasks at a distance from training.
 
         Args:
@@ -64,15 +64,15 @@ class World:
         chains = self.held_out[split]
         return [self._program(chains[index % len(chains)], rng) for index in range(count)]
 
-    def _resized(self, trained: Sequence[ChainProgram], count: int, rng: Random) -> list[ChainProgram]:
+    def _resized(self, trained: Sequence[Program], count: int, rng: Random) -> list[Program]:
         """Draw trained chains at new sizes, each task once."""
-        resized: dict[ChainProgram, None] = {}
+        resized: dict[Program, None] = {}
         while len(resized) < count:
             program = rng.choice(trained)
             resized[replace(program, shape=draw_shape(program.steps, NEW_SIZES, rng))] = None
         return list(resized)
 
-    def messages(self, program: ChainProgram) -> list[Message]:
+    def messages(self, program: Program) -> list[Message]:
         """Return the prompt of a task."""
         return task_messages(program)
 
@@ -89,7 +89,7 @@ class World:
                 talks.append(draw_talk(program, self.difficulty, rng))
         return talks
 
-    def rows(self, programs: Sequence[ChainProgram], split: str) -> list[dict[str, Any]]:
+    def rows(self, programs: Sequence[Program], split: str) -> list[dict[str, Any]]:
         """Return rows of a data set as verl reads them; validation is reported by split."""
         rows = [
             make_row(
@@ -166,14 +166,14 @@ class World:
             if is_answerable(steps):
                 return steps
 
-    def _program(self, steps: Steps, rng: Random) -> ChainProgram:
+    def _program(self, steps: Steps, rng: Random) -> Program:
         dtypes = self.difficulty.dtypes
         dtype = rng.choices(list(dtypes), list(dtypes.values()))[0]
         hidden = tuple(key for key, share in self.difficulty.hidden.items() if rng.random() < share)
-        return ChainProgram(steps, draw_shape(steps, SIZES, rng), dtype, hidden)
+        return Program(steps, draw_shape(steps, SIZES, rng), dtype, hidden)
 
 
 @lru_cache(maxsize=65536)
 def form_of(steps: Steps) -> Shingles:
     """Return the shingles of a chain's normal form."""
-    return shingles(normal_form(ChainProgram(steps, (4, 64, 16)).reference))
+    return shingles(normal_form(Program(steps, (4, 64, 16)).reference))

@@ -15,7 +15,7 @@ from tests.generated import draw_tasks, one_of
 from verl_kernel.bench.models.answers import ModelAnswer, Question
 from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.env import GymOptions, LocalPool, Task
-from verl_kernel.world.chains import ChainProgram
+from verl_kernel.world.chains import Program
 from verl_kernel.world.kinds import Kind
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=2, memory_checks="refuse", compile_for="sm_90")
@@ -28,11 +28,11 @@ _WORDS = "The steps from load to store go into one kernel, so that a row is read
 _NONE = ModelAnswer("I need more time to think about the grid.")
 
 
-def source(program: ChainProgram, kind: str, rng: Random) -> str:
+def source(program: Program, kind: str, rng: Random) -> str:
     return one_of(program, Kind(kind), rng).source
 
 
-def answers(programs: list[ChainProgram], rng: Random) -> dict[tuple[str, int, int], ModelAnswer]:
+def answers(programs: list[Program], rng: Random) -> dict[tuple[str, int, int], ModelAnswer]:
     """The answer to every task, sample and turn."""
     found = {}
     for number, (program, sample) in enumerate((program, sample) for program in programs for sample in range(SAMPLES)):
