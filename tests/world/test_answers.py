@@ -14,17 +14,7 @@ from verl_kernel.env import EvalStatus, GymOptions, LocalPool, Task, check
 from verl_kernel.reward.extract import extract_code
 from verl_kernel.rollout.tried import ACCEPTED
 from verl_kernel.world.answers import FLAWS, all_answers, right_answers
-from verl_kernel.world.chains import (
-    DTYPES,
-    HIDEABLE,
-    SIZES,
-    Program,
-    Step,
-    draw_shape,
-    draw_steps,
-    is_sound,
-    states,
-)
+from verl_kernel.world.chains import DTYPES, HIDEABLE, SIZES, Program, Step, draw_shape, draw_steps, is_sound, states
 from verl_kernel.world.difficulty import read_difficulty
 from verl_kernel.world.kernels import Style
 from verl_kernel.world.kinds import RIGHT, Kind
