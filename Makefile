@@ -50,10 +50,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-all test-rest test-fast coverage test-next triton-versions test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist lock options check clean
+.PHONY: help env train test test-all test-rest test-fast coverage test-next triton-versions test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist release lock options check clean
 
 help:
-	@echo "make train | test | test-all | test-rest | test-fast | coverage | test-next | test-tritons | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | lock | options | check | clean"
+	@echo "make train | test | test-all | test-rest | test-fast | coverage | test-next | test-tritons | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | release | lock | options | check | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -191,6 +191,10 @@ check-extras: env
 dist: env
 	@pip wheel --no-deps --no-build-isolation --quiet --wheel-dir dist .
 	ls dist/*.whl
+
+# Wheel and sdist, checked as a user gets them; publishes nothing, and says what is left to the owner.
+release: env
+	@requirements/release.sh $(PYTHON) "$(TORCH_INDEX)"
 
 # Writes the lock files from pyproject.toml.
 lock: env

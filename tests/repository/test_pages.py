@@ -78,7 +78,7 @@ def exists(words: list[str]) -> bool:
 
 def is_installable(requirements: list[str]) -> bool:
     """A lock file that exists, the checkout, our wheel with an extra that exists, or a locked package's version."""
-    wheel = f"dist/verl_kernel-{importlib.metadata.version('verl-kernel')}-py3-none-any.whl"
+    wheel = f"dist/verl_kernel-{verl_kernel.__version__}-py3-none-any.whl"
     extras = importlib.metadata.metadata("verl-kernel").get_all("Provides-Extra")
     match requirements:
         case ["-r", file] | ["--target", _, "-r", file]:
