@@ -24,14 +24,14 @@ cmp "dist/verl_kernel-$version-py3-none-any.whl" "$folder"/again/*.whl
 echo "==> the sdist builds the same wheel"
 
 "$python" -m venv "$folder/tools"
-step "packages of requirements/release.txt" "$folder/tools/bin/pip" install -q --no-deps -r requirements/release.txt
+step "packages of requirements/release.txt" "$folder/tools/bin/pip" install -qq --no-deps -r requirements/release.txt
 step "twine" "$folder/tools/bin/twine" check --strict dist/*
 
 "$python" -m venv "$folder/empty"
-pip() { HOME=$folder/home "$folder/empty/bin/pip" install -q "$@"; }
+pip() { HOME=$folder/home "$folder/empty/bin/pip" install -qq "$@"; }
 torch=$(grep -oE '^torch==[^ ]+' requirements/cpu.txt)
 # A CPU build spares 3 GB; the wheel works with either.
-pip "$torch+cpu" 2>/dev/null || { [[ -n ${2:-} ]] && timeout 600 "$folder/empty/bin/pip" install -q --no-deps --index-url "$2" "$torch+cpu" 2>/dev/null; } || true
+pip "$torch+cpu" 2>/dev/null || { [[ -n ${2:-} ]] && timeout 600 "$folder/empty/bin/pip" install -qq --no-deps --index-url "$2" "$torch+cpu" 2>/dev/null; } || true
 step "the wheel in an empty environment" pip "dist/verl_kernel-$version-py3-none-any.whl"
 cp -r examples "$folder/examples"
 verdicts=$(cd "$folder" && env -u PYTHONPATH HOME="$folder" empty/bin/verl-kernel eval examples/reference.py examples/fused.py examples/wrong.py --device cpu --json)
