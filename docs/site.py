@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The repository's pages as a site (hook of mkdocs.yml): each page stands at its own path, so its links hold in both.
 
-Pages are README.md, those of docs/ and the READMEs of recipes and data, and the few at the root; files that a page links
-or shows come along. A link to a folder leads to its README, and one to a folder without becomes its name.
+Pages are README.md, those of docs/ and the READMEs of recipes and data, and the few at the root; files that a page
+links or shows come along. A link to a folder leads to its README, and one to a folder without becomes its name.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ step "twine" "$folder/tools/bin/twine" check --strict dist/*
 pip() { HOME=$folder/home "$folder/empty/bin/pip" install -qq "$@"; }
 torch=$(grep -oE '^torch==[^ ]+' requirements/cpu.txt)
 # A CPU build spares 3 GB; the wheel works with either.
-pip "$torch+cpu" 2>/dev/null || { [[ -n ${2:-} ]] && timeout 600 "$folder/empty/bin/pip" install -qq --no-deps --index-url "$2" "$torch+cpu" 2>/dev/null; } || true
+pip "$torch+cpu" 2>/dev/null || { [[ -n ${2:-} ]] && PIP_INDEX_URL=$2 timeout 600 "$folder/empty/bin/pip" install -qq --no-deps "$torch+cpu" 2>/dev/null; } || true
 step "the wheel in an empty environment" pip "dist/verl_kernel-$version-py3-none-any.whl"
 cp -r examples "$folder/examples"
 verdicts=$(cd "$folder" && env -u PYTHONPATH HOME="$folder" empty/bin/verl-kernel eval examples/reference.py examples/fused.py examples/wrong.py --device cpu --json)
-[[ $(grep -c '"status": "ok"' <<<"$verdicts") == 1 && $(grep -c '"status": "incorrect"' <<<"$verdicts") == 1 ]] ||
+[[ $(grep -c '"status":"ok"' <<<"$verdicts") == 1 && $(grep -c '"status":"incorrect"' <<<"$verdicts") == 1 ]] ||
     { printf 'make release: the wheel judges the examples otherwise:\n%s\n' "$verdicts" >&2; exit 1; }
 echo "==> verdicts of the wheel: fused.py ok, wrong.py incorrect"
 

@@ -64,7 +64,7 @@ def test_the_tutorial_shows_what_its_rewards_print(tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["stale", "ada"])
 def test_the_methods_tables_are_made_of_their_rows(name, tmp_path):
-    kept = ROOT / "docs" / "methods"
+    kept = ROOT / "data" / "methods"
     shutil.copy(kept / f"{name}.jsonl", tmp_path)
     run(f"python benchmarks/methods/{name}_figure.py --out {tmp_path}")
     made = (tmp_path / f"{name}.md").read_text()

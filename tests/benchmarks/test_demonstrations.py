@@ -67,7 +67,7 @@ def test_greedy_cover_stops_losing_rejections(matrix):
     assert all(after > before for before, after in pairwise(shares[: shares.index(1.0) + 1]))
 
 
-REMIX = json.loads((Path(__file__).parents[2] / "docs" / "methods" / "remix_clusters.json").read_text())
+REMIX = json.loads((Path(__file__).parents[2] / "data" / "methods" / "remix_clusters.json").read_text())
 
 
 def last(arm: Arm, steps: int = 400) -> float:

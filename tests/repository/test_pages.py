@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from tests.config.composed import composed
 from tests.preflight.folder import row
 from tests.repository.pages import FENCE, HOWTOS, PAGES, ROOT, blocks, commands, copy_package, save
+from verl_kernel import __version__
 from verl_kernel.cli import COMMANDS, app
 from verl_kernel.data.rows import write_rows
 from verl_kernel.data.sources import SOURCES, Source
@@ -78,7 +79,7 @@ def exists(words: list[str]) -> bool:
 
 def is_installable(requirements: list[str]) -> bool:
     """A lock file that exists, the checkout, our wheel with an extra that exists, or a locked package's version."""
-    wheel = f"dist/verl_kernel-{verl_kernel.__version__}-py3-none-any.whl"
+    wheel = f"dist/verl_kernel-{__version__}-py3-none-any.whl"
     extras = importlib.metadata.metadata("verl-kernel").get_all("Provides-Extra")
     match requirements:
         case ["-r", file] | ["--target", _, "-r", file]:
