@@ -235,6 +235,20 @@ def test_links_and_paths_of_a_page_exist(page):
     assert [path for path in paths - made if not (ROOT / path).exists()] == []
 
 
+def test_a_block_that_names_a_file_of_ours_shows_it():
+    shown = [block for page in PAGES for block in blocks(page) if block.name.startswith("examples/")]
+    assert shown
+    assert [block.name for block in shown if (ROOT / block.name).read_text() != block.body] == []
+
+
+PROMISE = re.compile(r"After this page you (can|know) ")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if re.match(r"(docs/(?!notes/|index)|recipes|data)", page)])
+def test_a_page_begins_with_what_one_can_do_after_it(page):
+    assert PROMISE.match(PAGES[page].partition("\n\n")[2]), page
+
+
 def test_a_place_in_the_design_is_a_folder_where_it_says_so():
     assert len(PLACES) > 20
     assert [place for place in PLACES if (ROOT / place).is_dir() != place.endswith("/")] == []
