@@ -59,9 +59,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"[{text}]({target.rstrip('/')}/README.md{anchor})" if (ROOT / path / "README.md").exists() else text
 
     def opened(fence: re.Match[str]) -> str:
-        """Of a shell block the second word says how it is tested, of others where a reader saves it."""
+        """The second word is the file that a reader saves, or says how the block is tested."""
         language, name = fence.groups()
-        return f"```{language}" if language == "sh" else f'```{language} title="{name}"'
+        return f'```{language} title="{name}"' if "." in name else f"```{language}"
 
     parts = FENCED.split(OPENING.sub(opened, markdown))
     return "".join(part if part.startswith("```") else LINK.sub(rewritten, part) for part in parts)

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
@@ -247,6 +248,12 @@ PROMISE = re.compile(r"After this page you (can|know) ")
 @pytest.mark.parametrize("page", [page for page in PAGES if re.match(r"(docs/(?!notes/|index)|recipes|data)", page)])
 def test_a_page_begins_with_what_one_can_do_after_it(page):
     assert PROMISE.match(PAGES[page].partition("\n\n")[2]), page
+
+
+def test_the_pages_to_read_have_at_most_16000_words():
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2])
+    pages = [page for tab in nav[:4] for page in next(iter(tab.values()))]
+    assert sum(len(FENCE.sub("", PAGES[page]).split()) for page in pages) <= 16_000
 
 
 def test_a_place_in_the_design_is_a_folder_where_it_says_so():
