@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-GLOBS = ("README.md", "C*.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "recipes/*/README.md", "data/README.md")
+GLOBS = ("README.md", "C*.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "recipes/*/README.md", "*/README.md")
 LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\((?!https?:)([^)#\s]+)((?:#[^)]*)?)\)")
 TARGET = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 OPENING = re.compile(r"^```(\w+) (\S+)$", re.M)

@@ -4,10 +4,12 @@
 What all other blocks name exists: tests/repository/test_pages.py.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,17 @@ def run(line: str, folder: Path = ROOT, package: Path = ROOT) -> str:
 @pytest.mark.parametrize("line", thinned(RUN, len(RUN)), ids=lambda line: f"{RUN[line]}: {line[:40]}")
 def test_a_run_block_runs(line):
     run(line)
+
+
+@pytest.mark.processes
+def test_the_notebook_runs(tmp_path):
+    cells = json.loads((ROOT / "examples/first_verdict.ipynb").read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    (tmp_path / "cells.py").write_text(f"if __name__ == '__main__':\n{textwrap.indent(code, ' ')}")
+    printed = run(f"python {tmp_path / 'cells.py'}", ROOT / "examples").splitlines()
+    assert printed[0].startswith("incorrect: the output differs")
+    assert printed[1].startswith("ok ")
+    assert float(printed[-1]) > 1
 
 
 @pytest.mark.exhaustive

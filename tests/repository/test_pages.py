@@ -127,16 +127,6 @@ def training(line: str) -> list[str] | None:
     return None
 
 
-MINE = """
-defaults: [ppo_trainer, _self_]
-data: {train_files: train.parquet, val_files: val.parquet, train_batch_size: 16}
-actor_rollout_ref:
-  model: {path: Qwen/Qwen3-8B}
-  actor: {use_dynamic_bsz: true, ppo_mini_batch_size: 16}
-  rollout: {name: vllm, n: 8}
-trainer: {n_gpus_per_node: 4}
-"""
-"""A recipe for verl without a word of ours."""
 GPU_RUNS = [(page, line) for page, line in commands("gpu") if training(line) is not None]
 
 
@@ -151,7 +141,7 @@ def folder_of_a_reader(tmp_path_factory) -> Path:
         model = folder / f"outputs/drkernel_{size}_sft/model"
         model.mkdir(parents=True)
         (model / "config.json").write_text("{}")
-    (folder / "mine.yaml").write_text(MINE)
+    shutil.copy(ROOT / "examples/verl/mine.yaml", folder)
     return folder
 
 
@@ -245,7 +235,9 @@ def test_a_block_that_names_a_file_of_ours_shows_it():
 PROMISE = re.compile(r"After this page you (can|know) ")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if re.match(r"(docs/(?!notes/|index)|recipes|data)", page)])
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if re.match(r"(docs/(?!notes/|index)|recipes|data|examples)", page)]
+)
 def test_a_page_begins_with_what_one_can_do_after_it(page):
     assert PROMISE.match(PAGES[page].partition("\n\n")[2]), page
 
