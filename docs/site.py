@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-import sys
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -17,7 +16,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
-GLOBS = ("README.md", "C*.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "recipes/*/README.md", "*/README.md")
+GLOBS = ("README.md", "C*.md", "SECURITY.md", "docs/*.md", "docs/*/*.md", "recipes/*/README.md", "[a-z]*/README.md")
 LINK = re.compile(r"(?<!!)\[([^\]\n]*)\]\((?!https?:)([^)#\s]+)((?:#[^)]*)?)\)")
 TARGET = re.compile(r"\]\((?!https?:)([^)#\s]+)")
 OPENING = re.compile(r"^```(\w+) (\S+)$", re.M)
@@ -25,7 +24,7 @@ FENCED = re.compile(r"(^```.*?^```)", re.M | re.S)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Say the version, and find the package where only mkdocs is installed."""
+    """Say the version."""
     version = re.search(r'__version__ = "(.*)"', (ROOT / "verl_kernel" / "__init__.py").read_text())
     assert version
     config.site_name = f"verl-kernel {version[1]}"
@@ -65,6 +64,3 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     parts = FENCED.split(OPENING.sub(opened, markdown))
     return "".join(part if part.startswith("```") else LINK.sub(rewritten, part) for part in parts)
-
-
-sys.path.insert(0, str(ROOT))
