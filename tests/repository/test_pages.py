@@ -165,7 +165,10 @@ def test_the_data_walk_ends_with_the_recipes_files():
     assert {shlex.split(line)[-1] for line in walk} == {rl.train_files, rl.val_files, sft.train_files}
 
 
-@pytest.mark.parametrize("page", ["docs/train_on_gpus.md", "docs/troubleshooting.md", "recipes/drkernel_8b/README.md"])
+SET = ("docs/train_on_gpus.md", "docs/troubleshooting.md", "recipes/drkernel_8b/README.md", "examples/README.md")
+
+
+@pytest.mark.parametrize("page", SET)
 def test_the_keys_of_a_gpu_page_compose(page):
     inline = [word for code in re.findall(r"`([^`]+)`", FENCE.sub("", PAGES[page])) for word in code.split()]
     node = r"\+?(?:kernelgym|algorithm|data|actor_rollout_ref|trainer|mismatch|gpus|cold_start_model)"
