@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from verl_kernel.env.executor.counts import LaunchCount
+from verl_kernel.env.executor.counts import LaunchCount, SiteCount
 from verl_kernel.env.executor.library.traffic import VOID_UNITS
 from verl_kernel.env.executor.moves import place_of
 from verl_kernel.env.executor.work.costs import operations
@@ -57,7 +57,7 @@ def tally(
     entered = _entered(count)
     places = _places(count, entered)
     useful, offered = _asked(places.values())
-    lanes = _asked(_places(count, entered, by_access=True).values())[1]
+    lanes = useful / max(_awake(count, entered), _LEAST_AWAKE)
     stores = _asked([sites for (root, _), sites in places.items() if root not in ("ld", "cp")])
     areas, stored = {}, _stored(count)
     for name, number in names.items():
@@ -73,22 +73,45 @@ def tally(
     )  # fmt: skip
 
 
-def _places(
-    count: LaunchCount, entered: Sequence[int], *, by_access: bool = False
-) -> dict[tuple[str, object], list[tuple[int, int]]]:
-    """Return, by opcode and place, for each site the bytes of all lanes and of lanes that masks let through.
+_LEAST_AWAKE = 1e-6
+"""Where nothing was accessed, or next to nothing, lanes are not a division by zero."""
 
-    With `by_access`, all instructions of one access of the source are one place: where a block is far longer than its
-    row, some of them are idle.
-    """
+
+def _places(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[str, object], list[tuple[int, int]]]:
+    """Return, by opcode and place, for each site the bytes of all lanes and of lanes that masks let through."""
     places: dict[tuple[str, object], list[tuple[int, int]]] = {}
-    for site, lanes in zip(count.sites, entered, strict=True):
-        if site.site.kind.startswith("global"):
-            item = site.site.item
-            key = place_of(item) if by_access or item.root == "cp" else id(item)
-            found = places.setdefault((item.root, key), [])
-            found.append((lanes * site.site.bytes, site.accesses * site.site.bytes))
+    for site, lanes in _global_sites(count, entered):
+        key = place_of(site.site.item) if site.site.item.root == "cp" else id(site.site.item)
+        places.setdefault((site.site.item.root, key), []).append(_bytes(site, lanes))
     return places
+
+
+def _awake(count: LaunchCount, entered: Sequence[int]) -> float:
+    """Return the share of lanes that masks let through, over all instructions of an access of the source.
+
+    Where a block is far longer than its row, some of them are idle. A buffer counts with its distinct bytes, so that a
+    number that all lanes load weighs nothing, and with its best access: idle ones beside it hide no work.
+    """
+    accesses: dict[tuple[str, object], list[tuple[SiteCount, int]]] = {}
+    for site, lanes in _global_sites(count, entered):
+        accesses.setdefault((site.site.item.root, place_of(site.site.item)), []).append((site, lanes))
+    best: dict[tuple[bool, int], float] = {}
+    for (root, _), sites in accesses.items():
+        # An instruction that never accessed anything has no buffer of its own.
+        buffer = root in ("ld", "cp"), max(sites, key=lambda each: each[0].accesses)[0].row
+        done = [_bytes(site, lanes) for site, lanes in sites]
+        best[buffer] = max(best.get(buffer, 0.0), sum(each for _, each in done) / max(1, _offered(done)))
+    weights = {key: (count.reads if key[0] else count.writes)[key[1]].once for key in best}
+    return sum(weights[key] * share for key, share in best.items()) / max(1, sum(weights.values()))
+
+
+def _global_sites(count: LaunchCount, entered: Sequence[int]) -> Iterator[tuple[SiteCount, int]]:
+    pairs = zip(count.sites, entered, strict=True)
+    return ((site, lanes) for site, lanes in pairs if site.site.kind.startswith("global"))
+
+
+def _bytes(site: SiteCount, lanes: int) -> tuple[int, int]:
+    return lanes * site.site.bytes, site.accesses * site.site.bytes
 
 
 def _asked(places: Iterable[Sequence[tuple[int, int]]]) -> tuple[float, float]:

@@ -171,7 +171,7 @@ def difference(verified: Sequence[Counted], again: Counted, true: Counted) -> Un
         if (unlike := _narrowed(number, sizes, now, left) or _executed(number, sizes, now)) is not None:
             return unlike
     ops = _ops(last.events, true.events) or _parts(verified[0].events, again.events, true.events)
-    return ops or _functions(last, true) or _operations(verified, true)
+    return ops or _functions((*verified[:-1], again), true) or _operations(verified, true)
 
 
 def _left(verified: Counted, true: Counted) -> float:
@@ -250,10 +250,15 @@ def _narrowed(number: int, verified: Sequence[Tally], true: Tally, left: float) 
 
 def _trend(verified: Sequence[Tally], true: Tally, small: float, large: float) -> float:
     """Extrapolate a number that fell between two verified sizes, relative to the larger size; 1 if it did not fall."""
-    first, last = verified[0]["offered"], verified[-1]["offered"]
-    if not (0 < first < last < true["offered"] and large < small):
+    return _trend_of(small, large, [each["offered"] for each in (verified[0], verified[-1], true)])
+
+
+def _trend_of(small: float, large: float, sizes: Sequence[int]) -> float:
+    """Extrapolate a number that fell from `small` to `large` at the first two of three sizes to the third."""
+    first, last, true = sizes
+    if not (0 < first < last < true and large < small):
         return 1.0
-    return float((large / small) ** (log(true["offered"] / last) / log(last / first)))
+    return float((large / small) ** (log(true / last) / log(last / first)))
 
 
 def _executed(number: int, verified: Sequence[Tally], true: Tally) -> Unlike | None:
@@ -291,19 +296,32 @@ def functions(events: Sequence[TraceEvent]) -> int:
     return sum(event.bytes for event in events if event.name.rpartition("::")[2].partition(".")[0] in _FUNCTIONS)
 
 
-def _functions(verified: Counted, true: Counted) -> Unlike | None:
-    """Find exponentials, roots and the like that became fewer for each one of the reference."""
-    if not verified.functions or not true.functions:
+def _functions(verified: Sequence[Counted], true: Counted) -> Unlike | None:
+    """Find exponentials, roots and the like that became fewer for each one of the reference.
+
+    Those of a block or a row, such as the rescaling of an online softmax, weigh less the longer the rows are.
+
+    Args:
+        verified: forwards at reduced sizes, the last one without data like `true`: libdevice's branches hang on values.
+        true: forward at the true size.
+    """
+    if not all(each.functions for each in (*verified, true)):
         return None
-    was = sum(one["operations"]["special"] * _awake(one) for one in verified.tallies) / verified.functions
-    now = sum(one["operations"]["special"] for one in true.tallies) / true.functions
-    if now >= _EXECUTED * was:
+    small, was = (_computed(each, awake=True) for each in (verified[0], verified[-1]))
+    now = _computed(true, awake=False)
+    trend = _trend_of(small, was, [each.functions for each in (verified[0], verified[-1], true)])
+    if now >= _EXECUTED * max(_EXTRAPOLATED, trend) * was:
         return None
     # check: true-functions-are-the-verified
     return Unlike(
         f"its launches compute {now / was:.0%} as many special functions for each of the reference's at the "
         "true size as where its output was verified"
     )
+
+
+def _computed(one: Counted, awake: bool) -> float:
+    """Return a candidate's special functions over the reference's; `awake`: without those of masked lanes."""
+    return sum(each["operations"]["special"] * (_awake(each) if awake else 1.0) for each in one.tallies) / one.functions
 
 
 def _cheaper(one: Tally) -> list[float]:
