@@ -14,7 +14,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from verl_kernel import cpu
+from verl_kernel import (
+    cpu,
+    run_name,  # noqa: F401  recipes ask for it
+)
 from verl_kernel.advantage import ESTIMATORS
 from verl_kernel.loss import LOSSES
 from verl_kernel.plugin import trainer_log

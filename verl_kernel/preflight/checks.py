@@ -37,6 +37,7 @@ from verl_kernel.preflight.placement import (
     check_shards,
     uses_gym,
 )
+from verl_kernel.preflight.resume import check_resumed, remember
 from verl_kernel.preflight.trainer_mode import check_asynchronous
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.reward.rows import has_our_sampler
@@ -248,7 +249,7 @@ class PreflightCallback(Callback):  # type: ignore[misc]
     """Hydra callback that runs `preflight` before verl's main function."""
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Run all checks.
+        """Run all checks, and note the settings of the run beside its checkpoints.
 
         Raises:
             SystemExit: one of them failed.
@@ -256,6 +257,7 @@ class PreflightCallback(Callback):  # type: ignore[misc]
         try:
             for note in preflight(config):
                 logger.info("not checked before the start: %s", note)
+            remember(config)
         except VerlKernelError as exc:
             raise SystemExit(f"verl-kernel: {exc}") from None
         except Exception as exc:
@@ -311,6 +313,7 @@ RULES = (
     Rule(check_data),
     Rule(check_novelty),
     Rule(check_agents),
+    Rule(check_resumed),
     Rule(check_context, _plays_ours),
     Rule(check_turn_end, _plays_ours),
     Rule(check_measured, has_our_sampler),
