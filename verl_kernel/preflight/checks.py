@@ -41,7 +41,7 @@ from verl_kernel.preflight.resume import check_resumed, remember
 from verl_kernel.preflight.trainer_mode import check_asynchronous
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.reward.rows import has_our_sampler
-from verl_kernel.rollout.preflight import check_adaptive, check_context, check_novelty, check_turn_end
+from verl_kernel.rollout.preflight import check_adaptive, check_context, check_novelty, check_thinking, check_turn_end
 from verl_kernel.sampler.preflight import AGENT, agents, check_coverage, check_switches
 from verl_kernel.verl_keys import check_keys, find, read
 
@@ -316,6 +316,7 @@ RULES = (
     Rule(check_resumed),
     Rule(check_context, _plays_ours),
     Rule(check_turn_end, _plays_ours),
+    Rule(check_thinking, _plays_ours),
     Rule(check_measured, has_our_sampler),
     Rule(check_shards),
     Rule(check_verls_own),

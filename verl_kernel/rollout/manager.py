@@ -18,6 +18,7 @@ from verl.utils.tensordict_utils import assign_non_tensor_data, assign_non_tenso
 
 from verl_kernel.adaptive import AdaOptions, budgets, run_state
 from verl_kernel.adaptive.budgets import PROMPT_NAME, prompt_name
+from verl_kernel.reward import first_validation
 from verl_kernel.reward.rows import VALIDATION
 
 
@@ -28,6 +29,7 @@ class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         super().__init__(config, *args, **kwargs)
         options = AdaOptions.from_node(config.algorithm.get("ada", None))
         run_state.begin(options)
+        first_validation.begin()
         if options.in_rounds:
             import ray
 
@@ -36,10 +38,15 @@ class KernelAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
             self.agent_loop_workers_class = ray.remote(AdaptiveWorker)
 
     def generate_sequences(self, prompts: TensorDict) -> None:
-        """Start the rollouts of a batch without waiting for them."""
+        """Start the rollouts of a batch without waiting for them.
+
+        Raises:
+            ConfigError: they are those of training, and the first validation found hardly any program.
+        """
         if "validate" in prompts and prompts["validate"]:  # noqa: RUF019  `get` of a TensorDict wraps the value
             assign_non_tensor_data(prompts, VALIDATION, True)
         else:
+            first_validation.refuse()
             own = run_state.current()
             if own is not None and own.options.sampling == "est":
                 _set_budgets(prompts, own, self.config.actor_rollout_ref.rollout.n)
