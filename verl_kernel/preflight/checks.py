@@ -29,6 +29,7 @@ from verl_kernel.preflight.hardware import Machine, this_machine
 from verl_kernel.preflight.names import LOOP, NAMES, agent_loops, check_names, check_registries, unknown
 from verl_kernel.preflight.placement import (
     check_attention,
+    check_driver,
     check_gpus,
     check_hub,
     check_judges,
@@ -324,6 +325,7 @@ RULES = (
 """In this order: cheap checks first, and those whose failures explain later ones."""
 
 ON_A_MACHINE: tuple[Callable[[DictConfig, Machine], Iterator[str]], ...] = (
+    check_driver,
     check_judges,
     check_gpus,
     check_attention,

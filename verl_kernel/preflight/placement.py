@@ -63,6 +63,19 @@ def _check_divides(config: DictConfig, key: str, node: str) -> None:
         )
 
 
+def check_driver(config: DictConfig, machine: Machine) -> Iterator[str]:
+    """Check that the driver of this machine runs the CUDA of torch.
+
+    Raises:
+        EnvironmentNotReady: it does not.
+    """
+    if machine.driver:
+        import torch
+
+        facts.check_driver(machine.driver, torch.version.cuda)
+    yield from ()
+
+
 def check_attention(config: DictConfig, machine: Machine) -> Iterator[str]:
     """Check that the package of the chosen attention is installed; yield what could not be checked.
 
@@ -210,12 +223,15 @@ def check_machine(config: DictConfig, machine: Machine) -> Iterator[str]:
         EnvironmentNotReady: one of them is not available.
     """
     if machine.description:
-        yield "installed packages, a compiler, /dev/shm and the jail: the machine is only described"
+        yield (
+            f"installed packages, NVIDIA's driver ({facts.DRIVERS[13]} or later for requirements/gpu.txt), a compiler, "
+            "/dev/shm and the jail: the machine is only described"
+        )
         return
     if read(config, "actor_rollout_ref.rollout.name") == "vllm":
         facts.vllm()
     if machine.cluster and not machine.gpus and machine.platform == "cuda":
-        yield "a compiler, /dev/shm and the jail on the nodes with GPUs: run `verl-kernel doctor` there"
+        yield "driver, compiler, /dev/shm and the jail on the nodes with GPUs: run `verl-kernel doctor` there"
         return
     _check_here(config, machine.platform)
 
@@ -232,6 +248,7 @@ def check_hub(config: DictConfig, machine: Machine) -> Iterator[str]:
 def _check_here(config: DictConfig, device: str) -> None:
     if device == "cuda" and read(config, "actor_rollout_ref.rollout.name") == "vllm":
         facts.compiler()
+        facts.python_headers()
     # Without CUDA's shared handles, weights reach vLLM through a bucket in /dev/shm.
     facts.shared_memory_mb(facts.SHARED_MEMORY_MB + (2 * read(config, _BUCKET) if device == "cpu" else 0))
     required = _gym(config).require_isolation
