@@ -19,11 +19,11 @@ from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 from tests.reward.results import correct
 from verl_kernel.adaptive import AdaOptions, run_state
 from verl_kernel.adaptive.budgets import PROMPT_NAME, prompt_name
-from verl_kernel.errors import ConfigError
+from verl_kernel.errors import ConfigError, EnvironmentNotReady
 from verl_kernel.reward import first_validation
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.reward.rows import is_validation, step_of
-from verl_kernel.rollout.manager import KernelAgentLoopManager
+from verl_kernel.rollout.manager import KernelAgentLoopManager, await_judge
 
 ROLLOUT = OmegaConf.create(
     {
@@ -174,3 +174,17 @@ def test_a_first_validation_without_programs_ends_before_training(sent):
         first_validation.note(seen, least)
         first_validation.note(answers if seen else [], least=0.5)
         own.generate_sequences(batch())
+
+
+@pytest.mark.ray
+def test_a_gym_without_a_judge_ends_the_run_before_it_generates():
+    import ray
+
+    gym = {"device": "cuda", "num_judges": 1, "gpus_per_judge": 0.0}
+    config = OmegaConf.create({"kernelgym": gym, "reward": {"reward_manager": {"name": "kernelgym"}}})
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        with pytest.raises(EnvironmentNotReady, match="device cuda needs a GPU"):
+            await_judge(config)
+    finally:
+        ray.shutdown()

@@ -2,6 +2,7 @@
 """The rules of a pool, with judges that do as they are told."""
 
 import asyncio
+import copy
 import logging
 from contextlib import asynccontextmanager
 
@@ -71,6 +72,16 @@ async def test_a_failure_of_ours_is_tried_again_on_another_judge(caplog):
         stats = await dispatcher.stats()
         assert bad.revivals == 2
         assert (stats.retries, stats.infra_errors, stats.alive) == (1, 0, 2)
+
+
+async def test_one_judge_that_starts_is_enough_to_begin():
+    refused, failed = Actor(start=EnvironmentNotReady("no jail")), Actor(start=InfraError("no place"))
+    async with pool(refused, failed, Actor()) as dispatcher:
+        await dispatcher.one_ready()
+    for judges, said in (((refused, refused), "no jail"), ((failed,), "no place"), ((refused, failed), "no place")):
+        async with pool(*map(copy.copy, judges)) as dispatcher:
+            with pytest.raises((EnvironmentNotReady, InfraError), match=said):
+                await asyncio.wait_for(dispatcher.one_ready(), 30)
 
 
 async def test_what_the_pool_knows_is_added_to_every_answer():
