@@ -90,6 +90,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "kernelgym.reward.variant=best": ("kernelgym.reward.variant", "sum, weighted, milestone"),
     "kernelgym.reward.scale=0": ("kernelgym.reward.scale", "above 0"),
     "kernelgym.reward.margin=0.1": ("kernelgym.reward.margin", "variant=weighted"),
+    "trainer.project_name=verl_kernel": ("trainer.project_name is verl_kernel", "into the package", "kernel_runs"),
     "trainer.device=cuda": ("trainer.device", "VERL_PLATFORM"),
     "data.train_files=/nowhere/train.parquet": ("data.train_files", "verl-kernel data quickstart"),
     "kernelgym.cold_start=/nowhere/corpus.parquet": ("kernelgym.cold_start: /nowhere/corpus", "set it to null"),

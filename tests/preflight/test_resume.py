@@ -69,5 +69,5 @@ def test_every_size_method_model_and_recipe_has_its_own_folder():
     runs += [("kernel_trloo", "actor_rollout_ref.model.path=my/other"), ("drkernel_14b",)]
     folders = [composed(*run).trainer.default_local_dir for run in runs]
     assert len(set(folders)) == len(runs)
-    assert folders[0] == "checkpoints/verl_kernel/kernel_trloo-dr_kernel-Qwen3-0.6B-one"
+    assert folders[0] == "checkpoints/kernel_runs/kernel_trloo-dr_kernel-Qwen3-0.6B-one"
     assert run_name("r", "m", "/data/mine/actor/huggingface", "one") == "r-m-mine-one"

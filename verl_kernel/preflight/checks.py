@@ -100,6 +100,23 @@ def check_trainer(config: DictConfig) -> None:
         )
 
 
+def check_log_file(config: DictConfig) -> None:
+    """Check that verl's file logger, which writes to `./PROJECT/EXPERIMENT.jsonl`, does not write into a package.
+
+    Raises:
+        ConfigError: the project has the name of a package in the folder where the run starts.
+    """
+    if "file" not in read(config, "trainer.logger") or "VERL_FILE_LOGGER_PATH" in os.environ:
+        return
+    name = read(config, "trainer.project_name")
+    folder = Path(os.environ.get("VERL_FILE_LOGGER_ROOT", "."), name)
+    if (folder / "__init__.py").exists():
+        raise ConfigError(
+            f"trainer.project_name is {name}, and the file logger would write into the package {folder}: set it to "
+            "another name, such as kernel_runs, or VERL_FILE_LOGGER_PATH to a file"
+        )
+
+
 def check_options(config: DictConfig) -> None:
     """Check that our nodes parse: `kernelgym`, and those of the turn-level estimators."""
     from verl_kernel.advantage import ESTIMATORS, OPTIONS
@@ -299,6 +316,7 @@ class Rule:
 RULES = (
     Rule(check_keys),
     Rule(check_trainer),
+    Rule(check_log_file),
     Rule(check_registries),
     Rule(check_names),
     Rule(check_asynchronous),
