@@ -15,7 +15,7 @@ from verl_kernel.run_name import run_name
 pytestmark = pytest.mark.slow
 
 METHODS = sorted((CONFIG / "method").glob("*.yaml"))
-PATH, FSDP2 = "trainer.resume_mode=resume_path", "actor_rollout_ref.actor.strategy=fsdp2"
+PATH = "trainer.resume_mode=resume_path"
 
 
 def config(folder: Path, *overrides: str, hidden: int = 4096) -> DictConfig:
@@ -28,7 +28,7 @@ def config(folder: Path, *overrides: str, hidden: int = 4096) -> DictConfig:
 @pytest.fixture
 def written(tmp_path):
     """What a run of the default size leaves: its settings and a checkpoint, as verl writes it."""
-    remember(config(tmp_path, FSDP2))
+    remember(config(tmp_path))
     actor = tmp_path / "global_step_2" / "actor"
     (actor / "huggingface").mkdir(parents=True)
     (actor / "fsdp_config.json").write_text(json.dumps({"FSDP_version": 2, "world_size": 4}))
@@ -47,7 +47,7 @@ def written(tmp_path):
     ((PATH, "trainer.resume_from_path=HERE/global_step_4"), 4096, "name the folder of a step"),
 ])  # fmt: skip
 def test_a_checkpoint_of_another_run_is_refused(written, overrides, hidden, words):
-    overrides = FSDP2, *(word.replace("HERE", str(written)) for word in overrides)
+    overrides = (word.replace("HERE", str(written)) for word in overrides)
     with pytest.raises(ConfigError) as refused:
         check_resumed(config(written, *overrides, hidden=hidden))
     assert words in str(refused.value)
@@ -60,7 +60,7 @@ def test_a_checkpoint_of_another_run_is_refused(written, overrides, hidden, word
 ])  # fmt: skip
 def test_a_run_goes_on_with_its_own(written, overrides):
     here = (word.replace("HERE", str(written)) for word in overrides)
-    check_resumed(config(written, FSDP2, *here))
+    check_resumed(config(written, *here))
 
 
 def test_every_size_method_model_and_recipe_has_its_own_folder():
