@@ -100,7 +100,7 @@ def _shape(config: DictConfig, step: Path) -> Iterator[tuple[str, object, object
     strategy = _VERSIONS.get(said.get("FSDP_version", 0))
     if strategy not in (None, read(config, _STRATEGY)):
         yield _STRATEGY, strategy, read(config, _STRATEGY)
-    written, wanted = _json(step / "actor" / "huggingface" / "config.json"), _json(_model_file(read(config, _MODEL)))
+    written, wanted = _json(step / "actor" / "huggingface" / "config.json"), _json(model_file(read(config, _MODEL)))
     for size in _SIZES:
         if size in written and size in wanted and written[size] != wanted[size]:
             yield f"a model whose {size} is", written[size], f"{wanted[size]} ({_MODEL} is {read(config, _MODEL)})"
@@ -128,7 +128,8 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def _model_file(path: str) -> Path:
+def model_file(path: str) -> Path:
+    """Return where a model's `config.json` is, in a folder or the hub's cache; it may not exist."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
