@@ -72,23 +72,16 @@ def test_what_is_missing_comes_with_a_remedy_and_exit_1(monkeypatch, tmp_path):
     ("580.95.05", "13.0", None), ("550.54.15", "12.9", None), ("", None, None),
 ])  # fmt: skip
 def test_the_driver_must_run_torchs_cuda(driver, cuda, words):
-    # Never a word of VERL_PLATFORM=cpu beside a GPU.
-    with pytest.raises(EnvironmentNotReady, match=words) if words else nullcontext() as caught:
+    with pytest.raises(EnvironmentNotReady, match=words) if words else nullcontext():
         doctor.machine.check_driver(driver, cuda)
-    assert "VERL_PLATFORM" not in str(caught)
-
-
-def test_the_driver_is_named_by_its_kernel_module():
-    line = "NVRM version: NVIDIA UNIX {}x86_64  550.54.15  Release Build  (builder@host)  Tue Mar  5 2024"
-    for kind in ("x86_64 Kernel Module  ", "Open Kernel Module for "):
-        assert doctor.machine.driver_in(line.format(kind)) == "550.54.15"
-    assert doctor.machine.driver_in("") == ""
 
 
 def test_what_pip_and_triton_need_is_looked_at(tmp_path):
+    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build  (builder@host)"
+    assert doctor.machine.driver_in(line) == "550.54.15"
     with pytest.raises(EnvironmentNotReady, match="no Python.h.*python3.*-dev"):
         doctor.machine.python_headers(tmp_path)
-    for found, words in (("2.27", "need 2.28"), ("2.28", "llguidance.*2.31.*Rust"), ("", "glibc is missing")):
+    for found, words in (("2.27", "need 2.28"), ("2.28", "llguidance.*2.31.*Rust")):
         with pytest.raises(EnvironmentNotReady, match=words):
             doctor.machine.glibc(found, has_llguidance=False)
     assert doctor.machine.glibc("2.28", has_llguidance=True) == "2.28"

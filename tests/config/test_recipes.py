@@ -152,11 +152,8 @@ def test_a_size_fits_its_context_and_needs_no_account(size):
     assert longest <= node.rollout.max_model_len
     assert longest <= node.actor.ppo_max_token_len_per_gpu
     # sdpa attends to all pairs of a micro-batch, whose size a number of tokens does not bound.
-    assert (node.actor.strategy, node.actor.use_dynamic_bsz, node.actor.ppo_micro_batch_size_per_gpu) == (
-        "fsdp2", False, 1,
-    )  # fmt: skip
-    evaluations = config.data.val_max_samples * node.rollout.val_kwargs.n * config.kernelgym.max_turns
-    assert 0 < evaluations <= 192
+    assert (node.actor.use_dynamic_bsz, node.actor.ppo_micro_batch_size_per_gpu) == (False, 1)
+    assert 0 < config.data.val_max_samples * node.rollout.val_kwargs.n * config.kernelgym.max_turns <= 192
     assert node.model.override_config.attn_implementation == "sdpa"
     assert node.actor.ulysses_sequence_parallel_size == 1
     assert list(config.trainer.logger) == ["console", "tensorboard", "file"]

@@ -13,15 +13,7 @@ from tests.config.composed import composed
 from verl_kernel.errors import ConfigError, VerlKernelError
 from verl_kernel.preflight import placement
 from verl_kernel.preflight.hardware import Machine, described, this_machine
-from verl_kernel.preflight.placement import (
-    CHOICE,
-    SHARDS,
-    check_attention,
-    check_driver,
-    check_gpus,
-    check_judges,
-    check_shards,
-)
+from verl_kernel.preflight.placement import CHOICE, SHARDS, check_attention, check_gpus, check_judges, check_shards
 
 Check = Callable[[DictConfig, Machine], Iterator[str]]
 ONE_NODE = described("8xH100-80GB")
@@ -67,7 +59,7 @@ ABSENT = (f"{DEVICE}=cuda", f"{DEVICE}=auto")
     *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (ONE_NODE, Machine("cuda", 1))),
     *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (HEAD, BARE)),
     (check_judges, ONE_NODE, (f"{SHARE}=0",), (f"{SHARE} is 0",)),
-    (check_driver, Machine("cuda", 8, driver="470.1"), (), ("NVIDIA's driver 470.1", "build without CUDA")),
+    (placement.check_driver, Machine("cuda", 8, driver="470.1"), (), ("NVIDIA's driver 470.1", "build without CUDA")),
     (check_judges, BARE, (ABSENT[0],), (f"{DEVICE} is cuda", "RAY_ADDRESS")),
     (check_judges, BARE, (ABSENT[1],), (f"{DEVICE} is auto", "RAY_ADDRESS")),
     (check_judges, described("8xA100-40GB"), (f"{MEMORY}=90000",), (f"{MEMORY} is",)),

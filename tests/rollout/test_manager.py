@@ -161,18 +161,16 @@ def test_only_rounds_have_a_worker_of_ours():
 
 
 def test_a_first_validation_without_programs_ends_before_training(sent):
-    manager().generate_sequences(batch())
-    codes, known = (None, None, "x"), {"start": 0, "stop": 4096, "reward": 0.0, "result": correct(2.0, 0.9)}
-    answers = [TurnRecord(code=code, **known) for code in codes]
-    own = manager()
+    known = {"start": 0, "stop": 4096, "reward": 0.0, "result": correct(2.0, 0.9)}
+    answers, own = [TurnRecord(code=code, **known) for code in (None, None, "x")], manager()
     first_validation.note(answers, least=0.5)
     own.generate_sequences(batch(validate=True))
     with pytest.raises(ConfigError, match=r"1 of the 3 answers.*4096 tokens.*enable_thinking=false.*least_programs=0"):
         own.generate_sequences(batch())
-    for least, seen in ((0.0, answers), (0.5, answers[1:]), (0.5, [])):
+    for least, seen in ((0.0, answers), (0.5, answers[1:])):
         own = manager()
         first_validation.note(seen, least)
-        first_validation.note(answers if seen else [], least=0.5)
+        first_validation.note(answers, least=0.5)
         own.generate_sequences(batch())
 
 
@@ -182,9 +180,6 @@ def test_a_gym_without_a_judge_ends_the_run_before_it_generates():
 
     gym = {"device": "cuda", "num_judges": 1, "gpus_per_judge": 0.0}
     config = OmegaConf.create({"kernelgym": gym, "reward": {"reward_manager": {"name": "kernelgym"}}})
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    try:
-        with pytest.raises(EnvironmentNotReady, match="device cuda needs a GPU"):
-            await_judge(config)
-    finally:
-        ray.shutdown()
+    local = ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    with local, pytest.raises(EnvironmentNotReady, match="device cuda needs a GPU"):
+        await_judge(config)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model whose turns have no end is refused before anything starts."""
 
+from contextlib import nullcontext
+
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
@@ -88,36 +90,27 @@ def test_a_multi_turn_start_checks_the_template(plain, tmp_path, agent, default,
     assert rule.applies(started) is checked
 
 
-QWEN3 = CHAT_TEMPLATE + (
-    "{% if add_generation_prompt and enable_thinking is defined and not enable_thinking %}"
-    "{{ '<think>\n\n</think>\n\n' }}{% endif %}"
-)
+QWEN3 = CHAT_TEMPLATE + "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{% endif %}"
 R1 = CHAT_TEMPLATE + "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"
 
 
 @pytest.mark.parametrize(("path", "template", "thinks", "asked"), [
-    (None, QWEN3, True, {}), (None, QWEN3, True, {"enable_thinking": True}), (None, QWEN3, False, SILENT),
-    (None, R1, True, SILENT), (None, CHAT_TEMPLATE, False, {}), ("Qwen/Qwen3-8B", None, True, {}),
-    ("Qwen/Qwen3-8B", None, False, SILENT), ("Qwen/Qwen3-4B-Instruct-2507", None, False, {}),
-    ("Qwen/Qwen3-30B-A3B", None, True, {}), ("Qwen/Qwen3-4B-Thinking-2507", None, True, SILENT),
+    (None, QWEN3, True, {}), (None, QWEN3, False, SILENT), (None, CHAT_TEMPLATE, False, {}), (None, R1, True, SILENT),
+    ("Qwen/Qwen3-8B", None, True, {}), ("Qwen/Qwen3-8B", None, False, SILENT), ("Qwen/Qwen3-30B-A3B", None, True, {}),
+    ("Qwen/Qwen3-4B-Instruct-2507", None, False, {}), ("Qwen/Qwen3-4B-Thinking-2507", None, True, SILENT),
 ])  # fmt: skip
 def test_a_model_that_thinks_needs_room(plain, path, template, thinks, asked):
     mine = config(path or plain, max_turns=3)
     mine.actor_rollout_ref.model.custom_chat_template = template
     mine.data = {"max_response_length": 12288, "apply_chat_template_kwargs": asked}
-    if thinks:
-        with pytest.raises(
-            ConfigError, match="a turn has 4096 tokens: set data.apply_chat.*max_response_length to 24576"
-        ):
-            check_thinking(mine)
-    mine.trainer = {"v1": {"sampler": {"sampler_kwargs": {"least_programs": 0 if thinks else 0.5}}}}
+    with pytest.raises(ConfigError, match="4096 tokens: set .*_length to 24576") if thinks else nullcontext():
+        check_thinking(mine)
+    mine.trainer = {"v1": {"sampler": {"sampler_kwargs": {"least_programs": 0}}}}
     check_thinking(mine)
     mine.trainer, mine.data.max_response_length = {}, 24576
     check_thinking(mine)
 
 
 def test_the_recipes_think_only_where_they_have_the_room():
-    for recipe, thinks in (("kernel_trloo", False), ("drkernel_8b", True)):
-        mine = composed(recipe, "actor_rollout_ref.model.path=Qwen/Qwen3-8B")
-        assert mine.data.apply_chat_template_kwargs.enable_thinking is thinks
-        check_thinking(mine)
+    for recipe in ("kernel_trloo", "drkernel_8b"):
+        check_thinking(composed(recipe, "actor_rollout_ref.model.path=Qwen/Qwen3-8B"))

@@ -43,8 +43,9 @@ from verl_kernel.preflight.trainer_mode import check_asynchronous
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.reward.rows import has_our_sampler
 from verl_kernel.rollout.preflight import check_adaptive, check_context, check_novelty, check_thinking, check_turn_end
-from verl_kernel.sampler.preflight import AGENT, agents, check_coverage, check_switches
+from verl_kernel.sampler.preflight import agents, check_coverage, check_switches
 from verl_kernel.verl_keys import check_keys, find, read
+from verl_kernel.verl_names import AGENT_LOOP, REWARD_MANAGER
 
 logger = logging.getLogger(__name__)
 ESTIMATOR = "algorithm.adv_estimator"
@@ -186,7 +187,6 @@ def check_positive(config: DictConfig) -> None:
     options = AdaOptions.from_node(find(config, ADA))
     if options.sampling == "none":
         return
-    from verl_kernel.plugin import AGENT_LOOP, REWARD_MANAGER
     from verl_kernel.reward.manager import extra_info
     from verl_kernel.reward.record import TurnRecord
     from verl_kernel.rollout.trajectory import summarise
@@ -252,7 +252,7 @@ def _may_be_on_the_hub(path: str) -> bool:
 
 def _plays_ours(config: DictConfig) -> bool:
     """Whether any row is played by our agent loop; the dataset files exist."""
-    return any(AGENT in agents(path, read(config, LOOP)) for _, path in _dataset_files(config))
+    return any(AGENT_LOOP in agents(path, read(config, LOOP)) for _, path in _dataset_files(config))
 
 
 def _dataset_files(config: DictConfig, *splits: str) -> Iterator[tuple[str, str]]:

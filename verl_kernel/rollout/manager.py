@@ -19,11 +19,11 @@ from verl.utils.tensordict_utils import assign_non_tensor_data, assign_non_tenso
 from verl_kernel.adaptive import AdaOptions, budgets, run_state
 from verl_kernel.adaptive.budgets import PROMPT_NAME, prompt_name
 from verl_kernel.client import Gym, connect
-from verl_kernel.plugin import AGENT_LOOP, REWARD_MANAGER
 from verl_kernel.reward import first_validation
 from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.rows import VALIDATION
 from verl_kernel.verl_keys import find
+from verl_kernel.verl_names import AGENT_LOOP, REWARD_MANAGER
 
 LOOP, REWARDS = "actor_rollout_ref.rollout.agent.default_agent_loop", "reward.reward_manager.name"
 

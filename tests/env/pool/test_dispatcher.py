@@ -2,9 +2,8 @@
 """The rules of a pool, with judges that do as they are told."""
 
 import asyncio
-import copy
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
@@ -76,12 +75,10 @@ async def test_a_failure_of_ours_is_tried_again_on_another_judge(caplog):
 
 async def test_one_judge_that_starts_is_enough_to_begin():
     refused, failed = Actor(start=EnvironmentNotReady("no jail")), Actor(start=InfraError("no place"))
-    async with pool(refused, failed, Actor()) as dispatcher:
-        await dispatcher.one_ready()
-    for judges, said in (((refused, refused), "no jail"), ((failed,), "no place"), ((refused, failed), "no place")):
-        async with pool(*map(copy.copy, judges)) as dispatcher:
-            with pytest.raises((EnvironmentNotReady, InfraError), match=said):
-                await asyncio.wait_for(dispatcher.one_ready(), 30)
+    for judges, said in (((refused, failed, Actor()), ""), ((refused,), "no jail"), ((refused, failed), "no place")):
+        async with pool(*judges) as dispatcher:
+            with pytest.raises((EnvironmentNotReady, InfraError), match=said) if said else nullcontext():
+                await dispatcher.one_ready()
 
 
 async def test_what_the_pool_knows_is_added_to_every_answer():
