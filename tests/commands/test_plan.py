@@ -16,7 +16,6 @@ MODEL = "actor_rollout_ref.model.path=Qwen/Qwen3-8B"
 
 
 def test_each_part_follows_its_rates():
-    # As published.
     assert [round(shape.parameters / 1e9, 2) for shape in SHAPES.values()] == [0.6, 1.72, 4.02, 8.19, 14.77, 32.76]
     split, fixed = split_of(composed("kernel_trloo", MODEL)), (SHAPES["8b"], gpu_of(described("8xH100-80GB")), 80)
     given = plan(split, *fixed, Rates())

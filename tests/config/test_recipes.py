@@ -151,7 +151,6 @@ def test_a_size_fits_its_context_and_needs_no_account(size):
     node = config.actor_rollout_ref
     assert longest <= node.rollout.max_model_len
     assert longest <= node.actor.ppo_max_token_len_per_gpu
-    # sdpa attends to all pairs of a micro-batch, whose size a number of tokens does not bound.
     assert (node.actor.use_dynamic_bsz, node.actor.ppo_micro_batch_size_per_gpu) == (False, 1)
     assert 0 < config.data.val_max_samples * node.rollout.val_kwargs.n * config.kernelgym.max_turns <= 192
     assert node.model.override_config.attn_implementation == "sdpa"

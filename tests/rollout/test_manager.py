@@ -160,7 +160,7 @@ def test_only_rounds_have_a_worker_of_ours():
     assert issubclass(KernelAgentLoopManager, AgentLoopManager)
 
 
-def test_a_first_validation_without_programs_ends_before_training(sent):
+def test_a_first_validation_without_programs_ends_the_run(sent):
     known = {"start": 0, "stop": 4096, "reward": 0.0, "result": correct(2.0, 0.9)}
     answers, own = [TurnRecord(code=code, **known) for code in (None, None, "x")], manager()
     first_validation.note(answers, least=0.5)

@@ -19,6 +19,7 @@ from verl_kernel.preflight import machine as facts
 from verl_kernel.preflight.hardware import Machine, devices
 from verl_kernel.reward.options import parse_options
 from verl_kernel.verl_keys import find, read
+from verl_kernel.verl_names import AGENT_LOOP, REWARD_MANAGER
 
 CHOICE = "actor_rollout_ref.model.override_config.attn_implementation"
 SHARDS = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
@@ -266,8 +267,6 @@ def _gym(config: DictConfig) -> GymOptions:
 
 def uses_gym(config: DictConfig) -> bool:
     """Whether candidates are judged at all: by our reward manager, or between the turns of our agent loop."""
-    from verl_kernel.plugin import AGENT_LOOP, REWARD_MANAGER
-
     loop = read(config, "actor_rollout_ref.rollout.agent.default_agent_loop")
     return bool(read(config, "reward.reward_manager.name") == REWARD_MANAGER or loop == AGENT_LOOP)
 

@@ -57,7 +57,8 @@ class GpuTimeline:
         self._wait: Callable[[], None] = getattr(torch._C, "_cuda_synchronize")  # noqa: B009  only CUDA builds have it
         self._sleep: Callable[[int], None] = getattr(torch._C, "_cuda_sleep")  # noqa: B009
         self._clock_khz = int(getattr(properties, "clock_rate", 0)) or _DEFAULT_CLOCK_KHZ
-        self._query, self._host_s = torch.cuda.Event.query, time.perf_counter
+        self._query: Callable[[Any], bool] = torch.cuda.Event.query
+        self._host_s = time.perf_counter
         self._zero = torch.Tensor.zero_
         self._unpin = _unpinning()
 
@@ -91,7 +92,7 @@ class GpuTimeline:
 
     def reached(self, event: Any) -> bool:
         """Return whether the device has got to a recorded event."""
-        return bool(self._query(event))
+        return self._query(event)
 
     def host_ms(self) -> float:
         """Return the host's time in milliseconds."""
