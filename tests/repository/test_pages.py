@@ -127,11 +127,11 @@ def training(line: str) -> list[str] | None:
 
 MINE = """
 defaults: [ppo_trainer, _self_]
-data: {train_files: train.parquet, val_files: val.parquet, train_batch_size: 16, apply_chat_template_kwargs: {enable_thinking: false}}
+data:
+  {train_files: train.parquet, val_files: val.parquet, train_batch_size: 16,
+   apply_chat_template_kwargs: {enable_thinking: false}}
 actor_rollout_ref:
-  model: {path: Qwen/Qwen3-8B}
-  actor: {use_dynamic_bsz: true, ppo_mini_batch_size: 16}
-  rollout: {name: vllm, n: 8}
+  {model: {path: Qwen/Qwen3-8B}, actor: {use_dynamic_bsz: true, ppo_mini_batch_size: 16}, rollout: {name: vllm, n: 8}}
 trainer: {n_gpus_per_node: 4}
 """
 """A recipe for verl without a word of ours."""
