@@ -24,7 +24,7 @@ _OURS = frozenset(
     + "ExecutionDied failure _failed refusal known".split()
 )
 """What says that the evaluator or the task is to blame, and not the candidate."""
-_DIFFERENCES = frozenset(("str | None", "Unlike | None", "tuple[str, str] | None", "tuple[HackFlag, str] | None"))
+_DIFFERENCES = frozenset(("str | None", "SizeMismatch | None", "tuple[str, str] | None", "tuple[HackFlag, str] | None"))
 """What a function returns that says what is wrong, or None."""
 
 
