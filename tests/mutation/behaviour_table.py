@@ -101,7 +101,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     ),
     "numbers that are none": ({"comparison.compare:_judge": lenient}, "incorrect/WrongValues", attack("nan")),
     "sharp scales": (
-        {"reference.exploration:_least": lambda *args: 1.0}, "incorrect/WrongValues",
+        {"reference.exploration:_smallest_scale": lambda *args: 1.0}, "incorrect/WrongValues",
         attack("small_parts_small_rows", correctness_trials=1),
     ),
 }  # fmt: skip

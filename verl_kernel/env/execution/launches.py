@@ -84,7 +84,7 @@ _MOST_REPORTED = 64 << 20
 """Bytes of all reports of a forward; 6,000 launches of few arguments take some 4 MB."""
 _WATCH_FRACTION = 4
 """The race detector may take one part in this many of the memory that a candidate is granted."""
-Value = TypeVar("Part")
+Value = TypeVar("Value")
 AskForCode = Callable[[CodeRequest], tuple[Mapping[str, Any], bytes]]
 """Requests a launch's code from the judge: returns `messages.Code` and the code, or the reason why there is none."""
 

@@ -95,7 +95,7 @@ class OutputCheck:
         expected = trial.expected.tensors
         plain = self._compare(expected, actual)
         if not plain.ok and explain:
-            for other in self._reference.otherwise(trial, self._guard):
+            for other in self._reference.tied_outputs(trial, self._guard):
                 if (tied := self._compare(other, actual)).ok:
                     return tied, None
         if plain.has_few and explain:
@@ -104,7 +104,7 @@ class OutputCheck:
                 return stepped, steps
         if plain.ok or not (explain or self._float32 == "tf32") or not self._may_be_tf32(trial):
             return plain, None
-        if not self._compare(expected, actual, limits(expected, self._reference.least)).ok:
+        if not self._compare(expected, actual, limits(expected, self._reference.smallest_scale)).ok:
             return plain, None
         rooms = self._reference.room(trial, self._guard)
         roomy = plain if rooms is None else self._compare(expected, actual, rooms)
@@ -117,7 +117,7 @@ class OutputCheck:
 
     def _compare(self, expected: list[torch.Tensor], actual: list[torch.Tensor], rooms: Rooms = None) -> Agreement:
         triples = zip(expected, actual, rooms or [None] * len(expected), strict=True)
-        least = self._reference.least
+        least = self._reference.smallest_scale
         agreements = [compare(wanted, got, self._tolerance, least, room) for wanted, got, room in triples]
         return min(agreements, key=lambda agreement: (agreement.ok, -(agreement.max_abs or 0.0)))
 
