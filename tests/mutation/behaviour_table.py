@@ -77,7 +77,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
         attack("modes_eval+token"),
     ),
     "ablation of one launch at a time": (
-        {"judge.ablation:Ablation.find_idle": lambda self: None}, "coverage 0.20",
+        {"judge.ablation:Ablation.find_ineffective": lambda self: None}, "coverage 0.20",
         body("self.right(x + 1, y)\nreturn finish(x * self.weight + y, self.scale)", SECOND_HALF),
     ),
     "ablation of some of many launches": (

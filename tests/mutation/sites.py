@@ -21,7 +21,7 @@ Functions = ast.FunctionDef | ast.AsyncFunctionDef
 _NAME = re.compile(r"(^\s*)?# check: ([\w-]+)")
 _OURS = frozenset(
     "InfraError EnvironmentNotReady ConfigError TaskError NotCompiled not_compiled".split()
-    + "ExecutionDied failure _failed refusal known".split()
+    + "ExecutionDied failure _failed refusal decision".split()
 )
 """What says that the evaluator or the task is to blame, and not the candidate."""
 _DIFFERENCES = frozenset(("str | None", "SizeMismatch | None", "tuple[str, str] | None", "tuple[HackFlag, str] | None"))

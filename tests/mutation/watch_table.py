@@ -152,7 +152,7 @@ class Sparse:
 
     clearings = property(lambda self: time.monotonic())
 
-    def unknown(self, area: object) -> int:
+    def tensor_address(self, area: object) -> int:
         """Where it lies."""
         raise MemoryError("too large")
 
@@ -164,7 +164,7 @@ class Sparse:
 
 def sampling(**more: Any) -> Any:
     """The executing process of sampled launches."""
-    made = {"_sparse": Sparse(), "_draw": np.random.default_rng(0), "_told": print, "_tried": {}}
+    made = {"_sparse": Sparse(), "_draw": np.random.default_rng(0), "_tally": print, "_tried_works": {}}
     return SimpleNamespace(**{**made, "_address": lambda area: 0, "_placed": lambda request: Placed((), ()), **more})
 
 
