@@ -70,7 +70,7 @@ class Ablation:
         """
         if not self._finds_decoy():
             return False
-        # The traced blocks may hold one value only, as a threshold leaves zeros; at the ends they hold others.
+        # The followed blocks may hold one value only, as a threshold leaves zeros; at the ends they hold others.
         for kind in ENDS:
             agreement = self._forward_with_all_stores(kind)
             if not agreement.ok:
@@ -79,7 +79,7 @@ class Ablation:
         return self._finds_decoy()
 
     def _finds_decoy(self) -> bool:
-        if self._session.is_copying_task:
+        if self._session.is_copying_task:  # copies are all that such a task asks for
             return self._is_right(_EVERYTHING)
         if not self._is_right(_COMPUTED):
             return False

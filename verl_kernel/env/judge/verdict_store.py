@@ -82,7 +82,7 @@ class VerdictStore:
 
     def save(self, request: EvalRequest, is_compiled: bool, result: EvalResult) -> None:
         """Store a verdict that a second evaluation would repeat; a full disk causes a warning."""
-        if result.status in _UNSURE:
+        if result.status in _UNSURE:  # on a quieter machine it might be another one
             return
         path = self._path(request, is_compiled)
         try:

@@ -70,6 +70,7 @@ class Inductor:
             EnvironmentNotReady: the installed torch has another compiler than this package knows.
             InfraError: the process does not answer.
         """
+        # By files: a program may be longer than a message, and is written by one process and read by one.
         with tempfile.TemporaryDirectory() as folder:
             request = {"reference": task.reference, "task_id": task.task_id, "entry_point": task.entry_point}
             Path(folder, "task.json").write_text(

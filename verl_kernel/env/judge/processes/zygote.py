@@ -263,7 +263,7 @@ class ForkServer:
                 memory_bytes=memory.size,
                 arena_fd=os.dup(further[1]) if arena_bytes else -1,
             )
-        except (InfraError, OSError) as exc:
+        except (InfraError, OSError) as exc:  # the other ends are closed below; these would leak
             ours.close()
             os.close(read_end)
             os.close(seals_read)
