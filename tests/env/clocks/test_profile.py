@@ -134,14 +134,14 @@ def test_heavy_launches_are_asked_for_first(events, moves_count, groups):
 def test_as_many_launches_count_as_idle_as_among_those_drawn(found, least, most):
     parts = Parts.of([launch(8, 8, "a", 1)] * 100, "candidate.py", False)
     drawn = [3, 14, 15, 92]
-    idle = parts.like(Random(0), drawn, set(drawn[:found]))
+    idle = parts.extrapolated(Random(0), drawn, set(drawn[:found]))
     assert least <= len(idle) <= most
     assert idle & set(drawn) == set(drawn[:found])
 
 
 def test_heavy_launches_are_drawn_more_often():
     events = [launch(8, 8, "a", 1 << 20), *[launch(8, 8, "a", 1)] * 99]
-    assert Parts.of(events, "candidate.py", False).drawn(Random(0), 20).count(0) > 15
+    assert Parts.of(events, "candidate.py", False).sample(Random(0), 20).count(0) > 15
 
 
 @pytest.mark.parametrize(("name", "expected"), [

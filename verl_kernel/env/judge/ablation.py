@@ -108,10 +108,10 @@ class Ablation:
         """Leave out each launch of a sample; note the same share of the others as idle as in the sample."""
         # From the secret: a candidate cannot know which of its launches are tested.
         random = Random(seed_of(self._session.secret, b"idle"))
-        sample = parts.drawn(random, _SAMPLES)
+        sample = parts.sample(random, _SAMPLES)
         ineffective = {number for number in dict.fromkeys(sample) if self._is_right_without([number])}
         if ineffective:
-            self._session.ineffective.update(parts.like(random, sample, ineffective))
+            self._session.ineffective.update(parts.extrapolated(random, sample, ineffective))
 
     def _is_right_without(self, numbers: Sequence[int]) -> bool:
         """Whether the output stays right without the stores of these launches; False once a runner has ended."""

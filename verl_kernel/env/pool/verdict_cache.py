@@ -86,8 +86,8 @@ class VerdictCache:
 
     def get(self, key: str) -> SharedEvaluation | None:
         """Return the evaluation with this key if it is useful, else None."""
-        known = self._items.get(key)
-        return known if known is not None and known.useful else None
+        pending = self._items.get(key)
+        return pending if pending is not None and pending.useful else None
 
     def put(self, key: str, pending: SharedEvaluation) -> SharedEvaluation:
         """Store and return an evaluation."""
