@@ -21,7 +21,7 @@ from verl_kernel.env.execution.launch_arguments import _value, views
 from verl_kernel.env.execution.launches import Launches, grid_of
 from verl_kernel.env.execution.memory_checks import MemoryChecks
 from verl_kernel.env.execution.sampled import Placed, SampledLaunches
-from verl_kernel.env.execution.sampling import Apart
+from verl_kernel.env.execution.sampling import SamplesDisagree
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
 from verl_kernel.env.ops.cost import op_cost
@@ -170,7 +170,7 @@ def sampling(**more: Any) -> Any:
 
 def apart() -> object:
     """What becomes of samples that do not agree."""
-    return SampledLaunches._sampled(sampling(_programs=failing(Apart("bytes", 0.5))), READY, REQUEST, "k")
+    return SampledLaunches._sampled(sampling(_programs=failing(SamplesDisagree("bytes", 0.5))), READY, REQUEST, "k")
 
 
 def faulty() -> object:

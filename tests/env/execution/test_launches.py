@@ -12,7 +12,7 @@ import pytest
 
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution import memory_checks, zygote
-from verl_kernel.env.execution.launch_arguments import Arena, Copy, nearest
+from verl_kernel.env.execution.launch_arguments import Arena, ArenaCopy, nearest
 from verl_kernel.env.execution.launches import Launches, Stop, random_order, reversed_order
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
@@ -59,14 +59,14 @@ def test_a_piece_outside_of_the_arena_has_no_address(arena, offset, length):
 def test_a_copy_holds_the_same_in_its_areas_and_is_its_own(arena):
     assert arena.address(SIZE, 0) - arena.address(16, SIZE - 16) == SIZE - 16
     ctypes.memset(arena.address(64, 8), 7, 8)
-    copy = Copy(arena, [(64, 8), (4096, 16)])
+    copy = ArenaCopy(arena, [(64, 8), (4096, 16)])
     assert ctypes.string_at(copy.address(64, 8), 8) == bytes([7] * 8)
     assert copy.address(4096, 16) % 4096 == arena.address(4096, 16) % 4096
     ctypes.memset(copy.address(64, 8), 1, 8)
     assert ctypes.string_at(arena.address(64, 8), 8) == bytes([7] * 8)
     with pytest.raises(ValueError, match="arena"):
-        Copy(arena, [(0, SIZE + 1)])
-    Copy(arena, [])
+        ArenaCopy(arena, [(0, SIZE + 1)])
+    ArenaCopy(arena, [])
 
 
 def test_addresses_are_written_where_tables_have_them(arena):

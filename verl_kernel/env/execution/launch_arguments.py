@@ -59,7 +59,7 @@ class Arena:
             ctypes.c_int64.from_address(self.address(word, 8)).value = self.address(target, 0)
 
 
-class Copy(Arena):
+class ArenaCopy(Arena):
     """Memory of this process alone, which holds copies of some areas of an arena.
 
     Args:

@@ -17,9 +17,9 @@ from verl_kernel.env.compilation.description import Unit, place
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution import launch_arguments
 from verl_kernel.env.execution.explained import SourceLine, explained
-from verl_kernel.env.execution.launch_arguments import Arena, Copy
+from verl_kernel.env.execution.launch_arguments import Arena, ArenaCopy
 from verl_kernel.env.execution.memory_checks import MemoryChecks
-from verl_kernel.env.execution.seen_stores import SeenStores
+from verl_kernel.env.execution.seen_stores import StoreClassifier
 from verl_kernel.env.execution.tally import areas_of, tally, work
 from verl_kernel.env.executor import code
 from verl_kernel.env.executor.counts import LaunchCount
@@ -98,7 +98,7 @@ class Stop(Exception):
 
 
 @dataclass(frozen=True)
-class Ready:
+class CompiledLaunch:
     """A launch whose kernel is compiled."""
 
     kernel: Kernel
@@ -129,14 +129,14 @@ class Launches:
 
     def __init__(self, arena: Arena, ask: AskForCode) -> None:
         self._arena, self._ask = arena, ask
-        self._outcomes: dict[str, Ready | Stop] = {}
+        self._outcomes: dict[str, CompiledLaunch | Stop] = {}
         """Compiled launches, or why there is none, by launch and, in an ablation, the stores that are left out.
 
         Refusals are kept too, so that the judge is not asked again.
         """
         self._kernels: dict[str, Kernel] = {}
         """Kernels by the name of their code, which several launches may share."""
-        self._stores = SeenStores()
+        self._stores = StoreClassifier()
         self._explained_once: set[object] = set()
         """Launches that were explained."""
         self._repeated: set[tuple[str, int]] = set()
@@ -223,7 +223,7 @@ class Launches:
         self._stopped = self._stopped or _stopped(name, stop)
         return Launched(failure=str(stop), work=None, base=self.base, changed_again=[])
 
-    def _ready(self, unit: Unit, kept_kinds: Sequence[Kind] | None) -> Ready:
+    def _ready(self, unit: Unit, kept_kinds: Sequence[Kind] | None) -> CompiledLaunch:
         """Return a launch's kernel; if only some kinds of stores are kept, without the others."""
         whole = self._compiled_once(unit, None)
         if kept_kinds is None:
@@ -231,7 +231,7 @@ class Launches:
         kinds = self._stores.kinds(unit.digest(), whole.kernel.program)
         return self._compiled_once(unit, [number for number, kind in kinds.items() if kind not in kept_kinds])
 
-    def _compiled_once(self, unit: Unit, left_out: StoresLeftOut) -> Ready:
+    def _compiled_once(self, unit: Unit, left_out: StoresLeftOut) -> CompiledLaunch:
         key = f"{unit.digest()} {left_out or None}"
         if key not in self._outcomes:
             try:
@@ -243,7 +243,7 @@ class Launches:
             raise outcome
         return outcome
 
-    def _compiled(self, unit: Unit, left_out: StoresLeftOut) -> Ready:
+    def _compiled(self, unit: Unit, left_out: StoresLeftOut) -> CompiledLaunch:
         reply, native = self._ask(CodeRequest(unit=unit.to_json(), left_out=left_out or None))
         if "refused" in reply:
             refusal = reply["refused"]
@@ -256,10 +256,10 @@ class Launches:
         if reply["name"] not in self._kernels:
             self._kernels[reply["name"]] = Kernel.loaded(code.read(native))
         signature = {name: _with_tuples(kind) for name, kind in reply["signature"].items()}
-        return Ready(self._kernels[reply["name"]], unit, signature, reply["starts"])
+        return CompiledLaunch(self._kernels[reply["name"]], unit, signature, reply["starts"])
 
     def _run(
-        self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool
+        self, ready: CompiledLaunch, request: LaunchRequest, name: str, is_followed: bool
     ) -> tuple[Work | None, list[Stop]]:
         """Run a launch; returns what it did (None for an empty grid), and what the checks found."""
         # Launches that an autotuner tries are not timed: they run on a copy, so that no result reaches the runner.
@@ -301,7 +301,7 @@ class Launches:
         explanation = self._explained(count, launch_tally, names, ready) if is_whole else None
         return work(name, count, launch_tally, len(buffers), *self._stores.bytes(name, count), explanation), stops
 
-    def _repeat(self, ready: Ready, run: Callable[[], object], buffers: Sequence[Buffer]) -> None:
+    def _repeat(self, ready: CompiledLaunch, run: Callable[[], object], buffers: Sequence[Buffer]) -> None:
         """Launch a tried kernel once more on its copy, the first time, and note which tensors that changes again.
 
         On a GPU all tries of the first call change such a tensor: the autotuner needs `reset_to_zero` for it.
@@ -318,7 +318,7 @@ class Launches:
         ]
 
     def _explained(
-        self, count: LaunchCount, launch_tally: Tally, names: Mapping[str, int], ready: Ready
+        self, count: LaunchCount, launch_tally: Tally, names: Mapping[str, int], ready: CompiledLaunch
     ) -> Explained | None:
         """Explain a launch; None if an earlier one of the same code had the same grid and sizes."""
         # A forward may repeat a launch thousands of times, and its explanation is long.
@@ -330,12 +330,12 @@ class Launches:
 
     def _copied(self, request: LaunchRequest) -> Arena:
         try:
-            return readable(lambda: Copy(self._arena, request["areas"]))
+            return readable(lambda: ArenaCopy(self._arena, request["areas"]))
         except (OSError, MemoryError):
             # check: tuned-tensors-fit-twice
             raise Stop("stopped", "an autotuner's tensors do not fit twice into the memory that is granted") from None
 
-    def _order(self, ready: Ready, programs: int) -> Any:
+    def _order(self, ready: CompiledLaunch, programs: int) -> Any:
         """Draw an order of programs; a GPU may run them in any order."""
         draw = np.random.default_rng((self._seed, self._stores.number + 1))
         order = random_order(draw, programs, ready.kernel.module.may_wait)
@@ -379,7 +379,12 @@ def _with_tuples(kind: Any) -> Any:
 
 
 def _location(
-    ready: Ready, request: LaunchRequest, arena: Arena, buffers: Sequence[Buffer], views: Sequence[Buffer], fault: Fault
+    ready: CompiledLaunch,
+    request: LaunchRequest,
+    arena: Arena,
+    buffers: Sequence[Buffer],
+    views: Sequence[Buffer],
+    fault: Fault,
 ) -> str:
     """Describe the place of an access beyond its tensor."""
     if fault.kind not in ("out_of_bounds", "outside_view"):
@@ -390,7 +395,7 @@ def _location(
     return f"{element and ', at '}{element}: check the mask and the grid"
 
 
-def _stop(ready: Ready, fault: Fault, detail: str = "") -> Stop:
+def _stop(ready: CompiledLaunch, fault: Fault, detail: str = "") -> Stop:
     return Stop(fault.kind, f"{fault}{detail}", own_line(ready, fault.line))
 
 
@@ -403,7 +408,7 @@ def _stopped(name: str, stop: Stop) -> Stopped:
     return Stopped(kind=stop.kind, kernel=stop.function or name, message=str(stop), line=stop.line)
 
 
-def own_line(ready: Ready, line: SourceLine) -> int | None:
+def own_line(ready: CompiledLaunch, line: SourceLine) -> int | None:
     """Return a line of compiled code as one of the candidate's file; None if it lies in another file."""
     return ready.own_line(line[1]) if line is not None and Path(line[0]).name == CANDIDATE_FILE else None
 

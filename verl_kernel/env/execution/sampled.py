@@ -12,8 +12,8 @@ import numpy as np
 
 from verl_kernel.env.execution import launch_arguments
 from verl_kernel.env.execution.launch_arguments import Arena
-from verl_kernel.env.execution.launches import AskForCode, Launches, Ready, Stop, grid_of, own_line, readable
-from verl_kernel.env.execution.sampling import Apart, Sampler
+from verl_kernel.env.execution.launches import AskForCode, CompiledLaunch, Launches, Stop, grid_of, own_line, readable
+from verl_kernel.env.execution.sampling import Sampler, SamplesDisagree
 from verl_kernel.env.execution.sparse_memory import SparseMemory, is_whole
 from verl_kernel.env.execution.tally import areas_of, tally, work
 from verl_kernel.env.executor.counts import LaunchCount
@@ -70,13 +70,13 @@ class SampledLaunches(Launches):
         self.begin(seed, watch, shows, refuses, backwards)
 
     def _run(
-        self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool
+        self, ready: CompiledLaunch, request: LaunchRequest, name: str, is_followed: bool
     ) -> tuple[Work | None, list[Stop]]:
         if not self._is_sampling:
             return super()._run(ready, request, name, is_followed)
         return self._sampled(ready, request, name), []
 
-    def _sampled(self, ready: Ready, request: LaunchRequest, name: str) -> Work | None:
+    def _sampled(self, ready: CompiledLaunch, request: LaunchRequest, name: str) -> Work | None:
         placed, grid = self._placed(request), readable(lambda: grid_of(request))
         words = readable(lambda: launch_arguments.words(ready.signature, request["arguments"], cast(Arena, placed)))
         if 0 in grid:
@@ -88,7 +88,7 @@ class SampledLaunches(Launches):
         run = partial(self._programs, ready, grid, words, placed)
         try:
             count = Sampler(run, grid, self._draw, tally_of, furthest).count(request["is_tried"])
-        except Apart as exc:
+        except SamplesDisagree as exc:
             raise Stop("apart", str(exc)) from None  # check: samples-agree
         finally:
             self._sparse.restore(placed.areas)
@@ -101,7 +101,12 @@ class SampledLaunches(Launches):
         return launch_work
 
     def _programs(
-        self, ready: Ready, grid: tuple[int, int, int], words: list[Any], placed: Placed, numbers: Sequence[int]
+        self,
+        ready: CompiledLaunch,
+        grid: tuple[int, int, int],
+        words: list[Any],
+        placed: Placed,
+        numbers: Sequence[int],
     ) -> LaunchCount:
         """Run some programs; memory that they write, and that other programs would read, is restored."""
         kernel, buffers = ready.kernel, placed.buffers
@@ -142,7 +147,7 @@ class SampledLaunches(Launches):
         except MemoryError as exc:
             raise Stop("unknown", str(exc)) from None  # check: sampled-address-fits
 
-    def _tally(self, request: LaunchRequest, ready: Ready, count: LaunchCount) -> Tally:
+    def _tally(self, request: LaunchRequest, ready: CompiledLaunch, count: LaunchCount) -> Tally:
         areas, names = request["areas"], _names(request)
         launch_tally = tally(count, [area[1] for area in areas], names, *ready.name_and_types)
         # Integers without data are made up; where they are indices, the bytes they lead to are guesses.

@@ -219,7 +219,7 @@ Run = Callable[[Sequence[int]], LaunchCount]
 """Runs programs of the launch, by number."""
 
 
-class Apart(Exception):
+class SamplesDisagree(Exception):
     """Two samples of a launch do not agree."""
 
     def __init__(self, entry: str, difference: float) -> None:
@@ -253,7 +253,7 @@ class Sampler:
             is_tried: whether a rough answer suffices.
 
         Raises:
-            Apart: the samples do not agree.
+            SamplesDisagree: they do not agree.
             Fault: a program does what no GPU defines.
         """
         total = prod(self.grid)
@@ -273,7 +273,7 @@ class Sampler:
                 whole = extrapolated(self.grid, both)
                 return replace(whole, rereads=Windows(self.run, self.grid, self.random).rereads(whole))
             number *= 2
-        raise Apart(entry, difference)  # check: counts-of-samples-agree
+        raise SamplesDisagree(entry, difference)  # check: counts-of-samples-agree
 
     def _sample(self, parts: Sequence[Stratum], counts: dict[int, LaunchCount]) -> list[Weighted]:
         """Run one program of each stratum; a program that was run for another sample is not run again."""

@@ -40,7 +40,7 @@ _UNKNOWN = StoreClass("computes", 1.0)
 """What is assumed of a store that may compute if nothing else is known."""
 
 
-class SeenStores:
+class StoreClassifier:
     """Stores of one candidate's launches; a launch is identified by its number in a forward and by its code."""
 
     def __init__(self) -> None:
@@ -114,14 +114,14 @@ class SeenStores:
             return None
         if value is None or has_earlier:
             self._varied.add(key)
-        is_move = (trace.stored - trace.moved) * _TOLERANCE < trace.stored
-        if not is_move and (value is None or self._shows == "variation"):
+        is_copy = (trace.stored - trace.moved) * _TOLERANCE < trace.stored
+        if not is_copy and (value is None or self._shows == "variation"):
             self._computed.add((key, self._shows))
         is_computing = {(key, "all"), (key, "variation")} <= self._computed
         # Far inputs only revise upwards: they may hide a computation, so they never make a store a copy.
         if self._shows == "variation":
             former = self._classes[key[:2]].get(key[2], _UNKNOWN)
             return _UNKNOWN if former.kind == "constant" or is_computing else None
-        if is_move and not is_computing:
+        if is_copy and not is_computing:
             return StoreClass("moves", 1.0 - trace.moved / trace.stored)
         return _UNKNOWN

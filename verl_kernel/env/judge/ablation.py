@@ -26,7 +26,7 @@ from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.reference.kinds import ENDS, Kind
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.seeding import seed_of
-from verl_kernel.env.tamper.trace_checks import Parts
+from verl_kernel.env.tamper.trace_checks import AblationTargets
 
 _EVERYTHING: LeftOut = {}
 """No store of a launch is executed."""
@@ -96,22 +96,22 @@ class Ablation:
         session = self._session
         if session.ineffective or not self._is_first_runner:  # a new runner does not know what its launches store
             return
-        parts = Parts.of(session.known_events, session.source, session.is_copying_task)
-        for numbers in parts.groups(_MOST_GROUPS):
+        targets = AblationTargets.of(session.known_events, session.source, session.is_copying_task)
+        for numbers in targets.groups(_MOST_GROUPS):
             if self._is_right_without(numbers):
                 session.ineffective.update(numbers)
-        remaining = parts.without(session.ineffective)
+        remaining = targets.without(session.ineffective)
         if len(remaining.names) > _MOST_GROUPS:
             self._sample(remaining)
 
-    def _sample(self, parts: Parts) -> None:
+    def _sample(self, targets: AblationTargets) -> None:
         """Leave out each launch of a sample; note the same share of the others as idle as in the sample."""
         # From the secret: a candidate cannot know which of its launches are tested.
         random = Random(seed_of(self._session.secret, b"idle"))
-        sample = parts.sample(random, _SAMPLES)
+        sample = targets.sample(random, _SAMPLES)
         ineffective = {number for number in dict.fromkeys(sample) if self._is_right_without([number])}
         if ineffective:
-            self._session.ineffective.update(parts.extrapolated(random, sample, ineffective))
+            self._session.ineffective.update(targets.extrapolated(random, sample, ineffective))
 
     def _is_right_without(self, numbers: Sequence[int]) -> bool:
         """Whether the output stays right without the stores of these launches; False once a runner has ended."""

@@ -35,11 +35,11 @@ from verl_kernel.env.compilation.targets import MOST_CHOICES
 from verl_kernel.env.gpus import gpu_named
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, CpuTime, MemoryLayout, hidden_work
-from verl_kernel.env.judge.compiling.stage import CompileStage, Unfit
+from verl_kernel.env.judge.compiling.stage import CompileStage, DoesNotFit
 from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate, Steps, TimeStep
+from verl_kernel.env.judge.steps import EvaluationContext, EvaluationSteps, LoadedCandidate, TimeStep
 from verl_kernel.env.judge.trials.correctness import WHERE
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
@@ -58,7 +58,7 @@ class Evaluation:
         steps: how trials are done and how time is measured.
     """
 
-    def __init__(self, context: EvaluationContext, reference: Reference, steps: Steps) -> None:
+    def __init__(self, context: EvaluationContext, reference: Reference, steps: EvaluationSteps) -> None:
         self._context, self._options, self._device = context, context.options, context.device
         self._reference, self._steps = reference, steps
         true_size = None if steps.times is None else steps.times.true_size
@@ -97,7 +97,7 @@ class Evaluation:
             try:
                 self._run(source, ruled_out)
                 return
-            except Unfit as unfit:
+            except DoesNotFit as unfit:
                 # On a GPU the autotuner would have skipped this configuration: judge it again without.
                 ruled_out.append(unfit.variant)
                 self._findings.decoy_kernel = None

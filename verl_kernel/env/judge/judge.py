@@ -31,7 +31,7 @@ from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import ForkedZygote
 from verl_kernel.env.judge.sizes.reduced_times import ReducedTimes
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
-from verl_kernel.env.judge.steps import ClockTimes, EvaluationContext, Steps
+from verl_kernel.env.judge.steps import ClockTimes, EvaluationContext, EvaluationSteps
 from verl_kernel.env.judge.trials.correctness import CorrectnessTrials
 from verl_kernel.env.judge.trials.plan import Counts, TrialChoice
 from verl_kernel.env.judge.trials.survey import Outcome, survey
@@ -154,7 +154,7 @@ class Judge:
         compiled = self.compiled(request.task, references[0].is_sized)
         context = self._context(request.task, self._secret(request), self._choice.of(request), compilers, compiled)
         times = ClockTimes(self._clock) if shrunk is None else ReducedTimes(context, references, shrunk, request)
-        return Evaluation(context, references[0], Steps(CorrectnessTrials(context), times))
+        return Evaluation(context, references[0], EvaluationSteps(CorrectnessTrials(context), times))
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
         """Return how each of many trials ends; a failed one does not stop the next. Not a verdict (`trials.survey`).

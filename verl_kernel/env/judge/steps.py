@@ -101,7 +101,7 @@ class TimeStep(Protocol):
 
 
 @dataclass(frozen=True)
-class Steps:
+class EvaluationSteps:
     """The steps that differ between kinds of evaluations."""
 
     trials: TrialStep

@@ -20,7 +20,7 @@ from typing import Any, Generic
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.scheduling.judges import Handle, JudgeLost, Tries, UnusableTasks
 from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Pin, Pins, Ticket
-from verl_kernel.env.pool.stats import JudgeStats, Outcome, PoolStats, PrefilterStats, Tally, not_judged
+from verl_kernel.env.pool.stats import JudgeStats, PoolCounters, PoolOutcome, PoolStats, PrefilterStats, not_judged
 from verl_kernel.env.pool.supervisor import JudgeSupervisor
 from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
 from verl_kernel.env.request import EvalRequest
@@ -35,7 +35,7 @@ _MOST_VERDICTS = 4096
 class Observer:
     """A receiver of a dispatcher's events; this base class ignores them."""
 
-    def result(self, outcome: Outcome, seconds: float) -> None:
+    def result(self, outcome: PoolOutcome, seconds: float) -> None:
         """Receive an evaluation that has ended; `seconds` include its time in the queue."""
 
     def state(self, stats: PoolStats) -> None:
@@ -66,7 +66,7 @@ class Dispatcher(Generic[Handle]):
         self._supervisor = JudgeSupervisor(self._judges, self._scheduler)
         self._admission = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
         self._held_back = 0
-        self._cache, self._unusable, self._tally = VerdictCache(_MOST_VERDICTS), UnusableTasks(), Tally()
+        self._cache, self._unusable, self._tally = VerdictCache(_MOST_VERDICTS), UnusableTasks(), PoolCounters()
         self._pins, self._is_apart = Pins(), options.judges_validation_apart
         self._observer, self._prefilter = observer or Observer(), prefilter
 
@@ -179,7 +179,7 @@ class Dispatcher(Generic[Handle]):
         finally:
             self._admission[urgent].release()
 
-    async def _attempt(self, request: EvalRequest, pending: SharedEvaluation) -> Outcome:
+    async def _attempt(self, request: EvalRequest, pending: SharedEvaluation) -> PoolOutcome:
         """Ask the prefilter, then one judge after another until one of them answers or no attempt is left."""
         self._unusable.check(request.task)
         tries: Tries[Handle] = Tries()
@@ -217,8 +217,8 @@ class Dispatcher(Generic[Handle]):
             return self._ended(result, tries, {**group, **pending.ticket.pin.note(placement.model)})
         return self._ended(not_judged(request, tries.failure, tries.attempts), tries, {})
 
-    def _ended(self, result: EvalResult, tries: Tries[Handle], env: dict[str, str]) -> Outcome:
-        outcome = Outcome(result, tries.attempts, tries.queue_seconds, env)
+    def _ended(self, result: EvalResult, tries: Tries[Handle], env: dict[str, str]) -> PoolOutcome:
+        outcome = PoolOutcome(result, tries.attempts, tries.queue_seconds, env)
         self._tally.note(result)
         self._tally.infra_errors += result.status is EvalStatus.INFRA_ERROR
         self._observer.result(outcome, time.monotonic() - tries.begun)

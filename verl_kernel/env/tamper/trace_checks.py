@@ -99,7 +99,7 @@ def own_work(trace: Trace, file: str, latest: Trace, ineffective: Collection[int
 
 
 @dataclass(frozen=True)
-class Parts:
+class AblationTargets:
     """The candidate's own launches whose effect on the output an ablation should test, by number."""
 
     weights: dict[int, int]
@@ -108,7 +108,7 @@ class Parts:
     """Kernel of each launch."""
 
     @classmethod
-    def of(cls, trace: Trace, file: str, moves_count: bool) -> Parts:
+    def of(cls, trace: Trace, file: str, moves_count: bool) -> AblationTargets:
         """Return the launches of a forward to test; those that only move data count if `moves_count`."""
         launches = [event for event in trace if event.kind == "launch"]
         candidates = {
@@ -129,10 +129,10 @@ class Parts:
         ordered = sorted(groups.values(), key=lambda numbers: -sum(self.weights[number] for number in numbers))
         return ordered[:limit] if len(groups) > 1 else []
 
-    def without(self, numbers: Collection[int]) -> Parts:
+    def without(self, numbers: Collection[int]) -> AblationTargets:
         """Return all launches but these."""
         remaining = {number: weight for number, weight in self.weights.items() if number not in numbers}
-        return Parts(remaining, {number: self.names[number] for number in remaining})
+        return AblationTargets(remaining, {number: self.names[number] for number in remaining})
 
     def sample(self, random: Random, count: int) -> list[int]:
         """Draw `count` launches with replacement, with probabilities proportional to their weights."""

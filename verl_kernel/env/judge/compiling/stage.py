@@ -30,7 +30,7 @@ _NAME = 40
 _NO_ALLOCATOR = "a launch needs memory beside its arguments, and no allocator is set: call triton.set_allocator"
 
 
-class Unfit(Exception):
+class DoesNotFit(Exception):
     """An autotuner chose a configuration that does not fit a target; on a GPU it would choose another."""
 
     def __init__(self, variant: str) -> None:
@@ -80,7 +80,7 @@ class CompileStage:
 
         Raises:
             Verdict: the compiler refuses a launch, or no GPU can launch the compiled kernel.
-            Unfit: the same, but an autotuner has other configurations.
+            DoesNotFit: the same, but an autotuner has other configurations.
             InfraError: the compiler failed, and the candidate is not the reason.
         """
         names = [target.name for target, _ in self._jobs]
@@ -115,9 +115,9 @@ class CompileStage:
         return {unit.digest(): _kernel(unit, outcome, target) for unit, outcome in compiled}
 
     def _refuse_configuration(self, unit: Unit, refusal: Refusal) -> None:
-        """Raise Unfit if an autotuner would skip the configuration for this refusal."""
+        """Raise DoesNotFit if an autotuner would skip the configuration for this refusal."""
         if self._may_choose_again and refusal.kind in PASSED_OVER and unit.digest() in self._tuned:
-            raise Unfit(unit.digest())  # check: configuration-fits
+            raise DoesNotFit(unit.digest())  # check: configuration-fits
 
     def _own(self, session: CandidateSession, trace: Sequence[TraceEvent]) -> list[TraceEvent]:
         """Return the launches of a forward that needed a compiled kernel of the candidate."""

@@ -22,7 +22,7 @@ from verl_kernel.env.options import FILES, GymOptions
 from verl_kernel.env.pool.cluster.judge import RemoteJudge
 from verl_kernel.env.pool.dispatcher import Dispatcher, Observer, Prefilter, prefilter_options
 from verl_kernel.env.pool.event_loop import LoopThread
-from verl_kernel.env.pool.stats import Outcome, PoolStats
+from verl_kernel.env.pool.stats import PoolOutcome, PoolStats
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import ConfigError
@@ -63,7 +63,7 @@ class RayMetrics(Observer):
         for metric in (*self._gauges.values(), *self._prefilter.values(), *counted):
             metric.set_default_tags(tags)
 
-    def result(self, outcome: Outcome, seconds: float) -> None:
+    def result(self, outcome: PoolOutcome, seconds: float) -> None:
         """Count one result, its retries and its seconds."""
         self._results.inc(1, tags={"status": outcome.result.status.value})
         if outcome.attempts > 1:
