@@ -39,7 +39,7 @@ class Reference:
     Args:
         task: the task with the source.
         device: device that it runs on.
-        known: an earlier preparation of the same task on the same device, used instead of a new one.
+        earlier: an earlier preparation of the same task on the same device, used instead of a new one.
 
     Raises:
         TaskError: the program cannot serve as a task; the message says why.

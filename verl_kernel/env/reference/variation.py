@@ -149,7 +149,7 @@ class Variation:
         return self.with_a_row_of(0.0, tensors, seed) if self.zeros else tensors
 
     def at_end(self, tensors: Sequence[torch.Tensor], number: int, seed: int, farthest: float = inf) -> Tensors:
-        """Move every tensor to its end (`ends`), at most `most` from zero."""
+        """Move every tensor to its end (`ends`), at most `farthest` from zero."""
         if len(tensors) != len(self.learned_roles) or not self.ends:
             return list(tensors)
         signs, distances = self.ends[number]

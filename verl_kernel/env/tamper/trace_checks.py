@@ -118,9 +118,9 @@ class AblationTargets:
         return cls(weights, {number: event.name for number, event in candidates.items()})
 
     def groups(self, limit: int) -> list[list[int]]:
-        """Divide the launches into groups, heaviest first, and return at most `most` of them.
+        """Divide the launches into groups, heaviest first, and return at most `limit` of them.
 
-        If there are at most `most` launches, each is a group; otherwise the launches of a kernel are one group. A
+        If there are at most `limit` launches, each is a group; otherwise the launches of a kernel are one group. A
         single group is not returned: it is the whole candidate.
         """
         groups: dict[object, list[int]] = {}

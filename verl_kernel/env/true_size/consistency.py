@@ -363,7 +363,7 @@ def _function_mismatch(verified: Sequence[Counted], true: Counted) -> SizeMismat
 
 
 def _functions_per_reference(counts: Counted, needed_only: bool) -> float:
-    """Return a candidate's special functions over the reference's; `awake`: without those of masked lanes."""
+    """Return a candidate's special functions over the reference's; `needed_only`: without those of masked lanes."""
     shares = [_needed_share(tally) if needed_only else 1.0 for tally in counts.tallies]
     special = [tally["operations"]["special"] for tally in counts.tallies]
     return sum(number * share for number, share in zip(special, shares, strict=True)) / counts.functions
