@@ -29,7 +29,7 @@ _FOLLOWED = 32
 
 @dataclass(frozen=True)
 class StoreClass:
-    """What a place in the source was last seen to store."""
+    """The latest class of the stores at one place in the source."""
 
     kind: Kind
     computed: float
@@ -37,7 +37,7 @@ class StoreClass:
 
 
 _UNKNOWN = StoreClass("computes", 1.0)
-"""What is assumed of a store that may compute if nothing else is known."""
+"""The class of a store that may compute by its code, before any block was followed."""
 
 
 class StoreClassifier:
@@ -53,7 +53,7 @@ class StoreClassifier:
         """Stores that computed in a forward which shows this."""
 
     def begin(self, shows: Shows) -> None:
-        """Begin a forward; `shows` says what it shows of stores."""
+        """Begin a forward; `shows` says how much its inputs can show about stores (`Shows`)."""
         self._number, self._shows = -1, shows
 
     def next(self, draw: np.random.Generator) -> bool:

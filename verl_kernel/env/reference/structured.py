@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds parameters whose start has a structure that training would not keep, and takes it from them.
 
-An adapter that starts as the identity, or two layers that start as copies, let a program leave out what nobody could
-tell is missing. Constant parameters are found by their value (`weights`); these by what several seeds have in common.
+An adapter that starts as the identity, or a layer that starts as a copy, can be left out without a difference in any
+output. Constant parameters are found by their value (`weights`); these by what several seeds have in common.
 """
 
 from __future__ import annotations

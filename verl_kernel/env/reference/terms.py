@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds ops of a reference that no comparison would miss: with their result replaced by zeros, the output still agrees.
+"""Finds ops of a reference without measurable effect: with their result replaced by zeros, the output still agrees.
 
 A program may leave such a term out and be right (a residual of 1e-9, a factor that rounds to one). No comparison of
 outputs can detect that, so the task gets a flag.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a reference with the ties of its choices decided the other way.
 
-Which of two equal numbers `topk` or `sort` names first is nobody's promise: torch decides it one way on a CPU and
-another way on a GPU. An output that depends on it has several right values. Numbers too small to be normal are equal to
-zero here: a GPU's fast functions return zero for them, as in a softmax of scores that lie far apart.
+Torch does not define which of two equal numbers `topk` or `sort` returns first: a CPU and a GPU decide differently. An
+output that depends on it has several right values. Numbers too small to be normal count as zero here: a GPU's fast
+functions return zero for them, as in a softmax of scores that lie far apart.
 """
 
 from __future__ import annotations
