@@ -236,9 +236,8 @@ def _share_mismatch(number: int, verified: Tally, true: Tally, read: float, true
         for column, access in ((1, "load"), (3, "store")):
             shares = [min(1.0, counts[column] / max(1, counts[0])) for counts in (area, true_area)]
             if shares[1] < _COVERED * required[column] * shares[0]:
-                return _share_sentence(
-                    number, name, access, shares, true["guessed"]
-                )  # check: true-shares-are-the-verified
+                # check: true-shares-are-the-verified
+                return _share_sentence(number, name, access, shares, true["guessed"])
     return None
 
 
@@ -407,8 +406,8 @@ def _op_share_mismatch(
         if true_event.kind == "op" and true_share < smallest_share:
             sentence = f"op {number} ({true_event.name}) takes {true_share:.0%} of its tensors' memory at the true size"
             # A part may be one row, of however many: then the share falls as it should.
-            # check: true-op-takes-all
             is_candidates = verified_share >= _COVERED
+            # check: true-op-takes-all
             return SizeMismatch(f"{sentence}, and {verified_share:.0%} at a reduced one", is_candidates)
     return None
 

@@ -125,9 +125,8 @@ class DrySession:
         except Verdict as verdict:
             is_mismatch = verdict.status is EvalStatus.INCORRECT
             text = f"{verdict.error.type}: {verdict.error.message}"
-            raise NotFollowed(
-                text, is_mismatch, was_killed=not runner.alive
-            ) from None  # check: dry-forward-is-followed
+            # check: dry-forward-is-followed
+            raise NotFollowed(text, is_mismatch, was_killed=not runner.alive) from None
         finally:
             runner.end()
 

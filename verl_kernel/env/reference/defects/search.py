@@ -98,9 +98,8 @@ def idle_answers(trials: AuditTrials) -> list[Finding]:
     # Replays of one output: a program that remembers it would pass.
     first = trials.trials[0].expected
     same = trials.passed(lambda number, trial: first)
-    findings += finding(
-        "constant_output", same, "the output of the first trial is right"
-    )  # check: constant-output-passes
+    # check: constant-output-passes
+    findings += finding("constant_output", same, "the output of the first trial is right")
     if all(allows_zeros(trial.expected) for trial in trials.trials[:DRAWN]) and not _zeros_pass(findings):
         text = f"allclose with 1e-2 takes zeros for every output as drawn; {_size(trials)}"
         # check: zeros-pass-allclose
