@@ -104,10 +104,10 @@ def serve(fd: int, before_ready: Callable[[], None] = lambda: None) -> None:
         fd: the socket to the judge.
         before_ready: called before the judge is told that processes can be forked.
     """
-    # The small launch is compiled before forking: a forked process only loads it.
     channel, ready = Channel(socket.socket(fileno=fd)), _prepare()
     before_ready()
     channel.send(ready)
+    # The small launch is compiled before forking: a forked process only loads it.
     fork_loop.serve(channel, partial(_become_executor, small_launch_code()))
 
 

@@ -223,7 +223,7 @@ class Evaluation:
         else:
             return
         self._findings.decoy_kernel = True
-        if self._options.decoys == "record":  # for studies that count decoys instead of refusing them
+        if self._options.decoys == "record":  # for ablation studies
             return
         # check: launches-matter
         raise session.client.verdict(EvalStatus.DECOY, "LaunchIrrelevant" if launched else "NoLaunch", text)
