@@ -112,7 +112,7 @@ def run(launch: Callable[..., Any] = print, **changes: Any) -> Shown:
     """What becomes of a launch of which the memory checks say so."""
     checks = SimpleNamespace(buffers=lambda buffers, fresh: buffers, refuses=True, launch=launch)
     arena = SimpleNamespace(point=lambda pointers: None)
-    launches: Any = SimpleNamespace(_checks=checks, _arena=arena, _drawn=print, _random=None)
+    launches: Any = SimpleNamespace(_checks=checks, _arena=arena, _order=print, _random=None)
     return value(lambda: Launches._run(launches, READY, {**REQUEST, **changes}, "k", False))
 
 
