@@ -33,9 +33,8 @@ def test_what_is_kept_gives_the_figures_of_the_run(kept_runs, tmp_path, monkeypa
     kept_runs.keep(run, "short")
     whole, short = score_run(run)[1], score_run(tmp_path / "kept" / "short")[1]
     for name in ("correct", FAST, "speedup (all)", "hacking"):
-        assert [one.last_turn.values[name] for one in whole.by_turn] == [
-            one.last_turn.values[name] for one in short.by_turn
-        ]
+        figures = [[one.last_turn.values[name] for one in scores.by_turn] for scores in (whole, short)]
+        assert figures[0] == figures[1]
     assert whole.passes == short.passes
     assert [one.tokens for one in whole.by_turn] == [one.tokens for one in short.by_turn]
     sizes = [(folder / "turns.jsonl").stat().st_size for folder in (run, tmp_path / "kept" / "short")]

@@ -69,7 +69,6 @@ def _trajectories(run: Path) -> list[list[TurnRecord]]:
 
 
 def recorded() -> dict[str, Any]:
-    """Return the values as they are now."""
     return {
         "worlds": {name: world_hashes(name) for name in WORLDS},
         "prices": {name: prices(name) for name in TASKS},

@@ -84,10 +84,8 @@ def names_of_tests(source: str) -> list[str]:
 
 
 def test_names_of_coroutines_count_too():
-    assert names_of_tests("def test_one(): ...\nasync def test_two(): ...\ndef helper(): ...\n") == [
-        "test_one",
-        "test_two",
-    ]
+    source = "def test_one(): ...\nasync def test_two(): ...\ndef helper(): ...\n"
+    assert names_of_tests(source) == ["test_one", "test_two"]
 
 
 def test_a_line_of_a_report_holds_the_name_of_a_test():

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from typer.testing import CliRunner
 
+from tests.commands.lines import invoked
 from tests.config.composed import composed
 from tests.preflight.folder import row
 from tests.repository.pages import FENCE, HOWTOS, PAGES, ROOT, blocks, commands, copy_package, save
-from verl_kernel.cli import COMMANDS, app
+from verl_kernel.cli import COMMANDS
 from verl_kernel.data.rows import write_rows
 from verl_kernel.data.sources import SOURCES, Source
 from verl_kernel.preflight.machine import INSTALL_FLASH
@@ -159,8 +159,7 @@ def test_a_gpu_command_passes_preflight(page, line, folder_of_a_reader, monkeypa
     words = training(line)
     # With a cluster named there are two nodes.
     machine = () if "--machine" in words else ("--machine", f"{'2x' if 'RAY_ADDRESS=' in line else ''}8xH100-80GB")
-    done = CliRunner().invoke(app, ["preflight", *words, *machine])
-    assert done.exit_code == 0, done.output
+    invoked("preflight", *words, *machine)
 
 
 def test_the_pages_have_trainings_on_gpus():

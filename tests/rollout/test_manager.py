@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl.experimental.agent_loop.agent_loop import AgentLoopManager
@@ -16,6 +15,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 
+from tests.config.composed import composed
 from verl_kernel.adaptive import AdaOptions, run_state
 from verl_kernel.adaptive.budgets import PROMPT_NAME, prompt_name
 from verl_kernel.reward.rows import is_validation, step_of
@@ -53,8 +53,7 @@ def rows_of(prompts: TensorDict) -> list[dict[str, Any]]:
 
 
 def test_recipes_select_the_manager():
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        agent = compose("cpu_quickstart").actor_rollout_ref.rollout.agent
+    agent = composed("cpu_quickstart").actor_rollout_ref.rollout.agent
     assert load_class_from_fqn(agent.agent_loop_manager_class) is KernelAgentLoopManager
     assert omega_conf_to_dataclass(agent).agent_loop_manager_class == agent.agent_loop_manager_class
 
@@ -108,13 +107,17 @@ def test_rows_of_a_validation_say_so(sent, validate):
     assert [step_of(row) for row in rows.values()] == [3, 3, 3]
 
 
+def count_one_hard_and_one_easy() -> None:
+    begun = run_state.current()
+    assert begun is not None
+    begun.count(1, {prompt_name(TASKS[0]): (8, 0), prompt_name(TASKS[1]): (8, 8)})
+
+
 def test_harder_prompts_get_more_of_a_fixed_total(sent):
     own = manager(sampling="est", n_min=2, n_max=20, decay=0.5)
     own.generate_sequences(batch())
     assert [row["__rollout_n__"] for row in played(sent).values()] == [8, 8, 8]
-    begun = run_state.current()
-    assert begun is not None
-    begun.count(1, {prompt_name(TASKS[0]): (8, 0), prompt_name(TASKS[1]): (8, 8)})
+    count_one_hard_and_one_easy()
     sent.clear()
     own.generate_sequences(batch(2))
     rows = played(sent)
@@ -131,9 +134,7 @@ def test_harder_prompts_get_more_of_a_fixed_total(sent):
 def test_a_resumed_run_shares_out_by_the_counts_of_its_file(sent, tmp_path):
     options = {"sampling": "est", "counts_file": str(tmp_path / "counts.jsonl")}
     manager(**options).generate_sequences(batch())
-    begun = run_state.current()
-    assert begun is not None
-    begun.count(1, {prompt_name(TASKS[0]): (8, 0), prompt_name(TASKS[1]): (8, 8)})
+    count_one_hard_and_one_easy()
     sent.clear()
     manager(**options).generate_sequences(batch(2))
     hard, easy, new = (played(sent)[uid]["__rollout_n__"] for uid in "abc")

@@ -47,7 +47,7 @@ class QuickClock(cuda.CudaClock):
 class NowhereLink:
     """Of a process that no judge has given an executing one: its launches do nothing."""
 
-    def run(self, *launch):
+    def run(self, unit, **launch):
         return {"failure": None, "work": None, "base": 0}, []
 
 
