@@ -146,6 +146,9 @@ def sampling(**more: Any) -> Any:
     return SimpleNamespace(**{**made, "_address": lambda area: 0, "_placed": lambda request: Placed((), ()), **more})
 
 
+DISAGREEING = failing(SamplesDisagree("bytes", 0.5))
+
+
 def faulty() -> object:
     """What becomes of a fault in a sample."""
     kernel = SimpleNamespace(launch=failing(Fault("race", "they race")), module=READY.kernel.module)
@@ -208,7 +211,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     ),
     "samples-agree": (
         "raised Stop: two samples",
-        value(lambda: SampledLaunches._sampled(sampling(_programs=failing(SamplesDisagree("bytes", 0.5))), READY, REQUEST, "k")),
+        value(lambda: SampledLaunches._sampled(sampling(_programs=DISAGREEING), READY, REQUEST, "k")),
     ),
     "sampled-program-has-no-fault": ("raised Stop: they race", value(faulty)),
     "sampled-tensors-fit": ("more, or larger, tensors", value(lambda: SampledLaunches._placed(sampling(), REQUEST))),
