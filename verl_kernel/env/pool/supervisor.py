@@ -79,18 +79,20 @@ class JudgeSupervisor(Generic[Handle]):
     def ask_neighbours(self, judge: Handle) -> None:
         """Check the idle judges on a lost judge's node before they get work: the whole node may be lost."""
         node = judge.describe().node
-        neighbours = [other for other in self._judges if other is not judge and other.describe().node == node]
-        for other in neighbours if node else ():
-            if self._scheduler.state(other) in ("free", "quarantined"):
-                self.repair(other)
+        neighbours = [
+            neighbour for neighbour in self._judges if neighbour is not judge and neighbour.describe().node == node
+        ]
+        for neighbour in neighbours if node else ():
+            if self._scheduler.state(neighbour) in ("free", "quarantined"):
+                self.repair(neighbour)
 
     def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
         """Drain all judges on these nodes, and these judges, or undo that; return the numbers of the judges."""
         self._drains.change(nodes, numbers, on)
         for judge in self._judges:
             self._apply_drain(judge)
-        places = enumerate(judge.describe().node for judge in self._judges)
-        return [number for number, node in places if number in numbers or node in nodes]
+        nodes_of_judges = enumerate(judge.describe().node for judge in self._judges)
+        return [number for number, node in nodes_of_judges if number in numbers or node in nodes]
 
     def close(self) -> None:
         """Stop supervising the judges."""
