@@ -15,7 +15,7 @@ import triton.language as tl
 from tests.env.executor.programs import matmul_kernel
 from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.kernel import Kernel
-from verl_kernel.env.executor.work.steps import known_of, launch_work, remember
+from verl_kernel.env.executor.work.steps import facts_of, launch_work, remember
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.machine.machine import Machine
 from verl_kernel.env.machine.price import step_ms
@@ -36,7 +36,7 @@ Kernel.launch = counted
 def price(name, kernel, grid, *args, spills=0, **kwargs):
     kernel[grid](*args, **kwargs)
     count = COUNTS.pop()
-    known = known_of(count.program, count.module)
+    known = facts_of(count.program, count.module)
     remember(count.program, replace(known, spills=spills))
     work = launch_work(count)
     remember(count.program, known)

@@ -77,7 +77,7 @@ def test_an_instruction_has_a_guard_and_a_line_of_the_source():
     item = first("@!%p1 bra $L1;\n$L1:")
     assert (item.guard, item.is_negated, item.opcode) == (Register("%p1"), True, "bra")
     made = kernel(".reg .b32 %r<2>;\n.loc 1 12 4 // k.py:12:4\nmov.b32 %r1, 0;", head='.file 1 "/x" "k.py"')
-    assert made.instructions[0].place == program.Place(1, 12)
+    assert made.instructions[0].source_line == program.SourceLine(1, 12)
     assert made.files[1] == "/x/k.py"
 
 

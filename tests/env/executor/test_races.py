@@ -342,7 +342,7 @@ def test_who_is_watched_no_longer_is_taken_for_no_race(monkeypatch):
     def fail(*arguments):
         raise OverflowError("releases tell too much")
 
-    monkeypatch.setattr(knowledge.Told, "tell", fail)
+    monkeypatch.setattr(knowledge.PublishedClocks, "publish", fail)
     watch = Watch()
     locked = "mov.u32 %x4, 1; mov.u32 %x5, 0; setp.eq.u32 %p1, %t, 0; LOOP: mov.u32 %x3, 0;"
     locked += "@%p1 atom.acquire.gpu.global.cas.b32 %x3, [%in], %x5, %x4; setp.ne.u32 %p2, %x3, 0; @%p2 bra LOOP;"

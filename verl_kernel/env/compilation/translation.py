@@ -120,8 +120,8 @@ def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
             spilled = beside.submit(spills, ptx, program, warps)
             made = code.of(program, warps, shared)
         if size := spilled.result():
-            known = spilling(made.known, program, made.module, size, _registers(warps))
-            made = replace(made, known=known)
+            known = spilling(made.facts, program, made.module, size, _registers(warps))
+            made = replace(made, facts=known)
         return made.to_bytes()
     except NotKnown as exc:
         return Refusal(UNKNOWN, str(exc), 0)

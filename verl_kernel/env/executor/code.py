@@ -48,31 +48,31 @@ class ObjectCache:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = self._folder.stat()
-        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        status = self._folder.stat()
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(f"{folder} holds code that is executed: let its owner alone write there")
 
-    def read(self, written: str) -> bytes | None:
+    def read(self, ir: str) -> bytes | None:
         """Return the code that `keep` stored for a module; None if there is none or if the file is damaged."""
         try:
-            data = self._path(written).read_bytes()
+            data = self._path(ir).read_bytes()
         except OSError:
             return None
         digest, code = data[:_DIGEST], data[_DIGEST:]
         return code if hashlib.sha256(code).digest() == digest else None
 
-    def keep(self, written: str, code: bytes) -> None:
+    def keep(self, ir: str, code: bytes) -> None:
         """Store a module's code; a full or missing folder is ignored."""
         with suppress(OSError):
             handle, name = tempfile.mkstemp(dir=self._folder)
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(code).digest() + code)
             # Renamed when complete, so that no reader finds a part of it.
-            Path(name).replace(self._path(written))
+            Path(name).replace(self._path(ir))
 
-    def _path(self, written: str) -> Path:
+    def _path(self, ir: str) -> Path:
         machine = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__)
-        return self._folder / hashlib.sha256("\n".join((written, *machine)).encode()).hexdigest()
+        return self._folder / hashlib.sha256("\n".join((ir, *machine)).encode()).hexdigest()
 
 
 # Compiles LLVM IR to native code by llvmlite.
@@ -100,7 +100,7 @@ class Library:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._engines: list[Any] = []
-        self._known: set[Key] = set()
+        self._compiled: set[Key] = set()
         engine = compiled(grid_text())
         self._engines.append(engine)
         self.block, self.grid = (engine.get_function_address(name) for name in ("vk_block", "vk_grid"))
@@ -110,20 +110,20 @@ class Library:
     def need(self, keys: Iterable[Key], cache: ObjectCache | None = None) -> None:
         """Compile functions of the library; the functions that they call are compiled first."""
         for key in keys:
-            if key not in self._known:
-                written, calls = text(key)
+            if key not in self._compiled:
+                ir, calls = text(key)
                 self.need(calls, cache)
-                engine = compiled(written, cache)
+                engine = compiled(ir, cache)
                 self._engines.append(engine)
                 llvm.add_symbol(symbol(key), engine.get_function_address(symbol(key)))
-                self._known.add(key)
+                self._compiled.add(key)
 
 
-def compiled(written: str, cache: ObjectCache | None = None) -> Any:
+def compiled(ir: str, cache: ObjectCache | None = None) -> Any:
     """Return the engine that holds a module's native code; the code lives as long as the engine.
 
     Args:
-        written: the module's text.
+        ir: the module's text.
         cache: where object files are looked up and stored.
 
     Triton's compiler has optimised the PTX already, so only variables in memory are promoted to values, and code is
@@ -132,17 +132,17 @@ def compiled(written: str, cache: ObjectCache | None = None) -> Any:
     Raises:
         NotKnown: the code calls a function that does not exist, or is not valid.
     """
-    native = None if cache is None else cache.read(written)
+    native = None if cache is None else cache.read(ir)
     if native is None:
-        native = emitted(written)
+        native = emitted(ir)
         if cache is not None:
-            cache.keep(written, native)
+            cache.keep(ir, native)
     return loaded(native)
 
 
-def emitted(written: str) -> bytes:
+def emitted(ir: str) -> bytes:
     """Compile a module to an object file that `loaded` accepts in any process on this machine (raises NotKnown)."""
-    module, machine = _parsed(written)
+    module, machine = _parsed(ir)
     _promote(module, machine)
     return bytes(machine.emit_object(module))
 
@@ -155,10 +155,10 @@ def loaded(native: bytes) -> Any:
     return engine
 
 
-def _parsed(written: str) -> tuple[Any, Any]:
+def _parsed(ir: str) -> tuple[Any, Any]:
     """Parse a module; return it and its target machine (raises NotKnown)."""
     machine = _machine()
-    module = llvm.parse_assembly(written)
+    module = llvm.parse_assembly(ir)
     module.triple = llvm.get_process_triple()
     module.data_layout = str(machine.target_data)
     _check_symbols(module)
@@ -220,8 +220,8 @@ class Code:
     """Shared memory of a block, as the compiler reports it."""
     kinds: dict[int, origins.Kind]
     """What `origins.stores` returns for the program."""
-    known: steps.Known
-    """What `steps.known_of` returns for the program."""
+    facts: steps.KernelFacts
+    """What `steps.facts_of` returns for the program."""
 
     def to_bytes(self) -> bytes:
         """Return this object as bytes, which `read` accepts."""
@@ -238,10 +238,10 @@ def of(program: Program, warps: int, shared_bytes: int) -> Code:
     """Compile a parsed program (raises NotKnown)."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    made = module(program, warps)
-    bare = replace(made, text="")
-    found = (origins.stores(program), steps.known_of(program, bare))
-    return Code(program, bare, emitted(made.text), warps, shared_bytes, *found)
+    lowered = module(program, warps)
+    bare = replace(lowered, text="")
+    facts = (origins.stores(program), steps.facts_of(program, bare))
+    return Code(program, bare, emitted(lowered.text), warps, shared_bytes, *facts)
 
 
 def read(data: bytes) -> Code:
@@ -254,5 +254,5 @@ def read(data: bytes) -> Code:
     if not isinstance(code, Code):
         raise ValueError("this is no code of a kernel")
     origins.remember(code.program, code.kinds)
-    steps.remember(code.program, code.known)
+    steps.remember(code.program, code.facts)
     return code

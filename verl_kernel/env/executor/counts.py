@@ -96,7 +96,7 @@ class Counters:
             for number, (start, end) in enumerate(module.blocks)
             for item in program.instructions[start:end]
         }
-        self._places = np.array([blocks[id(site.item)] for site in module.sites], np.int64)
+        self._site_blocks = np.array([blocks[id(site.item)] for site in module.sites], np.int64)
         """The block of instructions that each site belongs to."""
 
     @property
@@ -110,7 +110,7 @@ class Counters:
 
     def warps(self) -> np.ndarray:
         """Return how many warps entered each block; where lanes never part, it follows from the count of lanes."""
-        if not self.module.may_part:
+        if not self.module.may_diverge:
             return np.array(self.lanes() // LANES)
         return np.array(self.blocks[len(self.module.blocks) + 1 : -1])
 
@@ -120,7 +120,7 @@ class Counters:
 
     def sites(self, before: np.ndarray | int = 0, entered: np.ndarray | int = 0) -> list[SiteCount]:
         """Return what each site did since its words were `before` and warps entered blocks `entered` times."""
-        rows, executed = self.words - before, (self.warps() - entered)[self._places].tolist()
+        rows, executed = self.words - before, (self.warps() - entered)[self._site_blocks].tolist()
         rows[:, sites.ROW] = self.words[:, sites.ROW]  # this word is no count
         return [
             _site_count(site, row, times)
@@ -191,7 +191,7 @@ class Traffic:
 
 def sizes(module: Module) -> np.ndarray:
     """Return how many instructions each block has; none where it only waits for others (`Module.polls`)."""
-    return np.array([0 if one in module.polls else end - start for one, (start, end) in enumerate(module.blocks)])
+    return np.array([0 if number in module.polls else end - start for number, (start, end) in enumerate(module.blocks)])
 
 
 def _use(row: Sequence[int]) -> Use:
@@ -202,8 +202,8 @@ def _use(row: Sequence[int]) -> Use:
 
 
 def _by_opcode(program: Program, module: Module, entered: np.ndarray) -> Counter[str]:
-    found: Counter[str] = Counter()
+    lanes_of: Counter[str] = Counter()
     for (start, end), number in zip(module.blocks, entered.tolist(), strict=True):
         for item in program.instructions[start:end]:
-            found[item.opcode] += number
-    return found
+            lanes_of[item.opcode] += number
+    return lanes_of

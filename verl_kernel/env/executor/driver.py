@@ -28,8 +28,8 @@ from verl_kernel.env.executor.kernel import Buffer, Kernel
 def flattened(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parameters that an argument becomes, with their types: none for a constant, several for a tuple."""
     if isinstance(kind, tuple):
-        for one, item in zip(kind, value, strict=True):
-            yield from flattened(one, item)
+        for member_kind, item in zip(kind, value, strict=True):
+            yield from flattened(member_kind, item)
     elif isinstance(kind, str) and kind.startswith("tensordesc"):
         shape, strides = list(value.shape), list(value.strides)
         flags = (value.padding == "nan", value.round_f32_to_tf32)

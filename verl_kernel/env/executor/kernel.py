@@ -116,23 +116,23 @@ _ACCESSES = {"ld": "a load", "st": "a store", "cp": "a copy", "red": "an atomic"
 
 def line_of(program: Program, site: Site) -> tuple[str, int] | None:
     """Return file and line of the source, or None if the PTX names none."""
-    place = site.item.place
-    return (program.files.get(place.file, "?"), place.line) if place else None
+    source_line = site.item.source_line
+    return (program.files.get(source_line.file, "?"), source_line.line) if source_line else None
 
 
-def fault_of(words: np.ndarray, program: Program, site: Site, met: str) -> Fault:
+def fault_of(words: np.ndarray, program: Program, site: Site, race_sentence: str) -> Fault:
     """Make an exception of the fault that native code noted.
 
     Args:
         words: the words in which the fault was noted.
         program: the kernel.
         site: where it happened.
-        met: a description of the access with which it raced, if it is a race.
+        race_sentence: a description of the access with which it raced, if it is a race.
     """
     kind = FAULTS[int(words[context.KIND])]
     address = int(words[context.PLACE]) & (1 << 64) - 1
     where = f"byte {address} of shared memory" if site.kind.startswith("shared") else f"address {address:#x}"
-    sentence = _SENTENCES[kind].format(place=address, bytes=site.bytes, where=where, met=met)
+    sentence = _SENTENCES[kind].format(place=address, bytes=site.bytes, where=where, met=race_sentence)
     block, warp, lane = (int(words[word]) for word in (context.BLOCK, context.WARP, context.LANE))
     quoted = f"`{site.item.text}`"
     what = _ACCESSES.get(site.item.root, quoted) if kind == "out_of_bounds" else quoted
@@ -149,8 +149,8 @@ def unwritten(program: Program, counts: Iterable[SiteCount]) -> list[str]:
 
 def _unwritten(program: Program, count: SiteCount) -> str:
     line = line_of(program, count.site)
-    place = f" ({line[0]}, line {line[1]})" if line else ""
-    return f"`{count.site.item.text}` reads bytes that nobody has written in {count.unwritten} lanes{place}"
+    location = f" ({line[0]}, line {line[1]})" if line else ""
+    return f"`{count.site.item.text}` reads bytes that nobody has written in {count.unwritten} lanes{location}"
 
 
 _ROUNDS = 64
@@ -176,7 +176,7 @@ class Kernel:
         warps: warps of a block.
         shared_bytes: shared memory of a block, as the compiler reports it.
         cache: where native code is kept.
-        kept: kinds of stores to global memory that are executed; all if None.
+        store_kinds: kinds of stores to global memory that are executed; all if None.
 
     Raises:
         NotKnown: the PTX has something that the executor has no definition for.
@@ -184,23 +184,23 @@ class Kernel:
 
     def __init__(
         self, ptx: str, warps: int, shared_bytes: int, cache: ObjectCache | None = None,
-        kept: Collection[origins.Kind] | None = None,
+        store_kinds: Collection[origins.Kind] | None = None,
     ) -> None:  # fmt: skip
-        program: Program = parse(ptx) if kept is None else origins.keeping(parse(ptx), kept)
-        made = module(program, warps)
-        library().need(made.library, cache)
-        self._settle(program, made, compiled(made.text, cache), warps, shared_bytes)
+        program: Program = parse(ptx) if store_kinds is None else origins.keeping(parse(ptx), store_kinds)
+        lowered = module(program, warps)
+        library().need(lowered.library, cache)
+        self._settle(program, lowered, compiled(lowered.text, cache), warps, shared_bytes)
 
     @classmethod
     def loaded(cls, code: Code) -> Kernel:
         """Make a kernel from native code that another process has compiled (`code.make`)."""
-        made = cls.__new__(cls)
+        kernel = cls.__new__(cls)
         library().need(code.module.library)
-        made._settle(code.program, code.module, loaded(code.native), code.warps, code.shared_bytes)
-        return made
+        kernel._settle(code.program, code.module, loaded(code.native), code.warps, code.shared_bytes)
+        return kernel
 
-    def _settle(self, program: Program, made: Module, engine: Any, warps: int, shared_bytes: int) -> None:
-        self.program, self.module, self.library, self._engine = program, made, library(), engine
+    def _settle(self, program: Program, lowered: Module, engine: Any, warps: int, shared_bytes: int) -> None:
+        self.program, self.module, self.library, self._engine = program, lowered, library(), engine
         self._entry = int(self._engine.get_function_address("warp"))
         self.tables = [
             Buffer(int(self._engine.get_global_value_address(name)), len(data))
@@ -209,7 +209,7 @@ class Kernel:
         """Constant tables, which every launch may read."""
         self._shares_words = shares_words(self.program)
         self._warps, self._shared_bytes = warps, max(shared_bytes, program.shared_bytes)
-        self._counters = Counters(program, made)
+        self._counters = Counters(program, lowered)
 
     def launch(
         self, shape: Sequence[int], arguments: Sequence[int | float], buffers: Sequence[Buffer], *,
@@ -243,7 +243,7 @@ class Kernel:
         if follow is not None and not self.module.may_wait:
             rehearsal.beforehand(lambda: run(numbers[:MOST], follow=follow), ranges, self._counters.arrays)
         return rehearsal.watched(
-            functools.partial(run, watch=watch), watch, parts, numbers, self.module.learns,
+            functools.partial(run, watch=watch), watch, parts, numbers, self.module.has_cross_block_sync,
             lambda: rehearsal.Saved(ranges, self._counters.arrays),
         )  # fmt: skip
 
@@ -330,14 +330,14 @@ class _Run:
         if self._kernel.module.may_wait:
             self._follower = follower
             return numbers
-        done = 0
-        while done < len(numbers) and not follower.is_told:
+        ran = 0
+        while ran < len(numbers) and not follower.has_enough:
             log = follower.begin(self._context)
-            self.in_order(numbers[done : done + 1])
+            self.in_order(numbers[ran : ran + 1])
             follower.end(log)
-            done += 1
+            ran += 1
         self._context[context.WATCH] = 0
-        return numbers[done:]
+        return numbers[ran:]
 
     def _new_shared(self) -> np.ndarray:
         # All bits set are NaN in every float type, so that a read of unwritten shared memory shows.
@@ -390,34 +390,34 @@ class _Run:
         while waiting or running:
             while waiting and len(running) < grid.RESIDENT:
                 running.append((waiting[0][0], self._start(*waiting.pop(0))))
-            running = [one for one in running if self._turn(*one, turns) == grid.WAITING]
+            running = [block for block in running if self._turn(*block, turns) == grid.WAITING]
             self._fuel -= _ROUNDS
         return turns.serial
 
-    def _turn(self, place: int, block: Callable[[], int], turns: Turns) -> int:
+    def _turn(self, index: int, block: Callable[[], int], turns: Turns) -> int:
         """Run a block up to some barriers; a fault is raised at once, as it names the block that ran."""
         polls, counts, work = [*self._kernel.module.polls], self._kernel._counters.blocks, self.traffic.work
-        before, asked = int(work[traffic.WORK_LAST]), int(counts[polls].sum())
+        before, polls_before = int(work[traffic.WORK_LAST]), int(counts[polls].sum())
         state = block()
         self._check()
-        waits = state == grid.WAITING and int(counts[polls].sum()) > asked
-        turns.add(place, int(work[traffic.WORK_LAST]) - before, waits=waits)
+        waits = state == grid.WAITING and int(counts[polls].sum()) > polls_before
+        turns.add(index, int(work[traffic.WORK_LAST]) - before, waits=waits)
         return state
 
-    def _start(self, order: int, number: int) -> Callable[[], int]:
+    def _start(self, index: int, number: int) -> Callable[[], int]:
         """Allocate memory for a block; returns a function that runs it up to some barriers."""
         kernel, (x, y, _) = self._kernel, self._shape
         shared, uses = self._new_shared(), self.traffic.uses()
         frames, states = warp_frames(kernel.module.frame_bytes, kernel._warps)
         memory = (self._new_context(shared, uses), frames, states, shared, uses)  # the first points to the last two
-        log = self._follower.begin(memory[0]) if self._follower is not None and order < BLOCKS else None
+        log = self._follower.begin(memory[0]) if self._follower is not None and index < BLOCKS else None
         if self._watcher is not None:
-            self._watcher.begin(memory[0], shared, order)
+            self._watcher.begin(memory[0], shared, index)
         call = BLOCK(kernel.library.block)
-        place = (number % x, number // x % y, number // x // y)
+        coordinates = (number % x, number // x % y, number // x // y)
 
         def turn() -> int:
-            state = int(call(*(array.ctypes.data for array in memory[:3]), *place, number, _ROUNDS))
+            state = int(call(*(array.ctypes.data for array in memory[:3]), *coordinates, number, _ROUNDS))
             if state != grid.WAITING and self._watcher is not None:
                 self._watcher.end(memory[0])
             if state == grid.DONE and log is not None and self._follower is not None:
@@ -433,5 +433,5 @@ class _Run:
         kernel = self._kernel
         number = (int(self._fault[context.SITE]) - kernel._counters.words.ctypes.data) // 8 // sites.WORDS
         site = kernel.module.sites[number]
-        met = "" if self._watcher is None else self._watcher.sentence()
-        raise fault_of(self._fault, kernel.program, site, met)
+        race_sentence = "" if self._watcher is None else self._watcher.sentence()
+        raise fault_of(self._fault, kernel.program, site, race_sentence)

@@ -56,15 +56,15 @@ class Graph:
         instructions = self.program.instructions
         self.writes = [tuple(written(item)) for item in instructions]
         self.reads = [tuple(read(item)) for item in instructions]
-        named = {getattr(item.operands[0], "name", None) for item in instructions if item.root == "bra"}
-        starts = {0, *(place for name, place in self.program.labels.items() if name in named)}
-        starts |= {place + 1 for place, item in enumerate(instructions) if ends_block(item)}
-        ordered = sorted(place for place in starts if place < len(instructions))
-        numbers = {place: number for number, place in enumerate(ordered)}
+        branch_labels = {getattr(item.operands[0], "name", None) for item in instructions if item.root == "bra"}
+        starts = {0, *(index for name, index in self.program.labels.items() if name in branch_labels)}
+        starts |= {index + 1 for index, item in enumerate(instructions) if ends_block(item)}
+        ordered = sorted(index for index in starts if index < len(instructions))
+        numbers = {index: number for number, index in enumerate(ordered)}
         self.entries = {
-            name: numbers.get(place, len(ordered))
-            for name, place in self.program.labels.items()
-            if place in numbers or place == len(instructions)
+            name: numbers.get(index, len(ordered))
+            for name, index in self.program.labels.items()
+            if index in numbers or index == len(instructions)
         }
         ends = [*ordered[1:], len(instructions)]
         self.blocks = [
@@ -115,8 +115,10 @@ def read(item: Instruction) -> Iterator[str]:
 
 def is_lane_dependent(item: Instruction) -> bool:
     """Whether an operand differs between lanes."""
-    parts = [part for one in item.operands for part in (one.items if isinstance(one, Group) else (one,))]
-    return any(isinstance(one, Special) and one.name in ("%tid.x", "%laneid") for one in parts)
+    parts = [
+        part for operand in item.operands for part in (operand.items if isinstance(operand, Group) else (operand,))
+    ]
+    return any(isinstance(operand, Special) and operand.name in ("%tid.x", "%laneid") for operand in parts)
 
 
 def _registers(operand: Operand) -> Iterator[str]:
@@ -154,16 +156,16 @@ def _postdominators(graph: Graph) -> list[frozenset[int]]:
     """Return the blocks, itself included, that every way from each block to the end passes; the end as last entry."""
     end = len(graph.blocks)
     every = frozenset(range(end + 1))
-    found = [*[every] * end, frozenset({end})]
+    postdominators = [*[every] * end, frozenset({end})]
     changed = True
     while changed:
         changed = False
         for number in range(end - 1, -1, -1):
             followers = graph.blocks[number].successors or (end,)
-            passed = frozenset({number}) | every.intersection(*(found[follower] for follower in followers))
-            changed |= passed != found[number]
-            found[number] = passed
-    return found
+            passed = frozenset({number}) | every.intersection(*(postdominators[follower] for follower in followers))
+            changed |= passed != postdominators[number]
+            postdominators[number] = passed
+    return postdominators
 
 
 # Registers that always hold the same literal.
@@ -189,35 +191,35 @@ _FLUSHES = frozenset("add sub mul fma min max abs neg ex2".split())
 
 def normal(graph: Graph) -> frozenset[str]:
     """Return these registers: start with all, and remove those that may get a subnormal, until nothing changes."""
-    known = {name for name, kind in graph.program.registers.items() if kind in ("b32", "f32")}
+    normals = {name for name, kind in graph.program.registers.items() if kind in ("b32", "f32")}
     changed = True
     while changed:
         changed = False
         for item, names in zip(graph.program.instructions, graph.writes, strict=True):
-            if not known.isdisjoint(names) and not _is_normal(item, known):
-                known.difference_update(names)
+            if not normals.isdisjoint(names) and not _is_normal(item, normals):
+                normals.difference_update(names)
                 changed = True
-    return frozenset(known)
+    return frozenset(normals)
 
 
-def _is_normal(item: Instruction, known: Set[str]) -> bool:
+def _is_normal(item: Instruction, normals: Set[str]) -> bool:
     """Whether an instruction writes no subnormals, given the registers that hold none."""
     parts = item.opcode.split(".")
     if item.root in _FLUSHES:
         return parts[-1] == "f32" and "ftz" in parts
     if item.root == "mov" and len(item.operands) == 2:
-        return holds_no_subnormal(item.operands[1], known)
+        return holds_no_subnormal(item.operands[1], normals)
     if item.root == "selp" and parts[-1] in ("f32", "b32"):
-        return all(holds_no_subnormal(operand, known) for operand in item.operands[1:3])
+        return all(holds_no_subnormal(operand, normals) for operand in item.operands[1:3])
     return item.root == "cvt" and parts[-2] == "f32" and parts[-1] in ("s32", "u32")
 
 
-def holds_no_subnormal(operand: Operand, known: Set[str]) -> bool:
+def holds_no_subnormal(operand: Operand, normals: Set[str]) -> bool:
     """Whether an operand is a normal constant or a register without subnormals."""
     if isinstance(operand, Constant) and operand.text[:2] in ("0f", "0F"):
         bits = int(operand.text[2:], 16)
         return bool(bits >> 23 & 255) or not bits & 0x7FFFFFFF
-    return isinstance(operand, Register) and operand.name in known
+    return isinstance(operand, Register) and operand.name in normals
 
 
 # Live registers: those whose value at the start of a block is still read.
@@ -225,26 +227,28 @@ def holds_no_subnormal(operand: Operand, known: Set[str]) -> bool:
 
 def live(graph: Graph) -> list[frozenset[str]]:
     """Return the live registers of each block, and of the kernel's end as the last entry."""
-    exposed, killed = zip(*(_block(graph, block.start, block.end) for block in graph.blocks), strict=True)
-    found: list[frozenset[str]] = [frozenset()] * (len(graph.blocks) + 1)
+    exposed, killed = zip(
+        *(_uses_and_definitions(graph, block.start, block.end) for block in graph.blocks), strict=True
+    )
+    live_in: list[frozenset[str]] = [frozenset()] * (len(graph.blocks) + 1)
     changed = True
     while changed:
         changed = False
         for number in range(len(graph.blocks) - 1, -1, -1):
-            after = frozenset().union(*(found[follower] for follower in graph.blocks[number].successors))
+            after = frozenset().union(*(live_in[follower] for follower in graph.blocks[number].successors))
             before = exposed[number] | (after - killed[number])
-            changed |= before != found[number]
-            found[number] = before
-    return found
+            changed |= before != live_in[number]
+            live_in[number] = before
+    return live_in
 
 
-def _block(graph: Graph, start: int, end: int) -> tuple[frozenset[str], frozenset[str]]:
+def _uses_and_definitions(graph: Graph, start: int, end: int) -> tuple[frozenset[str], frozenset[str]]:
     """Return the registers that a block reads before it writes them, and those that it writes."""
     exposed: set[str] = set()
     killed: set[str] = set()
-    for place in range(start, end):
-        exposed.update(name for name in graph.reads[place] if name not in killed)
-        killed.update(graph.writes[place])
+    for index in range(start, end):
+        exposed.update(name for name in graph.reads[index] if name not in killed)
+        killed.update(graph.writes[index])
     return frozenset(exposed), frozenset(killed)
 
 
@@ -263,21 +267,21 @@ def pressures(graph: Graph) -> list[int]:
     """Return the same for each block."""
     before = live(graph)
     words = {name: _words(kind) for name, kind in graph.program.registers.items()}
-    return [_in_block(graph, block, before, words) for block in graph.blocks]
+    return [_block_pressure(graph, block, before, words) for block in graph.blocks]
 
 
-def _in_block(graph: Graph, block: Block, before: list[frozenset[str]], words: dict[str, int]) -> int:
+def _block_pressure(graph: Graph, block: Block, before: list[frozenset[str]], words: dict[str, int]) -> int:
     alive = set[str]().union(*(before[follower] for follower in block.successors))
-    held = most = sum(words.get(name, 0) for name in alive)
-    for place in range(block.end - 1, block.start - 1, -1):
-        for name in set(graph.writes[place]) & alive:
+    live_words = peak = sum(words.get(name, 0) for name in alive)
+    for index in range(block.end - 1, block.start - 1, -1):
+        for name in set(graph.writes[index]) & alive:
             alive.remove(name)
-            held -= words.get(name, 0)
-        for name in set(graph.reads[place]) - alive:
+            live_words -= words.get(name, 0)
+        for name in set(graph.reads[index]) - alive:
             alive.add(name)
-            held += words.get(name, 0)
-        most = max(most, held)
-    return most
+            live_words += words.get(name, 0)
+        peak = max(peak, live_words)
+    return peak
 
 
 def _words(kind: str) -> int:

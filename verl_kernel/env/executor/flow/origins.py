@@ -63,11 +63,11 @@ def remember(program: Program, kinds: dict[int, Kind]) -> None:
 def stores(program: Program) -> dict[int, Kind]:
     """Classify each store or atomic to global memory, by the number of its instruction."""
     if program not in _STORES:
-        _STORES[program] = _looked_through(program)
+        _STORES[program] = _classified(program)
     return _STORES[program]
 
 
-def _looked_through(program: Program) -> dict[int, Kind]:
+def _classified(program: Program) -> dict[int, Kind]:
     origins = _Origins(program)
     return {
         number: _kind(item, *origins.stored(item))
@@ -81,30 +81,30 @@ def depends_on_data(program: Program, number: int) -> bool:
     return _Origins(program).depends_on_data(number, program.instructions[number])
 
 
-def keeping(program: Program, kept: Collection[Kind]) -> Program:
+def keeping(program: Program, kinds: Collection[Kind]) -> Program:
     """Return the same kernel without stores of other kinds."""
-    return without(program, [number for number, kind in stores(program).items() if kind not in kept])
+    return without(program, [number for number, kind in stores(program).items() if kind not in kinds])
 
 
 def without(program: Program, left_out: Collection[int]) -> Program:
     """Return the kernel without the stores whose instruction numbers are given; the load of an atomic remains."""
     stored = stores(program)
     instructions = [
-        _left_out(item) if number in left_out and number in stored else item
+        _without_store(item) if number in left_out and number in stored else item
         for number, item in enumerate(program.instructions)
     ]
     return replace(program, instructions=instructions, registers={**program.registers, _UNUSED: "b32"})
 
 
-def _left_out(item: Instruction) -> Instruction:
+def _without_store(item: Instruction) -> Instruction:
     if item.root == "atom":
         return replace(item, opcode=f"ld.global.b{item.opcode[-2:]}", operands=item.operands[:2])
     return replace(item, opcode="mov.b32", operands=(Register(_UNUSED), Register(_UNUSED)))
 
 
-def _kind(item: Instruction, place: Origin, origin: Origin) -> Kind:
+def _kind(item: Instruction, address_origin: Origin, origin: Origin) -> Kind:
     is_sum = item.root in ("red", "atom") and "exch" not in item.modifiers
-    if origin & (_COMPUTED | _DECIDED) or place & _LOADED or (is_sum and origin):
+    if origin & (_COMPUTED | _DECIDED) or address_origin & _LOADED or (is_sum and origin):
         return "computes"
     if origin & _LOADED:
         return "moves"
@@ -120,7 +120,7 @@ class _Origins:
     """Origins of all registers and of a block's memory, computed by passes over the code until nothing changes."""
 
     def __init__(self, program: Program) -> None:
-        self._known: dict[str, Origin] = {}
+        self._origins: dict[str, Origin] = {}
         self._deciding = controls(Graph(program))
         writers = Counter(name for item in program.instructions for name in written(item))
         self._joined = frozenset(name for name, count in writers.items() if count > 1)
@@ -128,13 +128,13 @@ class _Origins:
         while self._changed:
             self._changed = False
             for number, item in enumerate(program.instructions):
-                self._follow(number, item)
+                self._propagate(number, item)
 
     def stored(self, item: Instruction) -> tuple[Origin, Origin]:
         """Return the origins of a store's address and of the stored value."""
-        place = 1 if item.root == "atom" else 0
-        base = getattr(item.operands[place], "base", None)
-        return self.of([base]), self.of(item.operands[place + 1 :])
+        address_index = 1 if item.root == "atom" else 0
+        base = getattr(item.operands[address_index], "base", None)
+        return self.of([base]), self.of(item.operands[address_index + 1 :])
 
     def depends_on_data(self, number: int, item: Instruction) -> bool:
         """Whether loaded values decide where, or whether, an instruction accesses memory."""
@@ -144,21 +144,21 @@ class _Origins:
 
     def of(self, operands: Iterable[object]) -> Origin:
         """Return the union of the operands' origins."""
-        found = 0
+        union = 0
         for operand in operands:
             if isinstance(operand, Group):
-                found |= self.of(operand.items)
+                union |= self.of(operand.items)
             elif isinstance(operand, Special):
-                found |= _PLACED
+                union |= _PLACED
             elif isinstance(operand, Register):
-                found |= self._known.get(operand.name, 0)
-        return found
+                union |= self._origins.get(operand.name, 0)
+        return union
 
-    def _follow(self, number: int, item: Instruction) -> None:
+    def _propagate(self, number: int, item: Instruction) -> None:
         memory = next((name for name in _MEMORY if name in item.modifiers), None)
         if memory and item.root in (*STORES, "red", "atom"):
-            place, value = self.stored(item)
-            self._add(memory, value | (_DECIDED if place & _LOADED else 0))
+            address_origin, value = self.stored(item)
+            self._add(memory, value | (_DECIDED if address_origin & _LOADED else 0))
         if item.root in (*STORES, "red") or (item.root == "cp" and memory):
             if memory and item.root == "cp":
                 self._add(memory, _LOADED)
@@ -173,7 +173,7 @@ class _Origins:
         if item.root in ("ld", "ldmatrix", "atom"):
             inside = memory or ("shared" if item.root == "ldmatrix" else None)
             if inside:
-                return self._known.get(inside, 0)
+                return self._origins.get(inside, 0)
             return 0 if "param" in item.modifiers else _LOADED
         origin = self.of(item.operands[1:]) | self.of([Register(name) for name in read(item)])
         chosen = self.of(item.operands[3:4]) if item.root == "selp" else self.of([item.guard])
@@ -181,6 +181,6 @@ class _Origins:
         return origin | _COMPUTED if is_computed and origin & _LOADED else origin
 
     def _add(self, name: str, origin: Origin) -> None:
-        before = self._known.get(name, 0)
+        before = self._origins.get(name, 0)
         if before | origin != before:
-            self._known[name], self._changed = before | origin, True
+            self._origins[name], self._changed = before | origin, True

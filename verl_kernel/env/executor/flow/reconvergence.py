@@ -20,13 +20,13 @@ def ranks(successors: Sequence[Sequence[int]]) -> list[int]:
         successors: for each block the blocks that may follow; numbers beyond the last block, the end, are ignored.
     """
     count = len(successors)
-    followers = [[block for block in one if block < count] for one in successors]
+    followers = [[block for block in targets if block < count] for targets in successors]
     reached = list(_ordered(followers, range(count), [0])) if count else []
     order = [*reached, *sorted(set(range(count)) - set(reached))]
-    found = [0] * count
+    rank_of = [0] * count
     for rank, block in enumerate(order):
-        found[block] = rank
-    return found
+        rank_of[block] = rank
+    return rank_of
 
 
 def _ordered(followers: Sequence[Sequence[int]], inside: Collection[int], entries: Collection[int]) -> Iterator[int]:
@@ -54,12 +54,19 @@ def _components(
     for entry in entries:
         path = [] if entry in index else [(entry, iter(followers[entry]))]
         while path:
-            block, rest = path[-1]
+            block, unvisited = path[-1]
             if block not in index:
                 index[block] = lowest[block] = len(index)
                 open_blocks.append(block)
                 is_open.add(block)
-            following = next((one for one in rest if one in inside and (one not in index or one in is_open)), None)
+            following = next(
+                (
+                    follower
+                    for follower in unvisited
+                    if follower in inside and (follower not in index or follower in is_open)
+                ),
+                None,
+            )
             if following is not None and following not in index:
                 path.append((following, iter(followers[following])))
             elif following is not None:

@@ -45,7 +45,7 @@ def common() -> Iterator[Key]:
     yield from (("global", "atomic", code, "b32", 1) for code in ("cas", "exch"))
 
 
-_MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
+_WRITERS: dict[str, Callable[[Key], tuple[Function, str]]] = {
     "fault": checks.fault_text, "resolve": checks.resolve_text, "sectors": traffic.sectors_text,
     "span": traffic.span_text, "passes": traffic.passes_text, "exchange": exchanges.exchange_text,
     "permute": functions.permute_text, "directed": functions.directed_text,
@@ -62,7 +62,7 @@ _ROOMS = ("global", "shared", "local")
 def text(key: Key) -> tuple[str, list[Key]]:
     """Return the module that holds a function of the library, and the functions that it calls."""
     if key[0] in _ROOMS:
-        made, written = atomics.atomic_text(key) if key[1] == "atomic" else accesses.access_text(key)
+        body, ir = atomics.atomic_text(key) if key[1] == "atomic" else accesses.access_text(key)
     else:
-        made, written = _MADE_BY[str(key[0])](key)
-    return written, list(made.calls)
+        body, ir = _WRITERS[str(key[0])](key)
+    return ir, list(body.calls)

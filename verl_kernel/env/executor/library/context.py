@@ -108,7 +108,7 @@ LOAD, STORE, ATOMIC, STRONG_LOAD, BARRIER, EVENT, BLOCK_ATOMIC = range(7)
 passed, an access that may order blocks, an atomic for its block only; `IN_SHARED` is added for shared memory, and an
 event's marks times 16 are added to `EVENT`."""
 IN_SHARED = 8
-READS, ACQUIRES, WRITES, RELEASES, FENCES, REPLACES = (1 << place for place in range(6))
+READS, ACQUIRES, WRITES, RELEASES, FENCES, REPLACES = (1 << bit for bit in range(6))
 """Marks of an event: what it does, and whether it is a store, which ends the effect of an earlier release."""
 
 

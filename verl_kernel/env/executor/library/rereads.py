@@ -107,34 +107,34 @@ def thin_text() -> str:
     return filled(_TEXT, values)
 
 
-def point_to(made: Function) -> None:
+def point_to(body: Function) -> None:
     """Load what `note` needs; these values do not change within an access."""
-    made.do(f"%log = load ptr, ptr {made.word('%ctx', context.REREADS)}")
+    body.do(f"%log = load ptr, ptr {body.word('%ctx', context.REREADS)}")
     for name, word in (("mask", LOG_MASK), ("salt", LOG_SALT)):
-        made.do(f"%log_{name} = load i64, ptr {made.word('%log', word)}")
-    start = made.op(f"mul i64 %row, {context.ROW_WORDS}")
-    row = made.op(f"getelementptr i64, ptr {made.context(context.TABLE)}, i64 {start}")
-    made.do(f"%log_base = load i64, ptr {made.word(row, context.BASE)}")
-    made.do(f"%log_block = shl i64 {made.context(context.NUMBER, 'i64')}, 16")
-    made.do(f"%log_time_at = getelementptr i64, ptr {made.context(context.USES)}, i64 {USES_TIME}")
+        body.do(f"%log_{name} = load i64, ptr {body.word('%log', word)}")
+    start = body.op(f"mul i64 %row, {context.ROW_WORDS}")
+    row = body.op(f"getelementptr i64, ptr {body.context(context.TABLE)}, i64 {start}")
+    body.do(f"%log_base = load i64, ptr {body.word(row, context.BASE)}")
+    body.do(f"%log_block = shl i64 {body.context(context.NUMBER, 'i64')}, 16")
+    body.do(f"%log_time_at = getelementptr i64, ptr {body.context(context.USES)}, i64 {USES_TIME}")
 
 
-def note(made: Function, part: str, sectors: str) -> None:
+def note(body: Function, part: str, sectors: str) -> None:
     """Log a request for sectors within 512 bytes, without a branch: a record not to be kept is overwritten."""
-    used_at = made.word("%log", LOG_USED)
-    used = made.op(f"load i64, ptr {used_at}")
-    place = made.op(f"sub i64 {part}, %log_base")
-    spread = made.op(f"mul i64 {made.op(f'xor i64 {place}, %log_salt')}, {_HASH}")
-    hashed = made.op(f"lshr i64 {spread}, {_HASH_SHIFT}")
-    is_drawn = made.op(f"icmp eq i64 {made.op(f'and i64 {hashed}, %log_mask')}, 0")
-    stays = made.op(f"and i1 {is_drawn}, {made.op(f'icmp ne i64 {sectors}, 0')}")
-    record = made.op(f"getelementptr i64, ptr %log, i64 {made.op(f'mul i64 {used}, {RECORD_WORDS}')}")
-    at = made.word(record, LOG_HEAD)
-    made.do(f"store i64 {place}, ptr {at}")
-    made.do(f"store i64 {made.op(f'or i64 %log_block, {sectors}')}, ptr {made.word(at, RECORD_BLOCK)}")
-    time = made.op("load i64, ptr %log_time_at")
-    made.do(f"store i64 {time}, ptr {made.word(at, RECORD_TIME)}")
-    made.do(f"store i64 {made.op(f'add i64 {time}, {sectors}')}, ptr %log_time_at")
-    after = made.op(f"add i64 {used}, {made.op(f'zext i1 {stays} to i64')}")
-    has_room = made.op(f"icmp ult i64 {after}, {RECORDS}")
-    made.do(f"store i64 {made.op(f'select i1 {has_room}, i64 {after}, i64 {RECORDS - 1}')}, ptr {used_at}")
+    used_at = body.word("%log", LOG_USED)
+    used = body.op(f"load i64, ptr {used_at}")
+    location = body.op(f"sub i64 {part}, %log_base")
+    spread = body.op(f"mul i64 {body.op(f'xor i64 {location}, %log_salt')}, {_HASH}")
+    hashed = body.op(f"lshr i64 {spread}, {_HASH_SHIFT}")
+    is_drawn = body.op(f"icmp eq i64 {body.op(f'and i64 {hashed}, %log_mask')}, 0")
+    stays = body.op(f"and i1 {is_drawn}, {body.op(f'icmp ne i64 {sectors}, 0')}")
+    record = body.op(f"getelementptr i64, ptr %log, i64 {body.op(f'mul i64 {used}, {RECORD_WORDS}')}")
+    at = body.word(record, LOG_HEAD)
+    body.do(f"store i64 {location}, ptr {at}")
+    body.do(f"store i64 {body.op(f'or i64 %log_block, {sectors}')}, ptr {body.word(at, RECORD_BLOCK)}")
+    time = body.op("load i64, ptr %log_time_at")
+    body.do(f"store i64 {time}, ptr {body.word(at, RECORD_TIME)}")
+    body.do(f"store i64 {body.op(f'add i64 {time}, {sectors}')}, ptr %log_time_at")
+    after = body.op(f"add i64 {used}, {body.op(f'zext i1 {stays} to i64')}")
+    has_room = body.op(f"icmp ult i64 {after}, {RECORDS}")
+    body.do(f"store i64 {body.op(f'select i1 {has_room}, i64 {after}, i64 {RECORDS - 1}')}, ptr {used_at}")

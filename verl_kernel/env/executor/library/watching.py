@@ -18,151 +18,151 @@ VERBS = {
 def watch_text(key: Key) -> tuple[Function, str]:
     """`watch_<room>_<verb>_<bits>_<count>(addresses, lanes, ctx, site[, values...])`: record an access."""
     room, verb, bits, count = str(key[1]), str(key[2]), int(key[3]), int(key[4])
-    made, size = Function(), bits * count // 8
+    body, size = Function(), bits * count // 8
     width = 32 if room == "shared" else 64
     kind = WIDE.ints(width)
-    made.do(f"%kept = alloca {ADDRESSES}, align 64")
+    body.do(f"%kept = alloca {ADDRESSES}, align 64")
     if verb == "store":
-        made.do(f"%new = alloca [{count} x {WIDE.ints(bits)}], align 64")
-    low = made.op(f"and {kind} %addresses, {WIDE.const(width, size - 1)}")
-    aligned = made.op(f"and i32 {made.bits(made.op(f'icmp eq {kind} {low}, zeroinitializer'))}, %lanes")
-    made.do(f"%watch = load ptr, ptr {made.word('%ctx', context.WATCH)}")
-    warp = made.op(f"load i64, ptr {made.word('%watch', context.WARP_NOW)}")
-    bad = _in_shared(made, verb, size, aligned, warp) if room == "shared" else _in_rows(made, verb, size, aligned, warp)
-    made.branch(made.op(f"icmp eq i32 {bad}, 0"), "fine", "odd")
-    made.label("odd")
-    wide = made.op(f"zext {kind} %addresses to {ADDRESSES}") if width == 32 else "%addresses"
-    made.do(f"store {ADDRESSES} {wide}, ptr %kept")
-    for place in range(count if verb == "store" else 0):
-        there = made.op(f"getelementptr {WIDE.ints(bits)}, ptr %new, i32 {place}")
-        made.do(f"store {WIDE.ints(bits)} %x{place}, ptr {there}")
-    what = VERBS[verb] + (context.IN_SHARED if room == "shared" else 0)
-    _ask(made, str(what), bad, str(size | bits << 16), "%new" if verb == "store" else "null")
-    made.do("br label %fine")
-    made.label("fine")
-    made.do("ret void")
+        body.do(f"%new = alloca [{count} x {WIDE.ints(bits)}], align 64")
+    low = body.op(f"and {kind} %addresses, {WIDE.const(width, size - 1)}")
+    aligned = body.op(f"and i32 {body.bits(body.op(f'icmp eq {kind} {low}, zeroinitializer'))}, %lanes")
+    body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
+    warp = body.op(f"load i64, ptr {body.word('%watch', context.WARP_NOW)}")
+    bad = _in_shared(body, verb, size, aligned, warp) if room == "shared" else _in_rows(body, verb, size, aligned, warp)
+    body.branch(body.op(f"icmp eq i32 {bad}, 0"), "fine", "odd")
+    body.label("odd")
+    wide = body.op(f"zext {kind} %addresses to {ADDRESSES}") if width == 32 else "%addresses"
+    body.do(f"store {ADDRESSES} {wide}, ptr %kept")
+    for index in range(count if verb == "store" else 0):
+        slot = body.op(f"getelementptr {WIDE.ints(bits)}, ptr %new, i32 {index}")
+        body.do(f"store {WIDE.ints(bits)} %x{index}, ptr {slot}")
+    reason = VERBS[verb] + (context.IN_SHARED if room == "shared" else 0)
+    _ask(body, str(reason), bad, str(size | bits << 16), "%new" if verb == "store" else "null")
+    body.do("br label %fine")
+    body.label("fine")
+    body.do("ret void")
     arguments = [f"{kind} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"]
-    arguments += [f"{WIDE.ints(bits)} %x{place}" for place in range(count)] if verb == "store" else []
-    return made, made.text("void", key, arguments)
+    arguments += [f"{WIDE.ints(bits)} %x{index}" for index in range(count)] if verb == "store" else []
+    return body, body.text("void", key, arguments)
 
 
-def _ask(made: Function, what: str, lanes: str, size: str, values: str) -> None:
+def _ask(body: Function, reason: str, lanes: str, size: str, values: str) -> None:
     """Call the judging function."""
-    call = made.op(f"load ptr, ptr {made.word('%watch', context.CALL)}")
-    wide = made.op(f"zext i32 {lanes} to i64")
-    made.do(f"call void {call}(i64 {what}, i64 {wide}, ptr %kept, i64 {size}, ptr {values}, ptr %ctx, ptr %site)")
+    call = body.op(f"load ptr, ptr {body.word('%watch', context.CALL)}")
+    wide = body.op(f"zext i32 {lanes} to i64")
+    body.do(f"call void {call}(i64 {reason}, i64 {wide}, ptr %kept, i64 {size}, ptr {values}, ptr %ctx, ptr %site)")
 
 
-def _in_shared(made: Function, verb: str, size: int, lanes: str, warp: str) -> str:
+def _in_shared(body: Function, verb: str, size: int, lanes: str, warp: str) -> str:
     """Record an access to shared memory, if that is watched; returns the lanes to be judged."""
-    row = made.op(f"load ptr, ptr {made.word('%watch', context.SHARED_ROW)}")
-    made.branch(made.op(f"icmp eq ptr {row}, null"), "fine", "row")
-    made.label("row")
-    me = _stamp(made, context.SHARED_IDS, warp)
-    shift = made.op(f"load i64, ptr {made.word('%watch', context.SHARED_SHIFT)}")
-    offsets = made.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
-    return _each_cell(made, verb, False, size, shift, offsets, lanes, row, ("0", me, "null", "0"), "row")
+    row = body.op(f"load ptr, ptr {body.word('%watch', context.SHARED_ROW)}")
+    body.branch(body.op(f"icmp eq ptr {row}, null"), "fine", "row")
+    body.label("row")
+    me = _stamp(body, context.SHARED_IDS, warp)
+    shift = body.op(f"load i64, ptr {body.word('%watch', context.SHARED_SHIFT)}")
+    offsets = body.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
+    return _each_cell(body, verb, False, size, shift, offsets, lanes, row, ("0", me, "null", "0"), "row")
 
 
-def _stamp(made: Function, word: int, warp: str) -> str:
-    ids = made.op(f"load ptr, ptr {made.word('%watch', word)}")
-    return made.op(f"load i32, ptr {made.op(f'getelementptr i32, ptr {ids}, i64 {warp}')}")
+def _stamp(body: Function, word: int, warp: str) -> str:
+    ids = body.op(f"load ptr, ptr {body.word('%watch', word)}")
+    return body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr {ids}, i64 {warp}')}")
 
 
 def _each_cell(
-    made: Function, verb: str, is_ordered: bool, size: int, shift: str, offsets: str, lanes: str, row: str,
-    who: tuple[str, str, str, str], begin: str,
+    body: Function, verb: str, is_ordered: bool, size: int, shift: str, offsets: str, lanes: str, row: str,
+    warp_state: tuple[str, str, str, str], begin: str,
 ) -> str:  # fmt: skip
     """Loop over the cells of each lane; continues in the block `cells_done<tag>`."""
     tag = int(is_ordered)
-    first = made.op(f"lshr {ADDRESSES} {offsets}, {made.splat('i64', shift)}")
-    count = made.op(f"lshr i64 {size}, {shift}")
-    made.do(f"br label %cell{tag}")
-    made.label(f"cell{tag}")
-    made.do(f"%place{tag} = phi i64 [ 0, %{begin} ], [ %next_place{tag}, %cell{tag} ]")
-    made.do(f"%odd{tag} = phi i32 [ 0, %{begin} ], [ %more_odd{tag}, %cell{tag} ]")
-    cells = made.op(f"add {ADDRESSES} {first}, {made.splat('i64', f'%place{tag}')}")
-    start, me, known, entity = who
-    odd = made.op(
-        made.call(
+    first = body.op(f"lshr {ADDRESSES} {offsets}, {body.splat('i64', shift)}")
+    count = body.op(f"lshr i64 {size}, {shift}")
+    body.do(f"br label %cell{tag}")
+    body.label(f"cell{tag}")
+    body.do(f"%place{tag} = phi i64 [ 0, %{begin} ], [ %next_place{tag}, %cell{tag} ]")
+    body.do(f"%odd{tag} = phi i32 [ 0, %{begin} ], [ %more_odd{tag}, %cell{tag} ]")
+    cells = body.op(f"add {ADDRESSES} {first}, {body.splat('i64', f'%place{tag}')}")
+    start, me, clock, entity = warp_state
+    odd = body.op(
+        body.call(
             "i32", ("cells", verb, is_ordered), f"{ADDRESSES} {cells}", f"i32 {lanes}", f"ptr {row}", f"i32 {start}",
-            f"i32 {me}", "ptr %watch", f"ptr {known}", f"i32 {entity}",
+            f"i32 {me}", "ptr %watch", f"ptr {clock}", f"i32 {entity}",
         )
     )  # fmt: skip
-    made.do(f"%more_odd{tag} = or i32 %odd{tag}, {odd}")
-    made.do(f"%next_place{tag} = add i64 %place{tag}, 1")
-    made.branch(made.op(f"icmp ult i64 %next_place{tag}, {count}"), f"cell{tag}", f"cells_done{tag}")
-    made.label(f"cells_done{tag}")
+    body.do(f"%more_odd{tag} = or i32 %odd{tag}, {odd}")
+    body.do(f"%next_place{tag} = add i64 %place{tag}, 1")
+    body.branch(body.op(f"icmp ult i64 %next_place{tag}, {count}"), f"cell{tag}", f"cells_done{tag}")
+    body.label(f"cells_done{tag}")
     return f"%more_odd{tag}"
 
 
-def _in_rows(made: Function, verb: str, size: int, lanes: str, warp: str) -> str:
+def _in_rows(body: Function, verb: str, size: int, lanes: str, warp: str) -> str:
     """Record an access to global memory; returns the lanes to be judged."""
-    me = _stamp(made, context.IDS, warp)
+    me = _stamp(body, context.IDS, warp)
     rows, count, shift, ordered, first = (
-        made.op(f"load {kind}, ptr {made.word('%watch', word)}")
+        body.op(f"load {kind}, ptr {body.word('%watch', word)}")
         for word, kind in (
             (context.ROWS, "ptr"), (context.ROW_COUNT, "i64"), (context.SHIFT, "i64"), (context.IS_ORDERED, "i64"),
             (context.FIRST, "i64"),
         )
     )  # fmt: skip
-    start = made.op(f"trunc i64 {first} to i32")
-    is_ordered = made.op(f"icmp ne i64 {ordered}, 0")
-    made.do("br label %rows")
-    made.label("rows")
-    made.do("%number = phi i64 [ 0, %entry ], [ %next_number, %next_row ]")
-    made.do(f"%left = phi i32 [ {lanes}, %entry ], [ %left_after, %next_row ]")
-    made.do("%bad = phi i32 [ 0, %entry ], [ %bad_after, %next_row ]")
-    more = made.op(f"icmp ult i64 %number, {count}")
-    made.branch(made.op(f"and i1 {more}, {made.op('icmp ne i32 %left, 0')}"), "row", "rows_done")
-    made.label("row")
-    row = made.op(f"getelementptr i64, ptr {rows}, i64 {made.op(f'mul i64 %number, {context.WATCH_ROW_WORDS}')}")
+    start = body.op(f"trunc i64 {first} to i32")
+    is_ordered = body.op(f"icmp ne i64 {ordered}, 0")
+    body.do("br label %rows")
+    body.label("rows")
+    body.do("%number = phi i64 [ 0, %entry ], [ %next_number, %next_row ]")
+    body.do(f"%left = phi i32 [ {lanes}, %entry ], [ %left_after, %next_row ]")
+    body.do("%bad = phi i32 [ 0, %entry ], [ %bad_after, %next_row ]")
+    more = body.op(f"icmp ult i64 %number, {count}")
+    body.branch(body.op(f"and i1 {more}, {body.op('icmp ne i32 %left, 0')}"), "row", "rows_done")
+    body.label("row")
+    row = body.op(f"getelementptr i64, ptr {rows}, i64 {body.op(f'mul i64 %number, {context.WATCH_ROW_WORDS}')}")
     begin, length = (
-        made.splat("i64", made.op(f"load i64, ptr {made.word(row, word)}"))
+        body.splat("i64", body.op(f"load i64, ptr {body.word(row, word)}"))
         for word in (context.CELLS_START, context.CELLS_SIZE)
     )
-    offsets = made.op(f"sub {ADDRESSES} %addresses, {begin}")
-    inside = made.op(f"and i32 %left, {made.bits(made.op(f'icmp ult {ADDRESSES} {offsets}, {length}'))}")
-    made.branch(made.op(f"icmp eq i32 {inside}, 0"), "next_row", "here")
-    made.label("here")
-    made.branch(is_ordered, "ordered", "plain")
-    made.label("plain")
-    plain = _each_cell(made, verb, False, size, shift, offsets, inside, row, (start, me, "null", "0"), "plain")
-    made.do("br label %next_row")
-    made.label("ordered")
-    known = made.op(f"load ptr, ptr {made.word('%watch', context.KNOWN)}")
-    known = made.op(f"load ptr, ptr {made.op(f'getelementptr ptr, ptr {known}, i64 {warp}')}")
-    mine = made.op(f"zext i32 {me} to i64")
-    used = made.op(f"load ptr, ptr {made.word('%watch', context.USED)}")
-    made.do(f"store i8 1, ptr {made.op(f'getelementptr i8, ptr {used}, i64 {mine}')}")
-    owners = made.op(f"load ptr, ptr {made.word('%watch', context.OWNERS)}")
-    entity = made.op(f"load i32, ptr {made.op(f'getelementptr i32, ptr {owners}, i64 {mine}')}")
-    ordered_bad = _each_cell(made, verb, True, size, shift, offsets, inside, row, (start, me, known, entity), "ordered")
-    made.do("br label %next_row")
-    made.label("next_row")
-    odd = made.op(f"phi i32 [ 0, %row ], [ {plain}, %cells_done0 ], [ {ordered_bad}, %cells_done1 ]")
-    made.do(f"%bad_after = or i32 %bad, {odd}")
-    made.do(f"%left_after = and i32 %left, {made.op(f'xor i32 {inside}, -1')}")
-    made.do("%next_number = add i64 %number, 1")
-    made.do("br label %rows")
-    made.label("rows_done")
+    offsets = body.op(f"sub {ADDRESSES} %addresses, {begin}")
+    inside = body.op(f"and i32 %left, {body.bits(body.op(f'icmp ult {ADDRESSES} {offsets}, {length}'))}")
+    body.branch(body.op(f"icmp eq i32 {inside}, 0"), "next_row", "here")
+    body.label("here")
+    body.branch(is_ordered, "ordered", "plain")
+    body.label("plain")
+    plain = _each_cell(body, verb, False, size, shift, offsets, inside, row, (start, me, "null", "0"), "plain")
+    body.do("br label %next_row")
+    body.label("ordered")
+    clock = body.op(f"load ptr, ptr {body.word('%watch', context.KNOWN)}")
+    clock = body.op(f"load ptr, ptr {body.op(f'getelementptr ptr, ptr {clock}, i64 {warp}')}")
+    stamp = body.op(f"zext i32 {me} to i64")
+    used = body.op(f"load ptr, ptr {body.word('%watch', context.USED)}")
+    body.do(f"store i8 1, ptr {body.op(f'getelementptr i8, ptr {used}, i64 {stamp}')}")
+    owners = body.op(f"load ptr, ptr {body.word('%watch', context.OWNERS)}")
+    entity = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr {owners}, i64 {stamp}')}")
+    ordered_bad = _each_cell(body, verb, True, size, shift, offsets, inside, row, (start, me, clock, entity), "ordered")
+    body.do("br label %next_row")
+    body.label("next_row")
+    odd = body.op(f"phi i32 [ 0, %row ], [ {plain}, %cells_done0 ], [ {ordered_bad}, %cells_done1 ]")
+    body.do(f"%bad_after = or i32 %bad, {odd}")
+    body.do(f"%left_after = and i32 %left, {body.op(f'xor i32 {inside}, -1')}")
+    body.do("%next_number = add i64 %number, 1")
+    body.do("br label %rows")
+    body.label("rows_done")
     return "%bad"
 
 
 def order_text(key: Key) -> tuple[Function, str]:
     """`order_<marks>(addresses, lanes, ctx, site)`: report what may order blocks, if races are watched."""
-    made = Function()
-    made.do(f"%kept = alloca {ADDRESSES}, align 64")
-    made.do(f"%watch = load ptr, ptr {made.word('%ctx', context.WATCH)}")
-    nothing = made.op("icmp eq i32 %lanes, 0")
-    made.branch(made.op(f"or i1 {nothing}, {made.op('icmp eq ptr %watch, null')}"), "done", "tell")
-    made.label("tell")
-    made.do(f"store {ADDRESSES} %addresses, ptr %kept")
-    _ask(made, str(context.EVENT + 16 * int(key[1])), "%lanes", "0", "null")
-    made.do("br label %done")
-    made.label("done")
-    made.do("ret void")
-    return made, made.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
+    body = Function()
+    body.do(f"%kept = alloca {ADDRESSES}, align 64")
+    body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
+    nothing = body.op("icmp eq i32 %lanes, 0")
+    body.branch(body.op(f"or i1 {nothing}, {body.op('icmp eq ptr %watch, null')}"), "done", "tell")
+    body.label("tell")
+    body.do(f"store {ADDRESSES} %addresses, ptr %kept")
+    _ask(body, str(context.EVENT + 16 * int(key[1])), "%lanes", "0", "null")
+    body.do("br label %done")
+    body.label("done")
+    body.do("ret void")
+    return body, body.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
 
 
 # Logs accesses to global memory while a block runs, with the bytes that memory held.
@@ -171,38 +171,40 @@ def order_text(key: Key) -> tuple[Function, str]:
 def log_text(key: Key) -> tuple[Function, str]:
     """`log_<verb>_<bits>_<count>(addresses, lanes, ctx, site)`: add a record to the log, if it is not full."""
     verb, bits, count = str(key[1]), int(key[2]), int(key[3])
-    made = Function()
-    watch = made.context(context.WATCH)
-    log = made.op(f"load ptr, ptr {made.word(watch, context.LOG)}")
-    used = made.op(f"load i64, ptr {made.word(log, context.LOG_USED)}")
-    room = made.op(f"load i64, ptr {made.word(log, context.LOG_ROOM)}")
-    some = made.op("icmp ne i32 %lanes, 0")
-    made.branch(made.op(f"and i1 {some}, {made.op(f'icmp ult i64 {used}, {room}')}"), "record", "done")
-    made.label("record")
-    made.do(f"store i64 {made.op(f'add i64 {used}, 1')}, ptr {made.word(log, context.LOG_USED)}")
-    place = made.op(f"add i64 {made.op(f'mul i64 {used}, {context.RECORD_WORDS}')}, {context.LOG_HEAD}")
-    record = made.op(f"getelementptr i64, ptr {log}, i64 {place}")
+    body = Function()
+    watch = body.context(context.WATCH)
+    log = body.op(f"load ptr, ptr {body.word(watch, context.LOG)}")
+    used = body.op(f"load i64, ptr {body.word(log, context.LOG_USED)}")
+    room = body.op(f"load i64, ptr {body.word(log, context.LOG_ROOM)}")
+    some = body.op("icmp ne i32 %lanes, 0")
+    body.branch(body.op(f"and i1 {some}, {body.op(f'icmp ult i64 {used}, {room}')}"), "record", "done")
+    body.label("record")
+    body.do(f"store i64 {body.op(f'add i64 {used}, 1')}, ptr {body.word(log, context.LOG_USED)}")
+    offset = body.op(f"add i64 {body.op(f'mul i64 {used}, {context.RECORD_WORDS}')}, {context.LOG_HEAD}")
+    record = body.op(f"getelementptr i64, ptr {log}, i64 {offset}")
     values = {
-        context.RECORD_SITE: made.op("ptrtoint ptr %site to i64"),
-        context.RECORD_LANES: made.op("zext i32 %lanes to i64"),
+        context.RECORD_SITE: body.op("ptrtoint ptr %site to i64"),
+        context.RECORD_LANES: body.op("zext i32 %lanes to i64"),
         context.RECORD_KIND: str(VERBS[verb] | bits << 8 | count << 16),
-        context.RECORD_WARP: made.op(f"load i64, ptr {made.word(watch, context.WARP_NOW)}"),
+        context.RECORD_WARP: body.op(f"load i64, ptr {body.word(watch, context.WARP_NOW)}"),
     }
     for word, value in values.items():
-        made.do(f"store i64 {value}, ptr {made.word(record, word)}")
-    made.do(f"store {ADDRESSES} %addresses, ptr {made.word(record, context.RECORD_PLACES)}, align 8")
-    _keep(made, bits, count, made.word(record, context.RECORD_VALUES))
-    made.do("br label %done")
-    made.label("done")
-    made.do("ret void")
-    return made, made.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
+        body.do(f"store i64 {value}, ptr {body.word(record, word)}")
+    body.do(f"store {ADDRESSES} %addresses, ptr {body.word(record, context.RECORD_PLACES)}, align 8")
+    _keep(body, bits, count, body.word(record, context.RECORD_VALUES))
+    body.do("br label %done")
+    body.label("done")
+    body.do("ret void")
+    return body, body.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
 
 
-def _keep(made: Function, bits: int, count: int, target: str) -> None:
+def _keep(body: Function, bits: int, count: int, target: str) -> None:
     """Log what memory holds at the lanes' addresses, register by register."""
-    pointers, mask = made.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}"), made.mask("%lanes")
-    for place in range(count):
-        there = made.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {place * bits // 8}") if place else pointers
-        value = gathered(made, there, mask, bits)
-        kept = made.op(f"getelementptr i8, ptr {target}, i64 {place * bits // 8 * LANES}")
-        made.do(f"store {WIDE.ints(bits)} {value}, ptr {kept}, align 8")
+    pointers, mask = body.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}"), body.mask("%lanes")
+    for index in range(count):
+        pointers_here = (
+            body.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {index * bits // 8}") if index else pointers
+        )
+        value = gathered(body, pointers_here, mask, bits)
+        slot = body.op(f"getelementptr i8, ptr {target}, i64 {index * bits // 8 * LANES}")
+        body.do(f"store {WIDE.ints(bits)} {value}, ptr {slot}, align 8")

@@ -55,7 +55,7 @@ def _float_bits(value: float, bits: int) -> int:
 # The memory in which a warp keeps registers that outlive a piece of code.
 
 
-ALIVE, PLACES, FIRST = 0, 64, 192
+ALIVE, LANE_RANKS, FIRST = 0, 64, 192
 """Offsets: lanes that have not ended, the block that each lane waits for, the first register."""
 
 
@@ -63,7 +63,7 @@ class Frame:
     """Places of registers in a warp's frame."""
 
     def __init__(self) -> None:
-        self.places: dict[str, int] = {}
+        self.offsets: dict[str, int] = {}
         self._used = FIRST
         self._lent: dict[str, tuple[int, int]] = {}
         self._free: dict[tuple[int, int], list[int]] = {}
@@ -71,16 +71,16 @@ class Frame:
     def add(self, registers: Iterable[tuple[str, int, bool]]) -> None:
         """Give registers permanent places; each is given as name, bits, and whether all lanes share it."""
         for name, bits, is_uniform in registers:
-            if name not in self.places:
-                self.places[name] = self._new(*_shape(bits, is_uniform))
+            if name not in self.offsets:
+                self.offsets[name] = self._new(*_shape(bits, is_uniform))
 
     def lend(self, registers: Iterable[tuple[str, int, bool]]) -> None:
         """Give places until `take_back` to registers that have none."""
         for name, bits, is_uniform in registers:
-            if name not in self.places:
+            if name not in self.offsets:
                 shape = self._lent[name] = _shape(bits, is_uniform)
                 free = self._free.get(shape)
-                self.places[name] = free.pop() if free else self._new(*shape)
+                self.offsets[name] = free.pop() if free else self._new(*shape)
 
     def take_back(self, still: frozenset[str] = frozenset()) -> None:
         """Free the places that were lent to registers which are no longer read."""
@@ -89,7 +89,7 @@ class Frame:
     def free(self, names: Iterable[str]) -> None:
         """Free the lent places of some registers."""
         for name in [name for name in names if name in self._lent]:
-            self._free.setdefault(self._lent.pop(name), []).append(self.places.pop(name))
+            self._free.setdefault(self._lent.pop(name), []).append(self.offsets.pop(name))
 
     def _new(self, size: int, step: int) -> int:
         start = -(-self._used // step) * step
@@ -126,24 +126,24 @@ class Order:
                 self._read.setdefault(name, []).append(item)
         self._writes = dict(zip(map(id, items), graph.writes, strict=True))
         self._has_fences = any(_is_fence(item) for item in items)
-        self.learns = any(self._learns(item) for item in items)
+        self.has_cross_block_sync = any(self._synchronizes(item) for item in items)
         """Whether a block may learn what another block has done; if not, no block is ordered after another."""
 
-    def _learns(self, item: Instruction) -> bool:
+    def _synchronizes(self, item: Instruction) -> bool:
         return bool(self._reading(item) & context.ACQUIRES) or (self._has_fences and bool(self._reading(item)))
 
     def _reading(self, item: Instruction) -> int:
         """Return the marks of what an instruction learns; 0 if its result is not used."""
         if not is_strong(item) or item.root not in ("atom", "ld"):
             return 0
-        if not any(other is not item for name in self._writes[id(item)] for other in self._read.get(name, ())):
+        if not any(reader is not item for name in self._writes[id(item)] for reader in self._read.get(name, ())):
             return 0
         acquires = {"acquire", "acq_rel"} & set(item.modifiers)
         return context.READS | (context.ACQUIRES if acquires else 0)
 
     def marks(self, item: Instruction) -> tuple[int, int]:
         """Return the marks of what an instruction learns and publishes; 0 for nothing, or if no block learns."""
-        if not self.learns or not is_strong(item):
+        if not self.has_cross_block_sync or not is_strong(item):
             return 0, 0
         reading = self._reading(item)
         if not self._has_fences and not reading & context.ACQUIRES:
@@ -161,7 +161,7 @@ def is_strong(item: Instruction) -> bool:
     return item.root in ("atom", "red") or (item.root in ("ld", "st") and bool(set(_STRONG) & set(item.modifiers)))
 
 
-def is_of_block(item: Instruction) -> bool:
+def is_block_atomic(item: Instruction) -> bool:
     """Whether it is an atomic on global memory that is atomic for its block only."""
     return item.root in ("atom", "red") and {"global", "cta"} <= {*item.modifiers}
 
@@ -170,7 +170,7 @@ def _is_fence(item: Instruction) -> bool:
     return item.root in _FENCES and "cta" not in item.modifiers and "proxy" not in item.modifiers
 
 
-def tell(body: Body, marks: int, address: str, lanes: str) -> None:
+def record_event(body: Body, marks: int, address: str, lanes: str) -> None:
     """Call the library's function that records an event, if races are watched."""
     if marks:
         site = body.site("order", 0)
@@ -179,10 +179,10 @@ def tell(body: Body, marks: int, address: str, lanes: str) -> None:
         )
 
 
-def tell_fence(body: Body) -> None:
+def record_fence(body: Body) -> None:
     """Record a fence as an event, if races are watched."""
-    if body.order.learns and _is_fence(body.item):
-        tell(body, context.FENCES, "zeroinitializer", body.condition_bits())
+    if body.order.has_cross_block_sync and _is_fence(body.item):
+        record_event(body, context.FENCES, "zeroinitializer", body.condition_bits())
 
 
 SPECIALS = {
@@ -214,7 +214,7 @@ class Body(Writer):
         self._values: dict[str, str] = {}
         self._active: str | None = None
         self._floats: dict[tuple[str, str], str] = {}
-        self._kept: frozenset[str] = frozenset()
+        self._saved: frozenset[str] = frozenset()
         self.pointers: Mapping[str, str] = {}  # other places of registers
         self.masked = crossing  # where lanes may diverge, inactive lanes keep these registers unchanged
 
@@ -224,9 +224,9 @@ class Body(Writer):
         self._values.clear()
         self._active = None
 
-    def enter(self, place: int, kept: frozenset[str]) -> None:
-        """Make an instruction the current one; those of its results that are in `kept` are written to memory."""
-        self.item, self._kept = self.program.instructions[place], kept
+    def enter(self, index: int, saved: frozenset[str]) -> None:
+        """Make an instruction the current one; those of its results that are in `saved` are written to memory."""
+        self.item, self._saved = self.program.instructions[index], saved
 
     def forget(self) -> None:
         """Forget the values of registers, so that they are loaded from memory again."""
@@ -242,8 +242,8 @@ class Body(Writer):
         """Return a pointer to the memory of a register."""
         if name in self.pointers:
             return self.pointers[name]
-        place = self.frame.places.get(name)
-        return variable(name) if place is None else self.op(f"getelementptr i8, ptr %frame, i64 {place}")
+        offset = self.frame.offsets.get(name)
+        return variable(name) if offset is None else self.op(f"getelementptr i8, ptr %frame, i64 {offset}")
 
     def alignment(self, name: str) -> int:
         """Return the alignment of a register's memory."""
@@ -324,22 +324,24 @@ class Body(Writer):
     def _store(self, name: str, value: str, own: Form) -> None:
         kind = self.register_type(name)
         if self.item.guard:
-            value = self.op(f"select {own.ints(1)} {self._holds(own)}, {kind} {value}, {kind} {self.held(name)}")
+            value = self.op(
+                f"select {own.ints(1)} {self._holds(own)}, {kind} {value}, {kind} {self.register_value(name)}"
+            )
         elif value.startswith("<"):
             value = self.op(f"bitcast {kind} {value} to {kind}")
         self._values[name] = value
-        if name in self._kept:
-            self._keep(name, value, own)
+        if name in self._saved:
+            self._save(name, value, own)
 
-    def _keep(self, name: str, value: str, own: Form) -> None:
+    def _save(self, name: str, value: str, own: Form) -> None:
         """Write a register to memory; inactive lanes keep their values."""
         kind = self.register_type(name)
-        if self.lanes.may_part and own is WIDE and name in self.masked:
+        if self.lanes.may_diverge and own is WIDE and name in self.masked:
             old = self._loaded(name)
             value = self.op(f"select {own.ints(1)} {self.active()}, {kind} {value}, {kind} {old}")
         self.do(f"store {kind} {value}, ptr {self.pointer(name)}, align {self.alignment(name)}")
 
-    def held(self, name: str) -> str:
+    def register_value(self, name: str) -> str:
         """Return a register's value in its own form; it is undefined in inactive lanes."""
         if name not in self._values:
             self._values[name] = self._loaded(name)
@@ -359,13 +361,13 @@ class Body(Writer):
         if self.item.guard is None:
             return self.active() if form is WIDE else "true"
         holds = self._holds(form)
-        if form is SCALAR or not self.lanes.may_part:
+        if form is SCALAR or not self.lanes.may_diverge:
             return holds
         return self.op(f"and {WIDE.ints(1)} {self.active()}, {holds}")
 
     def active(self) -> str:
         """Return the active lanes, which are those at this place of the code."""
-        if not self.lanes.may_part:
+        if not self.lanes.may_diverge:
             return WIDE.const(1, 1)
         if self._active is None:
             self._active = self.op(f"bitcast i32 {self.active_bits()} to {WIDE.ints(1)}")
@@ -373,7 +375,7 @@ class Body(Writer):
 
     def active_bits(self) -> str:
         """Return the active lanes as an integer."""
-        return self.op("load i32, ptr %active") if self.lanes.may_part else "-1"
+        return self.op("load i32, ptr %active") if self.lanes.may_diverge else "-1"
 
     def condition_bits(self) -> str:
         """Return the lanes that execute the instruction, as an integer."""
@@ -412,14 +414,14 @@ class Body(Writer):
             value = self.resized(self.op(f'ptrtoint ptr @"{name}" to i64'), 64, bits, SCALAR)
             return value if form is SCALAR else self.splat(f"i{bits}", value)
         parameters = {item.name: item.offset for item in self.program.parameters}
-        for places in (self.program.shared, self.program.local, parameters):
-            if name in places:
-                return form.const(bits, places[name])
+        for offsets in (self.program.shared, self.program.local, parameters):
+            if name in offsets:
+                return form.const(bits, offsets[name])
         raise self.item.unknown(f"nothing is named {name}")
 
     def _register(self, name: str, bits: int, form: Form) -> str:
         own, width = self.register_form(name), self.width(name)
-        value = self.resized(self.held(name), width, bits, own)
+        value = self.resized(self.register_value(name), width, bits, own)
         if own is form:
             return value
         if own is SCALAR:

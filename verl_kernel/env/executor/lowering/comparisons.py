@@ -40,8 +40,8 @@ def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) 
         code = relation
     else:
         code = _UNSIGNED.get(relation) or ("s" if is_signed(kind) else "u") + relation
-    left, right = (body.read(item, bits, form) for item in operands)
-    return body.op(f"icmp {code} {form.ints(bits)} {left}, {right}")
+    lhs, rhs = (body.read(item, bits, form) for item in operands)
+    return body.op(f"icmp {code} {form.ints(bits)} {lhs}, {rhs}")
 
 
 def _compare_floats(body: Body, kind: str, relation: str, form: Form, values: Sequence[str], is_flushed: bool) -> str:
@@ -67,11 +67,11 @@ def set_predicate(body: Body, modifiers: Modifiers) -> None:
     if kind in PACKED:
         form = WIDE
         pairs = zip(*(halves_of(body, item, kind) for item in body.item.operands[1:3]), strict=True)
-        found = [_compare_floats(body, kind[:-2], relation, form, values, is_flushed) for values in pairs]
+        truths = [_compare_floats(body, kind[:-2], relation, form, values, is_flushed) for values in pairs]
     else:
-        found = [compare(body, kind, relation, form, is_flushed)]
-        found.append(body.op(f"xor {form.ints(1)} {found[0]}, {form.const(1, 1)}"))
-    values = [_combined(body, value, combined, form) for value in found[: len(targets)]]  # before a result is written
+        truths = [compare(body, kind, relation, form, is_flushed)]
+        truths.append(body.op(f"xor {form.ints(1)} {truths[0]}, {form.const(1, 1)}"))
+    values = [_combined(body, value, combined, form) for value in truths[: len(targets)]]  # before a result is written
     for target, value in zip(targets, values, strict=True):
         body.write(target, value, 1, form)
 
@@ -91,9 +91,9 @@ def set_number(body: Body, modifiers: Modifiers) -> None:
 @opcode("slct")
 def select_by_sign(body: Body, modifiers: Modifiers) -> None:
     """Select the first operand where the third is not negative, else the second."""
-    by, bits, form = modifiers.need("s32"), BITS[modifiers.type()], body.form()
+    sign_kind, bits, form = modifiers.need("s32"), BITS[modifiers.type()], body.form()
     yes, no = (body.read(item, bits, form) for item in body.item.operands[1:3])
-    sign = body.read(body.item.operands[3], BITS[by], form)
+    sign = body.read(body.item.operands[3], BITS[sign_kind], form)
     holds, numbers = body.op(f"icmp sge {form.ints(32)} {sign}, {form.const(32, 0)}"), form.ints(bits)
     chosen = body.op(f"select {form.ints(1)} {holds}, {numbers} {yes}, {numbers} {no}")
     body.write(body.item.operands[0], chosen, bits, form)

@@ -36,62 +36,64 @@ class Loop:
         self._body, self._repeat = body, repeat
         self._reads, self._writes = body.graph.reads, body.graph.writes
         self._once = range(repeat.start, repeat.start + repeat.period)
-        self._rows = {place: dict(self._names(place)) for place in self._once}
+        self._rows = {index: dict(self._names(index)) for index in self._once}
         """For each instruction of the first round, the names of its registers in all rounds, by their names in the
         first."""
         self._is_alike = self._has_one_shape()
         self._needed = after | self._exposed()
-        self._found: dict[tuple[int, ...], str] = {}
+        self._pointers: dict[tuple[int, ...], str] = {}
         self.tables: list[str] = []
         """Constants of the module."""
-        self._lower(list(self._places(after)))
+        self._lower(list(self._register_offsets(after)))
 
-    def _names(self, place: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-        rounds = range(place, self._repeat.end, self._repeat.period)
-        for names in zip(*((*self._writes[one], *self._reads[one]) for one in rounds), strict=True):
+    def _names(self, index: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+        rounds = range(index, self._repeat.end, self._repeat.period)
+        for names in zip(
+            *((*self._writes[round_index], *self._reads[round_index]) for round_index in rounds), strict=True
+        ):
             yield names[0], names
 
     def _has_one_shape(self) -> bool:
         """Whether registers that are the same in the first round are the same in each round, and no others."""
-        seen: dict[str, tuple[str, ...]] = {}
+        names_of: dict[str, tuple[str, ...]] = {}
         for row in self._rows.values():
             for name, names in row.items():
-                if seen.setdefault(name, names) != names:
+                if names_of.setdefault(name, names) != names:
                     return False
-        return all(len(set(turn)) == len(seen) for turn in zip(*seen.values(), strict=True))
+        return all(len(set(turn)) == len(names_of) for turn in zip(*names_of.values(), strict=True))
 
     def _exposed(self) -> frozenset[str]:
         """Return registers, of all rounds, that a round reads before it writes them."""
         written: set[str] = set()
-        found: set[str] = set()
-        for place, row in self._rows.items():
-            found.update(*(row[name] for name in self._reads[place] if name not in written))
-            written.update(self._writes[place])
-        return frozenset(found)
+        exposed: set[str] = set()
+        for index, row in self._rows.items():
+            exposed.update(*(row[name] for name in self._reads[index] if name not in written))
+            written.update(self._writes[index])
+        return frozenset(exposed)
 
-    def _kept(self, place: int) -> frozenset[str]:
+    def _saved(self, index: int) -> frozenset[str]:
         """Return the results that an instruction must write to memory, by their names in the first round."""
-        row = self._rows[place]
+        row = self._rows[index]
         return frozenset(
-            name for name in self._writes[place] if not self._is_alike or not self._needed.isdisjoint(row[name])
+            name for name in self._writes[index] if not self._is_alike or not self._needed.isdisjoint(row[name])
         )
 
-    def _places(self, after: frozenset[str]) -> Iterator[dict[str, int]]:
+    def _register_offsets(self, after: frozenset[str]) -> Iterator[dict[str, int]]:
         """Yield the places of each instruction's registers, in all rounds; places no longer read are reused."""
         frame, repeat = self._body.frame, self._repeat
-        last = {name: place for place in range(repeat.start, repeat.end) for name in self._reads[place]}
-        kept = {place: self._kept(place) for place in self._once}
-        for place in range(repeat.start, repeat.end):
-            turn, offset = divmod(place - repeat.start, repeat.period)
+        last = {name: index for index in range(repeat.start, repeat.end) for name in self._reads[index]}
+        saved = {index: self._saved(index) for index in self._once}
+        for index in range(repeat.start, repeat.end):
+            turn, offset = divmod(index - repeat.start, repeat.period)
             first = repeat.start + offset
             own = {name: names[turn] for name, names in self._rows[first].items()}
-            found = {name: frame.places[own[name]] for name in self._reads[first] if own[name] in frame.places}
-            read = [own[name] for name in found if name not in self._writes[first]]
-            frame.free(name for name in read if last[name] == place and name not in after)
-            frame.lend(self._body.shapes(own[name] for name in kept[first]))
-            yield found | {name: frame.places[own[name]] for name in kept[first]}
+            offsets = {name: frame.offsets[own[name]] for name in self._reads[first] if own[name] in frame.offsets}
+            read = [own[name] for name in offsets if name not in self._writes[first]]
+            frame.free(name for name in read if last[name] == index and name not in after)
+            frame.lend(self._body.shapes(own[name] for name in saved[first]))
+            yield offsets | {name: frame.offsets[own[name]] for name in saved[first]}
 
-    def _lower(self, places: list[dict[str, int]]) -> None:
+    def _lower(self, offsets: list[dict[str, int]]) -> None:
         body, start, period = self._body, self._repeat.start, self._repeat.period
         head, label, following = f"H{start}", f"R{start}", f"%next{start}"
         body.do(f"br label %{head}")
@@ -99,15 +101,15 @@ class Loop:
         body.do(f"br label %{label}")
         body.begin(label)
         turn = body.op(f"phi i64 [ 0, %{head} ], [ {following}, %{label} ]")
-        for place in self._once:
-            rounds = places[place - start :: period]
+        for index in self._once:
+            rounds = offsets[index - start :: period]
             body.pointers = {name: self._pointer(tuple(row[name] for row in rounds), turn) for name in rounds[0]}
             body.masked = frozenset(
-                name for name, row in self._rows[place].items() if not body.crossing.isdisjoint(row)
+                name for name, row in self._rows[index].items() if not body.crossing.isdisjoint(row)
             )
             if not self._is_alike:
                 body.forget()
-            body.enter(place, self._kept(place))
+            body.enter(index, self._saved(index))
             lower(body)
         body.pointers, body.masked = {}, body.crossing
         body.do(f"{following} = add i64 {turn}, 1")
@@ -115,20 +117,22 @@ class Loop:
         body.do(f"br i1 {again}, label %{label}, label %E{start}")
         body.begin(f"E{start}")
 
-    def _pointer(self, places: tuple[int, ...], turn: str) -> str:
+    def _pointer(self, offsets: tuple[int, ...], turn: str) -> str:
         """Return a pointer to a register's place in the current round."""
         body = self._body
-        if places not in self._found:
-            self._found[places] = body.op(f"getelementptr i8, ptr %frame, i64 {self._offset(places, turn)}")
-        return self._found[places]
+        if offsets not in self._pointers:
+            self._pointers[offsets] = body.op(f"getelementptr i8, ptr %frame, i64 {self._offset(offsets, turn)}")
+        return self._pointers[offsets]
 
-    def _offset(self, places: tuple[int, ...], turn: str) -> str:
+    def _offset(self, offsets: tuple[int, ...], turn: str) -> str:
         """Return the offset of a register's place in the frame in the current round."""
-        body, step = self._body, places[1] - places[0]
-        if all(place == places[0] + number * step for number, place in enumerate(places)):
-            return body.op(f"add i64 {body.op(f'mul i64 {turn}, {step}')}, {places[0]}") if step else str(places[0])
+        body, step = self._body, offsets[1] - offsets[0]
+        if all(offset == offsets[0] + number * step for number, offset in enumerate(offsets)):
+            return body.op(f"add i64 {body.op(f'mul i64 {turn}, {step}')}, {offsets[0]}") if step else str(offsets[0])
         name = f"@vk_places_{self._repeat.start}_{len(self.tables)}"
-        self.tables.append(f"{name} = constant [{len(places)} x i32] [{', '.join(f'i32 {place}' for place in places)}]")
+        self.tables.append(
+            f"{name} = constant [{len(offsets)} x i32] [{', '.join(f'i32 {offset}' for offset in offsets)}]"
+        )
         at = body.op(f"getelementptr i32, ptr {name}, i64 {turn}")
         return body.op(f"zext i32 {body.op(f'load i32, ptr {at}')} to i64")
 
@@ -159,7 +163,7 @@ class Control:
         """Begin a block: if lanes have diverged, lanes that reach it are queued."""
         body = self._body
         body.begin(f"B{number}")
-        if body.lanes.may_part:
+        if body.lanes.may_diverge:
             waiting = body.op("load i1, ptr %waiting")
             body.do(f"br i1 {waiting}, label %Q{number}, label %X{number}")
             body.label(f"Q{number}")
@@ -175,9 +179,9 @@ class Control:
     def _wait_for(self, rank: str, lanes: str) -> None:
         """Make lanes wait for the block of a rank."""
         body, words = self._body, WIDE.ints(32)
-        places = body.op(f"load {words}, ptr %places")
-        places = body.op(f"select {WIDE.ints(1)} {lanes}, {words} {body.splat('i32', rank)}, {words} {places}")
-        body.do(f"store {words} {places}, ptr %places")
+        lane_ranks = body.op(f"load {words}, ptr %places")
+        lane_ranks = body.op(f"select {WIDE.ints(1)} {lanes}, {words} {body.splat('i32', rank)}, {words} {lane_ranks}")
+        body.do(f"store {words} {lane_ranks}, ptr %places")
 
     def finish(self, number: int, last: Instruction) -> bool:
         """Lower a block's last instruction if it is a branch, barrier or end; returns whether it was."""
@@ -207,7 +211,7 @@ class Control:
         body = self._body
         yes, no = (target, number + 1) if not item.is_negated else (number + 1, target)
         if target <= number:
-            self._burn(number)
+            self._count_jump(number)
             if may_wait(body.graph, target, number):
                 self.may_wait = True
                 self._give_way(number, target, yes, no)
@@ -243,9 +247,9 @@ class Control:
         body, words = self._body, WIDE.ints(32)
         both = [WIDE.const(32, self._ranks[block] if block < self._end else NOWHERE) for block in (yes, no)]
         chosen = body.op(f"select {WIDE.ints(1)} {self._holds()}, {words} {both[0]}, {words} {both[1]}")
-        places = body.op(f"load {words}, ptr %places")
-        places = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {chosen}, {words} {places}")
-        body.do(f"store {words} {places}, ptr %places")
+        lane_ranks = body.op(f"load {words}, ptr %places")
+        lane_ranks = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {chosen}, {words} {lane_ranks}")
+        body.do(f"store {words} {lane_ranks}, ptr %places")
         if self._end in (yes, no):
             gone = body.op(f"icmp eq {words} {chosen}, {WIDE.const(32, NOWHERE)}")
             self._end_lanes(body.op(f"and {WIDE.ints(1)} {gone}, {body.active()}"))
@@ -256,20 +260,20 @@ class Control:
         alive = body.op(f"and i32 {body.op('load i32, ptr %alive')}, {body.op(f'xor i32 {body.bits(lanes)}, -1')}")
         body.do(f"store i32 {alive}, ptr %alive")
 
-    def _burn(self, number: int) -> None:
+    def _count_jump(self, number: int) -> None:
         """Take one from the remaining backward jumps."""
         body = self._body
-        left = body.op(f"sub i64 {body.op('load i64, ptr %fuel')}, 1")
-        body.do(f"store i64 {left}, ptr %fuel")
-        body.do(f"br i1 {body.op(f'icmp slt i64 {left}, 0')}, label %F{number}, label %G{number}")
+        jumps_left = body.op(f"sub i64 {body.op('load i64, ptr %fuel')}, 1")
+        body.do(f"store i64 {jumps_left}, ptr %fuel")
+        body.do(f"br i1 {body.op(f'icmp slt i64 {jumps_left}, 0')}, label %F{number}, label %G{number}")
         body.label(f"F{number}")
         self._fault(context.OUT_OF_FUEL, "1", "loop")
         body.do(f"ret i32 {ENDED}")
         body.label(f"G{number}")
 
-    def _fault(self, kind: int, lanes: str, place: str) -> None:
+    def _fault(self, kind: int, lanes: str, site_kind: str) -> None:
         body = self._body
-        site = body.site(place, 0)
+        site = body.site(site_kind, 0)
         lane_addresses = f"{WIDE.ints(64)} zeroinitializer"
         body.do(body.call("void", ("fault",), f"i32 {kind}", f"i32 {lanes}", lane_addresses, "ptr %ctx", f"ptr {site}"))
 
@@ -278,15 +282,15 @@ class Control:
         body = self._body
         turns = body.op(f"sub i32 {body.op('load i32, ptr %turns')}, 1")
         body.do(f"store i32 {turns}, ptr %turns")
-        spent = body.op(f"icmp eq i32 {turns}, 0")
+        is_due = body.op(f"icmp eq i32 {turns}, 0")
         guard = body.item.guard
-        if guard is not None and not body.lanes.may_part:
-            spent = body.op(f"and i1 {spent}, {body.condition(SCALAR)}")
+        if guard is not None and not body.lanes.may_diverge:
+            is_due = body.op(f"and i1 {is_due}, {body.condition(SCALAR)}")
         # Both are computed here, as the code after the branch must not reuse values of a path that was not taken.
         body.active(), self._holds()
-        body.do(f"br i1 {spent}, label %Y{number}, label %Z{number}")
+        body.do(f"br i1 {is_due}, label %Y{number}, label %Z{number}")
         body.label(f"Y{number}")
-        if body.lanes.may_part:
+        if body.lanes.may_diverge:
             self._wait_for_both(yes, no)
             self._keep_alive()
             body.do(f"ret i32 {YIELDS + self._end + 1}")
@@ -315,10 +319,10 @@ class Control:
             threads = item.operands[1]
             if not isinstance(threads, Constant) or body.literal(threads.text, 32) != LANES * body.warps:
                 raise item.unknown("a barrier of a part of the block")
-        if body.lanes.may_part:
+        if body.lanes.may_diverge:
             self._gather_at(number)
         converged(body)
-        if body.lanes.may_part:
+        if body.lanes.may_diverge:
             self._keep_alive()
         body.do(f"ret i32 {number + 1}")
 
@@ -349,7 +353,7 @@ class Control:
         """Resume at a block, with all lanes that have not ended."""
         body = self._body
         body.label(f"RESUME{number}")
-        if body.lanes.may_part:
+        if body.lanes.may_diverge:
             alive = body.op(f"load i32, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
             body.do(f"store i32 {alive}, ptr %alive")
             body.do(f"store i32 {alive}, ptr %active")
@@ -359,7 +363,7 @@ class Control:
         """Write the function's end, and the scheduler that chooses the next block if lanes may diverge."""
         body, words = self._body, WIDE.ints(32)
         body.begin("END")
-        if not body.lanes.may_part:
+        if not body.lanes.may_diverge:
             body.do(f"ret i32 {ENDED}")
             return
         active = body.active()
@@ -370,14 +374,16 @@ class Control:
         self._wait_for(body.op("load i32, ptr %next"), body.active())
         body.do("br label %schedule")
         body.label("schedule")
-        places = body.op(f"load {words}, ptr %places")
-        lowest = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, places))
-        chosen = body.op(f"icmp eq {words} {places}, {body.splat('i32', lowest)}")
+        lane_ranks = body.op(f"load {words}, ptr %places")
+        lowest = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, lane_ranks))
+        chosen = body.op(f"icmp eq {words} {lane_ranks}, {body.splat('i32', lowest)}")
         body.do(f"store i32 {body.bits(chosen)}, ptr %active")
-        rest = body.op(f"select {WIDE.ints(1)} {chosen}, {words} {WIDE.const(32, NOWHERE)}, {words} {places}")
-        body.do(f"store {words} {rest}, ptr %places")
-        least = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, rest))
-        body.do(f"store i1 {body.op(f'icmp ne i32 {least}, {NOWHERE}')}, ptr %waiting")
+        waiting_ranks = body.op(
+            f"select {WIDE.ints(1)} {chosen}, {words} {WIDE.const(32, NOWHERE)}, {words} {lane_ranks}"
+        )
+        body.do(f"store {words} {waiting_ranks}, ptr %places")
+        next_rank = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, waiting_ranks))
+        body.do(f"store i1 {body.op(f'icmp ne i32 {next_rank}, {NOWHERE}')}, ptr %waiting")
         cases = [f"i32 {rank}, label %X{number}" for number, rank in enumerate(self._ranks)]
         cases += [f"i32 {self._at_barrier(number)}, label %A{number}" for number in self._barriers]
         body.do(f"switch i32 {lowest}, label %FINISHED [{' '.join(cases)}]")

@@ -95,12 +95,12 @@ def _tensor_float(body: Body, modifiers: Modifiers) -> None:
     if rounding == "rn":
         lowest = body.op(f"and {words} {body.op(f'lshr {words} {bits}, {form.const(32, 13)}')}, {form.const(32, 1)}")
         half = body.op(f"add {words} {lowest}, {form.const(32, 0xFFF)}")
-    kept = body.op(f"and {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 0xFFFFE000)}")
+    rounded = body.op(f"and {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 0xFFFFE000)}")
     if saturates:
-        kept = _finite(body, kept, form)
+        rounded = _finite(body, rounded, form)
     magnitude = body.op(f"and {words} {bits}, {form.const(32, 0x7FFFFFFF)}")
     is_nan = body.op(f"icmp ugt {words} {magnitude}, {form.const(32, 0x7F800000)}")
-    chosen = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFFFFFF)}, {words} {kept}")
+    chosen = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFFFFFF)}, {words} {rounded}")
     body.write(body.item.operands[0], chosen, 32, form)
 
 
@@ -242,8 +242,8 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
 def _short_enough(body: Body, value: str, has_sign: bool, form: Form) -> str:
     """Shorten a 64-bit integer for float64: a large one gets a sticky bit that replaces its lowest 11 bits."""
     longs = form.ints(64)
-    rest = body.op(f"and {longs} {value}, {form.const(64, 0x7FF)}")
-    some = body.op(f"icmp ne {longs} {rest}, {form.const(64, 0)}")
+    low_bits = body.op(f"and {longs} {value}, {form.const(64, 0x7FF)}")
+    some = body.op(f"icmp ne {longs} {low_bits}, {form.const(64, 0)}")
     cut = body.op(f"and {longs} {value}, {form.const(64, -0x800)}")
     sticky = body.op(f"select {form.ints(1)} {some}, {longs} {form.const(64, 0x800)}, {longs} {form.const(64, 0)}")
     cut = body.op(f"or {longs} {cut}, {sticky}")
@@ -269,11 +269,11 @@ def _integer_to_integer(body: Body, modifiers: Modifiers, source: str, target: s
 def _clamped(body: Body, value: str, source: str, target: str, form: Form) -> str:
     """Clamp an integer to the range of another type."""
     before, after, prefix = BITS[source], BITS[target], "s" if is_signed(source) else "u"
-    least = -(1 << after - 1) if is_signed(target) else 0
-    most = (1 << after - 1) - 1 if is_signed(target) else (1 << after) - 1
+    smallest = -(1 << after - 1) if is_signed(target) else 0
+    largest = (1 << after - 1) - 1 if is_signed(target) else (1 << after) - 1
     numbers = form.ints(before)
-    if most < (1 << before - (prefix == "s")):
-        value = body.overloaded(f"{prefix}min", numbers, value, form.const(before, most))
-    if prefix == "s" and least > -(1 << before - 1):
-        value = body.overloaded("smax", numbers, value, form.const(before, least))
+    if largest < (1 << before - (prefix == "s")):
+        value = body.overloaded(f"{prefix}min", numbers, value, form.const(before, largest))
+    if prefix == "s" and smallest > -(1 << before - 1):
+        value = body.overloaded("smax", numbers, value, form.const(before, smallest))
     return value

@@ -46,12 +46,12 @@ def to_odd(body: Writer, value: str, form: Form) -> str:
     return body.op(f"bitcast {form.ints(32)} {bits} to {form.type('float')}")
 
 
-def two_sum(body: Writer, left: str, right: str, form: Form) -> tuple[str, str]:
+def two_sum(body: Writer, lhs: str, rhs: str, form: Form) -> tuple[str, str]:
     """Return the float64 sum of two float64 and its rounding error (Knuth's two-sum)."""
     op: Callable[[str, str, str], str] = lambda code, a, b: body.op(f"{code} {form.type('double')} {a}, {b}")  # noqa: E731
-    total = op("fadd", left, right)
-    part = op("fsub", total, left)
-    error = op("fadd", op("fsub", left, op("fsub", total, part)), op("fsub", right, part))
+    total = op("fadd", lhs, rhs)
+    part = op("fsub", total, lhs)
+    error = op("fadd", op("fsub", lhs, op("fsub", total, part)), op("fsub", rhs, part))
     return total, error
 
 
@@ -132,9 +132,11 @@ def _computed(body: Body, root: str, element: str, form: Form, operands: list[st
 def _extreme_size(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
     """Lower `.xorsign.abs`: the extreme of two magnitudes, with the sign of the product (Triton's symmetric clamp)."""
     kind, words = form.type(element), form.ints({"float": 32}.get(element, 16))
-    size = _computed(body, root, element, form, [body.overloaded("fabs", kind, one) for one in operands], knows_nan)
-    left, right = (body.op(f"bitcast {kind} {one} to {words}") for one in operands)
-    sign = body.op(f"bitcast {words} {body.op(f'xor {words} {left}, {right}')} to {kind}")
+    size = _computed(
+        body, root, element, form, [body.overloaded("fabs", kind, operand) for operand in operands], knows_nan
+    )
+    first_bits, second_bits = (body.op(f"bitcast {kind} {operand} to {words}") for operand in operands)
+    sign = body.op(f"bitcast {words} {body.op(f'xor {words} {first_bits}, {second_bits}')} to {kind}")
     return body.overloaded("copysign", kind, size, sign)
 
 
@@ -144,8 +146,8 @@ def _without_huge(body: Body, value: str, operands: list[str], form: Form) -> st
     size = body.overloaded("fabs", floats, operands[1])
     is_huge = body.op(f"fcmp ogt {floats} {size}, {form.real('float', 2.0**126)}")
     zero = body.overloaded("copysign", floats, form.real("float", 0.0), operands[1])
-    other = body.op(f"fmul {floats} {operands[0]}, {zero}")
-    return body.op(f"select {form.ints(1)} {is_huge}, {floats} {other}, {floats} {value}")
+    beyond = body.op(f"fmul {floats} {operands[0]}, {zero}")
+    return body.op(f"select {form.ints(1)} {is_huge}, {floats} {beyond}, {floats} {value}")
 
 
 def _plain(body: Writer, root: str, kind: str, operands: list[str], knows_nan: bool) -> str:
@@ -216,11 +218,11 @@ def saturated(body: Body, value: str, element: str, form: Form) -> str:
     """Clamp to 0 and 1; NaN and -0 become 0."""
     if element == "double":
         raise body.item.unknown("`.sat` is not defined for f64")
-    kind, zero, one = form.type(element), form.real(element, 0.0), form.real(element, 1.0)
+    kind, zero, unity = form.type(element), form.real(element, 0.0), form.real(element, 1.0)
     is_above = body.op(f"fcmp ogt {kind} {value}, {zero}")
     value = body.op(f"select {form.ints(1)} {is_above}, {kind} {value}, {kind} {zero}")
-    is_small = body.op(f"fcmp olt {kind} {value}, {one}")
-    return body.op(f"select {form.ints(1)} {is_small}, {kind} {value}, {kind} {one}")
+    is_small = body.op(f"fcmp olt {kind} {value}, {unity}")
+    return body.op(f"select {form.ints(1)} {is_small}, {kind} {value}, {kind} {unity}")
 
 
 def rectified(body: Body, value: str, element: str, form: Form) -> str:
@@ -246,9 +248,9 @@ def directed(
     """
     if element not in ("float", "double"):
         raise body.item.unknown(f"rounding .{rounding} is defined for f32 and f64 only")
-    kind, given = form.type(element), form.type(source or element)
+    kind, operand_type = form.type(element), form.type(source or element)
     key: Key = ("directed", root, rounding, element, form.lanes, source or element)
-    return body.op(body.call(kind, key, *(f"{given} {one}" for one in operands)))
+    return body.op(body.call(kind, key, *(f"{operand_type} {operand}" for operand in operands)))
 
 
 @opcode("fma")
@@ -287,15 +289,15 @@ def roots(body: Body, modifiers: Modifiers) -> None:
     kind, form, is_flushed, root = modifiers.type(), body.form(), modifiers.has("ftz"), body.item.root
     rounding = modifiers.take("rn", "approx", *(_DIRECTED if root != "rsqrt" else ()))
     value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
-    one = form.real(FLOATS[kind], 1.0)
+    unity = form.real(FLOATS[kind], 1.0)
     if is_flushed and kind == "f32":
         value = flush(body, value, form)
     if rounding in _DIRECTED:
-        code, operands = ("sqrt", [value]) if root == "sqrt" else ("div", [one, value])
+        code, operands = ("sqrt", [value]) if root == "sqrt" else ("div", [unity, value])
         value = directed(body, code, rounding, FLOATS[kind], operands, form)
     else:
         value = value if root == "rcp" else body.overloaded("sqrt", floats, value)
-        value = value if root == "sqrt" else body.op(f"fdiv {floats} {one}, {value}")
+        value = value if root == "sqrt" else body.op(f"fdiv {floats} {unity}, {value}")
     if is_flushed and kind == "f32":
         value = flush(body, value, form)
     body.write_float(body.item.operands[0], value, kind, form)
@@ -332,13 +334,13 @@ def halves_of(body: Body, operand: Operand, kind: str) -> list[str]:
     """Return the lower and the upper half of each lane's packed pair."""
     words, element = body.read(operand, 32, WIDE), WIDE.type(FLOATS[kind[:-2]])
     shifted = (words, body.op(f"lshr {WIDE.ints(32)} {words}, {WIDE.const(32, 16)}"))
-    return [body.op(f"bitcast {WIDE.ints(16)} {body.resized(one, 32, 16, WIDE)} to {element}") for one in shifted]
+    return [body.op(f"bitcast {WIDE.ints(16)} {body.resized(word, 32, 16, WIDE)} to {element}") for word in shifted]
 
 
 def joined(body: Body, halves: list[str], kind: str) -> str:
     """Return packed pairs as integers."""
     element = WIDE.type(FLOATS[kind[:-2]])
     bits = [body.op(f"bitcast {element} {half} to {WIDE.ints(16)}") for half in halves]
-    low, high = (body.resized(one, 16, 32, WIDE) for one in bits)
+    low, high = (body.resized(half_bits, 16, 32, WIDE) for half_bits in bits)
     high = body.op(f"shl {WIDE.ints(32)} {high}, {WIDE.const(32, 16)}")
     return body.op(f"or {WIDE.ints(32)} {low}, {high}")

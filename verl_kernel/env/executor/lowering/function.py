@@ -11,7 +11,7 @@ from verl_kernel.env.executor.flow.repeats import Piece, Repeat, lanes, pieces, 
 from verl_kernel.env.executor.flow.rounding import rounded_stores
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering import comparisons, conversions, floats, integers, memory, moves  # noqa: F401
-from verl_kernel.env.executor.lowering.body import ALIVE, PLACES, Body, Frame, variable
+from verl_kernel.env.executor.lowering.body import ALIVE, LANE_RANKS, Body, Frame, variable
 from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control, Loop
 from verl_kernel.env.executor.lowering.opcodes import lower
 from verl_kernel.env.executor.lowering.sites import Site
@@ -31,11 +31,11 @@ class Module:
     """Functions of the library that it calls."""
     frame_bytes: int
     """Bytes of the frame of each warp."""
-    may_part: bool
+    may_diverge: bool
     """Whether lanes of a warp may diverge."""
     may_wait: bool
     """Whether blocks may wait for each other, so that several must run at once."""
-    learns: bool
+    has_cross_block_sync: bool
     """Whether a block may learn what another block has done."""
     sites: list[Site]
     blocks: list[tuple[int, int]]
@@ -64,20 +64,20 @@ def module(program: Program, warps: int) -> Module:
     frame.add(body.shapes(crossing & _touched(graph, repeated)))
     cuts, loops = _blocks(body, control, pieces(graph, living, repeated))
     control.end()
-    rest, body.lines = body.lines, []
-    _entry(body, resumes, crossing - frame.places.keys())
+    code_lines, body.lines = body.lines, []
+    _entry(body, resumes, crossing - frame.offsets.keys())
     for number in sorted(resumes):
         control.restore(number)
-    if body.lanes.may_part:
+    if body.lanes.may_diverge:
         _resume_parted(body)
     declared = [*body.calls.values(), *body.intrinsics.values()]
     tables = [table(name, data) for name, data in program.constants.items()] + [_pinned(cuts)] * bool(cuts)
     tables += [line for loop in loops for line in loop.tables]
-    text = "\n".join([*tables, *body.lines, *rest, "}", *sorted(declared), ""])
+    text = "\n".join([*tables, *body.lines, *code_lines, "}", *sorted(declared), ""])
     counted = [(block.start, block.end) for block in graph.blocks]
     return Module(
-        text, tuple(body.calls), frame.bytes, body.lanes.may_part, control.may_wait, body.order.learns, body.sites.all,
-        counted, polls(graph), _rounded(program, body.sites.all),
+        text, tuple(body.calls), frame.bytes, body.lanes.may_diverge, control.may_wait, body.order.has_cross_block_sync,
+        body.sites.all, counted, polls(graph), _rounded(program, body.sites.all),
     )  # fmt: skip
 
 
@@ -100,14 +100,14 @@ def _body(graph: Graph, warps: int, crossing: frozenset[str], resumed: frozenset
     """
     frame = Frame()
     body = Body(graph, lanes(graph), warps, crossing, frame)
-    frame.add(body.shapes(crossing if body.lanes.may_part else resumed))
+    frame.add(body.shapes(crossing if body.lanes.may_diverge else resumed))
     return body, frame
 
 
 def _touched(graph: Graph, repeated: list[list[Repeat]]) -> frozenset[str]:
     """Return the registers that repetitions read or write."""
-    places = [place for row in repeated for item in row for place in range(item.start, item.end)]
-    return frozenset(name for place in places for name in (*graph.writes[place], *graph.reads[place]))
+    indices = [index for row in repeated for item in row for index in range(item.start, item.end)]
+    return frozenset(name for index in indices for name in (*graph.writes[index], *graph.reads[index]))
 
 
 def _blocks(body: Body, control: Control, blocks: list[list[Piece]]) -> tuple[list[str], list[Loop]]:
@@ -137,9 +137,9 @@ def _blocks(body: Body, control: Control, blocks: list[list[Piece]]) -> tuple[li
 def _piece(body: Body, control: Control, number: int, piece: Piece) -> bool:
     """Lower a piece of a block; returns whether its last instruction determines where the kernel continues."""
     last = body.graph.blocks[number].end - 1
-    for place in range(piece.start, piece.end):
-        body.enter(place, piece.kept.get(place, frozenset()))
-        if place == last and control.finish(number, body.item):
+    for index in range(piece.start, piece.end):
+        body.enter(index, piece.saved.get(index, frozenset()))
+        if index == last and control.finish(number, body.item):
             return True
         lower(body)
     return False
@@ -147,8 +147,8 @@ def _piece(body: Body, control: Control, number: int, piece: Piece) -> bool:
 
 def _pinned(labels: list[str]) -> str:
     """Write a table of pointers to blocks: without a pointer LLVM would merge each with its predecessor."""
-    places = ", ".join(f"ptr blockaddress(@warp, %{label})" for label in labels)
-    return f"@vk_pinned = constant [{len(labels)} x ptr] [{places}]"
+    pointers = ", ".join(f"ptr blockaddress(@warp, %{label})" for label in labels)
+    return f"@vk_pinned = constant [{len(labels)} x ptr] [{pointers}]"
 
 
 def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> None:
@@ -176,20 +176,20 @@ def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> No
         body.do(f"{variable(name)} = alloca {body.register_type(name)}, align 64")
         if name == CARRY:
             body.do(f"store {words} zeroinitializer, ptr {variable(name)}")
-    if body.lanes.may_part:
+    if body.lanes.may_diverge:
         for line in (
-            "%active = alloca i32", f"%places = getelementptr i8, ptr %frame, i64 {PLACES}", "%next = alloca i32",
+            "%active = alloca i32", f"%places = getelementptr i8, ptr %frame, i64 {LANE_RANKS}", "%next = alloca i32",
             "%waiting = alloca i1", "%alive = alloca i32", "store i1 false, ptr %waiting",
             "store i32 -1, ptr %active", "store i32 -1, ptr %alive",
         ):  # fmt: skip
             body.do(line)
     count = len(body.graph.blocks)
     cases = [f"i32 {number}, label %RESUME{number}" for number in sorted(resumes)]
-    if body.lanes.may_part:
+    if body.lanes.may_diverge:
         cases.append(f"i32 {count + 1}, label %RESUME_PARTED")
     body.do(f"switch i32 %resume, label %START [{' '.join(cases)}]")
     body.label("START")
-    if body.lanes.may_part:
+    if body.lanes.may_diverge:
         body.do(f"store {words} {WIDE.const(32, NOWHERE)}, ptr %places")
     body.do("br label %B0")
 

@@ -115,12 +115,12 @@ class Writer:
         return self._splats[element, value, lanes]
 
     def shuffle(
-        self, element: str, source: str, places: Iterable[int], lanes: int = LANES, other: str = "poison"
+        self, element: str, source: str, indices: Iterable[int], lanes: int = LANES, second: str = "poison"
     ) -> str:
         """Select elements of one or two vectors at constant places."""
-        kind, picked = f"<{lanes} x {element}>", list(places)
-        mask = ", ".join(f"i32 {place}" for place in picked)
-        return self.op(f"shufflevector {kind} {source}, {kind} {other}, <{len(picked)} x i32> <{mask}>")
+        kind, picked = f"<{lanes} x {element}>", list(indices)
+        mask = ", ".join(f"i32 {index}" for index in picked)
+        return self.op(f"shufflevector {kind} {source}, {kind} {second}, <{len(picked)} x i32> <{mask}>")
 
     def resized(self, value: str, bits: int, width: int, form: Form) -> str:
         """Truncate an integer, or extend it with zeros."""
@@ -156,9 +156,9 @@ def mangled(kind: str) -> str:
     return _SUFFIX.get(kind, kind)
 
 
-def lane_list(place: Callable[[int], int], bits: int = 32, lanes: int = LANES) -> str:
+def lane_list(value_of: Callable[[int], int], bits: int = 32, lanes: int = LANES) -> str:
     """Return a constant vector with the value of a function for each lane."""
-    return "<" + ", ".join(f"i{bits} {place(lane)}" for lane in range(lanes)) + ">"
+    return "<" + ", ".join(f"i{bits} {value_of(lane)}" for lane in range(lanes)) + ">"
 
 
 def _signed(value: int, bits: int) -> int:

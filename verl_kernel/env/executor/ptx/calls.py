@@ -24,7 +24,7 @@ from verl_kernel.env.executor.ptx.program import (
     Symbol,
 )
 
-_DEEPEST = 64
+_MAX_DEPTH = 64
 _PRINTS, _STOPS = "vprintf", "__assertfail"
 """Functions of the driver: printed text is dropped, and a failed assertion stops the launch."""
 
@@ -33,17 +33,17 @@ def inlined(entry: Program, functions: Mapping[str, Program]) -> Program:
     """Return the kernel with all functions that it calls inlined (raises NotKnown for a missing function)."""
     if not any(item.root == "call" for item in entry.instructions):
         return entry
-    made = replace(entry, instructions=[], labels={}, registers=dict(entry.registers), local=dict(entry.local))
-    _Inliner(made, functions).add(entry, "", {}, 0)
-    return made
+    program = replace(entry, instructions=[], labels={}, registers=dict(entry.registers), local=dict(entry.local))
+    _Inliner(program, functions).add(entry, "", {}, 0)
+    return program
 
 
 class _Inliner:
     """Appends bodies to one program; names of each body are made unique."""
 
-    def __init__(self, made: Program, functions: Mapping[str, Program]) -> None:
-        self._made, self._functions = made, functions
-        self._kernel_parameters = {item.name for item in made.parameters}
+    def __init__(self, program: Program, functions: Mapping[str, Program]) -> None:
+        self._program, self._functions = program, functions
+        self._kernel_parameters = {item.name for item in program.parameters}
         self._count = 0
 
     def add(self, body: Program, prefix: str, handed: Mapping[str, str], depth: int) -> None:
@@ -55,25 +55,25 @@ class _Inliner:
             handed: the caller's variable for each parameter and result of the body.
             depth: how many nested calls lead to the body.
         """
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise NotKnown("the executor does not know functions that call themselves")
         if prefix:
-            self._made.registers |= {prefix + name: kind for name, kind in body.registers.items()}
-            start = -(-self._made.local_bytes // 16) * 16
-            self._made.local |= {prefix + name: start + place for name, place in body.local.items()}
-            self._made.local_bytes = start + body.local_bytes
+            self._program.registers |= {prefix + name: kind for name, kind in body.registers.items()}
+            start = -(-self._program.local_bytes // 16) * 16
+            self._program.local |= {prefix + name: start + offset for name, offset in body.local.items()}
+            self._program.local_bytes = start + body.local_bytes
         marks: dict[int, list[str]] = {}
-        for name, place in body.labels.items():
-            marks.setdefault(place, []).append(prefix + name)
-        for place, item in enumerate(body.instructions):
-            self._mark(marks.get(place, ()))
-            self._one(_Names(body, prefix, handed, self._made), item, depth)
+        for name, index in body.labels.items():
+            marks.setdefault(index, []).append(prefix + name)
+        for index, item in enumerate(body.instructions):
+            self._mark(marks.get(index, ()))
+            self._add_instruction(_Names(body, prefix, handed, self._program), item, depth)
         self._mark([*marks.get(len(body.instructions), ()), *([f"{prefix}end"] if prefix else ())])
 
     def _mark(self, names: list[str] | tuple[()]) -> None:
-        self._made.labels |= dict.fromkeys(names, len(self._made.instructions))
+        self._program.labels |= dict.fromkeys(names, len(self._program.instructions))
 
-    def _one(self, names: _Names, item: Instruction, depth: int) -> None:
+    def _add_instruction(self, names: _Names, item: Instruction, depth: int) -> None:
         if item.root == "call":
             self._call(names, item, depth)
         elif item.root in ("ret", "exit") and names.prefix:
@@ -85,7 +85,9 @@ class _Inliner:
 
     def _put(self, names: _Names, item: Instruction, opcode: str, operands: tuple[Operand, ...]) -> None:
         guard = Register(names.prefix + item.guard.name) if item.guard else None
-        self._made.instructions.append(Instruction(opcode, operands, guard, item.is_negated, item.place, item.text))
+        self._program.instructions.append(
+            Instruction(opcode, operands, guard, item.is_negated, item.source_line, item.text)
+        )
 
     def _call(self, names: _Names, item: Instruction, depth: int) -> None:
         operands = list(item.operands)
@@ -105,8 +107,8 @@ class _Inliner:
                 raise item.unknown("there is no such function, or the call stands under a guard")
             self._count += 1
             own = [*(parameter.name for parameter in function.parameters), *function.results]
-            given = [names.variable(operand, item) for operand in (*arguments.items, *results.items)]
-            self.add(function, f"{self._count}:", dict(zip(own, given, strict=True)), depth + 1)
+            passed = [names.variable(operand, item) for operand in (*arguments.items, *results.items)]
+            self.add(function, f"{self._count}:", dict(zip(own, passed, strict=True)), depth + 1)
 
     def _hand_over(self, names: _Names, item: Instruction) -> None:
         """Convert a store to, or a load from, a variable of the parameter space to moves of registers."""
@@ -118,22 +120,22 @@ class _Inliner:
             return
         kind = item.modifiers[-1]
         bits, variable = BITS[kind], names.variable(base, item)
-        for place, value in enumerate(values.items if isinstance(values, Group) else (values,)):
-            piece = self._piece(variable, address.offset + place * bits // 8, bits)
+        for index, value in enumerate(values.items if isinstance(values, Group) else (values,)):
+            piece = self._piece(variable, address.offset + index * bits // 8, bits)
             pair = (piece, names.operand(value)) if is_store else (names.operand(value), piece)
             self._put(names, item, f"mov.b{bits}", pair)
 
     def _piece(self, variable: str, offset: int, bits: int) -> Register:
         name = f"{variable}+{offset}.{bits}"
-        self._made.registers[name] = f"b{bits}"
+        self._program.registers[name] = f"b{bits}"
         return Register(name)
 
 
 class _Names:
     """Maps names of a body to names of the program."""
 
-    def __init__(self, body: Program, prefix: str, handed: Mapping[str, str], made: Program) -> None:
-        self.prefix, self._body, self._handed, self._made = prefix, body, handed, made
+    def __init__(self, body: Program, prefix: str, handed: Mapping[str, str], program: Program) -> None:
+        self.prefix, self._body, self._handed, self._program = prefix, body, handed, program
 
     def variable(self, operand: Operand, item: Instruction) -> str:
         """Return the name of a variable of the parameter space."""

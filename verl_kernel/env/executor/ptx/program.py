@@ -86,7 +86,7 @@ Operand: TypeAlias = "Register | Special | Constant | Symbol | Address | Group |
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLine:
     """A line of the source, with the number of its file."""
 
     file: int
@@ -106,7 +106,7 @@ class Instruction:
     """The predicate before the opcode."""
     is_negated: bool
     """Whether it is executed where the guard is false."""
-    place: Place | None
+    source_line: SourceLine | None
     text: str
     """The instruction as it is written, for messages."""
 

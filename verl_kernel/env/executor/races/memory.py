@@ -65,36 +65,36 @@ class Row:
 
 def merged(ranges: Ranges) -> list[tuple[int, int]]:
     """Merge ranges into starts and lengths whose whole cells do not overlap."""
-    found: list[list[int]] = []
+    spans: list[list[int]] = []
     for start, length in sorted(ranges):
         if length <= 0:
             continue
-        if found and start // _WIDEST <= (found[-1][1] - 1) // _WIDEST:
-            found[-1][1] = max(found[-1][1], start + length)
+        if spans and start // _WIDEST <= (spans[-1][1] - 1) // _WIDEST:
+            spans[-1][1] = max(spans[-1][1], start + length)
         else:
-            found.append([start, start + length])
-    return [(start, end - start) for start, end in found]
+            spans.append([start, start + length])
+    return [(start, end - start) for start, end in spans]
 
 
-def parts(ranges: Ranges, most: int) -> list[list[tuple[int, int]]]:
-    """Split ranges into parts of at most `most` bytes (at least a grain each); returns at least one part."""
-    room = max(_GRAIN, most)
-    found: list[list[tuple[int, int]]] = [[]]
-    left = room
+def parts(ranges: Ranges, max_bytes: int) -> list[list[tuple[int, int]]]:
+    """Split ranges into parts of at most `max_bytes` bytes (at least a grain each); returns at least one part."""
+    part_bytes = max(_GRAIN, max_bytes)
+    split: list[list[tuple[int, int]]] = [[]]
+    bytes_left = part_bytes
     for start, length in merged(ranges):
         stop = start + length
         while start < stop:
-            end = stop if _whole(start, stop) <= left else (start + left) // _GRAIN * _GRAIN
+            end = stop if _cells_length(start, stop) <= bytes_left else (start + bytes_left) // _GRAIN * _GRAIN
             if end > start:
-                found[-1].append((start, end - start))
-                left -= _whole(start, end)
+                split[-1].append((start, end - start))
+                bytes_left -= _cells_length(start, end)
                 start = end
             else:
-                found.append([])
-                left = room
-    return found
+                split.append([])
+                bytes_left = part_bytes
+    return split
 
 
-def _whole(start: int, stop: int) -> int:
+def _cells_length(start: int, stop: int) -> int:
     """Return the bytes of the whole cells between two addresses."""
     return -(-stop // _WIDEST) * _WIDEST - start // _WIDEST * _WIDEST

@@ -18,7 +18,7 @@ import numpy as np
 
 from verl_kernel.env.executor.counts import LaunchCount, SiteCount
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import Instruction, Place, Program
+from verl_kernel.env.executor.ptx.program import Instruction, Program, SourceLine
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.executor.work.steps import passes
@@ -33,7 +33,7 @@ _KINDS: dict[str, Kind] = {"ld": "load", "cp": "load", "st": "store"}
 class Accesses:
     """What the instructions of one source line request from one buffer."""
 
-    place: Place | None
+    place: SourceLine | None
     """Place in the source; None if the PTX names none."""
     kind: Kind
     row: int
@@ -48,12 +48,12 @@ class Accesses:
 
 def accesses(count: LaunchCount) -> list[Accesses]:
     """Return the accesses to global memory by line, kind and buffer, in the order of the program."""
-    found: dict[tuple[Place | None, Kind, int], list[tuple[int, int, int]]] = defaultdict(list)
+    by_line: dict[tuple[SourceLine | None, Kind, int], list[tuple[int, int, int]]] = defaultdict(list)
     for site, needed in zip(count.sites, _needed(count), strict=True):
         if site.accesses and site.site.kind.startswith("global"):
-            key = (site.site.item.place, _KINDS.get(site.site.item.root, "atomic"), site.row)
-            found[key].append((site.accesses * site.site.bytes, site.sectors, needed))
-    return [Accesses(*key, *(sum(part) for part in zip(*parts, strict=True))) for key, parts in found.items()]
+            key = (site.site.item.source_line, _KINDS.get(site.site.item.root, "atomic"), site.row)
+            by_line[key].append((site.accesses * site.site.bytes, site.sectors, needed))
+    return [Accesses(*key, *(sum(part) for part in zip(*parts, strict=True))) for key, parts in by_line.items()]
 
 
 def _needed(count: LaunchCount) -> list[int]:
@@ -90,11 +90,11 @@ def _is_plain(site: SiteCount) -> bool:
 def _requested(before: Sequence[SiteCount], after: Sequence[SiteCount], row: int, is_load: bool) -> tuple[int, int]:
     """Return the sectors requested from the second level for a buffer, before and after a change."""
     pairs = [
-        (one.missed, other.missed)
-        for one, other in zip(before, after, strict=True)
-        if one.row == row and _is_plain(one) and (_KINDS[one.site.item.root] == "load") is is_load
+        (old.missed, new.missed)
+        for old, new in zip(before, after, strict=True)
+        if old.row == row and _is_plain(old) and (_KINDS[old.site.item.root] == "load") is is_load
     ]
-    return sum(one for one, _ in pairs), sum(other for _, other in pairs)
+    return sum(old for old, _ in pairs), sum(new for _, new in pairs)
 
 
 def _scaled(use: Use, before: int, after: int) -> Use:
@@ -114,8 +114,8 @@ def read_once(count: LaunchCount, row: int) -> LaunchCount:
 
 
 def _once(use: Use) -> Use:
-    least = min(use.own, use.once * GPUS["h100"].sms) if use.is_shared else use.once
-    return replace(use, total=min(use.total, least), own=min(use.own, least))
+    read_once_bytes = min(use.own, use.once * GPUS["h100"].sms) if use.is_shared else use.once
+    return replace(use, total=min(use.total, read_once_bytes), own=min(use.own, read_once_bytes))
 
 
 def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> LaunchCount:
@@ -163,11 +163,11 @@ def multiplied(count: LaunchCount) -> Multiplied:
 
 def _table(count: LaunchCount) -> tuple[np.ndarray, np.ndarray]:
     """Return for each block of instructions the operations of a lane, and by unit what else a lane costs."""
-    known: dict[str, costs.Cost] = {}
+    cost_of: dict[str, costs.Cost] = {}
     flops, units = np.zeros(len(count.module.blocks), np.int64), np.zeros((len(count.module.blocks), costs.UNIT_COUNT))
     for number, (start, end) in enumerate(count.module.blocks):
         for item in count.program.instructions[start:end]:
-            cost = known.get(item.opcode) or known.setdefault(item.opcode, costs.cost(item))
+            cost = cost_of.get(item.opcode) or cost_of.setdefault(item.opcode, costs.cost(item))
             if cost.flops and item.root in _MULTIPLIES and not item.opcode.endswith("f64"):
                 flops[number] += cost.flops
             elif not _feeds(item):

@@ -74,8 +74,8 @@ def cost(item: Instruction) -> Cost:
 
 def _product(item: Instruction) -> Cost:
     shape, kind = next(part for part in item.modifiers if part.startswith("m") and "n" in part), item.modifiers[-3]
-    rows, rest = shape.removeprefix("m").split("n")
-    columns, depth = rest.split("k")
+    rows, sizes = shape.removeprefix("m").split("n")
+    columns, depth = sizes.split("k")
     unit = {"tf32": "tf32", "f64": "fma"}.get(kind, "half")
     size = {"tf32": 4, "f64": 8, "f16": 2, "bf16": 2}.get(kind, 1)
     return Cost(product=unit, product_flops=2 * int(rows) * int(columns) * int(depth), operand_bytes=size)
@@ -137,11 +137,11 @@ def _table(program: Program, module: Module) -> dict[str, np.ndarray]:
         items = program.instructions[start:end]
         each = [(item, cost(item)) for item in items]
         for unit in PRODUCTS:
-            rows[unit].append(sum(one.product_flops for _, one in each if one.product == unit))
+            rows[unit].append(sum(price.product_flops for _, price in each if price.product == unit))
         for unit in (NARROW, WIDE):
-            rows[unit].append(sum(one.flops for item, one in each if _is_narrow(item.opcode) is (unit == NARROW)))
-        for unit, place in _BUSY.items():
-            rows[unit].append(sum(one.units[place] for _, one in each))
+            rows[unit].append(sum(price.flops for item, price in each if _is_narrow(item.opcode) is (unit == NARROW)))
+        for unit, unit_index in _BUSY.items():
+            rows[unit].append(sum(price.units[unit_index] for _, price in each))
     return {unit: np.array(values, np.float64) for unit, values in rows.items()}
 
 

@@ -37,7 +37,7 @@ from verl_kernel.env.trace import Step
 _EACH, _SPECIAL, _SHARED, _BARRIER, _PRODUCT = 4.0, 14.0, 23.0, 20.0, 16.0
 """Cycles: of an instruction, of a special function in addition, of an access to shared memory or other lanes, of a
 barrier, of a product of matrices."""
-Way = Literal["", "meets", "stores", "loads"]
+Interaction = Literal["", "meets", "stores", "loads"]
 _ROUND = 3
 """Iterations over which the time is averaged, after as many iterations that are not counted."""
 _STORED, _SHOWN = "%stored", "%shown"
@@ -57,8 +57,8 @@ class Chain:
 def chains(program: Program) -> list[Chain]:
     """Return the loops of a kernel with the least time of their iterations."""
     graph = Graph(program)
-    found = [Chain(first, _cycles(graph, first, last)) for first, last in _loops(graph)]
-    return [chain for chain in found if chain.cycles]
+    loop_chains = [Chain(first, _cycles(graph, first, last)) for first, last in _loops(graph)]
+    return [chain for chain in loop_chains if chain.cycles]
 
 
 def _loops(graph: Graph) -> Iterator[tuple[int, int]]:
@@ -72,35 +72,37 @@ def _loops(graph: Graph) -> Iterator[tuple[int, int]]:
 
 
 def _cycles(graph: Graph, first: int, last: int) -> float:
-    places = range(graph.blocks[first].start, graph.blocks[last].end)
-    turn = [
-        (_way(item), graph.reads[place], graph.writes[place], _latency(item))
-        for place, item in ((place, graph.program.instructions[place]) for place in places)
+    indices = range(graph.blocks[first].start, graph.blocks[last].end)
+    iteration = [
+        (_interaction(item), graph.reads[index], graph.writes[index], _latency(item))
+        for index, item in ((index, graph.program.instructions[index]) for index in indices)
     ]
-    there: dict[str, float] = defaultdict(float)
+    ready_at: dict[str, float] = defaultdict(float)
     for _ in range(_ROUND):
-        _go_round(turn, there)
-    before = dict(there)
+        _run_iteration(iteration, ready_at)
+    before = dict(ready_at)
     for _ in range(_ROUND):
-        _go_round(turn, there)
-    return max((time - before[name] for name, time in there.items()), default=0.0) / _ROUND
+        _run_iteration(iteration, ready_at)
+    return max((time - before[name] for name, time in ready_at.items()), default=0.0) / _ROUND
 
 
-def _go_round(turn: list[tuple[Way, tuple[str, ...], tuple[str, ...], float]], there: dict[str, float]) -> None:
+def _run_iteration(
+    iteration: list[tuple[Interaction, tuple[str, ...], tuple[str, ...], float]], ready_at: dict[str, float]
+) -> None:
     """Advance the times at which each register is available by one iteration."""
-    for way, reads, writes, latency in turn:
-        time = max((there[name] for name in reads), default=0.0)
-        if way == "meets":
-            there[_SHOWN] = max(there[_SHOWN], there[_STORED]) + _BARRIER
-        elif way == "stores":
-            there[_STORED] = max(there[_STORED], time)
-        elif way == "loads":
-            time = max(time, there[_SHOWN])
+    for interaction, reads, writes, latency in iteration:
+        time = max((ready_at[name] for name in reads), default=0.0)
+        if interaction == "meets":
+            ready_at[_SHOWN] = max(ready_at[_SHOWN], ready_at[_STORED]) + _BARRIER
+        elif interaction == "stores":
+            ready_at[_STORED] = max(ready_at[_STORED], time)
+        elif interaction == "loads":
+            time = max(time, ready_at[_SHOWN])
         for name in writes:
-            there[name] = time + latency
+            ready_at[name] = time + latency
 
 
-def _way(item: Instruction) -> Way:
+def _interaction(item: Instruction) -> Interaction:
     """Classify how an instruction interacts with other warps of its block, through barriers and shared memory."""
     if item.root in ("bar", "barrier"):
         return "meets"
@@ -143,25 +145,27 @@ class Group:
 
 def groups(program: Program, module: Module) -> list[Group]:
     """Group all loads from global memory but those that only wait for other blocks of the launch."""
-    places = {id(item): place for place, item in enumerate(program.instructions)}
+    index_of = {id(item): index for index, item in enumerate(program.instructions)}
     loads: dict[int, int] = {}
     for number, site in enumerate(module.sites):
         if site.kind in ("global load", "global atomic"):
-            loads[places[id(site.item)]] = number
-    left = _left_under_way(program.instructions)
-    found: list[Group] = []
+            loads[index_of[id(site.item)]] = number
+    copies_under_way = _copies_under_way(program.instructions)
+    load_groups: list[Group] = []
     for number, (start, end) in enumerate(module.blocks):
         if number not in module.polls:
-            found += _of_block(program.instructions[start:end], number, start, loads, left)
-    return found
+            load_groups += _of_block(program.instructions[start:end], number, start, loads, copies_under_way)
+    return load_groups
 
 
-def _of_block(items: Sequence[Instruction], number: int, start: int, loads: dict[int, int], left: int) -> list[Group]:
+def _of_block(
+    items: Sequence[Instruction], number: int, start: int, loads: dict[int, int], copies_under_way: int
+) -> list[Group]:
     together: list[list[int]] = [[]]
     copies: list[int] = []
     loaded: set[str] = set()
-    for place, item in enumerate(items, start):
-        site, needs = loads.get(place), set(graph.read(item))
+    for index, item in enumerate(items, start):
+        site, needs = loads.get(index), set(graph.read(item))
         if site is not None and item.root == "cp":
             copies.append(site)
             continue
@@ -174,13 +178,13 @@ def _of_block(items: Sequence[Instruction], number: int, start: int, loads: dict
             loaded.update(graph.written(item))
     groups = [Group(number, tuple(sites)) for sites in together if sites]
     commits = sum(item.opcode == "cp.async.commit_group" for item in items)
-    return [*groups, Group(number, tuple(copies), 1 + left / max(1, commits))] if copies else groups
+    return [*groups, Group(number, tuple(copies), 1 + copies_under_way / max(1, commits))] if copies else groups
 
 
-def _left_under_way(items: Sequence[Instruction]) -> int:
+def _copies_under_way(items: Sequence[Instruction]) -> int:
     """Return how many groups of copies the kernel leaves under way, at most, when it waits for copies."""
     waits = [item.operands[0] for item in items if item.opcode == "cp.async.wait_group" and item.operands]
-    return max((int(one.text, 0) for one in waits if isinstance(one, Constant)), default=0)
+    return max((int(operand.text, 0) for operand in waits if isinstance(operand, Constant)), default=0)
 
 
 _LINE, _SECTOR = 128, 32
@@ -201,29 +205,29 @@ class LaunchWork:
     writes: tuple[int, ...]
 
 
-def launch_work(count: LaunchCount, known: Known | None = None) -> LaunchWork:
+def launch_work(count: LaunchCount, facts: KernelFacts | None = None) -> LaunchWork:
     """Compute what a launch did.
 
     Args:
         count: the result of `Kernel.launch`.
-        known: what is known of its kernel; None for what `known_of` finds.
+        facts: what is known of its kernel; None for what `facts_of` finds.
     """
-    known = known or known_of(count.program, count.module)
-    products = _products(count, known)
-    flops = int(count.lanes @ known.flops) + round(sum(each for each, _ in products.values()))
+    facts = facts or facts_of(count.program, count.module)
+    products = _products(count, facts)
+    flops = int(count.lanes @ facts.flops) + round(sum(each for each, _ in products.values()))
     half = round(products["half"][0]) if "half" in products else 0
     return LaunchWork(
-        bytes=sum(_asked(site) for site in count.sites),
+        bytes=sum(_requested_bytes(site) for site in count.sites),
         flops=flops,
         half_flops=half,
-        steps=_steps(count, known, products),
+        steps=_steps(count, facts, products),
         reads=tuple(use.once for use in count.reads),
         writes=tuple(use.once for use in count.writes),
     )
 
 
 @dataclass(frozen=True)
-class Known:
+class KernelFacts:
     """What is known of a kernel before it is launched; arrays have one entry for each block of instructions."""
 
     units: np.ndarray
@@ -244,35 +248,35 @@ class Known:
     """By how many registers each block of instructions needs more than a thread has; None if nothing is spilled."""
 
 
-_KNOWN: weakref.WeakKeyDictionary[Program, Known] = weakref.WeakKeyDictionary()
+_FACTS: weakref.WeakKeyDictionary[Program, KernelFacts] = weakref.WeakKeyDictionary()
 
 
-def remember(program: Program, found: Known) -> None:
-    """Store what `known_of` found for the same program in another process."""
-    _KNOWN[program] = found
+def remember(program: Program, facts: KernelFacts) -> None:
+    """Store what `facts_of` found for the same program in another process."""
+    _FACTS[program] = facts
 
 
-def known_of(program: Program, module: Module) -> Known:
+def facts_of(program: Program, module: Module) -> KernelFacts:
     """Return what is known of a kernel independently of its launches."""
-    if program not in _KNOWN:
-        _KNOWN[program] = _looked_through(program, module)
-    return _KNOWN[program]
+    if program not in _FACTS:
+        _FACTS[program] = _computed_facts(program, module)
+    return _FACTS[program]
 
 
-def _looked_through(program: Program, module: Module) -> Known:
+def _computed_facts(program: Program, module: Module) -> KernelFacts:
     each = [costs.cost(item) for item in program.instructions]
     blocks = [each[start:end] for start, end in module.blocks]
     products = {
         unit: np.array([_flops(unit, block) for block in blocks], np.int64)
-        for unit in sorted({one.product for one in each if one.product})
+        for unit in sorted({cost.product for cost in each if cost.product})
     }
-    return Known(
+    return KernelFacts(
         units=np.array(
-            [[sum(one.units[unit] for one in block) for unit in range(costs.UNIT_COUNT)] for block in blocks]
+            [[sum(cost.units[unit] for cost in block) for unit in range(costs.UNIT_COUNT)] for block in blocks]
         ),
-        flops=np.array([sum(one.flops for one in block) for block in blocks], np.int64),
+        flops=np.array([sum(cost.flops for cost in block) for block in blocks], np.int64),
         products=products,
-        operand_bytes={one.product: one.operand_bytes for one in each if one.product},
+        operand_bytes={cost.product: cost.operand_bytes for cost in each if cost.product},
         groups=groups(program, module),
         staged=_staged(program, module, np.sum([*products.values()], axis=0) > 0) if products else [],
         sizes=sizes(module),
@@ -281,7 +285,7 @@ def _looked_through(program: Program, module: Module) -> Known:
 
 
 def _flops(unit: str, block: list[costs.Cost]) -> int:
-    return sum(one.product_flops for one in block if one.product == unit)
+    return sum(cost.product_flops for cost in block if cost.product == unit)
 
 
 def _staged(program: Program, module: Module, multiplies: np.ndarray) -> list[int]:
@@ -300,51 +304,51 @@ def _staged(program: Program, module: Module, multiplies: np.ndarray) -> list[in
     ]
 
 
-def _asked(site: SiteCount) -> int:
+def _requested_bytes(site: SiteCount) -> int:
     """Count the bytes that an access requests; lanes that share sectors count once."""
     return min(site.accesses * site.site.bytes, site.sectors * _SECTOR)
 
 
-def _products(count: LaunchCount, known: Known) -> dict[str, tuple[float, int]]:
+def _products(count: LaunchCount, facts: KernelFacts) -> dict[str, tuple[float, int]]:
     """Return by unit the operations, and products for each operand stored to shared memory; the largest first."""
-    done = {unit: float(count.warps_entered @ each) for unit, each in known.products.items()}
-    staged = sum(count.sites[number].accesses * count.sites[number].site.bytes for number in known.staged)
-    total = sum(done.values())
-    found = {
-        unit: (flops, max(1, round(total / 2 * known.operand_bytes[unit] / staged)) if staged else 0)
-        for unit, flops in done.items()
+    flops_of = {unit: float(count.warps_entered @ each) for unit, each in facts.products.items()}
+    staged = sum(count.sites[number].accesses * count.sites[number].site.bytes for number in facts.staged)
+    total = sum(flops_of.values())
+    products = {
+        unit: (flops, max(1, round(total / 2 * facts.operand_bytes[unit] / staged)) if staged else 0)
+        for unit, flops in flops_of.items()
         if flops
     }
-    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+    return dict(sorted(products.items(), key=lambda item: -item[1][0]))
 
 
-def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, int]]) -> tuple[Step, ...]:
-    blocks = _even_blocks(count, known)
+def _steps(count: LaunchCount, facts: KernelFacts, products: dict[str, tuple[float, int]]) -> tuple[Step, ...]:
+    blocks = _even_blocks(count, facts)
     reads, writes = count.reads, count.writes
-    load_bytes = _load_bytes(count, known.groups)
+    load_bytes = _load_bytes(count, facts.groups)
     total, read = sum(use.total for use in (*reads, *writes)), sum(use.total for use in reads)
     base = Step(
-        instructions=round(float(busy_units(count, known).max())), blocks=blocks, warps=count.warps,
+        instructions=round(float(busy_units(count, facts).max())), blocks=blocks, warps=count.warps,
         in_flight=round(load_bytes if products or not read else load_bytes * total / read),
-        block_ns=max(int(constant("program_ns")), _chained_ns(count, known, blocks)), rereads=count.rereads,
+        block_ns=max(int(constant("program_ns")), _chained_ns(count, facts, blocks)), rereads=count.rereads,
         returns=count.returns, serial=max(1, round(count.serial)),
     )  # fmt: skip
     if not products:
-        return (_spilling(_moving(base, [*reads, *writes]), count, known),)
-    (unit, (most, intensity)), *others = products.items()
-    main = replace(_moving(base, reads), flops=round(most), unit=unit, intensity=intensity)
-    rest = [
+        return (_spilling(_moving(base, [*reads, *writes]), count, facts),)
+    (unit, (main_flops, intensity)), *other_products = products.items()
+    main = replace(_moving(base, reads), flops=round(main_flops), unit=unit, intensity=intensity)
+    other_steps = [
         Step(flops=round(flops), unit=name, intensity=each, blocks=blocks, warps=count.warps, kernels=0)
-        for name, (flops, each) in others
+        for name, (flops, each) in other_products
     ]
     last = _moving(Step(blocks=blocks, warps=count.warps, kernels=0), writes)
-    return (_spilling(main, count, known), *rest, last)
+    return (_spilling(main, count, facts), *other_steps, last)
 
 
-def _even_blocks(count: LaunchCount, known: Known) -> int:
+def _even_blocks(count: LaunchCount, facts: KernelFacts) -> int:
     """Return how many blocks as heavy as the heaviest one would do the launch's work."""
     moved = sum(use.total for use in (*count.reads, *count.writes))
-    executed = int(count.lanes @ known.sizes)
+    executed = int(count.lanes @ facts.sizes)
     shares = [
         ceil(total / heaviest - 1e-6)
         for total, heaviest in ((moved, count.heaviest_bytes), (executed, count.heaviest_work))
@@ -353,17 +357,17 @@ def _even_blocks(count: LaunchCount, known: Known) -> int:
     return max(1, min([prod(count.shape), *shares]))
 
 
-def _chained_ns(count: LaunchCount, known: Known, blocks: int) -> int:
+def _chained_ns(count: LaunchCount, facts: KernelFacts, blocks: int) -> int:
     """Return the least time of a block due to its loops: the mean over `blocks` blocks."""
     turns = count.warps_entered / (blocks * count.warps)
-    return int(sum(turns[chain.block] * chain.cycles for chain in known.chains) / GPUS["h100"].clock_ghz)
+    return int(sum(turns[chain.block] * chain.cycles for chain in facts.chains) / GPUS["h100"].clock_ghz)
 
 
-def busy_units(count: LaunchCount, known: Known) -> np.ndarray:
+def busy_units(count: LaunchCount, facts: KernelFacts) -> np.ndarray:
     """Return the time of each unit (`costs.UNIT_COUNT`), in instructions of single threads issued in that time."""
-    busy = np.asarray(count.warps_entered.astype(np.float64) * LANES @ known.units)
+    busy = np.asarray(count.warps_entered.astype(np.float64) * LANES @ facts.units)
     busy[costs.SHARED] += sum(map(passes, count.sites)) * LANES * costs.PER_SHARED
-    spilled = _spilled(count, known) / 4
+    spilled = _spilled(count, facts) / 4
     busy[costs.ISSUE] += spilled
     busy[costs.SHARED] += spilled * costs.PER_SHARED
     return busy
@@ -378,7 +382,7 @@ def passes(site: SiteCount) -> float:
     return max(site.accesses * site.site.bytes, site.sectors * _SECTOR) / _LINE
 
 
-def _load_bytes(count: LaunchCount, known: list[Group]) -> float:
+def _load_bytes(count: LaunchCount, load_groups: list[Group]) -> float:
     """Return the bytes that a block loads for each time that it waits.
 
     It waits once for each time that it comes to a group and misses something, as long as for what the group mostly
@@ -386,10 +390,10 @@ def _load_bytes(count: LaunchCount, known: list[Group]) -> float:
     """
     near, far = constant("l2_latency_ns"), constant("latency_ns")
     sectors, once, waits = 0.0, 0.0, 0.0
-    for group in known:
-        here = [count.sites[site] for site in group.sites]
-        missed = sum(site.missed for site in here)
-        first = sum(site.missed * _share(count.reads[site.row]) for site in here)
+    for group in load_groups:
+        sites = [count.sites[site] for site in group.sites]
+        missed = sum(site.missed for site in sites)
+        first = sum(site.missed * _share(count.reads[site.row]) for site in sites)
         times = max(1.0, count.warps_entered[group.block] / count.warps)
         if missed:
             waits += min(times / group.turns, missed) * max(near, far * first / missed)
@@ -414,33 +418,33 @@ def _moving(step: Step, uses: list[Use]) -> Step:
     )
 
 
-def spilling(known: Known, program: Program, module: Module, spills: int, most: int) -> Known:
-    """Return what is known of a kernel that spills so many bytes, as a thread has no more than `most` registers."""
+def spilling(facts: KernelFacts, program: Program, module: Module, spills: int, max_registers: int) -> KernelFacts:
+    """Add to the facts the spills of a kernel whose threads have at most `max_registers` registers."""
     graph = Graph(program)
     starts = [block.start for block in graph.blocks]
-    beyond = [max(0, needed - most) for needed in pressures(graph)]
+    beyond = [max(0, needed - max_registers) for needed in pressures(graph)]
     crowded = np.array([beyond[bisect_right(starts, start) - 1] for start, _ in module.blocks], np.int64)
-    return replace(known, spills=spills, crowded=crowded)
+    return replace(facts, spills=spills, crowded=crowded)
 
 
-def _spilled(count: LaunchCount, known: Known) -> float:
+def _spilled(count: LaunchCount, facts: KernelFacts) -> float:
     """Count the bytes of spilled registers, stored and loaded where more are needed than a thread has.
 
     The mean over all instructions would make spills cheap by a branch that is never taken.
     """
-    places = known.sizes if known.crowded is None or not known.crowded.any() else known.crowded
-    often = float(count.warps_entered @ places) / max(1, int(places.sum()))
-    return 2.0 * known.spills * LANES * often
+    weights = facts.sizes if facts.crowded is None or not facts.crowded.any() else facts.crowded
+    executions = float(count.warps_entered @ weights) / max(1, int(weights.sum()))
+    return 2.0 * facts.spills * LANES * executions
 
 
-def _spilling(step: Step, count: LaunchCount, known: Known) -> Step:
+def _spilling(step: Step, count: LaunchCount, facts: KernelFacts) -> Step:
     """Add to a step the spills that the first-level cache does not keep."""
-    if known.spills <= _KEPT_SPILLS:
+    if facts.spills <= _KEPT_SPILLS:
         return step
-    moved = round(_spilled(count, known))
+    moved = round(_spilled(count, facts))
     return replace(
         step,
         l2_bytes=step.l2_bytes + moved,
         repeated_bytes=step.repeated_bytes + moved,
-        private_bytes=step.private_bytes + known.spills * LANES * count.warps,
+        private_bytes=step.private_bytes + facts.spills * LANES * count.warps,
     )
