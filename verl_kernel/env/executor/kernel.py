@@ -130,7 +130,7 @@ def fault_of(words: np.ndarray, program: Program, site: Site, race_sentence: str
         race_sentence: a description of the access with which it raced, if it is a race.
     """
     kind = FAULTS[int(words[context.KIND])]
-    address = int(words[context.PLACE]) & (1 << 64) - 1
+    address = int(words[context.ADDRESS]) & (1 << 64) - 1
     where = f"byte {address} of shared memory" if site.kind.startswith("shared") else f"address {address:#x}"
     sentence = _SENTENCES[kind].format(place=address, bytes=site.bytes, where=where, met=race_sentence)
     block, warp, lane = (int(words[word]) for word in (context.BLOCK, context.WARP, context.LANE))

@@ -143,7 +143,7 @@ def _elements(records: Array, widths: Widths) -> tuple[int, Array, Array]:
     kind, count_of = int(records[0, context.RECORD_KIND]), len(records)
     register_bytes, count = (kind >> 8 & 255) // 8, kind >> 16
     chosen = (records[:, [context.RECORD_LANES]] >> np.arange(32) & 1).astype(bool)
-    addresses = records[:, context.RECORD_PLACES : context.RECORD_PLACES + 32]
+    addresses = records[:, context.RECORD_ADDRESSES : context.RECORD_ADDRESSES + 32]
     raw = np.ascontiguousarray(records[:, context.RECORD_VALUES :]).view(np.uint8)[:, : 32 * register_bytes * count]
     raw = (
         raw.reshape(count_of, count, 32, register_bytes)

@@ -34,7 +34,7 @@ class _Cells(Function):
         self.is_ordered, self.label_now = is_ordered, "entry"
         self.active = self.mask("%lanes")
         self.own = self.splat("i32", "%me")
-        self.now = self.splat("i32", self.op(f"trunc i64 {self.watch(context.NOW, 'i64')} to i32"))
+        self.now = self.splat("i32", self.op(f"trunc i64 {self.watch(context.BARRIER_STAMP, 'i64')} to i32"))
         first = self.splat("i32", "%first")
         self.first, self.span = first, self.op(f"sub {STAMPS} {self.now}, {first}")
 

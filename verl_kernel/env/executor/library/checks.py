@@ -27,7 +27,7 @@ def fault_text(key: Key) -> tuple[Function, str]:
     address = body.op(f"extractelement {ADDRESSES} %addresses, i32 {lane}")
     values = {
         context.KIND: body.op("zext i32 %kind to i64"), context.SITE: body.op("ptrtoint ptr %site to i64"),
-        context.PLACE: address, context.LANE: body.op(f"zext i32 {lane} to i64"),
+        context.ADDRESS: address, context.LANE: body.op(f"zext i32 {lane} to i64"),
     }  # fmt: skip
     for word, value in values.items():
         body.do(f"store i64 {value}, ptr {body.word(fault, word)}")

@@ -76,7 +76,7 @@ run:
   %frame = getelementptr i8, ptr %frames, i32 %offset
   br i1 %is.watched, label %name, label %go
 name:
-  %now.p = getelementptr i64, ptr %watch, i64 @WARP_NOW@
+  %now.p = getelementptr i64, ptr %watch, i64 @RUNNING_WARP@
   %w.64 = zext i32 %w to i64
   store i64 %w.64, ptr %now.p
   br label %go
@@ -148,7 +148,7 @@ start:
 tell:
   %fresh.p = getelementptr i64, ptr %watch, i64 @IS_FRESH@
   store i64 1, ptr %fresh.p
-  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_PLACE@
+  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_INDEX@
   store i64 %i, ptr %place.p
   br label %go
 go:
@@ -175,7 +175,7 @@ learn:
   call void %call(i64 @BARRIER@, i64 0, ptr null, i64 0, ptr null, ptr %ctx, ptr null)
   ret void
 plain:
-  %clock.pp = getelementptr i64, ptr %watch, i64 @CLOCK@
+  %clock.pp = getelementptr i64, ptr %watch, i64 @NEXT_STAMP@
   %clock.p = load ptr, ptr %clock.pp
   %clock = load i64, ptr %clock.p
   %warps.64 = zext i32 %warps to i64
@@ -190,7 +190,7 @@ lost:
   ret void
 fine:
   store i64 %next, ptr %clock.p
-  %now.p = getelementptr i64, ptr %watch, i64 @NOW@
+  %now.p = getelementptr i64, ptr %watch, i64 @BARRIER_STAMP@
   store i64 %clock, ptr %now.p
   %fresh.p = getelementptr i64, ptr %watch, i64 @IS_FRESH@
   %fresh = load i64, ptr %fresh.p
@@ -200,7 +200,7 @@ begin:
   store i64 0, ptr %fresh.p
   %first.p = getelementptr i64, ptr %watch, i64 @FIRST@
   store i64 %clock, ptr %first.p
-  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_PLACE@
+  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_INDEX@
   %place = load i64, ptr %place.p
   %starts.pp = getelementptr i64, ptr %watch, i64 @STARTS@
   %starts = load ptr, ptr %starts.pp
@@ -235,8 +235,8 @@ out:
 """
 
 _WATCH = (
-    "WATCH", "WARP_NOW", "IS_FRESH", "BLOCK_PLACE", "IS_ORDERED", "CALL", "CLOCK", "LOW", "IS_LOST", "NOW", "FIRST",
-    "STARTS", "IDS", "SHARED_IDS", "ID_STEP",
+    "WATCH", "RUNNING_WARP", "IS_FRESH", "BLOCK_INDEX", "IS_ORDERED", "CALL", "NEXT_STAMP", "LOW", "IS_LOST",
+    "BARRIER_STAMP", "FIRST", "STARTS", "IDS", "SHARED_IDS", "ID_STEP",
 )  # fmt: skip
 
 

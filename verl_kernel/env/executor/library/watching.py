@@ -27,7 +27,7 @@ def watch_text(key: Key) -> tuple[Function, str]:
     low = body.op(f"and {kind} %addresses, {WIDE.const(width, size - 1)}")
     aligned = body.op(f"and i32 {body.bits(body.op(f'icmp eq {kind} {low}, zeroinitializer'))}, %lanes")
     body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
-    warp = body.op(f"load i64, ptr {body.word('%watch', context.WARP_NOW)}")
+    warp = body.op(f"load i64, ptr {body.word('%watch', context.RUNNING_WARP)}")
     bad = _in_shared(body, verb, size, aligned, warp) if room == "shared" else _in_rows(body, verb, size, aligned, warp)
     body.branch(body.op(f"icmp eq i32 {bad}, 0"), "fine", "odd")
     body.label("odd")
@@ -130,7 +130,7 @@ def _in_rows(body: Function, verb: str, size: int, lanes: str, warp: str) -> str
     plain = _each_cell(body, verb, False, size, shift, offsets, inside, row, (start, me, "null", "0"), "plain")
     body.do("br label %next_row")
     body.label("ordered")
-    clock = body.op(f"load ptr, ptr {body.word('%watch', context.KNOWN)}")
+    clock = body.op(f"load ptr, ptr {body.word('%watch', context.CLOCKS)}")
     clock = body.op(f"load ptr, ptr {body.op(f'getelementptr ptr, ptr {clock}, i64 {warp}')}")
     stamp = body.op(f"zext i32 {me} to i64")
     used = body.op(f"load ptr, ptr {body.word('%watch', context.USED)}")
@@ -186,11 +186,11 @@ def log_text(key: Key) -> tuple[Function, str]:
         context.RECORD_SITE: body.op("ptrtoint ptr %site to i64"),
         context.RECORD_LANES: body.op("zext i32 %lanes to i64"),
         context.RECORD_KIND: str(VERBS[verb] | bits << 8 | count << 16),
-        context.RECORD_WARP: body.op(f"load i64, ptr {body.word(watch, context.WARP_NOW)}"),
+        context.RECORD_WARP: body.op(f"load i64, ptr {body.word(watch, context.RUNNING_WARP)}"),
     }
     for word, value in values.items():
         body.do(f"store i64 {value}, ptr {body.word(record, word)}")
-    body.do(f"store {ADDRESSES} %addresses, ptr {body.word(record, context.RECORD_PLACES)}, align 8")
+    body.do(f"store {ADDRESSES} %addresses, ptr {body.word(record, context.RECORD_ADDRESSES)}, align 8")
     _keep(body, bits, count, body.word(record, context.RECORD_VALUES))
     body.do("br label %done")
     body.label("done")

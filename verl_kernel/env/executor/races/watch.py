@@ -47,12 +47,12 @@ class Block:
         """What the block's warps know of others; None until the block begins, and if blocks cannot learn of each
         other."""
         self.words = np.zeros(context.WATCH_WORDS, np.int64)
-        self.words[[context.IS_ORDERED, context.IS_FRESH, context.BLOCK_PLACE]] = is_ordered, 1, index
+        self.words[[context.IS_ORDERED, context.IS_FRESH, context.BLOCK_INDEX]] = is_ordered, 1, index
         self._point()
 
     def _point(self) -> None:
         for word, array in (
-            (context.IDS, self.ids), (context.SHARED_IDS, self.shared_ids), (context.KNOWN, self.pointers),
+            (context.IDS, self.ids), (context.SHARED_IDS, self.shared_ids), (context.CLOCKS, self.pointers),
         ):  # fmt: skip
             self.words[word] = array.ctypes.data
         if self.shared is not None:
@@ -62,12 +62,12 @@ class Block:
     @property
     def warp(self) -> int:
         """Return the warp that runs."""
-        return int(self.words[context.WARP_NOW])
+        return int(self.words[context.RUNNING_WARP])
 
     @property
     def index(self) -> int:
         """Return the block's place in the order of blocks."""
-        return int(self.words[context.BLOCK_PLACE])
+        return int(self.words[context.BLOCK_INDEX])
 
     @property
     def clocks(self) -> Knowledge:
@@ -195,7 +195,11 @@ class Watcher:
             self._give_up("memory is too small")
             return
         words = block.words
-        for word, array in ((context.ROWS, self._table), (context.CLOCK, self._clock), (context.STARTS, self._starts)):
+        for word, array in (
+            (context.ROWS, self._table),
+            (context.NEXT_STAMP, self._clock),
+            (context.STARTS, self._starts),
+        ):
             words[word] = array.ctypes.data
         words[[context.ID_STEP, context.BLOCK_WARPS]] = self._watch.between_warps, self._warps
         words[context.BLOCK_OWNER] = index * self._warps
@@ -246,7 +250,7 @@ class Watcher:
             block.words[context.BLOCK_OWNER] = block.index * self._warps
             block.knowledge.ids, block.knowledge.shared_ids = block.ids, block.shared_ids
         block.clocks.pass_barrier()
-        block.words[[context.NOW, context.IS_FRESH]] = block.ids[0], 0
+        block.words[[context.BARRIER_STAMP, context.IS_FRESH]] = block.ids[0], 0
         block.point_to_clocks()
 
     def _check(
@@ -277,7 +281,7 @@ class Watcher:
 
     def _view(self, block: Block, in_shared: bool) -> View:
         words, warp = block.words, block.warp
-        barrier_stamp, first = int(words[context.NOW]), 0 if in_shared else int(words[context.FIRST])
+        barrier_stamp, first = int(words[context.BARRIER_STAMP]), 0 if in_shared else int(words[context.FIRST])
         own_stamp = int((block.shared_ids if in_shared else block.ids)[warp])
         clock = None if block.knowledge is None else block.knowledge.clocks[warp]
         barriers_only = in_shared or clock is None
@@ -322,7 +326,7 @@ class Watcher:
         if self._fault[context.KIND]:
             return
         self._fault[[context.KIND, context.SITE, context.LANE]] = context.RACE, site, lane
-        self._fault[context.PLACE] = np.uint64(address).view(np.int64)
+        self._fault[context.ADDRESS] = np.uint64(address).view(np.int64)
         self._race = race, self._owner(race.stamp), block.index * self._warps + block.warp
 
     def sentence(self) -> str:
