@@ -21,10 +21,12 @@ from verl_kernel.env.executor.ptx.program import (
     Special,
 )
 
+# Opcodes whose first operand is read, not written.
 _NO_RESULT = frozenset(
     "st stmatrix bra bar barrier ret exit red trap membar fence nanosleep prefetch discard cp griddepcontrol call"
     " brkpt".split()
 )
+# A barrier ends a block too: there a warp returns, and resumes when all have come (library/grid.py).
 _ENDS = frozenset({"bra", "ret", "exit", "trap", "bar", "barrier"})
 CARRY = "%carry"
 """The carry flag, which `.cc` instructions set and `addc`, `subc` and `madc` read."""
@@ -56,6 +58,7 @@ class Graph:
         instructions = self.program.instructions
         self.writes = [tuple(written(item)) for item in instructions]
         self.reads = [tuple(read(item)) for item in instructions]
+        # LLVM also writes labels that only line tables use: they must not cut blocks.
         branch_labels = {getattr(item.operands[0], "name", None) for item in instructions if item.root == "bra"}
         starts = {0, *(index for name, index in self.program.labels.items() if name in branch_labels)}
         starts |= {index + 1 for index, item in enumerate(instructions) if ends_block(item)}
@@ -90,6 +93,7 @@ class Graph:
 
 def ends_block(item: Instruction) -> bool:
     """Whether a new block begins after an instruction."""
+    # Lanes of a warp run together here, so a barrier of one warp is an instruction like others.
     return item.root in _ENDS and not item.opcode.startswith(("bar.warp", "barrier.warp"))
 
 
@@ -140,6 +144,8 @@ def _registers(operand: Operand) -> Iterator[str]:
 
 def controls(graph: Graph) -> list[tuple[Register, ...]]:
     """Return the guards of the branches on which each instruction's execution depends."""
+    # Control dependence (Ferrante, Ottenstein and Warren, "The program dependence graph", 1987): what
+    # postdominates a successor of a branch, but not the branch, is executed because of it.
     after = _postdominators(graph)
     guards: list[set[Register]] = [set() for _ in graph.blocks]
     for number, block in enumerate(graph.blocks):
@@ -147,6 +153,7 @@ def controls(graph: Graph) -> list[tuple[Register, ...]]:
         if guard is None or len(block.successors) < 2:
             continue
         for controlled in frozenset().union(*(after[follower] for follower in block.successors)):
+            # A loop's branch decides how often its own block is executed.
             if controlled < len(guards) and (controlled == number or controlled not in after[number]):
                 guards[controlled].add(guard)
     return [tuple(guards[number]) for number, block in enumerate(graph.blocks) for _ in range(block.start, block.end)]
@@ -156,10 +163,12 @@ def _postdominators(graph: Graph) -> list[frozenset[int]]:
     """Return the blocks, itself included, that every way from each block to the end passes; the end as last entry."""
     end = len(graph.blocks)
     every = frozenset(range(end + 1))
+    # Begin with all and remove: the greatest solution, which loops do not make smaller.
     postdominators = [*[every] * end, frozenset({end})]
     changed = True
     while changed:
         changed = False
+        # Facts flow backwards, so the last block first needs the fewest rounds.
         for number in range(end - 1, -1, -1):
             followers = graph.blocks[number].successors or (end,)
             passed = frozenset({number}) | every.intersection(*(postdominators[follower] for follower in followers))
@@ -191,6 +200,7 @@ _FLUSHES = frozenset("add sub mul fma min max abs neg ex2".split())
 
 def normal(graph: Graph) -> frozenset[str]:
     """Return these registers: start with all, and remove those that may get a subnormal, until nothing changes."""
+    # Optimistic: registers that only feed each other in a loop are normal unless something else feeds them.
     normals = {name for name, kind in graph.program.registers.items() if kind in ("b32", "f32")}
     changed = True
     while changed:
@@ -211,6 +221,7 @@ def _is_normal(item: Instruction, normals: Set[str]) -> bool:
         return holds_no_subnormal(item.operands[1], normals)
     if item.root == "selp" and parts[-1] in ("f32", "b32"):
         return all(holds_no_subnormal(operand, normals) for operand in item.operands[1:3])
+    # An integer is zero or at least 1.
     return item.root == "cvt" and parts[-2] == "f32" and parts[-1] in ("s32", "u32")
 
 
@@ -218,6 +229,7 @@ def holds_no_subnormal(operand: Operand, normals: Set[str]) -> bool:
     """Whether an operand is a normal constant or a register without subnormals."""
     if isinstance(operand, Constant) and operand.text[:2] in ("0f", "0F"):
         bits = int(operand.text[2:], 16)
+        # Subnormal: the exponent is zero and the mantissa is not.
         return bool(bits >> 23 & 255) or not bits & 0x7FFFFFFF
     return isinstance(operand, Register) and operand.name in normals
 
@@ -230,6 +242,8 @@ def live(graph: Graph) -> list[frozenset[str]]:
     exposed, killed = zip(
         *(_uses_and_definitions(graph, block.start, block.end) for block in graph.blocks), strict=True
     )
+    # The usual backward analysis: live before a block is what it reads first, and what it leaves alone
+    # of what is live after it.
     live_in: list[frozenset[str]] = [frozenset()] * (len(graph.blocks) + 1)
     changed = True
     while changed:
@@ -274,6 +288,7 @@ def _block_pressure(graph: Graph, block: Block, before: list[frozenset[str]], wo
     alive = set[str]().union(*(before[follower] for follower in block.successors))
     live_words = peak = sum(words.get(name, 0) for name in alive)
     for index in range(block.end - 1, block.start - 1, -1):
+        # Backwards: before an instruction its results are not live yet, and its operands are.
         for name in set(graph.writes[index]) & alive:
             alive.remove(name)
             live_words -= words.get(name, 0)

@@ -31,6 +31,7 @@ from verl_kernel.env.executor.ptx.program import (
 )
 
 Kind = Literal["computes", "moves", "constant"]
+# Written by what replaces a store that is left out; nothing reads it.
 _UNUSED = "%left_out"
 
 
@@ -45,6 +46,8 @@ _DECIDED = 8
 """Written, or counted, where a branch on loaded values decides. As an address it shows no computing: else a copy in a
 loop that data end would."""
 
+# Opcodes whose result is loaded bits in another place or type. A comparison of data is one of them:
+# it computes once something is selected by it.
 _MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatrix setp".split())
 _WITHOUT_SIGN = frozenset((0x7FFF, 0x7FFF7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF))
 """Masks with which `and` computes an absolute value."""
@@ -52,6 +55,7 @@ _INTEGER = re.compile("0[xX][0-9a-fA-F]+|[1-9][0-9]*")
 _MEMORY = ("shared", "local")
 
 
+# Found once a program: compiling, launching and ablations all ask for it.
 _STORES: weakref.WeakKeyDictionary[Program, dict[int, Kind]] = weakref.WeakKeyDictionary()
 
 
@@ -98,16 +102,20 @@ def without(program: Program, left_out: Collection[int]) -> Program:
 
 def _without_store(item: Instruction) -> Instruction:
     if item.root == "atom":
+        # The kernel may read what an atomic returns.
         return replace(item, opcode=f"ld.global.b{item.opcode[-2:]}", operands=item.operands[:2])
+    # An instruction stays in its place, so that numbers of instructions and labels stay what they are.
     return replace(item, opcode="mov.b32", operands=(Register(_UNUSED), Register(_UNUSED)))
 
 
 def _kind(item: Instruction, address_origin: Origin, origin: Origin) -> Kind:
+    # An atomic combines its operand with what others have stored there: that is arithmetic.
     is_sum = item.root in ("red", "atom") and "exch" not in item.modifiers
     if origin & (_COMPUTED | _DECIDED) or address_origin & _LOADED or (is_sum and origin):
         return "computes"
     if origin & _LOADED:
         return "moves"
+    # Neither loaded nor constant: made of the position, as an index is.
     return "computes" if origin else "constant"
 
 
@@ -123,6 +131,7 @@ class _Origins:
         self._origins: dict[str, Origin] = {}
         self._deciding = controls(Graph(program))
         writers = Counter(name for item in program.instructions for name in written(item))
+        # Where a register has one writer, no branch decides which value it holds.
         self._joined = frozenset(name for name, count in writers.items() if count > 1)
         self._changed = True
         while self._changed:
@@ -158,6 +167,7 @@ class _Origins:
         memory = next((name for name in _MEMORY if name in item.modifiers), None)
         if memory and item.root in (*STORES, "red", "atom"):
             address_origin, value = self.stored(item)
+            # Data that choose where to store compute: a histogram stores constants.
             self._add(memory, value | (_DECIDED if address_origin & _LOADED else 0))
         if item.root in (*STORES, "red") or (item.root == "cp" and memory):
             if memory and item.root == "cp":
@@ -165,17 +175,21 @@ class _Origins:
             return
         origin = self._result(item, memory)
         is_moved = origin & _LOADED  # a copy is one wherever it is made
+        # A counter of a loop that data end, or a flag that one of two branches sets, is computed from data.
         is_decided = any(self.of([guard]) & (_LOADED | _DECIDED) for guard in self._deciding[number])
         for name in written(item):
             self._add(name, origin | (_DECIDED if is_decided and not is_moved and name in self._joined else 0))
 
     def _result(self, item: Instruction, memory: str | None) -> Origin:
         if item.root in ("ld", "ldmatrix", "atom"):
+            # What was stored there may be anything that the kernel stores to this memory.
             inside = memory or ("shared" if item.root == "ldmatrix" else None)
             if inside:
                 return self._origins.get(inside, 0)
+            # Parameters are the same for the whole launch.
             return 0 if "param" in item.modifiers else _LOADED
         origin = self.of(item.operands[1:]) | self.of([Register(name) for name in read(item)])
+        # Selecting by data computes, as `max` of two loaded values does.
         chosen = self.of(item.operands[3:4]) if item.root == "selp" else self.of([item.guard])
         is_computed = item.root not in _MOVING or chosen & _LOADED or _is_absolute(item)
         return origin | _COMPUTED if is_computed and origin & _LOADED else origin

@@ -22,6 +22,7 @@ def ranks(successors: Sequence[Sequence[int]]) -> list[int]:
     count = len(successors)
     followers = [[block for block in targets if block < count] for targets in successors]
     reached = list(_ordered(followers, range(count), [0])) if count else []
+    # What nothing reaches is lowered too, so it needs a rank.
     order = [*reached, *sorted(set(range(count)) - set(reached))]
     rank_of = [0] * count
     for rank, block in enumerate(order):
@@ -32,6 +33,7 @@ def ranks(successors: Sequence[Sequence[int]]) -> list[int]:
 def _ordered(followers: Sequence[Sequence[int]], inside: Collection[int], entries: Collection[int]) -> Iterator[int]:
     """Yield the blocks that some entries reach without leaving a part of the graph: each loop at once, head first."""
     for component in _components(followers, frozenset(inside), entries):
+        # The component's first block to be reached is the loop's head; without it, inner loops come apart.
         head = component[0]
         yield head
         if len(component) > 1:
@@ -59,6 +61,7 @@ def _components(
                 index[block] = lowest[block] = len(index)
                 open_blocks.append(block)
                 is_open.add(block)
+            # Blocks outside belong to an enclosing loop or are ranked; closed ones are in a finished component.
             following = next(
                 (
                     follower
@@ -80,4 +83,5 @@ def _components(
                     del open_blocks[-len(component) :]
                     is_open.difference_update(component)
                     components.append(component)
+    # Tarjan's algorithm finishes components in reverse topological order.
     return components[::-1]

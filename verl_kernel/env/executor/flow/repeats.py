@@ -24,6 +24,7 @@ from verl_kernel.env.executor.ptx.program import (
 # Uniform registers, which hold the same value in all lanes of a warp, and whether lanes may diverge.
 
 
+# Results of these may differ between lanes where operands do not.
 _BY_LANE = frozenset(
     "shfl ldmatrix stmatrix mma atom redux vote activemask match movmatrix addc subc madc call".split()
 )
@@ -62,6 +63,7 @@ def _uniform(graph: Graph, *, may_diverge: bool) -> set[str]:
     """
     instructions = graph.program.instructions
     counts = Counter(name for names in graph.writes for name in names)
+    # Optimistic, as `normal`: a loop's counter is uniform unless something makes it differ.
     uniform = {name for name in graph.program.registers if not may_diverge or counts[name] <= 1} - {CARRY}
     changed = True
     while changed:
@@ -79,12 +81,17 @@ def _is_by_lane(item: Instruction, may_diverge: bool) -> bool:
     if item.root in _BY_LANE or "cc" in parts or is_lane_dependent(item):
         return True
     if item.root == "ld":
+        # Each lane has local memory of its own. Lanes that have diverged load at different times.
         return "local" in parts or ("param" not in parts and may_diverge)
     return may_diverge and item.guard is not None
 
 
+# Below, straight code is made fast enough; where lanes may diverge, loops run up to 1.8 times as long
+# (docs/notes/executor.md, "Time to make code").
 MANY = 1500
 """A kernel of at least this many instructions gets its repetitions as loops; those on 64 bits per lane count twice."""
+# Longest period, fewest rounds, and fewest instructions that a loop must spare: short ones cost more
+# in pointers to registers than they spare in code.
 _MOST_AT_ONCE, _LEAST_ROUNDS, _LEAST_SAVED = 32, 4, 8
 _CALCULATES = frozenset(
     "abs add and bfe bfi bfind brev clz cnot copysign cos cvt div ex2 fma lg2 lop3 mad max min mov mul neg not or "
@@ -110,11 +117,13 @@ class Repeat:
 def repeats(graph: Graph, lanes: Lanes, normal: frozenset[str]) -> list[list[Repeat]]:
     """Find the repetitions of each block; a kernel of few instructions has none."""
     instructions = graph.program.instructions
+    # A vector of 64 bits per lane takes twice the host's registers, and as much more code.
     weight = sum(1 + _is_long(graph, lanes, index) for index in range(len(instructions)))
     if weight < MANY:
         return [[] for _ in graph.blocks]
     kind_numbers: dict[Any, int] = {}
     kinds = [_kind(item, graph, lanes, normal) for item in instructions]
+    # Equal numbers may share the code of a loop.
     numbers = [None if kind is None else kind_numbers.setdefault(kind, len(kind_numbers)) for kind in kinds]
     return [list(_repeats(block, numbers)) for block in graph.blocks]
 
@@ -155,6 +164,7 @@ def _rounds(numbers: list[int | None], start: int, end: int, period: int) -> int
 
 def _kind(item: Instruction, graph: Graph, lanes: Lanes, normal: frozenset[str]) -> tuple[Any, ...] | None:
     """Return a key that is equal if two instructions differ only in register names; None if it must not be repeated."""
+    # A guard, or the carry flag, would make rounds depend on more than their registers.
     if item.root not in _CALCULATES or item.guard or ".cc" in item.opcode:
         return None
     names: dict[str, int] = {}
@@ -163,7 +173,9 @@ def _kind(item: Instruction, graph: Graph, lanes: Lanes, normal: frozenset[str])
     def shape(operand: Operand) -> Any:
         if isinstance(operand, Register):
             kind = graph.program.registers.get(operand.name)
+            # Both change the code that is made: a scalar for a vector, and a flush that is left out.
             is_uniform, is_normal = operand.name in lanes.uniform, is_flushed and operand.name in normal
+            # By order of occurrence: two instructions are alike if they use registers in the same pattern.
             return names.setdefault(operand.name, len(names)), kind, is_uniform, is_normal
         if isinstance(operand, Group):
             return tuple(shape(member) for member in operand.items)
@@ -183,6 +195,7 @@ def _kind(item: Instruction, graph: Graph, lanes: Lanes, normal: frozenset[str])
 
 
 LONGEST = 96
+# Such loads are how a kernel asks what other blocks have done.
 _ORDERED_LOADS = ("volatile", "acquire", "relaxed")
 
 
@@ -235,6 +248,7 @@ def _cuts(block: Block, repeats: list[Repeat], counts: list[int]) -> Iterator[in
     start = block.start
     for repeat in (*repeats, Repeat(block.end, 0, 0)):
         while repeat.start - start > LONGEST:
+            # Among the last half, so that pieces are not needlessly short.
             window = range(start + LONGEST // 2, start + LONGEST)
             start = min(window, key=lambda index: counts[index - block.start])
             yield start
@@ -262,6 +276,7 @@ def resumed(graph: Graph) -> frozenset[int]:
         last = graph.program.instructions[block.end - 1]
         if last.root in ("bar", "barrier") and ends_block(last):
             resume_blocks.add(number + 1)
+        # A warp that waits in a loop returns now and then, so that the one it waits for can run.
         if last.root == "bra" and graph.target(last) <= number and may_wait(graph, graph.target(last), number):
             resume_blocks.add(graph.target(last))
     return frozenset(resume_blocks)
@@ -299,6 +314,7 @@ def _polls(graph: Graph, first: int, last: int) -> bool:
     indices = range(graph.blocks[first].start, graph.blocks[last].end)
     if len(indices) > _LONGEST_POLL or not may_wait(graph, first, last):
         return False
+    # A loop that moves its address reads data; one that does not can only wait for others.
     changed = {name for index in indices for name in graph.writes[index]}
     accesses = [item for item in graph.program.instructions[indices.start : indices.stop] if "global" in item.modifiers]
     addresses = [operand for item in accesses for operand in item.operands if isinstance(operand, Address)]

@@ -13,6 +13,7 @@ import numpy as np
 from verl_kernel.env.executor.flow.graph import read, written
 from verl_kernel.env.executor.ptx.program import STORES, Group, Instruction, Program, Register
 
+# Results of these may be rounded; the next ones keep a rounded number, or choose between two.
 _ROUNDS = frozenset("add sub mul fma mad div rcp sqrt rsqrt ex2 lg2 sin cos tanh mma wgmma".split())
 _MOVES = frozenset("mov shfl selp prmt and or shl shr min max neg abs copysign".split())
 _SHARED = "shared"
@@ -55,7 +56,9 @@ def _rounded(program: Program) -> dict[str, Formats]:
 def _formats(item: Instruction, formats_of: dict[str, Formats]) -> Formats:
     if item.root in _ROUNDS or item.root == "cvt":
         names = (name.removesuffix("x2") for name in item.modifiers[::-1] if name.removesuffix("x2") in _NEAR)
+        # Only a conversion to fewer bits rounds.
         is_narrowing = item.root == "cvt" and "rn" in item.modifiers
+        # The first format that an opcode names is the one of its result.
         return Formats(list(names)[-1:]) if item.root in _ROUNDS or is_narrowing else Formats()
     if item.root in ("ld", "ldmatrix"):
         return formats_of.get(_SHARED, Formats()) if _SHARED in item.modifiers else Formats()
@@ -97,6 +100,7 @@ def _numbers(data: np.ndarray, name: str) -> np.ndarray:
 
 def _are_near(new: np.ndarray, old: np.ndarray, warp_values: np.ndarray, part: float) -> bool:
     with np.errstate(all="ignore"):
+        # Where sums cancel, errors are as large as those of the terms, which the warp's other numbers show.
         largest = np.abs(warp_values[np.isfinite(warp_values)]).max(initial=0.0)
         tolerance = part * np.maximum(np.maximum(np.abs(new), np.abs(old)), _OF_LARGEST * largest)
         return bool(((np.abs(new - old) <= tolerance) | (new == old) | (np.isnan(new) & np.isnan(old))).all())

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.races.memory import Row
 
+# PTX ISA, "Memory Consistency Model": overlapping accesses of which one writes race, unless both
+# are strong or something orders them. An atomic both reads and writes, and is strong.
 CONFLICTS = {
     context.LOAD: (context.STORES, context.ATOMICS), context.ATOMIC: (context.STORES, context.LOADS),
     context.STORE: (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS),
     context.STRONG_LOAD: (context.STORES,),
 }  # fmt: skip
+# An atomic of scope cta is not strong towards other blocks: there it is a plain store.
 CONFLICTS[context.BLOCK_ATOMIC] = CONFLICTS[context.STORE]
+# Which of a cell's stamps an access leaves.
 RECORDED_AS = {
     context.LOAD: context.LOADS, context.STORE: context.STORES, context.ATOMIC: context.ATOMICS,
     context.STRONG_LOAD: context.STRONG_LOADS, context.BLOCK_ATOMIC: context.STORES,
@@ -63,12 +67,15 @@ def check_access(view: View, verb: int, row: Row, cell: int, is_equal: Callable[
     mark = 0
     for kind in CONFLICTS[verb]:
         stamp = int(row.stamps[kind][cell]) if kind in row.stamps else 0
+        # The store comes first in each row of `CONFLICTS`: its mark decides how loads are taken.
         if kind == context.STORES:
             is_in_order, mark = _may_follow_store(view, verb, stamp, is_equal)
         else:  # with a mark, the loads were by warps that stored the same bytes
             is_in_order = (mark and kind != context.ATOMICS) or _may_follow(view, stamp)
         unmarked = stamp & context.LOW
         is_of_block = not is_in_order and not stamp & context.SEVERAL and view.is_of_block(unmarked)
+        # Warps of one block may share an atomic of scope cta. Whether it also races with plain accesses
+        # of these warps is not decided: `Watcher` says so once.
         if not is_in_order and not (is_of_block and verb == context.BLOCK_ATOMIC):
             return Race(unmarked, kind, is_of_block)
     stamps = row.stamps[RECORDED_AS[verb]]
@@ -87,19 +94,24 @@ def _may_follow_store(view: View, verb: int, stamp: int, is_equal: Callable[[], 
     if _may_follow(view, stamp):
         return True, 0
     if verb == context.STORE:
+        # Whichever of the stores stays, memory holds the same: Triton stores a value in each warp that has it.
         return is_equal(), stamp & context.SEVERAL | _sharing_mark(view, unmarked)
+    # A warp that stored the same bytes itself reads them, whatever the others did.
     return verb == context.LOAD and unmarked == view.own_stamp, 0
 
 
 def _may_follow(view: View, stamp: int) -> bool:
     """Whether an access may follow those of the one or several warps that left a stamp."""
     unmarked = stamp & context.LOW
+    # One of the several warps is another one, and no barrier has been between.
     if view.barriers_only and stamp & context.SEVERAL_WARPS and unmarked >= view.barrier_stamp:
         return False
     if not view.precedes(unmarked):
         return False
+    # One stamp cannot stand for several blocks: only vector clocks know of accesses by others before it.
     if view.barriers_only or not stamp & (context.SEVERAL | context.SEVERAL_WARPS):
         return not stamp & context.SEVERAL
+    # The stamp is the latest of several: all accesses up to it must be known to have happened before.
     return view.all_precede(unmarked, bool(stamp & context.SEVERAL))
 
 
@@ -114,4 +126,5 @@ def joined_stamp(view: View, stamp: int) -> int:
         return stamp
     if view.precedes(unmarked) and not stamp & context.SEVERAL and (view.barriers_only or not marks):
         return view.own_stamp
+    # Keep what the cell was accessed by before: a later access must be in order with all of it.
     return (unmarked if view.barriers_only else max(unmarked, view.own_stamp)) | marks | _sharing_mark(view, unmarked)

@@ -11,6 +11,7 @@ import numpy as np
 
 from verl_kernel.env.executor.library import context
 
+# `Stamps` takes 5 bytes for each: 80 MiB.
 STAMPS = 1 << 24
 """The largest number of stamps in a launch whose blocks may learn of each other."""
 Clock = np.ndarray
@@ -23,6 +24,7 @@ class Stamps:
     def __init__(self) -> None:
         self.owners, self.used = np.zeros(STAMPS, np.uint32), np.zeros(STAMPS, np.uint8)
         """The warp that got each stamp, and whether it accessed memory with that stamp."""
+        # 0 in a cell means that nobody has accessed it.
         self.next = 1
 
     def give(self, first_warp: int, count: int = 1) -> Clock:
@@ -38,6 +40,7 @@ class Stamps:
         """Return for each warp its latest stamp, up to `limit`, with which it accessed memory."""
         by_warp = np.zeros(warps, np.uint32)
         numbers = np.flatnonzero(self.used[: limit + 1])
+        # Numbers ascend, and the last assignment to an index stays: the latest stamp of each warp.
         by_warp[self.owners[numbers]] = numbers
         return by_warp
 
@@ -60,6 +63,7 @@ class PublishedClocks:
             self._bytes_left -= clock.nbytes
         if self._bytes_left < 0:
             raise OverflowError("what releases tell takes too many bytes")
+        # An atomic continues what an earlier release at this address began; a store replaces it.
         self._clocks[address] = clock if old is None or (old <= clock).all() else np.maximum(old, clock)
 
     def forget(self, address: int) -> None:
@@ -93,12 +97,15 @@ class Knowledge:
         if any(warp_clock is not clock for warp_clock in self.clocks):
             clock = np.maximum.reduce(self.clocks)
         own = slice(self.first, self.first + self._warps)
+        # What the block's own warps have done up to the barrier is known to all of them, too.
         clock[own] = np.maximum(clock[own], self.ids)
         self.clocks = [clock] * self._warps
         self.ids[:] = self.shared_ids[:] = self._stamps.give(self.first, self._warps)
 
     def note(self, warp: int, marks: int, addresses: set[int]) -> None:
         """Record an access that may order warps, or a fence."""
+        # PTX ISA, "Release and Acquire Patterns": a relaxed read and then a fence acquire; a fence and then
+        # a relaxed write release.
         if marks & context.FENCES:
             self._join(warp, self._unfenced.pop(warp, None))
             self._fenced[warp] = self._snapshot(warp)
@@ -106,6 +113,7 @@ class Knowledge:
             for address in addresses:
                 self._receive(warp, self._published.clock_at(address), bool(marks & context.ACQUIRES))
         if marks & context.WRITES:
+            # Without a release or an earlier fence, a write publishes nothing.
             clock = self._snapshot(warp) if marks & context.RELEASES else self._fenced.get(warp)
             for address in addresses:
                 if clock is not None:
@@ -126,7 +134,9 @@ class Knowledge:
 
     def _snapshot(self, warp: int) -> Clock:
         """Return what a warp knows, itself included; its later accesses have a new stamp."""
+        # A copy: other warps of the block may share the clock.
         clock: Clock = self.clocks[warp].copy()
         clock[self.first + warp] = self.ids[warp]
+        # What the warp does from now on is not covered by this release.
         self.ids[warp] = self._stamps.give(self.first + warp)[0]
         return clock

@@ -12,6 +12,7 @@ from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering.sites import Site
 
 WORDS = (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS)
+# Also what rows are rounded to, so that a row begins and ends with a whole cell of any length.
 _WIDEST = 16
 _GRAIN = 64
 """Parts of memory end at multiples of this many bytes, so that no access lies in two parts."""
@@ -27,6 +28,7 @@ def cell_bytes(sites: Sequence[Site], room: str) -> int:
 def words_of(sites: Sequence[Site]) -> list[int]:
     """Return the kinds of accesses to global memory that a kernel has."""
     kinds = {site.kind for site in sites}
+    # A strong store is recorded as an atomic: atomics and strong accesses do not race with each other.
     atomics = bool({"global atomic", "global strong store"} & kinds)
     words = [context.STORES, context.LOADS, *[context.ATOMICS] * atomics]
     return words + [context.STRONG_LOADS] * ("global strong load" in kinds)
@@ -45,6 +47,7 @@ class Row:
     def of(cls, start: int, length: int, cell: int, words: Sequence[int]) -> Row:
         """Make a row without accesses; its ends are rounded outwards to whole cells."""
         begin, end = start // _WIDEST * _WIDEST, -(-(start + length) // _WIDEST) * _WIDEST
+        # np.zeros takes pages only when they are written: cells that nobody accesses cost nothing.
         stamps = {word: np.zeros((end - begin) // cell, np.uint32) for word in words}
         return cls(begin, end - begin, cell.bit_length() - 1, stamps)
 
@@ -69,6 +72,7 @@ def merged(ranges: Ranges) -> list[tuple[int, int]]:
     for start, length in sorted(ranges):
         if length <= 0:
             continue
+        # Tensors that share a cell would have two rows for it, and an access would be seen in one only.
         if spans and start // _WIDEST <= (spans[-1][1] - 1) // _WIDEST:
             spans[-1][1] = max(spans[-1][1], start + length)
         else:
@@ -84,6 +88,7 @@ def parts(ranges: Ranges, max_bytes: int) -> list[list[tuple[int, int]]]:
     for start, length in merged(ranges):
         stop = start + length
         while start < stop:
+            # A part ends at a grain, so that no access lies in two parts.
             end = stop if _cells_length(start, stop) <= bytes_left else (start + bytes_left) // _GRAIN * _GRAIN
             if end > start:
                 split[-1].append((start, end - start))

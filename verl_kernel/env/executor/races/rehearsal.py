@@ -20,6 +20,7 @@ from verl_kernel.env.executor.races.memory import Ranges
 from verl_kernel.env.executor.races.watch import Watch
 
 _MAX_COPIED = 256 << 20
+"""Bytes up to which a launch's memory is copied to run some of its blocks beforehand."""
 WINDOW = 1024
 """Blocks that are reversed together: later blocks may wait for earlier ones, which must therefore have begun."""
 Run = Callable[[np.ndarray, Ranges], LaunchCount]
@@ -87,11 +88,13 @@ def watched(
     if not syncs_blocks and not earlier_parts:
         return run(numbers, last_part)
     try:
+        # The kernel's counters are saved too (`Kernel.launch`), so that runs that are undone count nothing.
         saved = save()
     except MemoryError:
         watch.note("races in most of its memory: it cannot be kept while the launch is run again; make tensors smaller")
         return run(numbers, last_part)
     try:
+        # First with the last blocks first: a block that reads a flag and does not wait for it runs early.
         for part in parts if syncs_blocks else ():
             _backwards(run, watch, numbers, part, saved)
         for part in earlier_parts:
@@ -108,6 +111,7 @@ def _backwards(run: Run, watch: Watch, numbers: np.ndarray, part: Ranges, saved:
     try:
         run(backwards(numbers), part)
     except Fault as fault:
+        # Any other fault may come of the unusual order alone: it is no verdict, but it leaves a gap.
         if fault.kind == "race":
             raise
         watch.note(f"races where the last blocks run first: {fault}")

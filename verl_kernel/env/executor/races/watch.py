@@ -34,6 +34,7 @@ class Block:
     """
 
     def __init__(self, sites: Sequence[Site], warps: int, shared: np.ndarray, index: int, is_ordered: bool) -> None:
+        # Two rows: a release gives a new stamp for global memory only, as it orders nothing in shared memory.
         ids = np.zeros((2, warps), np.uint32)
         self.ids, self.shared_ids = ids
         """Stamps of the block's warps; those for shared memory stay the same from one barrier to the next."""
@@ -82,6 +83,7 @@ class Block:
 
 def _shared_row(sites: Sequence[Site], length: int) -> Row:
     kinds = [context.STORES, context.LOADS]
+    # An array of stamps for each kind that the kernel has; shared memory has no strong loads and stores.
     kinds += [context.ATOMICS] * any(site.kind == "shared atomic" for site in sites)
     return Row.of(0, length, cell_bytes(sites, "shared"), kinds)
 
@@ -141,9 +143,11 @@ class Watch:
             blocks: how many blocks run.
             ranges: memory that may be accessed.
         """
+        # A resident block holds a clock of 4 bytes for each warp of the launch.
         if module.has_cross_block_sync and 4 * min(blocks, grid.RESIDENT) * blocks * warps > self.most_bytes:
             self.note(f"races: what its {blocks} blocks know of each other takes too many bytes; launch fewer")
             return []
+        # Bytes of stamps for each cell.
         stamps = 4 * len(memory.words_of(module.sites))
         return memory.parts(ranges, self.most_bytes // stamps * memory.cell_bytes(module.sites, "global"))
 
@@ -167,14 +171,19 @@ class Watcher:
     ) -> None:  # fmt: skip
         self._first_site = first_site
         self._watch, self._module, self._warps, self._numbers, self._fault = watch, module, warps, numbers, fault
+        # Recorded as stores, such atomics would race with each other; whether warps of a block have other
+        # races with them is left open.
         if watch.between_warps and any(is_block_atomic(site.item) for site in module.sites):
             watch.doubt("races between warps of a block with its atomics of scope cta")
         self._total = len(numbers) * warps
         self._rows = self._new_rows(ranges)
         self._table = np.array([row.words() for row in self._rows] or [[0] * context.WATCH_ROW_WORDS], np.int64)
+        # Blocks that have not begun are behind every stamp, so that `_owner` may search among all.
         self._clock, self._starts = np.ones(1, np.int64), np.full(len(numbers), 1 << 62, np.int64)
+        # Blocks that take turns get their stamps by turns: the owner of one does not follow from its number.
         self._stamps = Stamps() if module.has_cross_block_sync or module.may_wait else None
         self._published = PublishedClocks(watch.most_bytes)
+        # Kept as long as native code may call it.
         self._call = _CALLBACK(self._on_call)
         self._blocks: dict[int, tuple[np.ndarray, Block]] = {}
         self._race: tuple[Race, int, int] | None = None
@@ -231,6 +240,7 @@ class Watcher:
                 block.point_to_clocks()
             else:
                 self._check(block, reason, _lane_addresses(lanes, addresses), size, values, site)
+        # ctypes would print and ignore what a callback raises: the watch ends here, with a sentence.
         except (OverflowError, MemoryError) as exc:
             self._give_up(str(exc) if isinstance(exc, OverflowError) else "memory is too small")
 
@@ -239,10 +249,12 @@ class Watcher:
         self._watch.note(f"races from some block on: {reason}; launch fewer blocks")
         self._has_ended = True
         for launch, _ in self._blocks.values():
+            # Native code asks for the watch at each access: 0 turns it off at once.
             launch[context.WATCH] = 0
 
     def _pass_barrier(self, block: Block) -> None:
         assert self._stamps is not None
+        # Native code reports a barrier also when a block begins, before its first access.
         is_first = bool(block.words[context.IS_FRESH])
         if is_first:
             block.knowledge = Knowledge(self._stamps, self._published, block.index, self._warps, self._total)
@@ -261,6 +273,7 @@ class Watcher:
         size, bits = size & 0xFFFF, size >> 16
         view = self._view(block, in_shared)
         stored = stored_bytes(values, size, bits) if verb == context.STORE else None
+        # Lanes that keep one number may have rounded it differently: that is no race (flow/rounding.py).
         formats = self._module.rounded.get((site - self._first_site) // 8 // WORDS) if in_shared else None
         for lane, address in lanes:
             row = block.shared if in_shared else next(candidate for candidate in self._rows if candidate.holds(address))
@@ -281,15 +294,18 @@ class Watcher:
 
     def _view(self, block: Block, in_shared: bool) -> View:
         words, warp = block.words, block.warp
+        # Shared memory is new for each block: stamps of an earlier one in its cells count as in order.
         barrier_stamp, first = int(words[context.BARRIER_STAMP]), 0 if in_shared else int(words[context.FIRST])
         own_stamp = int((block.shared_ids if in_shared else block.ids)[warp])
         clock = None if block.knowledge is None else block.knowledge.clocks[warp]
         barriers_only = in_shared or clock is None
 
         block_warps = range(block.index * self._warps, (block.index + 1) * self._warps)
+        # Triton loads a scalar in each warp and stores it in one: `between_warps` says whether that counts.
         own_warps = {block_warps[warp]} if self._watch.between_warps or in_shared else {*block_warps}
 
         def precedes(stamp: int) -> bool:
+            # Without clocks the block's stamps between its first and the last barrier are in order.
             if not stamp or stamp == own_stamp or (barriers_only and first <= stamp < barrier_stamp):
                 return True
             owner = self._owner(stamp)
@@ -306,8 +322,10 @@ class Watcher:
         """Whether all accesses up to a stamp are known; for those of other blocks this is assumed and recorded."""
         assert self._stamps is not None
         latest = self._stamps.latest(stamp, self._total)
+        # A warp's own accesses are in order.
         latest[[*own_warps]] = 0
         if not by_any:
+            # Only the block that left the stamp.
             first = self._owner(stamp) // self._warps * self._warps
             return bool((latest <= clock)[first : first + self._warps].all())
         if not (latest <= clock).all():
@@ -323,6 +341,7 @@ class Watcher:
 
     def _note_race(self, block: Block, race: Race, lane: int, address: int, site: int) -> None:
         """Record a race as the launch's fault, if it is the first."""
+        # The launch stops at its first fault; another lane of the same access may have noted one.
         if self._fault[context.KIND]:
             return
         self._fault[[context.KIND, context.SITE, context.LANE]] = context.RACE, site, lane
