@@ -25,6 +25,7 @@ from verl_kernel.env.executor.ptx.program import (
 )
 
 _MAX_DEPTH = 64
+"""Nested calls beyond this many are taken for recursion, which inlining cannot end."""
 _PRINTS, _STOPS = "vprintf", "__assertfail"
 """Functions of the driver: printed text is dropped, and a failed assertion stops the launch."""
 
@@ -59,9 +60,11 @@ class _Inliner:
             raise NotKnown("the executor does not know functions that call themselves")
         if prefix:
             self._program.registers |= {prefix + name: kind for name, kind in body.registers.items()}
+            # No access of a lane is aligned to more than 16 bytes.
             start = -(-self._program.local_bytes // 16) * 16
             self._program.local |= {prefix + name: start + offset for name, offset in body.local.items()}
             self._program.local_bytes = start + body.local_bytes
+        # Labels keep their instructions: numbers in the program are others than those in the body.
         marks: dict[int, list[str]] = {}
         for name, index in body.labels.items():
             marks.setdefault(index, []).append(prefix + name)
@@ -96,6 +99,7 @@ class _Inliner:
         arguments = operands.pop(0) if operands else Group(())
         if not isinstance(target, Symbol) or not isinstance(results, Group) or not isinstance(arguments, Group):
             raise item.unknown("it names no function")
+        # Both are declared in each module that asserts or prints, and the driver of a GPU defines them.
         if target.name == _STOPS:
             self._put(names, item, "trap", ())
         elif target.name == _PRINTS:
@@ -106,8 +110,10 @@ class _Inliner:
             if function is None or item.guard:
                 raise item.unknown("there is no such function, or the call stands under a guard")
             self._count += 1
+            # Values are handed over by position: arguments first, then results.
             own = [*(parameter.name for parameter in function.parameters), *function.results]
             passed = [names.variable(operand, item) for operand in (*arguments.items, *results.items)]
+            # No name of PTX has a colon, so a prefix with one makes names that no body has.
             self.add(function, f"{self._count}:", dict(zip(own, passed, strict=True)), depth + 1)
 
     def _hand_over(self, names: _Names, item: Instruction) -> None:
@@ -115,6 +121,7 @@ class _Inliner:
         is_store = item.root == "st"
         address, values = item.operands if is_store else item.operands[::-1]
         base = address.base if isinstance(address, Address) else None
+        # The kernel's own parameters are in memory: only those of calls become registers.
         if not isinstance(address, Address) or not isinstance(base, Symbol) or base.name in self._kernel_parameters:
             self._put(names, item, item.opcode, tuple(map(names.operand, item.operands)))
             return
@@ -126,6 +133,7 @@ class _Inliner:
             self._put(names, item, f"mov.b{bits}", pair)
 
     def _piece(self, variable: str, offset: int, bits: int) -> Register:
+        # Stores and loads of a variable are taken to agree in offset and width, as LLVM writes both.
         name = f"{variable}+{offset}.{bits}"
         self._program.registers[name] = f"b{bits}"
         return Register(name)

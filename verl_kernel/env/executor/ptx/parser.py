@@ -117,6 +117,7 @@ _IGNORED = (".file", ".loc", ".section", ".version", ".target", ".address_size",
 
 def parse(text: str) -> Program:
     """Parse a module that holds one kernel (raises NotKnown for anything it cannot parse)."""
+    # Sections with debug information follow the code.
     text = _COMMENT.sub("", text).partition("\n\t.section")[0]
     text = text.replace("shared::cta", "shared")  # two names of one state space; Triton 3.8 writes the longer one
     bodies = [match for match in _FUNCTION.finditer(text) if match["begin"] == "{"]
@@ -143,6 +144,7 @@ def _parameters(text: str) -> list[Parameter]:
         if match is None:
             raise NotKnown(f"the executor does not know the parameter `{item.strip()}`")
         size = int(match[4]) if match[4] else BITS[match[2]] // 8
+        # The layout is ours: kernels address parameters by their names, and 8 bytes suit every type.
         step = max(8, int(match[1] or 8))
         offset = -(-offset // step) * step
         parameters.append(Parameter(match[3], match[2], offset, size))
@@ -172,6 +174,7 @@ class _Reader:
     def program(self) -> Program:
         """Return the program; memory that the launch adds comes after all variables of declared length."""
         program = self._program
+        # `extern .shared x[]` has the length that the launch says, so nothing may come after it.
         for name, step in self._dynamic_shared:
             program.shared_bytes = program.shared[name] = -(-program.shared_bytes // step) * step
         return program
@@ -193,6 +196,7 @@ class _Reader:
             (program.shared_bytes, program.shared) if space == "shared" else (program.local_bytes, program.local)
         )
         step = int(align or int(width) // 8)
+        # An array without a length: the launch adds its memory (`program`).
         if count == "":
             self._dynamic_shared.append((name, step))
         offsets[name] = -(-used // step) * step
@@ -203,6 +207,7 @@ class _Reader:
 
     def _read(self, kind: str, text: str) -> None:
         if kind == "{":
+            # Inline assembly puts its registers into braces; each statement may declare the same names again.
             self._scopes.append({})
             self._scope_count += 1
         elif kind == "}":
@@ -219,6 +224,7 @@ class _Reader:
             self._declare(text)
         elif text.startswith(".param"):  # a variable that a call passes
             self._scoped(text.split()[-1].partition("[")[0], declare=True)
+        # The label before it names the table, which `brx.idx` jumps through.
         elif text.startswith(".branchtargets"):
             self._targets[self._label] = _split(text.partition(" ")[2])
         elif text.startswith("."):
@@ -263,6 +269,7 @@ class _Reader:
             or index is None
         ):
             raise item.unknown()
+        # PTX ISA, "brx.idx": an index beyond the table is undefined, so it stops the launch.
         is_chosen = Register(f"%jump{len(self._program.registers)}")
         self._program.registers[is_chosen.name] = "pred"
         branches = []
@@ -345,6 +352,7 @@ def _split(text: str) -> list[str]:
     """Split at the commas outside of brackets."""
     pieces, depth, start = [], 0, 0
     for position, letter in enumerate(text):
+        # Commas within an address or a group belong to one operand.
         depth += (letter in "[{(") - (letter in "]})")
         if letter == "," and not depth:
             pieces.append(text[start:position].strip())

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from verl_kernel.env.executor.errors import NotKnown
 
+# Packed types count whole: `f16x2` is one register of 32 bits.
 BITS = {
     "pred": 1, "b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32,
     "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "tf32": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64,

@@ -26,6 +26,7 @@ from verl_kernel.env.gpus import GPUS
 
 _SECTOR = 32
 Kind = Literal["load", "store", "atomic"]
+# What is not here is an atomic.
 _KINDS: dict[str, Kind] = {"ld": "load", "cp": "load", "st": "store"}
 
 
@@ -58,6 +59,7 @@ def accesses(count: LaunchCount) -> list[Accesses]:
 
 def _needed(count: LaunchCount) -> list[int]:
     """Return for each site the least sectors of its accesses: those of their bytes, and one for each request."""
+    # Instructions are compared by identity: equal ones occur in several blocks.
     blocks = {
         id(item): number
         for number, (start, end) in enumerate(count.module.blocks)
@@ -65,6 +67,7 @@ def _needed(count: LaunchCount) -> list[int]:
     }
     entered = [int(count.warps_entered[blocks[id(site.site.item)]]) for site in count.sites]
     return [
+        # A warp's request takes at least a sector, and a launch cannot need more than it took.
         min(site.sectors, max(ceil(site.accesses * site.site.bytes / _SECTOR), min(warps, site.accesses)))
         for site, warps in zip(count.sites, entered, strict=True)
     ]
@@ -98,6 +101,7 @@ def _requested(before: Sequence[SiteCount], after: Sequence[SiteCount], row: int
 
 
 def _scaled(use: Use, before: int, after: int) -> Use:
+    # Nothing reached the second level: nothing can change there.
     if not before:
         return use
     return replace(use, total=round(use.total * after / before), own=round(use.own * after / before))
@@ -114,6 +118,7 @@ def read_once(count: LaunchCount, row: int) -> LaunchCount:
 
 
 def _once(use: Use) -> Use:
+    # An SM's first level cannot give a block what another SM has read.
     read_once_bytes = min(use.own, use.once * GPUS["h100"].sms) if use.is_shared else use.once
     return replace(use, total=min(use.total, read_once_bytes), own=min(use.own, read_once_bytes))
 
@@ -122,6 +127,7 @@ def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> Launc
     """Return a count with other traffic; what is read again from far away shrinks with what is read again at all."""
     total, before = (sum(use.total for use in uses) for uses in ((*reads, *writes), (*count.reads, *count.writes)))
     again, earlier = (sum(use.own - use.once for use in uses) for uses in (reads, count.reads))
+    # The heaviest block's traffic is scaled like the launch's: blocks are not counted again.
     part, far = total / max(1, before), min(1.0, again / max(1, earlier))
     return replace(
         count, reads=reads, writes=writes, heaviest_bytes=ceil(count.heaviest_bytes * part),
@@ -156,6 +162,7 @@ def multiplied(count: LaunchCount) -> Multiplied:
         _TABLES[count.program] = _table(count)
     flops, units = _TABLES[count.program]
     busy = count.warps_entered.astype(np.float64) * LANES @ units
+    # Accesses to global memory remain without tensor cores; those to shared memory fetch factors.
     outside = (site for site in count.sites if site.site.kind.startswith("global"))
     busy[costs.SHARED] += sum(map(passes, outside)) * LANES * costs.PER_SHARED
     return Multiplied(int(count.lanes @ flops), round(float(busy.max())))

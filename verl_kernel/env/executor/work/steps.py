@@ -66,6 +66,7 @@ def _loops(graph: Graph) -> Iterator[tuple[int, int]]:
     ends = [graph.program.instructions[block.end - 1] for block in graph.blocks]
     jumps = {number: graph.target(item) for number, item in enumerate(ends) if item.root == "bra"}
     for last, first in jumps.items():
+        # Jumps within a loop make its iterations differ: it gets no time of its own. Jumps out of it do not.
         inner = [target for number, target in jumps.items() if first <= number < last]
         if first <= last and all(target > last for target in inner) and not may_wait(graph, first, last):
             yield first, last
@@ -78,6 +79,7 @@ def _cycles(graph: Graph, first: int, last: int) -> float:
         for index, item in ((index, graph.program.instructions[index]) for index in indices)
     ]
     ready_at: dict[str, float] = defaultdict(float)
+    # The first iterations have nothing to wait for; what repeats shows in the next ones.
     for _ in range(_ROUND):
         _run_iteration(iteration, ready_at)
     before = dict(ready_at)
@@ -92,6 +94,7 @@ def _run_iteration(
     """Advance the times at which each register is available by one iteration."""
     for interaction, reads, writes, latency in iteration:
         time = max((ready_at[name] for name in reads), default=0.0)
+        # All stores before a barrier are visible after it, and no load after it comes sooner.
         if interaction == "meets":
             ready_at[_SHOWN] = max(ready_at[_SHOWN], ready_at[_STORED]) + _BARRIER
         elif interaction == "stores":
@@ -108,6 +111,7 @@ def _interaction(item: Instruction) -> Interaction:
         return "meets"
     if "shared" not in item.modifiers and item.root != "ldmatrix":
         return ""
+    # An asynchronous copy is waited for elsewhere (`Group`).
     if item.root == "cp":
         return ""
     return "stores" if item.root in STORES else "loads"
@@ -153,6 +157,7 @@ def groups(program: Program, module: Module) -> list[Group]:
     copies_under_way = _copies_under_way(program.instructions)
     load_groups: list[Group] = []
     for number, (start, end) in enumerate(module.blocks):
+        # A loop that polls loads the same words until they change: no wait for memory of the kernel's own.
         if number not in module.polls:
             load_groups += _of_block(program.instructions[start:end], number, start, loads, copies_under_way)
     return load_groups
@@ -169,14 +174,17 @@ def _of_block(
         if site is not None and item.root == "cp":
             copies.append(site)
             continue
+        # From here on loads need what earlier ones brought, or may read what was stored: a new group.
         if (site is not None and needs & loaded) or (item.root in ("st", "red") and ".global" in item.opcode):
             together.append([])
             loaded.clear()
         if site is not None:
             together[-1].append(site)
+        # What is computed from a load is waited for like the load.
         if site is not None or needs & loaded:
             loaded.update(graph.written(item))
     groups = [Group(number, tuple(sites)) for sites in together if sites]
+    # Copies of several iterations are under way: each commit of an iteration is one group of them.
     commits = sum(item.opcode == "cp.async.commit_group" for item in items)
     return [*groups, Group(number, tuple(copies), 1 + copies_under_way / max(1, commits))] if copies else groups
 
@@ -306,6 +314,7 @@ def _staged(program: Program, module: Module, multiplies: np.ndarray) -> list[in
 
 def _requested_bytes(site: SiteCount) -> int:
     """Count the bytes that an access requests; lanes that share sectors count once."""
+    # A broadcast loads one sector for many lanes.
     return min(site.accesses * site.site.bytes, site.sectors * _SECTOR)
 
 
@@ -315,6 +324,7 @@ def _products(count: LaunchCount, facts: KernelFacts) -> dict[str, tuple[float, 
     staged = sum(count.sites[number].accesses * count.sites[number].site.bytes for number in facts.staged)
     total = sum(flops_of.values())
     products = {
+        # Products, of two operations each, for each operand that was stored to shared memory.
         unit: (flops, max(1, round(total / 2 * facts.operand_bytes[unit] / staged)) if staged else 0)
         for unit, flops in flops_of.items()
         if flops
@@ -327,6 +337,7 @@ def _steps(count: LaunchCount, facts: KernelFacts, products: dict[str, tuple[flo
     reads, writes = count.reads, count.writes
     load_bytes = _load_bytes(count, facts.groups)
     total, read = sum(use.total for use in (*reads, *writes)), sum(use.total for use in reads)
+    # The busiest unit counts: units work side by side.
     base = Step(
         instructions=round(float(busy_units(count, facts).max())), blocks=blocks, warps=count.warps,
         in_flight=round(load_bytes if products or not read else load_bytes * total / read),
@@ -335,9 +346,11 @@ def _steps(count: LaunchCount, facts: KernelFacts, products: dict[str, tuple[flo
     )  # fmt: skip
     if not products:
         return (_spilling(_moving(base, [*reads, *writes]), count, facts),)
+    # The largest product overlaps with the loads; stores come when it is done.
     (unit, (main_flops, intensity)), *other_products = products.items()
     main = replace(_moving(base, reads), flops=round(main_flops), unit=unit, intensity=intensity)
     other_steps = [
+        # `kernels=0`: the launch is paid for once, by its first step.
         Step(flops=round(flops), unit=name, intensity=each, blocks=blocks, warps=count.warps, kernels=0)
         for name, (flops, each) in other_products
     ]
@@ -350,10 +363,12 @@ def _even_blocks(count: LaunchCount, facts: KernelFacts) -> int:
     moved = sum(use.total for use in (*count.reads, *count.writes))
     executed = int(count.lanes @ facts.sizes)
     shares = [
+        # A quotient that is a whole number must not become the next one by rounding.
         ceil(total / heaviest - 1e-6)
         for total, heaviest in ((moved, count.heaviest_bytes), (executed, count.heaviest_work))
         if heaviest
     ]
+    # Blocks that do little do not fill the GPU: the launch takes as long as its heaviest blocks.
     return max(1, min([prod(count.shape), *shares]))
 
 
@@ -367,6 +382,7 @@ def busy_units(count: LaunchCount, facts: KernelFacts) -> np.ndarray:
     """Return the time of each unit (`costs.UNIT_COUNT`), in instructions of single threads issued in that time."""
     busy = np.asarray(count.warps_entered.astype(np.float64) * LANES @ facts.units)
     busy[costs.SHARED] += sum(map(passes, count.sites)) * LANES * costs.PER_SHARED
+    # Each access of a thread moves 4 bytes.
     spilled = _spilled(count, facts) / 4
     busy[costs.ISSUE] += spilled
     busy[costs.SHARED] += spilled * costs.PER_SHARED
@@ -394,8 +410,10 @@ def _load_bytes(count: LaunchCount, load_groups: list[Group]) -> float:
         sites = [count.sites[site] for site in group.sites]
         missed = sum(site.missed for site in sites)
         first = sum(site.missed * _share(count.reads[site.row]) for site in sites)
+        # Warps of a block wait at the same time, so the block waits as often as one of them.
         times = max(1.0, count.warps_entered[group.block] / count.warps)
         if missed:
+            # At most once for each sector: a wait is for something.
             waits += min(times / group.turns, missed) * max(near, far * first / missed)
         sectors, once = sectors + missed, once + first
     return max(far * once, near * sectors) * _SECTOR / waits if waits else 0.0
@@ -432,8 +450,10 @@ def _spilled(count: LaunchCount, facts: KernelFacts) -> float:
 
     The mean over all instructions would make spills cheap by a branch that is never taken.
     """
+    # Where it is not known where registers are short, every instruction counts alike.
     weights = facts.sizes if facts.crowded is None or not facts.crowded.any() else facts.crowded
     executions = float(count.warps_entered @ weights) / max(1, int(weights.sum()))
+    # Stored once and loaded once.
     return 2.0 * facts.spills * LANES * executions
 
 
