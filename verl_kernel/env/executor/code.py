@@ -32,6 +32,7 @@ from verl_kernel.env.executor.work import steps
 # Native code kept in a folder, under a hash of the module's text and of the processor.
 
 
+# A file begins with the SHA-256 of its code: a write that was cut off must not be executed.
 _DIGEST = 32
 
 
@@ -49,6 +50,7 @@ class ObjectCache:
         self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = self._folder.stat()
+        # Files read here are executed: whoever may write to the folder may run code as this user.
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(f"{folder} holds code that is executed: let its owner alone write there")
 
@@ -71,6 +73,7 @@ class ObjectCache:
             Path(name).replace(self._path(ir))
 
     def _path(self, ir: str) -> Path:
+        # Another processor or another LLVM would give other code.
         machine = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(), llvmlite.__version__)
         return self._folder / hashlib.sha256("\n".join((ir, *machine)).encode()).hexdigest()
 
@@ -88,6 +91,7 @@ GRID = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32,
     ctypes.c_int32,
 )  # fmt: skip
+# Vectors of 512 bits where the host has them: a register of a warp is one of 1,024.
 _FEATURES = "-prefer-256-bit"
 _C = frozenset({"memset", "memcpy"})
 """Functions of the C library that generated code may call."""
@@ -99,8 +103,10 @@ class Library:
     def __init__(self) -> None:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
+        # The engines hold the code that is called: they live as long as this process.
         self._engines: list[Any] = []
         self._compiled: set[Key] = set()
+        # The scheduler comes first: it is part of every launch.
         engine = compiled(grid_text())
         self._engines.append(engine)
         self.block, self.grid = (engine.get_function_address(name) for name in ("vk_block", "vk_grid"))
@@ -112,6 +118,7 @@ class Library:
         for key in keys:
             if key not in self._compiled:
                 ir, calls = text(key)
+                # An engine looks symbols up when it is finished, so callees must have addresses before.
                 self.need(calls, cache)
                 engine = compiled(ir, cache)
                 self._engines.append(engine)
@@ -149,6 +156,7 @@ def emitted(ir: str) -> bytes:
 
 def loaded(native: bytes) -> Any:
     """Load emitted code into an engine; the library functions that the code calls must be compiled already."""
+    # An empty module: all code comes from the object file.
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(native))
     engine.finalize_object()
@@ -172,6 +180,7 @@ def _promote(module: Any, machine: Any) -> None:
     passes = llvm.create_new_function_pass_manager()
     passes.add_sroa_pass()
     for function in module.functions:
+        # Each register is written to a variable; as values of SSA form they need no memory.
         if not function.is_declaration:
             passes.run(function, builder)
 
@@ -239,6 +248,7 @@ def of(program: Program, warps: int, shared_bytes: int) -> Code:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     lowered = module(program, warps)
+    # The text is long, and whoever loads the code has no use for it.
     bare = replace(lowered, text="")
     facts = (origins.stores(program), steps.facts_of(program, bare))
     return Code(program, bare, emitted(lowered.text), warps, shared_bytes, *facts)
@@ -253,6 +263,7 @@ def read(data: bytes) -> Code:
     code = pickle.loads(data)
     if not isinstance(code, Code):
         raise ValueError("this is no code of a kernel")
+    # Both are found by program: what another process found is not computed again.
     origins.remember(code.program, code.kinds)
     steps.remember(code.program, code.facts)
     return code

@@ -90,6 +90,7 @@ class Counters:
     def __init__(self, program: Program, module: Module) -> None:
         self.program, self.module = program, module
         self.blocks = np.zeros(2 * (len(module.blocks) + 1), np.int64)
+        # At least one row, so that there is an address to point to.
         self.words = np.zeros((max(1, len(module.sites)), sites.WORDS), np.int64)
         blocks = {
             id(item): number
@@ -130,8 +131,10 @@ class Counters:
 
 def _site_count(site: sites.Site, row: Sequence[int], executed: int) -> SiteCount:
     sectors, missed = row[sites.SECTORS], row[sites.MISSED]
+    # Passes are counted in a sample of the accesses (library/traffic.py).
     if site.kind.startswith("shared"):
         sectors, missed = round(row[sites.PASSES] * executed / max(1, row[sites.SAMPLES])), 0
+    # Only loads look in the first level: stores and atomics go to the second.
     elif site.item.root != "ld":
         missed = sectors
     return SiteCount(site, row[sites.ACCESSES], sectors, row[sites.UNWRITTEN], missed, row[sites.ROW])
@@ -151,17 +154,22 @@ class Traffic:
     def __init__(
         self, counters: Counters, buffers: int, warps: int, shared_bytes: int, numbers: np.ndarray
     ) -> None:  # fmt: skip
+        # Reads and writes of each buffer, and of accesses that lie in several of them.
         self._halves, self._warps, self._shared_bytes = 2 * (buffers + 1), warps, shared_bytes
         self._counters, module = counters, counters.module
+        # Counters of a kernel run on over all its launches: this one's are the difference.
         self._before = (counters.lanes(), counters.warps(), counters.words.copy())
         weights = sizes(module)
         self.work = np.zeros(traffic.WORK_HEAD + len(weights), np.int64)
         self.work[traffic.WORK_HEAD :] = weights
         self.work[traffic.WORK_BLOCKS] = len(weights)
+        # Native code adds up what has been executed since this sum.
         self.work[traffic.WORK_LAST] = int(weights @ self._before[0])
         self.totals = np.zeros((self._halves, traffic.USE_WORDS), np.int64)
+        # As an unsigned number this is larger than any sector: the least one so far.
         self.totals[:, 2] = -1
         self.cache = np.zeros(traffic.CACHE_HEAD + 2 * traffic.ENTRIES, np.int64)
+        # An SM's first level and its shared memory share one store.
         room = max(_LEAST_LINES * warps, _WARP_LINES * warps - shared_bytes // traffic.LINE)
         self.cache[traffic.CACHE_ROOM] = min(traffic.MOST_LINES, room)
         self.cache[traffic.CACHE_NOW] = traffic.MOST_LINES + 1  # an unused entry is older than all that fit
@@ -170,6 +178,7 @@ class Traffic:
     def uses(self) -> np.ndarray:
         """Return new words for the block that runs next."""
         words = np.zeros(traffic.USES_HEAD + self._halves * traffic.USE_WORDS, np.int64)
+        # The same for the block that runs.
         words[traffic.USES_HEAD :].reshape(self._halves, traffic.USE_WORDS)[:, 1] = -1
         return words
 

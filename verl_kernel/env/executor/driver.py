@@ -32,6 +32,8 @@ def flattened(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
             yield from flattened(member_kind, item)
     elif isinstance(kind, str) and kind.startswith("tensordesc"):
         shape, strides = list(value.shape), list(value.strides)
+        # Shapes and strides go twice, as by Triton's own launcher: with the descriptor, and as arguments
+        # of their own.
         flags = (value.padding == "nan", value.round_f32_to_tf32)
         yield from (("", item) for item in (value.base, *shape, *strides, *flags, *shape, *strides))
     elif kind != "constexpr":
@@ -56,6 +58,7 @@ _ROUNDING_CAPABILITY = 90
 """Compute capability of the oldest GPUs for which Triton rounds to 8-bit floats in one step."""
 _ROUNDS_TO_EIGHT = re.compile(r"tt\.fp_to_fp .*f32.* -> .*f8E")
 _WARP = 32
+# An H100's, as far as kernels' launch code asks for them.
 _PROPERTIES = {
     "max_shared_mem": 232448, "multiprocessor_count": 132, "max_num_regs": 65536, "warpSize": _WARP,
     "sm_clock_rate": 1_755_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
@@ -78,6 +81,7 @@ class Launcher:
     ) -> None:  # fmt: skip
         """Run the whole grid and return when it has ended."""
         metadata = self._metadata
+        # Blocks of a cluster would have to read each other's shared memory.
         if metadata.num_ctas != 1:
             raise NotImplementedError("the executor runs no clusters of blocks")
         flat = [
@@ -92,6 +96,7 @@ class Launcher:
         tensors = [item for item in (*flat, *scratch) if hasattr(item, "data_ptr")]
         buffers = [Buffer(item.untyped_storage().data_ptr(), item.untyped_storage().nbytes()) for item in tensors]
         values = [item.data_ptr() if hasattr(item, "data_ptr") else item or 0 for item in (*flat, *scratch)]
+        # Triton's launchers skip an empty grid.
         if x * y * z:
             ready(function, metadata.num_warps, metadata.shared).launch((x, y, z), values, buffers)
 
@@ -213,5 +218,6 @@ def _own_stages(
 
     stages["llir"] = lowered
     stages["ptx"] = lambda llir, metadata: backend.make_ptx(llir, metadata, options, target)
+    # What Triton takes for machine code, and hands to the launcher, is the PTX.
     stages["cubin"] = lambda ptx, metadata: ptx.encode()
     return None

@@ -45,6 +45,7 @@ def _bytes(value: int | float, kind: str, size: int) -> bytes:
     if isinstance(value, float):
         dtype = {16: np.float16, 32: np.float32, 64: np.float64}[BITS[kind]]
         return np.array(value, dtype).tobytes()
+    # Triton passes negative numbers too: two's complement.
     return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 
@@ -75,6 +76,7 @@ def written_ranges(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
 
 def shares_words(program: Program) -> bool:
     """Whether a kernel changes halves or bytes by compare-and-swap on whole words, as LLVM lowers such atomics."""
+    # LLVM rounds the address of a half down to its word.
     begins = {
         item.operands[0] for item in program.instructions
         if item.opcode == "and.b64" and getattr(item.operands[2], "text", None) == "-4"
@@ -89,6 +91,7 @@ def whole_words(buffers: Sequence[Buffer]) -> list[Buffer]:
 
 
 def _whole(item: Buffer) -> Buffer:
+    # torch allocates memory of a GPU in multiples of 512 bytes: nothing else lies in such a word.
     start, end = item.address & -4, -(-(item.address + item.bytes) // 4) * 4
     return replace(item, address=start, bytes=end - start)
 
@@ -138,6 +141,7 @@ def fault_of(words: np.ndarray, program: Program, site: Site, race_sentence: str
     what = _ACCESSES.get(site.item.root, quoted) if kind == "out_of_bounds" else quoted
     message = f"{what} {sentence} (block {block}, warp {warp}, lane {lane})"
     number = next((number for number, item in enumerate(program.instructions) if item is site.item), None)
+    # A fault that no data decide happens on every input.
     may_differ = number is None or origins.depends_on_data(program, number)
     return Fault(kind, message, line_of(program, site), address, may_differ)
 
@@ -230,6 +234,7 @@ class Kernel:
         Raises:
             Fault: the first thing that no GPU defines; the launch stopped there.
         """
+        # An atomic on a half exchanges a whole word, which may begin before the tensor or end behind it.
         if self._shares_words:
             buffers = whole_words(buffers)
         x, y, z = (*shape, 1, 1)[:3]
@@ -240,6 +245,7 @@ class Kernel:
         if watch is None or not parts:
             return run(numbers, follow=follow)
         ranges = written_ranges(buffers)
+        # A log takes the place of the watch (`context.LOG`), so blocks are followed in a run of its own.
         if follow is not None and not self.module.may_wait:
             rehearsal.beforehand(lambda: run(numbers[:MOST], follow=follow), ranges, self._counters.arrays)
         return rehearsal.watched(
@@ -257,6 +263,7 @@ class Kernel:
             run.watch_races(watch, part, numbers)
         elif follow is not None:
             numbers = run.followed(follow, numbers)
+        # Blocks that may wait for each other must run at once, by turns; others one after the other.
         if self.module.may_wait:
             return run.traffic.count(shape, run.by_turns(numbers))
         run.in_order(numbers)
@@ -391,6 +398,7 @@ class _Run:
             while waiting and len(running) < grid.RESIDENT:
                 running.append((waiting[0][0], self._start(*waiting.pop(0))))
             running = [block for block in running if self._turn(*block, turns) == grid.WAITING]
+            # Waiting costs too, so that blocks which wait for each other for ever run out of steps.
             self._fuel -= _ROUNDS
         return turns.serial
 
@@ -400,6 +408,7 @@ class _Run:
         before, polls_before = int(work[traffic.WORK_LAST]), int(counts[polls].sum())
         state = block()
         self._check()
+        # A block that has polled since its turn began waits for others; one that only met barriers does not.
         waits = state == grid.WAITING and int(counts[polls].sum()) > polls_before
         turns.add(index, int(work[traffic.WORK_LAST]) - before, waits=waits)
         return state
@@ -431,6 +440,7 @@ class _Run:
         if not self._fault[context.KIND]:
             return
         kernel = self._kernel
+        # The fault names its site by the address of its words.
         number = (int(self._fault[context.SITE]) - kernel._counters.words.ctypes.data) // 8 // sites.WORDS
         site = kernel.module.sites[number]
         race_sentence = "" if self._watcher is None else self._watcher.sentence()

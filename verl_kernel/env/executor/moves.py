@@ -56,6 +56,7 @@ class BlockLog:
     def __init__(self, sites: Sequence[Site], warps: int) -> None:
         self._sites = sites
         self._log = np.empty(context.LOG_HEAD + _RECORDS * context.RECORD_WORDS, np.int64)
+        # What does not fit is not logged: a block's first accesses say how it stores.
         self._log[[context.LOG_USED, context.LOG_ROOM]] = 0, _RECORDS
         self._ids = np.zeros(warps, np.uint32)
         self._words = np.zeros(context.WATCH_WORDS, np.int64)
@@ -79,6 +80,7 @@ class BlockLog:
         """
         records = self._records()
         groups = self._grouped(records, first_site)
+        # The verb is in the low byte; bits and count of registers are above.
         is_load = np.isin(records[:, context.RECORD_KIND] & 255, _IS_LOAD)
         loads = [numbers for numbers in groups if is_load[numbers[0]]]
         starts, accesses = [int(numbers[0]) for numbers in loads], dict[int, Access]()
@@ -101,6 +103,7 @@ class BlockLog:
         keys = [(place_of(site.item), site.kind) for site in self._sites]
         source_numbers = [number_of.setdefault(key, len(number_of)) for key in keys]
         sources = np.array(source_numbers or [0])[sites]
+        # The n-th access of a warp at an instruction is of the n-th iteration of its loop.
         executions = _counted(sites * (len(self._ids) + 1) + records[:, context.RECORD_WARP])
         _, group = np.unique(np.stack([sources, executions]), axis=1, return_inverse=True)
         order = np.argsort(group.reshape(-1), kind="stable")
@@ -114,6 +117,7 @@ class BlockLog:
         return [
             some[index]
             for some in by_site.values()
+            # Drawn, so that nobody knows beforehand which iterations are compared.
             for index in draw.choice(len(some), min(_MAX_EXECUTIONS, len(some)), replace=False)
         ]
 
@@ -123,6 +127,7 @@ class BlockLog:
         width = min(size for size, _, _ in elements)
         addresses = np.concatenate([_split(starts, raw.shape[1], width) for _, starts, raw in elements])
         values = np.concatenate([raw.reshape(-1, width) for _, _, raw in elements])
+        # Lanes that load one address count once: what they store may be repeated.
         addresses, first = np.unique(addresses, return_index=True)
         site = self._sites[(int(records[numbers[0], context.RECORD_SITE]) - first_site) // 8 // WORDS]
         return Access(place_of(site.item), addresses, values[first])
@@ -226,10 +231,12 @@ def moved_from(stored: Array, kind: str, loaded: Sequence[Array]) -> int | None:
     is_float = stored.dtype.kind == "f"
     alike = [number for number, values in enumerate(loaded) if (values.dtype.kind == "f") == is_float]
     close = _CLOSE.get(kind, 0.0) if is_float else 0.0
+    # The last load comes first: a store mostly moves what was loaded just before.
     for number in reversed(alike):
         if _is_same(stored, loaded[number], close):
             return number
     for number, values in enumerate(loaded):  # the bits of a float stored as an integer, or the other way round
+        # Otherwise a float could be moved unseen by storing its bits as an integer.
         if number not in alike and values.dtype.itemsize == stored.dtype.itemsize:
             bits = stored.view(values.dtype) if not is_float else stored
             floats = values.view(stored.dtype) if is_float else values
@@ -237,6 +244,7 @@ def moved_from(stored: Array, kind: str, loaded: Sequence[Array]) -> int | None:
                 return number
     together = [loaded[number] for number in alike]
     if len(together) > 1 and sum(map(len, together)) == len(stored) >= _MANY:
+        # All loads of a block together: a concatenation moves.
         return len(loaded) if _is_reordered(stored, np.concatenate(together), close) else None
     return None
 
@@ -266,6 +274,7 @@ def _size(values: Array) -> float:
 def _is_reordered(stored: Array, loaded: Array, close: float) -> bool:
     if not _may_agree(stored, loaded) or not _agree(np.sort(stored), np.sort(loaded), close):
         return False
+    # Sorting computes, unless the values were sorted before.
     return not _is_sorted(stored) or _is_sorted(loaded)
 
 
@@ -273,6 +282,7 @@ def _may_agree(stored: Array, loaded: Array) -> bool:
     """Whether the sums of two arrays are close; sums cost less than sorting."""
     with np.errstate(all="ignore"):
         stored_sum, loaded_sum = (float(np.abs(values.astype(np.float64)).sum()) for values in (stored, loaded))
+    # Two in a hundred: far more than values that agree can differ by.
     return not abs(stored_sum - loaded_sum) > 0.02 * max(stored_sum, loaded_sum)
 
 
@@ -335,6 +345,7 @@ class Seen:
         first = values[0].tobytes()
         self.value = first if self.value is None else self.value
         self.is_single = self.is_single and first == self.value and bool((values == values[0]).all())
+        # Zeros that come of zeros say nothing: both a copy and a product store them.
         if not (sources and is_zero):
             self.stored += values.size
             self.elements += len(values)
@@ -378,6 +389,7 @@ class Follower:
     def has_enough(self) -> bool:
         """Whether enough was seen."""
         stores = self._follow.seen.values()
+        # One value in all elements so far may be chance: more blocks must show it.
         if any(seen.is_single and not seen.is_silent and seen.elements < _ALIKE for seen in stores):
             return self._block_count >= MOST
         few = min((seen.elements for seen in stores), default=_ELEMENTS) < _ELEMENTS

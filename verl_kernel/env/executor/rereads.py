@@ -98,6 +98,7 @@ class Rereads:
 
     def __init__(self, numbers: np.ndarray) -> None:
         self.log = np.zeros(rereads.LOG_HEAD + rereads.RECORD_WORDS * rereads.RECORDS, np.int64)
+        # Five bits apart, so that the order of the first blocks counts, not only which ones they are.
         self.log[rereads.LOG_SALT] = int(np.bitwise_xor.reduce(numbers[:8] << np.arange(len(numbers[:8])) * 5))
 
     def distances(self, reads: Sequence[Use], writes: Sequence[Use]) -> tuple[tuple[int, int], ...]:
@@ -111,6 +112,7 @@ class Rereads:
             return ()
         read, written = (sum(use.once for use in uses) for uses in (reads, writes))
         locations, sectors, _ = self._records()
+        # Writes take room in the cache too, in proportion.
         each = self._each(sectors) * (1 + written / read)
         requested = sum(use.own for use in reads)
         fractions = _far(_distinct_between(locations.tolist()), sectors / float(sectors.sum()), each)
@@ -138,6 +140,7 @@ class Rereads:
             written: bytes written by the blocks of the log.
         """
         locations, sectors, blocks = self._records()
+        # The first half is the history of the later one: what it loads itself may have been loaded before.
         late = 2 * blocks > blocks[:1] + blocks[-1:]
         if not late.any():
             return Later({}, {}, 0.0)
@@ -162,6 +165,7 @@ class Rereads:
         locations, block_sectors, _ = self._rows()
         order = np.lexsort((locations, block_sectors >> 16))
         locations, blocks, sectors = locations[order], (block_sectors >> 16)[order], (block_sectors & 0xFFFF)[order]
+        # Several records of a block at a location are one: only blocks are compared.
         starts = np.flatnonzero((np.diff(locations, prepend=-1) != 0) | (np.diff(blocks, prepend=-1) != 0))
         return locations[starts], np.add.reduceat(sectors, starts) if len(starts) else sectors, blocks[starts]
 
@@ -193,7 +197,9 @@ def _far(between: Sequence[int], parts: np.ndarray, each: float) -> dict[int, fl
     """Sum fractions by distance, above `LEAST`; each place between two reads counts as `each` bytes."""
     fractions: defaultdict[int, float] = defaultdict(float)
     for count, part in zip(between, parts.tolist(), strict=True):
+        # Nearer ones are hits in every second-level cache.
         if count * each > LEAST:
+            # Rounded down to a quarter of an octave, so that a launch has few distances.
             fractions[floor(2.0 ** (floor(_STEPS * log2(count * each)) / _STEPS))] += part
     return fractions
 
@@ -226,6 +232,8 @@ def _distinct_between(locations: Sequence[int]) -> list[int]:
         if before is None:
             counts.append(0)
             continue
+        # The stack distance of Mattson et al. ("Evaluation techniques for storage hierarchies", 1970): of the
+        # accesses since the last one here, each location counts once.
         repeated = len(ended_starts) - bisect_right(ended_starts, before)
         counts.append(number - before - 1 - repeated)
         insort(ended_starts, before)
