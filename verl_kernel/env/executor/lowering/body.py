@@ -42,12 +42,14 @@ def bits_of(text: str, bits: int) -> int:
         return _float_bits(struct.unpack("<d", struct.pack("<Q", int(text[2:], 16)))[0], bits)
     if kind != "0x" and set(text) & set(".eE"):
         return _float_bits(float(text), bits)
+    # PTX ISA, "Integer Constants": a leading 0 begins an octal number, as in C.
     is_octal = text.startswith("0") and kind != "0x"
     return int(digits, 8 if is_octal else 0)
 
 
 def _float_bits(value: float, bits: int) -> int:
     """Return the bits of a floating-point literal, which is a float64 that is rounded where it is used."""
+    # Python's floats are float64: struct rounds once.
     kind, whole = ("<d", "<Q") if bits == 64 else ("<f", "<I")
     return int(struct.unpack(whole, struct.pack(kind, value))[0])
 
@@ -55,6 +57,7 @@ def _float_bits(value: float, bits: int) -> int:
 # The memory in which a warp keeps registers that outlive a piece of code.
 
 
+# The frame outlives the call of the function: what a warp needs to resume lies here.
 ALIVE, LANE_RANKS, FIRST = 0, 64, 192
 """Offsets: lanes that have not ended, the block that each lane waits for, the first register."""
 
@@ -105,6 +108,7 @@ class Frame:
 def _shape(bits: int, is_uniform: bool) -> tuple[int, int]:
     """Return the bytes of a register's place, and its alignment."""
     size = max(8, bits) // 8
+    # A vector is aligned to 64 bytes, the host's widest load; a scalar takes a word.
     return (8, 8) if is_uniform and size <= 8 else (size, 16) if is_uniform else (size * 32, 64)
 
 
@@ -125,6 +129,7 @@ class Order:
             for name in names:
                 self._read.setdefault(name, []).append(item)
         self._writes = dict(zip(map(id, items), graph.writes, strict=True))
+        # PTX ISA, "Memory Consistency Model": a relaxed access orders others only together with a fence.
         self._has_fences = any(_is_fence(item) for item in items)
         self.has_cross_block_sync = any(self._synchronizes(item) for item in items)
         """Whether a block may learn what another block has done; if not, no block is ordered after another."""
@@ -136,6 +141,7 @@ class Order:
         """Return the marks of what an instruction learns; 0 if its result is not used."""
         if not is_strong(item) or item.root not in ("atom", "ld"):
             return 0
+        # A result that nobody reads teaches nothing: the kernel cannot depend on what it saw.
         if not any(reader is not item for name in self._writes[id(item)] for reader in self._read.get(name, ())):
             return 0
         acquires = {"acquire", "acq_rel"} & set(item.modifiers)
@@ -146,6 +152,7 @@ class Order:
         if not self.has_cross_block_sync or not is_strong(item):
             return 0, 0
         reading = self._reading(item)
+        # A relaxed read acquires only by a later fence, and there is none.
         if not self._has_fences and not reading & context.ACQUIRES:
             reading = 0
         if item.root == "ld":
@@ -156,6 +163,7 @@ class Order:
 
 def is_strong(item: Instruction) -> bool:
     """Whether it is an atomic, or a strong load or store of global memory, with a scope beyond the block."""
+    # Shared memory, and scope cta, order nothing between blocks.
     if "global" not in item.modifiers or "cta" in item.modifiers:
         return False
     return item.root in ("atom", "red") or (item.root in ("ld", "st") and bool(set(_STRONG) & set(item.modifiers)))
@@ -212,6 +220,7 @@ class Body(Writer):
         self.frame, self.crossing = frame, crossing
         self.normal, self._constants = normal(graph), constants(graph)
         self._values: dict[str, str] = {}
+        # Read once in a piece of code: within it the active lanes stay the same.
         self._active: str | None = None
         self._floats: dict[tuple[str, str], str] = {}
         self._saved: frozenset[str] = frozenset()
@@ -289,6 +298,7 @@ class Body(Writer):
 
     def as_float(self, value: str, kind: str, form: Form) -> str:
         """Convert bits to a float."""
+        # What was a float before needs no cast back.
         if (value, kind) in self._floats:
             return self._floats[value, kind]
         return self.op(f"bitcast {form.ints(BITS[kind])} {value} to {form.type(FLOATS[kind])}")
@@ -317,6 +327,7 @@ class Body(Writer):
         value = self.resized(value, bits, width, form)
         if own is WIDE and form is SCALAR:
             value = self.splat(f"i{width}", value)
+        # All lanes hold the same: lane 0 has it even where others are inactive.
         elif own is SCALAR and form is WIDE:
             value = self.op(f"extractelement {WIDE.ints(width)} {value}, i32 0")
         self._store(name, value, own)
@@ -327,6 +338,7 @@ class Body(Writer):
             value = self.op(
                 f"select {own.ints(1)} {self._holds(own)}, {kind} {value}, {kind} {self.register_value(name)}"
             )
+        # A literal vector gets a name: `Writer.call` takes what follows the last blank for the argument.
         elif value.startswith("<"):
             value = self.op(f"bitcast {kind} {value} to {kind}")
         self._values[name] = value
@@ -336,6 +348,7 @@ class Body(Writer):
     def _save(self, name: str, value: str, own: Form) -> None:
         """Write a register to memory; inactive lanes keep their values."""
         kind = self.register_type(name)
+        # Lanes that wait elsewhere still need what the register held.
         if self.lanes.may_diverge and own is WIDE and name in self.masked:
             old = self._loaded(name)
             value = self.op(f"select {own.ints(1)} {self.active()}, {kind} {value}, {kind} {old}")
@@ -429,6 +442,7 @@ class Body(Writer):
         return self.op(f"extractelement {WIDE.ints(bits)} {value}, i32 0")
 
     def _special(self, operand: Special, bits: int, form: Form) -> str:
+        # Blocks of Triton have one dimension, so x alone numbers the threads.
         if operand.name in ("%tid.x", "%laneid"):
             name = "%tid_x" if operand.name == "%tid.x" else "%laneid"
             value = self.resized(name, 32, bits, WIDE)

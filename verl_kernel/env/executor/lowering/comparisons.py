@@ -33,6 +33,7 @@ def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) 
         return _compare_floats(
             body, kind, relation, form, [body.read_float(item, kind, form) for item in operands], is_flushed
         )
+    # Packed floats are compared half by half (`set_predicate`); integers have no NaN.
     if is_float(kind) or is_flushed or relation in _UNORDERED:
         raise body.item.unknown()
     bits = BITS[kind]
@@ -45,6 +46,7 @@ def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) 
 
 
 def _compare_floats(body: Body, kind: str, relation: str, form: Form, values: Sequence[str], is_flushed: bool) -> str:
+    # PTX ISA, "setp": `.ftz` is defined for f32 and f16 only.
     if relation not in _ORDERED | _UNORDERED or (is_flushed and kind not in ("f32", "f16")):
         raise body.item.unknown()
     if is_flushed:
@@ -65,6 +67,7 @@ def set_predicate(body: Body, modifiers: Modifiers) -> None:
     results = body.item.operands[0]
     targets = (results.first, results.second) if isinstance(results, Pair) else (results,)
     if kind in PACKED:
+        # Two results of one lane: a pair has no uniform form.
         form = WIDE
         pairs = zip(*(halves_of(body, item, kind) for item in body.item.operands[1:3]), strict=True)
         truths = [_compare_floats(body, kind[:-2], relation, form, values, is_flushed) for values in pairs]

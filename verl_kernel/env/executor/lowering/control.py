@@ -39,6 +39,7 @@ class Loop:
         self._rows = {index: dict(self._names(index)) for index in self._once}
         """For each instruction of the first round, the names of its registers in all rounds, by their names in the
         first."""
+        # If not, a register that is written in one round may be read under another name in a later one.
         self._is_alike = self._has_one_shape()
         self._needed = after | self._exposed()
         self._pointers: dict[tuple[int, ...], str] = {}
@@ -89,6 +90,7 @@ class Loop:
             own = {name: names[turn] for name, names in self._rows[first].items()}
             offsets = {name: frame.offsets[own[name]] for name in self._reads[first] if own[name] in frame.offsets}
             read = [own[name] for name in offsets if name not in self._writes[first]]
+            # A place is free after the last read of its register, so a round can reuse it for its results.
             frame.free(name for name in read if last[name] == index and name not in after)
             frame.lend(self._body.shapes(own[name] for name in saved[first]))
             yield offsets | {name: frame.offsets[own[name]] for name in saved[first]}
@@ -103,6 +105,7 @@ class Loop:
         turn = body.op(f"phi i64 [ 0, %{head} ], [ {following}, %{label} ]")
         for index in self._once:
             rounds = offsets[index - start :: period]
+            # All rounds share this code: only the places of registers differ.
             body.pointers = {name: self._pointer(tuple(row[name] for row in rounds), turn) for name in rounds[0]}
             body.masked = frozenset(
                 name for name, row in self._rows[index].items() if not body.crossing.isdisjoint(row)
@@ -127,6 +130,7 @@ class Loop:
     def _offset(self, offsets: tuple[int, ...], turn: str) -> str:
         """Return the offset of a register's place in the frame in the current round."""
         body, step = self._body, offsets[1] - offsets[0]
+        # Places at equal distances need no table.
         if all(offset == offsets[0] + number * step for number, offset in enumerate(offsets)):
             return body.op(f"add i64 {body.op(f'mul i64 {turn}, {step}')}, {offsets[0]}") if step else str(offsets[0])
         name = f"@vk_places_{self._repeat.start}_{len(self.tables)}"
@@ -163,6 +167,7 @@ class Control:
         """Begin a block: if lanes have diverged, lanes that reach it are queued."""
         body = self._body
         body.begin(f"B{number}")
+        # Where lanes have parted, those that arrive queue up: a block of lower rank may have to run first.
         if body.lanes.may_diverge:
             waiting = body.op("load i1, ptr %waiting")
             body.do(f"br i1 {waiting}, label %Q{number}, label %X{number}")
@@ -172,7 +177,7 @@ class Control:
             body.begin(f"X{number}")
             lanes = body.op(f"zext i32 {body.overloaded('ctpop', 'i32', body.active_bits())} to i64")
             body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number + self._end + 1}"), "1")
-        else:
+        else:  # all lanes run together
             lanes = str(LANES)
         body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number}"), lanes)
 
@@ -210,6 +215,7 @@ class Control:
     def _branch(self, number: int, item: Instruction, target: int) -> None:
         body = self._body
         yes, no = (target, number + 1) if not item.is_negated else (number + 1, target)
+        # Only a jump backwards can repeat, so only these are counted: code without them ends.
         if target <= number:
             self._count_jump(number)
             if may_wait(body.graph, target, number):
@@ -250,6 +256,7 @@ class Control:
         lane_ranks = body.op(f"load {words}, ptr %places")
         lane_ranks = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {chosen}, {words} {lane_ranks}")
         body.do(f"store {words} {lane_ranks}, ptr %places")
+        # Lanes at the end wait for nothing: barriers and shuffles must not count on them.
         if self._end in (yes, no):
             gone = body.op(f"icmp eq {words} {chosen}, {WIDE.const(32, NOWHERE)}")
             self._end_lanes(body.op(f"and {WIDE.ints(1)} {gone}, {body.active()}"))
@@ -312,6 +319,7 @@ class Control:
         modifiers.need("sync")
         modifiers.take("aligned")
         modifiers.close()
+        # A barrier that part of a block skips would have to count those that wait.
         if item.guard or len(item.operands) > 2:
             raise item.unknown("a barrier under a guard")
         self._check_number(item)
@@ -342,6 +350,7 @@ class Control:
         """Make lanes wait for those that have not reached the barrier yet."""
         body = self._body
         self._barriers.append(number)
+        # A barrier is for all lanes of the warp that have not ended: the first ones wait for the others.
         is_whole = body.op(f"icmp eq i32 {body.active_bits()}, {body.op('load i32, ptr %alive')}")
         body.do(f"br i1 {is_whole}, label %A{number}, label %W{number}")
         body.label(f"W{number}")
@@ -375,6 +384,7 @@ class Control:
         body.do("br label %schedule")
         body.label("schedule")
         lane_ranks = body.op(f"load {words}, ptr %places")
+        # The earliest block first: lanes that are ahead wait where the others will arrive.
         lowest = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, lane_ranks))
         chosen = body.op(f"icmp eq {words} {lane_ranks}, {body.splat('i32', lowest)}")
         body.do(f"store i32 {body.bits(chosen)}, ptr %active")

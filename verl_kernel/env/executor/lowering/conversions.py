@@ -61,6 +61,7 @@ def _pack(body: Body, modifiers: Modifiers, target: str) -> None:
 
 def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) -> str:
     """Return the bits of a float32 rounded to half precision."""
+    # LLVM's conversions round to nearest.
     if rounding == "rz":
         return _truncated_half(body, value, element, form)
     if element == "bfloat":
@@ -74,6 +75,7 @@ def _truncated_half(body: Body, value: str, element: str, form: Form) -> str:
         words = form.ints(32)
         bits = body.op(f"bitcast {form.type('float')} {value} to {words}")
         is_nan = body.op(f"fcmp uno {form.type('float')} {value}, {value}")
+        # Cutting off bits could turn a NaN into infinity.
         bits = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFF0000)}, {words} {bits}")
         return body.resized(body.op(f"lshr {words} {bits}, {form.const(32, 16)}"), 32, 16, form)
     floats, shorts = form.type("float"), form.ints(16)
@@ -93,6 +95,7 @@ def _tensor_float(body: Body, modifiers: Modifiers) -> None:
     bits = body.read(body.item.operands[1], 32, form)
     half = form.const(32, 0x1000)
     if rounding == "rn":
+        # Half a step less one, plus the lowest bit that stays: a tie goes to the even number.
         lowest = body.op(f"and {words} {body.op(f'lshr {words} {bits}, {form.const(32, 13)}')}, {form.const(32, 1)}")
         half = body.op(f"add {words} {lowest}, {form.const(32, 0xFFF)}")
     rounded = body.op(f"and {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 0xFFFFE000)}")
@@ -126,6 +129,7 @@ def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> N
         value = body.op(body.call(words, ("from_eight", source[:-2]), f"{shorts} {both}"))
         body.write(body.item.operands[0], value, 32, WIDE)
         return
+    # PTX ISA, "cvt": conversions to 8-bit floats need it.
     modifiers.need("satfinite")
     if source == "f32":
         upper, lower = (body.read(item, 32, WIDE) for item in body.item.operands[1:3])
@@ -155,6 +159,7 @@ def _float_to_float(body: Body, modifiers: Modifiers, source: str, target: str) 
     value = body.read_float(body.item.operands[1], source, form)
     if is_flushed and source == "f32":
         value = flush(body, value, form)
+    # To a whole number of the same type, before it is narrowed.
     if whole:
         value = body.overloaded(_WHOLE[whole], form.type(before), value)
     value = _resized_float(body, value, before, after, rounding or "rn", form)
@@ -181,6 +186,7 @@ def _resized_float(body: Body, value: str, before: str, after: str, rounding: st
         return body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
     if before in ("half", "bfloat"):
         value, before = widen(body, value, before, "float", form), "float"
+    # Rounded to odd first, so that rounding twice is rounding once (`floats.to_odd`).
     if before == "double":
         value = to_odd(body, value, form)
     if rounding not in ("rn", "rz"):
@@ -230,6 +236,7 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
         body.write_float(body.item.operands[0], number, target, form)
         return
     if element in ("half", "bfloat"):
+        # float64 has 53 bits: a longer integer would be rounded twice.
         value = value if bits <= 32 else _short_enough(body, value, is_signed(source), form)
         wide = body.op(f"{code} {form.ints(bits)} {value} to {form.type('double')}")
         body.write_float(body.item.operands[0], _resized_float(body, wide, "double", element, "rn", form), target, form)

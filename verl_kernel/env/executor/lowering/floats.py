@@ -19,11 +19,14 @@ from verl_kernel.env.executor.ptx.program import Operand
 
 def odd_sum(body: Writer, total: str, error: str, form: Form) -> str:
     """Round a float64 sum to odd, given the error of its rounding to nearest."""
+    # Rounding to odd makes a second rounding harmless (Boldo and Melquiond, "Emulation of a FMA and
+    # correctly rounded sums: proved algorithms using rounding to odd", 2008).
     longs, doubles = form.ints(64), form.type("double")
     bits, lost = (body.op(f"bitcast {doubles} {item} to {longs}") for item in (total, error))
     is_inexact = body.op(f"fcmp one {doubles} {error}, {form.real('double', 0.0)}")
     lowest = body.op(f"and {longs} {bits}, {form.const(64, 1)}")
     is_even = body.op(f"icmp eq {longs} {lowest}, {form.const(64, 0)}")
+    # Error and sum of opposite signs: the exact sum lies one step nearer to zero.
     is_larger = body.op(f"icmp slt {longs} {body.op(f'xor {longs} {bits}, {lost}')}, {form.const(64, 0)}")
     step = body.op(f"select {form.ints(1)} {is_larger}, {longs} {form.const(64, -1)}, {longs} {form.const(64, 1)}")
     is_moved = body.op(f"and {form.ints(1)} {is_inexact}, {is_even}")
@@ -69,6 +72,7 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
     # `full` and `approx` quotients are correctly rounded too, which is within their error
     quotient = modifiers.take("full", "approx") if root == "div" and kind == "f32" else None
     saturates = root in ("add", "sub", "mul", "fma") and modifiers.has("sat")
+    # PTX ISA, "min": a NaN operand is ignored, except with `.NaN`.
     is_extreme = root in ("min", "max")
     knows_nan = is_extreme and modifiers.has("NaN")
     compares_sizes = is_extreme and modifiers.has("xorsign") and bool(modifiers.need("abs"))
@@ -91,6 +95,7 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
         value = saturated(body, value, element, form)
     if clips:
         value = rectified(body, value, element, form)
+    # Sign, magnitude and choice of normal numbers are normal.
     if is_flushed and not (root in ("neg", "abs", "min", "max") and body.flushed.issuperset(operands)):
         value = flush(body, value, form, element)
     if is_flushed:
@@ -124,6 +129,7 @@ def _computed(body: Body, root: str, element: str, form: Form, operands: list[st
         return body.overloaded("fabs", kind, operands[0])
     if element in ("half", "bfloat") and root == "fma" and form.lanes:  # as a library function, since the code is long
         return body.op(body.call(kind, ("fma", element, form.lanes), *(f"{kind} {value}" for value in operands)))
+    # The host computes no half precision of its own.
     if element in ("half", "bfloat"):
         return in_wider(body, root, element, form, operands, knows_nan)
     return _plain(body, root, kind, operands, knows_nan)
@@ -162,6 +168,7 @@ def in_wider(body: Writer, root: str, element: str, form: Form, operands: list[s
     """Compute in a wider type and round to half precision."""
     wide = "double" if root == "fma" else "float"
     widened = [widen(body, value, element, wide, form) for value in operands]
+    # The wider type is precise enough that rounding again is exact.
     if root != "fma" or element == "half":
         return narrow(body, _plain(body, root, form.type(wide), widened, knows_nan), wide, element, form)
     product = body.op(f"fmul {form.type(wide)} {widened[0]}, {widened[1]}")  # float64 cannot hold the sum
@@ -172,6 +179,7 @@ def widen(body: Writer, value: str, element: str, wide: str, form: Form) -> str:
     """Widen half precision to float32 or float64; bfloat16 uses integers, as hosts flush its subnormals."""
     if element == "bfloat":
         bits = body.op(f"bitcast {form.type(element)} {value} to {form.ints(16)}")
+        # A bfloat16 is the upper half of a float32.
         bits = body.op(f"shl {form.ints(32)} {body.resized(bits, 16, 32, form)}, {form.const(32, 16)}")
         value, element = body.op(f"bitcast {form.ints(32)} {bits} to {form.type('float')}"), "float"
     return value if element == wide else body.op(f"fpext {form.type(element)} {value} to {form.type(wide)}")
@@ -192,6 +200,7 @@ def bfloat_bits(body: Writer, value: str, form: Form) -> str:
     is_nan = body.op(f"fcmp uno {form.type('float')} {value}, {value}")
     bits = body.op(f"bitcast {form.type('float')} {value} to {words}")
     lowest = body.op(f"and {words} {body.op(f'lshr {words} {bits}, {form.const(32, 16)}')}, {form.const(32, 1)}")
+    # To nearest, ties to even, by integers: the host has no instruction for it.
     half = body.op(f"add {words} {lowest}, {form.const(32, 0x7FFF)}")
     rounded = body.op(f"lshr {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 16)}")
     chosen = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFF)}, {words} {rounded}")
@@ -220,6 +229,7 @@ def saturated(body: Body, value: str, element: str, form: Form) -> str:
         raise body.item.unknown("`.sat` is not defined for f64")
     kind, zero, unity = form.type(element), form.real(element, 0.0), form.real(element, 1.0)
     is_above = body.op(f"fcmp ogt {kind} {value}, {zero}")
+    # NaN is not above 0, so it becomes 0 here.
     value = body.op(f"select {form.ints(1)} {is_above}, {kind} {value}, {kind} {zero}")
     is_small = body.op(f"fcmp olt {kind} {value}, {unity}")
     return body.op(f"select {form.ints(1)} {is_small}, {kind} {value}, {kind} {unity}")
@@ -249,6 +259,7 @@ def directed(
     if element not in ("float", "double"):
         raise body.item.unknown(f"rounding .{rounding} is defined for f32 and f64 only")
     kind, operand_type = form.type(element), form.type(source or element)
+    # The library's function sets the host's rounding mode around one operation.
     key: Key = ("directed", root, rounding, element, form.lanes, source or element)
     return body.op(body.call(kind, key, *(f"{operand_type} {operand}" for operand in operands)))
 
@@ -273,6 +284,7 @@ def copy_sign(body: Body, modifiers: Modifiers) -> None:
 def classify(body: Body, modifiers: Modifiers) -> None:
     """Lower `testp`: whether a float is finite, infinite, a number, NaN, normal (zeros are) or subnormal."""
     kind, form = modifiers.type(), body.form()
+    # The bits of LLVM's `llvm.is.fpclass`; PTX counts zeros as normal.
     tests = {"notanumber": 3, "infinite": 516, "finite": 504, "number": 1020, "normal": 360, "subnormal": 144}
     test = tests[modifiers.need(*tests)]
     value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
@@ -287,6 +299,7 @@ def classify(body: Body, modifiers: Modifiers) -> None:
 def roots(body: Body, modifiers: Modifiers) -> None:
     """Lower square root, reciprocal and `rsqrt`, correctly rounded: within the error of `.approx` (1 and 2 ulp)."""
     kind, form, is_flushed, root = modifiers.type(), body.form(), modifiers.has("ftz"), body.item.root
+    # Correct rounding is within the error of every approximation, and the same on every machine.
     rounding = modifiers.take("rn", "approx", *(_DIRECTED if root != "rsqrt" else ()))
     value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
     unity = form.real(FLOATS[kind], 1.0)

@@ -58,12 +58,14 @@ def module(program: Program, warps: int) -> Module:
     graph = Graph(program)
     living, resumes = live(graph), resumed(graph)
     crossing = frozenset().union(*living)
+    # Registers that outlive a block are variables, or lie in the frame where a warp resumes.
     body, frame = _body(graph, warps, crossing, frozenset().union(*(living[number] for number in resumes)))
     control = Control(body)
     repeated = repeats(graph, body.lanes, body.normal)
     frame.add(body.shapes(crossing & _touched(graph, repeated)))
     cuts, loops = _blocks(body, control, pieces(graph, living, repeated))
     control.end()
+    # The head needs to know all variables, so it is written last and put first.
     code_lines, body.lines = body.lines, []
     _entry(body, resumes, crossing - frame.offsets.keys())
     for number in sorted(resumes):
@@ -154,6 +156,7 @@ def _pinned(labels: list[str]) -> str:
 def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> None:
     """Write the function's head: its arguments, memory for registers, and the jump to where it begins or resumes."""
     words = WIDE.ints(32)
+    # `noalias`: what the kernel stores to tensors does not change its context and frame.
     body.lines.append(
         "define i32 @warp(ptr noalias %ctx, ptr noalias %frame, i32 %warpid, i32 %ctaid_x, i32 %ctaid_y, "
         "i32 %ctaid_z, i32 %resume) nounwind {\nentry:"
@@ -170,6 +173,7 @@ def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> No
     first = body.op(f"mul i32 %warpid, {LANES}")
     body.do(f"%laneid = add {words} zeroinitializer, {lane_list(lambda lane: lane)}")
     body.do(f"%tid_x = add {words} %laneid, {body.splat('i32', first)}")
+    # Variables, which LLVM turns into values (`code._promote`).
     body.do("%turns = alloca i32")
     body.do(f"store i32 {SLICE}, ptr %turns")
     for name in sorted(variables):
@@ -184,6 +188,7 @@ def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> No
         ):  # fmt: skip
             body.do(line)
     count = len(body.graph.blocks)
+    # 0 is the start; a warp that has returned hands back the number that it returned.
     cases = [f"i32 {number}, label %RESUME{number}" for number in sorted(resumes)]
     if body.lanes.may_diverge:
         cases.append(f"i32 {count + 1}, label %RESUME_PARTED")

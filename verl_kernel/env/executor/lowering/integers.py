@@ -21,6 +21,7 @@ def shift(body: Body, modifiers: Modifiers) -> None:
     value, amount = body.read(body.item.operands[1], bits, form), body.read(body.item.operands[2], 32, form)
     is_arithmetic = body.item.root == "shr" and is_signed(kind)
     code = "shl" if body.item.root == "shl" else "ashr" if is_arithmetic else "lshr"
+    # PTX ISA, "shl": amounts beyond the width count as the width. In LLVM they are undefined.
     limit = form.const(32, bits - 1)
     clamped = body.overloaded("umin", form.ints(32), amount, limit)
     shifted = body.op(f"{code} {form.ints(bits)} {value}, {body.resized(clamped, 32, bits, form)}")
@@ -42,6 +43,7 @@ def funnel_shift(body: Body, modifiers: Modifiers) -> None:
     low, high, amount = (body.read(item, 32, form) for item in body.item.operands[1:4])
     name = "fshl" if way == "l" else "fshr"
     value = body.overloaded(name, form.ints(32), high, low, amount)
+    # LLVM's funnel shifts wrap, so an amount of 32 needs a case of its own.
     if how == "clamp":
         far = body.op(f"icmp uge {form.ints(32)} {amount}, {form.const(32, 32)}")
         all_of = low if way == "l" else high
@@ -55,6 +57,7 @@ def extract_bits(body: Body, modifiers: Modifiers) -> None:
     kind, form = modifiers.type(), body.form()
     bits = BITS[kind]
     position, length = (_constant(body, number) for number in (2, 3))
+    # PTX ISA, "bfe": a field ends at the top bit.
     length = min(length, bits - position)
     if position >= bits or length <= 0:
         raise body.item.unknown("its field is empty")
@@ -97,6 +100,7 @@ def permute_bytes(body: Body, modifiers: Modifiers) -> None:
     form = body.form()
     words = [body.read(item, 32, form) for item in body.item.operands[1:3]]
     selector = body.constant(body.item.operands[3])
+    # Triton's selectors are mostly constants: then the bytes' places are known.
     if selector is not None:
         value = _chosen_bytes(body, words, body.literal(selector.text, 32), form)
     else:
@@ -141,9 +145,11 @@ def _by_table(body: Body, operands: list[str], table: int, form: Form) -> str:
     words, half = form.ints(32), 1 << len(operands) - 1
     low, high = table & (1 << half) - 1, table >> half
     first, remaining = operands[0], operands[1:]
+    # The function does not depend on this operand.
     if low == high:
         return _by_table(body, remaining, low, form)
     no = _by_table(body, remaining, low, form)
+    # Its halves are complements: the operand only inverts.
     if low ^ high == (1 << half) - 1:
         return body.op(f"xor {words} {first}, {no}")
     differs = body.op(f"and {words} {first}, {_by_table(body, remaining, low ^ high, form)}")
@@ -169,6 +175,7 @@ def find_bit(body: Body, modifiers: Modifiers) -> None:
     kind, form, is_amount = modifiers.type(), body.form(), modifiers.has("shiftamt")
     bits = BITS[kind]
     value, numbers = body.read(body.item.operands[1], bits, form), form.ints(bits)
+    # A negative number becomes its complement, whose leading zeros are the bits equal to the sign.
     if is_signed(kind):
         spread = body.op(f"ashr {numbers} {value}, {form.const(bits, bits - 1)}")
         value = body.op(f"xor {numbers} {value}, {spread}")
@@ -245,6 +252,7 @@ def _carried(body: Body, code: str, lhs: str, rhs: str, bits: int, reads: bool) 
     out = overflows(lhs, value, rhs)
     if carry is not None:
         before, value = value, body.op(f"{code} {numbers} {value}, {carry}")
+        # Either addition may overflow, but not both.
         out = body.op(f"or {bit} {out}, {overflows(before, value, carry)}")
     if ".cc" in body.item.opcode:
         body.put(CARRY, body.op(f"zext {bit} {out} to {WIDE.ints(32)}"), 32, WIDE)
@@ -380,6 +388,7 @@ def divide(body: Body, modifiers: Modifiers) -> None:
     bits, form = BITS[kind], body.form()
     lhs, rhs = (body.read(item, bits, form) for item in body.item.operands[1:])
     numbers = form.ints(bits)
+    # A division by zero would end the host's process.
     bad = body.op(f"icmp eq {numbers} {rhs}, {form.const(bits, 0)}")
     if is_signed(kind):  # dividing the smallest integer by -1 traps on the host
         minus = body.op(f"icmp eq {numbers} {rhs}, {form.const(bits, -1)}")

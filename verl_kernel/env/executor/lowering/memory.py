@@ -11,6 +11,7 @@ from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE
 from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Operand
 
+# Modifiers that change no value here: hints for caches; `Order` reads orders and scopes itself.
 _HINTS = (
     "ca",
     "cg",
@@ -43,6 +44,7 @@ def _take_hints(body: Body, modifiers: Modifiers) -> int:
     """Take the modifiers for caches; returns how many operands at the end belong to them."""
     while modifiers.take(*_HINTS):
         pass
+    # A cache policy is one more operand, at the end.
     has_policy = False
     while hint := modifiers.take_prefix("L1::") or modifiers.take_prefix("L2::"):
         has_policy |= hint == "L2::cache_hint"
@@ -87,6 +89,7 @@ def load(body: Body, modifiers: Modifiers) -> None:
     for index, target in enumerate(targets):
         part = body.op(f"extractvalue {result} {value}, {index}")
         width = body.width(getattr(target, "name", "")) if hasattr(target, "name") else bits
+        # PTX ISA, "Operand Size Exceeding Instruction-Type Size".
         if kind.startswith("s") and width > bits:
             part, part_bits = body.op(f"sext {WIDE.ints(bits)} {part} to {WIDE.ints(width)}"), width
         else:
@@ -141,6 +144,7 @@ def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
     if not isinstance(operands[2], Constant):
         raise body.item.unknown("its size must be a constant")
     size = body.literal(operands[2].text, 32)
+    # The size of the source: what is beyond it is filled with zeros.
     read = body.read(operands[3], 32, WIDE) if len(operands) > 3 else WIDE.const(32, size)
     words = WIDE.ints(32)
     arguments = [
@@ -170,6 +174,7 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
     address = body.address(operands[0], width)
     site = body.site(f"{space} atomic", count * bits // 8)
     lanes, scope = body.condition_bits(), ("block",) if is_block_atomic(body.item) else ()
+    # All lanes' operands are read before the first result is written: one register may be both.
     values = [body.read(item, bits, WIDE) for item in _counted(body, operands[1], count)]
     targets = () if is_red else _counted(body, body.item.operands[0], count)
     for index, new in enumerate(values):
@@ -244,6 +249,7 @@ def store_matrices(body: Body, modifiers: Modifiers) -> None:
         _transposed(body, matrix_words, word) if is_transposed else _of_rows(body, matrix_words, word)
         for word in range(4)
     ]
+    # Eight lanes have addresses for each matrix.
     lanes = (1 << 8 * count) - 1
     arguments = [
         f"{WIDE.ints(32)} {body.address(body.item.operands[0], 32)}",
@@ -305,6 +311,7 @@ def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
     result = "{" + ", ".join([numbers] * len(groups[0])) + "}"
     key = ("product", shape, first, second, result_kind, saturates)
     value = body.op(body.call(result, key, *values))
+    # Products of float64 are not counted on zeros: their prices have no such discount.
     if width == 32:
         depth, word = shape.removeprefix("m16n8k"), VOID_UNITS.index("tf32" if first == "tf32" else "half")
         factors = values[: len(groups[1]) + len(groups[2])]

@@ -37,6 +37,7 @@ def _take_apart(body: Body, target: Group, value: str, bits: int, form: Form) ->
 
 def _joined(body: Body, source: Group, bits: int, form: Form) -> str:
     part = bits // len(source.items)
+    # The first register holds the lowest bits.
     value = body.resized(body.read(source.items[0], part, form), part, bits, form)
     for index, item in enumerate(source.items[1:], 1):
         piece = body.resized(body.read(item, part, form), part, bits, form)
@@ -49,6 +50,7 @@ def _joined(body: Body, source: Group, bits: int, form: Form) -> str:
 def convert_address(body: Body, modifiers: Modifiers) -> None:
     """Convert an address between its space and generic; only generic addresses of global memory can then be used."""
     modifiers.take("to")
+    # Shared memory has addresses of 32 bits here: generic ones of it have no meaning.
     modifiers.need("global", "local", "const")
     modifiers.need("u64")
     form = body.form()
@@ -109,6 +111,7 @@ def shuffle(body: Body, modifiers: Modifiers) -> None:
 
 def _source(lane: int, mode: str, amount: int, clamp: int) -> int | None:
     """Return the lane whose value a lane gets; None if the lane keeps its own value."""
+    # PTX ISA, "shfl": the operand holds a segment mask in bits 8 to 12 and a clamp in bits 0 to 4.
     segment, limit, amount = clamp >> 8 & 31, clamp & 31, amount & 31
     highest, lowest = lane & segment | limit & ~segment, lane & segment
     origin = {
@@ -130,6 +133,7 @@ def converged(body: Body, mask: int | None = None) -> None:
         raise body.item.unknown("a guard before what all lanes do together")
     if mask is not None:
         lanes = body.constant(body.item.operands[mask])
+        # Lanes that a mask leaves out would have to be kept apart.
         if lanes is None or body.literal(lanes.text, 32) & 0xFFFFFFFF != 0xFFFFFFFF:
             raise body.item.unknown("its mask must name all lanes")
     if body.lanes.may_diverge:
@@ -149,6 +153,7 @@ def vote(body: Body, modifiers: Modifiers) -> None:
     mode = modifiers.need("ballot", "any", "all", "uni")
     modifiers.need("b32" if mode == "ballot" else "pred")
     converged(body, 2)
+    # Lanes that have ended do not vote.
     present = body.active_bits()
     ballot = body.bits(body.read(body.item.operands[1], 1, WIDE))
     ballot = body.op(f"and i32 {ballot}, {present}")

@@ -114,6 +114,8 @@ def lower(body: Body) -> None:
     modifiers = Modifiers(item)
     try:
         lowering(body, modifiers)
+    # Malformed PTX is refused like unknown PTX: it may come from inline assembly of a candidate.
     except (ValueError, IndexError, KeyError) as error:
         raise item.unknown("its operands or its type are none that it may have") from error
+    # A modifier that no function has taken may change the result: refused, never ignored.
     modifiers.close()

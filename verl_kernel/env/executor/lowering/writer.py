@@ -31,6 +31,7 @@ class Form:
 
     def const(self, bits: int, value: int) -> str:
         """Return a constant with the same integer in each lane."""
+        # LLVM takes integers as signed, and one bit as a truth value.
         return self._each(f"i{bits}", str(_signed(value, bits)) if bits > 1 else ("true" if value & 1 else "false"))
 
     def real(self, element: str, value: float) -> str:
@@ -79,6 +80,7 @@ class Writer:
     def label(self, name: str) -> None:
         """Begin a block."""
         self.lines.append(f"{name}:")
+        # A value of another block may not be defined on every way to this one.
         self._splats.clear()
 
     def intrinsic(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
@@ -97,6 +99,7 @@ class Writer:
     def call(self, result: str, key: Key, *arguments: str) -> str:
         """Return a call of a function of the library; each argument begins with its type."""
         types = ", ".join(
+            # The type is what stands before the value, which has blanks of its own only as a splat.
             argument.rpartition(" ")[0] if not argument.endswith(")") else argument.partition(" splat")[0]
             for argument in arguments
         )
@@ -106,6 +109,7 @@ class Writer:
     def splat(self, element: str, value: str, lanes: int = LANES) -> str:
         """Return a vector that holds a scalar in each lane."""
         kind = f"<{lanes} x {element}>"
+        # Literals are spread by LLVM.
         if not value.startswith("%"):
             return f"splat ({element} {value})"
         if (element, value, lanes) not in self._splats:
