@@ -12,6 +12,7 @@ from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 ADDRESSES = WIDE.ints(64)
+# Strong accesses do not race with atomics, so a strong store is watched as one.
 _STRONG = {"load": "strong_load", "fetch": "strong_load", "store": "atomic"}
 
 
@@ -76,6 +77,7 @@ def _global(body: Function, verb: str, bits: int, count: int, checked: Checked) 
     body.label("plain")
     _dense(body, verb, bits, count, body.op(f"inttoptr i64 {first} to ptr"))
     body.label("sparse")
+    # Dense accesses are aligned as a whole (`checks.are_dense`); others lane by lane.
     aligned = checks.check_alignment(body, "%addresses", checked.lanes, size)
     body.branch(checked.is_watched, "watched_lanes", "by_lane")
     body.label("watched_lanes")
@@ -113,6 +115,7 @@ def give_back(body: Function, bits: int, parts: list[str]) -> None:
 def _interleaved(body: Function, element: str, count: int) -> str:
     """Interleave the lanes' values `%x0`, `%x1`, ... in the order of memory."""
     joined, lanes = [f"%x{index}" for index in range(count)], LANES
+    # In pairs, as LLVM shuffles two vectors at a time: v4 takes two rounds.
     while len(joined) > 1:
         joined = [
             body.shuffle(element, even, range(2 * lanes), lanes, odd)
@@ -151,6 +154,7 @@ def _watch_dense(body: Function, verb: str, first: str, shadow_offset: str, size
         body.do("br label %plain")
         return
     marks = body.op(f"load {kind}, ptr {pointer}, align 1")
+    # One unwritten byte suffices to go on lane by lane, where lanes are counted.
     smallest = body.intrinsic(f"vector.reduce.umin.v{length}i8", "i8", (kind, marks))
     body.branch(body.op(f"icmp eq i8 {smallest}, 0"), "sparse", "plain")
 
@@ -165,6 +169,7 @@ def shadow_of(body: Function, lanes: str, shadows: str) -> tuple[str, str]:
 def _watch_lanes(body: Function, verb: str, lanes: str, shadows: str, bits: int, count: int) -> None:
     """Mark the bytes of lanes as written, or count the lanes that read unwritten bytes."""
     pointers, mask = shadow_of(body, lanes, shadows)
+    # A shadow has a byte of 1 for each written byte: compared as wide as the element.
     marks = int("01" * (bits // 8), 16)
     missing = "0"
     for index in range(count):
@@ -213,11 +218,13 @@ def _local(body: Function, verb: str, bits: int, count: int) -> None:
     size = bits * count // 8
     base = body.context(context.LOCAL)
     length = body.op(f"load i64, ptr {body.word(base, 0)}")
+    # A lane's local memory is smaller than 4 GB (`function.MOST_LOCAL`).
     low = body.op(f"trunc {ADDRESSES} %addresses to {WIDE.ints(32)}")
     limit = body.op(f"trunc i64 {length} to i32")
     good = checks.check_room(body, low, "%lanes", limit, size, context.OUT_OF_LOCAL)
     checks.count_lanes(body, good)
     aligned = checks.check_alignment(body, low, good, size, 32)
+    # Threads of a block have their pieces one after the other.
     lane = body.op(f"mul i32 %warp, {LANES}")
     lane = body.op(f"add {WIDE.ints(32)} {body.splat('i32', lane)}, {stride(1, 32)}")
     own = body.op(f"mul {WIDE.ints(32)} {lane}, {body.splat('i32', limit)}")
@@ -238,9 +245,11 @@ WORDS = WIDE.ints(32)
 def copy_text(key: Key) -> tuple[Function, str]:
     """`copy_<size>(targets, addresses, read, all_lanes, ctx, site, scratch)`: store zeros after `read` bytes."""
     body, size = Function(), int(key[1])
+    # PTX ISA, "cp.async": a source size beyond the copy's size is undefined.
     over = body.bits(body.op(f"icmp ugt {WORDS} %read, {WIDE.const(32, size)}"))
     body.fault(context.STOPPED, body.op(f"and i32 {over}, %all_lanes"), "%addresses")
     whole = body.bits(body.op(f"icmp eq {WORDS} %read, {WIDE.const(32, size)}"))
+    # Lanes with a source size of 0 read nothing: their addresses may be anywhere.
     nothing = body.bits(body.op(f"icmp eq {WORDS} %read, zeroinitializer"))
     excluded = body.op(f"or i32 {body.op(f'or i32 {whole}, {nothing}')}, {over}")
     partial = body.op(f"and i32 {body.op(f'xor i32 {excluded}, -1')}, %all_lanes")
@@ -254,6 +263,7 @@ def copy_text(key: Key) -> tuple[Function, str]:
     for word, part in zip(words_by_bytes, loaded, strict=True):
         by_bytes = body.op(f"phi {WORDS} [ zeroinitializer, %entry ], [ {word}, %bytes ]")
         values.append((part, by_bytes))
+    # Each lane has the word by one of the two ways, and zeros by the other.
     stored = [f"{WORDS} {body.op(f'or {WORDS} {part}, {by_bytes}')}" for part, by_bytes in values]
     store_arguments = (f"{WORDS} %targets", "i32 %all_lanes", "ptr %ctx", "ptr %scratch")
     body.do(body.call("void", ("shared", "store", 32, size // 4), *store_arguments, *stored))

@@ -36,8 +36,10 @@ def common() -> Iterator[Key]:
         yield from (("global", "load", bits, count), ("global", "store", bits, count))
         yield from (("shared", "load", bits, count), ("shared", "store", bits, count))
     yield from (("matrices", 4, False), ("matrices", 4, True), ("copy", 16), ("copy", 8), ("copy", 4), ("ex2",))
+    # What asynchronous copies are made of.
     yield from (("global", "fetch", 32, 4), ("global", "fetch", 32, 2), ("global", "fetch", 8, 1))
     yield from (("fma", "bfloat", 32), ("converged",), ("exchange", "idx"))
+    # Products of matrices that Triton writes for these types.
     for kind in ("f16", "bf16"):
         yield ("product", "m16n8k16", kind, kind, "f32", False)
     yield ("product", "m16n8k8", "tf32", "tf32", "f32", False)

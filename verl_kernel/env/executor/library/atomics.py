@@ -33,6 +33,7 @@ def atomic_text(key: Key) -> tuple[Function, str]:
     body, numbers = Function(), WIDE.ints(bits)
     if room == "global":
         check = checks.check_global(body, "atomic", bits // 8)
+        # A vector of numbers is aligned as a whole, so only its first address is checked for all of it.
         lanes, base = checks.check_alignment(body, "%addresses", check.lanes, whole * bits // 8), "null"
         checked: Checked | None = check
     else:
@@ -40,6 +41,7 @@ def atomic_text(key: Key) -> tuple[Function, str]:
         base, lanes = accesses.shared_lanes(body, bits // 8)
         lanes = checks.check_alignment(body, "%addresses", lanes, whole * bits // 8, 32)
     checks.watch(body, room, "block_atomic" if len(key) > 5 else "atomic", bits, 1, lanes)
+    # Lanes follow each other: those with the same address see what earlier ones have stored.
     body.do(f"%result = alloca {numbers}, align 64")
     body.do(f"store {numbers} zeroinitializer, ptr %result")
     body.do("br label %begin")
@@ -132,6 +134,7 @@ def _changed_float(body: Function, room: str, change: str, kind: str, old: str, 
     if change == "add":
         total = body.op(f"fadd {form.type(wide)} {current}, {operand}")
     else:
+        # A NaN in memory or in the operand is ignored.
         total = body.overloaded(f"{change}num", form.type(wide), current, operand)
     if element in ("half", "bfloat"):
         total = floats.narrow(body, total, "float", element, form)

@@ -60,6 +60,7 @@ class _Cells(Function):
         """Return which stamps are 0, or belong to accesses that happen before this one in every schedule."""
         nobody = self.op(f"icmp eq {STAMPS} {stamps}, zeroinitializer")
         ordered = self.either(nobody, self.op(f"icmp eq {STAMPS} {stamps}, {self.own}"))
+        # Otherwise the block's stamps up to its last barrier are in order; with clocks they are looked up.
         if self.is_ordered:
             return self._ordered_by_clocks(stamps, ordered, tag)
         offset = self.op(f"sub {STAMPS} {stamps}, {self.first}")
@@ -67,6 +68,7 @@ class _Cells(Function):
 
     def _ordered_by_clocks(self, stamps: str, plain: str, tag: str) -> str:
         """Return which stamps are in order, where blocks may learn of each other."""
+        # Where no lane is left, no clock needs to be read.
         foreign = self.op(f"and {MASK} {self.op(f'xor {MASK} {plain}, {WIDE.const(1, 1)}')}, {self.active}")
         some = self.op(f"icmp ne i32 {self.bits(foreign)}, 0")
         before = self.label_now
@@ -77,6 +79,7 @@ class _Cells(Function):
         latest_known = self._gathered_at("%known", owners, foreign)
         reached = self.op(f"icmp uge {STAMPS} {latest_known}, {stamps}")
         same = self._are_own(owners)
+        # A stamp with marks stands for several warps: the judging function decides.
         marked = self.op(f"icmp eq {STAMPS} {low}, {stamps}")
         learnt = self.either(plain, self.op(f"and {MASK} {marked}, {self.either(reached, same)}"))
         self.do(f"br label %asked{tag}")
@@ -85,6 +88,7 @@ class _Cells(Function):
 
     def _are_own(self, owners: str) -> str:
         """Return which owners are the warp itself, or any warp of its block if these are not distinguished."""
+        # `Watch.between_warps`: in global memory warps of a block may count as one.
         apart = self.op(f"icmp ne i64 {self.watch(context.ID_STEP, 'i64')}, 0")
         first = self.op(f"select i1 {apart}, i32 %entity, i32 {self._narrow(context.BLOCK_OWNER)}")
         count = self.op(f"select i1 {apart}, i32 1, i32 {self._narrow(context.BLOCK_WARPS)}")
@@ -114,6 +118,7 @@ def cells_text(key: Key) -> tuple[Function, str]:
     Returns the lanes that the judging function must decide; nothing is recorded for these.
     """
     verb, body = str(key[1]), _Cells(bool(key[2]))
+    # Only lanes that are surely in order are recorded here; for the rest Python is asked.
     bad = "0"
     for word in _CONFLICTS[verb]:
         bad = _conflicting(body, word, bad)
@@ -122,6 +127,7 @@ def cells_text(key: Key) -> tuple[Function, str]:
     mask = body.mask(good)
     old = gathered(body, pointers, mask, 32)
     new = body.own if _RECORDED_AS[verb] == context.STORES else _joined(body, old)
+    # A stamp that stays is not stored again.
     changes = body.op(f"and {MASK} {mask}, {body.op(f'icmp ne {STAMPS} {old}, {new}')}")
     body.branch(body.op(f"icmp ne i32 {body.bits(changes)}, 0"), "keep", "kept")
     body.start("keep")
@@ -140,12 +146,14 @@ def _conflicting(body: _Cells, word: int, bad: str) -> str:
     """Add to `bad` the lanes whose cell was accessed by other warps and not surely in order."""
     before = body.label_now
     base, pointers = body.stamp_pointers(word)
+    # The kernel has no accesses of this kind.
     body.branch(body.op(f"icmp eq ptr {base}, null"), f"skip{word}", f"look{word}")
     body.start(f"look{word}")
     stamps = gathered(body, pointers, body.active, 32)
     if body.is_ordered:
         fine = body.in_order(stamps, str(word))
     else:
+        # Several warps of a block: in order only if all of them were before the last barrier.
         single = body.op(f"and {STAMPS} {stamps}, {WIDE.const(32, ~context.SEVERAL_WARPS)}")
         fine = body.in_order(single, str(word))
         alone = body.op(f"icmp eq {STAMPS} {single}, {stamps}")
@@ -162,6 +170,7 @@ def _conflicting(body: _Cells, word: int, bad: str) -> str:
 def _joined(body: _Cells, old: str) -> str:
     """Return the new stamps of cells that this warp accesses, perhaps in addition to others."""
     if body.is_ordered:
+        # If all before happened before this access, its own stamp says enough.
         fine = body.in_order(old, "_kept")
         latest = body.overloaded(
             "umax", STAMPS, body.op(f"and {STAMPS} {old}, {WIDE.const(32, context.LOW)}"), body.own
@@ -175,6 +184,7 @@ def _joined(body: _Cells, old: str) -> str:
         return body.op(f"select {MASK} {fine}, {STAMPS} {body.own}, {STAMPS} {several}")
     single = body.op(f"and {STAMPS} {old}, {WIDE.const(32, ~context.SEVERAL_WARPS)}")
     is_own = body.op(f"icmp eq {STAMPS} {single}, {body.own}")
+    # A stamp from before the last barrier that is not in order is another block's.
     foreign = body.op(f"icmp ult {STAMPS} {single}, {body.now}")
     mark = body.op(
         f"select {MASK} {foreign}, {STAMPS} {WIDE.const(32, context.SEVERAL)}, "

@@ -19,10 +19,12 @@ def fault_text(key: Key) -> tuple[Function, str]:
     fault = body.context(context.FAULT)
     old = body.op(f"load i64, ptr {fault}")
     lanes = body.op("icmp ne i32 %lanes, 0")
+    # Lanes and instructions after the first fault may only follow from it.
     is_first = body.op(f"and i1 {lanes}, {body.op(f'icmp eq i64 {old}, 0')}")
     body.branch(is_first, "note", "done")
     body.label("note")
     lane = body.intrinsic("cttz.i32", "i32", ("i32", "%lanes"), ("i1", "false"))
+    # `cttz` of no lanes is 32, beyond the vector.
     lane = body.op(f"and i32 {lane}, 31")
     address = body.op(f"extractelement {ADDRESSES} %addresses, i32 {lane}")
     values = {
@@ -62,8 +64,10 @@ def resolve_text(key: Key) -> tuple[Function, str]:
     start, size, written = (
         body.op(f"load i64, ptr {body.word(words, word)}") for word in (context.START, context.SIZE, context.WRITTEN)
     )
+    # As unsigned numbers, addresses below the buffer are beyond its end: one comparison checks both.
     room = body.op(f"sub i64 {size}, %size")
     offset = body.op(f"sub i64 {address}, {start}")
+    # In a buffer shorter than the access the difference would wrap around.
     is_long = body.op(f"icmp uge i64 {size}, %size")
     fits = body.op(f"and i1 {is_long}, {body.op(f'icmp ule i64 {offset}, {room}')}")
     body.branch(fits, "found", "other_row")
@@ -120,6 +124,7 @@ def check_global(body: Function, verb: str, size: int) -> Checked:
     offset = body.op(f"sub {ADDRESSES} %addresses, {body.splat('i64', body.site(sites.BUFFER))}")
     beyond = body.bits(body.op(f"icmp uge {ADDRESSES} {offset}, {body.splat('i64', body.site(sites.ROOM))}"))
     shadow, row = body.splat("i64", body.site(sites.SHADOW)), body.site(sites.ROW)
+    # The site keeps the buffer that it found last: the table is searched only for addresses beyond it.
     bad = body.op(f"and i32 {beyond}, %lanes")
     body.branch(body.op(f"icmp eq i32 {bad}, 0"), "fine", "slow")
     body.label("slow")
@@ -131,6 +136,7 @@ def check_global(body: Function, verb: str, size: int) -> Checked:
     body.label("fine")
     lanes = body.op(f"phi i32 [ %lanes, %entry ], [ {resolved}, %slow ]")
     shadows = body.op(f"phi {ADDRESSES} [ {shadow}, %entry ], [ {lane_shadows}, %slow ]")
+    # Lanes in several buffers are never accessed as one vector: their shadows differ.
     is_one = body.op("phi i1 [ true, %entry ], [ false, %slow ]")
     row = body.op(f"phi i64 [ {row}, %entry ], [ {other_row}, %slow ]")
     count_lanes(body, lanes)
@@ -184,6 +190,7 @@ def count_lanes(body: Function, lanes: str) -> None:
 def check_room(body: Function, offsets: str, lanes: str, limit: str, size: int, kind: int) -> str:
     """Check 32-bit offsets of lanes against the length of shared or local memory; returns the lanes that fit."""
     words = WIDE.ints(32)
+    # Unsigned, as for buffers: negative offsets are beyond the end.
     room = body.op(f"sub i32 {limit}, {size}")
     fits = body.bits(body.op(f"icmp ule {words} {offsets}, {body.splat('i32', room)}"))
     is_long = body.op(f"icmp uge i32 {limit}, {size}")
@@ -206,11 +213,13 @@ def are_dense(body: Function, addresses: str, lanes: str, size: int, bits: int) 
 
 def watch(body: Function, room: str, verb: str, bits: int, count: int, lanes: str) -> None:
     """Record an access to `%addresses` (of the values `%x0`, ... if it is a store), if accesses are watched."""
+    # One load and a branch: what is not watched pays no more.
     is_off = body.op(f"icmp eq ptr {body.context(context.WATCH)}, null")
     body.branch(is_off, "unwatched", "noted")
     body.label("noted")
     arguments = [f"{WIDE.ints(32 if room == 'shared' else 64)} %addresses", f"i32 {lanes}", "ptr %ctx", "ptr %site"]
     if room == "global":
+        # Shared memory is not logged: what lies there has come from global memory, or was computed.
         log = body.op(f"load ptr, ptr {body.word(body.context(context.WATCH), context.LOG)}")
         body.branch(body.op(f"icmp eq ptr {log}, null"), "races", "logged")
         body.label("logged")

@@ -20,6 +20,7 @@ def exchange_text(key: Key) -> tuple[Function, str]:
     def op(code: str, lhs: str, rhs: str) -> str:
         return body.op(f"{code} {_WORDS} {lhs}, {rhs}")
 
+    # PTX ISA, "shfl.sync": five bits of the lane operand, and of the clamp; the segment mask begins at bit 8.
     amount, clamp = op("and", "%places", WIDE.const(32, 31)), op("and", "%clamps", WIDE.const(32, 31))
     segment = op("and", op("lshr", "%clamps", WIDE.const(32, 8)), WIDE.const(32, 31))
     outside = op("xor", segment, WIDE.const(32, 31))
@@ -30,7 +31,9 @@ def exchange_text(key: Key) -> tuple[Function, str]:
     else:
         source = op({"bfly": "xor", "up": "sub", "down": "add"}[mode], _LANE, amount)
     holds = body.op(f"icmp {'sge' if mode == 'up' else 'sle'} {_WORDS} {source}, {highest}")
+    # A lane whose source is out of range keeps its own value.
     source = body.op(f"select {MASK} {holds}, {_WORDS} {source}, {_WORDS} {_LANE}")
+    # LLVM shuffles by constant lanes only: here the values go through memory.
     body.do(f"%all = alloca {_WORDS}, align 64")
     body.do(f"store {_WORDS} %value, ptr %all, align 64")
     pointers = body.op(f"getelementptr i32, ptr %all, {_WORDS} {op('and', source, WIDE.const(32, 31))}")

@@ -136,9 +136,11 @@ class Real(Function):
 def ex2_text(key: Key) -> tuple[Function, str]:
     """Compute 2 to the power of x: the whole part sets the exponent, a Taylor polynomial covers the rest."""
     body = Real("float")
+    # Beyond these bounds the result is infinity, or zero, in float32.
     x = body.choose(body.test("ogt", "%x", body.const(130.0)), body.const(130.0), "%x")
     x = body.choose(body.test("olt", x, body.const(-160.0)), body.const(-160.0), x)
     nearest = body.overloaded("roundeven", SINGLES, x)
+    # The rest is at most 1/2, so the next term is below 6e-9.
     value = body.polynomial(body.calc("fsub", x, nearest), [_LN2**n / math.factorial(n) for n in range(8)])
     exponent = body.whole(nearest)
     half = body.op(f"ashr {WORDS} {exponent}, {WIDE.const(32, 1)}")
@@ -178,11 +180,13 @@ def circular_text(key: Key) -> tuple[Function, str]:
     x = body.op(f"fpext {SINGLES} %x to {DOUBLES}")
     turns = body.overloaded("roundeven", DOUBLES, body.calc("fmul", x, body.const(2 / math.pi)))
     minus = body.op(f"fneg {DOUBLES} {turns}")
+    # Cody and Waite's reduction: pi / 2 in two parts, so that the difference keeps its digits.
     r = body.fma(minus, body.const(_PI_HALF[1]), body.fma(minus, body.const(_PI_HALF[0]), x))
     for relation, limit in (("ogt", 1.0), ("olt", -1.0)):  # for a huge number the result only stays in range
         r = body.choose(body.test(relation, r, body.const(limit)), body.const(limit), r)
     square = body.calc("fmul", r, r)
     signs = [(-1) ** n for n in range(7)]
+    # Taylor's series: r is at most pi / 4, so the next terms are below 1e-12.
     sine = body.calc("fmul", r, body.polynomial(square, [signs[n] / math.factorial(2 * n + 1) for n in range(7)]))
     cosine = body.polynomial(square, [signs[n] / math.factorial(2 * n) for n in range(7)])
     quadrant = body.calc("fadd", turns, body.const(quarter))
@@ -208,12 +212,14 @@ def tanh_text(key: Key) -> tuple[Function, str]:
     body = Real("double")
     x = body.op(f"fpext {SINGLES} %x to {DOUBLES}")
     size = body.overloaded("fabs", DOUBLES, x)
+    # tanh(20) is 1 in float32; an exponent far below would leave the range of `power_of_two`.
     bounded = body.choose(body.test("ogt", size, body.const(20.0)), body.const(20.0), size)
     power = body.calc("fmul", bounded, body.const(-2 / _LN2))
     nearest = body.overloaded("roundeven", DOUBLES, power)
     part = body.polynomial(body.calc("fsub", power, nearest), [_LN2**n / math.factorial(n) for n in range(12)])
     e = body.calc("fmul", part, body.power_of_two(body.whole(nearest)))
     value = body.calc("fdiv", body.calc("fsub", body.const(1.0), e), body.calc("fadd", body.const(1.0), e))
+    # There the difference of 1 and e would cancel, and tanh(x) is x up to 4e-9.
     value = body.choose(body.test("olt", size, body.const(1e-4)), size, value)
     value = body.overloaded("copysign", DOUBLES, value, x)
     value = body.choose(body.test("uno", x, x), x, value)
@@ -242,9 +248,11 @@ def _from_e4m3(body: Function, pair: str, shift: int) -> str:
     size = body.op(f"and {WORDS} {byte}, {WIDE.const(32, 0x7F)}")
     bits = body.op(f"shl {WORDS} {size}, {WIDE.const(32, 20)}")
     value = body.op(f"bitcast {WORDS} {bits} to {SINGLES}")
+    # The exponent's bias is 7 in e4m3 and 127 in float32; subnormals become normal by the product.
     value = body.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0**120)}")
     half = floats.narrow(body, value, "float", "half", WIDE)
     half = body.resized(body.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.ints(16)}"), 16, 32, WIDE)
+    # e4m3 has one NaN of each sign and no infinity.
     is_nan = body.op(f"icmp eq {WORDS} {size}, {WIDE.const(32, 0x7F)}")
     half = body.op(f"select {WIDE.ints(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7FFF)}, {WORDS} {half}")
     sign = body.op(f"shl {WORDS} {body.op(f'and {WORDS} {byte}, {WIDE.const(32, 0x80)}')}, {WIDE.const(32, 8)}")
@@ -269,6 +277,7 @@ def to_eight_text(key: Key) -> tuple[Function, str]:
     rebased = body.op(f"sub {WORDS} {rounded}, {WIDE.const(32, 127 - bias << 23)}")
     normal = body.op(f"lshr {WORDS} {rebased}, {WIDE.const(32, 23 - mantissa)}")
     scaled = body.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0 ** (bias - 1 + mantissa))}")
+    # Adding 1.5 * 2^23 rounds a small number to a whole one, ties to even: the bits of a subnormal.
     moved = body.op(f"fadd {SINGLES} {scaled}, {WIDE.real('float', _MAGIC['float'])}")
     tiny = body.op(f"and {WORDS} {body.op(f'bitcast {SINGLES} {moved} to {WORDS}')}, {WIDE.const(32, 0xFF)}")
     is_tiny = body.op(f"fcmp olt {SINGLES} {value}, {WIDE.real('float', 2.0 ** (1 - bias))}")

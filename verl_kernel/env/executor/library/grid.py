@@ -11,8 +11,10 @@ from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.context import filled
 from verl_kernel.env.executor.library.endings import endings_text
 
+# Above any number of a block of instructions, so that one return value tells both.
 ENDED, YIELDS = -1, 1 << 24
 """What a warp returns when it has ended; what is added to the place at which a waiting warp returns."""
+# `Watch.parts` takes memory for as many vector clocks, and orders turn round as many blocks at once.
 RESIDENT = 1024
 """How many blocks run at once if blocks may wait for each other."""
 DONE, WAITING, FAULTED = 0, 1, 2
@@ -245,6 +247,7 @@ def grid_text() -> str:
     values = {
         "FAULT": context.FAULT, "SHARED": context.SHARED, "SHARED_BYTES": context.SHARED_BYTES, "BLOCK": context.BLOCK,
         "WARP": context.WARP, "YIELDS": YIELDS, "ENTRY": context.ENTRY, "WARPS": context.WARPS, "FRAME": context.FRAME,
+        # Where no block waits for others, each runs to its end at once.
         "ALWAYS": 2**63 - 1, "DONE": DONE, "WAITING": WAITING, "FAULTED": FAULTED, "BARRIER": context.BARRIER,
         "NUMBER": context.NUMBER,
         **{name: getattr(context, name) for name in _WATCH},

@@ -39,11 +39,13 @@ def _half(body: Function, register: str, index: int) -> str:
 
 def _brain(body: Function, register: str, index: int) -> str:
     code = "and" if index else "shl"
+    # A bfloat16 is the upper half of a float32.
     bits = body.op(f"{code} {WORDS} {register}, {WIDE.const(32, 0xFFFF0000 if index else 16)}")
     return body.op(f"bitcast {WORDS} {bits} to {FLOATS32}")
 
 
 def _tensor(body: Function, register: str, index: int) -> str:
+    # A GPU reads 19 bits of a TF32 factor and ignores the others.
     bits = body.op(f"and {WORDS} {register}, {WIDE.const(32, 0xFFFFE000)}")
     return body.op(f"bitcast {WORDS} {bits} to {FLOATS32}")
 
@@ -77,6 +79,7 @@ SUMS = {"f32": ("f16", "bf16", "tf32", "e4m3", "e5m2"), "f16": ("f16", "e4m3", "
 def product_text(key: Key) -> tuple[Function, str]:
     """`product_<shape>_<a>_<b>_<sum>_<saturates>(a..., b..., c...) -> d...`."""
     shape, first, second, total = map(str, key[1:5])
+    # float64 has a layout of its own.
     if (shape, first, total) == ("m8n8k4", "f64", "f64"):
         return _doubles(key)
     if not _is_known(shape, first, second, total):
@@ -100,6 +103,7 @@ def product_text(key: Key) -> tuple[Function, str]:
         columns = [_picked(body, element, factors[1][half][index], _column(column, odd)) for odd in (0, 1)]
         sums = [_added(body, total, rows[number // 2], columns[number % 2], sums[number]) for number in range(4)]
     if total == "s32":
+        # The addend comes last, as only the whole sum saturates.
         sums = [_whole_sum(body, *pair, bool(key[5])) for pair in zip(sums, addends, strict=True)]
     _results(body, total, sums)
     arguments = [f"{WORDS} {name}" for name in (*names[0], *names[1], *(f"%c{index}" for index in range(results)))]
@@ -150,6 +154,7 @@ def _is_known(shape: str, first: str, second: str, total: str) -> bool:
     if not shape.startswith("m16n8k") or first not in SUMS.get(total, ()) or second not in SUMS[total]:
         return False
     count = FACTORS[first].count
+    # Two 8-bit floats, or signed and unsigned bytes, may be mixed: they have as many elements a register.
     is_alike = first == second or count == FACTORS[second].count == 4
     return is_alike and int(shape.removeprefix("m16n8k")) in (4 * count, 8 * count)
 
@@ -204,14 +209,17 @@ def _doubles(key: Key) -> tuple[Function, str]:
 def matrices_text(key: Key) -> tuple[Function, str]:
     """`matrices_<count>_<transposed>(addresses, ctx, site)`: `ldmatrix`; lanes hold the addresses of 16-byte rows."""
     body, count, is_transposed = Function(), int(key[1]), bool(key[2])
+    # PTX ISA, "ldmatrix": eight lanes have the addresses of a matrix's rows.
     used = (1 << 8 * count) - 1
     body.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
+    # Eight rows of 16 bytes fill all banks once.
     base, good = shared_lanes(body, 16, 8)
     checks.watch(body, "shared", "load", 32, 4, good)
     aligned = checks.check_alignment(body, "%addresses", good, 16, 32)
     is_bad = body.op(f"icmp ne i32 {aligned}, %lanes")
     addresses = body.op(f"select i1 {is_bad}, {WIDE.ints(32)} zeroinitializer, {WIDE.ints(32)} %addresses")
     limit = body.context(context.SHARED_BYTES, "i64")
+    # Lanes with a bad address read row 0 after the fault: it must exist.
     body.branch(body.op(f"icmp ult i64 {limit}, 16"), "none", "some")
     body.label("none")
     give_back(body, 32, [WIDE.const(32, 0)] * count)

@@ -123,6 +123,7 @@ def note(body: Function, part: str, sectors: str) -> None:
     """Log a request for sectors within 512 bytes, without a branch: a record not to be kept is overwritten."""
     used_at = body.word("%log", LOG_USED)
     used = body.op(f"load i64, ptr {used_at}")
+    # Without the buffer's address, which differs between processes, the same places are sampled.
     location = body.op(f"sub i64 {part}, %log_base")
     spread = body.op(f"mul i64 {body.op(f'xor i64 {location}, %log_salt')}, {_HASH}")
     hashed = body.op(f"lshr i64 {spread}, {_HASH_SHIFT}")
@@ -136,5 +137,6 @@ def note(body: Function, part: str, sectors: str) -> None:
     body.do(f"store i64 {time}, ptr {body.word(at, RECORD_TIME)}")
     body.do(f"store i64 {body.op(f'add i64 {time}, {sectors}')}, ptr %log_time_at")
     after = body.op(f"add i64 {used}, {body.op(f'zext i1 {stays} to i64')}")
+    # A full log overwrites its last record until the block pauses and the log is thinned.
     has_room = body.op(f"icmp ult i64 {after}, {RECORDS}")
     body.do(f"store i64 {body.op(f'select i1 {has_room}, i64 {after}, i64 {RECORDS - 1}')}, ptr {used_at}")

@@ -45,6 +45,7 @@ def count_passes(body: Function, size: int, lanes: str, phase: int = LANES) -> N
 def passes_text(key: Key) -> tuple[Function, str]:
     """`passes_<bytes>_<phase>(addresses, lanes)`: per phase, the most distinct words that one bank must deliver."""
     body, size, phase = Function(), int(key[1]), int(key[2])
+    # Wider words take as many banks together: a phase delivers 128 bytes.
     banks, phases = _BANKED // size, LANES // phase
     words = body.op(f"lshr {_NUMBERS} %addresses, {WIDE.const(32, size.bit_length() - 1)}")
     for name, length in (("held", LANES), ("counts", phases * banks), ("most", phases)):
@@ -69,6 +70,7 @@ def _word(body: Function, words: str, lane: str, banks: int, phase: int) -> None
     here = body.op(f"shl i32 {(1 << phase) - 1 if phase < LANES else -1}, {body.op(f'mul i32 {number}, {phase}')}")
     below = body.op(f"sub i32 {body.op(f'shl i32 1, {lane}')}, 1")
     earlier = body.op(f"and i32 {body.op(f'and i32 {equal}, %lanes')}, {body.op(f'and i32 {here}, {below}')}")
+    # Lanes that read the same word share its delivery.
     is_new = body.op(f"zext i1 {body.op(f'icmp eq i32 {earlier}, 0')} to i32")
     bank = body.op(f"add i32 {body.op(f'and i32 {word}, {banks - 1}')}, {body.op(f'mul i32 {number}, {banks}')}")
     at = body.op(f"getelementptr i32, ptr %counts, i32 {bank}")
@@ -140,10 +142,12 @@ def sectors_text(key: Key) -> tuple[Function, str]:
     if verb == "load":
         _point_to_cache(body)
     sector = body.op(f"lshr {_ADDRESSES} %addresses, {WIDE.const(64, SECTOR.bit_length() - 1)}")
+    # Each lane's sector beside its neighbour's: in ascending order, changes are distinct sectors.
     before = body.shuffle("i64", sector, [0, *range(LANES - 1)])
     falls = body.bits(body.op(f"icmp ult {_ADDRESSES} {sector}, {before}"))
     is_full = body.op("icmp eq i32 %lanes, -1")
     body.do(f"store {_ADDRESSES} {sector}, ptr %held")
+    # Only addresses in disorder need the loop over distinct sectors.
     body.branch(body.op(f"and i1 {is_full}, {body.op(f'icmp eq i32 {falls}, 0')}"), "easy", "apart")
     body.label("easy")
     steps = body.bits(body.op(f"icmp ne {_ADDRESSES} {sector}, {before}"))
@@ -189,6 +193,7 @@ def _by_lines(body: Function, count: str, first: str, last: str) -> dict[str, tu
 
 def _in_order(body: Function, steps: str) -> str:
     """Look up the sectors of lanes in ascending order; returns how many the cache did not have."""
+    # The first lane of each run of lanes in one sector.
     heads = body.op(f"or i32 {steps}, 1")
     body.do("br label %head")
     body.label("head")
@@ -249,15 +254,18 @@ def _touch_sector(body: Function, sector: str) -> str:
 def _touch(body: Function, part: str, sector_bits: str) -> str:
     """Use sectors of four lines; returns how many of them the cache did not have."""
     room, now = body.op("load i64, ptr %room_at"), body.op("load i64, ptr %now_at")
+    # Fibonacci hashing (Knuth, "The Art of Computer Programming", volume 3, 6.4).
     entry = body.op(f"lshr i64 {body.op(f'mul i64 {part}, {_HASH - (1 << 64)}')}, {65 - ENTRIES.bit_length()}")
     entry = body.op(f"add i64 {body.op(f'shl i64 {entry}, 1')}, {CACHE_HEAD}")
     tag_at = body.op(f"getelementptr i64, ptr %cache, i64 {entry}")
     state_at = body.word(tag_at, 1)
     tag, state = (body.op(f"load i64, ptr {at}") for at in (tag_at, state_at))
     age = body.op(f"sub i64 {now}, {body.op(f'lshr i64 {state}, 16')}")
+    # An entry is as old as the lines that were added since: a cache that evicts the least recently used.
     is_there = body.op(f"and i1 {body.op(f'icmp eq i64 {tag}, {part}')}, {body.op(f'icmp ule i64 {age}, {room}')}")
     had = body.op(f"select i1 {is_there}, i64 {body.op(f'and i64 {state}, 65535')}, i64 0")
     has = body.op(f"or i64 {had}, {sector_bits}")
+    # Only lines count as added: sectors of a line that is present take no room of their own.
     new_lines = body.op(f"xor i64 {_present_lines(body, has)}, {_present_lines(body, had)}")
     later = body.op(f"add i64 {now}, {body.overloaded('ctpop', 'i64', new_lines)}")
     state = body.op(f"or i64 {has}, {body.op(f'shl i64 {later}, 16')}")
@@ -270,6 +278,7 @@ def _touch(body: Function, part: str, sector_bits: str) -> str:
 
 def _present_lines(body: Function, sector_bits: str) -> str:
     """Return a bit for each line with some sector present."""
+    # Four sectors are a line: their bits are joined in its lowest one.
     for step in (1, 2):
         sector_bits = body.op(f"or i64 {sector_bits}, {body.op(f'lshr i64 {sector_bits}, {step}')}")
     return body.op(f"and i64 {sector_bits}, {0x1111}")
@@ -316,6 +325,7 @@ def voids_text(key: Key) -> tuple[Function, str]:
     halves = depth // (_TOGETHER * count)
     first = [_filled(body, f"%a{index}") for index in range(2 * halves)]
     second = [_filled(body, f"%b{index}") for index in range(halves)]
+    # Registers of A come in pairs: a row of the upper eight, and its fellow of the lower eight.
     rows = body.op(f"add i32 {_groups(body, first[::2])}, {_groups(body, first[1::2])}")
     area = body.op(f"mul i32 {rows}, {_groups(body, second)}")
     depth_counts = [
@@ -325,6 +335,7 @@ def voids_text(key: Key) -> tuple[Function, str]:
     depth_sum = reduce(lambda partial, count: body.op(f"add i32 {partial}, {count}"), depth_counts)
     used = body.op(f"mul i32 {area}, {depth_sum}")
     total = _ROWS * _COLUMNS * _TOGETHER * halves
+    # Operations on zeros are what is left of all of them; each product counts as two.
     void = body.op(f"mul i32 {body.op(f'sub i32 {total}, {used}')}, {2 * count}")
     body.add_to(body.word(body.context(context.WORK), WORK_VOID + word), body.op(f"zext i32 {void} to i64"))
     body.do("ret void")

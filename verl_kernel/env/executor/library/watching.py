@@ -24,6 +24,7 @@ def watch_text(key: Key) -> tuple[Function, str]:
     body.do(f"%kept = alloca {ADDRESSES}, align 64")
     if verb == "store":
         body.do(f"%new = alloca [{count} x {WIDE.ints(bits)}], align 64")
+    # Misaligned lanes would lie in several cells; they are faults of their own (`checks.check_alignment`).
     low = body.op(f"and {kind} %addresses, {WIDE.const(width, size - 1)}")
     aligned = body.op(f"and i32 {body.bits(body.op(f'icmp eq {kind} {low}, zeroinitializer'))}, %lanes")
     body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
@@ -32,6 +33,7 @@ def watch_text(key: Key) -> tuple[Function, str]:
     body.branch(body.op(f"icmp eq i32 {bad}, 0"), "fine", "odd")
     body.label("odd")
     wide = body.op(f"zext {kind} %addresses to {ADDRESSES}") if width == 32 else "%addresses"
+    # The judging function reads addresses and new values from memory.
     body.do(f"store {ADDRESSES} {wide}, ptr %kept")
     for index in range(count if verb == "store" else 0):
         slot = body.op(f"getelementptr {WIDE.ints(bits)}, ptr %new, i32 {index}")
@@ -56,6 +58,7 @@ def _ask(body: Function, reason: str, lanes: str, size: str, values: str) -> Non
 def _in_shared(body: Function, verb: str, size: int, lanes: str, warp: str) -> str:
     """Record an access to shared memory, if that is watched; returns the lanes to be judged."""
     row = body.op(f"load ptr, ptr {body.word('%watch', context.SHARED_ROW)}")
+    # A block of one warp has no races in shared memory.
     body.branch(body.op(f"icmp eq ptr {row}, null"), "fine", "row")
     body.label("row")
     me = _stamp(body, context.SHARED_IDS, warp)
@@ -76,6 +79,7 @@ def _each_cell(
     """Loop over the cells of each lane; continues in the block `cells_done<tag>`."""
     tag = int(is_ordered)
     first = body.op(f"lshr {ADDRESSES} {offsets}, {body.splat('i64', shift)}")
+    # Accesses are aligned and cells no longer than the smallest, so each access covers whole cells.
     count = body.op(f"lshr i64 {size}, {shift}")
     body.do(f"br label %cell{tag}")
     body.label(f"cell{tag}")
@@ -122,6 +126,7 @@ def _in_rows(body: Function, verb: str, size: int, lanes: str, warp: str) -> str
         for word in (context.CELLS_START, context.CELLS_SIZE)
     )
     offsets = body.op(f"sub {ADDRESSES} %addresses, {begin}")
+    # Lanes of one access may lie in several watched ranges, or in none.
     inside = body.op(f"and i32 %left, {body.bits(body.op(f'icmp ult {ADDRESSES} {offsets}, {length}'))}")
     body.branch(body.op(f"icmp eq i32 {inside}, 0"), "next_row", "here")
     body.label("here")
@@ -134,6 +139,7 @@ def _in_rows(body: Function, verb: str, size: int, lanes: str, warp: str) -> str
     clock = body.op(f"load ptr, ptr {body.op(f'getelementptr ptr, ptr {clock}, i64 {warp}')}")
     stamp = body.op(f"zext i32 {me} to i64")
     used = body.op(f"load ptr, ptr {body.word('%watch', context.USED)}")
+    # Clocks are compared only with stamps that accessed memory (`Stamps.latest`).
     body.do(f"store i8 1, ptr {body.op(f'getelementptr i8, ptr {used}, i64 {stamp}')}")
     owners = body.op(f"load ptr, ptr {body.word('%watch', context.OWNERS)}")
     entity = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr {owners}, i64 {stamp}')}")
@@ -154,6 +160,7 @@ def order_text(key: Key) -> tuple[Function, str]:
     body = Function()
     body.do(f"%kept = alloca {ADDRESSES}, align 64")
     body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
+    # Python is called for each event: not for those of no lane.
     nothing = body.op("icmp eq i32 %lanes, 0")
     body.branch(body.op(f"or i1 {nothing}, {body.op('icmp eq ptr %watch, null')}"), "done", "tell")
     body.label("tell")
