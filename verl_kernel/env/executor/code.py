@@ -50,7 +50,7 @@ class ObjectCache:
         self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = self._folder.stat()
-        # Files read here are executed: whoever may write to the folder may run code as this user.
+        # Files read here are executed: a writer to the folder could run code as this user.
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(f"{folder} holds code that is executed: let its owner alone write there")
 
@@ -248,7 +248,7 @@ def of(program: Program, warps: int, shared_bytes: int) -> Code:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     lowered = module(program, warps)
-    # The text is long, and whoever loads the code has no use for it.
+    # The text is long, and a process that loads the code does not need it.
     bare = replace(lowered, text="")
     facts = (origins.stores(program), steps.facts_of(program, bare))
     return Code(program, bare, emitted(lowered.text), warps, shared_bytes, *facts)

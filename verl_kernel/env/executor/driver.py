@@ -178,13 +178,13 @@ def change_stages(change: Callable[..., Any] | None) -> None:
         return
     # Triton 3.5 has no hook: its class of stages gets a subclass.
     plain = next(kind for kind in backends["nvidia"].compiler.__mro__ if kind.__module__.startswith("triton."))
-    backends["nvidia"] = replace(backends["nvidia"], compiler=_changing(plain, change) if change else plain)
+    backends["nvidia"] = replace(backends["nvidia"], compiler=_with_change(plain, change) if change else plain)
 
 
 _HOOK = "add_stages_inspection_hook"
 
 
-def _changing(plain: Any, change: Callable[..., Any]) -> type:
+def _with_change(plain: Any, change: Callable[..., Any]) -> type:
     """Return a compiler whose stages a function changes."""
 
     class Changing(plain):  # type: ignore[misc]

@@ -57,7 +57,7 @@ def local_memory(size: int, warps: int) -> np.ndarray:
 
 
 def warp_frames(size: int, warps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Allocate frames of `size` bytes for the warps of a block, and words for the place at which each warp resumes."""
+    """Allocate frames of `size` bytes for the warps of a block, and a word for the block at which each warp resumes."""
     return _aligned(size * warps), np.zeros(warps, np.int32)
 
 
@@ -87,10 +87,10 @@ def shares_words(program: Program) -> bool:
 
 def whole_words(buffers: Sequence[Buffer]) -> list[Buffer]:
     """Extend buffers to whole words of 4 bytes; buffers whose written bytes are tracked are returned unchanged."""
-    return [item if item.written else _whole(item) for item in buffers]
+    return [item if item.written else _whole_words(item) for item in buffers]
 
 
-def _whole(item: Buffer) -> Buffer:
+def _whole_words(item: Buffer) -> Buffer:
     # torch allocates memory of a GPU in multiples of 512 bytes: nothing else lies in such a word.
     start, end = item.address & -4, -(-(item.address + item.bytes) // 4) * 4
     return replace(item, address=start, bytes=end - start)
@@ -193,17 +193,17 @@ class Kernel:
         program: Program = parse(ptx) if store_kinds is None else origins.keeping(parse(ptx), store_kinds)
         lowered = module(program, warps)
         library().need(lowered.library, cache)
-        self._settle(program, lowered, compiled(lowered.text, cache), warps, shared_bytes)
+        self._load(program, lowered, compiled(lowered.text, cache), warps, shared_bytes)
 
     @classmethod
     def loaded(cls, code: Code) -> Kernel:
         """Make a kernel from native code that another process has compiled (`code.make`)."""
         kernel = cls.__new__(cls)
         library().need(code.module.library)
-        kernel._settle(code.program, code.module, loaded(code.native), code.warps, code.shared_bytes)
+        kernel._load(code.program, code.module, loaded(code.native), code.warps, code.shared_bytes)
         return kernel
 
-    def _settle(self, program: Program, lowered: Module, engine: Any, warps: int, shared_bytes: int) -> None:
+    def _load(self, program: Program, lowered: Module, engine: Any, warps: int, shared_bytes: int) -> None:
         self.program, self.module, self.library, self._engine = program, lowered, library(), engine
         self._entry = int(self._engine.get_function_address("warp"))
         self.tables = [
@@ -245,7 +245,7 @@ class Kernel:
         if watch is None or not parts:
             return run(numbers, follow=follow)
         ranges = written_ranges(buffers)
-        # A log takes the place of the watch (`context.LOG`), so blocks are followed in a run of its own.
+        # A log replaces the watch (`context.LOG`), so blocks are followed in a run of their own.
         if follow is not None and not self.module.may_wait:
             rehearsal.beforehand(lambda: run(numbers[:MOST], follow=follow), ranges, self._counters.arrays)
         return rehearsal.watched(

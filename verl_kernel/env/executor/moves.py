@@ -22,7 +22,7 @@ from verl_kernel.env.executor.ptx.program import Instruction
 _RECORDS = 1 << 14
 """Accesses by a warp that the log of a block holds; later accesses are not logged."""
 _MAX_EXECUTIONS, _MAX_LOADS = 4, 16
-"""Stores of a place that are compared, and loads before a store that it is compared with; older loads are ignored."""
+"""How many executions of a store are compared, and with how many of the loads before it; older loads are ignored."""
 _NO_CALLBACK = ctypes.CFUNCTYPE(
     None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
     ctypes.c_void_p,
@@ -35,10 +35,10 @@ Widths: TypeAlias = "Sequence[tuple[int, int, int]]"
 
 @dataclass(frozen=True)
 class Access:
-    """What a place in the source did in one execution, over all warps: each address once, in order."""
+    """What one access of the source did in one execution, over all warps: each address once, in order."""
 
     source: object
-    """The place, as `place_of` returns it for an instruction."""
+    """The access of the source, as `place_of` returns it for an instruction."""
     addresses: Array
     """Addresses of its elements."""
     values: Array
@@ -71,7 +71,7 @@ class BlockLog:
     def stores(
         self, first_site: int, widths: Widths, draw: np.random.Generator
     ) -> Iterator[tuple[Access, list[Access]]]:
-        """Yield stores, some executions of each place, with the loads that came last before each.
+        """Yield some executions of each store, with the loads that came last before each.
 
         Args:
             first_site: address of the words of the first site.
@@ -97,7 +97,7 @@ class BlockLog:
         return self._log[context.LOG_HEAD :].reshape(_RECORDS, context.RECORD_WORDS)[:used]
 
     def _grouped(self, records: Array, first_site: int) -> list[Array]:
-        """Group the numbers of the records by place and execution; groups are ordered by their first record."""
+        """Group the numbers of the records by access and execution; groups are ordered by their first record."""
         sites = (records[:, context.RECORD_SITE] - first_site) // 8 // WORDS
         number_of: dict[object, int] = {}
         keys = [(place_of(site.item), site.kind) for site in self._sites]
@@ -115,10 +115,10 @@ class BlockLog:
         for numbers in stores:
             by_site.setdefault(int(records[numbers[0], context.RECORD_SITE]), []).append(numbers)
         return [
-            some[index]
-            for some in by_site.values()
+            executions[index]
+            for executions in by_site.values()
             # Drawn, so that nobody knows beforehand which iterations are compared.
-            for index in draw.choice(len(some), min(_MAX_EXECUTIONS, len(some)), replace=False)
+            for index in draw.choice(len(executions), min(_MAX_EXECUTIONS, len(executions)), replace=False)
         ]
 
     def _access(self, records: Array, numbers: Array, first_site: int, widths: Widths) -> Access:
@@ -229,20 +229,20 @@ def moved_from(stored: Array, kind: str, loaded: Sequence[Array]) -> int | None:
         The number of the load, `len(loaded)` for all loads together, None for none.
     """
     is_float = stored.dtype.kind == "f"
-    alike = [number for number, values in enumerate(loaded) if (values.dtype.kind == "f") == is_float]
+    comparable = [number for number, values in enumerate(loaded) if (values.dtype.kind == "f") == is_float]
     close = _CLOSE.get(kind, 0.0) if is_float else 0.0
     # The last load comes first: a store mostly moves what was loaded just before.
-    for number in reversed(alike):
+    for number in reversed(comparable):
         if _is_same(stored, loaded[number], close):
             return number
     for number, values in enumerate(loaded):  # the bits of a float stored as an integer, or the other way round
         # Otherwise a float could be moved unseen by storing its bits as an integer.
-        if number not in alike and values.dtype.itemsize == stored.dtype.itemsize:
+        if number not in comparable and values.dtype.itemsize == stored.dtype.itemsize:
             bits = stored.view(values.dtype) if not is_float else stored
             floats = values.view(stored.dtype) if is_float else values
             if _is_same(bits, floats, _BITS):
                 return number
-    together = [loaded[number] for number in alike]
+    together = [loaded[number] for number in comparable]
     if len(together) > 1 and sum(map(len, together)) == len(stored) >= _MANY:
         # All loads of a block together: a concatenation moves.
         return len(loaded) if _is_reordered(stored, np.concatenate(together), close) else None
@@ -306,7 +306,7 @@ def _is_part(stored: Array, loaded: Array, close: float) -> bool:
 #
 # The static analysis finds what may compute (`flow/origins.py`); it takes `x + 0.0` for arithmetic. Here values count:
 # a store moves if its values are those of a load of the block, or of all its loads, within the comparison's tolerance.
-# Loads and stores are distinguished by their places in the source and by the iterations of loops.
+# Loads and stores are distinguished by their lines in the source and by the iterations of loops.
 
 
 BLOCKS, _FEWEST, _ELEMENTS = 16, 2, 64
@@ -319,13 +319,13 @@ that exceed a threshold there may be one in a thousand."""
 
 @dataclass
 class Seen:
-    """What the followed blocks stored by one place in the source."""
+    """What the followed blocks stored by one access of the source."""
 
     stored: int = 0
     """Bytes stored."""
     elements: int = 0
     came_from: Counter[object] = field(default_factory=Counter)
-    """How many bytes come from each load, by the load's place; None means several loads together."""
+    """How many bytes come from each load, by `Access.source`; None means several loads together."""
     value: bytes | None = None
     """The first value, which all elements have if `is_single`."""
     is_single: bool = True
@@ -341,7 +341,7 @@ class Seen:
         return max(self.came_from.values(), default=0)
 
     def note(self, values: np.ndarray, sources: Sequence[object], is_zero: bool) -> None:
-        """Add a store: the bytes of its elements, and the place of the load that they come from, if there is one."""
+        """Add a store: the bytes of its elements, and the load that they come from, if there is one."""
         first = values[0].tobytes()
         self.value = first if self.value is None else self.value
         self.is_single = self.is_single and first == self.value and bool((values == values[0]).all())
@@ -364,7 +364,7 @@ class Follow:
     kinds: Sequence[str]
     draw: np.random.Generator
     seen: dict[object, Seen] = field(default_factory=dict)
-    """What was seen, by the place of the store (`place_of`)."""
+    """What was seen, by the store's access in the source (`place_of`)."""
 
 
 class Follower:
@@ -392,8 +392,8 @@ class Follower:
         # One value in all elements so far may be chance: more blocks must show it.
         if any(seen.is_single and not seen.is_silent and seen.elements < _ALIKE for seen in stores):
             return self._block_count >= MOST
-        few = min((seen.elements for seen in stores), default=_ELEMENTS) < _ELEMENTS
-        return self._block_count >= (BLOCKS if few else _FEWEST)
+        has_few = min((seen.elements for seen in stores), default=_ELEMENTS) < _ELEMENTS
+        return self._block_count >= (BLOCKS if has_few else _FEWEST)
 
     def begin(self, launch: np.ndarray) -> BlockLog:
         """Follow the block with this context."""

@@ -63,7 +63,7 @@ _SECTOR = 32
 
 
 def base(row: int, address: int) -> int:
-    """Return what to subtract from an address's 512-byte number to name the buffer's row and the place in it."""
+    """Return what to subtract from an address's 512-byte number to get its location: row of the buffer, and offset."""
     return (address >> 9) - (row << rereads.ROW_SHIFT)
 
 
@@ -73,8 +73,8 @@ def is_small(reads: Sequence[Use], writes: Sequence[Use]) -> bool:
     A buffer that fits in such a cache is ignored: the other bytes moved meanwhile are many times as much.
     """
     read, written = (sum(use.once for use in uses) for uses in (reads, writes))
-    again = sum(use.own - use.once for use in reads if use.extent > LEAST)
-    return _FEW * again <= read or read + written <= LEAST
+    repeated = sum(use.own - use.once for use in reads if use.extent > LEAST)
+    return _FEW * repeated <= read or read + written <= LEAST
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ class Rereads:
         read, written = (sum(use.once for use in uses) for uses in (reads, writes))
         locations, sectors, _ = self._records()
         # Writes take room in the cache too, in proportion.
-        each = self._each(sectors) * (1 + written / read)
+        location_bytes = self._bytes_per_location(sectors) * (1 + written / read)
         requested = sum(use.own for use in reads)
-        fractions = _far(_distinct_between(locations.tolist()), sectors / float(sectors.sum()), each)
+        fractions = _by_distance(_distinct_between(locations.tolist()), sectors / float(sectors.sum()), location_bytes)
         return scaled(fractions, requested, requested - read)
 
     def returns(self, reads: Sequence[Use], writes: Sequence[Use]) -> tuple[tuple[int, int], ...]:
@@ -126,11 +126,11 @@ class Rereads:
         if is_small(reads, writes) or not self.log[rereads.LOG_USED]:
             return ()
         read, written = (sum(use.once for use in uses) for uses in (reads, writes))
-        each = self._each(self._records()[1]) * (1 + written / read)
+        location_bytes = self._bytes_per_location(self._records()[1]) * (1 + written / read)
         locations, sectors, blocks = self._in_time()
         is_another = _follow_another(locations.tolist(), blocks.tolist())
         between = np.where(is_another, _distinct_between(locations.tolist()), 0)
-        fractions = _far(between.tolist(), sectors / float(sectors.sum()), each)
+        fractions = _by_distance(between.tolist(), sectors / float(sectors.sum()), location_bytes)
         return scaled(fractions, sum(use.total for use in reads), sum(use.own for use in reads) - read)
 
     def later(self, written: int) -> Later:
@@ -145,23 +145,25 @@ class Rereads:
         if not late.any():
             return Later({}, {}, 0.0)
         is_first = _firsts(locations)
-        each = self.moved(written) / int(is_first.sum())
+        location_bytes = self.moved(written) / int(is_first.sum())
         between = np.where(is_first, np.cumsum(is_first) - 1, _distinct_between(locations.tolist()))
         parts = sectors / float(sectors[late].sum())
-        again, first = (_far(between[part], parts[part], each) for part in (late & ~is_first, late & is_first))
+        again, first = (
+            _by_distance(between[part], parts[part], location_bytes) for part in (late & ~is_first, late & is_first)
+        )
         return Later(again, first, float(parts[late & is_first].sum()))
 
     def moved(self, written: int) -> float:
         """Return the bytes that the blocks of the log loaded, each once, plus those that they wrote."""
         locations, sectors, _ = self._records()
-        return self._each(sectors) * len(np.unique(locations)) + written if len(locations) else written
+        return self._bytes_per_location(sectors) * len(np.unique(locations)) + written if len(locations) else written
 
-    def _each(self, sectors: np.ndarray) -> float:
-        """Return the bytes that each place of the sample represents, given the mean number of sectors of a place."""
+    def _bytes_per_location(self, sectors: np.ndarray) -> float:
+        """Return the bytes that each sampled location represents, given the sectors of each record."""
         return float(sectors.mean()) * _SECTOR * (int(self.log[rereads.LOG_MASK]) + 1)
 
     def _records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return places, sectors and blocks, one record for each block that read a place, in the grid's order."""
+        """Return locations, sectors and blocks, one record for each block that read a location, in the grid's order."""
         locations, block_sectors, _ = self._rows()
         order = np.lexsort((locations, block_sectors >> 16))
         locations, blocks, sectors = locations[order], (block_sectors >> 16)[order], (block_sectors & 0xFFFF)[order]
@@ -170,7 +172,7 @@ class Rereads:
         return locations[starts], np.add.reduceat(sectors, starts) if len(starts) else sectors, blocks[starts]
 
     def _in_time(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return places, sectors and blocks in the order of what blocks had loaded before."""
+        """Return locations, sectors and blocks, ordered by how much each block had loaded before."""
         locations, block_sectors, times = self._rows()
         order = np.lexsort((locations, times))
         return locations[order], (block_sectors & 0xFFFF)[order], (block_sectors >> 16)[order]
@@ -189,23 +191,23 @@ def scaled(parts: Mapping[int, float], requested: int, again: int) -> tuple[tupl
         requested: all bytes that blocks load.
         again: bytes read beyond the first time.
     """
-    each = requested * min(1.0, again / max(1.0, requested * sum(parts.values())))
-    return tuple((distance, round(part * each)) for distance, part in sorted(parts.items()))
+    bytes_per_part = requested * min(1.0, again / max(1.0, requested * sum(parts.values())))
+    return tuple((distance, round(part * bytes_per_part)) for distance, part in sorted(parts.items()))
 
 
-def _far(between: Sequence[int], parts: np.ndarray, each: float) -> dict[int, float]:
-    """Sum fractions by distance, above `LEAST`; each place between two reads counts as `each` bytes."""
+def _by_distance(between: Sequence[int], parts: np.ndarray, location_bytes: float) -> dict[int, float]:
+    """Sum fractions by distance, above `LEAST`; each location between two reads counts `location_bytes`."""
     fractions: defaultdict[int, float] = defaultdict(float)
     for count, part in zip(between, parts.tolist(), strict=True):
         # Nearer ones are hits in every second-level cache.
-        if count * each > LEAST:
+        if count * location_bytes > LEAST:
             # Rounded down to a quarter of an octave, so that a launch has few distances.
-            fractions[floor(2.0 ** (floor(_STEPS * log2(count * each)) / _STEPS))] += part
+            fractions[floor(2.0 ** (floor(_STEPS * log2(count * location_bytes)) / _STEPS))] += part
     return fractions
 
 
 def _follow_another(locations: Sequence[int], blocks: Sequence[int]) -> np.ndarray:
-    """Return a mask of the places that another block was the last to read."""
+    """Return a mask of the reads whose location another block was the last to read."""
     last: dict[int, int] = {}
     is_another = np.zeros(len(locations), bool)
     for number, (location, block) in enumerate(zip(locations, blocks, strict=True)):
@@ -215,16 +217,16 @@ def _follow_another(locations: Sequence[int], blocks: Sequence[int]) -> np.ndarr
 
 
 def _firsts(locations: np.ndarray) -> np.ndarray:
-    """Return a mask of the places that occur for the first time."""
+    """Return a mask of the first read of each location."""
     is_first = np.zeros(len(locations), bool)
     is_first[np.unique(locations, return_index=True)[1]] = True
     return is_first
 
 
 def _distinct_between(locations: Sequence[int]) -> list[int]:
-    """Count for each place the others between it and its last occurrence; 0 for a first occurrence."""
+    """Count for each read the other locations since the last read of its own; 0 for a first read."""
     last: dict[int, int] = {}
-    ended_starts: list[int] = []  # the positions at which ended pairs of equal places begin
+    ended_starts: list[int] = []  # where pairs of reads of one location begin
     counts = []
     for number, location in enumerate(locations):
         before = last.get(location)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes how much of the work of blocks that wait for each other follows one another.
+"""Computes how much of the work of blocks is serial, as blocks wait for each other.
 
 Blocks run here one after the other, some of their work at a time. Each has a time of its own: the work that it and
 those that it waited for have done by then. A block that waited was released by one of those that had a turn meanwhile;
@@ -30,7 +30,7 @@ class Turns:
         """The times at which turns ended, without those in which a block only waited."""
 
     def add(self, index: int, work: int, *, waits: bool) -> None:
-        """Record a turn of the block at a place: its work, and whether it waits for others in the end."""
+        """Record a turn of a block: its work, and whether it waits for others in the end."""
         if work:
             released = self._ends[self._ends_seen[index] :] if self._waits[index] else []
             self._time[index] = max(self._time[index], min(released, default=0.0)) + work

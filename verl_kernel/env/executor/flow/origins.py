@@ -46,7 +46,7 @@ _DECIDED = 8
 """Written, or counted, where a branch on loaded values decides. As an address it shows no computing: else a copy in a
 loop that data end would."""
 
-# Opcodes whose result is loaded bits in another place or type. A comparison of data is one of them:
+# Opcodes whose result is loaded bits in another register or type. A comparison of data is one of them:
 # it computes once something is selected by it.
 _MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatrix setp".split())
 _WITHOUT_SIGN = frozenset((0x7FFF, 0x7FFF7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF))
@@ -104,7 +104,7 @@ def _without_store(item: Instruction) -> Instruction:
     if item.root == "atom":
         # The kernel may read what an atomic returns.
         return replace(item, opcode=f"ld.global.b{item.opcode[-2:]}", operands=item.operands[:2])
-    # An instruction stays in its place, so that numbers of instructions and labels stay what they are.
+    # An instruction replaces it, so that numbers of instructions and labels stay valid.
     return replace(item, opcode="mov.b32", operands=(Register(_UNUSED), Register(_UNUSED)))
 
 
@@ -183,9 +183,9 @@ class _Origins:
     def _result(self, item: Instruction, memory: str | None) -> Origin:
         if item.root in ("ld", "ldmatrix", "atom"):
             # What was stored there may be anything that the kernel stores to this memory.
-            inside = memory or ("shared" if item.root == "ldmatrix" else None)
-            if inside:
-                return self._origins.get(inside, 0)
+            space = memory or ("shared" if item.root == "ldmatrix" else None)
+            if space:
+                return self._origins.get(space, 0)
             # Parameters are the same for the whole launch.
             return 0 if "param" in item.modifiers else _LOADED
         origin = self.of(item.operands[1:]) | self.of([Register(name) for name in read(item)])

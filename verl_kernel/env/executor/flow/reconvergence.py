@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders the blocks of a kernel so that lanes which part meet again at the first block that all of them reach.
+"""Orders the blocks of a kernel so that lanes which diverge reconverge at the first block that all of them reach.
 
 The order is a weak topological order (Bourdoncle, "Efficient chaotic iteration strategies with widenings", 1993): a
 block comes after its predecessors, except at the jump back to the head of a loop, and the blocks of a loop come before
 those that follow it. A warp that always runs the earliest block for which lanes wait then needs no stack (Diamos et
 al., "SIMD re-convergence at thread frontiers", 2011). The order of the text is not enough: LLVM rotates loops, and the
-block at which lanes meet may stand before the one where they part.
+block at which lanes reconverge may stand before the one where they diverge.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 
 def ranks(successors: Sequence[Sequence[int]]) -> list[int]:
-    """Return the place of each block in the order; block 0 is the kernel's entry, blocks nothing reaches come last.
+    """Return the rank of each block in the order; block 0 is the kernel's entry, unreachable blocks come last.
 
     Args:
         successors: for each block the blocks that may follow; numbers beyond the last block, the end, are ignored.

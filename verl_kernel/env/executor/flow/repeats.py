@@ -110,7 +110,7 @@ class Repeat:
 
     @property
     def end(self) -> int:
-        """Return the place of the instruction after the repetition."""
+        """Return the index of the instruction after the repetition."""
         return self.start + self.period * self.rounds
 
 
@@ -285,10 +285,10 @@ def resumed(graph: Graph) -> frozenset[int]:
 def may_wait(graph: Graph, first: int, last: int) -> bool:
     """Whether a loop from one block to another reads memory that other warps may change."""
     items = graph.program.instructions[graph.blocks[first].start : graph.blocks[last].end]
-    return any(map(_may_show_others, items))
+    return any(map(_may_read_others, items))
 
 
-def _may_show_others(item: Instruction) -> bool:
+def _may_read_others(item: Instruction) -> bool:
     """Whether an instruction reads memory that other warps may change meanwhile."""
     return item.root == "atom" or (item.root == "ld" and any(word in item.modifiers for word in _ORDERED_LOADS))
 
@@ -298,7 +298,7 @@ _LONGEST_POLL = 40
 
 
 def polls(graph: Graph) -> frozenset[int]:
-    """Return the blocks of loops that read the same places until another block has changed them.
+    """Return the blocks of loops that read the same addresses until another block has changed them.
 
     How often they do is decided by the order in which blocks run here, and says nothing about a GPU.
     """
@@ -318,6 +318,6 @@ def _polls(graph: Graph, first: int, last: int) -> bool:
     changed = {name for index in indices for name in graph.writes[index]}
     accesses = [item for item in graph.program.instructions[indices.start : indices.stop] if "global" in item.modifiers]
     addresses = [operand for item in accesses for operand in item.operands if isinstance(operand, Address)]
-    return all(map(_may_show_others, accesses)) and not any(
+    return all(map(_may_read_others, accesses)) and not any(
         getattr(address.base, "name", None) in changed for address in addresses
     )

@@ -133,11 +133,13 @@ def _sparse(body: Function, verb: str, bits: int, count: int, pointers: str, mas
     """Access memory for each lane, and end the function."""
     parts = []
     for index in range(count):
-        moved = body.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {index * bits // 8}") if index else pointers
+        element_pointers = (
+            body.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {index * bits // 8}") if index else pointers
+        )
         if verb == "store":
-            scatter(body, f"%x{index}", moved, mask, bits)
+            scatter(body, f"%x{index}", element_pointers, mask, bits)
         else:
-            parts.append(gathered(body, moved, mask, bits))
+            parts.append(gathered(body, element_pointers, mask, bits))
     if verb == "store":
         body.do("ret void")
     else:
@@ -161,9 +163,11 @@ def _watch_dense(body: Function, verb: str, first: str, shadow_offset: str, size
 
 def shadow_of(body: Function, lanes: str, shadows: str) -> tuple[str, str]:
     """Return pointers to the shadows of `%addresses`, and a mask of the lanes in `lanes` that have a shadow."""
-    moved = body.op(f"add {ADDRESSES} %addresses, {shadows}")
+    shadow_addresses = body.op(f"add {ADDRESSES} %addresses, {shadows}")
     watched = body.bits(body.op(f"icmp ne {ADDRESSES} {shadows}, zeroinitializer"))
-    return body.op(f"inttoptr {ADDRESSES} {moved} to {POINTERS}"), body.mask(body.op(f"and i32 {watched}, {lanes}"))
+    return body.op(f"inttoptr {ADDRESSES} {shadow_addresses} to {POINTERS}"), body.mask(
+        body.op(f"and i32 {watched}, {lanes}")
+    )
 
 
 def _watch_lanes(body: Function, verb: str, lanes: str, shadows: str, bits: int, count: int) -> None:
@@ -191,22 +195,22 @@ def shared_lanes(body: Function, size: int, phase: int = LANES) -> tuple[str, st
     """Return the start of shared memory and the lanes whose access fits into it; `phase` lanes are served at a time."""
     base = body.context(context.SHARED)
     limit = body.op(f"trunc i64 {body.context(context.SHARED_BYTES, 'i64')} to i32")
-    good = checks.check_room(body, "%addresses", "%lanes", limit, size, context.OUT_OF_SHARED)
-    checks.count_lanes(body, good)
-    traffic.count_passes(body, size, good, phase)
-    return base, good
+    fitting = checks.check_room(body, "%addresses", "%lanes", limit, size, context.OUT_OF_SHARED)
+    checks.count_lanes(body, fitting)
+    traffic.count_passes(body, size, fitting, phase)
+    return base, fitting
 
 
 def _shared(body: Function, verb: str, bits: int, count: int) -> None:
     size = bits * count // 8
-    base, good = shared_lanes(body, size)
-    checks.watch(body, "shared", verb, bits, count, good)
-    first, is_dense = checks.are_dense(body, "%addresses", good, size, 32)
+    base, fitting = shared_lanes(body, size)
+    checks.watch(body, "shared", verb, bits, count, fitting)
+    first, is_dense = checks.are_dense(body, "%addresses", fitting, size, 32)
     body.branch(is_dense, "dense", "sparse")
     body.label("dense")
     _dense(body, verb, bits, count, body.op(f"getelementptr i8, ptr {base}, i32 {first}"))
     body.label("sparse")
-    aligned = checks.check_alignment(body, "%addresses", good, size, 32)
+    aligned = checks.check_alignment(body, "%addresses", fitting, size, 32)
     offsets = body.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
     _sparse(
         body, verb, bits, count, body.op(f"getelementptr i8, ptr {base}, {ADDRESSES} {offsets}"), body.mask(aligned)
@@ -221,14 +225,14 @@ def _local(body: Function, verb: str, bits: int, count: int) -> None:
     # A lane's local memory is smaller than 4 GB (`function.MOST_LOCAL`).
     low = body.op(f"trunc {ADDRESSES} %addresses to {WIDE.ints(32)}")
     limit = body.op(f"trunc i64 {length} to i32")
-    good = checks.check_room(body, low, "%lanes", limit, size, context.OUT_OF_LOCAL)
-    checks.count_lanes(body, good)
-    aligned = checks.check_alignment(body, low, good, size, 32)
+    fitting = checks.check_room(body, low, "%lanes", limit, size, context.OUT_OF_LOCAL)
+    checks.count_lanes(body, fitting)
+    aligned = checks.check_alignment(body, low, fitting, size, 32)
     # Threads of a block have their pieces one after the other.
     lane = body.op(f"mul i32 %warp, {LANES}")
     lane = body.op(f"add {WIDE.ints(32)} {body.splat('i32', lane)}, {stride(1, 32)}")
-    own = body.op(f"mul {WIDE.ints(32)} {lane}, {body.splat('i32', limit)}")
-    offset = body.op(f"add {WIDE.ints(32)} {own}, {low}")
+    lane_start = body.op(f"mul {WIDE.ints(32)} {lane}, {body.splat('i32', limit)}")
+    offset = body.op(f"add {WIDE.ints(32)} {lane_start}, {low}")
     offset = body.op(f"zext {WIDE.ints(32)} {offset} to {ADDRESSES}")
     start = body.op(f"getelementptr i8, ptr {base}, i64 64")
     _sparse(
@@ -246,12 +250,12 @@ def copy_text(key: Key) -> tuple[Function, str]:
     """`copy_<size>(targets, addresses, read, all_lanes, ctx, site, scratch)`: store zeros after `read` bytes."""
     body, size = Function(), int(key[1])
     # PTX ISA, "cp.async": a source size beyond the copy's size is undefined.
-    over = body.bits(body.op(f"icmp ugt {WORDS} %read, {WIDE.const(32, size)}"))
-    body.fault(context.STOPPED, body.op(f"and i32 {over}, %all_lanes"), "%addresses")
+    oversized = body.bits(body.op(f"icmp ugt {WORDS} %read, {WIDE.const(32, size)}"))
+    body.fault(context.STOPPED, body.op(f"and i32 {oversized}, %all_lanes"), "%addresses")
     whole = body.bits(body.op(f"icmp eq {WORDS} %read, {WIDE.const(32, size)}"))
     # Lanes with a source size of 0 read nothing: their addresses may be anywhere.
-    nothing = body.bits(body.op(f"icmp eq {WORDS} %read, zeroinitializer"))
-    excluded = body.op(f"or i32 {body.op(f'or i32 {whole}, {nothing}')}, {over}")
+    empty = body.bits(body.op(f"icmp eq {WORDS} %read, zeroinitializer"))
+    excluded = body.op(f"or i32 {body.op(f'or i32 {whole}, {empty}')}, {oversized}")
     partial = body.op(f"and i32 {body.op(f'xor i32 {excluded}, -1')}, %all_lanes")
     loaded = _loaded(body, 32, size // 4, "%addresses", body.op(f"and i32 {whole}, %all_lanes"))
     body.branch(body.op(f"icmp eq i32 {partial}, 0"), "store", "bytes")

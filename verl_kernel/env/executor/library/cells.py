@@ -33,10 +33,10 @@ class _Cells(Function):
         super().__init__()
         self.is_ordered, self.label_now = is_ordered, "entry"
         self.active = self.mask("%lanes")
-        self.own = self.splat("i32", "%me")
-        self.now = self.splat("i32", self.op(f"trunc i64 {self.watch(context.BARRIER_STAMP, 'i64')} to i32"))
+        self.own_stamp = self.splat("i32", "%me")
+        self.barrier_stamp = self.splat("i32", self.op(f"trunc i64 {self.watch(context.BARRIER_STAMP, 'i64')} to i32"))
         first = self.splat("i32", "%first")
-        self.first, self.span = first, self.op(f"sub {STAMPS} {self.now}, {first}")
+        self.first, self.span = first, self.op(f"sub {STAMPS} {self.barrier_stamp}, {first}")
 
     def watch(self, word: int, kind: str = "ptr") -> str:
         """Load a word of the watch."""
@@ -58,8 +58,8 @@ class _Cells(Function):
 
     def in_order(self, stamps: str, tag: str) -> str:
         """Return which stamps are 0, or belong to accesses that happen before this one in every schedule."""
-        nobody = self.op(f"icmp eq {STAMPS} {stamps}, zeroinitializer")
-        ordered = self.either(nobody, self.op(f"icmp eq {STAMPS} {stamps}, {self.own}"))
+        unaccessed = self.op(f"icmp eq {STAMPS} {stamps}, zeroinitializer")
+        ordered = self.either(unaccessed, self.op(f"icmp eq {STAMPS} {stamps}, {self.own_stamp}"))
         # Otherwise the block's stamps up to its last barrier are in order; with clocks they are looked up.
         if self.is_ordered:
             return self._ordered_by_clocks(stamps, ordered, tag)
@@ -67,21 +67,21 @@ class _Cells(Function):
         return self.either(ordered, self.op(f"icmp ult {STAMPS} {offset}, {self.span}"))
 
     def _ordered_by_clocks(self, stamps: str, plain: str, tag: str) -> str:
-        """Return which stamps are in order, where blocks may learn of each other."""
+        """Return which stamps are in order by the warp's vector clock, where blocks may synchronise."""
         # Where no lane is left, no clock needs to be read.
         foreign = self.op(f"and {MASK} {self.op(f'xor {MASK} {plain}, {WIDE.const(1, 1)}')}, {self.active}")
-        some = self.op(f"icmp ne i32 {self.bits(foreign)}, 0")
+        has_foreign = self.op(f"icmp ne i32 {self.bits(foreign)}, 0")
         before = self.label_now
-        self.branch(some, f"ask{tag}", f"asked{tag}")
+        self.branch(has_foreign, f"ask{tag}", f"asked{tag}")
         self.start(f"ask{tag}")
         low = self.op(f"and {STAMPS} {stamps}, {WIDE.const(32, context.LOW)}")
         owners = self._gathered_at(self.watch(context.OWNERS), low, foreign)
         latest_known = self._gathered_at("%known", owners, foreign)
-        reached = self.op(f"icmp uge {STAMPS} {latest_known}, {stamps}")
-        same = self._are_own(owners)
+        is_known = self.op(f"icmp uge {STAMPS} {latest_known}, {stamps}")
+        is_own = self._are_own(owners)
         # A stamp with marks stands for several warps: the judging function decides.
-        marked = self.op(f"icmp eq {STAMPS} {low}, {stamps}")
-        learnt = self.either(plain, self.op(f"and {MASK} {marked}, {self.either(reached, same)}"))
+        is_unmarked = self.op(f"icmp eq {STAMPS} {low}, {stamps}")
+        learnt = self.either(plain, self.op(f"and {MASK} {is_unmarked}, {self.either(is_known, is_own)}"))
         self.do(f"br label %asked{tag}")
         self.start(f"asked{tag}")
         return self.op(f"phi {MASK} [ {plain}, %{before} ], [ {learnt}, %ask{tag} ]")
@@ -89,9 +89,9 @@ class _Cells(Function):
     def _are_own(self, owners: str) -> str:
         """Return which owners are the warp itself, or any warp of its block if these are not distinguished."""
         # `Watch.between_warps`: in global memory warps of a block may count as one.
-        apart = self.op(f"icmp ne i64 {self.watch(context.ID_STEP, 'i64')}, 0")
-        first = self.op(f"select i1 {apart}, i32 %entity, i32 {self._narrow(context.BLOCK_OWNER)}")
-        count = self.op(f"select i1 {apart}, i32 1, i32 {self._narrow(context.BLOCK_WARPS)}")
+        are_distinguished = self.op(f"icmp ne i64 {self.watch(context.ID_STEP, 'i64')}, 0")
+        first = self.op(f"select i1 {are_distinguished}, i32 %entity, i32 {self._narrow(context.BLOCK_OWNER)}")
+        count = self.op(f"select i1 {are_distinguished}, i32 1, i32 {self._narrow(context.BLOCK_WARPS)}")
         return self._are_within(owners, first, count)
 
     def _narrow(self, word: int) -> str:
@@ -119,14 +119,14 @@ def cells_text(key: Key) -> tuple[Function, str]:
     """
     verb, body = str(key[1]), _Cells(bool(key[2]))
     # Only lanes that are surely in order are recorded here; for the rest Python is asked.
-    bad = "0"
+    undecided = "0"
     for word in _CONFLICTS[verb]:
-        bad = _conflicting(body, word, bad)
-    good = body.op(f"and i32 %lanes, {body.op(f'xor i32 {bad}, -1')}")
+        undecided = _add_undecided(body, word, undecided)
+    decided = body.op(f"and i32 %lanes, {body.op(f'xor i32 {undecided}, -1')}")
     _, pointers = body.stamp_pointers(_RECORDED_AS[verb])
-    mask = body.mask(good)
+    mask = body.mask(decided)
     old = gathered(body, pointers, mask, 32)
-    new = body.own if _RECORDED_AS[verb] == context.STORES else _joined(body, old)
+    new = body.own_stamp if _RECORDED_AS[verb] == context.STORES else _joined(body, old)
     # A stamp that stays is not stored again.
     changes = body.op(f"and {MASK} {mask}, {body.op(f'icmp ne {STAMPS} {old}, {new}')}")
     body.branch(body.op(f"icmp ne i32 {body.bits(changes)}, 0"), "keep", "kept")
@@ -134,7 +134,7 @@ def cells_text(key: Key) -> tuple[Function, str]:
     scatter(body, new, pointers, changes, 32)
     body.do("br label %kept")
     body.start("kept")
-    body.do(f"ret i32 {bad}")
+    body.do(f"ret i32 {undecided}")
     arguments = (
         f"{ADDRESSES} %cells", "i32 %lanes", "ptr %row", "i32 %first", "i32 %me", "ptr %watch", "ptr %known",
         "i32 %entity",
@@ -142,8 +142,8 @@ def cells_text(key: Key) -> tuple[Function, str]:
     return body, body.text("i32", key, arguments)
 
 
-def _conflicting(body: _Cells, word: int, bad: str) -> str:
-    """Add to `bad` the lanes whose cell was accessed by other warps and not surely in order."""
+def _add_undecided(body: _Cells, word: int, undecided: str) -> str:
+    """Add to `undecided` the lanes whose cell was accessed by other warps and not surely in order."""
     before = body.label_now
     base, pointers = body.stamp_pointers(word)
     # The kernel has no accesses of this kind.
@@ -151,29 +151,29 @@ def _conflicting(body: _Cells, word: int, bad: str) -> str:
     body.start(f"look{word}")
     stamps = gathered(body, pointers, body.active, 32)
     if body.is_ordered:
-        fine = body.in_order(stamps, str(word))
+        ordered = body.in_order(stamps, str(word))
     else:
         # Several warps of a block: in order only if all of them were before the last barrier.
         single = body.op(f"and {STAMPS} {stamps}, {WIDE.const(32, ~context.SEVERAL_WARPS)}")
-        fine = body.in_order(single, str(word))
-        alone = body.op(f"icmp eq {STAMPS} {single}, {stamps}")
-        earlier = body.op(f"icmp ult {STAMPS} {single}, {body.now}")
-        fine = body.op(f"and {MASK} {fine}, {body.either(alone, earlier)}")
-    odd = body.op(f"and i32 {body.op(f'xor i32 {body.bits(fine)}, -1')}, %lanes")
-    both = body.op(f"or i32 {bad}, {odd}")
+        ordered = body.in_order(single, str(word))
+        is_single_warp = body.op(f"icmp eq {STAMPS} {single}, {stamps}")
+        before_barrier = body.op(f"icmp ult {STAMPS} {single}, {body.barrier_stamp}")
+        ordered = body.op(f"and {MASK} {ordered}, {body.either(is_single_warp, before_barrier)}")
+    unordered = body.op(f"and i32 {body.op(f'xor i32 {body.bits(ordered)}, -1')}, %lanes")
+    undecided_so_far = body.op(f"or i32 {undecided}, {unordered}")
     end = body.label_now
     body.do(f"br label %skip{word}")
     body.start(f"skip{word}")
-    return body.op(f"phi i32 [ {bad}, %{before} ], [ {both}, %{end} ]")
+    return body.op(f"phi i32 [ {undecided}, %{before} ], [ {undecided_so_far}, %{end} ]")
 
 
 def _joined(body: _Cells, old: str) -> str:
     """Return the new stamps of cells that this warp accesses, perhaps in addition to others."""
     if body.is_ordered:
         # If all before happened before this access, its own stamp says enough.
-        fine = body.in_order(old, "_kept")
+        ordered = body.in_order(old, "_kept")
         latest = body.overloaded(
-            "umax", STAMPS, body.op(f"and {STAMPS} {old}, {WIDE.const(32, context.LOW)}"), body.own
+            "umax", STAMPS, body.op(f"and {STAMPS} {old}, {WIDE.const(32, context.LOW)}"), body.own_stamp
         )
         mark = body.op(
             f"select {MASK} {body.of_block(old)}, {STAMPS} {WIDE.const(32, context.SEVERAL_WARPS)}, "
@@ -181,17 +181,17 @@ def _joined(body: _Cells, old: str) -> str:
         )
         marks = body.op(f"and {STAMPS} {old}, {WIDE.const(32, context.SEVERAL | context.SEVERAL_WARPS)}")
         several = body.op(f"or {STAMPS} {body.op(f'or {STAMPS} {latest}, {marks}')}, {mark}")
-        return body.op(f"select {MASK} {fine}, {STAMPS} {body.own}, {STAMPS} {several}")
+        return body.op(f"select {MASK} {ordered}, {STAMPS} {body.own_stamp}, {STAMPS} {several}")
     single = body.op(f"and {STAMPS} {old}, {WIDE.const(32, ~context.SEVERAL_WARPS)}")
-    is_own = body.op(f"icmp eq {STAMPS} {single}, {body.own}")
+    is_own = body.op(f"icmp eq {STAMPS} {single}, {body.own_stamp}")
     # A stamp from before the last barrier that is not in order is another block's.
-    foreign = body.op(f"icmp ult {STAMPS} {single}, {body.now}")
+    foreign = body.op(f"icmp ult {STAMPS} {single}, {body.barrier_stamp}")
     mark = body.op(
         f"select {MASK} {foreign}, {STAMPS} {WIDE.const(32, context.SEVERAL)}, "
         f"{STAMPS} {WIDE.const(32, context.SEVERAL_WARPS)}"
     )
     marked = body.op(f"or {STAMPS} {old}, {mark}")
     shared_stamp = body.op(f"select {MASK} {is_own}, {STAMPS} {old}, {STAMPS} {marked}")
-    earlier = body.in_order(single, "_kept")
-    earlier = body.op(f"and {MASK} {earlier}, {body.op(f'xor {MASK} {is_own}, {WIDE.const(1, 1)}')}")
-    return body.op(f"select {MASK} {earlier}, {STAMPS} {body.own}, {STAMPS} {shared_stamp}")
+    replaced = body.in_order(single, "_kept")
+    replaced = body.op(f"and {MASK} {replaced}, {body.op(f'xor {MASK} {is_own}, {WIDE.const(1, 1)}')}")
+    return body.op(f"select {MASK} {replaced}, {STAMPS} {body.own_stamp}, {STAMPS} {shared_stamp}")

@@ -50,7 +50,7 @@ def resolve_text(key: Key) -> tuple[Function, str]:
     body.do("br label %lane")
     body.label("lane")
     lane = body.op("phi i32 [ 0, %entry ], [ %next_lane, %lane_end ]")
-    good = body.op("phi i32 [ 0, %entry ], [ %good_after, %lane_end ]")
+    resolved = body.op("phi i32 [ 0, %entry ], [ %good_after, %lane_end ]")
     chosen = body.op(f"trunc i32 {body.op(f'lshr i32 %lanes, {lane}')} to i1")
     body.branch(chosen, "look", "lane_end")
     body.label("look")
@@ -76,18 +76,18 @@ def resolve_text(key: Key) -> tuple[Function, str]:
     for word, value in ((sites.BUFFER, start), (sites.ROOM, offset_count), (sites.SHADOW, written), (sites.ROW, row)):
         body.do(f"store i64 {value}, ptr {body.word('%site', word)}")
     body.do(f"store i64 {written}, ptr {body.op(f'getelementptr i64, ptr %shadows, i32 {lane}')}")
-    better = body.op(f"or i32 {good}, {body.op(f'shl i32 1, {lane}')}")
+    with_lane = body.op(f"or i32 {resolved}, {body.op(f'shl i32 1, {lane}')}")
     body.do("br label %lane_end")
     body.label("other_row")
     body.do(f"%next_row = add i64 {row}, 1")
     body.do("br label %row")
     body.label("lane_end")
-    body.do(f"%good_after = phi i32 [ {good}, %lane ], [ {good}, %row ], [ {better}, %found ]")
+    body.do(f"%good_after = phi i32 [ {resolved}, %lane ], [ {resolved}, %row ], [ {with_lane}, %found ]")
     body.do(f"%next_lane = add i32 {lane}, 1")
     body.branch(body.op(f"icmp ult i32 %next_lane, {LANES}"), "lane", "done")
     body.label("done")
-    bad = body.op("xor i32 %good_after, %lanes")
-    body.fault(context.OUT_OF_BOUNDS, bad, "%addresses")
+    outside = body.op("xor i32 %good_after, %lanes")
+    body.fault(context.OUT_OF_BOUNDS, outside, "%addresses")
     body.do("ret i32 %good_after")
     arguments = (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", "i64 %size", "ptr %shadows")
     return body, body.text("i32", key, arguments)
@@ -125,8 +125,8 @@ def check_global(body: Function, verb: str, size: int) -> Checked:
     beyond = body.bits(body.op(f"icmp uge {ADDRESSES} {offset}, {body.splat('i64', body.site(sites.ROOM))}"))
     shadow, row = body.splat("i64", body.site(sites.SHADOW)), body.site(sites.ROW)
     # The site keeps the buffer that it found last: the table is searched only for addresses beyond it.
-    bad = body.op(f"and i32 {beyond}, %lanes")
-    body.branch(body.op(f"icmp eq i32 {bad}, 0"), "fine", "slow")
+    unresolved = body.op(f"and i32 {beyond}, %lanes")
+    body.branch(body.op(f"icmp eq i32 {unresolved}, 0"), "fine", "slow")
     body.label("slow")
     body.do(f"store {ADDRESSES} zeroinitializer, ptr %shadows")
     arguments = (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", f"i64 {size}", "ptr %shadows")
@@ -174,11 +174,11 @@ def check_alignment(body: Function, addresses: str, lanes: str, size: int, bits:
         return lanes
     kind = WIDE.ints(bits)
     low = body.op(f"and {kind} {addresses}, {WIDE.const(bits, size - 1)}")
-    odd = body.bits(body.op(f"icmp ne {kind} {low}, {WIDE.const(bits, 0)}"))
-    odd = body.op(f"and i32 {odd}, {lanes}")
+    misaligned = body.bits(body.op(f"icmp ne {kind} {low}, {WIDE.const(bits, 0)}"))
+    misaligned = body.op(f"and i32 {misaligned}, {lanes}")
     wide = addresses if bits == 64 else body.op(f"zext {kind} {addresses} to {ADDRESSES}")
-    body.fault(context.MISALIGNED, odd, wide)
-    return body.op(f"xor i32 {lanes}, {odd}")
+    body.fault(context.MISALIGNED, misaligned, wide)
+    return body.op(f"xor i32 {lanes}, {misaligned}")
 
 
 def count_lanes(body: Function, lanes: str) -> None:
@@ -195,9 +195,9 @@ def check_room(body: Function, offsets: str, lanes: str, limit: str, size: int, 
     fits = body.bits(body.op(f"icmp ule {words} {offsets}, {body.splat('i32', room)}"))
     is_long = body.op(f"icmp uge i32 {limit}, {size}")
     fits = body.op(f"select i1 {is_long}, i32 {fits}, i32 0")
-    good = body.op(f"and i32 {fits}, {lanes}")
-    body.fault(kind, body.op(f"xor i32 {good}, {lanes}"), body.op(f"zext {words} {offsets} to {ADDRESSES}"))
-    return good
+    fitting = body.op(f"and i32 {fits}, {lanes}")
+    body.fault(kind, body.op(f"xor i32 {fitting}, {lanes}"), body.op(f"zext {words} {offsets} to {ADDRESSES}"))
+    return fitting
 
 
 def are_dense(body: Function, addresses: str, lanes: str, size: int, bits: int) -> tuple[str, str]:
@@ -206,9 +206,9 @@ def are_dense(body: Function, addresses: str, lanes: str, size: int, bits: int) 
     first = body.op(f"extractelement {kind} {addresses}, i32 0")
     steps = body.op(f"sub {kind} {addresses}, {body.splat(f'i{bits}', first)}")
     equal = body.bits(body.op(f"icmp eq {kind} {steps}, {stride(size, bits)}"))
-    both = body.op(f"and i32 {equal}, {lanes}")
+    consecutive = body.op(f"and i32 {equal}, {lanes}")
     is_aligned = body.op(f"icmp eq i{bits} {body.op(f'and i{bits} {first}, {size - 1}')}, 0")
-    return first, body.op(f"and i1 {is_aligned}, {body.op(f'icmp eq i32 {both}, -1')}")
+    return first, body.op(f"and i1 {is_aligned}, {body.op(f'icmp eq i32 {consecutive}, -1')}")
 
 
 def watch(body: Function, room: str, verb: str, bits: int, count: int, lanes: str) -> None:

@@ -109,7 +109,7 @@ OWNERS = 11
 USED = 12
 """Pointer to a mark for each stamp: whether memory was accessed with it."""
 IS_ORDERED = 13
-"""Whether accesses are ordered by vector clocks, as blocks may learn of each other; else by barriers."""
+"""Whether vector clocks order accesses, as blocks may synchronise; else only barriers do."""
 CALL = 14
 """The function that decides unclear cases."""
 NEXT_STAMP = 15

@@ -21,20 +21,20 @@ def permute_text(key: Key) -> tuple[Function, str]:
     body, form = Function(), Form(int(key[1]))
     words, longs = form.ints(32), form.ints(64)
     low, high = (body.resized(word, 32, 64, form) for word in ("%low", "%high"))
-    both = body.op(f"or {longs} {low}, {body.op(f'shl {longs} {high}, {form.const(64, 32)}')}")
-    value = _chosen(body, both, 0, form)
+    eight_bytes = body.op(f"or {longs} {low}, {body.op(f'shl {longs} {high}, {form.const(64, 32)}')}")
+    value = _selected_byte(body, eight_bytes, 0, form)
     for index in range(1, 4):
-        value = body.op(f"or {words} {value}, {_chosen(body, both, index, form)}")
+        value = body.op(f"or {words} {value}, {_selected_byte(body, eight_bytes, index, form)}")
     body.do(f"ret {words} {value}")
     return body, body.text(words, key, tuple(f"{words} %{name}" for name in ("low", "high", "selector")))
 
 
-def _chosen(body: Function, both: str, index: int, form: Form) -> str:
+def _selected_byte(body: Function, eight_bytes: str, index: int, form: Form) -> str:
     """Return one byte of the result, shifted to its place."""
     words, longs = form.ints(32), form.ints(64)
     nibble = body.op(f"lshr {words} %selector, {form.const(32, 4 * index)}")
     shift_by = body.op(f"shl {words} {body.op(f'and {words} {nibble}, {form.const(32, 7)}')}, {form.const(32, 3)}")
-    byte = body.op(f"lshr {longs} {both}, {body.resized(shift_by, 32, 64, form)}")
+    byte = body.op(f"lshr {longs} {eight_bytes}, {body.resized(shift_by, 32, 64, form)}")
     byte = body.op(f"shl {words} {body.resized(byte, 64, 32, form)}, {form.const(32, 24)}")
     spread = body.op(f"ashr {words} {byte}, {form.const(32, 31)}")
     plain = body.op(f"lshr {words} {byte}, {form.const(32, 24)}")
@@ -121,9 +121,9 @@ class Real(Function):
     def whole(self, value: str) -> str:
         """Convert a small whole number to an integer of the same width."""
         kind = WORDS if self.element == "float" else LONGS
-        moved = self.op(f"bitcast {self.kind} {self.calc('fadd', value, self.const(_MAGIC[self.element]))} to {kind}")
+        shifted = self.op(f"bitcast {self.kind} {self.calc('fadd', value, self.const(_MAGIC[self.element]))} to {kind}")
         base = self.op(f"bitcast {self.kind} {self.const(_MAGIC[self.element])} to {kind}")
-        return self.op(f"sub {kind} {moved}, {base}")
+        return self.op(f"sub {kind} {shifted}, {base}")
 
     def power_of_two(self, exponent: str) -> str:
         """Compute 2 to an integer power within the range of normal numbers."""
@@ -156,8 +156,8 @@ def lg2_text(key: Key) -> tuple[Function, str]:
     wide = body.op(f"fpext {SINGLES} %x to {DOUBLES}")
     bits = body.op(f"bitcast {DOUBLES} {wide} to {LONGS}")
     # the exponent of m / 0.707 is that of m, less one if m is small
-    moved = body.op(f"sub {LONGS} {bits}, {WIDE.const(64, 0x3FE6A09E667F3BCD)}")
-    exponent = body.op(f"ashr {LONGS} {moved}, {WIDE.const(64, 52)}")
+    rebased = body.op(f"sub {LONGS} {bits}, {WIDE.const(64, 0x3FE6A09E667F3BCD)}")
+    exponent = body.op(f"ashr {LONGS} {rebased}, {WIDE.const(64, 52)}")
     mantissa = body.op(f"sub {LONGS} {bits}, {body.op(f'shl {LONGS} {exponent}, {WIDE.const(64, 52)}')}")
     m = body.op(f"bitcast {LONGS} {mantissa} to {DOUBLES}")
     ratio = body.calc("fdiv", body.calc("fsub", m, body.const(1.0)), body.calc("fadd", m, body.const(1.0)))
@@ -178,8 +178,8 @@ def circular_text(key: Key) -> tuple[Function, str]:
     """Compute `sin` or `cos`: subtract the nearest multiple of pi / 2 in float64, then use a polynomial."""
     body, quarter = Real("double"), 0 if key[0] == "sin" else 1
     x = body.op(f"fpext {SINGLES} %x to {DOUBLES}")
-    turns = body.overloaded("roundeven", DOUBLES, body.calc("fmul", x, body.const(2 / math.pi)))
-    minus = body.op(f"fneg {DOUBLES} {turns}")
+    quarter_turns = body.overloaded("roundeven", DOUBLES, body.calc("fmul", x, body.const(2 / math.pi)))
+    minus = body.op(f"fneg {DOUBLES} {quarter_turns}")
     # Cody and Waite's reduction: pi / 2 in two parts, so that the difference keeps its digits.
     r = body.fma(minus, body.const(_PI_HALF[1]), body.fma(minus, body.const(_PI_HALF[0]), x))
     for relation, limit in (("ogt", 1.0), ("olt", -1.0)):  # for a huge number the result only stays in range
@@ -189,7 +189,7 @@ def circular_text(key: Key) -> tuple[Function, str]:
     # Taylor's series: r is at most pi / 4, so the next terms are below 1e-12.
     sine = body.calc("fmul", r, body.polynomial(square, [signs[n] / math.factorial(2 * n + 1) for n in range(7)]))
     cosine = body.polynomial(square, [signs[n] / math.factorial(2 * n) for n in range(7)])
-    quadrant = body.calc("fadd", turns, body.const(quarter))
+    quadrant = body.calc("fadd", quarter_turns, body.const(quarter))
     quadrant_mod_4 = body.calc(
         "fsub",
         quadrant,
@@ -278,8 +278,8 @@ def to_eight_text(key: Key) -> tuple[Function, str]:
     normal = body.op(f"lshr {WORDS} {rebased}, {WIDE.const(32, 23 - mantissa)}")
     scaled = body.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0 ** (bias - 1 + mantissa))}")
     # Adding 1.5 * 2^23 rounds a small number to a whole one, ties to even: the bits of a subnormal.
-    moved = body.op(f"fadd {SINGLES} {scaled}, {WIDE.real('float', _MAGIC['float'])}")
-    tiny = body.op(f"and {WORDS} {body.op(f'bitcast {SINGLES} {moved} to {WORDS}')}, {WIDE.const(32, 0xFF)}")
+    aligned_sum = body.op(f"fadd {SINGLES} {scaled}, {WIDE.real('float', _MAGIC['float'])}")
+    tiny = body.op(f"and {WORDS} {body.op(f'bitcast {SINGLES} {aligned_sum} to {WORDS}')}, {WIDE.const(32, 0xFF)}")
     is_tiny = body.op(f"fcmp olt {SINGLES} {value}, {WIDE.real('float', 2.0 ** (1 - bias))}")
     byte = body.op(f"select {WIDE.ints(1)} {is_tiny}, {WORDS} {tiny}, {WORDS} {normal}")
     byte = body.op(f"select {WIDE.ints(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7F)}, {WORDS} {byte}")

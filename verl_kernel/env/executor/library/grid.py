@@ -13,7 +13,7 @@ from verl_kernel.env.executor.library.endings import endings_text
 
 # Above any number of a block of instructions, so that one return value tells both.
 ENDED, YIELDS = -1, 1 << 24
-"""What a warp returns when it has ended; what is added to the place at which a waiting warp returns."""
+"""What a warp returns when it has ended; what is added to the number of the block at which a waiting warp resumes."""
 # `Watch.parts` takes memory for as many vector clocks, and orders turn round as many blocks at once.
 RESIDENT = 1024
 """How many blocks run at once if blocks may wait for each other."""

@@ -99,8 +99,8 @@ def product_text(key: Key) -> tuple[Function, str]:
     for step in range(depth):
         half, offset = divmod(step, span)
         column, index = divmod(offset, FACTORS[first].count)
-        rows = [_picked(body, element, factors[0][2 * half + lower][index], _row(column)) for lower in (0, 1)]
-        columns = [_picked(body, element, factors[1][half][index], _column(column, odd)) for odd in (0, 1)]
+        rows = [_from_lanes(body, element, factors[0][2 * half + lower][index], _row(column)) for lower in (0, 1)]
+        columns = [_from_lanes(body, element, factors[1][half][index], _column(column, odd)) for odd in (0, 1)]
         sums = [_added(body, total, rows[number // 2], columns[number % 2], sums[number]) for number in range(4)]
     if total == "s32":
         # The addend comes last, as only the whole sum saturates.
@@ -129,7 +129,7 @@ def _addends(body: Function, total: str) -> list[str]:
     return [_half(body, f"%c{pair}", index) for pair in (0, 1) for index in (0, 1)]
 
 
-def _picked(body: Function, element: str, value: str, lanes: list[int]) -> str:
+def _from_lanes(body: Function, element: str, value: str, lanes: list[int]) -> str:
     return body.shuffle(element, value, lanes)
 
 
@@ -193,9 +193,9 @@ def _doubles(key: Key) -> tuple[Function, str]:
     a_values, b_values = (body.op(f"bitcast {longs} {name} to {doubles}") for name in ("%a0", "%b0"))
     sums = [body.op(f"bitcast {longs} {name} to {doubles}") for name in ("%c0", "%c1")]
     for step in range(4):
-        row = _picked(body, "double", a_values, _row(step))
+        row = _from_lanes(body, "double", a_values, _row(step))
         for odd in (0, 1):
-            column = _picked(body, "double", b_values, _column(step, odd))
+            column = _from_lanes(body, "double", b_values, _column(step, odd))
             sums[odd] = body.overloaded("fma", doubles, row, column, sums[odd])
     kind, value = result_type(64, 2), "poison"
     for index, total in enumerate(sums):
@@ -213,9 +213,9 @@ def matrices_text(key: Key) -> tuple[Function, str]:
     used = (1 << 8 * count) - 1
     body.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
     # Eight rows of 16 bytes fill all banks once.
-    base, good = shared_lanes(body, 16, 8)
-    checks.watch(body, "shared", "load", 32, 4, good)
-    aligned = checks.check_alignment(body, "%addresses", good, 16, 32)
+    base, fitting = shared_lanes(body, 16, 8)
+    checks.watch(body, "shared", "load", 32, 4, fitting)
+    aligned = checks.check_alignment(body, "%addresses", fitting, 16, 32)
     is_bad = body.op(f"icmp ne i32 {aligned}, %lanes")
     addresses = body.op(f"select i1 {is_bad}, {WIDE.ints(32)} zeroinitializer, {WIDE.ints(32)} %addresses")
     limit = body.context(context.SHARED_BYTES, "i64")

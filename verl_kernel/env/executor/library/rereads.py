@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples what blocks load from the second-level cache, in native code, to find how far apart they load it again.
 
-An access is logged if a hash of its place is small enough: so for each place all accesses are logged or none. When the
-log fills, consecutive records of a block and place are merged; if that is not enough, half of the places are no longer
-sampled, and their records are removed (`vk_thin`).
+An access is logged if a hash of its location is small enough: so for each location all accesses are logged or none.
+When the log fills, consecutive records of a block and location are merged; if that is not enough, half of the locations
+are no longer sampled, and their records are removed (`vk_thin`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from verl_kernel.env.executor.library.context import Function, filled
 LOG_USED, LOG_MASK, LOG_SALT, LOG_HEAD = range(4)
 """Words of the log: how many records there are; bits of a hash that must be 0; the salt of hashes; then the records."""
 RECORD_PLACE, RECORD_BLOCK, RECORD_TIME, RECORD_WORDS = range(4)
-"""Words of a record: the place, as the buffer's row and the offset in it; the block's number times 65536, plus how many
+"""Words of a record: the location (`base` in rereads.py); the block's number times 65536, plus how many
 sectors were requested; how many the block had requested before."""
 RECORDS, MOST = 1 << 13, 1 << 11
 """How many records fit in the log; how many are kept when a block pauses."""

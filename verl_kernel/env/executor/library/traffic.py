@@ -4,7 +4,7 @@
 Each block has its own cache, as its share of an SM's first level: lines of 128 bytes whose four sectors are filled one
 by one. Four consecutive lines are kept in one entry, found by hashing, and expire when as many lines as fit have been
 added since one of them was last used. Loads look there first; what they miss, stores and atomics go to the second
-level. Buffers are counted by what goes there. What blocks load is sampled by its place (library/rereads.py).
+level. Buffers are counted by what goes there. What blocks load is sampled by its location (library/rereads.py).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def passes_text(key: Key) -> tuple[Function, str]:
     body.do(f"store {_NUMBERS} {words}, ptr %held")
     body.do(f"store [{phases * banks} x i32] zeroinitializer, ptr %counts")
     body.do(f"store [{phases} x i32] zeroinitializer, ptr %most")
-    body.each_lane("%lanes", "entry", lambda lane: _word(body, words, lane, banks, phase))
+    body.each_lane("%lanes", "entry", lambda lane: _count_word(body, words, lane, banks, phase))
     total = body.op("add i64 0, 0")
     for number in range(phases):
         worst = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr %most, i32 {number}')}")
@@ -62,16 +62,20 @@ def passes_text(key: Key) -> tuple[Function, str]:
     return body, body.text("i64", key, (f"{_NUMBERS} %addresses", "i32 %lanes"))
 
 
-def _word(body: Function, words: str, lane: str, banks: int, phase: int) -> None:
+def _count_word(body: Function, words: str, lane: str, banks: int, phase: int) -> None:
     """Add a lane's word to its bank's count, unless an earlier lane of the phase has the same word."""
     word = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr %held, i32 {lane}')}")
     equal = body.bits(body.op(f"icmp eq {_NUMBERS} {words}, {body.splat('i32', word)}"))
     number = body.op(f"udiv i32 {lane}, {phase}")
-    here = body.op(f"shl i32 {(1 << phase) - 1 if phase < LANES else -1}, {body.op(f'mul i32 {number}, {phase}')}")
+    phase_lanes = body.op(
+        f"shl i32 {(1 << phase) - 1 if phase < LANES else -1}, {body.op(f'mul i32 {number}, {phase}')}"
+    )
     below = body.op(f"sub i32 {body.op(f'shl i32 1, {lane}')}, 1")
-    earlier = body.op(f"and i32 {body.op(f'and i32 {equal}, %lanes')}, {body.op(f'and i32 {here}, {below}')}")
+    same_word_before = body.op(
+        f"and i32 {body.op(f'and i32 {equal}, %lanes')}, {body.op(f'and i32 {phase_lanes}, {below}')}"
+    )
     # Lanes that read the same word share its delivery.
-    is_new = body.op(f"zext i1 {body.op(f'icmp eq i32 {earlier}, 0')} to i32")
+    is_new = body.op(f"zext i1 {body.op(f'icmp eq i32 {same_word_before}, 0')} to i32")
     bank = body.op(f"add i32 {body.op(f'and i32 {word}, {banks - 1}')}, {body.op(f'mul i32 {number}, {banks}')}")
     at = body.op(f"getelementptr i32, ptr %counts, i32 {bank}")
     now = body.op(f"add i32 {body.op(f'load i32, ptr {at}')}, {is_new}")
@@ -161,7 +165,7 @@ def sectors_text(key: Key) -> tuple[Function, str]:
         if verb in _READS:
             rereads.note(body, body.op(f"lshr i64 {first}, {_PART}"), count)
         body.do("br label %done")
-    ends["loop"] = _distinct(body, sector, verb)
+    ends["loop"] = _by_distinct_sectors(body, sector, verb)
     _add_up(body, verb, ends)
     arguments = (f"{_ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", "i64 %row")
     return body, body.text("void", key, arguments)
@@ -185,7 +189,7 @@ def _by_lines(body: Function, count: str, first: str, last: str) -> dict[str, tu
     skip_low = body.op(f"select i1 {body.op(f'icmp eq i64 {part}, {low}')}, i64 {skipped}, i64 0")
     skip_high = body.op(f"select i1 {body.op(f'icmp eq i64 {part}, {high}')}, i64 {above}, i64 0")
     sector_bits = body.op(f"and i64 {body.op(f'shl i64 65535, {skip_low}')}, {body.op(f'lshr i64 65535, {skip_high}')}")
-    body.do(f"%line_missed = add i64 {missed}, {_touch(body, part, sector_bits)}")
+    body.do(f"%line_missed = add i64 {missed}, {_use_sectors(body, part, sector_bits)}")
     body.do(f"%next_part = add i64 {part}, 1")
     body.branch(body.op(f"icmp ule i64 %next_part, {high}"), "line", "done")
     return {"line": (count, "%line_missed", first, last)}
@@ -200,13 +204,13 @@ def _in_order(body: Function, steps: str) -> str:
     heads_left = body.op(f"phi i32 [ {heads}, %easy ], [ %other_heads, %head ]")
     missed = body.op("phi i64 [ 0, %easy ], [ %head_missed, %head ]")
     sector = _of_lane(body, body.intrinsic("cttz.i32", "i32", ("i32", heads_left), ("i1", "true")))
-    body.do(f"%head_missed = add i64 {missed}, {_touch_sector(body, sector)}")
+    body.do(f"%head_missed = add i64 {missed}, {_use_sector(body, sector)}")
     body.do(f"%other_heads = and i32 {heads_left}, {body.op(f'sub i32 {heads_left}, 1')}")
     body.branch(body.op("icmp eq i32 %other_heads, 0"), "done", "head")
     return "%head_missed"
 
 
-def _distinct(body: Function, sector: str, verb: str) -> tuple[str, str, str, str]:
+def _by_distinct_sectors(body: Function, sector: str, verb: str) -> tuple[str, str, str, str]:
     """Loop over the distinct sectors."""
     body.label("apart")
     body.do("br label %loop")
@@ -223,7 +227,7 @@ def _distinct(body: Function, sector: str, verb: str) -> tuple[str, str, str, st
     differing = body.bits(body.op(f"icmp ne {_ADDRESSES} {sector}, {body.splat('i64', lane_sector)}"))
     body.do(f"%less = and i32 {lanes_left}, {differing}")
     body.do(f"%total_next = add i64 {total}, 1")
-    body.do(f"%missed_next = add i64 {missed}, {_touch_sector(body, lane_sector) if verb == 'load' else 1}")
+    body.do(f"%missed_next = add i64 {missed}, {_use_sector(body, lane_sector) if verb == 'load' else 1}")
     if verb == "fetch":
         rereads.note(body, body.op(f"lshr i64 {lane_sector}, {_PART}"), "1")
     body.do(f"%low_next = {_smaller(body, low, lane_sector)}")
@@ -245,13 +249,13 @@ def _larger(body: Function, lhs: str, rhs: str) -> str:
     return f"select i1 {body.op(f'icmp ugt i64 {lhs}, {rhs}')}, i64 {lhs}, i64 {rhs}"
 
 
-def _touch_sector(body: Function, sector: str) -> str:
+def _use_sector(body: Function, sector: str) -> str:
     """Use a sector; returns 1 if the cache did not have it."""
     part = body.op(f"lshr i64 {sector}, {_PART}")
-    return _touch(body, part, body.op(f"shl i64 1, {body.op(f'and i64 {sector}, 15')}"))
+    return _use_sectors(body, part, body.op(f"shl i64 1, {body.op(f'and i64 {sector}, 15')}"))
 
 
-def _touch(body: Function, part: str, sector_bits: str) -> str:
+def _use_sectors(body: Function, part: str, sector_bits: str) -> str:
     """Use sectors of four lines; returns how many of them the cache did not have."""
     room, now = body.op("load i64, ptr %room_at"), body.op("load i64, ptr %now_at")
     # Fibonacci hashing (Knuth, "The Art of Computer Programming", volume 3, 6.4).
@@ -263,15 +267,15 @@ def _touch(body: Function, part: str, sector_bits: str) -> str:
     age = body.op(f"sub i64 {now}, {body.op(f'lshr i64 {state}, 16')}")
     # An entry is as old as the lines that were added since: a cache that evicts the least recently used.
     is_there = body.op(f"and i1 {body.op(f'icmp eq i64 {tag}, {part}')}, {body.op(f'icmp ule i64 {age}, {room}')}")
-    had = body.op(f"select i1 {is_there}, i64 {body.op(f'and i64 {state}, 65535')}, i64 0")
-    has = body.op(f"or i64 {had}, {sector_bits}")
+    present = body.op(f"select i1 {is_there}, i64 {body.op(f'and i64 {state}, 65535')}, i64 0")
+    present_after = body.op(f"or i64 {present}, {sector_bits}")
     # Only lines count as added: sectors of a line that is present take no room of their own.
-    new_lines = body.op(f"xor i64 {_present_lines(body, has)}, {_present_lines(body, had)}")
-    later = body.op(f"add i64 {now}, {body.overloaded('ctpop', 'i64', new_lines)}")
-    state = body.op(f"or i64 {has}, {body.op(f'shl i64 {later}, 16')}")
-    for value, at in ((part, tag_at), (state, state_at), (later, "%now_at")):
+    new_lines = body.op(f"xor i64 {_present_lines(body, present_after)}, {_present_lines(body, present)}")
+    time_after = body.op(f"add i64 {now}, {body.overloaded('ctpop', 'i64', new_lines)}")
+    state = body.op(f"or i64 {present_after}, {body.op(f'shl i64 {time_after}, 16')}")
+    for value, at in ((part, tag_at), (state, state_at), (time_after, "%now_at")):
         body.do(f"store i64 {value}, ptr {at}")
-    missed = body.overloaded("ctpop", "i64", body.op(f"xor i64 {has}, {had}"))
+    missed = body.overloaded("ctpop", "i64", body.op(f"xor i64 {present_after}, {present}"))
     rereads.note(body, part, missed)
     return missed
 
@@ -308,7 +312,7 @@ def _add_up(body: Function, verb: str, ends: dict[str, tuple[str, str, str, str]
 
 # Counts which part of a matrix product is computed on zeros, in native code.
 #
-# A row of A, a column of B or a place along k is not counted as computed if it holds only zeros, as where a tile
+# A row of A, a column of B or an index along k is not counted as computed if it holds only zeros, as where a tile
 # extends beyond a tensor. Single zeros are data. The lanes' registers are those of library/matrices.py.
 
 
@@ -326,10 +330,10 @@ def voids_text(key: Key) -> tuple[Function, str]:
     first = [_filled(body, f"%a{index}") for index in range(2 * halves)]
     second = [_filled(body, f"%b{index}") for index in range(halves)]
     # Registers of A come in pairs: a row of the upper eight, and its fellow of the lower eight.
-    rows = body.op(f"add i32 {_groups(body, first[::2])}, {_groups(body, first[1::2])}")
-    area = body.op(f"mul i32 {rows}, {_groups(body, second)}")
+    rows = body.op(f"add i32 {_count_groups(body, first[::2])}, {_count_groups(body, first[1::2])}")
+    area = body.op(f"mul i32 {rows}, {_count_groups(body, second)}")
     depth_counts = [
-        _counted(body, body.op(f"and i32 {_along(body, pair)}, {_along(body, [column])}"))
+        _counted(body, body.op(f"and i32 {_depth_mask(body, pair)}, {_depth_mask(body, [column])}"))
         for pair, column in zip(zip(first[::2], first[1::2], strict=True), second, strict=True)
     ]
     depth_sum = reduce(lambda partial, count: body.op(f"add i32 {partial}, {count}"), depth_counts)
@@ -352,7 +356,7 @@ def _any(body: Function, masks: list[str]) -> str:
     return reduce(lambda union, mask: body.op(f"or i32 {union}, {mask}"), masks)
 
 
-def _groups(body: Function, masks: list[str]) -> str:
+def _count_groups(body: Function, masks: list[str]) -> str:
     """Count the rows, or columns, with an element that is not zero."""
     filled = _any(body, masks)
     for step in (1, 2):
@@ -360,8 +364,8 @@ def _groups(body: Function, masks: list[str]) -> str:
     return _counted(body, body.op(f"and i32 {filled}, {0x11111111}"))
 
 
-def _along(body: Function, masks: list[str] | tuple[str, ...]) -> str:
-    """Return a bit for each place along k with an element that is not zero."""
+def _depth_mask(body: Function, masks: list[str] | tuple[str, ...]) -> str:
+    """Return a bit for each index along k with an element that is not zero."""
     filled = _any(body, list(masks))
     for step in (LANES // 2, LANES // 4, LANES // 8):
         filled = body.op(f"or i32 {filled}, {body.op(f'lshr i32 {filled}, {step}')}")

@@ -29,8 +29,10 @@ def watch_text(key: Key) -> tuple[Function, str]:
     aligned = body.op(f"and i32 {body.bits(body.op(f'icmp eq {kind} {low}, zeroinitializer'))}, %lanes")
     body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
     warp = body.op(f"load i64, ptr {body.word('%watch', context.RUNNING_WARP)}")
-    bad = _in_shared(body, verb, size, aligned, warp) if room == "shared" else _in_rows(body, verb, size, aligned, warp)
-    body.branch(body.op(f"icmp eq i32 {bad}, 0"), "fine", "odd")
+    undecided = (
+        _in_shared(body, verb, size, aligned, warp) if room == "shared" else _in_rows(body, verb, size, aligned, warp)
+    )
+    body.branch(body.op(f"icmp eq i32 {undecided}, 0"), "fine", "odd")
     body.label("odd")
     wide = body.op(f"zext {kind} %addresses to {ADDRESSES}") if width == 32 else "%addresses"
     # The judging function reads addresses and new values from memory.
@@ -39,7 +41,7 @@ def watch_text(key: Key) -> tuple[Function, str]:
         slot = body.op(f"getelementptr {WIDE.ints(bits)}, ptr %new, i32 {index}")
         body.do(f"store {WIDE.ints(bits)} %x{index}, ptr {slot}")
     reason = VERBS[verb] + (context.IN_SHARED if room == "shared" else 0)
-    _ask(body, str(reason), bad, str(size | bits << 16), "%new" if verb == "store" else "null")
+    _call_judge(body, str(reason), undecided, str(size | bits << 16), "%new" if verb == "store" else "null")
     body.do("br label %fine")
     body.label("fine")
     body.do("ret void")
@@ -48,7 +50,7 @@ def watch_text(key: Key) -> tuple[Function, str]:
     return body, body.text("void", key, arguments)
 
 
-def _ask(body: Function, reason: str, lanes: str, size: str, values: str) -> None:
+def _call_judge(body: Function, reason: str, lanes: str, size: str, values: str) -> None:
     """Call the judging function."""
     call = body.op(f"load ptr, ptr {body.word('%watch', context.CALL)}")
     wide = body.op(f"zext i32 {lanes} to i64")
@@ -61,10 +63,10 @@ def _in_shared(body: Function, verb: str, size: int, lanes: str, warp: str) -> s
     # A block of one warp has no races in shared memory.
     body.branch(body.op(f"icmp eq ptr {row}, null"), "fine", "row")
     body.label("row")
-    me = _stamp(body, context.SHARED_IDS, warp)
+    own_stamp = _stamp(body, context.SHARED_IDS, warp)
     shift = body.op(f"load i64, ptr {body.word('%watch', context.SHARED_SHIFT)}")
     offsets = body.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
-    return _each_cell(body, verb, False, size, shift, offsets, lanes, row, ("0", me, "null", "0"), "row")
+    return _each_cell(body, verb, False, size, shift, offsets, lanes, row, ("0", own_stamp, "null", "0"), "row")
 
 
 def _stamp(body: Function, word: int, warp: str) -> str:
@@ -86,14 +88,14 @@ def _each_cell(
     body.do(f"%place{tag} = phi i64 [ 0, %{begin} ], [ %next_place{tag}, %cell{tag} ]")
     body.do(f"%odd{tag} = phi i32 [ 0, %{begin} ], [ %more_odd{tag}, %cell{tag} ]")
     cells = body.op(f"add {ADDRESSES} {first}, {body.splat('i64', f'%place{tag}')}")
-    start, me, clock, entity = warp_state
-    odd = body.op(
+    start, own_stamp, clock, entity = warp_state
+    undecided = body.op(
         body.call(
             "i32", ("cells", verb, is_ordered), f"{ADDRESSES} {cells}", f"i32 {lanes}", f"ptr {row}", f"i32 {start}",
-            f"i32 {me}", "ptr %watch", f"ptr {clock}", f"i32 {entity}",
+            f"i32 {own_stamp}", "ptr %watch", f"ptr {clock}", f"i32 {entity}",
         )
     )  # fmt: skip
-    body.do(f"%more_odd{tag} = or i32 %odd{tag}, {odd}")
+    body.do(f"%more_odd{tag} = or i32 %odd{tag}, {undecided}")
     body.do(f"%next_place{tag} = add i64 %place{tag}, 1")
     body.branch(body.op(f"icmp ult i64 %next_place{tag}, {count}"), f"cell{tag}", f"cells_done{tag}")
     body.label(f"cells_done{tag}")
@@ -102,7 +104,7 @@ def _each_cell(
 
 def _in_rows(body: Function, verb: str, size: int, lanes: str, warp: str) -> str:
     """Record an access to global memory; returns the lanes to be judged."""
-    me = _stamp(body, context.IDS, warp)
+    own_stamp = _stamp(body, context.IDS, warp)
     rows, count, shift, ordered, first = (
         body.op(f"load {kind}, ptr {body.word('%watch', word)}")
         for word, kind in (
@@ -117,8 +119,8 @@ def _in_rows(body: Function, verb: str, size: int, lanes: str, warp: str) -> str
     body.do("%number = phi i64 [ 0, %entry ], [ %next_number, %next_row ]")
     body.do(f"%left = phi i32 [ {lanes}, %entry ], [ %left_after, %next_row ]")
     body.do("%bad = phi i32 [ 0, %entry ], [ %bad_after, %next_row ]")
-    more = body.op(f"icmp ult i64 %number, {count}")
-    body.branch(body.op(f"and i1 {more}, {body.op('icmp ne i32 %left, 0')}"), "row", "rows_done")
+    has_more = body.op(f"icmp ult i64 %number, {count}")
+    body.branch(body.op(f"and i1 {has_more}, {body.op('icmp ne i32 %left, 0')}"), "row", "rows_done")
     body.label("row")
     row = body.op(f"getelementptr i64, ptr {rows}, i64 {body.op(f'mul i64 %number, {context.WATCH_ROW_WORDS}')}")
     begin, length = (
@@ -127,28 +129,32 @@ def _in_rows(body: Function, verb: str, size: int, lanes: str, warp: str) -> str
     )
     offsets = body.op(f"sub {ADDRESSES} %addresses, {begin}")
     # Lanes of one access may lie in several watched ranges, or in none.
-    inside = body.op(f"and i32 %left, {body.bits(body.op(f'icmp ult {ADDRESSES} {offsets}, {length}'))}")
-    body.branch(body.op(f"icmp eq i32 {inside}, 0"), "next_row", "here")
+    lanes_inside = body.op(f"and i32 %left, {body.bits(body.op(f'icmp ult {ADDRESSES} {offsets}, {length}'))}")
+    body.branch(body.op(f"icmp eq i32 {lanes_inside}, 0"), "next_row", "here")
     body.label("here")
     body.branch(is_ordered, "ordered", "plain")
     body.label("plain")
-    plain = _each_cell(body, verb, False, size, shift, offsets, inside, row, (start, me, "null", "0"), "plain")
+    plain = _each_cell(
+        body, verb, False, size, shift, offsets, lanes_inside, row, (start, own_stamp, "null", "0"), "plain"
+    )
     body.do("br label %next_row")
     body.label("ordered")
     clock = body.op(f"load ptr, ptr {body.word('%watch', context.CLOCKS)}")
     clock = body.op(f"load ptr, ptr {body.op(f'getelementptr ptr, ptr {clock}, i64 {warp}')}")
-    stamp = body.op(f"zext i32 {me} to i64")
+    stamp = body.op(f"zext i32 {own_stamp} to i64")
     used = body.op(f"load ptr, ptr {body.word('%watch', context.USED)}")
     # Clocks are compared only with stamps that accessed memory (`Stamps.latest`).
     body.do(f"store i8 1, ptr {body.op(f'getelementptr i8, ptr {used}, i64 {stamp}')}")
     owners = body.op(f"load ptr, ptr {body.word('%watch', context.OWNERS)}")
     entity = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr {owners}, i64 {stamp}')}")
-    ordered_bad = _each_cell(body, verb, True, size, shift, offsets, inside, row, (start, me, clock, entity), "ordered")
+    ordered = _each_cell(
+        body, verb, True, size, shift, offsets, lanes_inside, row, (start, own_stamp, clock, entity), "ordered"
+    )
     body.do("br label %next_row")
     body.label("next_row")
-    odd = body.op(f"phi i32 [ 0, %row ], [ {plain}, %cells_done0 ], [ {ordered_bad}, %cells_done1 ]")
-    body.do(f"%bad_after = or i32 %bad, {odd}")
-    body.do(f"%left_after = and i32 %left, {body.op(f'xor i32 {inside}, -1')}")
+    undecided = body.op(f"phi i32 [ 0, %row ], [ {plain}, %cells_done0 ], [ {ordered}, %cells_done1 ]")
+    body.do(f"%bad_after = or i32 %bad, {undecided}")
+    body.do(f"%left_after = and i32 %left, {body.op(f'xor i32 {lanes_inside}, -1')}")
     body.do("%next_number = add i64 %number, 1")
     body.do("br label %rows")
     body.label("rows_done")
@@ -161,11 +167,11 @@ def order_text(key: Key) -> tuple[Function, str]:
     body.do(f"%kept = alloca {ADDRESSES}, align 64")
     body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
     # Python is called for each event: not for those of no lane.
-    nothing = body.op("icmp eq i32 %lanes, 0")
-    body.branch(body.op(f"or i1 {nothing}, {body.op('icmp eq ptr %watch, null')}"), "done", "tell")
+    has_no_lane = body.op("icmp eq i32 %lanes, 0")
+    body.branch(body.op(f"or i1 {has_no_lane}, {body.op('icmp eq ptr %watch, null')}"), "done", "tell")
     body.label("tell")
     body.do(f"store {ADDRESSES} %addresses, ptr %kept")
-    _ask(body, str(context.EVENT + 16 * int(key[1])), "%lanes", "0", "null")
+    _call_judge(body, str(context.EVENT + 16 * int(key[1])), "%lanes", "0", "null")
     body.do("br label %done")
     body.label("done")
     body.do("ret void")
@@ -183,8 +189,8 @@ def log_text(key: Key) -> tuple[Function, str]:
     log = body.op(f"load ptr, ptr {body.word(watch, context.LOG)}")
     used = body.op(f"load i64, ptr {body.word(log, context.LOG_USED)}")
     room = body.op(f"load i64, ptr {body.word(log, context.LOG_ROOM)}")
-    some = body.op("icmp ne i32 %lanes, 0")
-    body.branch(body.op(f"and i1 {some}, {body.op(f'icmp ult i64 {used}, {room}')}"), "record", "done")
+    has_lane = body.op("icmp ne i32 %lanes, 0")
+    body.branch(body.op(f"and i1 {has_lane}, {body.op(f'icmp ult i64 {used}, {room}')}"), "record", "done")
     body.label("record")
     body.do(f"store i64 {body.op(f'add i64 {used}, 1')}, ptr {body.word(log, context.LOG_USED)}")
     offset = body.op(f"add i64 {body.op(f'mul i64 {used}, {context.RECORD_WORDS}')}, {context.LOG_HEAD}")
@@ -198,14 +204,14 @@ def log_text(key: Key) -> tuple[Function, str]:
     for word, value in values.items():
         body.do(f"store i64 {value}, ptr {body.word(record, word)}")
     body.do(f"store {ADDRESSES} %addresses, ptr {body.word(record, context.RECORD_ADDRESSES)}, align 8")
-    _keep(body, bits, count, body.word(record, context.RECORD_VALUES))
+    _log_values(body, bits, count, body.word(record, context.RECORD_VALUES))
     body.do("br label %done")
     body.label("done")
     body.do("ret void")
     return body, body.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
 
 
-def _keep(body: Function, bits: int, count: int, target: str) -> None:
+def _log_values(body: Function, bits: int, count: int, target: str) -> None:
     """Log what memory holds at the lanes' addresses, register by register."""
     pointers, mask = body.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}"), body.mask("%lanes")
     for index in range(count):

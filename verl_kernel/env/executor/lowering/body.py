@@ -63,7 +63,7 @@ ALIVE, LANE_RANKS, FIRST = 0, 64, 192
 
 
 class Frame:
-    """Places of registers in a warp's frame."""
+    """Offsets of registers in a warp's frame."""
 
     def __init__(self) -> None:
         self.offsets: dict[str, int] = {}
@@ -72,29 +72,29 @@ class Frame:
         self._free: dict[tuple[int, int], list[int]] = {}
 
     def add(self, registers: Iterable[tuple[str, int, bool]]) -> None:
-        """Give registers permanent places; each is given as name, bits, and whether all lanes share it."""
+        """Give registers permanent offsets; each is given as name, bits, and whether all lanes share it."""
         for name, bits, is_uniform in registers:
             if name not in self.offsets:
-                self.offsets[name] = self._new(*_shape(bits, is_uniform))
+                self.offsets[name] = self._allocate(*_shape(bits, is_uniform))
 
     def lend(self, registers: Iterable[tuple[str, int, bool]]) -> None:
-        """Give places until `take_back` to registers that have none."""
+        """Give offsets until `take_back` to registers that have none."""
         for name, bits, is_uniform in registers:
             if name not in self.offsets:
                 shape = self._lent[name] = _shape(bits, is_uniform)
                 free = self._free.get(shape)
-                self.offsets[name] = free.pop() if free else self._new(*shape)
+                self.offsets[name] = free.pop() if free else self._allocate(*shape)
 
     def take_back(self, still: frozenset[str] = frozenset()) -> None:
-        """Free the places that were lent to registers which are no longer read."""
+        """Free the offsets that were lent to registers which are no longer read."""
         self.free(sorted(self._lent.keys() - still))
 
     def free(self, names: Iterable[str]) -> None:
-        """Free the lent places of some registers."""
+        """Free the lent offsets of some registers."""
         for name in [name for name in names if name in self._lent]:
             self._free.setdefault(self._lent.pop(name), []).append(self.offsets.pop(name))
 
-    def _new(self, size: int, step: int) -> int:
+    def _allocate(self, size: int, step: int) -> int:
         start = -(-self._used // step) * step
         self._used = start + size
         return start
@@ -106,7 +106,7 @@ class Frame:
 
 
 def _shape(bits: int, is_uniform: bool) -> tuple[int, int]:
-    """Return the bytes of a register's place, and its alignment."""
+    """Return the bytes that a register takes in the frame, and its alignment."""
     size = max(8, bits) // 8
     # A vector is aligned to 64 bytes, the host's widest load; a scalar takes a word.
     return (8, 8) if is_uniform and size <= 8 else (size, 16) if is_uniform else (size * 32, 64)
@@ -132,23 +132,23 @@ class Order:
         # PTX ISA, "Memory Consistency Model": a relaxed access orders others only together with a fence.
         self._has_fences = any(_is_fence(item) for item in items)
         self.has_cross_block_sync = any(self._synchronizes(item) for item in items)
-        """Whether a block may learn what another block has done; if not, no block is ordered after another."""
+        """Whether blocks may synchronise, as one sees what another has done; if not, nothing orders blocks."""
 
     def _synchronizes(self, item: Instruction) -> bool:
         return bool(self._reading(item) & context.ACQUIRES) or (self._has_fences and bool(self._reading(item)))
 
     def _reading(self, item: Instruction) -> int:
-        """Return the marks of what an instruction learns; 0 if its result is not used."""
+        """Return the marks of what an instruction reads of other blocks; 0 if its result is not used."""
         if not is_strong(item) or item.root not in ("atom", "ld"):
             return 0
-        # A result that nobody reads teaches nothing: the kernel cannot depend on what it saw.
+        # A result that no instruction reads cannot order anything.
         if not any(reader is not item for name in self._writes[id(item)] for reader in self._read.get(name, ())):
             return 0
         acquires = {"acquire", "acq_rel"} & set(item.modifiers)
         return context.READS | (context.ACQUIRES if acquires else 0)
 
     def marks(self, item: Instruction) -> tuple[int, int]:
-        """Return the marks of what an instruction learns and publishes; 0 for nothing, or if no block learns."""
+        """Return the marks of what an instruction reads and publishes; both are 0 if blocks do not synchronise."""
         if not self.has_cross_block_sync or not is_strong(item):
             return 0, 0
         reading = self._reading(item)
@@ -224,7 +224,7 @@ class Body(Writer):
         self._active: str | None = None
         self._floats: dict[tuple[str, str], str] = {}
         self._saved: frozenset[str] = frozenset()
-        self.pointers: Mapping[str, str] = {}  # other places of registers
+        self.pointers: Mapping[str, str] = {}  # of registers that a loop keeps elsewhere in each round
         self.masked = crossing  # where lanes may diverge, inactive lanes keep these registers unchanged
 
     def begin(self, label: str) -> None:
@@ -323,35 +323,35 @@ class Body(Writer):
 
     def put(self, name: str, value: str, bits: int, form: Form) -> None:
         """Write an integer to a register given by name, in the lanes that execute the instruction."""
-        width, own = self.width(name), self.register_form(name)
+        width, own_form = self.width(name), self.register_form(name)
         value = self.resized(value, bits, width, form)
-        if own is WIDE and form is SCALAR:
+        if own_form is WIDE and form is SCALAR:
             value = self.splat(f"i{width}", value)
         # All lanes hold the same: lane 0 has it even where others are inactive.
-        elif own is SCALAR and form is WIDE:
+        elif own_form is SCALAR and form is WIDE:
             value = self.op(f"extractelement {WIDE.ints(width)} {value}, i32 0")
-        self._store(name, value, own)
+        self._store(name, value, own_form)
 
-    def _store(self, name: str, value: str, own: Form) -> None:
+    def _store(self, name: str, value: str, own_form: Form) -> None:
         kind = self.register_type(name)
         if self.item.guard:
             value = self.op(
-                f"select {own.ints(1)} {self._holds(own)}, {kind} {value}, {kind} {self.register_value(name)}"
+                f"select {own_form.ints(1)} {self._guard(own_form)}, {kind} {value}, {kind} {self.register_value(name)}"
             )
         # A literal vector gets a name: `Writer.call` takes what follows the last blank for the argument.
         elif value.startswith("<"):
             value = self.op(f"bitcast {kind} {value} to {kind}")
         self._values[name] = value
         if name in self._saved:
-            self._save(name, value, own)
+            self._save(name, value, own_form)
 
-    def _save(self, name: str, value: str, own: Form) -> None:
+    def _save(self, name: str, value: str, own_form: Form) -> None:
         """Write a register to memory; inactive lanes keep their values."""
         kind = self.register_type(name)
         # Lanes that wait elsewhere still need what the register held.
-        if self.lanes.may_diverge and own is WIDE and name in self.masked:
+        if self.lanes.may_diverge and own_form is WIDE and name in self.masked:
             old = self._loaded(name)
-            value = self.op(f"select {own.ints(1)} {self.active()}, {kind} {value}, {kind} {old}")
+            value = self.op(f"select {own_form.ints(1)} {self.active()}, {kind} {value}, {kind} {old}")
         self.do(f"store {kind} {value}, ptr {self.pointer(name)}, align {self.alignment(name)}")
 
     def register_value(self, name: str) -> str:
@@ -363,7 +363,7 @@ class Body(Writer):
     def _loaded(self, name: str) -> str:
         return self.op(f"load {self.register_type(name)}, ptr {self.pointer(name)}, align {self.alignment(name)}")
 
-    def _holds(self, form: Form) -> str:
+    def _guard(self, form: Form) -> str:
         """Return the guard of the current instruction."""
         assert self.item.guard is not None
         holds = self.read(self.item.guard, 1, form)
@@ -373,13 +373,13 @@ class Body(Writer):
         """Return which lanes execute the instruction: active lanes whose guard holds."""
         if self.item.guard is None:
             return self.active() if form is WIDE else "true"
-        holds = self._holds(form)
+        holds = self._guard(form)
         if form is SCALAR or not self.lanes.may_diverge:
             return holds
         return self.op(f"and {WIDE.ints(1)} {self.active()}, {holds}")
 
     def active(self) -> str:
-        """Return the active lanes, which are those at this place of the code."""
+        """Return the active lanes, which are those that execute this block."""
         if not self.lanes.may_diverge:
             return WIDE.const(1, 1)
         if self._active is None:
@@ -433,11 +433,11 @@ class Body(Writer):
         raise self.item.unknown(f"nothing is named {name}")
 
     def _register(self, name: str, bits: int, form: Form) -> str:
-        own, width = self.register_form(name), self.width(name)
-        value = self.resized(self.register_value(name), width, bits, own)
-        if own is form:
+        own_form, width = self.register_form(name), self.width(name)
+        value = self.resized(self.register_value(name), width, bits, own_form)
+        if own_form is form:
             return value
-        if own is SCALAR:
+        if own_form is SCALAR:
             return self.splat(f"i{bits}", value)
         return self.op(f"extractelement {WIDE.ints(bits)} {value}, i32 0")
 
@@ -457,7 +457,7 @@ class Body(Writer):
 
 
 def variable(name: str) -> str:
-    """Return the variable of a register that has no place in the frame."""
+    """Return the variable of a register that is not in the frame."""
     return f'%"R.{name}"'
 
 

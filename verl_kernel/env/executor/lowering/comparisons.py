@@ -102,10 +102,10 @@ def select_by_sign(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], chosen, bits, form)
 
 
-def _combined(body: Body, holds: str, how: str | None, form: Form) -> str:
-    if how is None:
+def _combined(body: Body, holds: str, operation: str | None, form: Form) -> str:
+    if operation is None:
         return holds
-    return body.op(f"{how} {form.ints(1)} {holds}, {body.read(body.item.operands[3], 1, form)}")
+    return body.op(f"{operation} {form.ints(1)} {holds}, {body.read(body.item.operands[3], 1, form)}")
 
 
 @opcode("selp")

@@ -20,14 +20,14 @@ from verl_kernel.env.executor.lowering.opcodes import Modifiers, check, lower
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE
 from verl_kernel.env.executor.ptx.program import Constant, Instruction
 
-# Lowers a repetition of instructions on other registers to a loop that finds its registers' places in tables.
+# Lowers a repetition of instructions on other registers to a loop that finds its registers by tables of offsets.
 
 
 class Loop:
     """Lowers a repetition.
 
     Args:
-        body: the function; registers that the repetition reads have a place in its frame.
+        body: the function; registers that the repetition reads are in its frame.
         repeat: the instructions.
         after: registers that are read after it.
     """
@@ -61,7 +61,7 @@ class Loop:
             for name, names in row.items():
                 if names_of.setdefault(name, names) != names:
                     return False
-        return all(len(set(turn)) == len(names_of) for turn in zip(*names_of.values(), strict=True))
+        return all(len(set(names_of_round)) == len(names_of) for names_of_round in zip(*names_of.values(), strict=True))
 
     def _exposed(self) -> frozenset[str]:
         """Return registers, of all rounds, that a round reads before it writes them."""
@@ -80,20 +80,24 @@ class Loop:
         )
 
     def _register_offsets(self, after: frozenset[str]) -> Iterator[dict[str, int]]:
-        """Yield the places of each instruction's registers, in all rounds; places no longer read are reused."""
+        """Yield the offsets of each instruction's registers, in all rounds; offsets no longer read are reused."""
         frame, repeat = self._body.frame, self._repeat
         last = {name: index for index in range(repeat.start, repeat.end) for name in self._reads[index]}
         saved = {index: self._saved(index) for index in self._once}
         for index in range(repeat.start, repeat.end):
-            turn, offset = divmod(index - repeat.start, repeat.period)
+            round_number, offset = divmod(index - repeat.start, repeat.period)
             first = repeat.start + offset
-            own = {name: names[turn] for name, names in self._rows[first].items()}
-            offsets = {name: frame.offsets[own[name]] for name in self._reads[first] if own[name] in frame.offsets}
-            read = [own[name] for name in offsets if name not in self._writes[first]]
-            # A place is free after the last read of its register, so a round can reuse it for its results.
+            current_names = {name: names[round_number] for name, names in self._rows[first].items()}
+            offsets = {
+                name: frame.offsets[current_names[name]]
+                for name in self._reads[first]
+                if current_names[name] in frame.offsets
+            }
+            read = [current_names[name] for name in offsets if name not in self._writes[first]]
+            # An offset is free after the last read of its register, so a round can reuse it for its results.
             frame.free(name for name in read if last[name] == index and name not in after)
-            frame.lend(self._body.shapes(own[name] for name in saved[first]))
-            yield offsets | {name: frame.offsets[own[name]] for name in saved[first]}
+            frame.lend(self._body.shapes(current_names[name] for name in saved[first]))
+            yield offsets | {name: frame.offsets[current_names[name]] for name in saved[first]}
 
     def _lower(self, offsets: list[dict[str, int]]) -> None:
         body, start, period = self._body, self._repeat.start, self._repeat.period
@@ -102,11 +106,13 @@ class Loop:
         body.begin(head)
         body.do(f"br label %{label}")
         body.begin(label)
-        turn = body.op(f"phi i64 [ 0, %{head} ], [ {following}, %{label} ]")
+        round_number = body.op(f"phi i64 [ 0, %{head} ], [ {following}, %{label} ]")
         for index in self._once:
             rounds = offsets[index - start :: period]
-            # All rounds share this code: only the places of registers differ.
-            body.pointers = {name: self._pointer(tuple(row[name] for row in rounds), turn) for name in rounds[0]}
+            # All rounds share this code: only the offsets of registers differ.
+            body.pointers = {
+                name: self._pointer(tuple(row[name] for row in rounds), round_number) for name in rounds[0]
+            }
             body.masked = frozenset(
                 name for name, row in self._rows[index].items() if not body.crossing.isdisjoint(row)
             )
@@ -115,29 +121,35 @@ class Loop:
             body.enter(index, self._saved(index))
             lower(body)
         body.pointers, body.masked = {}, body.crossing
-        body.do(f"{following} = add i64 {turn}, 1")
-        again = body.op(f"icmp ult i64 {following}, {self._repeat.rounds}")
-        body.do(f"br i1 {again}, label %{label}, label %E{start}")
+        body.do(f"{following} = add i64 {round_number}, 1")
+        has_next = body.op(f"icmp ult i64 {following}, {self._repeat.rounds}")
+        body.do(f"br i1 {has_next}, label %{label}, label %E{start}")
         body.begin(f"E{start}")
 
-    def _pointer(self, offsets: tuple[int, ...], turn: str) -> str:
-        """Return a pointer to a register's place in the current round."""
+    def _pointer(self, offsets: tuple[int, ...], round_number: str) -> str:
+        """Return a pointer to a register in the current round."""
         body = self._body
         if offsets not in self._pointers:
-            self._pointers[offsets] = body.op(f"getelementptr i8, ptr %frame, i64 {self._offset(offsets, turn)}")
+            self._pointers[offsets] = body.op(
+                f"getelementptr i8, ptr %frame, i64 {self._offset(offsets, round_number)}"
+            )
         return self._pointers[offsets]
 
-    def _offset(self, offsets: tuple[int, ...], turn: str) -> str:
-        """Return the offset of a register's place in the frame in the current round."""
+    def _offset(self, offsets: tuple[int, ...], round_number: str) -> str:
+        """Return the offset of a register in the frame in the current round."""
         body, step = self._body, offsets[1] - offsets[0]
-        # Places at equal distances need no table.
+        # Offsets at equal distances need no table.
         if all(offset == offsets[0] + number * step for number, offset in enumerate(offsets)):
-            return body.op(f"add i64 {body.op(f'mul i64 {turn}, {step}')}, {offsets[0]}") if step else str(offsets[0])
+            return (
+                body.op(f"add i64 {body.op(f'mul i64 {round_number}, {step}')}, {offsets[0]}")
+                if step
+                else str(offsets[0])
+            )
         name = f"@vk_places_{self._repeat.start}_{len(self.tables)}"
         self.tables.append(
             f"{name} = constant [{len(offsets)} x i32] [{', '.join(f'i32 {offset}' for offset in offsets)}]"
         )
-        at = body.op(f"getelementptr i32, ptr {name}, i64 {turn}")
+        at = body.op(f"getelementptr i32, ptr {name}, i64 {round_number}")
         return body.op(f"zext i32 {body.op(f'load i32, ptr {at}')} to i64")
 
 
@@ -226,13 +238,13 @@ class Control:
         elif item.guard.name in body.lanes.uniform:
             body.do(f"br i1 {body.read(item.guard, 1, SCALAR)}, label %{self._label(yes)}, label %{self._label(no)}")
         else:
-            self._part(number, yes, no)
+            self._diverge(number, yes, no)
 
-    def _part(self, number: int, yes: int, no: int) -> None:
+    def _diverge(self, number: int, yes: int, no: int) -> None:
         """Branch with all lanes if they agree, or make each lane wait for its block."""
         body = self._body
         active = body.active()
-        taken = body.op(f"and {WIDE.ints(1)} {active}, {self._holds()}")
+        taken = body.op(f"and {WIDE.ints(1)} {active}, {self._guard()}")
         taken_bits, all_bits = body.bits(taken), body.bits(active)
         body.do(
             f"br i1 {body.op(f'icmp eq i32 {taken_bits}, {all_bits}')}, label %{self._label(yes)}, label %N{number}"
@@ -243,7 +255,7 @@ class Control:
         self._wait_for_both(yes, no)
         body.do("br label %schedule")
 
-    def _holds(self) -> str:
+    def _guard(self) -> str:
         """Return the guard of the current branch, not negated; true without a guard."""
         guard = self._body.item.guard
         return WIDE.const(1, 1) if guard is None else self._body.read(guard, 1, WIDE)
@@ -251,8 +263,8 @@ class Control:
     def _wait_for_both(self, yes: int, no: int) -> None:
         """Make active lanes wait for one of two blocks, by the guard; lanes at the kernel's end have ended."""
         body, words = self._body, WIDE.ints(32)
-        both = [WIDE.const(32, self._ranks[block] if block < self._end else NOWHERE) for block in (yes, no)]
-        chosen = body.op(f"select {WIDE.ints(1)} {self._holds()}, {words} {both[0]}, {words} {both[1]}")
+        target_ranks = [WIDE.const(32, self._ranks[block] if block < self._end else NOWHERE) for block in (yes, no)]
+        chosen = body.op(f"select {WIDE.ints(1)} {self._guard()}, {words} {target_ranks[0]}, {words} {target_ranks[1]}")
         lane_ranks = body.op(f"load {words}, ptr %places")
         lane_ranks = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {chosen}, {words} {lane_ranks}")
         body.do(f"store {words} {lane_ranks}, ptr %places")
@@ -287,14 +299,14 @@ class Control:
     def _give_way(self, number: int, target: int, yes: int, no: int) -> None:
         """Return from the function after some iterations; the warp resumes at the loop's first block."""
         body = self._body
-        turns = body.op(f"sub i32 {body.op('load i32, ptr %turns')}, 1")
-        body.do(f"store i32 {turns}, ptr %turns")
-        is_due = body.op(f"icmp eq i32 {turns}, 0")
+        turns_left = body.op(f"sub i32 {body.op('load i32, ptr %turns')}, 1")
+        body.do(f"store i32 {turns_left}, ptr %turns")
+        is_due = body.op(f"icmp eq i32 {turns_left}, 0")
         guard = body.item.guard
         if guard is not None and not body.lanes.may_diverge:
             is_due = body.op(f"and i1 {is_due}, {body.condition(SCALAR)}")
         # Both are computed here, as the code after the branch must not reuse values of a path that was not taken.
-        body.active(), self._holds()
+        body.active(), self._guard()
         body.do(f"br i1 {is_due}, label %Y{number}, label %Z{number}")
         body.label(f"Y{number}")
         if body.lanes.may_diverge:
@@ -306,7 +318,7 @@ class Control:
         body.label(f"Z{number}")
 
     def _keep_alive(self) -> None:
-        """Store which lanes are alive; the lanes' places are in the frame already."""
+        """Store which lanes are alive; the ranks that lanes wait for are in the frame already."""
         body = self._body
         alive = body.op("load i32, ptr %alive")
         body.do(f"store i32 {alive}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")

@@ -125,8 +125,8 @@ def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> N
     if source in _EIGHT:
         if target != "f16x2":
             raise body.item.unknown()
-        both = body.read(body.item.operands[1], 16, WIDE)
-        value = body.op(body.call(words, ("from_eight", source[:-2]), f"{shorts} {both}"))
+        pair = body.read(body.item.operands[1], 16, WIDE)
+        value = body.op(body.call(words, ("from_eight", source[:-2]), f"{shorts} {pair}"))
         body.write(body.item.operands[0], value, 32, WIDE)
         return
     # PTX ISA, "cvt": conversions to 8-bit floats need it.
@@ -134,19 +134,19 @@ def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> N
     if source == "f32":
         upper, lower = (body.read(item, 32, WIDE) for item in body.item.operands[1:3])
     elif source == "f16x2":
-        both = body.read(body.item.operands[1], 32, WIDE)
-        upper, lower = (_half_as_float(body, both, shift) for shift in (16, 0))
+        pair = body.read(body.item.operands[1], 32, WIDE)
+        upper, lower = (_half_as_float(body, pair, shift) for shift in (16, 0))
     else:
         raise body.item.unknown()
     bytes_ = [body.op(body.call(words, ("to_eight", target[:-2]), f"{words} {item}")) for item in (upper, lower)]
-    both = body.op(f"or {words} {body.op(f'shl {words} {bytes_[0]}, {WIDE.const(32, 8)}')}, {bytes_[1]}")
-    body.write(body.item.operands[0], body.resized(both, 32, 16, WIDE), 16, WIDE)
+    pair = body.op(f"or {words} {body.op(f'shl {words} {bytes_[0]}, {WIDE.const(32, 8)}')}, {bytes_[1]}")
+    body.write(body.item.operands[0], body.resized(pair, 32, 16, WIDE), 16, WIDE)
 
 
-def _half_as_float(body: Body, both: str, shift: int) -> str:
+def _half_as_float(body: Body, pair: str, shift: int) -> str:
     """Convert the bits of one of two packed halves to those of a float32."""
     words = WIDE.ints(32)
-    bits = body.resized(body.op(f"lshr {words} {both}, {WIDE.const(32, shift)}"), 32, 16, WIDE)
+    bits = body.resized(body.op(f"lshr {words} {pair}, {WIDE.const(32, shift)}"), 32, 16, WIDE)
     half = body.op(f"bitcast {WIDE.ints(16)} {bits} to {WIDE.type('half')}")
     return body.as_bits(widen(body, half, "half", "float", WIDE), "f32", WIDE)
 
@@ -237,7 +237,7 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
         return
     if element in ("half", "bfloat"):
         # float64 has 53 bits: a longer integer would be rounded twice.
-        value = value if bits <= 32 else _short_enough(body, value, is_signed(source), form)
+        value = value if bits <= 32 else _shortened(body, value, is_signed(source), form)
         wide = body.op(f"{code} {form.ints(bits)} {value} to {form.type('double')}")
         body.write_float(body.item.operands[0], _resized_float(body, wide, "double", element, "rn", form), target, form)
         return
@@ -246,16 +246,18 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
     )
 
 
-def _short_enough(body: Body, value: str, has_sign: bool, form: Form) -> str:
+def _shortened(body: Body, value: str, has_sign: bool, form: Form) -> str:
     """Shorten a 64-bit integer for float64: a large one gets a sticky bit that replaces its lowest 11 bits."""
     longs = form.ints(64)
     low_bits = body.op(f"and {longs} {value}, {form.const(64, 0x7FF)}")
-    some = body.op(f"icmp ne {longs} {low_bits}, {form.const(64, 0)}")
+    is_inexact = body.op(f"icmp ne {longs} {low_bits}, {form.const(64, 0)}")
     cut = body.op(f"and {longs} {value}, {form.const(64, -0x800)}")
-    sticky = body.op(f"select {form.ints(1)} {some}, {longs} {form.const(64, 0x800)}, {longs} {form.const(64, 0)}")
+    sticky = body.op(
+        f"select {form.ints(1)} {is_inexact}, {longs} {form.const(64, 0x800)}, {longs} {form.const(64, 0)}"
+    )
     cut = body.op(f"or {longs} {cut}, {sticky}")
-    moved = body.op(f"add {longs} {value}, {form.const(64, 1 << 53)}") if has_sign else value
-    is_large = body.op(f"icmp ugt {longs} {moved}, {form.const(64, 1 << 53 + has_sign)}")
+    biased = body.op(f"add {longs} {value}, {form.const(64, 1 << 53)}") if has_sign else value
+    is_large = body.op(f"icmp ugt {longs} {biased}, {form.const(64, 1 << 53 + has_sign)}")
     return body.op(f"select {form.ints(1)} {is_large}, {longs} {cut}, {longs} {value}")
 
 
@@ -266,8 +268,8 @@ def _integer_to_integer(body: Body, modifiers: Modifiers, source: str, target: s
     if saturates:
         value = _clamped(body, value, source, target, form)
     if after > before:
-        how = "sext" if is_signed(source) else "zext"
-        value = body.op(f"{how} {form.ints(before)} {value} to {form.ints(after)}")
+        extension = "sext" if is_signed(source) else "zext"
+        value = body.op(f"{extension} {form.ints(before)} {value} to {form.ints(after)}")
     elif after < before:
         value = body.op(f"trunc {form.ints(before)} {value} to {form.ints(after)}")
     _put_extended(body, value, target, form)

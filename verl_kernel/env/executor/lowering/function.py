@@ -36,7 +36,7 @@ class Module:
     may_wait: bool
     """Whether blocks may wait for each other, so that several must run at once."""
     has_cross_block_sync: bool
-    """Whether a block may learn what another block has done."""
+    """Whether blocks may synchronise (`body.Order`)."""
     sites: list[Site]
     blocks: list[tuple[int, int]]
     """First instruction and end of each block that is counted."""
@@ -71,7 +71,7 @@ def module(program: Program, warps: int) -> Module:
     for number in sorted(resumes):
         control.restore(number)
     if body.lanes.may_diverge:
-        _resume_parted(body)
+        _resume_diverged(body)
     declared = [*body.calls.values(), *body.intrinsics.values()]
     tables = [table(name, data) for name, data in program.constants.items()] + [_pinned(cuts)] * bool(cuts)
     tables += [line for loop in loops for line in loop.tables]
@@ -117,7 +117,7 @@ def _blocks(body: Body, control: Control, blocks: list[list[Piece]]) -> tuple[li
     cuts, loops = [], []
     for number, parts in enumerate(blocks):
         control.begin(number)
-        ended = False
+        has_branched = False
         for piece in parts:
             if piece is not parts[0]:
                 cuts.append(f"C{piece.start}")
@@ -128,9 +128,9 @@ def _blocks(body: Body, control: Control, blocks: list[list[Piece]]) -> tuple[li
             else:
                 if piece is not parts[-1]:
                     body.frame.lend(body.shapes(piece.after - body.crossing))
-                ended = _piece(body, control, number, piece)
+                has_branched = _piece(body, control, number, piece)
             body.frame.take_back(piece.after if piece is not parts[-1] else frozenset())
-        if not ended:
+        if not has_branched:
             following = number + 1
             body.do(f"br label %B{following}" if following < len(body.graph.blocks) else "br label %END")
     return cuts, loops
@@ -199,8 +199,8 @@ def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> No
     body.do("br label %B0")
 
 
-def _resume_parted(body: Body) -> None:
-    """Resume each lane at its own place."""
+def _resume_diverged(body: Body) -> None:
+    """Resume each lane at the block that it waits for."""
     body.label("RESUME_PARTED")
     alive = body.op(f"load i32, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
     body.do(f"store i32 {alive}, ptr %alive")

@@ -38,16 +38,16 @@ def shift(body: Body, modifiers: Modifiers) -> None:
 @opcode("shf")
 def funnel_shift(body: Body, modifiers: Modifiers) -> None:
     """Lower a shift of two joined registers; `wrap` takes the amount modulo 32, `clamp` limits it to 32."""
-    way, how, form = modifiers.need("l", "r"), modifiers.need("wrap", "clamp"), body.form()
+    direction, overflow, form = modifiers.need("l", "r"), modifiers.need("wrap", "clamp"), body.form()
     modifiers.need("b32")
     low, high, amount = (body.read(item, 32, form) for item in body.item.operands[1:4])
-    name = "fshl" if way == "l" else "fshr"
+    name = "fshl" if direction == "l" else "fshr"
     value = body.overloaded(name, form.ints(32), high, low, amount)
     # LLVM's funnel shifts wrap, so an amount of 32 needs a case of its own.
-    if how == "clamp":
-        far = body.op(f"icmp uge {form.ints(32)} {amount}, {form.const(32, 32)}")
-        all_of = low if way == "l" else high
-        value = body.op(f"select {form.ints(1)} {far}, {form.ints(32)} {all_of}, {form.ints(32)} {value}")
+    if overflow == "clamp":
+        is_far = body.op(f"icmp uge {form.ints(32)} {amount}, {form.const(32, 32)}")
+        all_of = low if direction == "l" else high
+        value = body.op(f"select {form.ints(1)} {is_far}, {form.ints(32)} {all_of}, {form.ints(32)} {value}")
     body.write(body.item.operands[0], value, 32, form)
 
 
@@ -100,7 +100,7 @@ def permute_bytes(body: Body, modifiers: Modifiers) -> None:
     form = body.form()
     words = [body.read(item, 32, form) for item in body.item.operands[1:3]]
     selector = body.constant(body.item.operands[3])
-    # Triton's selectors are mostly constants: then the bytes' places are known.
+    # A constant selector is a constant shuffle of bytes.
     if selector is not None:
         value = _chosen_bytes(body, words, body.literal(selector.text, 32), form)
     else:
@@ -317,10 +317,10 @@ def _multiply(body: Body, modifiers: Modifiers, kind: str) -> None:
     if part == "lo":
         _binary(body, "mul", bits)
     else:
-        body.write(body.item.operands[0], *_part(body, product(body, kind, form), part, bits, form), form)
+        body.write(body.item.operands[0], *_product_part(body, product(body, kind, form), part, bits, form), form)
 
 
-def _part(body: Body, whole: str, part: str, bits: int, form: Form) -> tuple[str, int]:
+def _product_part(body: Body, whole: str, part: str, bits: int, form: Form) -> tuple[str, int]:
     """Select a part of a product; returns it with its width."""
     if part == "wide":
         return whole, 2 * bits
@@ -336,7 +336,7 @@ def multiply_add(body: Body, modifiers: Modifiers) -> None:
     part, bits = modifiers.need("lo", "hi", "wide"), BITS[kind]
     is_plain = not has_carry and body.item.root == "mad"
     form = body.form() if is_plain else WIDE
-    value, bits = _part(body, product(body, kind, form), part, bits, form)
+    value, bits = _product_part(body, product(body, kind, form), part, bits, form)
     addend = body.read(body.item.operands[3], bits, form)
     if is_plain:
         body.write(body.item.operands[0], body.op(f"add {form.ints(bits)} {value}, {addend}"), bits, form)
@@ -368,10 +368,10 @@ def _byte(body: Body, value: str, byte: int, signed: bool) -> str:
 def add_distance(body: Body, modifiers: Modifiers) -> None:
     """Add the distance of two integers to a third."""
     kind = modifiers.type()
-    bits, form, mark = BITS[kind], body.form(), "s" if is_signed(kind) else "u"
+    bits, form, prefix = BITS[kind], body.form(), "s" if is_signed(kind) else "u"
     numbers = form.ints(bits)
     lhs, rhs, addend = (body.read(item, bits, form) for item in body.item.operands[1:])
-    high, low = (body.overloaded(f"{mark}{name}", numbers, lhs, rhs) for name in ("max", "min"))
+    high, low = (body.overloaded(f"{prefix}{name}", numbers, lhs, rhs) for name in ("max", "min"))
     distance = body.op(f"sub {numbers} {high}, {low}")
     body.write(body.item.operands[0], body.op(f"add {numbers} {addend}, {distance}"), bits, form)
 
@@ -389,13 +389,13 @@ def divide(body: Body, modifiers: Modifiers) -> None:
     lhs, rhs = (body.read(item, bits, form) for item in body.item.operands[1:])
     numbers = form.ints(bits)
     # A division by zero would end the host's process.
-    bad = body.op(f"icmp eq {numbers} {rhs}, {form.const(bits, 0)}")
+    is_unsafe = body.op(f"icmp eq {numbers} {rhs}, {form.const(bits, 0)}")
     if is_signed(kind):  # dividing the smallest integer by -1 traps on the host
         minus = body.op(f"icmp eq {numbers} {rhs}, {form.const(bits, -1)}")
         is_smallest = body.op(f"icmp eq {numbers} {lhs}, {form.const(bits, 1 << bits - 1)}")
-        both = body.op(f"and {form.ints(1)} {minus}, {is_smallest}")
-        bad = body.op(f"or {form.ints(1)} {bad}, {both}")
-    rhs = body.op(f"select {form.ints(1)} {bad}, {numbers} {form.const(bits, 1)}, {numbers} {rhs}")
+        overflows = body.op(f"and {form.ints(1)} {minus}, {is_smallest}")
+        is_unsafe = body.op(f"or {form.ints(1)} {is_unsafe}, {overflows}")
+    rhs = body.op(f"select {form.ints(1)} {is_unsafe}, {numbers} {form.const(bits, 1)}, {numbers} {rhs}")
     code = ("s" if is_signed(kind) else "u") + body.item.root
     body.write(body.item.operands[0], body.op(f"{code} {numbers} {lhs}, {rhs}"), bits, form)
 

@@ -144,7 +144,7 @@ def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
     if not isinstance(operands[2], Constant):
         raise body.item.unknown("its size must be a constant")
     size = body.literal(operands[2].text, 32)
-    # The size of the source: what is beyond it is filled with zeros.
+    # The size of the source; bytes beyond it are zeros.
     read = body.read(operands[3], 32, WIDE) if len(operands) > 3 else WIDE.const(32, size)
     words = WIDE.ints(32)
     arguments = [
@@ -268,9 +268,9 @@ def _transposed(body: Body, matrix_words: list[str], word: int) -> str:
     """Return the same of columns: their elements are the lower or the upper halves of two lanes' words."""
     words, parts = WIDE.ints(32), []
     for element in (2 * word, 2 * word + 1):
-        both = _chosen(body, matrix_words, [4 * element + row // 2 for row in range(8)])
+        pair = _chosen(body, matrix_words, [4 * element + row // 2 for row in range(8)])
         shifts = "<" + ", ".join(f"i32 {16 * (lane % 2)}" for lane in range(LANES)) + ">"
-        part = body.op(f"lshr {words} {both}, {shifts}")
+        part = body.op(f"lshr {words} {pair}, {shifts}")
         parts.append(body.op(f"and {words} {part}, {WIDE.const(32, 0xFFFF)}"))
     return body.op(f"or {words} {parts[0]}, {body.op(f'shl {words} {parts[1]}, {WIDE.const(32, 16)}')}")
 

@@ -91,7 +91,7 @@ def shuffle(body: Body, modifiers: Modifiers) -> None:
     constants = (body.constant(amount), body.constant(clamp))
     if constants[0] is not None and constants[1] is not None:
         sources = [
-            _source(lane, mode, body.literal(constants[0].text, 32), body.literal(constants[1].text, 32))
+            _source_lane(lane, mode, body.literal(constants[0].text, 32), body.literal(constants[1].text, 32))
             for lane in range(LANES)
         ]
         shuffled = body.shuffle(
@@ -101,15 +101,15 @@ def shuffle(body: Body, modifiers: Modifiers) -> None:
     else:
         words = WIDE.ints(32)
         arguments = [f"{words} {item}" for item in (value, body.read(amount, 32, WIDE), body.read(clamp, 32, WIDE))]
-        both = body.op(body.call(RESULT, ("exchange", mode), *arguments))
-        shuffled = body.op(f"extractvalue {RESULT} {both}, 0")
-        holds = body.op(f"bitcast i32 {body.op(f'extractvalue {RESULT} {both}, 1')} to {WIDE.ints(1)}")
+        exchanged = body.op(body.call(RESULT, ("exchange", mode), *arguments))
+        shuffled = body.op(f"extractvalue {RESULT} {exchanged}, 0")
+        holds = body.op(f"bitcast i32 {body.op(f'extractvalue {RESULT} {exchanged}, 1')} to {WIDE.ints(1)}")
     if results[1] is not None:
         body.write(results[1], holds, 1, WIDE)
     body.write(results[0], shuffled, 32, WIDE)
 
 
-def _source(lane: int, mode: str, amount: int, clamp: int) -> int | None:
+def _source_lane(lane: int, mode: str, amount: int, clamp: int) -> int | None:
     """Return the lane whose value a lane gets; None if the lane keeps its own value."""
     # PTX ISA, "shfl": the operand holds a segment mask in bits 8 to 12 and a clamp in bits 0 to 4.
     segment, limit, amount = clamp >> 8 & 31, clamp & 31, amount & 31
@@ -160,11 +160,11 @@ def vote(body: Body, modifiers: Modifiers) -> None:
     if mode == "ballot":
         body.write(body.item.operands[0], body.splat("i32", ballot), 32, WIDE)
         return
-    some = body.op(f"icmp ne i32 {ballot}, 0")
-    every = body.op(f"icmp eq i32 {ballot}, {present}")
-    holds = some if mode == "any" else every
+    any_true = body.op(f"icmp ne i32 {ballot}, 0")
+    all_true = body.op(f"icmp eq i32 {ballot}, {present}")
+    holds = any_true if mode == "any" else all_true
     if mode == "uni":
-        holds = body.op(f"or i1 {every}, {body.op(f'xor i1 {some}, true')}")
+        holds = body.op(f"or i1 {all_true}, {body.op(f'xor i1 {any_true}, true')}")
     body.write(body.item.operands[0], body.splat("i1", holds), 1, WIDE)
 
 

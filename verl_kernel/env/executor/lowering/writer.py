@@ -99,7 +99,7 @@ class Writer:
     def call(self, result: str, key: Key, *arguments: str) -> str:
         """Return a call of a function of the library; each argument begins with its type."""
         types = ", ".join(
-            # The type is what stands before the value, which has blanks of its own only as a splat.
+            # The type stands before the value, which contains blanks only if it is a splat.
             argument.rpartition(" ")[0] if not argument.endswith(")") else argument.partition(" splat")[0]
             for argument in arguments
         )
@@ -121,7 +121,7 @@ class Writer:
     def shuffle(
         self, element: str, source: str, indices: Iterable[int], lanes: int = LANES, second: str = "poison"
     ) -> str:
-        """Select elements of one or two vectors at constant places."""
+        """Select elements of one or two vectors by constant indices."""
         kind, picked = f"<{lanes} x {element}>", list(indices)
         mask = ", ".join(f"i32 {index}" for index in picked)
         return self.op(f"shufflevector {kind} {source}, {kind} {second}, <{len(picked)} x i32> <{mask}>")

@@ -47,13 +47,13 @@ class _Inliner:
         self._kernel_parameters = {item.name for item in program.parameters}
         self._count = 0
 
-    def add(self, body: Program, prefix: str, handed: Mapping[str, str], depth: int) -> None:
+    def add(self, body: Program, prefix: str, variables: Mapping[str, str], depth: int) -> None:
         """Append a body.
 
         Args:
             body: the body of the kernel or of a function.
             prefix: prefix of the body's names.
-            handed: the caller's variable for each parameter and result of the body.
+            variables: the caller's variable for each parameter and result of the body.
             depth: how many nested calls lead to the body.
         """
         if depth > _MAX_DEPTH:
@@ -70,7 +70,7 @@ class _Inliner:
             marks.setdefault(index, []).append(prefix + name)
         for index, item in enumerate(body.instructions):
             self._mark(marks.get(index, ()))
-            self._add_instruction(_Names(body, prefix, handed, self._program), item, depth)
+            self._add_instruction(_Names(body, prefix, variables, self._program), item, depth)
         self._mark([*marks.get(len(body.instructions), ()), *([f"{prefix}end"] if prefix else ())])
 
     def _mark(self, names: list[str] | tuple[()]) -> None:
@@ -111,10 +111,10 @@ class _Inliner:
                 raise item.unknown("there is no such function, or the call stands under a guard")
             self._count += 1
             # Values are handed over by position: arguments first, then results.
-            own = [*(parameter.name for parameter in function.parameters), *function.results]
-            passed = [names.variable(operand, item) for operand in (*arguments.items, *results.items)]
+            formal = [*(parameter.name for parameter in function.parameters), *function.results]
+            actual = [names.variable(operand, item) for operand in (*arguments.items, *results.items)]
             # No name of PTX has a colon, so a prefix with one makes names that no body has.
-            self.add(function, f"{self._count}:", dict(zip(own, passed, strict=True)), depth + 1)
+            self.add(function, f"{self._count}:", dict(zip(formal, actual, strict=True)), depth + 1)
 
     def _hand_over(self, names: _Names, item: Instruction) -> None:
         """Convert a store to, or a load from, a variable of the parameter space to moves of registers."""
@@ -142,14 +142,14 @@ class _Inliner:
 class _Names:
     """Maps names of a body to names of the program."""
 
-    def __init__(self, body: Program, prefix: str, handed: Mapping[str, str], program: Program) -> None:
-        self.prefix, self._body, self._handed, self._program = prefix, body, handed, program
+    def __init__(self, body: Program, prefix: str, variables: Mapping[str, str], program: Program) -> None:
+        self.prefix, self._body, self._variables, self._program = prefix, body, variables, program
 
     def variable(self, operand: Operand, item: Instruction) -> str:
         """Return the name of a variable of the parameter space."""
         if not isinstance(operand, Symbol):
             raise item.unknown("a variable is expected")
-        return self._handed.get(operand.name, f"{self.prefix}{operand.name}")
+        return self._variables.get(operand.name, f"{self.prefix}{operand.name}")
 
     def operand(self, operand: Operand) -> Operand:
         """Return an operand with its new names."""

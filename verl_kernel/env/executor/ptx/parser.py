@@ -312,7 +312,7 @@ class _Reader:
 
     def _address(self, text: str, whole: str) -> Address | Group:
         match = _ADDRESS.fullmatch(text)
-        if match is None and "," in text:  # of a tile: a description and places, which no instruction that is known has
+        if match is None and "," in text:  # of a tile (TMA): a descriptor and coordinates
             return Group(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
         if match is None:
             raise NotKnown(f"the executor does not know the address `{text}` in `{whole}`")

@@ -93,7 +93,7 @@ class SourceLine:
     file: int
     line: int
     text: str = field(default="", compare=False)
-    """The directive as written: with the column, and, for an inlined function, the place of its call."""
+    """The directive as written: with the column and, for an inlined function, the line of its call."""
 
 
 @dataclass(eq=False)

@@ -27,14 +27,14 @@ RECORDED_AS = {
 
 @dataclass(frozen=True)
 class View:
-    """What one warp knows about stamps."""
+    """How the stamps of others are ordered before a warp."""
 
     own_stamp: int
     """The stamp of the warp."""
     barrier_stamp: int
     """The first stamp since the last barrier."""
     barriers_only: bool
-    """Whether warps learn of each other only at barriers."""
+    """Whether only barriers order warps."""
     precedes: Callable[[int], bool]
     """Whether an access with this stamp happens before all that the warp does now."""
     all_precede: Callable[[int, bool], bool]
@@ -58,7 +58,7 @@ def check_access(view: View, verb: int, row: Row, cell: int, is_equal: Callable[
     """Record an access to one cell, or return the access that it races with.
 
     Args:
-        view: what the warp knows about stamps.
+        view: how stamps are ordered before the warp.
         verb: the kind of access.
         row: the memory that the cell belongs to.
         cell: the number of the cell.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks what warps know of each other: vector clocks (Lamport 1978, Mattern 1989) of stamps.
+"""Tracks which accesses happen before which: vector clocks (Lamport 1978, Mattern 1989) of stamps.
 
-A warp that acquires learns all that the releasing warp knew at its release. At a barrier the warps of a block learn all
-that any of them knows.
+A warp that acquires joins its clock with that of the releasing warp at its release. At a barrier the warps of a block
+join their clocks.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from verl_kernel.env.executor.library import context
 
 # `Stamps` takes 5 bytes for each: 80 MiB.
 STAMPS = 1 << 24
-"""The largest number of stamps in a launch whose blocks may learn of each other."""
+"""The largest number of stamps in a launch whose blocks may synchronise."""
 Clock = np.ndarray
-"""For each warp of the launch, its latest stamp that is known."""
+"""For each warp of the launch, its latest stamp that happened before."""
 
 
 class Stamps:
@@ -24,7 +24,7 @@ class Stamps:
     def __init__(self) -> None:
         self.owners, self.used = np.zeros(STAMPS, np.uint32), np.zeros(STAMPS, np.uint8)
         """The warp that got each stamp, and whether it accessed memory with that stamp."""
-        # 0 in a cell means that nobody has accessed it.
+        # 0 in a cell: no access yet.
         self.next = 1
 
     def give(self, first_warp: int, count: int = 1) -> Clock:
@@ -73,12 +73,12 @@ class PublishedClocks:
 
 
 class Knowledge:
-    """What the warps of one block know.
+    """The vector clocks of one block's warps.
 
     Args:
         stamps: the launch's stamps.
         published: the clocks that releases of the launch have published.
-        index: the block's place in the order of blocks.
+        index: the block's index in the order of blocks.
         warps: warps of a block.
         launch_warps: warps of the launch.
     """
@@ -86,18 +86,18 @@ class Knowledge:
     def __init__(self, stamps: Stamps, published: PublishedClocks, index: int, warps: int, launch_warps: int) -> None:
         self._stamps, self._published, self.first, self._warps = stamps, published, index * warps, warps
         self.clocks = [np.zeros(launch_warps, np.uint32)] * warps
-        """One clock, shared by all warps until one of them learns something."""
+        """One clock, shared by all warps until one of them acquires another."""
         self.ids, self.shared_ids = np.zeros(warps, np.uint32), np.zeros(warps, np.uint32)
         self._unfenced: dict[int, Clock] = {}
         self._fenced: dict[int, Clock] = {}
 
     def pass_barrier(self) -> None:
-        """Merge the knowledge of all warps, and give each of them a new stamp."""
+        """Join the clocks of all warps, and give each of them a new stamp."""
         clock = self.clocks[0]
         if any(warp_clock is not clock for warp_clock in self.clocks):
             clock = np.maximum.reduce(self.clocks)
         own = slice(self.first, self.first + self._warps)
-        # What the block's own warps have done up to the barrier is known to all of them, too.
+        # The accesses of the block's own warps up to the barrier happened before, too.
         clock[own] = np.maximum(clock[own], self.ids)
         self.clocks = [clock] * self._warps
         self.ids[:] = self.shared_ids[:] = self._stamps.give(self.first, self._warps)
@@ -133,7 +133,7 @@ class Knowledge:
             self.clocks[warp] = np.maximum(self.clocks[warp], clock)
 
     def _snapshot(self, warp: int) -> Clock:
-        """Return what a warp knows, itself included; its later accesses have a new stamp."""
+        """Return a warp's clock, its own accesses included; its later accesses have a new stamp."""
         # A copy: other warps of the block may share the clock.
         clock: Clock = self.clocks[warp].copy()
         clock[self.first + warp] = self.ids[warp]

@@ -47,7 +47,7 @@ class Row:
     def of(cls, start: int, length: int, cell: int, words: Sequence[int]) -> Row:
         """Make a row without accesses; its ends are rounded outwards to whole cells."""
         begin, end = start // _WIDEST * _WIDEST, -(-(start + length) // _WIDEST) * _WIDEST
-        # np.zeros takes pages only when they are written: cells that nobody accesses cost nothing.
+        # np.zeros takes pages only when they are written: cells without accesses cost nothing.
         stamps = {word: np.zeros((end - begin) // cell, np.uint32) for word in words}
         return cls(begin, end - begin, cell.bit_length() - 1, stamps)
 

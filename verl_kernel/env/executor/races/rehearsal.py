@@ -78,10 +78,10 @@ def watched(
 
     Args:
         run: runs the launch.
-        watch: is told what could not be watched.
+        watch: gets sentences about what could not be watched.
         parts: parts of memory; each has a run.
         numbers: the blocks' numbers, in order.
-        syncs_blocks: whether blocks may learn of each other; if so, they also run with the last ones first.
+        syncs_blocks: whether blocks may synchronise; if so, they also run with the last ones first.
         save: copies what the launch may change.
     """
     *earlier_parts, last_part = parts
@@ -111,7 +111,7 @@ def _backwards(run: Run, watch: Watch, numbers: np.ndarray, part: Ranges, saved:
     try:
         run(backwards(numbers), part)
     except Fault as fault:
-        # Any other fault may come of the unusual order alone: it is no verdict, but it leaves a gap.
+        # Any other fault may be due to the unusual order alone: no verdict, but a gap in the watch.
         if fault.kind == "race":
             raise
         watch.note(f"races where the last blocks run first: {fault}")

@@ -29,8 +29,8 @@ class Block:
         sites: the kernel's sites.
         warps: warps of a block.
         shared: the block's shared memory.
-        index: the block's place in the order of blocks.
-        is_ordered: whether blocks may learn of each other.
+        index: the block's index in the order of blocks.
+        is_ordered: whether blocks may synchronise, so that vector clocks order their accesses.
     """
 
     def __init__(self, sites: Sequence[Site], warps: int, shared: np.ndarray, index: int, is_ordered: bool) -> None:
@@ -39,14 +39,13 @@ class Block:
         self.ids, self.shared_ids = ids
         """Stamps of the block's warps; those for shared memory stay the same from one barrier to the next."""
         self.pointers = np.zeros(warps, np.int64)
-        """Pointers to what each warp knows."""
+        """Pointers to each warp's vector clock."""
         self.shared_start = int(shared.ctypes.data)
         self.shared = _shared_row(sites, len(shared)) if warps > 1 else None
         """Stamps of shared memory; None if the block has one warp only."""
         self._shared_words = np.array(self.shared.words() if self.shared else [0], np.int64)
         self.knowledge: Knowledge | None = None
-        """What the block's warps know of others; None until the block begins, and if blocks cannot learn of each
-        other."""
+        """Vector clocks of the block's warps; None until the block begins, and if blocks do not synchronise."""
         self.words = np.zeros(context.WATCH_WORDS, np.int64)
         self.words[[context.IS_ORDERED, context.IS_FRESH, context.BLOCK_INDEX]] = is_ordered, 1, index
         self._point()
@@ -67,12 +66,12 @@ class Block:
 
     @property
     def index(self) -> int:
-        """Return the block's place in the order of blocks."""
+        """Return the block's index in the order of blocks."""
         return int(self.words[context.BLOCK_INDEX])
 
     @property
     def clocks(self) -> Knowledge:
-        """Return `known`, which must not be None."""
+        """Return `knowledge`, which must not be None."""
         assert self.knowledge is not None
         return self.knowledge
 
@@ -115,14 +114,14 @@ class Watch:
     """A request to look for races, and what could not be checked."""
 
     most_bytes: int = 1 << 30
-    """The bytes that stamps may take, and the bytes that the blocks' knowledge of each other may take."""
+    """Bytes that stamps may take, and bytes that vector clocks may take."""
     between_warps: bool = True
     """Whether warps of a block are distinguished in global memory; in shared memory they always are. Triton loads a
     scalar in each warp and stores it in one: without a barrier between them this is a race, mostly without effect."""
     not_watched: list[str] = field(default_factory=list)
-    """What could not be watched, in sentences; only if there is none is the launch known to be free of races."""
+    """Sentences about what could not be watched; only without any is the launch free of races."""
     not_decided: list[str] = field(default_factory=list)
-    """Accesses that were accepted although it is not known whether they race, in sentences."""
+    """Sentences about accesses that were accepted although they may race."""
 
     def note(self, sentence: str) -> None:
         """Record once that something could not be watched."""
@@ -319,7 +318,7 @@ class Watcher:
         )
 
     def _precede(self, clock: np.ndarray, own_warps: set[int], stamp: int, by_any: bool) -> bool:
-        """Whether all accesses up to a stamp are known; for those of other blocks this is assumed and recorded."""
+        """Whether all accesses up to a stamp happened before; of other blocks' this is assumed and recorded."""
         assert self._stamps is not None
         latest = self._stamps.latest(stamp, self._total)
         # A warp's own accesses are in order.
@@ -356,11 +355,15 @@ class Watcher:
         block, warp = divmod(other_warp, self._warps)
         is_same_block = block == own_warp // self._warps
         if other_warp == own_warp:
-            who = "another warp" if race.is_within_block else "another block"
+            accessor = "another warp" if race.is_within_block else "another block"
         else:
-            who = f"warp {warp} of the block" if is_same_block else f"block {int(self._numbers[block])} (warp {warp})"
-        ending = "with no barrier between" if is_same_block and who != "another block" else "and nothing orders the two"
-        return f"which {who} has {_DEEDS[race.kind]}, {ending}"
+            accessor = (
+                f"warp {warp} of the block" if is_same_block else f"block {int(self._numbers[block])} (warp {warp})"
+            )
+        ending = (
+            "with no barrier between" if is_same_block and accessor != "another block" else "and nothing orders the two"
+        )
+        return f"which {accessor} has {_DEEDS[race.kind]}, {ending}"
 
 
 def _lane_addresses(lanes: int, addresses: int) -> list[tuple[int, int]]:
@@ -369,13 +372,13 @@ def _lane_addresses(lanes: int, addresses: int) -> list[tuple[int, int]]:
 
 
 def _holds_bytes(new_bytes: bytes | None, host_address: int) -> Callable[[], bool]:
-    """Return a function that tells whether memory already holds these bytes."""
+    """Return a function that compares memory with these bytes."""
     return lambda: new_bytes is not None and ctypes.string_at(host_address, len(new_bytes)) == new_bytes
 
 
 def _holds_copies(
     formats: Formats, stored: np.ndarray, lane: int, host_address: int, start: int, size: int
 ) -> Callable[[], bool]:
-    """Return a function that tells whether memory already holds a copy of the register that begins at a byte."""
+    """Return a function that compares memory with the register that begins at a byte, as copies of one number."""
     register = stored[:, start : start + size]
     return lambda: are_copies(formats, register, lane, ctypes.string_at(host_address + start, size))

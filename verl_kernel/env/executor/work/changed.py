@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch would have done with other accesses or other units: counts that are changed in one respect.
+"""Answers what a launch would have done with other accesses or other units, by counts changed in one respect.
 
 The changed counts become steps in the same way as the launch's own (`steps.launch_work`), so the clock prices both
 alike. A profile compares the prices; no time of a result is computed from changed counts.
@@ -124,15 +124,15 @@ def _once(use: Use) -> Use:
 
 
 def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> LaunchCount:
-    """Return a count with other traffic; what is read again from far away shrinks with what is read again at all."""
+    """Return a count with other traffic; repeated reads at far distances are scaled like all repeated reads."""
     total, before = (sum(use.total for use in uses) for uses in ((*reads, *writes), (*count.reads, *count.writes)))
-    again, earlier = (sum(use.own - use.once for use in uses) for uses in (reads, count.reads))
+    repeated, repeated_before = (sum(use.own - use.once for use in uses) for uses in (reads, count.reads))
     # The heaviest block's traffic is scaled like the launch's: blocks are not counted again.
-    part, far = total / max(1, before), min(1.0, again / max(1, earlier))
+    scale, far_scale = total / max(1, before), min(1.0, repeated / max(1, repeated_before))
     return replace(
-        count, reads=reads, writes=writes, heaviest_bytes=ceil(count.heaviest_bytes * part),
-        rereads=tuple((distance, round(size * far)) for distance, size in count.rereads),
-        returns=tuple((distance, round(size * far)) for distance, size in count.returns),
+        count, reads=reads, writes=writes, heaviest_bytes=ceil(count.heaviest_bytes * scale),
+        rereads=tuple((distance, round(size * far_scale)) for distance, size in count.rereads),
+        returns=tuple((distance, round(size * far_scale)) for distance, size in count.returns),
     )  # fmt: skip
 
 
@@ -177,11 +177,11 @@ def _table(count: LaunchCount) -> tuple[np.ndarray, np.ndarray]:
             cost = cost_of.get(item.opcode) or cost_of.setdefault(item.opcode, costs.cost(item))
             if cost.flops and item.root in _MULTIPLIES and not item.opcode.endswith("f64"):
                 flops[number] += cost.flops
-            elif not _feeds(item):
+            elif not _fetches_factors(item):
                 units[number] += cost.units
     return flops, units
 
 
-def _feeds(item: Instruction) -> bool:
+def _fetches_factors(item: Instruction) -> bool:
     """Whether an instruction brings factors from shared memory or from other lanes."""
     return item.root in ("shfl", "ldmatrix") or (item.root == "ld" and "shared" in item.modifiers)

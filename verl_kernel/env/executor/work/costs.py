@@ -30,7 +30,7 @@ PER_SHARED = 4.0
 _PER_INTEGER, _PER_SPECIAL, _PER_DOUBLE = 2.0, 8.0, 2.0
 _FREE = frozenset({"mov", "cvta", "isspacep", "pragma"})
 """Instructions that ptxas usually turns into a renaming of registers, which costs nothing."""
-# Opcodes of which only the place to issue is counted here; `steps` adds what their sites counted.
+# Only the issue slot of these is counted here; `steps` adds what their sites counted.
 _BY_SITE = frozenset({"ld", "st", "atom", "red", "ldmatrix", "stmatrix"})
 _BY_PRODUCT = frozenset({"cp", "mma", "ldmatrix"})
 """These are not issued one by one on Hopper: wgmma reads its operands from shared memory, and TMA copies them there."""
@@ -86,8 +86,8 @@ def _product(item: Instruction) -> Cost:
 
 
 def _flops(root: str, kind: str) -> int:
-    each = 2 if root == "fma" else int(root in _COUNTED)
-    return each * (2 if kind.endswith("x2") else 1)
+    operations = 2 if root == "fma" else int(root in _COUNTED)
+    return operations * (2 if kind.endswith("x2") else 1)
 
 
 def _busy(item: Instruction, root: str, kind: str) -> tuple[float, ...]:
@@ -141,14 +141,14 @@ def _table(program: Program, module: Module) -> dict[str, np.ndarray]:
     rows: dict[str, list[float]] = {unit: [] for unit in UNITS}
     for start, end in module.blocks:
         items = program.instructions[start:end]
-        each = [(item, cost(item)) for item in items]
+        priced = [(item, cost(item)) for item in items]
         for unit in PRODUCTS:
-            rows[unit].append(sum(price.product_flops for _, price in each if price.product == unit))
+            rows[unit].append(sum(price.product_flops for _, price in priced if price.product == unit))
         # A lane of a packed instruction computes two halves, which `flops` counts already.
         for unit in (NARROW, WIDE):
-            rows[unit].append(sum(price.flops for item, price in each if _is_narrow(item.opcode) is (unit == NARROW)))
+            rows[unit].append(sum(price.flops for item, price in priced if _is_narrow(item.opcode) is (unit == NARROW)))
         for unit, unit_index in _BUSY.items():
-            rows[unit].append(sum(price.units[unit_index] for _, price in each))
+            rows[unit].append(sum(price.units[unit_index] for _, price in priced))
     return {unit: np.array(values, np.float64) for unit, values in rows.items()}
 
 

@@ -159,14 +159,14 @@ def groups(program: Program, module: Module) -> list[Group]:
     for number, (start, end) in enumerate(module.blocks):
         # A loop that polls loads the same words until they change: no wait for memory of the kernel's own.
         if number not in module.polls:
-            load_groups += _of_block(program.instructions[start:end], number, start, loads, copies_under_way)
+            load_groups += _groups_of_block(program.instructions[start:end], number, start, loads, copies_under_way)
     return load_groups
 
 
-def _of_block(
+def _groups_of_block(
     items: Sequence[Instruction], number: int, start: int, loads: dict[int, int], copies_under_way: int
 ) -> list[Group]:
-    together: list[list[int]] = [[]]
+    site_groups: list[list[int]] = [[]]
     copies: list[int] = []
     loaded: set[str] = set()
     for index, item in enumerate(items, start):
@@ -176,14 +176,14 @@ def _of_block(
             continue
         # From here on loads need what earlier ones brought, or may read what was stored: a new group.
         if (site is not None and needs & loaded) or (item.root in ("st", "red") and ".global" in item.opcode):
-            together.append([])
+            site_groups.append([])
             loaded.clear()
         if site is not None:
-            together[-1].append(site)
+            site_groups[-1].append(site)
         # What is computed from a load is waited for like the load.
         if site is not None or needs & loaded:
             loaded.update(graph.written(item))
-    groups = [Group(number, tuple(sites)) for sites in together if sites]
+    groups = [Group(number, tuple(sites)) for sites in site_groups if sites]
     # Copies of several iterations are under way: each commit of an iteration is one group of them.
     commits = sum(item.opcode == "cp.async.commit_group" for item in items)
     return [*groups, Group(number, tuple(copies), 1 + copies_under_way / max(1, commits))] if copies else groups
@@ -218,11 +218,11 @@ def launch_work(count: LaunchCount, facts: KernelFacts | None = None) -> LaunchW
 
     Args:
         count: the result of `Kernel.launch`.
-        facts: what is known of its kernel; None for what `facts_of` finds.
+        facts: costs of its kernel; None: those that `facts_of` returns.
     """
     facts = facts or facts_of(count.program, count.module)
     products = _products(count, facts)
-    flops = int(count.lanes @ facts.flops) + round(sum(each for each, _ in products.values()))
+    flops = int(count.lanes @ facts.flops) + round(sum(operations for operations, _ in products.values()))
     half = round(products["half"][0]) if "half" in products else 0
     return LaunchWork(
         bytes=sum(_requested_bytes(site) for site in count.sites),
@@ -236,7 +236,7 @@ def launch_work(count: LaunchCount, facts: KernelFacts | None = None) -> LaunchW
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What is known of a kernel before it is launched; arrays have one entry for each block of instructions."""
+    """Costs of a kernel that do not depend on its launches; arrays have one entry for each block of instructions."""
 
     units: np.ndarray
     """Costs of a lane, by unit."""
@@ -260,23 +260,23 @@ _FACTS: weakref.WeakKeyDictionary[Program, KernelFacts] = weakref.WeakKeyDiction
 
 
 def remember(program: Program, facts: KernelFacts) -> None:
-    """Store what `facts_of` found for the same program in another process."""
+    """Store what `facts_of` returned for the same program in another process."""
     _FACTS[program] = facts
 
 
 def facts_of(program: Program, module: Module) -> KernelFacts:
-    """Return what is known of a kernel independently of its launches."""
+    """Return the costs of a kernel that do not depend on its launches."""
     if program not in _FACTS:
         _FACTS[program] = _computed_facts(program, module)
     return _FACTS[program]
 
 
 def _computed_facts(program: Program, module: Module) -> KernelFacts:
-    each = [costs.cost(item) for item in program.instructions]
-    blocks = [each[start:end] for start, end in module.blocks]
+    item_costs = [costs.cost(item) for item in program.instructions]
+    blocks = [item_costs[start:end] for start, end in module.blocks]
     products = {
         unit: np.array([_flops(unit, block) for block in blocks], np.int64)
-        for unit in sorted({cost.product for cost in each if cost.product})
+        for unit in sorted({cost.product for cost in item_costs if cost.product})
     }
     return KernelFacts(
         units=np.array(
@@ -284,7 +284,7 @@ def _computed_facts(program: Program, module: Module) -> KernelFacts:
         ),
         flops=np.array([sum(cost.flops for cost in block) for block in blocks], np.int64),
         products=products,
-        operand_bytes={cost.product: cost.operand_bytes for cost in each if cost.product},
+        operand_bytes={cost.product: cost.operand_bytes for cost in item_costs if cost.product},
         groups=groups(program, module),
         staged=_staged(program, module, np.sum([*products.values()], axis=0) > 0) if products else [],
         sizes=sizes(module),
@@ -345,27 +345,27 @@ def _steps(count: LaunchCount, facts: KernelFacts, products: dict[str, tuple[flo
         returns=count.returns, serial=max(1, round(count.serial)),
     )  # fmt: skip
     if not products:
-        return (_spilling(_moving(base, [*reads, *writes]), count, facts),)
+        return (_with_spills(_with_traffic(base, [*reads, *writes]), count, facts),)
     # The largest product overlaps with the loads; stores come when it is done.
     (unit, (main_flops, intensity)), *other_products = products.items()
-    main = replace(_moving(base, reads), flops=round(main_flops), unit=unit, intensity=intensity)
+    main = replace(_with_traffic(base, reads), flops=round(main_flops), unit=unit, intensity=intensity)
     other_steps = [
         # `kernels=0`: the launch is paid for once, by its first step.
-        Step(flops=round(flops), unit=name, intensity=each, blocks=blocks, warps=count.warps, kernels=0)
-        for name, (flops, each) in other_products
+        Step(flops=round(flops), unit=name, intensity=step_intensity, blocks=blocks, warps=count.warps, kernels=0)
+        for name, (flops, step_intensity) in other_products
     ]
-    last = _moving(Step(blocks=blocks, warps=count.warps, kernels=0), writes)
-    return (_spilling(main, count, facts), *other_steps, last)
+    last = _with_traffic(Step(blocks=blocks, warps=count.warps, kernels=0), writes)
+    return (_with_spills(main, count, facts), *other_steps, last)
 
 
 def _even_blocks(count: LaunchCount, facts: KernelFacts) -> int:
     """Return how many blocks as heavy as the heaviest one would do the launch's work."""
-    moved = sum(use.total for use in (*count.reads, *count.writes))
+    bytes_moved = sum(use.total for use in (*count.reads, *count.writes))
     executed = int(count.lanes @ facts.sizes)
     shares = [
         # A quotient that is a whole number must not become the next one by rounding.
         ceil(total / heaviest - 1e-6)
-        for total, heaviest in ((moved, count.heaviest_bytes), (executed, count.heaviest_work))
+        for total, heaviest in ((bytes_moved, count.heaviest_bytes), (executed, count.heaviest_work))
         if heaviest
     ]
     # Blocks that do little do not fill the GPU: the launch takes as long as its heaviest blocks.
@@ -404,8 +404,8 @@ def _load_bytes(count: LaunchCount, load_groups: list[Group]) -> float:
     It waits once for each time that it comes to a group and misses something, as long as for what the group mostly
     reads: device memory, or the second level. A chain of small loads is not hidden by a large one beside it.
     """
-    near, far = constant("l2_latency_ns"), constant("latency_ns")
-    sectors, once, waits = 0.0, 0.0, 0.0
+    l2_ns, memory_ns = constant("l2_latency_ns"), constant("latency_ns")
+    all_sectors, from_memory, waits = 0.0, 0.0, 0.0
     for group in load_groups:
         sites = [count.sites[site] for site in group.sites]
         missed = sum(site.missed for site in sites)
@@ -414,9 +414,9 @@ def _load_bytes(count: LaunchCount, load_groups: list[Group]) -> float:
         times = max(1.0, count.warps_entered[group.block] / count.warps)
         if missed:
             # At most once for each sector: a wait is for something.
-            waits += min(times / group.turns, missed) * max(near, far * first / missed)
-        sectors, once = sectors + missed, once + first
-    return max(far * once, near * sectors) * _SECTOR / waits if waits else 0.0
+            waits += min(times / group.turns, missed) * max(l2_ns, memory_ns * first / missed)
+        all_sectors, from_memory = all_sectors + missed, from_memory + first
+    return max(memory_ns * from_memory, l2_ns * all_sectors) * _SECTOR / waits if waits else 0.0
 
 
 def _share(use: Use) -> float:
@@ -424,14 +424,14 @@ def _share(use: Use) -> float:
     return use.once / use.total if use.total else 0.0
 
 
-def _moving(step: Step, uses: list[Use]) -> Step:
-    own, shared = ([use for use in uses if use.is_shared is kind] for kind in (False, True))
+def _with_traffic(step: Step, uses: list[Use]) -> Step:
+    private, shared = ([use for use in uses if use.is_shared is kind] for kind in (False, True))
     return replace(
         step,
         bytes=sum(use.once for use in uses),
         l2_bytes=sum(use.total for use in uses),
         repeated_bytes=sum(use.repeated for use in uses),
-        private_bytes=sum(use.once for use in own) // step.blocks,
+        private_bytes=sum(use.once for use in private) // step.blocks,
         shared_bytes=sum(use.extent for use in shared),
     )
 
@@ -440,8 +440,8 @@ def spilling(facts: KernelFacts, program: Program, module: Module, spills: int, 
     """Add to the facts the spills of a kernel whose threads have at most `max_registers` registers."""
     graph = Graph(program)
     starts = [block.start for block in graph.blocks]
-    beyond = [max(0, needed - max_registers) for needed in pressures(graph)]
-    crowded = np.array([beyond[bisect_right(starts, start) - 1] for start, _ in module.blocks], np.int64)
+    shortage = [max(0, needed - max_registers) for needed in pressures(graph)]
+    crowded = np.array([shortage[bisect_right(starts, start) - 1] for start, _ in module.blocks], np.int64)
     return replace(facts, spills=spills, crowded=crowded)
 
 
@@ -450,21 +450,21 @@ def _spilled(count: LaunchCount, facts: KernelFacts) -> float:
 
     The mean over all instructions would make spills cheap by a branch that is never taken.
     """
-    # Where it is not known where registers are short, every instruction counts alike.
+    # Without a count of registers by block, every instruction counts alike.
     weights = facts.sizes if facts.crowded is None or not facts.crowded.any() else facts.crowded
     executions = float(count.warps_entered @ weights) / max(1, int(weights.sum()))
     # Stored once and loaded once.
     return 2.0 * facts.spills * LANES * executions
 
 
-def _spilling(step: Step, count: LaunchCount, facts: KernelFacts) -> Step:
+def _with_spills(step: Step, count: LaunchCount, facts: KernelFacts) -> Step:
     """Add to a step the spills that the first-level cache does not keep."""
     if facts.spills <= _KEPT_SPILLS:
         return step
-    moved = round(_spilled(count, facts))
+    spilled_bytes = round(_spilled(count, facts))
     return replace(
         step,
-        l2_bytes=step.l2_bytes + moved,
-        repeated_bytes=step.repeated_bytes + moved,
+        l2_bytes=step.l2_bytes + spilled_bytes,
+        repeated_bytes=step.repeated_bytes + spilled_bytes,
         private_bytes=step.private_bytes + facts.spills * LANES * count.warps,
     )
