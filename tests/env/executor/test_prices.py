@@ -11,7 +11,7 @@ from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Instruction
 from verl_kernel.env.executor.work import costs
-from verl_kernel.env.executor.work.steps import chains, groups, facts_of, launch_work, spilling
+from verl_kernel.env.executor.work.steps import chains, facts_of, groups, launch_work, spilling
 
 REGISTERS = (
     ".reg .b64 %in, %out, %a, %b, %o, %p1; .reg .b32 %t, %x, %y, %z; .reg .b16 %h; ld.param.u64 %in, [p0];"

@@ -27,7 +27,7 @@ from verl_kernel.env.executor.driver import CAPABILITY
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.flow.graph import pressure
 from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.ptx.program import PtxProgram
 from verl_kernel.env.executor.work.steps import spilling
 from verl_kernel.env.ipc.messages import NativeRequest, Translated
 
@@ -40,7 +40,7 @@ _LANES, _REGISTERS, _MOST = 32, 65536, 255
 """Threads of a warp; registers of a block, and of a thread at most."""
 
 
-def spills(ptx: str, program: Program, warps: int) -> int:
+def spills(ptx: str, program: PtxProgram, warps: int) -> int:
     """Return bytes of registers that a thread spills; 0 if all of them fit, or if there is no assembler.
 
     Args:

@@ -18,7 +18,7 @@ from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.flow import origins
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.moves import Follow, Seen, place_of
-from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.ptx.program import PtxProgram
 from verl_kernel.env.ipc.execution_messages import Shows
 
 _TOLERATED = 8
@@ -89,7 +89,7 @@ class SeenStores:
                 computed += (size if part is None else round(size * part.computed)) if kind == "computes" else 0
         return stored, computed
 
-    def kinds(self, code: str, program: Program) -> dict[int, Kind]:
+    def kinds(self, code: str, program: PtxProgram) -> dict[int, Kind]:
         """Return the kinds of the launch's stores, by the numbers of their instructions."""
         parts, items = self._parts.get((self._number, code), {}), program.instructions
         return {

@@ -26,7 +26,7 @@ from verl_kernel.env.executor.library.grid import grid_text
 from verl_kernel.env.executor.lowering.function import Module, module
 from verl_kernel.env.executor.lowering.writer import Key, symbol
 from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.ptx.program import PtxProgram
 from verl_kernel.env.executor.work import steps
 
 # Native code kept in a folder, under a hash of the module's text and of the processor.
@@ -216,10 +216,10 @@ def _check_order(module: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Code:
+class NativeCode:
     """What a launch needs, without the text from which it was compiled."""
 
-    program: Program
+    program: PtxProgram
     module: Module
     native: bytes
     """An object file."""
@@ -237,13 +237,13 @@ class Code:
         return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
 
 
-def make(ptx: str, warps: int, shared_bytes: int, left_out: Collection[int] | None = None) -> Code:
+def make(ptx: str, warps: int, shared_bytes: int, left_out: Collection[int] | None = None) -> NativeCode:
     """Compile a kernel (arguments as of `Kernel`) without its stores in `left_out` (raises NotKnown)."""
     program = parse(ptx)
     return of(origins.without(program, left_out) if left_out else program, warps, shared_bytes)
 
 
-def of(program: Program, warps: int, shared_bytes: int) -> Code:
+def of(program: PtxProgram, warps: int, shared_bytes: int) -> NativeCode:
     """Compile a parsed program (raises NotKnown)."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -251,17 +251,17 @@ def of(program: Program, warps: int, shared_bytes: int) -> Code:
     # The text is long, and a process that loads the code does not need it.
     bare = replace(lowered, text="")
     facts = (origins.stores(program), steps.facts_of(program, bare))
-    return Code(program, bare, emitted(lowered.text), warps, shared_bytes, *facts)
+    return NativeCode(program, bare, emitted(lowered.text), warps, shared_bytes, *facts)
 
 
-def read(data: bytes) -> Code:
+def read(data: bytes) -> NativeCode:
     """Load what `to_bytes` returned.
 
     The bytes decide what this process executes, as a pickle and as native code: read only bytes from a process that is
     trusted to run code here.
     """
     code = pickle.loads(data)
-    if not isinstance(code, Code):
+    if not isinstance(code, NativeCode):
         raise ValueError("this is no code of a kernel")
     # Both are found by program: what another process found is not computed again.
     origins.remember(code.program, code.kinds)

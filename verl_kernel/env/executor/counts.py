@@ -13,7 +13,7 @@ from verl_kernel.env.executor.library import traffic
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.ptx.program import PtxProgram
 from verl_kernel.env.executor.rereads import Rereads, Use
 
 _WARP_LINES = 32
@@ -43,7 +43,7 @@ class SiteCount:
 class LaunchCount:
     """Counts of what a launch did."""
 
-    program: Program
+    program: PtxProgram
     module: Module
     shape: tuple[int, int, int]
     """Shape of the grid."""
@@ -87,7 +87,7 @@ class LaunchCount:
 class Counters:
     """A kernel's counters over all launches: lanes and warps that entered each block, and its sites' words."""
 
-    def __init__(self, program: Program, module: Module) -> None:
+    def __init__(self, program: PtxProgram, module: Module) -> None:
         self.program, self.module = program, module
         self.blocks = np.zeros(2 * (len(module.blocks) + 1), np.int64)
         # At least one row, so that there is an address to point to.
@@ -210,7 +210,7 @@ def _use(row: Sequence[int]) -> Use:
     return Use(*(number * traffic.SECTOR for number in (total, own, low, high + 1)))
 
 
-def _by_opcode(program: Program, module: Module, entered: np.ndarray) -> Counter[str]:
+def _by_opcode(program: PtxProgram, module: Module, entered: np.ndarray) -> Counter[str]:
     lanes_of: Counter[str] = Counter()
     for (start, end), number in zip(module.blocks, entered.tolist(), strict=True):
         for item in program.instructions[start:end]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from verl_kernel.env.executor.code import BLOCK, GRID, Code, Library, ObjectCache, compiled, loaded
+from verl_kernel.env.executor.code import BLOCK, GRID, Library, NativeCode, ObjectCache, compiled, loaded
 from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow import origins
@@ -22,17 +22,17 @@ from verl_kernel.env.executor.lowering.sites import Site
 from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.moves import BLOCKS, MOST, Follow, Follower
 from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.executor.ptx.program import BITS, Program
+from verl_kernel.env.executor.ptx.program import BITS, PtxProgram
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.memory import Ranges
 from verl_kernel.env.executor.races.watch import Watch, Watcher
 from verl_kernel.env.executor.rereads import base
-from verl_kernel.env.executor.turns import Turns
+from verl_kernel.env.executor.turns import BlockTurns
 
 # Memory of a launch in addition to its tensors.
 
 
-def parameter_block(program: Program, arguments: Sequence[int | float]) -> np.ndarray:
+def parameter_block(program: PtxProgram, arguments: Sequence[int | float]) -> np.ndarray:
     """Build the block of parameters that a kernel reads: values in order, and zeros for parameters without a value."""
     data = bytearray(program.parameter_bytes + 64)
     for item, value in zip(program.parameters, arguments, strict=False):
@@ -74,7 +74,7 @@ def written_ranges(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
     return [(item.address, item.bytes) for item in buffers] + written
 
 
-def shares_words(program: Program) -> bool:
+def shares_words(program: PtxProgram) -> bool:
     """Whether a kernel changes halves or bytes by compare-and-swap on whole words, as LLVM lowers such atomics."""
     # LLVM rounds the address of a half down to its word.
     begins = {
@@ -117,13 +117,13 @@ _SENTENCES = {
 _ACCESSES = {"ld": "a load", "st": "a store", "cp": "a copy", "red": "an atomic", "atom": "an atomic"}
 
 
-def line_of(program: Program, site: Site) -> tuple[str, int] | None:
+def line_of(program: PtxProgram, site: Site) -> tuple[str, int] | None:
     """Return file and line of the source, or None if the PTX names none."""
     source_line = site.item.source_line
     return (program.files.get(source_line.file, "?"), source_line.line) if source_line else None
 
 
-def fault_of(words: np.ndarray, program: Program, site: Site, race_sentence: str) -> Fault:
+def fault_of(words: np.ndarray, program: PtxProgram, site: Site, race_sentence: str) -> Fault:
     """Make an exception of the fault that native code noted.
 
     Args:
@@ -146,12 +146,12 @@ def fault_of(words: np.ndarray, program: Program, site: Site, race_sentence: str
     return Fault(kind, message, line_of(program, site), address, may_differ)
 
 
-def unwritten(program: Program, counts: Iterable[SiteCount]) -> list[str]:
+def unwritten(program: PtxProgram, counts: Iterable[SiteCount]) -> list[str]:
     """Return a sentence for each instruction that read bytes that were never written."""
     return [_unwritten(program, count) for count in counts if count.unwritten]
 
 
-def _unwritten(program: Program, count: SiteCount) -> str:
+def _unwritten(program: PtxProgram, count: SiteCount) -> str:
     line = line_of(program, count.site)
     location = f" ({line[0]}, line {line[1]})" if line else ""
     return f"`{count.site.item.text}` reads bytes that nobody has written in {count.unwritten} lanes{location}"
@@ -190,20 +190,20 @@ class Kernel:
         self, ptx: str, warps: int, shared_bytes: int, cache: ObjectCache | None = None,
         store_kinds: Collection[origins.Kind] | None = None,
     ) -> None:  # fmt: skip
-        program: Program = parse(ptx) if store_kinds is None else origins.keeping(parse(ptx), store_kinds)
+        program: PtxProgram = parse(ptx) if store_kinds is None else origins.keeping(parse(ptx), store_kinds)
         lowered = module(program, warps)
         library().need(lowered.library, cache)
         self._load(program, lowered, compiled(lowered.text, cache), warps, shared_bytes)
 
     @classmethod
-    def loaded(cls, code: Code) -> Kernel:
+    def loaded(cls, code: NativeCode) -> Kernel:
         """Make a kernel from native code that another process has compiled (`code.make`)."""
         kernel = cls.__new__(cls)
         library().need(code.module.library)
         kernel._load(code.program, code.module, loaded(code.native), code.warps, code.shared_bytes)
         return kernel
 
-    def _load(self, program: Program, lowered: Module, engine: Any, warps: int, shared_bytes: int) -> None:
+    def _load(self, program: PtxProgram, lowered: Module, engine: Any, warps: int, shared_bytes: int) -> None:
         self.program, self.module, self.library, self._engine = program, lowered, library(), engine
         self._entry = int(self._engine.get_function_address("warp"))
         self.tables = [
@@ -393,7 +393,7 @@ class _Run:
         """
         waiting = [*enumerate(map(int, numbers))]
         running: list[tuple[int, Callable[[], int]]] = []
-        turns = Turns(len(numbers))
+        turns = BlockTurns(len(numbers))
         while waiting or running:
             while waiting and len(running) < grid.RESIDENT:
                 running.append((waiting[0][0], self._start(*waiting.pop(0))))
@@ -402,7 +402,7 @@ class _Run:
             self._fuel -= _ROUNDS
         return turns.serial
 
-    def _turn(self, index: int, block: Callable[[], int], turns: Turns) -> int:
+    def _turn(self, index: int, block: Callable[[], int], turns: BlockTurns) -> int:
         """Run a block up to some barriers; a fault is raised at once, as it names the block that ran."""
         polls, counts, work = [*self._kernel.module.polls], self._kernel._counters.blocks, self.traffic.work
         before, polls_before = int(work[traffic.WORK_LAST]), int(counts[polls].sum())

@@ -14,7 +14,7 @@ _END_QUANTILE = 0.75
 """Quantile of the blocks' times that counts as the end of all."""
 
 
-class Turns:
+class BlockTurns:
     """The turns of a launch's blocks.
 
     Args:

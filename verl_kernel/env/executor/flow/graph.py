@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 from verl_kernel.env.executor.ptx.program import (
     Address,
-    Constant,
-    Group,
+    Immediate,
     Instruction,
     Not,
     Operand,
+    OperandGroup,
     Pair,
-    Program,
+    PtxProgram,
     Register,
     Special,
 )
@@ -33,7 +33,7 @@ CARRY = "%carry"
 
 
 @dataclass(frozen=True)
-class Block:
+class BasicBlock:
     """Instructions `start` to `end`; the only entry is the first one."""
 
     start: int
@@ -46,8 +46,8 @@ class Block:
 class Graph:
     """The control-flow graph of a kernel."""
 
-    program: Program
-    blocks: list[Block] = field(init=False)
+    program: PtxProgram
+    blocks: list[BasicBlock] = field(init=False)
     entries: dict[str, int] = field(init=False)
     """The block that begins at each label."""
     writes: list[tuple[str, ...]] = field(init=False)
@@ -71,7 +71,7 @@ class Graph:
         }
         ends = [*ordered[1:], len(instructions)]
         self.blocks = [
-            Block(start, end, self._successors(number, instructions[end - 1]))
+            BasicBlock(start, end, self._successors(number, instructions[end - 1]))
             for number, (start, end) in enumerate(zip(ordered, ends, strict=True))
         ]
 
@@ -120,7 +120,9 @@ def read(item: Instruction) -> Iterator[str]:
 def is_lane_dependent(item: Instruction) -> bool:
     """Whether an operand differs between lanes."""
     parts = [
-        part for operand in item.operands for part in (operand.items if isinstance(operand, Group) else (operand,))
+        part
+        for operand in item.operands
+        for part in (operand.items if isinstance(operand, OperandGroup) else (operand,))
     ]
     return any(isinstance(operand, Special) and operand.name in ("%tid.x", "%laneid") for operand in parts)
 
@@ -128,7 +130,7 @@ def is_lane_dependent(item: Instruction) -> bool:
 def _registers(operand: Operand) -> Iterator[str]:
     if isinstance(operand, Register):
         yield operand.name
-    elif isinstance(operand, Group):
+    elif isinstance(operand, OperandGroup):
         for item in operand.items:
             yield from _registers(item)
     elif isinstance(operand, Pair):
@@ -180,14 +182,14 @@ def _postdominators(graph: Graph) -> list[frozenset[int]]:
 # Registers that always hold the same literal.
 
 
-def constants(graph: Graph) -> dict[str, Constant]:
+def constants(graph: Graph) -> dict[str, Immediate]:
     """Return the literal of each register whose only writer is a move of a literal."""
     counts = Counter(name for names in graph.writes for name in names)
     return {
         item.operands[0].name: item.operands[1]
         for item in graph.program.instructions
         if item.root == "mov" and not item.guard
-        and isinstance(item.operands[0], Register) and isinstance(item.operands[1], Constant)
+        and isinstance(item.operands[0], Register) and isinstance(item.operands[1], Immediate)
         and counts[item.operands[0].name] == 1
     }  # fmt: skip
 
@@ -227,7 +229,7 @@ def _is_normal(item: Instruction, normals: Set[str]) -> bool:
 
 def holds_no_subnormal(operand: Operand, normals: Set[str]) -> bool:
     """Whether an operand is a normal constant or a register without subnormals."""
-    if isinstance(operand, Constant) and operand.text[:2] in ("0f", "0F"):
+    if isinstance(operand, Immediate) and operand.text[:2] in ("0f", "0F"):
         bits = int(operand.text[2:], 16)
         # Subnormal: the exponent is zero and the mantissa is not.
         return bool(bits >> 23 & 255) or not bits & 0x7FFFFFFF
@@ -272,7 +274,7 @@ def _uses_and_definitions(graph: Graph, start: int, end: int) -> tuple[frozenset
 _BITS = re.compile(r"\d+$")
 
 
-def pressure(program: Program) -> int:
+def pressure(program: PtxProgram) -> int:
     """Return the largest number of live 32-bit registers at any instruction."""
     return max(pressures(Graph(program)), default=0)
 
@@ -284,7 +286,7 @@ def pressures(graph: Graph) -> list[int]:
     return [_block_pressure(graph, block, before, words) for block in graph.blocks]
 
 
-def _block_pressure(graph: Graph, block: Block, before: list[frozenset[str]], words: dict[str, int]) -> int:
+def _block_pressure(graph: Graph, block: BasicBlock, before: list[frozenset[str]], words: dict[str, int]) -> int:
     alive = set[str]().union(*(before[follower] for follower in block.successors))
     live_words = peak = sum(words.get(name, 0) for name in alive)
     for index in range(block.end - 1, block.start - 1, -1):

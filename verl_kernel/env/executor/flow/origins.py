@@ -22,10 +22,10 @@ from verl_kernel.env.executor.flow.graph import Graph, controls, read, written
 from verl_kernel.env.executor.ptx.program import (
     STORES,
     Address,
-    Constant,
-    Group,
+    Immediate,
     Instruction,
-    Program,
+    OperandGroup,
+    PtxProgram,
     Register,
     Special,
 )
@@ -56,22 +56,22 @@ _MEMORY = ("shared", "local")
 
 
 # Found once a program: compiling, launching and ablations all ask for it.
-_STORES: weakref.WeakKeyDictionary[Program, dict[int, Kind]] = weakref.WeakKeyDictionary()
+_STORES: weakref.WeakKeyDictionary[PtxProgram, dict[int, Kind]] = weakref.WeakKeyDictionary()
 
 
-def remember(program: Program, kinds: dict[int, Kind]) -> None:
+def remember(program: PtxProgram, kinds: dict[int, Kind]) -> None:
     """Store what `stores` found for the same program in another process."""
     _STORES[program] = kinds
 
 
-def stores(program: Program) -> dict[int, Kind]:
+def stores(program: PtxProgram) -> dict[int, Kind]:
     """Classify each store or atomic to global memory, by the number of its instruction."""
     if program not in _STORES:
         _STORES[program] = _classified(program)
     return _STORES[program]
 
 
-def _classified(program: Program) -> dict[int, Kind]:
+def _classified(program: PtxProgram) -> dict[int, Kind]:
     origins = _Origins(program)
     return {
         number: _kind(item, *origins.stored(item))
@@ -80,17 +80,17 @@ def _classified(program: Program) -> dict[int, Kind]:
     }
 
 
-def depends_on_data(program: Program, number: int) -> bool:
+def depends_on_data(program: PtxProgram, number: int) -> bool:
     """Whether loaded values decide the address of an access, or whether it happens."""
     return _Origins(program).depends_on_data(number, program.instructions[number])
 
 
-def keeping(program: Program, kinds: Collection[Kind]) -> Program:
+def keeping(program: PtxProgram, kinds: Collection[Kind]) -> PtxProgram:
     """Return the same kernel without stores of other kinds."""
     return without(program, [number for number, kind in stores(program).items() if kind not in kinds])
 
 
-def without(program: Program, left_out: Collection[int]) -> Program:
+def without(program: PtxProgram, left_out: Collection[int]) -> PtxProgram:
     """Return the kernel without the stores whose instruction numbers are given; the load of an atomic remains."""
     stored = stores(program)
     instructions = [
@@ -120,14 +120,14 @@ def _kind(item: Instruction, address_origin: Origin, origin: Origin) -> Kind:
 
 
 def _is_absolute(item: Instruction) -> bool:
-    masks = (operand.text for operand in item.operands[1:] if item.root == "and" and isinstance(operand, Constant))
+    masks = (operand.text for operand in item.operands[1:] if item.root == "and" and isinstance(operand, Immediate))
     return any(_INTEGER.fullmatch(mask) and int(mask, 0) in _WITHOUT_SIGN for mask in masks)
 
 
 class _Origins:
     """Origins of all registers and of a block's memory, computed by passes over the code until nothing changes."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: PtxProgram) -> None:
         self._origins: dict[str, Origin] = {}
         self._deciding = controls(Graph(program))
         writers = Counter(name for item in program.instructions for name in written(item))
@@ -155,7 +155,7 @@ class _Origins:
         """Return the union of the operands' origins."""
         union = 0
         for operand in operands:
-            if isinstance(operand, Group):
+            if isinstance(operand, OperandGroup):
                 union |= self.of(operand.items)
             elif isinstance(operand, Special):
                 union |= _PLACED

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from verl_kernel.env.executor.flow.graph import CARRY, Block, Graph, ends_block, is_lane_dependent
+from verl_kernel.env.executor.flow.graph import CARRY, BasicBlock, Graph, ends_block, is_lane_dependent
 from verl_kernel.env.executor.ptx.program import (
     BITS,
     Address,
-    Constant,
-    Group,
+    Immediate,
     Instruction,
     Not,
     Operand,
+    OperandGroup,
     Pair,
     Register,
 )  # fmt: skip
@@ -135,7 +135,7 @@ def _is_long(graph: Graph, lanes: Lanes, index: int) -> bool:
     )
 
 
-def _repeats(block: Block, numbers: list[int | None]) -> Iterator[Repeat]:
+def _repeats(block: BasicBlock, numbers: list[int | None]) -> Iterator[Repeat]:
     index = block.start
     while index < block.end:
         first, limit = numbers[index], min(_MOST_AT_ONCE, block.end - index)
@@ -177,13 +177,13 @@ def _kind(item: Instruction, graph: Graph, lanes: Lanes, normal: frozenset[str])
             is_uniform, is_normal = operand.name in lanes.uniform, is_flushed and operand.name in normal
             # By order of occurrence: two instructions are alike if they use registers in the same pattern.
             return names.setdefault(operand.name, len(names)), kind, is_uniform, is_normal
-        if isinstance(operand, Group):
+        if isinstance(operand, OperandGroup):
             return tuple(shape(member) for member in operand.items)
         if isinstance(operand, Pair):
             return shape(operand.first), shape(operand.second)
         if isinstance(operand, Not):
             return "!", shape(operand.register)
-        return operand.text if isinstance(operand, Constant) else operand
+        return operand.text if isinstance(operand, Immediate) else operand
 
     return (item.opcode, *(shape(operand) for operand in item.operands))
 
@@ -217,7 +217,7 @@ def pieces(graph: Graph, live_in: list[frozenset[str]], repeats: list[list[Repea
     return [list(_pieces(graph, *both, live_in)) for both in zip(graph.blocks, repeats, strict=True)]
 
 
-def _pieces(graph: Graph, block: Block, repeats: list[Repeat], live_in: list[frozenset[str]]) -> Iterator[Piece]:
+def _pieces(graph: Graph, block: BasicBlock, repeats: list[Repeat], live_in: list[frozenset[str]]) -> Iterator[Piece]:
     after = frozenset().union(*(live_in[follower] for follower in block.successors))
     counts = [len(names) for names in _live(graph, block, after)][::-1]
     ends = sorted({*_cuts(block, repeats, counts), block.end})
@@ -234,7 +234,7 @@ def _pieces(graph: Graph, block: Block, repeats: list[Repeat], live_in: list[fro
         )
 
 
-def _live(graph: Graph, block: Block, after: frozenset[str]) -> Iterator[set[str]]:
+def _live(graph: Graph, block: BasicBlock, after: frozenset[str]) -> Iterator[set[str]]:
     """Yield the registers that are live before each instruction of a block, from the last one to the first."""
     names = set(after)
     for index in range(block.end - 1, block.start - 1, -1):
@@ -243,7 +243,7 @@ def _live(graph: Graph, block: Block, after: frozenset[str]) -> Iterator[set[str
         yield names
 
 
-def _cuts(block: Block, repeats: list[Repeat], counts: list[int]) -> Iterator[int]:
+def _cuts(block: BasicBlock, repeats: list[Repeat], counts: list[int]) -> Iterator[int]:
     """Yield the instructions at which a block is cut: around repetitions, else where few registers are live."""
     start = block.start
     for repeat in (*repeats, Repeat(block.end, 0, 0)):

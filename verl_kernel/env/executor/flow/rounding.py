@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from verl_kernel.env.executor.flow.graph import read, written
-from verl_kernel.env.executor.ptx.program import STORES, Group, Instruction, Program, Register
+from verl_kernel.env.executor.ptx.program import STORES, Instruction, OperandGroup, PtxProgram, Register
 
 # Results of these may be rounded; the next ones keep a rounded number, or choose between two.
 _ROUNDS = frozenset("add sub mul fma mad div rcp sqrt rsqrt ex2 lg2 sin cos tanh mma wgmma".split())
@@ -26,7 +26,7 @@ _BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
 Formats = frozenset[str]
 
 
-def rounded_stores(program: Program) -> list[tuple[Instruction, Formats]]:
+def rounded_stores(program: PtxProgram) -> list[tuple[Instruction, Formats]]:
     """Return the stores to shared memory of values that arithmetic has rounded, with the formats of these values."""
     formats_of = _rounded(program)
     stores = []
@@ -38,7 +38,7 @@ def rounded_stores(program: Program) -> list[tuple[Instruction, Formats]]:
     return stores
 
 
-def _rounded(program: Program) -> dict[str, Formats]:
+def _rounded(program: PtxProgram) -> dict[str, Formats]:
     """Return the formats of all registers with rounded values, and of shared memory by the name `_SHARED`."""
     formats_of: dict[str, Formats] = {}
     is_complete = False
@@ -68,7 +68,9 @@ def _formats(item: Instruction, formats_of: dict[str, Formats]) -> Formats:
 
 def _values(item: Instruction) -> list[str]:
     parts = [
-        part for operand in item.operands[1:] for part in (operand.items if isinstance(operand, Group) else (operand,))
+        part
+        for operand in item.operands[1:]
+        for part in (operand.items if isinstance(operand, OperandGroup) else (operand,))
     ]
     return [part.name for part in parts if isinstance(part, Register)]
 

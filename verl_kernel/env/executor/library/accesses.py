@@ -6,8 +6,8 @@ from __future__ import annotations
 from llvmlite.binding import llvm_version_info
 
 from verl_kernel.env.executor.library import checks, context, traffic
-from verl_kernel.env.executor.library.checks import Checked
-from verl_kernel.env.executor.library.context import MASK, POINTERS, Function, stride
+from verl_kernel.env.executor.library.checks import AddressCheck
+from verl_kernel.env.executor.library.context import MASK, POINTERS, FunctionWriter, stride
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
@@ -16,19 +16,19 @@ ADDRESSES = WIDE.ints(64)
 _STRONG = {"load": "strong_load", "fetch": "strong_load", "store": "atomic"}
 
 
-def gathered(body: Function, pointers: str, mask: str, bits: int, default: str = "zeroinitializer") -> str:
+def gathered(body: FunctionWriter, pointers: str, mask: str, bits: int, default: str = "zeroinitializer") -> str:
     """Load the values at the lanes' pointers."""
     kind = WIDE.ints(bits)
     return body.op(_masked(body, "gather", kind, bits, "", pointers, mask, f", {kind} {default}"))
 
 
-def scatter(body: Function, value: str, pointers: str, mask: str, bits: int) -> None:
+def scatter(body: FunctionWriter, value: str, pointers: str, mask: str, bits: int) -> None:
     """Store the lanes' values at their pointers; if lanes have the same address, the last one's value remains."""
     body.do(_masked(body, "scatter", "void", bits, f"{WIDE.ints(bits)} {value}, ", pointers, mask, ""))
 
 
 def _masked(
-    body: Function, verb: str, result: str, bits: int, before: str, pointers: str, mask: str, after: str
+    body: FunctionWriter, verb: str, result: str, bits: int, before: str, pointers: str, mask: str, after: str
 ) -> str:
     """Call LLVM's gather or scatter with alignment 1: an argument up to LLVM 21, then a pointer attribute."""
     kind = WIDE.ints(bits)
@@ -40,10 +40,10 @@ def _masked(
     return f"call {result} @{name}({before}{pointer_argument}, {MASK} {mask}{after})"
 
 
-def access_text(key: Key) -> tuple[Function, str]:
+def access_text(key: Key) -> tuple[FunctionWriter, str]:
     """`<room>_<load|fetch|store>_<bits>_<count>[_strong](addresses, lanes, ctx, site[, warp][, values...])`."""
     room, verb, bits, count = str(key[0]), str(key[1]), int(key[2]), int(key[3])
-    body = Function()
+    body = FunctionWriter()
     width = 32 if room == "shared" else 64
     if room == "global":
         checked = checks.check_global(body, verb, bits * count // 8)
@@ -66,7 +66,7 @@ def result_type(bits: int, count: int) -> str:
     return "{" + ", ".join([WIDE.ints(bits)] * count) + "}"
 
 
-def _global(body: Function, verb: str, bits: int, count: int, checked: Checked) -> None:
+def _global(body: FunctionWriter, verb: str, bits: int, count: int, checked: AddressCheck) -> None:
     size = bits * count // 8
     first = checked.first
     body.branch(checked.is_dense, "dense", "sparse")
@@ -88,7 +88,7 @@ def _global(body: Function, verb: str, bits: int, count: int, checked: Checked) 
     _sparse(body, verb, bits, count, pointers, body.mask(aligned))
 
 
-def _dense(body: Function, verb: str, bits: int, count: int, pointer: str) -> None:
+def _dense(body: FunctionWriter, verb: str, bits: int, count: int, pointer: str) -> None:
     """Access memory for all lanes at once, and end the function."""
     element, lanes = f"i{bits}", LANES * count
     kind = f"<{lanes} x {element}>"
@@ -104,7 +104,7 @@ def _dense(body: Function, verb: str, bits: int, count: int, pointer: str) -> No
     give_back(body, bits, parts)
 
 
-def give_back(body: Function, bits: int, parts: list[str]) -> None:
+def give_back(body: FunctionWriter, bits: int, parts: list[str]) -> None:
     """End a function that loads, with a value for each register."""
     kind, result = result_type(bits, len(parts)), "poison"
     for index, part in enumerate(parts):
@@ -112,7 +112,7 @@ def give_back(body: Function, bits: int, parts: list[str]) -> None:
     body.do(f"ret {kind} {result}")
 
 
-def _interleaved(body: Function, element: str, count: int) -> str:
+def _interleaved(body: FunctionWriter, element: str, count: int) -> str:
     """Interleave the lanes' values `%x0`, `%x1`, ... in the order of memory."""
     joined, lanes = [f"%x{index}" for index in range(count)], LANES
     # In pairs, as LLVM shuffles two vectors at a time: v4 takes two rounds.
@@ -129,7 +129,7 @@ def _interleaved(body: Function, element: str, count: int) -> str:
     )
 
 
-def _sparse(body: Function, verb: str, bits: int, count: int, pointers: str, mask: str) -> None:
+def _sparse(body: FunctionWriter, verb: str, bits: int, count: int, pointers: str, mask: str) -> None:
     """Access memory for each lane, and end the function."""
     parts = []
     for index in range(count):
@@ -146,7 +146,7 @@ def _sparse(body: Function, verb: str, bits: int, count: int, pointers: str, mas
         give_back(body, bits, parts)
 
 
-def _watch_dense(body: Function, verb: str, first: str, shadow_offset: str, size: int) -> None:
+def _watch_dense(body: FunctionWriter, verb: str, first: str, shadow_offset: str, size: int) -> None:
     """Mark the bytes of all lanes as written; if a load reads unwritten bytes, continue lane by lane."""
     pointer = body.op(f"inttoptr i64 {body.op(f'add i64 {first}, {shadow_offset}')} to ptr")
     length = LANES * size
@@ -161,7 +161,7 @@ def _watch_dense(body: Function, verb: str, first: str, shadow_offset: str, size
     body.branch(body.op(f"icmp eq i8 {smallest}, 0"), "sparse", "plain")
 
 
-def shadow_of(body: Function, lanes: str, shadows: str) -> tuple[str, str]:
+def shadow_of(body: FunctionWriter, lanes: str, shadows: str) -> tuple[str, str]:
     """Return pointers to the shadows of `%addresses`, and a mask of the lanes in `lanes` that have a shadow."""
     shadow_addresses = body.op(f"add {ADDRESSES} %addresses, {shadows}")
     watched = body.bits(body.op(f"icmp ne {ADDRESSES} {shadows}, zeroinitializer"))
@@ -170,7 +170,7 @@ def shadow_of(body: Function, lanes: str, shadows: str) -> tuple[str, str]:
     )
 
 
-def _watch_lanes(body: Function, verb: str, lanes: str, shadows: str, bits: int, count: int) -> None:
+def _watch_lanes(body: FunctionWriter, verb: str, lanes: str, shadows: str, bits: int, count: int) -> None:
     """Mark the bytes of lanes as written, or count the lanes that read unwritten bytes."""
     pointers, mask = shadow_of(body, lanes, shadows)
     # A shadow has a byte of 1 for each written byte: compared as wide as the element.
@@ -191,7 +191,7 @@ def _watch_lanes(body: Function, verb: str, lanes: str, shadows: str, bits: int,
         body.add_to(body.word("%site", sites.UNWRITTEN), count_of)
 
 
-def shared_lanes(body: Function, size: int, phase: int = LANES) -> tuple[str, str]:
+def shared_lanes(body: FunctionWriter, size: int, phase: int = LANES) -> tuple[str, str]:
     """Return the start of shared memory and the lanes whose access fits into it; `phase` lanes are served at a time."""
     base = body.context(context.SHARED)
     limit = body.op(f"trunc i64 {body.context(context.SHARED_BYTES, 'i64')} to i32")
@@ -201,7 +201,7 @@ def shared_lanes(body: Function, size: int, phase: int = LANES) -> tuple[str, st
     return base, fitting
 
 
-def _shared(body: Function, verb: str, bits: int, count: int) -> None:
+def _shared(body: FunctionWriter, verb: str, bits: int, count: int) -> None:
     size = bits * count // 8
     base, fitting = shared_lanes(body, size)
     checks.watch(body, "shared", verb, bits, count, fitting)
@@ -217,7 +217,7 @@ def _shared(body: Function, verb: str, bits: int, count: int) -> None:
     )
 
 
-def _local(body: Function, verb: str, bits: int, count: int) -> None:
+def _local(body: FunctionWriter, verb: str, bits: int, count: int) -> None:
     """Access local memory: each lane has its own piece, and the word at the start holds the length of a piece."""
     size = bits * count // 8
     base = body.context(context.LOCAL)
@@ -246,9 +246,9 @@ def _local(body: Function, verb: str, bits: int, count: int) -> None:
 WORDS = WIDE.ints(32)
 
 
-def copy_text(key: Key) -> tuple[Function, str]:
+def copy_text(key: Key) -> tuple[FunctionWriter, str]:
     """`copy_<size>(targets, addresses, read, all_lanes, ctx, site, scratch)`: store zeros after `read` bytes."""
-    body, size = Function(), int(key[1])
+    body, size = FunctionWriter(), int(key[1])
     # PTX ISA, "cp.async": a source size beyond the copy's size is undefined.
     oversized = body.bits(body.op(f"icmp ugt {WORDS} %read, {WIDE.const(32, size)}"))
     body.fault(context.STOPPED, body.op(f"and i32 {oversized}, %all_lanes"), "%addresses")
@@ -279,7 +279,7 @@ def copy_text(key: Key) -> tuple[Function, str]:
     return body, body.text("void", key, arguments)
 
 
-def _loaded(body: Function, bits: int, count: int, addresses: str, lanes: str) -> list[str]:
+def _loaded(body: FunctionWriter, bits: int, count: int, addresses: str, lanes: str) -> list[str]:
     """Load a value of each lane for each register; lanes outside of `lanes` get zeros."""
     kind = result_type(bits, count)
     arguments = (f"{ADDRESSES} {addresses}", f"i32 {lanes}", "ptr %ctx", "ptr %site")
@@ -287,7 +287,7 @@ def _loaded(body: Function, bits: int, count: int, addresses: str, lanes: str) -
     return [body.op(f"extractvalue {kind} {loaded}, {index}") for index in range(count)]
 
 
-def _bytes(body: Function, size: int, lanes: str) -> list[str]:
+def _bytes(body: FunctionWriter, size: int, lanes: str) -> list[str]:
     """Load the words of lanes that read only part of them, byte by byte."""
     words = ["zeroinitializer"] * (size // 4)
     for offset in range(size):

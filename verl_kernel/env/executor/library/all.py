@@ -17,7 +17,7 @@ from verl_kernel.env.executor.library import (
     traffic,
     watching,
 )
-from verl_kernel.env.executor.library.context import Function
+from verl_kernel.env.executor.library.context import FunctionWriter
 from verl_kernel.env.executor.lowering.writer import Key
 
 # Functions of the library that many kernels call: a process may compile them before it gets a kernel.
@@ -47,7 +47,7 @@ def common() -> Iterator[Key]:
     yield from (("global", "atomic", code, "b32", 1) for code in ("cas", "exch"))
 
 
-_WRITERS: dict[str, Callable[[Key], tuple[Function, str]]] = {
+_WRITERS: dict[str, Callable[[Key], tuple[FunctionWriter, str]]] = {
     "fault": checks.fault_text, "resolve": checks.resolve_text, "sectors": traffic.sectors_text,
     "span": traffic.span_text, "passes": traffic.passes_text, "exchange": exchanges.exchange_text,
     "permute": functions.permute_text, "directed": functions.directed_text,

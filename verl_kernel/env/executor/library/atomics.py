@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.library import accesses, checks
-from verl_kernel.env.executor.library.checks import Checked
-from verl_kernel.env.executor.library.context import Function
+from verl_kernel.env.executor.library.checks import AddressCheck
+from verl_kernel.env.executor.library.context import FunctionWriter
 from verl_kernel.env.executor.lowering import floats
-from verl_kernel.env.executor.lowering.writer import FLOATS, SCALAR, WIDE, Form, Key
+from verl_kernel.env.executor.lowering.writer import FLOATS, SCALAR, WIDE, Key, ValueForm
 from verl_kernel.env.executor.ptx.program import BITS
 
 _LOGIC = ("and", "or", "xor")
@@ -21,7 +21,7 @@ _KINDS = {
 """Types for which each operation is defined."""
 
 
-def atomic_text(key: Key) -> tuple[Function, str]:
+def atomic_text(key: Key) -> tuple[FunctionWriter, str]:
     """`<room>_atomic_<change>_<kind>_<whole>[_block](addresses, lanes, ctx, site, value, other) -> old values`.
 
     Each address is a multiple of `whole` numbers of the type. With `block`, it is atomic for its block only.
@@ -30,12 +30,12 @@ def atomic_text(key: Key) -> tuple[Function, str]:
     bits = BITS[kind]
     if kind not in _KINDS[change]:
         raise NotKnown(f"the executor does not know the atomic {change} of {kind}")
-    body, numbers = Function(), WIDE.ints(bits)
+    body, numbers = FunctionWriter(), WIDE.ints(bits)
     if room == "global":
         check = checks.check_global(body, "atomic", bits // 8)
         # A vector of numbers is aligned as a whole, so only its first address is checked for all of it.
         lanes, base = checks.check_alignment(body, "%addresses", check.lanes, whole * bits // 8), "null"
-        checked: Checked | None = check
+        checked: AddressCheck | None = check
     else:
         checked = None
         base, lanes = accesses.shared_lanes(body, bits // 8)
@@ -79,7 +79,7 @@ def atomic_text(key: Key) -> tuple[Function, str]:
     return body, body.text(numbers, key, arguments)
 
 
-def _mark(body: Function, checked: Checked, lanes: str, bits: int) -> None:
+def _mark(body: FunctionWriter, checked: AddressCheck, lanes: str, bits: int) -> None:
     """Mark the changed bytes as written, where writes are tracked."""
     body.branch(checked.is_watched, "mark", "marked")
     body.label("mark")
@@ -89,7 +89,7 @@ def _mark(body: Function, checked: Checked, lanes: str, bits: int) -> None:
     body.label("marked")
 
 
-def _changed(body: Function, room: str, change: str, kind: str, old: str, value: str, replacement: str) -> str:
+def _changed(body: FunctionWriter, room: str, change: str, kind: str, old: str, value: str, replacement: str) -> str:
     """Compute the new value."""
     bits = BITS[kind]
     number = f"i{bits}"
@@ -110,7 +110,7 @@ def _changed(body: Function, room: str, change: str, kind: str, old: str, value:
     return _counted(body, change, number, old, value)
 
 
-def _counted(body: Function, change: str, number: str, old: str, value: str) -> str:
+def _counted(body: FunctionWriter, change: str, number: str, old: str, value: str) -> str:
     """Compute `inc` and `dec`, which wrap at the operand."""
     if change == "inc":
         wraps = body.op(f"icmp uge {number} {old}, {value}")
@@ -120,9 +120,9 @@ def _counted(body: Function, change: str, number: str, old: str, value: str) -> 
     return body.op(f"select i1 {wraps}, {number} {value}, {number} {body.op(f'sub {number} {old}, 1')}")
 
 
-def _changed_float(body: Function, room: str, change: str, kind: str, old: str, value: str) -> str:
+def _changed_float(body: FunctionWriter, room: str, change: str, kind: str, old: str, value: str) -> str:
     """Compute a float's new value; only sums of float32 in global memory flush subnormals to zero (PTX ISA)."""
-    form, element = (Form(2), FLOATS[kind[:-2]]) if kind.endswith("x2") else (SCALAR, FLOATS[kind])
+    form, element = (ValueForm(2), FLOATS[kind[:-2]]) if kind.endswith("x2") else (SCALAR, FLOATS[kind])
     number, own = f"i{BITS[kind]}", form.type(element)
     current, operand = (body.op(f"bitcast {number} {item} to {own}") for item in (old, value))
     is_flushed = (room, change, kind) == ("global", "add", "f32")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.accesses import gathered, scatter
-from verl_kernel.env.executor.library.context import MASK, Function
+from verl_kernel.env.executor.library.context import MASK, FunctionWriter
 from verl_kernel.env.executor.lowering.writer import WIDE, Key
 
 ADDRESSES, STAMPS = WIDE.ints(64), WIDE.ints(32)
@@ -26,7 +26,7 @@ _RECORDED_AS = {
 }  # fmt: skip
 
 
-class _Cells(Function):
+class _Cells(FunctionWriter):
     """Writes the function that checks one cell per lane."""
 
     def __init__(self, is_ordered: bool) -> None:
@@ -112,7 +112,7 @@ class _Cells(Function):
         return gathered(self, self.op(f"getelementptr i32, ptr {table}, {ADDRESSES} {wide}"), lanes, 32)
 
 
-def cells_text(key: Key) -> tuple[Function, str]:
+def cells_text(key: Key) -> tuple[FunctionWriter, str]:
     """`cells_<verb>_<ordered>(cells, lanes, row, first, me, watch, known, entity)`: record one access per lane.
 
     Returns the lanes that the judging function must decide; nothing is recorded for these.

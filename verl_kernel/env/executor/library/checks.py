@@ -6,16 +6,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.library.context import Function, stride
+from verl_kernel.env.executor.library.context import FunctionWriter, stride
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 ADDRESSES = WIDE.ints(64)
 
 
-def fault_text(key: Key) -> tuple[Function, str]:
+def fault_text(key: Key) -> tuple[FunctionWriter, str]:
     """`fault(kind, lanes, addresses, ctx, site)`: record the first fault of a launch, with its first lane."""
-    body = Function()
+    body = FunctionWriter()
     fault = body.context(context.FAULT)
     old = body.op(f"load i64, ptr {fault}")
     lanes = body.op("icmp ne i32 %lanes, 0")
@@ -39,13 +39,13 @@ def fault_text(key: Key) -> tuple[Function, str]:
     return body, body.text("void", key, ("i32 %kind", "i32 %lanes", f"{ADDRESSES} %addresses", "ptr %ctx", "ptr %site"))
 
 
-def resolve_text(key: Key) -> tuple[Function, str]:
+def resolve_text(key: Key) -> tuple[FunctionWriter, str]:
     """`resolve(addresses, lanes, ctx, site, size, shadows) -> lanes`: find each lane's buffer in the table.
 
     Lanes without a buffer are faults and are removed. The site stores the last buffer found, to check it first next
     time. The difference between each lane's shadow and its address is written to `shadows`.
     """
-    body = Function()
+    body = FunctionWriter()
     table, rows = body.context(context.TABLE), body.context(context.BUFFERS, "i64")
     body.do("br label %lane")
     body.label("lane")
@@ -93,9 +93,9 @@ def resolve_text(key: Key) -> tuple[Function, str]:
     return body, body.text("i32", key, arguments)
 
 
-def converged_text(key: Key) -> tuple[Function, str]:
+def converged_text(key: Key) -> tuple[FunctionWriter, str]:
     """`converged(active, alive, ctx, site)`: record a fault if lanes that have not ended are inactive."""
-    body = Function()
+    body = FunctionWriter()
     absent = body.op("xor i32 %active, %alive")
     body.fault(context.DIVERGENT, absent, "zeroinitializer")
     body.do("ret void")
@@ -103,7 +103,7 @@ def converged_text(key: Key) -> tuple[Function, str]:
 
 
 @dataclass(frozen=True)
-class Checked:
+class AddressCheck:
     """The results of a check of addresses, as names of values."""
 
     lanes: str
@@ -118,7 +118,7 @@ class Checked:
     """Whether some lane has a shadow."""
 
 
-def check_global(body: Function, verb: str, size: int) -> Checked:
+def check_global(body: FunctionWriter, verb: str, size: int) -> AddressCheck:
     """Check `%addresses` of the lanes `%lanes` against the table, and count the accesses of kind `verb`."""
     body.do(f"%shadows = alloca {ADDRESSES}, align 64")
     offset = body.op(f"sub {ADDRESSES} %addresses, {body.splat('i64', body.site(sites.BUFFER))}")
@@ -144,10 +144,10 @@ def check_global(body: Function, verb: str, size: int) -> Checked:
     _count_sectors(body, verb, size, lanes, first, is_dense, row)
     watched = body.bits(body.op(f"icmp ne {ADDRESSES} {shadows}, zeroinitializer"))
     is_dense = body.op(f"and i1 {is_dense}, {is_one}")
-    return Checked(lanes, first, is_dense, shadows, body.op(f"icmp ne i32 {watched}, 0"))
+    return AddressCheck(lanes, first, is_dense, shadows, body.op(f"icmp ne i32 {watched}, 0"))
 
 
-def _count_sectors(body: Function, verb: str, size: int, lanes: str, first: str, is_dense: str, row: str) -> None:
+def _count_sectors(body: FunctionWriter, verb: str, size: int, lanes: str, first: str, is_dense: str, row: str) -> None:
     """Count sectors; if the lanes' addresses are consecutive, they follow from the first address."""
     context_arguments = ("ptr %ctx", "ptr %site", f"i64 {row}")
     body.branch(is_dense, "span", "apart")
@@ -160,7 +160,7 @@ def _count_sectors(body: Function, verb: str, size: int, lanes: str, first: str,
     body.label("counted")
 
 
-def _common_row(body: Function, lanes: str) -> str:
+def _common_row(body: FunctionWriter, lanes: str) -> str:
     """Return the row of the buffer that contains all of the lanes' addresses; else the row after the last one."""
     offset = body.op(f"sub {ADDRESSES} %addresses, {body.splat('i64', body.site(sites.BUFFER))}")
     beyond = body.bits(body.op(f"icmp uge {ADDRESSES} {offset}, {body.splat('i64', body.site(sites.ROOM))}"))
@@ -168,7 +168,7 @@ def _common_row(body: Function, lanes: str) -> str:
     return body.op(f"select i1 {is_common}, i64 {body.site(sites.ROW)}, i64 {body.context(context.BUFFERS, 'i64')}")
 
 
-def check_alignment(body: Function, addresses: str, lanes: str, size: int, bits: int = 64) -> str:
+def check_alignment(body: FunctionWriter, addresses: str, lanes: str, size: int, bits: int = 64) -> str:
     """Record a fault for lanes whose address is not a multiple of the access's size; returns the other lanes."""
     if size == 1:
         return lanes
@@ -181,13 +181,13 @@ def check_alignment(body: Function, addresses: str, lanes: str, size: int, bits:
     return body.op(f"xor i32 {lanes}, {misaligned}")
 
 
-def count_lanes(body: Function, lanes: str) -> None:
+def count_lanes(body: FunctionWriter, lanes: str) -> None:
     """Add the number of lanes to the accesses of the site."""
     count = body.op(f"zext i32 {body.overloaded('ctpop', 'i32', lanes)} to i64")
     body.add_to(body.word("%site", sites.ACCESSES), count)
 
 
-def check_room(body: Function, offsets: str, lanes: str, limit: str, size: int, kind: int) -> str:
+def check_room(body: FunctionWriter, offsets: str, lanes: str, limit: str, size: int, kind: int) -> str:
     """Check 32-bit offsets of lanes against the length of shared or local memory; returns the lanes that fit."""
     words = WIDE.ints(32)
     # Unsigned, as for buffers: negative offsets are beyond the end.
@@ -200,7 +200,7 @@ def check_room(body: Function, offsets: str, lanes: str, limit: str, size: int, 
     return fitting
 
 
-def are_dense(body: Function, addresses: str, lanes: str, size: int, bits: int) -> tuple[str, str]:
+def are_dense(body: FunctionWriter, addresses: str, lanes: str, size: int, bits: int) -> tuple[str, str]:
     """Return the first lane's address, and whether all lanes' accesses are consecutive from an aligned address on."""
     kind = WIDE.ints(bits)
     first = body.op(f"extractelement {kind} {addresses}, i32 0")
@@ -211,7 +211,7 @@ def are_dense(body: Function, addresses: str, lanes: str, size: int, bits: int) 
     return first, body.op(f"and i1 {is_aligned}, {body.op(f'icmp eq i32 {consecutive}, -1')}")
 
 
-def watch(body: Function, room: str, verb: str, bits: int, count: int, lanes: str) -> None:
+def watch(body: FunctionWriter, room: str, verb: str, bits: int, count: int, lanes: str) -> None:
     """Record an access to `%addresses` (of the values `%x0`, ... if it is a store), if accesses are watched."""
     # One load and a branch: what is not watched pays no more.
     is_off = body.op(f"icmp eq ptr {body.context(context.WATCH)}, null")

@@ -178,7 +178,7 @@ MASK = f"<{LANES} x i1>"
 POINTERS = f"<{LANES} x ptr>"
 
 
-class Function(Writer):
+class FunctionWriter(Writer):
     """The instructions of one function."""
 
     def text(self, result: str, key: Key, arguments: Sequence[str], marks: str = "nounwind") -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library.accesses import gathered
-from verl_kernel.env.executor.library.context import MASK, Function, stride
+from verl_kernel.env.executor.library.context import MASK, FunctionWriter, stride
 from verl_kernel.env.executor.lowering.writer import WIDE, Key
 
 _WORDS = WIDE.ints(32)
@@ -13,9 +13,9 @@ RESULT = f"{{{_WORDS}, i32}}"
 """The values that lanes get, and the lanes whose source was within range."""
 
 
-def exchange_text(key: Key) -> tuple[Function, str]:
+def exchange_text(key: Key) -> tuple[FunctionWriter, str]:
     """`exchange_<mode>(value, places, clamps)` (PTX ISA, "shfl.sync")."""
-    body, mode = Function(), str(key[1])
+    body, mode = FunctionWriter(), str(key[1])
 
     def op(code: str, lhs: str, rhs: str) -> str:
         return body.op(f"{code} {_WORDS} {lhs}, {rhs}")

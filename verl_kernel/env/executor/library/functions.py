@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import math
 
-from verl_kernel.env.executor.library.context import Function
+from verl_kernel.env.executor.library.context import FunctionWriter
 from verl_kernel.env.executor.lowering import floats
-from verl_kernel.env.executor.lowering.writer import WIDE, Form, Key, mangled, real
+from verl_kernel.env.executor.lowering.writer import WIDE, Key, ValueForm, mangled, real
 
 # Selects bytes with a selector known only at run time (PTX ISA, "prmt").
 
 
-def permute_text(key: Key) -> tuple[Function, str]:
+def permute_text(key: Key) -> tuple[FunctionWriter, str]:
     """`permute_<lanes>(low, high, selector)`: select four of eight bytes; a selector's top bit replicates the sign."""
-    body, form = Function(), Form(int(key[1]))
+    body, form = FunctionWriter(), ValueForm(int(key[1]))
     words, longs = form.ints(32), form.ints(64)
     low, high = (body.resized(word, 32, 64, form) for word in ("%low", "%high"))
     eight_bytes = body.op(f"or {longs} {low}, {body.op(f'shl {longs} {high}, {form.const(64, 32)}')}")
@@ -29,7 +29,7 @@ def permute_text(key: Key) -> tuple[Function, str]:
     return body, body.text(words, key, tuple(f"{words} %{name}" for name in ("low", "high", "selector")))
 
 
-def _selected_byte(body: Function, eight_bytes: str, index: int, form: Form) -> str:
+def _selected_byte(body: FunctionWriter, eight_bytes: str, index: int, form: ValueForm) -> str:
     """Return one byte of the result, shifted to its place."""
     words, longs = form.ints(32), form.ints(64)
     nibble = body.op(f"lshr {words} %selector, {form.const(32, 4 * index)}")
@@ -56,12 +56,12 @@ _OPERATIONS = {
 }  # fmt: skip
 
 
-def directed_text(key: Key) -> tuple[Function, str]:
+def directed_text(key: Key) -> tuple[FunctionWriter, str]:
     """`directed_<operation>_<rounding>_<element>_<lanes>_<operands>(a...)`; the mode is to nearest again in the end.
 
     The operands' element type is another one for a conversion (`sitofp`, `uitofp`, `fptrunc`).
     """
-    body, form, rounding = Function(), Form(int(key[4])), _MODES[str(key[2])]
+    body, form, rounding = FunctionWriter(), ValueForm(int(key[4])), _MODES[str(key[2])]
     kind = form.type(str(key[3]))
     name, count = _OPERATIONS.get(str(key[1]), (str(key[1]), 1))
     source = form.type(str(key[5]))
@@ -84,7 +84,7 @@ _MAGIC = {"float": 12582912.0, "double": 6755399441055744.0}
 """1.5 times 2^23 and 2^52: adding one to a small whole number leaves that number in the lowest bits."""
 
 
-class Real(Function):
+class Real(FunctionWriter):
     """Writes arithmetic on vectors of one float type."""
 
     def __init__(self, element: str) -> None:
@@ -133,7 +133,7 @@ class Real(Function):
         return self.op(f"bitcast {kind} {self.op(f'shl {kind} {biased}, {WIDE.const(bits, mantissa)}')} to {self.kind}")
 
 
-def ex2_text(key: Key) -> tuple[Function, str]:
+def ex2_text(key: Key) -> tuple[FunctionWriter, str]:
     """Compute 2 to the power of x: the whole part sets the exponent, a Taylor polynomial covers the rest."""
     body = Real("float")
     # Beyond these bounds the result is infinity, or zero, in float32.
@@ -150,7 +150,7 @@ def ex2_text(key: Key) -> tuple[Function, str]:
     return body, body.text(SINGLES, key, [f"{SINGLES} %x"])
 
 
-def lg2_text(key: Key) -> tuple[Function, str]:
+def lg2_text(key: Key) -> tuple[FunctionWriter, str]:
     """Compute the binary logarithm: the exponent and, for m between 0.7 and 1.42, 2 atanh((m - 1) / (m + 1))."""
     body = Real("double")
     wide = body.op(f"fpext {SINGLES} %x to {DOUBLES}")
@@ -174,7 +174,7 @@ def lg2_text(key: Key) -> tuple[Function, str]:
     return body, body.text(SINGLES, key, [f"{SINGLES} %x"])
 
 
-def circular_text(key: Key) -> tuple[Function, str]:
+def circular_text(key: Key) -> tuple[FunctionWriter, str]:
     """Compute `sin` or `cos`: subtract the nearest multiple of pi / 2 in float64, then use a polynomial."""
     body, quarter = Real("double"), 0 if key[0] == "sin" else 1
     x = body.op(f"fpext {SINGLES} %x to {DOUBLES}")
@@ -207,7 +207,7 @@ def circular_text(key: Key) -> tuple[Function, str]:
     return body, body.text(SINGLES, key, [f"{SINGLES} %x"])
 
 
-def tanh_text(key: Key) -> tuple[Function, str]:
+def tanh_text(key: Key) -> tuple[FunctionWriter, str]:
     """Compute (1 - e) / (1 + e) with e = exp(-2 |x|) in float64; a tiny x is returned unchanged."""
     body = Real("double")
     x = body.op(f"fpext {SINGLES} %x to {DOUBLES}")
@@ -227,9 +227,9 @@ def tanh_text(key: Key) -> tuple[Function, str]:
     return body, body.text(SINGLES, key, [f"{SINGLES} %x"])
 
 
-def from_eight_text(key: Key) -> tuple[Function, str]:
+def from_eight_text(key: Key) -> tuple[FunctionWriter, str]:
     """`from_eight_<kind>(pairs)`: convert two 8-bit floats to two halves, exactly."""
-    body = Function()
+    body = FunctionWriter()
     kind, shorts = str(key[1]), WIDE.ints(16)
     pair = body.op(f"zext {shorts} %pair to {WORDS}")
     if kind == "e5m2":  # the byte is the upper half of a float16
@@ -242,7 +242,7 @@ def from_eight_text(key: Key) -> tuple[Function, str]:
     return body, body.text(WORDS, key, [f"{shorts} %pair"])
 
 
-def _from_e4m3(body: Function, pair: str, shift: int) -> str:
+def _from_e4m3(body: FunctionWriter, pair: str, shift: int) -> str:
     """Convert a byte to the bits of a half: shift exponent and mantissa to their places, then correct the bias."""
     byte = body.op(f"lshr {WORDS} {pair}, {WIDE.const(32, shift)}")
     size = body.op(f"and {WORDS} {byte}, {WIDE.const(32, 0x7F)}")
@@ -259,9 +259,9 @@ def _from_e4m3(body: Function, pair: str, shift: int) -> str:
     return body.op(f"or {WORDS} {half}, {sign}")
 
 
-def to_eight_text(key: Key) -> tuple[Function, str]:
+def to_eight_text(key: Key) -> tuple[FunctionWriter, str]:
     """`to_eight_<kind>(bits of float32)`: round to the nearest 8-bit float, ties to even; saturates at the largest."""
-    body = Function()
+    body = FunctionWriter()
     mantissa, bias, largest = (3, 7, 448.0) if key[1] == "e4m3" else (2, 15, 57344.0)
     size = body.op(f"and {WORDS} %bits, {WIDE.const(32, 0x7FFFFFFF)}")
     is_nan = body.op(f"icmp ugt {WORDS} {size}, {WIDE.const(32, 0x7F800000)}")
@@ -288,9 +288,9 @@ def to_eight_text(key: Key) -> tuple[Function, str]:
     return body, body.text(WORDS, key, [f"{WORDS} %bits"])
 
 
-def fma_text(key: Key) -> tuple[Function, str]:
+def fma_text(key: Key) -> tuple[FunctionWriter, str]:
     """`fma_<element>_<lanes>(a, b, c)`: fused multiply-add of half precision, rounded once."""
-    body, element, form = Function(), str(key[1]), Form(int(key[2]))
+    body, element, form = FunctionWriter(), str(key[1]), ValueForm(int(key[2]))
     kind = form.type(element)
     body.do(f"ret {kind} {floats.in_wider(body, 'fma', element, form, ['%a', '%b', '%c'], False)}")
     return body, body.text(kind, key, tuple(f"{kind} %{name}" for name in "abc"))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.library import checks, context
 from verl_kernel.env.executor.library.accesses import give_back, result_type, shared_lanes
-from verl_kernel.env.executor.library.context import Function
+from verl_kernel.env.executor.library.context import FunctionWriter
 from verl_kernel.env.executor.lowering import floats
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
@@ -27,31 +27,31 @@ class Factor:
     """A type of factors: how many a register holds, and a function that extracts one as float32 or int32."""
 
     count: int
-    element: Callable[[Function, str, int], str]
+    element: Callable[[FunctionWriter, str, int], str]
 
 
-def _half(body: Function, register: str, index: int) -> str:
+def _half(body: FunctionWriter, register: str, index: int) -> str:
     shifted = body.op(f"lshr {WORDS} {register}, {WIDE.const(32, 16 * index)}")
     bits = body.resized(shifted, 32, 16, WIDE)
     half = body.op(f"bitcast {WIDE.ints(16)} {bits} to {WIDE.type('half')}")
     return floats.widen(body, half, "half", "float", WIDE)
 
 
-def _brain(body: Function, register: str, index: int) -> str:
+def _brain(body: FunctionWriter, register: str, index: int) -> str:
     code = "and" if index else "shl"
     # A bfloat16 is the upper half of a float32.
     bits = body.op(f"{code} {WORDS} {register}, {WIDE.const(32, 0xFFFF0000 if index else 16)}")
     return body.op(f"bitcast {WORDS} {bits} to {FLOATS32}")
 
 
-def _tensor(body: Function, register: str, index: int) -> str:
+def _tensor(body: FunctionWriter, register: str, index: int) -> str:
     # A GPU reads 19 bits of a TF32 factor and ignores the others.
     bits = body.op(f"and {WORDS} {register}, {WIDE.const(32, 0xFFFFE000)}")
     return body.op(f"bitcast {WORDS} {bits} to {FLOATS32}")
 
 
-def _eight(kind: str) -> Callable[[Function, str, int], str]:
-    def element(body: Function, register: str, index: int) -> str:
+def _eight(kind: str) -> Callable[[FunctionWriter, str, int], str]:
+    def element(body: FunctionWriter, register: str, index: int) -> str:
         byte = body.op(f"lshr {WORDS} {register}, {WIDE.const(32, 8 * index)}")
         pair = body.resized(byte, 32, 16, WIDE)
         halves = body.op(body.call(WORDS, ("from_eight", kind), f"{WIDE.ints(16)} {pair}"))
@@ -60,8 +60,8 @@ def _eight(kind: str) -> Callable[[Function, str, int], str]:
     return element
 
 
-def _byte(is_signed: bool) -> Callable[[Function, str, int], str]:
-    def element(body: Function, register: str, index: int) -> str:
+def _byte(is_signed: bool) -> Callable[[FunctionWriter, str, int], str]:
+    def element(body: FunctionWriter, register: str, index: int) -> str:
         top = body.op(f"shl {WORDS} {register}, {WIDE.const(32, 24 - 8 * index)}")
         return body.op(f"{'ashr' if is_signed else 'lshr'} {WORDS} {top}, {WIDE.const(32, 24)}")
 
@@ -76,7 +76,7 @@ SUMS = {"f32": ("f16", "bf16", "tf32", "e4m3", "e5m2"), "f16": ("f16", "e4m3", "
 """Types of factors for each type of sums."""
 
 
-def product_text(key: Key) -> tuple[Function, str]:
+def product_text(key: Key) -> tuple[FunctionWriter, str]:
     """`product_<shape>_<a>_<b>_<sum>_<saturates>(a..., b..., c...) -> d...`."""
     shape, first, second, total = map(str, key[1:5])
     # float64 has a layout of its own.
@@ -84,7 +84,7 @@ def product_text(key: Key) -> tuple[Function, str]:
         return _doubles(key)
     if not _is_known(shape, first, second, total):
         raise NotKnown(f"the executor does not know the product of matrices {shape} of {first} and {second} as {total}")
-    depth, body = int(shape.removeprefix("m16n8k")), Function()
+    depth, body = int(shape.removeprefix("m16n8k")), FunctionWriter()
     span = 4 * FACTORS[first].count
     halves = depth // span
     names = [f"%a{index}" for index in range(2 * halves)], [f"%b{index}" for index in range(halves)]
@@ -121,7 +121,7 @@ def registers(shape: str, first: str, second: str, total: str) -> list[int]:
     return [results, 2 * halves, halves, results]
 
 
-def _addends(body: Function, total: str) -> list[str]:
+def _addends(body: FunctionWriter, total: str) -> list[str]:
     if total == "s32":
         return [f"%c{index}" for index in range(4)]
     if total == "f32":
@@ -129,7 +129,7 @@ def _addends(body: Function, total: str) -> list[str]:
     return [_half(body, f"%c{pair}", index) for pair in (0, 1) for index in (0, 1)]
 
 
-def _from_lanes(body: Function, element: str, value: str, lanes: list[int]) -> str:
+def _from_lanes(body: FunctionWriter, element: str, value: str, lanes: list[int]) -> str:
     return body.shuffle(element, value, lanes)
 
 
@@ -143,7 +143,7 @@ def _column(part: int, odd: int) -> list[int]:
     return [(2 * (lane % 4) + odd) * 4 + part for lane in range(LANES)]
 
 
-def _added(body: Function, total: str, row: str, column: str, addend: str) -> str:
+def _added(body: FunctionWriter, total: str, row: str, column: str, addend: str) -> str:
     if total == "s32":
         return body.op(f"add {WORDS} {body.op(f'mul {WORDS} {row}, {column}')}, {addend}")
     return body.overloaded("fma", FLOATS32, row, column, addend)
@@ -159,13 +159,13 @@ def _is_known(shape: str, first: str, second: str, total: str) -> bool:
     return is_alike and int(shape.removeprefix("m16n8k")) in (4 * count, 8 * count)
 
 
-def _whole_sum(body: Function, total: str, addend: str, saturates: bool) -> str:
+def _whole_sum(body: FunctionWriter, total: str, addend: str, saturates: bool) -> str:
     if saturates:
         return body.overloaded("sadd.sat", WORDS, total, addend)
     return body.op(f"add {WORDS} {total}, {addend}")
 
 
-def _results(body: Function, total: str, sums: list[str]) -> None:
+def _results(body: FunctionWriter, total: str, sums: list[str]) -> None:
     if total == "s32":
         parts = sums
     elif total == "f32":
@@ -178,7 +178,7 @@ def _results(body: Function, total: str, sums: list[str]) -> None:
     body.do(f"ret {kind} {value}")
 
 
-def _paired(body: Function, lower: str, upper: str) -> str:
+def _paired(body: FunctionWriter, lower: str, upper: str) -> str:
     """Round two float32 to float16 and pack them."""
     bits = []
     for value in (lower, upper):
@@ -187,9 +187,9 @@ def _paired(body: Function, lower: str, upper: str) -> str:
     return body.op(f"or {WORDS} {body.op(f'shl {WORDS} {bits[1]}, {WIDE.const(32, 16)}')}, {bits[0]}")
 
 
-def _doubles(key: Key) -> tuple[Function, str]:
+def _doubles(key: Key) -> tuple[FunctionWriter, str]:
     """Write m8n8k4 of float64: A has row l / 4, B column l / 4, both element l % 4 of k; C as in the other products."""
-    body, longs, doubles = Function(), WIDE.ints(64), WIDE.type("double")
+    body, longs, doubles = FunctionWriter(), WIDE.ints(64), WIDE.type("double")
     a_values, b_values = (body.op(f"bitcast {longs} {name} to {doubles}") for name in ("%a0", "%b0"))
     sums = [body.op(f"bitcast {longs} {name} to {doubles}") for name in ("%c0", "%c1")]
     for step in range(4):
@@ -206,9 +206,9 @@ def _doubles(key: Key) -> tuple[Function, str]:
     return body, body.text(kind, key, [f"{longs} {name}" for name in ("%a0", "%b0", "%c0", "%c1")])
 
 
-def matrices_text(key: Key) -> tuple[Function, str]:
+def matrices_text(key: Key) -> tuple[FunctionWriter, str]:
     """`matrices_<count>_<transposed>(addresses, ctx, site)`: `ldmatrix`; lanes hold the addresses of 16-byte rows."""
-    body, count, is_transposed = Function(), int(key[1]), bool(key[2])
+    body, count, is_transposed = FunctionWriter(), int(key[1]), bool(key[2])
     # PTX ISA, "ldmatrix": eight lanes have the addresses of a matrix's rows.
     used = (1 << 8 * count) - 1
     body.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
@@ -228,7 +228,7 @@ def matrices_text(key: Key) -> tuple[Function, str]:
     return body, body.text(result_type(32, count), key, (f"{WIDE.ints(32)} %addresses", "ptr %ctx", "ptr %site"))
 
 
-def _matrix(body: Function, base: str, addresses: str, number: int, is_transposed: bool) -> str:
+def _matrix(body: FunctionWriter, base: str, addresses: str, number: int, is_transposed: bool) -> str:
     rows, lanes = [], 4
     for row in range(8):
         address = body.op(f"extractelement {WIDE.ints(32)} {addresses}, i32 {8 * number + row}")

@@ -9,7 +9,7 @@ are no longer sampled, and their records are removed (`vk_thin`).
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.library.context import Function, filled
+from verl_kernel.env.executor.library.context import FunctionWriter, filled
 
 LOG_USED, LOG_MASK, LOG_SALT, LOG_HEAD = range(4)
 """Words of the log: how many records there are; bits of a hash that must be 0; the salt of hashes; then the records."""
@@ -107,7 +107,7 @@ def thin_text() -> str:
     return filled(_TEXT, values)
 
 
-def point_to(body: Function) -> None:
+def point_to(body: FunctionWriter) -> None:
     """Load what `note` needs; these values do not change within an access."""
     body.do(f"%log = load ptr, ptr {body.word('%ctx', context.REREADS)}")
     for name, word in (("mask", LOG_MASK), ("salt", LOG_SALT)):
@@ -119,7 +119,7 @@ def point_to(body: Function) -> None:
     body.do(f"%log_time_at = getelementptr i64, ptr {body.context(context.USES)}, i64 {USES_TIME}")
 
 
-def note(body: Function, part: str, sectors: str) -> None:
+def note(body: FunctionWriter, part: str, sectors: str) -> None:
     """Log a request for sectors within 512 bytes, without a branch: a record not to be kept is overwritten."""
     used_at = body.word("%log", LOG_USED)
     used = body.op(f"load i64, ptr {used_at}")

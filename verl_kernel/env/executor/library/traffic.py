@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import reduce
 
 from verl_kernel.env.executor.library import context, rereads
-from verl_kernel.env.executor.library.context import Function
+from verl_kernel.env.executor.library.context import FunctionWriter
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
@@ -28,7 +28,7 @@ _BANKED = 128
 _NUMBERS = WIDE.ints(32)
 
 
-def count_passes(body: Function, size: int, lanes: str, phase: int = LANES) -> None:
+def count_passes(body: FunctionWriter, size: int, lanes: str, phase: int = LANES) -> None:
     """Count the passes of some accesses to `%addresses`; `phase` lanes are served at a time."""
     until_sample = body.site(sites.LEFT)
     body.branch(body.op(f"icmp eq i64 {until_sample}, 0"), "sample", "sampled")
@@ -42,9 +42,9 @@ def count_passes(body: Function, size: int, lanes: str, phase: int = LANES) -> N
     body.do(f"store i64 {body.op(f'sub i64 {next_count}, 1')}, ptr {body.word('%site', sites.LEFT)}")
 
 
-def passes_text(key: Key) -> tuple[Function, str]:
+def passes_text(key: Key) -> tuple[FunctionWriter, str]:
     """`passes_<bytes>_<phase>(addresses, lanes)`: per phase, the most distinct words that one bank must deliver."""
-    body, size, phase = Function(), int(key[1]), int(key[2])
+    body, size, phase = FunctionWriter(), int(key[1]), int(key[2])
     # Wider words take as many banks together: a phase delivers 128 bytes.
     banks, phases = _BANKED // size, LANES // phase
     words = body.op(f"lshr {_NUMBERS} %addresses, {WIDE.const(32, size.bit_length() - 1)}")
@@ -62,7 +62,7 @@ def passes_text(key: Key) -> tuple[Function, str]:
     return body, body.text("i64", key, (f"{_NUMBERS} %addresses", "i32 %lanes"))
 
 
-def _count_word(body: Function, words: str, lane: str, banks: int, phase: int) -> None:
+def _count_word(body: FunctionWriter, words: str, lane: str, banks: int, phase: int) -> None:
     """Add a lane's word to its bank's count, unless an earlier lane of the phase has the same word."""
     word = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr %held, i32 {lane}')}")
     equal = body.bits(body.op(f"icmp eq {_NUMBERS} {words}, {body.splat('i32', word)}"))
@@ -110,12 +110,12 @@ _READS = ("load", "fetch")
 _ADDRESSES = WIDE.ints(64)
 
 
-def span_text(key: Key) -> tuple[Function, str]:
+def span_text(key: Key) -> tuple[FunctionWriter, str]:
     """`span_<verb>(address, bytes, ctx, site, row)`: count the sectors of an access with consecutive lanes.
 
     Verbs are `load`; `fetch`, which bypasses the first level; `store`; and `atomic`, which loads and stores.
     """
-    body, verb = Function(), str(key[1])
+    body, verb = FunctionWriter(), str(key[1])
     end = body.op(f"sub i64 {body.op('add i64 %address, %bytes')}, 1")
     shift = SECTOR.bit_length() - 1
     first, last = (body.op(f"lshr i64 {address}, {shift}") for address in ("%address", end))
@@ -134,12 +134,12 @@ def span_text(key: Key) -> tuple[Function, str]:
     return body, body.text("void", key, ("i64 %address", "i64 %bytes", "ptr %ctx", "ptr %site", "i64 %row"))
 
 
-def sectors_text(key: Key) -> tuple[Function, str]:
+def sectors_text(key: Key) -> tuple[FunctionWriter, str]:
     """`sectors_<verb>(addresses, lanes, ctx, site, row)`: count sectors for any lanes and addresses.
 
     Of a lane's access longer than 4 bytes, the first byte's sector counts: an aligned access lies in one sector.
     """
-    body, verb = Function(), str(key[1])
+    body, verb = FunctionWriter(), str(key[1])
     body.do(f"%held = alloca {_ADDRESSES}, align 64")
     if verb in _READS:
         rereads.point_to(body)
@@ -171,13 +171,13 @@ def sectors_text(key: Key) -> tuple[Function, str]:
     return body, body.text("void", key, arguments)
 
 
-def _point_to_cache(body: Function) -> None:
+def _point_to_cache(body: FunctionWriter) -> None:
     body.do(f"%cache = load ptr, ptr {body.word('%ctx', context.CACHE)}")
     for name, word in (("now", CACHE_NOW), ("room", CACHE_ROOM)):
         body.do(f"%{name}_at = getelementptr i64, ptr %cache, i64 {word}")
 
 
-def _by_lines(body: Function, count: str, first: str, last: str) -> dict[str, tuple[str, str, str, str]]:
+def _by_lines(body: FunctionWriter, count: str, first: str, last: str) -> dict[str, tuple[str, str, str, str]]:
     """Look up consecutive sectors in the cache."""
     low, high = (body.op(f"lshr i64 {sector}, {_PART}") for sector in (first, last))
     skipped = body.op(f"and i64 {first}, 15")
@@ -195,7 +195,7 @@ def _by_lines(body: Function, count: str, first: str, last: str) -> dict[str, tu
     return {"line": (count, "%line_missed", first, last)}
 
 
-def _in_order(body: Function, steps: str) -> str:
+def _in_order(body: FunctionWriter, steps: str) -> str:
     """Look up the sectors of lanes in ascending order; returns how many the cache did not have."""
     # The first lane of each run of lanes in one sector.
     heads = body.op(f"or i32 {steps}, 1")
@@ -210,7 +210,7 @@ def _in_order(body: Function, steps: str) -> str:
     return "%head_missed"
 
 
-def _by_distinct_sectors(body: Function, sector: str, verb: str) -> tuple[str, str, str, str]:
+def _by_distinct_sectors(body: FunctionWriter, sector: str, verb: str) -> tuple[str, str, str, str]:
     """Loop over the distinct sectors."""
     body.label("apart")
     body.do("br label %loop")
@@ -236,26 +236,26 @@ def _by_distinct_sectors(body: Function, sector: str, verb: str) -> tuple[str, s
     return total, missed, low, high
 
 
-def _of_lane(body: Function, lane: str) -> str:
+def _of_lane(body: FunctionWriter, lane: str) -> str:
     """Load a lane's sector."""
     return body.op(f"load i64, ptr {body.op(f'getelementptr i64, ptr %held, i32 {lane}')}")
 
 
-def _smaller(body: Function, lhs: str, rhs: str) -> str:
+def _smaller(body: FunctionWriter, lhs: str, rhs: str) -> str:
     return f"select i1 {body.op(f'icmp ult i64 {lhs}, {rhs}')}, i64 {lhs}, i64 {rhs}"
 
 
-def _larger(body: Function, lhs: str, rhs: str) -> str:
+def _larger(body: FunctionWriter, lhs: str, rhs: str) -> str:
     return f"select i1 {body.op(f'icmp ugt i64 {lhs}, {rhs}')}, i64 {lhs}, i64 {rhs}"
 
 
-def _use_sector(body: Function, sector: str) -> str:
+def _use_sector(body: FunctionWriter, sector: str) -> str:
     """Use a sector; returns 1 if the cache did not have it."""
     part = body.op(f"lshr i64 {sector}, {_PART}")
     return _use_sectors(body, part, body.op(f"shl i64 1, {body.op(f'and i64 {sector}, 15')}"))
 
 
-def _use_sectors(body: Function, part: str, sector_bits: str) -> str:
+def _use_sectors(body: FunctionWriter, part: str, sector_bits: str) -> str:
     """Use sectors of four lines; returns how many of them the cache did not have."""
     room, now = body.op("load i64, ptr %room_at"), body.op("load i64, ptr %now_at")
     # Fibonacci hashing (Knuth, "The Art of Computer Programming", volume 3, 6.4).
@@ -280,7 +280,7 @@ def _use_sectors(body: Function, part: str, sector_bits: str) -> str:
     return missed
 
 
-def _present_lines(body: Function, sector_bits: str) -> str:
+def _present_lines(body: FunctionWriter, sector_bits: str) -> str:
     """Return a bit for each line with some sector present."""
     # Four sectors are a line: their bits are joined in its lowest one.
     for step in (1, 2):
@@ -288,7 +288,7 @@ def _present_lines(body: Function, sector_bits: str) -> str:
     return body.op(f"and i64 {sector_bits}, {0x1111}")
 
 
-def _add_up(body: Function, verb: str, ends: dict[str, tuple[str, str, str, str]]) -> None:
+def _add_up(body: FunctionWriter, verb: str, ends: dict[str, tuple[str, str, str, str]]) -> None:
     """Add the counts to the site and to the buffer, and end the function."""
     body.label("done")
     total, missed, low, high = (
@@ -320,12 +320,12 @@ _ROWS, _COLUMNS, _TOGETHER = 16, 8, 4
 """Rows and columns of a product; lanes that hold a row, or a column."""
 
 
-def voids_text(key: Key) -> tuple[Function, str]:
+def voids_text(key: Key) -> tuple[FunctionWriter, str]:
     """`voids_<k>_<count>_<word>(a..., b..., ctx)`: add the operations on zeros to a word of the launch's work.
 
     A register holds `count` elements along k.
     """
-    body, (depth, count, word) = Function(), map(int, key[1:4])
+    body, (depth, count, word) = FunctionWriter(), map(int, key[1:4])
     halves = depth // (_TOGETHER * count)
     first = [_filled(body, f"%a{index}") for index in range(2 * halves)]
     second = [_filled(body, f"%b{index}") for index in range(halves)]
@@ -347,16 +347,16 @@ def voids_text(key: Key) -> tuple[Function, str]:
     return body, body.text("void", key, [*(f"{WIDE.ints(32)} {name}" for name in names), "ptr %ctx"])
 
 
-def _filled(body: Function, register: str) -> str:
+def _filled(body: FunctionWriter, register: str) -> str:
     """Return a bit for each lane whose register is not zero."""
     return body.bits(body.op(f"icmp ne {WIDE.ints(32)} {register}, zeroinitializer"))
 
 
-def _any(body: Function, masks: list[str]) -> str:
+def _any(body: FunctionWriter, masks: list[str]) -> str:
     return reduce(lambda union, mask: body.op(f"or i32 {union}, {mask}"), masks)
 
 
-def _count_groups(body: Function, masks: list[str]) -> str:
+def _count_groups(body: FunctionWriter, masks: list[str]) -> str:
     """Count the rows, or columns, with an element that is not zero."""
     filled = _any(body, masks)
     for step in (1, 2):
@@ -364,7 +364,7 @@ def _count_groups(body: Function, masks: list[str]) -> str:
     return _counted(body, body.op(f"and i32 {filled}, {0x11111111}"))
 
 
-def _depth_mask(body: Function, masks: list[str] | tuple[str, ...]) -> str:
+def _depth_mask(body: FunctionWriter, masks: list[str] | tuple[str, ...]) -> str:
     """Return a bit for each index along k with an element that is not zero."""
     filled = _any(body, list(masks))
     for step in (LANES // 2, LANES // 4, LANES // 8):
@@ -372,5 +372,5 @@ def _depth_mask(body: Function, masks: list[str] | tuple[str, ...]) -> str:
     return body.op(f"and i32 {filled}, {(1 << _TOGETHER) - 1}")
 
 
-def _counted(body: Function, mask: str) -> str:
+def _counted(body: FunctionWriter, mask: str) -> str:
     return body.overloaded("ctpop", "i32", mask)

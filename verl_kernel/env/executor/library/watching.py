@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.accesses import gathered
-from verl_kernel.env.executor.library.context import POINTERS, Function
+from verl_kernel.env.executor.library.context import POINTERS, FunctionWriter
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 ADDRESSES = WIDE.ints(64)
@@ -15,10 +15,10 @@ VERBS = {
 }  # fmt: skip
 
 
-def watch_text(key: Key) -> tuple[Function, str]:
+def watch_text(key: Key) -> tuple[FunctionWriter, str]:
     """`watch_<room>_<verb>_<bits>_<count>(addresses, lanes, ctx, site[, values...])`: record an access."""
     room, verb, bits, count = str(key[1]), str(key[2]), int(key[3]), int(key[4])
-    body, size = Function(), bits * count // 8
+    body, size = FunctionWriter(), bits * count // 8
     width = 32 if room == "shared" else 64
     kind = WIDE.ints(width)
     body.do(f"%kept = alloca {ADDRESSES}, align 64")
@@ -50,14 +50,14 @@ def watch_text(key: Key) -> tuple[Function, str]:
     return body, body.text("void", key, arguments)
 
 
-def _call_judge(body: Function, reason: str, lanes: str, size: str, values: str) -> None:
+def _call_judge(body: FunctionWriter, reason: str, lanes: str, size: str, values: str) -> None:
     """Call the judging function."""
     call = body.op(f"load ptr, ptr {body.word('%watch', context.CALL)}")
     wide = body.op(f"zext i32 {lanes} to i64")
     body.do(f"call void {call}(i64 {reason}, i64 {wide}, ptr %kept, i64 {size}, ptr {values}, ptr %ctx, ptr %site)")
 
 
-def _in_shared(body: Function, verb: str, size: int, lanes: str, warp: str) -> str:
+def _in_shared(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) -> str:
     """Record an access to shared memory, if that is watched; returns the lanes to be judged."""
     row = body.op(f"load ptr, ptr {body.word('%watch', context.SHARED_ROW)}")
     # A block of one warp has no races in shared memory.
@@ -69,13 +69,13 @@ def _in_shared(body: Function, verb: str, size: int, lanes: str, warp: str) -> s
     return _each_cell(body, verb, False, size, shift, offsets, lanes, row, ("0", own_stamp, "null", "0"), "row")
 
 
-def _stamp(body: Function, word: int, warp: str) -> str:
+def _stamp(body: FunctionWriter, word: int, warp: str) -> str:
     ids = body.op(f"load ptr, ptr {body.word('%watch', word)}")
     return body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr {ids}, i64 {warp}')}")
 
 
 def _each_cell(
-    body: Function, verb: str, is_ordered: bool, size: int, shift: str, offsets: str, lanes: str, row: str,
+    body: FunctionWriter, verb: str, is_ordered: bool, size: int, shift: str, offsets: str, lanes: str, row: str,
     warp_state: tuple[str, str, str, str], begin: str,
 ) -> str:  # fmt: skip
     """Loop over the cells of each lane; continues in the block `cells_done<tag>`."""
@@ -102,7 +102,7 @@ def _each_cell(
     return f"%more_odd{tag}"
 
 
-def _in_rows(body: Function, verb: str, size: int, lanes: str, warp: str) -> str:
+def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) -> str:
     """Record an access to global memory; returns the lanes to be judged."""
     own_stamp = _stamp(body, context.IDS, warp)
     rows, count, shift, ordered, first = (
@@ -161,9 +161,9 @@ def _in_rows(body: Function, verb: str, size: int, lanes: str, warp: str) -> str
     return "%bad"
 
 
-def order_text(key: Key) -> tuple[Function, str]:
+def order_text(key: Key) -> tuple[FunctionWriter, str]:
     """`order_<marks>(addresses, lanes, ctx, site)`: report what may order blocks, if races are watched."""
-    body = Function()
+    body = FunctionWriter()
     body.do(f"%kept = alloca {ADDRESSES}, align 64")
     body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
     # Python is called for each event: not for those of no lane.
@@ -181,10 +181,10 @@ def order_text(key: Key) -> tuple[Function, str]:
 # Logs accesses to global memory while a block runs, with the bytes that memory held.
 
 
-def log_text(key: Key) -> tuple[Function, str]:
+def log_text(key: Key) -> tuple[FunctionWriter, str]:
     """`log_<verb>_<bits>_<count>(addresses, lanes, ctx, site)`: add a record to the log, if it is not full."""
     verb, bits, count = str(key[1]), int(key[2]), int(key[3])
-    body = Function()
+    body = FunctionWriter()
     watch = body.context(context.WATCH)
     log = body.op(f"load ptr, ptr {body.word(watch, context.LOG)}")
     used = body.op(f"load i64, ptr {body.word(log, context.LOG_USED)}")
@@ -211,7 +211,7 @@ def log_text(key: Key) -> tuple[Function, str]:
     return body, body.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
 
 
-def _log_values(body: Function, bits: int, count: int, target: str) -> None:
+def _log_values(body: FunctionWriter, bits: int, count: int, target: str) -> None:
     """Log what memory holds at the lanes' addresses, register by register."""
     pointers, mask = body.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}"), body.mask("%lanes")
     for index in range(count):

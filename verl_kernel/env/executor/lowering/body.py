@@ -10,17 +10,17 @@ from verl_kernel.env.executor.flow.graph import CARRY, Graph, constants, holds_n
 from verl_kernel.env.executor.flow.repeats import Lanes
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering.sites import Sites
-from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, SCALAR, WIDE, Form, Writer
+from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, SCALAR, WIDE, ValueForm, Writer
 from verl_kernel.env.executor.ptx.program import (
     BITS,
     Address,
-    Constant,
-    Group,
+    Immediate,
     Instruction,
     Not,
     Operand,
+    OperandGroup,
     Pair,
-    Program,
+    PtxProgram,
     Register,
     Special,
     Symbol,
@@ -119,7 +119,7 @@ _STRONG = ("relaxed", "acquire", "release", "acq_rel", "volatile")
 _FENCES = ("membar", "fence")
 
 
-class Order:
+class MemoryOrder:
     """How a kernel's atomics, strong loads and stores, and fences order accesses of several blocks."""
 
     def __init__(self, graph: Graph) -> None:
@@ -214,8 +214,8 @@ class Body(Writer):
     def __init__(self, graph: Graph, lanes: Lanes, warps: int, crossing: frozenset[str], frame: Frame) -> None:
         super().__init__()
         self.graph, self.lanes, self.warps = graph, lanes, warps
-        self.program: Program = graph.program
-        self.sites, self.order = Sites(), Order(graph)
+        self.program: PtxProgram = graph.program
+        self.sites, self.order = Sites(), MemoryOrder(graph)
         self.item: Instruction
         self.frame, self.crossing = frame, crossing
         self.normal, self._constants = normal(graph), constants(graph)
@@ -242,7 +242,7 @@ class Body(Writer):
         self._values.clear()
 
     # the form in which an instruction is computed: one value for the warp if its result is uniform
-    def form(self) -> Form:
+    def form(self) -> ValueForm:
         """Return `SCALAR` if all that the instruction writes is uniform, else `WIDE`."""
         names = [name for operand in self.item.operands[:1] for name in _names(operand)]
         return SCALAR if names and all(name in self.lanes.uniform for name in names) else WIDE
@@ -262,7 +262,7 @@ class Body(Writer):
         """Return LLVM's type of a register."""
         return self.register_form(name).ints(self.width(name))
 
-    def register_form(self, name: str) -> Form:
+    def register_form(self, name: str) -> ValueForm:
         """Return the form of a register, which is `SCALAR` if it is uniform."""
         return SCALAR if name in self.lanes.uniform else WIDE
 
@@ -274,7 +274,7 @@ class Body(Writer):
         """Return registers with their bits, and whether each is uniform."""
         return ((name, self.width(name), name in self.lanes.uniform) for name in sorted(names))
 
-    def read(self, operand: Operand, bits: int, form: Form) -> str:
+    def read(self, operand: Operand, bits: int, form: ValueForm) -> str:
         """Read an operand as an integer of `bits` bits."""
         if isinstance(operand, Register):
             return self._register(operand.name, bits, form)
@@ -283,37 +283,37 @@ class Body(Writer):
             return self.op(f"xor {form.ints(bits)} {value}, {form.const(bits, -1)}")
         if isinstance(operand, Special):
             return self._special(operand, bits, form)
-        if isinstance(operand, Constant):
+        if isinstance(operand, Immediate):
             return form.const(bits, self.literal(operand.text, bits))
         if isinstance(operand, Symbol):
             return self._symbol(operand.name, bits, form)
         raise self.item.unknown("an operand of another kind is expected")
 
-    def read_float(self, operand: Operand, kind: str, form: Form) -> str:
+    def read_float(self, operand: Operand, kind: str, form: ValueForm) -> str:
         """Read an operand as a float of one of the kinds of `FLOATS`."""
         value = self.as_float(self.read(operand, BITS[kind], form), kind, form)
         if kind == "f32" and holds_no_subnormal(operand, self.normal):
             self.flushed.add(value)
         return value
 
-    def as_float(self, value: str, kind: str, form: Form) -> str:
+    def as_float(self, value: str, kind: str, form: ValueForm) -> str:
         """Convert bits to a float."""
         # What was a float before needs no cast back.
         if (value, kind) in self._floats:
             return self._floats[value, kind]
         return self.op(f"bitcast {form.ints(BITS[kind])} {value} to {form.type(FLOATS[kind])}")
 
-    def as_bits(self, value: str, kind: str, form: Form) -> str:
+    def as_bits(self, value: str, kind: str, form: ValueForm) -> str:
         """Convert a float to its bits."""
         bits = self.op(f"bitcast {form.type(FLOATS[kind])} {value} to {form.ints(BITS[kind])}")
         self._floats[bits, kind] = value
         return bits
 
-    def write_float(self, operand: Operand, value: str, kind: str, form: Form) -> None:
+    def write_float(self, operand: Operand, value: str, kind: str, form: ValueForm) -> None:
         """Write a float to a register."""
         self.write(operand, self.as_bits(value, kind, form), BITS[kind], form)
 
-    def write(self, operand: Operand, value: str, bits: int, form: Form) -> None:
+    def write(self, operand: Operand, value: str, bits: int, form: ValueForm) -> None:
         """Write an integer to a register, in the lanes that execute the instruction."""
         if isinstance(operand, Unused):
             return
@@ -321,7 +321,7 @@ class Body(Writer):
             raise self.item.unknown("its result is no register")
         self.put(operand.name, value, bits, form)
 
-    def put(self, name: str, value: str, bits: int, form: Form) -> None:
+    def put(self, name: str, value: str, bits: int, form: ValueForm) -> None:
         """Write an integer to a register given by name, in the lanes that execute the instruction."""
         width, own_form = self.width(name), self.register_form(name)
         value = self.resized(value, bits, width, form)
@@ -332,7 +332,7 @@ class Body(Writer):
             value = self.op(f"extractelement {WIDE.ints(width)} {value}, i32 0")
         self._store(name, value, own_form)
 
-    def _store(self, name: str, value: str, own_form: Form) -> None:
+    def _store(self, name: str, value: str, own_form: ValueForm) -> None:
         kind = self.register_type(name)
         if self.item.guard:
             value = self.op(
@@ -345,7 +345,7 @@ class Body(Writer):
         if name in self._saved:
             self._save(name, value, own_form)
 
-    def _save(self, name: str, value: str, own_form: Form) -> None:
+    def _save(self, name: str, value: str, own_form: ValueForm) -> None:
         """Write a register to memory; inactive lanes keep their values."""
         kind = self.register_type(name)
         # Lanes that wait elsewhere still need what the register held.
@@ -363,13 +363,13 @@ class Body(Writer):
     def _loaded(self, name: str) -> str:
         return self.op(f"load {self.register_type(name)}, ptr {self.pointer(name)}, align {self.alignment(name)}")
 
-    def _guard(self, form: Form) -> str:
+    def _guard(self, form: ValueForm) -> str:
         """Return the guard of the current instruction."""
         assert self.item.guard is not None
         holds = self.read(self.item.guard, 1, form)
         return self.op(f"xor {form.ints(1)} {holds}, {form.const(1, 1)}") if self.item.is_negated else holds
 
-    def condition(self, form: Form) -> str:
+    def condition(self, form: ValueForm) -> str:
         """Return which lanes execute the instruction: active lanes whose guard holds."""
         if self.item.guard is None:
             return self.active() if form is WIDE else "true"
@@ -411,17 +411,17 @@ class Body(Writer):
         """Add an access to the kernel's sites; returns a pointer to its counters."""
         return self.op(f"getelementptr i64, ptr %sites, i64 {self.sites.add(self.item, kind, size)}")
 
-    def constant(self, operand: Operand) -> Constant | None:
+    def constant(self, operand: Operand) -> Immediate | None:
         """Return the literal that an operand always holds; None if there is none."""
         if isinstance(operand, Register):
             return self._constants.get(operand.name)
-        return operand if isinstance(operand, Constant) else None
+        return operand if isinstance(operand, Immediate) else None
 
     def literal(self, text: str, bits: int) -> int:
         """Return the bits of a literal."""
         return bits_of(text, bits)
 
-    def _symbol(self, name: str, bits: int, form: Form) -> str:
+    def _symbol(self, name: str, bits: int, form: ValueForm) -> str:
         """Return the address of a variable, table or parameter in its space (raises NotKnown if there is none)."""
         if name in self.program.constants:
             value = self.resized(self.op(f'ptrtoint ptr @"{name}" to i64'), 64, bits, SCALAR)
@@ -432,7 +432,7 @@ class Body(Writer):
                 return form.const(bits, offsets[name])
         raise self.item.unknown(f"nothing is named {name}")
 
-    def _register(self, name: str, bits: int, form: Form) -> str:
+    def _register(self, name: str, bits: int, form: ValueForm) -> str:
         own_form, width = self.register_form(name), self.width(name)
         value = self.resized(self.register_value(name), width, bits, own_form)
         if own_form is form:
@@ -441,7 +441,7 @@ class Body(Writer):
             return self.splat(f"i{bits}", value)
         return self.op(f"extractelement {WIDE.ints(bits)} {value}, i32 0")
 
-    def _special(self, operand: Special, bits: int, form: Form) -> str:
+    def _special(self, operand: Special, bits: int, form: ValueForm) -> str:
         # Blocks of Triton have one dimension, so x alone numbers the threads.
         if operand.name in ("%tid.x", "%laneid"):
             name = "%tid_x" if operand.name == "%tid.x" else "%laneid"
@@ -467,6 +467,6 @@ def _names(operand: Operand) -> list[str]:
         return [operand.name]
     if isinstance(operand, Pair):
         return [operand.first.name, operand.second.name]
-    if isinstance(operand, Group):
+    if isinstance(operand, OperandGroup):
         return [name for item in operand.items for name in _names(item)]
     return []

@@ -9,7 +9,7 @@ from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.floats import flush, halves_of
 from verl_kernel.env.executor.lowering.integers import PACKED, is_float, is_signed
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form
+from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, ValueForm
 from verl_kernel.env.executor.ptx.program import BITS, Pair
 
 _ORDERED = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
@@ -26,7 +26,7 @@ _UNORDERED = {
 _UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
 
 
-def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) -> str:
+def compare(body: Body, kind: str, relation: str, form: ValueForm, is_flushed: bool) -> str:
     """Compare the second and the third operand."""
     operands = body.item.operands[1:3]
     if kind in FLOATS:
@@ -45,7 +45,9 @@ def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) 
     return body.op(f"icmp {code} {form.ints(bits)} {lhs}, {rhs}")
 
 
-def _compare_floats(body: Body, kind: str, relation: str, form: Form, values: Sequence[str], is_flushed: bool) -> str:
+def _compare_floats(
+    body: Body, kind: str, relation: str, form: ValueForm, values: Sequence[str], is_flushed: bool
+) -> str:
     # PTX ISA, "setp": `.ftz` is defined for f32 and f16 only.
     if relation not in _ORDERED | _UNORDERED or (is_flushed and kind not in ("f32", "f16")):
         raise body.item.unknown()
@@ -102,7 +104,7 @@ def select_by_sign(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], chosen, bits, form)
 
 
-def _combined(body: Body, holds: str, operation: str | None, form: Form) -> str:
+def _combined(body: Body, holds: str, operation: str | None, form: ValueForm) -> str:
     if operation is None:
         return holds
     return body.op(f"{operation} {form.ints(1)} {holds}, {body.read(body.item.operands[3], 1, form)}")

@@ -18,7 +18,7 @@ from verl_kernel.env.executor.lowering.body import ALIVE, Body
 from verl_kernel.env.executor.lowering.moves import converged
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, check, lower
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE
-from verl_kernel.env.executor.ptx.program import Constant, Instruction
+from verl_kernel.env.executor.ptx.program import Immediate, Instruction
 
 # Lowers a repetition of instructions on other registers to a loop that finds its registers by tables of offsets.
 
@@ -337,7 +337,7 @@ class Control:
         self._check_number(item)
         if len(item.operands) == 2:
             threads = item.operands[1]
-            if not isinstance(threads, Constant) or body.literal(threads.text, 32) != LANES * body.warps:
+            if not isinstance(threads, Immediate) or body.literal(threads.text, 32) != LANES * body.warps:
                 raise item.unknown("a barrier of a part of the block")
         if body.lanes.may_diverge:
             self._gather_at(number)
@@ -348,7 +348,7 @@ class Control:
 
     def _check_number(self, item: Instruction) -> None:
         """Check that a barrier's number is a constant, the same in the whole kernel (raises NotKnown)."""
-        if not item.operands or not isinstance(item.operands[0], Constant):
+        if not item.operands or not isinstance(item.operands[0], Immediate):
             raise item.unknown("its number must be a constant")
         self._numbers.add(self._body.literal(item.operands[0].text, 32))
         if len(self._numbers) > 1:

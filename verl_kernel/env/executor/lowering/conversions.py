@@ -16,7 +16,7 @@ from verl_kernel.env.executor.lowering.floats import (
 )
 from verl_kernel.env.executor.lowering.integers import is_signed
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
+from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, ValueForm, mangled
 from verl_kernel.env.executor.ptx.program import BITS, Register
 
 _WHOLE = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
@@ -59,7 +59,7 @@ def _pack(body: Body, modifiers: Modifiers, target: str) -> None:
     body.write(body.item.operands[0], body.op(f"or {WIDE.ints(32)} {upper}, {halves[1]}"), 32, WIDE)
 
 
-def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) -> str:
+def _half_bits(body: Body, value: str, element: str, rounding: str, form: ValueForm) -> str:
     """Return the bits of a float32 rounded to half precision."""
     # LLVM's conversions round to nearest.
     if rounding == "rz":
@@ -69,7 +69,7 @@ def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) 
     return body.op(f"bitcast {form.type('half')} {narrow(body, value, 'float', 'half', form)} to {form.ints(16)}")
 
 
-def _truncated_half(body: Body, value: str, element: str, form: Form) -> str:
+def _truncated_half(body: Body, value: str, element: str, form: ValueForm) -> str:
     """Round towards zero: return one step less than the nearest value if that is larger in magnitude."""
     if element == "bfloat":
         words = form.ints(32)
@@ -107,7 +107,7 @@ def _tensor_float(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], chosen, 32, form)
 
 
-def _finite(body: Body, bits: str, form: Form) -> str:
+def _finite(body: Body, bits: str, form: ValueForm) -> str:
     """Replace infinity in a TF32 by the largest finite number."""
     words = form.ints(32)
     size = body.op(f"and {words} {bits}, {form.const(32, 0x7FFFFFFF)}")
@@ -172,7 +172,7 @@ def _float_to_float(body: Body, modifiers: Modifiers, source: str, target: str) 
     body.write_float(body.item.operands[0], value, target, form)
 
 
-def _resized_float(body: Body, value: str, before: str, after: str, rounding: str, form: Form) -> str:
+def _resized_float(body: Body, value: str, before: str, after: str, rounding: str, form: ValueForm) -> str:
     if before == after:
         return value
     widths = {"half": 11, "bfloat": 8, "float": 24, "double": 53}
@@ -215,7 +215,7 @@ def _float_to_integer(body: Body, modifiers: Modifiers, source: str, target: str
     _put_extended(body, number, target, form)
 
 
-def _put_extended(body: Body, value: str, kind: str, form: Form) -> None:
+def _put_extended(body: Body, value: str, kind: str, form: ValueForm) -> None:
     """Write an integer to a register that may be wider; signed integers are sign-extended."""
     target, bits = body.item.operands[0], BITS[kind]
     width = body.width(target.name) if isinstance(target, Register) else bits
@@ -246,7 +246,7 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
     )
 
 
-def _shortened(body: Body, value: str, has_sign: bool, form: Form) -> str:
+def _shortened(body: Body, value: str, has_sign: bool, form: ValueForm) -> str:
     """Shorten a 64-bit integer for float64: a large one gets a sticky bit that replaces its lowest 11 bits."""
     longs = form.ints(64)
     low_bits = body.op(f"and {longs} {value}, {form.const(64, 0x7FF)}")
@@ -275,7 +275,7 @@ def _integer_to_integer(body: Body, modifiers: Modifiers, source: str, target: s
     _put_extended(body, value, target, form)
 
 
-def _clamped(body: Body, value: str, source: str, target: str, form: Form) -> str:
+def _clamped(body: Body, value: str, source: str, target: str, form: ValueForm) -> str:
     """Clamp an integer to the range of another type."""
     before, after, prefix = BITS[source], BITS[target], "s" if is_signed(source) else "u"
     smallest = -(1 << after - 1) if is_signed(target) else 0

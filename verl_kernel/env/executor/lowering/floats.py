@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Form, Key, Writer
+from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Key, ValueForm, Writer
 from verl_kernel.env.executor.ptx.program import Operand
 
 # Rounding modes that the host does not have: to odd, and towards zero, down or up.
 
 
-def odd_sum(body: Writer, total: str, error: str, form: Form) -> str:
+def odd_sum(body: Writer, total: str, error: str, form: ValueForm) -> str:
     """Round a float64 sum to odd, given the error of its rounding to nearest."""
     # Rounding to odd makes a second rounding harmless (Boldo and Melquiond, "Emulation of a FMA and
     # correctly rounded sums: proved algorithms using rounding to odd", 2008).
@@ -34,7 +34,7 @@ def odd_sum(body: Writer, total: str, error: str, form: Form) -> str:
     return body.op(f"bitcast {longs} {body.op(f'add {longs} {bits}, {step}')} to {doubles}")
 
 
-def to_odd(body: Writer, value: str, form: Form) -> str:
+def to_odd(body: Writer, value: str, form: ValueForm) -> str:
     """Round float64 to float32, to odd if inexact, so that a second rounding to fewer bits is correct."""
     nearest = body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
     back = body.op(f"fpext {form.type('float')} {nearest} to {form.type('double')}")
@@ -49,7 +49,7 @@ def to_odd(body: Writer, value: str, form: Form) -> str:
     return body.op(f"bitcast {form.ints(32)} {bits} to {form.type('float')}")
 
 
-def two_sum(body: Writer, lhs: str, rhs: str, form: Form) -> tuple[str, str]:
+def two_sum(body: Writer, lhs: str, rhs: str, form: ValueForm) -> tuple[str, str]:
     """Return the float64 sum of two float64 and its rounding error (Knuth's two-sum)."""
     op: Callable[[str, str, str], str] = lambda code, a, b: body.op(f"{code} {form.type('double')} {a}, {b}")  # noqa: E731
     total = op("fadd", lhs, rhs)
@@ -60,7 +60,7 @@ def two_sum(body: Writer, lhs: str, rhs: str, form: Form) -> tuple[str, str]:
 
 _CODES = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _DIRECTED = ("rz", "rm", "rp")
-PAIRS = Form(2 * LANES)
+PAIRS = ValueForm(2 * LANES)
 """Form of a value with two halves per lane."""
 
 
@@ -107,12 +107,12 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
     body.write(body.item.operands[0], bits, 32, WIDE)
 
 
-def _shape(body: Body, kind: str) -> tuple[Form, str]:
+def _shape(body: Body, kind: str) -> tuple[ValueForm, str]:
     """Return the form and the element type in which values are computed."""
     return (PAIRS, FLOATS[kind[:-2]]) if kind.endswith("x2") else (body.form(), FLOATS[kind])
 
 
-def _operand(body: Body, number: int, kind: str, form: Form, is_flushed: bool) -> str:
+def _operand(body: Body, number: int, kind: str, form: ValueForm, is_flushed: bool) -> str:
     operand, element = body.item.operands[number], _shape(body, kind)[1]
     if form is PAIRS:
         value = body.op(f"bitcast {WIDE.ints(32)} {body.read(operand, 32, WIDE)} to {form.type(element)}")
@@ -121,7 +121,7 @@ def _operand(body: Body, number: int, kind: str, form: Form, is_flushed: bool) -
     return flush(body, value, form, element) if is_flushed else value
 
 
-def _computed(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
+def _computed(body: Body, root: str, element: str, form: ValueForm, operands: list[str], knows_nan: bool) -> str:
     kind = form.type(element)
     if root == "neg":
         return body.op(f"fneg {kind} {operands[0]}")
@@ -135,7 +135,7 @@ def _computed(body: Body, root: str, element: str, form: Form, operands: list[st
     return _plain(body, root, kind, operands, knows_nan)
 
 
-def _extreme_size(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
+def _extreme_size(body: Body, root: str, element: str, form: ValueForm, operands: list[str], knows_nan: bool) -> str:
     """Lower `.xorsign.abs`: the extreme of two magnitudes, with the sign of the product (Triton's symmetric clamp)."""
     kind, words = form.type(element), form.ints({"float": 32}.get(element, 16))
     size = _computed(
@@ -146,7 +146,7 @@ def _extreme_size(body: Body, root: str, element: str, form: Form, operands: lis
     return body.overloaded("copysign", kind, size, sign)
 
 
-def _without_huge(body: Body, value: str, operands: list[str], form: Form) -> str:
+def _without_huge(body: Body, value: str, operands: list[str], form: ValueForm) -> str:
     """Apply the rules of `div.approx` for divisors beyond 2^126: the result is 0, and NaN for an infinite dividend."""
     floats = form.type("float")
     size = body.overloaded("fabs", floats, operands[1])
@@ -164,7 +164,7 @@ def _plain(body: Writer, root: str, kind: str, operands: list[str], knows_nan: b
     return body.op(f"{_CODES[root]} {kind} {operands[0]}, {operands[1]}")
 
 
-def in_wider(body: Writer, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
+def in_wider(body: Writer, root: str, element: str, form: ValueForm, operands: list[str], knows_nan: bool) -> str:
     """Compute in a wider type and round to half precision."""
     wide = "double" if root == "fma" else "float"
     widened = [widen(body, value, element, wide, form) for value in operands]
@@ -175,7 +175,7 @@ def in_wider(body: Writer, root: str, element: str, form: Form, operands: list[s
     return narrow(body, odd_sum(body, *two_sum(body, product, widened[2], form), form), wide, element, form)
 
 
-def widen(body: Writer, value: str, element: str, wide: str, form: Form) -> str:
+def widen(body: Writer, value: str, element: str, wide: str, form: ValueForm) -> str:
     """Widen half precision to float32 or float64; bfloat16 uses integers, as hosts flush its subnormals."""
     if element == "bfloat":
         bits = body.op(f"bitcast {form.type(element)} {value} to {form.ints(16)}")
@@ -185,7 +185,7 @@ def widen(body: Writer, value: str, element: str, wide: str, form: Form) -> str:
     return value if element == wide else body.op(f"fpext {form.type(element)} {value} to {form.type(wide)}")
 
 
-def narrow(body: Writer, value: str, wide: str, element: str, form: Form) -> str:
+def narrow(body: Writer, value: str, wide: str, element: str, form: ValueForm) -> str:
     """Round to half precision, to nearest, ties to even."""
     if wide == "double":
         value = to_odd(body, value, form)
@@ -194,7 +194,7 @@ def narrow(body: Writer, value: str, wide: str, element: str, form: Form) -> str
     return body.op(f"bitcast {form.ints(16)} {bfloat_bits(body, value, form)} to {form.type('bfloat')}")
 
 
-def bfloat_bits(body: Writer, value: str, form: Form) -> str:
+def bfloat_bits(body: Writer, value: str, form: ValueForm) -> str:
     """Return the bits of the bfloat16 nearest to a float32; NaN is 0x7fff."""
     words = form.ints(32)
     is_nan = body.op(f"fcmp uno {form.type('float')} {value}, {value}")
@@ -207,7 +207,7 @@ def bfloat_bits(body: Writer, value: str, form: Form) -> str:
     return body.resized(chosen, 32, 16, form)
 
 
-def flush(body: Writer, value: str, form: Form, element: str = "float") -> str:
+def flush(body: Writer, value: str, form: ValueForm, element: str = "float") -> str:
     """Replace subnormals of a float32 or float16 by a zero of the same sign."""
     if value in body.flushed:
         return value
@@ -223,7 +223,7 @@ def flush(body: Writer, value: str, form: Form, element: str = "float") -> str:
     return flushed
 
 
-def saturated(body: Body, value: str, element: str, form: Form) -> str:
+def saturated(body: Body, value: str, element: str, form: ValueForm) -> str:
     """Clamp to 0 and 1; NaN and -0 become 0."""
     if element == "double":
         raise body.item.unknown("`.sat` is not defined for f64")
@@ -235,7 +235,7 @@ def saturated(body: Body, value: str, element: str, form: Form) -> str:
     return body.op(f"select {form.ints(1)} {is_small}, {kind} {value}, {kind} {unity}")
 
 
-def rectified(body: Body, value: str, element: str, form: Form) -> str:
+def rectified(body: Body, value: str, element: str, form: ValueForm) -> str:
     """Replace negative values by 0; NaN remains."""
     kind, zero = form.type(element), form.real(element, 0.0)
     is_below = body.op(f"fcmp olt {kind} {value}, {zero}")
@@ -243,7 +243,7 @@ def rectified(body: Body, value: str, element: str, form: Form) -> str:
 
 
 def directed(
-    body: Body, root: str, rounding: str, element: str, operands: Sequence[str], form: Form, source: str = ""
+    body: Body, root: str, rounding: str, element: str, operands: Sequence[str], form: ValueForm, source: str = ""
 ) -> str:
     """Compute float32 or float64 rounded towards zero, down or up, as a function of the library.
 

@@ -16,7 +16,7 @@ from verl_kernel.env.executor.lowering.control import NOWHERE, SLICE, Control, L
 from verl_kernel.env.executor.lowering.opcodes import lower
 from verl_kernel.env.executor.lowering.sites import Site
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key, lane_list
-from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.ptx.program import PtxProgram
 
 MOST_LOCAL = 512 << 10
 """Bytes of local memory that a lane may have (CUDA C++ Programming Guide, "Technical Specifications")."""
@@ -46,7 +46,7 @@ class Module:
     """Numbers of the sites that store rounded values to shared memory, with the formats of these (`flow.rounding`)."""
 
 
-def module(program: Program, warps: int) -> Module:
+def module(program: PtxProgram, warps: int) -> Module:
     """Lower a kernel (raises NotKnown).
 
     Args:
@@ -83,7 +83,7 @@ def module(program: Program, warps: int) -> Module:
     )  # fmt: skip
 
 
-def _rounded(program: Program, sites: list[Site]) -> dict[int, frozenset[str]]:
+def _rounded(program: PtxProgram, sites: list[Site]) -> dict[int, frozenset[str]]:
     formats = {id(item): kinds for item, kinds in rounded_stores(program)}
     return {number: formats[id(site.item)] for number, site in enumerate(sites) if id(site.item) in formats}
 

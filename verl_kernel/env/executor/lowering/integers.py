@@ -7,8 +7,8 @@ from verl_kernel.env.executor.flow.graph import CARRY
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.floats import float_arithmetic
 from verl_kernel.env.executor.lowering.opcodes import SHORTS, Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
-from verl_kernel.env.executor.ptx.program import BITS, Constant
+from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, ValueForm, mangled
+from verl_kernel.env.executor.ptx.program import BITS, Immediate
 
 # Shifts, bit fields, selections and counts of bits (PTX ISA, "Logic and Shift", "Integer Arithmetic", "prmt").
 
@@ -25,12 +25,12 @@ def shift(body: Body, modifiers: Modifiers) -> None:
     limit = form.const(32, bits - 1)
     clamped = body.overloaded("umin", form.ints(32), amount, limit)
     shifted = body.op(f"{code} {form.ints(bits)} {value}, {body.resized(clamped, 32, bits, form)}")
-    if not is_arithmetic and not isinstance(body.item.operands[2], Constant):
+    if not is_arithmetic and not isinstance(body.item.operands[2], Immediate):
         too_far = body.op(f"icmp ugt {form.ints(32)} {amount}, {limit}")
         shifted = body.op(
             f"select {form.ints(1)} {too_far}, {form.ints(bits)} {form.const(bits, 0)}, {form.ints(bits)} {shifted}"
         )
-    elif isinstance(body.item.operands[2], Constant) and body.literal(body.item.operands[2].text, 32) >= bits:
+    elif isinstance(body.item.operands[2], Immediate) and body.literal(body.item.operands[2].text, 32) >= bits:
         shifted = shifted if is_arithmetic else form.const(bits, 0)
     body.write(body.item.operands[0], shifted, bits, form)
 
@@ -111,7 +111,7 @@ def permute_bytes(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], value, 32, form)
 
 
-def _chosen_bytes(body: Body, words: list[str], selector: int, form: Form) -> str:
+def _chosen_bytes(body: Body, words: list[str], selector: int, form: ValueForm) -> str:
     """Select bytes by a constant selector: a shuffle of bytes and of their signs."""
     lanes, spread = max(1, form.lanes), [selector >> 4 * index & 8 for index in range(4)]
     kind = f"<{4 * lanes} x i8>"
@@ -138,7 +138,7 @@ def logic_of_three(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], _by_table(body, operands, table, form), 32, form)
 
 
-def _by_table(body: Body, operands: list[str], table: int, form: Form) -> str:
+def _by_table(body: Body, operands: list[str], table: int, form: ValueForm) -> str:
     """Compute a function of bits; the first operand selects the upper or the lower half of its table."""
     if table in (0, (1 << (1 << len(operands))) - 1):
         return form.const(32, -1 if table else 0)
@@ -302,7 +302,7 @@ def logical_complement(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], body.op(f"zext {form.ints(1)} {is_zero} to {form.ints(bits)}"), bits, form)
 
 
-def product(body: Body, kind: str, form: Form) -> str:
+def product(body: Body, kind: str, form: ValueForm) -> str:
     """Compute the full product of the first two operands, with twice their width."""
     bits, extend = BITS[kind], "sext" if is_signed(kind) else "zext"
     lhs, rhs = (
@@ -320,7 +320,7 @@ def _multiply(body: Body, modifiers: Modifiers, kind: str) -> None:
         body.write(body.item.operands[0], *_product_part(body, product(body, kind, form), part, bits, form), form)
 
 
-def _product_part(body: Body, whole: str, part: str, bits: int, form: Form) -> tuple[str, int]:
+def _product_part(body: Body, whole: str, part: str, bits: int, form: ValueForm) -> tuple[str, int]:
     """Select a part of a product; returns it with its width."""
     if part == "wide":
         return whole, 2 * bits

@@ -9,9 +9,9 @@ from verl_kernel.env.executor.lowering.body import Body, is_block_atomic, is_str
 from verl_kernel.env.executor.lowering.moves import converged, load_parameter
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE
-from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Operand
+from verl_kernel.env.executor.ptx.program import BITS, Immediate, Operand, OperandGroup
 
-# Modifiers that change no value here: hints for caches; `Order` reads orders and scopes itself.
+# Modifiers that change no value here: hints for caches; `MemoryOrder` reads orders and scopes itself.
 _HINTS = (
     "ca",
     "cg",
@@ -52,7 +52,7 @@ def _take_hints(body: Body, modifiers: Modifiers) -> int:
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Group) else (operand,)
+    return operand.items if isinstance(operand, OperandGroup) else (operand,)
 
 
 def _count(modifiers: Modifiers) -> int:
@@ -141,7 +141,7 @@ def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
     hints = _take_hints(body, modifiers)
     operands = body.item.operands[: len(body.item.operands) - hints]
     target, source = body.address(operands[0], 32), body.address(operands[1], 64)
-    if not isinstance(operands[2], Constant):
+    if not isinstance(operands[2], Immediate):
         raise body.item.unknown("its size must be a constant")
     size = body.literal(operands[2].text, 32)
     # The size of the source; bytes beyond it are zeros.

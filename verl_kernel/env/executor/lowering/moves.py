@@ -7,8 +7,8 @@ from verl_kernel.env.executor.library.exchanges import RESULT
 from verl_kernel.env.executor.lowering.body import Body, record_fence
 from verl_kernel.env.executor.lowering.integers import is_signed
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE, Form
-from verl_kernel.env.executor.ptx.program import BITS, Address, Group, Pair, Register, Unused
+from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE, ValueForm
+from verl_kernel.env.executor.ptx.program import BITS, Address, OperandGroup, Pair, Register, Unused
 
 
 @opcode("mov")
@@ -16,15 +16,15 @@ def move(body: Body, modifiers: Modifiers) -> None:
     """Lower a copy; a group of registers is joined or split, its first register being the lowest bits."""
     bits, form = BITS[modifiers.type()], body.form()
     target, source = body.item.operands
-    if isinstance(target, Group):
+    if isinstance(target, OperandGroup):
         _take_apart(body, target, body.read(source, bits, form), bits, form)
-    elif isinstance(source, Group):
+    elif isinstance(source, OperandGroup):
         body.write(target, _joined(body, source, bits, form), bits, form)
     else:
         body.write(target, body.read(source, bits, form), bits, form)
 
 
-def _take_apart(body: Body, target: Group, value: str, bits: int, form: Form) -> None:
+def _take_apart(body: Body, target: OperandGroup, value: str, bits: int, form: ValueForm) -> None:
     part = bits // len(target.items)
     for index, item in enumerate(target.items):
         if isinstance(item, Unused):
@@ -35,7 +35,7 @@ def _take_apart(body: Body, target: Group, value: str, bits: int, form: Form) ->
         body.write(item, body.resized(shifted, bits, part, form), part, form)
 
 
-def _joined(body: Body, source: Group, bits: int, form: Form) -> str:
+def _joined(body: Body, source: OperandGroup, bits: int, form: ValueForm) -> str:
     part = bits // len(source.items)
     # The first register holds the lowest bits.
     value = body.resized(body.read(source.items[0], part, form), part, bits, form)
@@ -60,7 +60,7 @@ def convert_address(body: Body, modifiers: Modifiers) -> None:
 def load_parameter(body: Body, kind: str) -> None:
     """Lower `ld.param`, which reads the block of parameters that all lanes share."""
     target, source = body.item.operands
-    targets = target.items if isinstance(target, Group) else (target,)
+    targets = target.items if isinstance(target, OperandGroup) else (target,)
     if not isinstance(source, Address) or body.item.guard:
         raise body.item.unknown("parameters are read at an address, always")
     if isinstance(source.base, Register) and source.base.name not in body.lanes.uniform:

@@ -16,7 +16,7 @@ _SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 
 
 @dataclass(frozen=True)
-class Form:
+class ValueForm:
     """How many values an LLVM value holds: a vector of `lanes` values, or one value if `lanes` is 0."""
 
     lanes: int
@@ -42,7 +42,7 @@ class Form:
         return f"splat ({element} {text})" if self.lanes else text
 
 
-SCALAR, WIDE = Form(0), Form(LANES)
+SCALAR, WIDE = ValueForm(0), ValueForm(LANES)
 
 
 def real(element: str, value: float) -> str:
@@ -126,7 +126,7 @@ class Writer:
         mask = ", ".join(f"i32 {index}" for index in picked)
         return self.op(f"shufflevector {kind} {source}, {kind} {second}, <{len(picked)} x i32> <{mask}>")
 
-    def resized(self, value: str, bits: int, width: int, form: Form) -> str:
+    def resized(self, value: str, bits: int, width: int, form: ValueForm) -> str:
         """Truncate an integer, or extend it with zeros."""
         if bits == width:
             return value

@@ -13,13 +13,13 @@ from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.ptx.program import (
     BITS,
     Address,
-    Constant,
-    Group,
+    Immediate,
     Instruction,
     Not,
     Operand,
+    OperandGroup,
     Pair,
-    Program,
+    PtxProgram,
     Register,
     Symbol,
 )
@@ -30,7 +30,7 @@ _PRINTS, _STOPS = "vprintf", "__assertfail"
 """Functions of the driver: printed text is dropped, and a failed assertion stops the launch."""
 
 
-def inlined(entry: Program, functions: Mapping[str, Program]) -> Program:
+def inlined(entry: PtxProgram, functions: Mapping[str, PtxProgram]) -> PtxProgram:
     """Return the kernel with all functions that it calls inlined (raises NotKnown for a missing function)."""
     if not any(item.root == "call" for item in entry.instructions):
         return entry
@@ -42,12 +42,12 @@ def inlined(entry: Program, functions: Mapping[str, Program]) -> Program:
 class _Inliner:
     """Appends bodies to one program; names of each body are made unique."""
 
-    def __init__(self, program: Program, functions: Mapping[str, Program]) -> None:
+    def __init__(self, program: PtxProgram, functions: Mapping[str, PtxProgram]) -> None:
         self._program, self._functions = program, functions
         self._kernel_parameters = {item.name for item in program.parameters}
         self._count = 0
 
-    def add(self, body: Program, prefix: str, variables: Mapping[str, str], depth: int) -> None:
+    def add(self, body: PtxProgram, prefix: str, variables: Mapping[str, str], depth: int) -> None:
         """Append a body.
 
         Args:
@@ -94,17 +94,21 @@ class _Inliner:
 
     def _call(self, names: _Names, item: Instruction, depth: int) -> None:
         operands = list(item.operands)
-        results = operands.pop(0) if isinstance(operands[0], Group) else Group(())
+        results = operands.pop(0) if isinstance(operands[0], OperandGroup) else OperandGroup(())
         target = operands.pop(0)
-        arguments = operands.pop(0) if operands else Group(())
-        if not isinstance(target, Symbol) or not isinstance(results, Group) or not isinstance(arguments, Group):
+        arguments = operands.pop(0) if operands else OperandGroup(())
+        if (
+            not isinstance(target, Symbol)
+            or not isinstance(results, OperandGroup)
+            or not isinstance(arguments, OperandGroup)
+        ):
             raise item.unknown("it names no function")
         # Both are declared in each module that asserts or prints, and the driver of a GPU defines them.
         if target.name == _STOPS:
             self._put(names, item, "trap", ())
         elif target.name == _PRINTS:
             for result in results.items:
-                self._put(names, item, "mov.b32", (self._piece(names.variable(result, item), 0, 32), Constant("0")))
+                self._put(names, item, "mov.b32", (self._piece(names.variable(result, item), 0, 32), Immediate("0")))
         else:
             function = self._functions.get(target.name)
             if function is None or item.guard:
@@ -127,7 +131,7 @@ class _Inliner:
             return
         kind = item.modifiers[-1]
         bits, variable = BITS[kind], names.variable(base, item)
-        for index, value in enumerate(values.items if isinstance(values, Group) else (values,)):
+        for index, value in enumerate(values.items if isinstance(values, OperandGroup) else (values,)):
             piece = self._piece(variable, address.offset + index * bits // 8, bits)
             pair = (piece, names.operand(value)) if is_store else (names.operand(value), piece)
             self._put(names, item, f"mov.b{bits}", pair)
@@ -142,7 +146,7 @@ class _Inliner:
 class _Names:
     """Maps names of a body to names of the program."""
 
-    def __init__(self, body: Program, prefix: str, variables: Mapping[str, str], program: Program) -> None:
+    def __init__(self, body: PtxProgram, prefix: str, variables: Mapping[str, str], program: PtxProgram) -> None:
         self.prefix, self._body, self._variables, self._program = prefix, body, variables, program
 
     def variable(self, operand: Operand, item: Instruction) -> str:
@@ -159,11 +163,11 @@ class _Names:
             return Not(Register(self.prefix + operand.register.name))
         if isinstance(operand, Pair):
             return Pair(Register(self.prefix + operand.first.name), Register(self.prefix + operand.second.name))
-        if isinstance(operand, Group):
-            return Group(tuple(map(self.operand, operand.items)))
+        if isinstance(operand, OperandGroup):
+            return OperandGroup(tuple(map(self.operand, operand.items)))
         if isinstance(operand, Address):
             base = self.operand(operand.base)
-            assert isinstance(base, Register | Constant | Symbol)
+            assert isinstance(base, Register | Immediate | Symbol)
             return Address(base, operand.offset)
         if isinstance(operand, Symbol) and (operand.name in self._body.labels or operand.name in self._body.local):
             return Symbol(self.prefix + operand.name)

@@ -12,14 +12,14 @@ from verl_kernel.env.executor.ptx.calls import inlined
 from verl_kernel.env.executor.ptx.program import (
     BITS,
     Address,
-    Constant,
-    Group,
+    Immediate,
     Instruction,
     Not,
     Operand,
+    OperandGroup,
     Pair,
     Parameter,
-    Program,
+    PtxProgram,
     Register,
     SourceLine,
     Special,
@@ -33,7 +33,7 @@ from verl_kernel.env.executor.ptx.program import (
 _SPACES = frozenset({"global", "shared", "local", "param", "const"})
 
 
-def with_local(program: Program) -> Program:
+def with_local(program: PtxProgram) -> PtxProgram:
     """Name the local space in accesses without a space whose address can only be one of local memory."""
     local_registers = _local(program)
     if local_registers:
@@ -41,7 +41,7 @@ def with_local(program: Program) -> Program:
     return program
 
 
-def _local(program: Program) -> set[str]:
+def _local(program: PtxProgram) -> set[str]:
     """Return the registers that only hold generic addresses of local memory."""
     mixed: set[str] = set()
     while True:
@@ -54,7 +54,7 @@ def _local(program: Program) -> set[str]:
         mixed |= refuted
 
 
-def _derived(program: Program, mixed: set[str]) -> set[str]:
+def _derived(program: PtxProgram, mixed: set[str]) -> set[str]:
     """Return the registers that some instruction derives from such an address."""
     derived: set[str] = set()
     while added := {
@@ -74,7 +74,7 @@ def _is_local(item: Instruction, local_registers: set[str]) -> bool:
 def _targets(item: Instruction) -> Iterator[str]:
     """Yield the registers that an instruction writes."""
     for operand in item.operands[:1]:
-        for member in operand.items if isinstance(operand, Group) else (operand,):
+        for member in operand.items if isinstance(operand, OperandGroup) else (operand,):
             parts = (member.first, member.second) if isinstance(member, Pair) else (member,)
             yield from (part.name for part in parts if isinstance(part, Register))
 
@@ -115,7 +115,7 @@ _SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid)\.[xyz]$|%(laneid|warpid|clock|c
 _IGNORED = (".file", ".loc", ".section", ".version", ".target", ".address_size", ".pragma")
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> PtxProgram:
     """Parse a module that holds one kernel (raises NotKnown for anything it cannot parse)."""
     # Sections with debug information follow the code.
     text = _COMMENT.sub("", text).partition("\n\t.section")[0]
@@ -129,7 +129,7 @@ def parse(text: str) -> Program:
     return with_local(inlined(_body(entries[0], head, text), functions))
 
 
-def _body(match: re.Match[str], head: str, text: str) -> Program:
+def _body(match: re.Match[str], head: str, text: str) -> PtxProgram:
     """Parse the body of a kernel or of a function."""
     results = tuple(item.name for item in _parameters(match["results"] or ""))
     reader = _Reader(match["name"], _parameters(match["parameters"] or ""), head, text[match.end() - 1 :])
@@ -159,7 +159,7 @@ class _Reader:
         files = {
             int(number): f"{folder}/{file}" if file else folder for number, folder, file in _FILE.findall(head + tail)
         }
-        self._program = Program(name, parameters, {}, [], {}, {}, 0, {}, 0, {}, files)
+        self._program = PtxProgram(name, parameters, {}, [], {}, {}, 0, {}, 0, {}, files)
         self._dynamic_shared: list[tuple[str, int]] = []
         self._scopes: list[dict[str, str]] = []
         self._label = ""
@@ -171,7 +171,7 @@ class _Reader:
         for kind, text in _statements(tail):
             self._read(kind, text)
 
-    def program(self) -> Program:
+    def program(self) -> PtxProgram:
         """Return the program; memory that the launch adds comes after all variables of declared length."""
         program = self._program
         # `extern .shared x[]` has the length that the launch says, so nothing may come after it.
@@ -274,7 +274,7 @@ class _Reader:
         self._program.registers[is_chosen.name] = "pred"
         branches = []
         for number, label in enumerate(self._targets.get(table.name, [])):
-            branches.append(replace(item, opcode="setp.eq.u32", operands=(is_chosen, index, Constant(str(number)))))
+            branches.append(replace(item, opcode="setp.eq.u32", operands=(is_chosen, index, Immediate(str(number)))))
             branches.append(replace(item, opcode="bra", operands=(self._plain(label, item.text),), guard=is_chosen))
         return [*branches, replace(item, opcode="trap", operands=())]
 
@@ -282,7 +282,7 @@ class _Reader:
         if text == "_":
             return Unused()
         if text.startswith(("{", "(")):
-            return Group(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
+            return OperandGroup(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
         if text.startswith("["):
             return self._address(text, whole)
         if "|" in text:
@@ -292,9 +292,9 @@ class _Reader:
             return Not(self._register(text[1:].strip(), whole))
         return self._plain(text, whole)
 
-    def _plain(self, text: str, whole: str) -> Register | Special | Constant | Symbol:
+    def _plain(self, text: str, whole: str) -> Register | Special | Immediate | Symbol:
         if text in ("true", "false") or _NUMBER.match(text):
-            return Constant(text)
+            return Immediate(text)
         if _SPECIAL.match(text):
             return Special(text)
         name = self._scoped(text, declare=False)
@@ -310,10 +310,10 @@ class _Reader:
             raise NotKnown(f"the executor expects a register in place of `{text}` in `{whole}`")
         return operand
 
-    def _address(self, text: str, whole: str) -> Address | Group:
+    def _address(self, text: str, whole: str) -> Address | OperandGroup:
         match = _ADDRESS.fullmatch(text)
         if match is None and "," in text:  # of a tile (TMA): a descriptor and coordinates
-            return Group(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
+            return OperandGroup(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
         if match is None:
             raise NotKnown(f"the executor does not know the address `{text}` in `{whole}`")
         base = self._plain(match[1], whole)

@@ -35,7 +35,7 @@ class Special:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Immediate:
     """A literal as it is written, such as `-1`, `0x10`, `0f3F800000` or `true`."""
 
     text: str
@@ -52,12 +52,12 @@ class Symbol:
 class Address:
     """An address, `[base + offset]`."""
 
-    base: Register | Constant | Symbol
+    base: Register | Immediate | Symbol
     offset: int
 
 
 @dataclass(frozen=True)
-class Group:
+class OperandGroup:
     """A group of operands, `{a, b, ...}`."""
 
     items: tuple[Operand, ...]
@@ -83,7 +83,7 @@ class Unused:
     """An unused result, `_`."""
 
 
-Operand: TypeAlias = "Register | Special | Constant | Symbol | Address | Group | Pair | Not | Unused"
+Operand: TypeAlias = "Register | Special | Immediate | Symbol | Address | OperandGroup | Pair | Not | Unused"
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Parameter:
 
 
 @dataclass(eq=False)
-class Program:
+class PtxProgram:
     """A kernel, or a function before it is inlined."""
 
     name: str

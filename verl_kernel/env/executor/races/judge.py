@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.races.memory import Row
+from verl_kernel.env.executor.races.memory import StampRow
 
 # PTX ISA, "Memory Consistency Model": overlapping accesses of which one writes race, unless both
 # are strong or something orders them. An atomic both reads and writes, and is strong.
@@ -54,7 +54,7 @@ class Race:
     """Whether that access was by another warp of the same block."""
 
 
-def check_access(view: View, verb: int, row: Row, cell: int, is_equal: Callable[[], bool]) -> Race | None:
+def check_access(view: View, verb: int, row: StampRow, cell: int, is_equal: Callable[[], bool]) -> Race | None:
     """Record an access to one cell, or return the access that it races with.
 
     Args:

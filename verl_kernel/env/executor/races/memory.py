@@ -35,7 +35,7 @@ def words_of(sites: Sequence[Site]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Row:
+class StampRow:
     """Watched memory with stamps for its cells; `stamps` lacks the kinds of accesses that the kernel does not have."""
 
     start: int
@@ -44,7 +44,7 @@ class Row:
     stamps: dict[int, np.ndarray]
 
     @classmethod
-    def of(cls, start: int, length: int, cell: int, words: Sequence[int]) -> Row:
+    def of(cls, start: int, length: int, cell: int, words: Sequence[int]) -> StampRow:
         """Make a row without accesses; its ends are rounded outwards to whole cells."""
         begin, end = start // _WIDEST * _WIDEST, -(-(start + length) // _WIDEST) * _WIDEST
         # np.zeros takes pages only when they are written: cells without accesses cost nothing.

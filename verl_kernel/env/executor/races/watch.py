@@ -17,12 +17,12 @@ from verl_kernel.env.executor.lowering.sites import WORDS, Site
 from verl_kernel.env.executor.races import memory
 from verl_kernel.env.executor.races.judge import Race, View, check_access
 from verl_kernel.env.executor.races.knowledge import Knowledge, PublishedClocks, Stamps
-from verl_kernel.env.executor.races.memory import Ranges, Row, cell_bytes
+from verl_kernel.env.executor.races.memory import Ranges, StampRow, cell_bytes
 
 # The state of one block of a watched launch, with the words that native code reads.
 
 
-class Block:
+class WatchedBlock:
     """The state of a block; blocks that run one after the other share one.
 
     Args:
@@ -80,11 +80,11 @@ class Block:
         self.pointers[:] = [clock.ctypes.data for clock in self.clocks.clocks]
 
 
-def _shared_row(sites: Sequence[Site], length: int) -> Row:
+def _shared_row(sites: Sequence[Site], length: int) -> StampRow:
     kinds = [context.STORES, context.LOADS]
     # An array of stamps for each kind that the kernel has; shared memory has no strong loads and stores.
     kinds += [context.ATOMICS] * any(site.kind == "shared atomic" for site in sites)
-    return Row.of(0, length, cell_bytes(sites, "shared"), kinds)
+    return StampRow.of(0, length, cell_bytes(sites, "shared"), kinds)
 
 
 def lane_numbers(address: int) -> list[int]:
@@ -184,21 +184,21 @@ class Watcher:
         self._published = PublishedClocks(watch.most_bytes)
         # Kept as long as native code may call it.
         self._call = _CALLBACK(self._on_call)
-        self._blocks: dict[int, tuple[np.ndarray, Block]] = {}
+        self._blocks: dict[int, tuple[np.ndarray, WatchedBlock]] = {}
         self._race: tuple[Race, int, int] | None = None
         self._has_ended = False
 
-    def _new_rows(self, ranges: Ranges) -> list[Row]:
+    def _new_rows(self, ranges: Ranges) -> list[StampRow]:
         sites = self._module.sites
         cell, words = memory.cell_bytes(sites, "global"), memory.words_of(sites)
-        return [Row.of(start, length, cell, words) for start, length in ranges]
+        return [StampRow.of(start, length, cell, words) for start, length in ranges]
 
     def begin(self, launch: np.ndarray, shared: np.ndarray, index: int = 0) -> None:
         """Put the words for a block into its context."""
         if self._has_ended:
             return
         try:
-            block = Block(self._module.sites, self._warps, shared, index, self._stamps is not None)
+            block = WatchedBlock(self._module.sites, self._warps, shared, index, self._stamps is not None)
         except MemoryError:
             self._give_up("memory is too small")
             return
@@ -251,7 +251,7 @@ class Watcher:
             # Native code asks for the watch at each access: 0 turns it off at once.
             launch[context.WATCH] = 0
 
-    def _pass_barrier(self, block: Block) -> None:
+    def _pass_barrier(self, block: WatchedBlock) -> None:
         assert self._stamps is not None
         # Native code reports a barrier also when a block begins, before its first access.
         is_first = bool(block.words[context.IS_FRESH])
@@ -265,7 +265,7 @@ class Watcher:
         block.point_to_clocks()
 
     def _check(
-        self, block: Block, reason: int, lanes: list[tuple[int, int]], size: int, values: int, site: int
+        self, block: WatchedBlock, reason: int, lanes: list[tuple[int, int]], size: int, values: int, site: int
     ) -> None:
         """Judge an access of some lanes, of `size % 2**16` bytes each, in registers of `size >> 16` bits."""
         in_shared, verb = bool(reason & context.IN_SHARED), reason & ~context.IN_SHARED
@@ -291,7 +291,7 @@ class Watcher:
                     self._note_race(block, race, lane, address, site)
                     return
 
-    def _view(self, block: Block, in_shared: bool) -> View:
+    def _view(self, block: WatchedBlock, in_shared: bool) -> View:
         words, warp = block.words, block.warp
         # Shared memory is new for each block: stamps of an earlier one in its cells count as in order.
         barrier_stamp, first = int(words[context.BARRIER_STAMP]), 0 if in_shared else int(words[context.FIRST])
@@ -338,7 +338,7 @@ class Watcher:
         index = int(np.searchsorted(self._starts, stamp, "right")) - 1
         return index * self._warps + int(stamp - self._starts[index]) % self._warps
 
-    def _note_race(self, block: Block, race: Race, lane: int, address: int, site: int) -> None:
+    def _note_race(self, block: WatchedBlock, race: Race, lane: int, address: int, site: int) -> None:
         """Record a race as the launch's fault, if it is the first."""
         # The launch stops at its first fault; another lane of the same access may have noted one.
         if self._fault[context.KIND]:

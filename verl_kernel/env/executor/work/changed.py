@@ -18,7 +18,7 @@ import numpy as np
 
 from verl_kernel.env.executor.counts import LaunchCount, SiteCount
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import Instruction, Program, SourceLine
+from verl_kernel.env.executor.ptx.program import Instruction, PtxProgram, SourceLine
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.executor.work.steps import passes
@@ -143,7 +143,7 @@ def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> Launc
 
 
 _MULTIPLIES = frozenset({"fma", "mad", "mul", "add"})
-_TABLES: weakref.WeakKeyDictionary[Program, tuple[np.ndarray, np.ndarray]] = weakref.WeakKeyDictionary()
+_TABLES: weakref.WeakKeyDictionary[PtxProgram, tuple[np.ndarray, np.ndarray]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)

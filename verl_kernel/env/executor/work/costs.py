@@ -19,7 +19,7 @@ import numpy as np
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import Instruction, Program
+from verl_kernel.env.executor.ptx.program import Instruction, PtxProgram
 from verl_kernel.env.executor.work import NARROW, PRODUCTS, WIDE
 
 ISSUE, INTEGER, SPECIAL, SHARED, DOUBLE = range(5)
@@ -123,7 +123,7 @@ def _units(
 
 _BUSY = {"issue": ISSUE, "integer": INTEGER, "special": SPECIAL}
 UNITS = (*PRODUCTS, NARROW, WIDE, *_BUSY)
-_TABLES: weakref.WeakKeyDictionary[Program, dict[str, np.ndarray]] = weakref.WeakKeyDictionary()
+_TABLES: weakref.WeakKeyDictionary[PtxProgram, dict[str, np.ndarray]] = weakref.WeakKeyDictionary()
 
 
 def operations(count: LaunchCount) -> dict[str, float]:
@@ -136,7 +136,7 @@ def operations(count: LaunchCount) -> dict[str, float]:
     return {**{unit: float(count.warps_entered @ table[unit]) for unit in PRODUCTS}, **flops, **busy}
 
 
-def _table(program: Program, module: Module) -> dict[str, np.ndarray]:
+def _table(program: PtxProgram, module: Module) -> dict[str, np.ndarray]:
     """Return for each unit what a lane (for products of matrices, a warp) does in each block of instructions."""
     rows: dict[str, list[float]] = {unit: [] for unit in UNITS}
     for start, end in module.blocks:

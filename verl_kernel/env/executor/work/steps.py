@@ -19,7 +19,7 @@ from verl_kernel.env.executor.flow.graph import Graph, pressures
 from verl_kernel.env.executor.flow.repeats import may_wait
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import STORES, Constant, Instruction, Program
+from verl_kernel.env.executor.ptx.program import STORES, Immediate, Instruction, PtxProgram
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.gpus import GPUS
@@ -54,7 +54,7 @@ class Chain:
     """The least number of cycles of an iteration."""
 
 
-def chains(program: Program) -> list[Chain]:
+def chains(program: PtxProgram) -> list[Chain]:
     """Return the loops of a kernel with the least time of their iterations."""
     graph = Graph(program)
     loop_chains = [Chain(first, _cycles(graph, first, last)) for first, last in _loops(graph)]
@@ -111,7 +111,7 @@ def _interaction(item: Instruction) -> Interaction:
         return "meets"
     if "shared" not in item.modifiers and item.root != "ldmatrix":
         return ""
-    # An asynchronous copy is waited for elsewhere (`Group`).
+    # An asynchronous copy is waited for elsewhere (`LoadGroup`).
     if item.root == "cp":
         return ""
     return "stores" if item.root in STORES else "loads"
@@ -136,7 +136,7 @@ def _latency(item: Instruction) -> float:
 
 
 @dataclass(frozen=True)
-class Group:
+class LoadGroup:
     """Loads that wait for memory together."""
 
     block: int
@@ -147,7 +147,7 @@ class Group:
     """Iterations of a loop whose loads are under way at the same time."""
 
 
-def groups(program: Program, module: Module) -> list[Group]:
+def groups(program: PtxProgram, module: Module) -> list[LoadGroup]:
     """Group all loads from global memory but those that only wait for other blocks of the launch."""
     index_of = {id(item): index for index, item in enumerate(program.instructions)}
     loads: dict[int, int] = {}
@@ -155,7 +155,7 @@ def groups(program: Program, module: Module) -> list[Group]:
         if site.kind in ("global load", "global atomic"):
             loads[index_of[id(site.item)]] = number
     copies_under_way = _copies_under_way(program.instructions)
-    load_groups: list[Group] = []
+    load_groups: list[LoadGroup] = []
     for number, (start, end) in enumerate(module.blocks):
         # A loop that polls loads the same words until they change: no wait for memory of the kernel's own.
         if number not in module.polls:
@@ -165,7 +165,7 @@ def groups(program: Program, module: Module) -> list[Group]:
 
 def _groups_of_block(
     items: Sequence[Instruction], number: int, start: int, loads: dict[int, int], copies_under_way: int
-) -> list[Group]:
+) -> list[LoadGroup]:
     site_groups: list[list[int]] = [[]]
     copies: list[int] = []
     loaded: set[str] = set()
@@ -183,16 +183,16 @@ def _groups_of_block(
         # What is computed from a load is waited for like the load.
         if site is not None or needs & loaded:
             loaded.update(graph.written(item))
-    groups = [Group(number, tuple(sites)) for sites in site_groups if sites]
+    groups = [LoadGroup(number, tuple(sites)) for sites in site_groups if sites]
     # Copies of several iterations are under way: each commit of an iteration is one group of them.
     commits = sum(item.opcode == "cp.async.commit_group" for item in items)
-    return [*groups, Group(number, tuple(copies), 1 + copies_under_way / max(1, commits))] if copies else groups
+    return [*groups, LoadGroup(number, tuple(copies), 1 + copies_under_way / max(1, commits))] if copies else groups
 
 
 def _copies_under_way(items: Sequence[Instruction]) -> int:
     """Return how many groups of copies the kernel leaves under way, at most, when it waits for copies."""
     waits = [item.operands[0] for item in items if item.opcode == "cp.async.wait_group" and item.operands]
-    return max((int(operand.text, 0) for operand in waits if isinstance(operand, Constant)), default=0)
+    return max((int(operand.text, 0) for operand in waits if isinstance(operand, Immediate)), default=0)
 
 
 _LINE, _SECTOR = 128, 32
@@ -244,7 +244,7 @@ class KernelFacts:
     products: dict[str, np.ndarray]
     """Operations of a warp, by the machine model's unit."""
     operand_bytes: dict[str, int]
-    groups: list[Group]
+    groups: list[LoadGroup]
     staged: list[int]
     """Sites that store operands of products to shared memory."""
     sizes: np.ndarray
@@ -256,22 +256,22 @@ class KernelFacts:
     """By how many registers each block of instructions needs more than a thread has; None if nothing is spilled."""
 
 
-_FACTS: weakref.WeakKeyDictionary[Program, KernelFacts] = weakref.WeakKeyDictionary()
+_FACTS: weakref.WeakKeyDictionary[PtxProgram, KernelFacts] = weakref.WeakKeyDictionary()
 
 
-def remember(program: Program, facts: KernelFacts) -> None:
+def remember(program: PtxProgram, facts: KernelFacts) -> None:
     """Store what `facts_of` returned for the same program in another process."""
     _FACTS[program] = facts
 
 
-def facts_of(program: Program, module: Module) -> KernelFacts:
+def facts_of(program: PtxProgram, module: Module) -> KernelFacts:
     """Return the costs of a kernel that do not depend on its launches."""
     if program not in _FACTS:
         _FACTS[program] = _computed_facts(program, module)
     return _FACTS[program]
 
 
-def _computed_facts(program: Program, module: Module) -> KernelFacts:
+def _computed_facts(program: PtxProgram, module: Module) -> KernelFacts:
     item_costs = [costs.cost(item) for item in program.instructions]
     blocks = [item_costs[start:end] for start, end in module.blocks]
     products = {
@@ -296,7 +296,7 @@ def _flops(unit: str, block: list[costs.Cost]) -> int:
     return sum(cost.product_flops for cost in block if cost.product == unit)
 
 
-def _staged(program: Program, module: Module, multiplies: np.ndarray) -> list[int]:
+def _staged(program: PtxProgram, module: Module, multiplies: np.ndarray) -> list[int]:
     """Return the sites that store to shared memory where products may follow."""
     leads = [*map(bool, multiplies), False]
     graph, changed = Graph(program), True
@@ -398,7 +398,7 @@ def passes(site: SiteCount) -> float:
     return max(site.accesses * site.site.bytes, site.sectors * _SECTOR) / _LINE
 
 
-def _load_bytes(count: LaunchCount, load_groups: list[Group]) -> float:
+def _load_bytes(count: LaunchCount, load_groups: list[LoadGroup]) -> float:
     """Return the bytes that a block loads for each time that it waits.
 
     It waits once for each time that it comes to a group and misses something, as long as for what the group mostly
@@ -436,7 +436,7 @@ def _with_traffic(step: Step, uses: list[Use]) -> Step:
     )
 
 
-def spilling(facts: KernelFacts, program: Program, module: Module, spills: int, max_registers: int) -> KernelFacts:
+def spilling(facts: KernelFacts, program: PtxProgram, module: Module, spills: int, max_registers: int) -> KernelFacts:
     """Add to the facts the spills of a kernel whose threads have at most `max_registers` registers."""
     graph = Graph(program)
     starts = [block.start for block in graph.blocks]
