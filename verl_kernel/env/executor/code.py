@@ -87,10 +87,12 @@ BLOCK = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
     ctypes.c_int64, ctypes.c_int64,
 )  # fmt: skip
+"""Type of `vk_block` (library/grid.py)."""
 GRID = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32,
     ctypes.c_int32,
 )  # fmt: skip
+"""Type of `vk_grid`."""
 # Vectors of 512 bits where the host has them: a register of a warp is one of 1,024.
 _FEATURES = "-prefer-256-bit"
 _C = frozenset({"memset", "memcpy"})

@@ -41,6 +41,7 @@ def flattened(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 _FLOATS = {"fp16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
+"""Formats of `struct` for Triton's types of floats."""
 
 
 def encoded(kind: str, value: Any) -> Any:
@@ -57,6 +58,7 @@ CAPABILITY = 89
 _ROUNDING_CAPABILITY = 90
 """Compute capability of the oldest GPUs for which Triton rounds to 8-bit floats in one step."""
 _ROUNDS_TO_EIGHT = re.compile(r"tt\.fp_to_fp .*f32.* -> .*f8E")
+"""A conversion of float32 to 8-bit floats in Triton's intermediate code."""
 _WARP = 32
 # An H100's, as far as kernels' launch code asks for them.
 _PROPERTIES = {
@@ -182,6 +184,7 @@ def change_stages(change: Callable[..., Any] | None) -> None:
 
 
 _HOOK = "add_stages_inspection_hook"
+"""Triton's hook for the stages of its compiler, which Triton 3.5 does not have."""
 
 
 def _with_change(plain: Any, change: Callable[..., Any]) -> type:

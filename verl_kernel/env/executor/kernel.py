@@ -104,6 +104,7 @@ FAULTS = {
     context.OUT_OF_LOCAL: "out_of_local", context.DIVERGENT: "divergent", context.OUT_OF_FUEL: "endless",
     context.STOPPED: "stopped", context.RACE: "race",
 }  # fmt: skip
+"""Names of the kinds of faults (`Fault.kind`)."""
 _SENTENCES = {
     "out_of_bounds": "lies outside of the launch's tensors",
     "misaligned": "accesses address {place:#x}, which is no multiple of its {bytes} bytes",
@@ -114,7 +115,9 @@ _SENTENCES = {
     "stopped": "stopped by itself (`trap`, or an assertion)",
     "race": "accesses {where}, {met}",
 }
+"""What happened, by kind; the instruction stands before it."""
 _ACCESSES = {"ld": "a load", "st": "a store", "cp": "a copy", "red": "an atomic", "atom": "an atomic"}
+"""What an access out of bounds is called, by opcode."""
 
 
 def line_of(program: PtxProgram, site: Site) -> tuple[str, int] | None:

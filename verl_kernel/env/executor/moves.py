@@ -27,10 +27,12 @@ _NO_CALLBACK = ctypes.CFUNCTYPE(
     None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
     ctypes.c_void_p,
 )(lambda *_: None)  # fmt: skip
+"""What native code calls in place of the judging function, as a log looks for no races."""
 _IS_LOAD = (context.LOAD, context.STRONG_LOAD)
 
 Array = np.ndarray
 Widths: TypeAlias = "Sequence[tuple[int, int, int]]"
+"""For each buffer its address, its length and the bytes of an element (0 if not known)."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,7 @@ def memory_at(addresses: Array, width: int, buffers: Widths) -> Array:
 _MANY = 16
 """From this number of elements on, equal values in another order are taken as no coincidence."""
 _FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+"""NumPy's types of floats; it has no bfloat16."""
 _CLOSE = {"fp16": 2.0**-7, "bf16": 2.0**-7, "fp32": 2.0**-12, "fp64": 2.0**-16}
 """How far values may differ, relative to them and to the mean size of the stored values: a comparison of float32
 accepts up to 2e-4, and as much of the other values' size for small numbers."""

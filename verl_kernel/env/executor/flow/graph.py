@@ -198,6 +198,7 @@ def constants(graph: Graph) -> dict[str, Immediate]:
 
 
 _FLUSHES = frozenset("add sub mul fma min max abs neg ex2".split())
+"""Opcodes whose result is never subnormal where they have `.ftz`."""
 
 
 def normal(graph: Graph) -> frozenset[str]:

@@ -31,6 +31,7 @@ from verl_kernel.env.executor.ptx.program import (
 )
 
 Kind = Literal["computes", "moves", "constant"]
+"""What a store stores: something computed, something loaded, or a constant."""
 # Written by what replaces a store that is left out; nothing reads it.
 _UNUSED = "%left_out"
 
@@ -38,6 +39,7 @@ _UNUSED = "%left_out"
 Origin = int
 """Bits that tell the origin of a value; 0 for a constant of the launch."""
 _LOADED = 1
+"""Loaded from memory."""
 _COMPUTED = 2
 """Computed by arithmetic on loaded values."""
 _PLACED = 4
@@ -52,7 +54,9 @@ _MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatri
 _WITHOUT_SIGN = frozenset((0x7FFF, 0x7FFF7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF))
 """Masks with which `and` computes an absolute value."""
 _INTEGER = re.compile("0[xX][0-9a-fA-F]+|[1-9][0-9]*")
+"""An integer literal without a sign."""
 _MEMORY = ("shared", "local")
+"""Memory of a block or lane; of its contents only the union of what is stored there is known."""
 
 
 # Found once a program: compiling, launching and ablations all ask for it.

@@ -29,6 +29,7 @@ _BY_LANE = frozenset(
     "shfl ldmatrix stmatrix mma atom redux vote activemask match movmatrix addc subc madc call".split()
 )
 _BRANCHES = frozenset({"bra", "ret", "exit"})
+"""Opcodes at which lanes may diverge if they have a guard."""
 
 
 @dataclass(frozen=True)

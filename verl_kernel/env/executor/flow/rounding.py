@@ -16,14 +16,19 @@ from verl_kernel.env.executor.ptx.program import STORES, Instruction, OperandGro
 # Results of these may be rounded; the next ones keep a rounded number, or choose between two.
 _ROUNDS = frozenset("add sub mul fma mad div rcp sqrt rsqrt ex2 lg2 sin cos tanh mma wgmma".split())
 _MOVES = frozenset("mov shfl selp prmt and or shl shr min max neg abs copysign".split())
+"""Opcodes whose result may be one of their operands, or an operand with another sign."""
 _SHARED = "shared"
+"""Stands for shared memory among the names of registers."""
 _NEAR = {"f64": 2.0**-40, "f32": 2.0**-16, "f16": 2.0**-7, "bf16": 2.0**-5}
 """Formats, and how far copies may be apart as a part of the number: a few steps of the format, or some more where it
 is a sum of several rounded numbers. Where sums cancel, it is an eighth of that part of the largest number that the warp
 stores."""
 _OF_LARGEST = 1 / 8
+"""How much of the largest number's tolerance each number of the warp has."""
 _BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}
+"""Bytes of a number of each format."""
 Formats = frozenset[str]
+"""Formats to which a value may have been rounded."""
 
 
 def rounded_stores(program: PtxProgram) -> list[tuple[Instruction, Formats]]:

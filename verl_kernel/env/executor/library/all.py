@@ -58,7 +58,9 @@ _WRITERS: dict[str, Callable[[Key], tuple[FunctionWriter, str]]] = {
     "tanh": functions.tanh_text, "from_eight": functions.from_eight_text, "to_eight": functions.to_eight_text,
     "voids": traffic.voids_text,
 }  # fmt: skip
+"""What writes a function of the library, by the first part of its key."""
 _ROOMS = ("global", "shared", "local")
+"""Kinds of memory: keys of accesses begin with one."""
 
 
 def text(key: Key) -> tuple[str, list[Key]]:

@@ -175,7 +175,9 @@ READS, ACQUIRES, WRITES, RELEASES, FENCES, REPLACES = (1 << bit for bit in range
 
 
 MASK = f"<{LANES} x i1>"
+"""LLVM's type of a truth value for each lane."""
 POINTERS = f"<{LANES} x ptr>"
+"""LLVM's type of a pointer for each lane."""
 
 
 class FunctionWriter(Writer):

@@ -54,6 +54,7 @@ _OPERATIONS = {
     "add": ("fadd", 2), "sub": ("fsub", 2), "mul": ("fmul", 2), "div": ("fdiv", 2), "fma": ("fma", 3),
     "sqrt": ("sqrt", 1),
 }  # fmt: skip
+"""LLVM's name of each operation, and how many operands it has."""
 
 
 def directed_text(key: Key) -> tuple[FunctionWriter, str]:

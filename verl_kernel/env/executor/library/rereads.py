@@ -19,10 +19,12 @@ sectors were requested; how many the block had requested before."""
 RECORDS, MOST = 1 << 13, 1 << 11
 """How many records fit in the log; how many are kept when a block pauses."""
 ROW_SHIFT = 40
+"""Bits of a location for the offset in the buffer, in units of 512 bytes; the buffer's row is above."""
 USES_TIME = 1
 """Word of the block that runs (`traffic.USES_HEAD`): sectors that its loads have requested."""
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)  # 2**64 divided by the golden ratio, as a signed number
 _HASH_SHIFT = 24
+"""The product's lowest bits depend on few bits of the location, so they are not used."""
 _TEXT = """
 define internal void @vk_thin(ptr %log) nounwind {
 entry:
@@ -37,7 +39,7 @@ look:
   %used = load i64, ptr %used.p
   %is.full = icmp ugt i64 %used, @MOST@
   br i1 %is.full, label %each, label %out
-each:
+each:  ; copy each record down, or join it with the last one if location and block are the same
   %i = phi i64 [ 0, %look ], [ %i.next, %each ]
   %kept = phi i64 [ 0, %look ], [ %kept.next, %each ]
   %from.part = mul i64 %i, @RECORD_WORDS@
@@ -84,7 +86,7 @@ each:
   %i.next = add i64 %i, 1
   %more = icmp ult i64 %i.next, %used
   br i1 %more, label %each, label %halved
-halved:
+halved:  ; half as many locations pass the mask from now on
   store i64 %kept.next, ptr %used.p
   store i64 %mask, ptr %mask.p
   %mask.twice = shl i64 %mask, 1

@@ -86,6 +86,7 @@ def _count_word(body: FunctionWriter, words: str, lane: str, banks: int, phase: 
 
 
 SECTOR, LINE = 32, 128
+"""Bytes of a sector and of a line of NVIDIA's caches."""
 USE_WORDS = 4
 """Words of a buffer's reads, and of its writes: for the block that runs, sectors, the first and the last one; for all
 blocks, sectors, those without repeated accesses of a block, the first and the last one."""
@@ -102,6 +103,7 @@ WORK_LAST, WORK_MOST, SECTORS_MOST, WORK_BLOCKS, WORK_VOID = range(5)
 """Words of the launch's work: the sum when a block last paused, the largest work of a block, sectors of the block that
 moves most, how many weights there are; operations of products on zeros, a word for each of `VOID_UNITS`."""
 VOID_UNITS = ("half", "tf32")
+"""Units of products whose operations on zeros are counted (`work.PRODUCTS`)."""
 WORK_HEAD = WORK_VOID + len(VOID_UNITS)
 """Words before the weights; there is one weight for each block of instructions."""
 _HASH = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio: Fibonacci hashing

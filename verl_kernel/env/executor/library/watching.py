@@ -13,6 +13,7 @@ VERBS = {
     "load": context.LOAD, "store": context.STORE, "atomic": context.ATOMIC, "strong_load": context.STRONG_LOAD,
     "block_atomic": context.BLOCK_ATOMIC,
 }  # fmt: skip
+"""The reason for which the judging function is called, by the verb of the access."""
 
 
 def watch_text(key: Key) -> tuple[FunctionWriter, str]:

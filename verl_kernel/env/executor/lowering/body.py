@@ -116,7 +116,9 @@ def _shape(bits: int, is_uniform: bool) -> tuple[int, int]:
 
 
 _STRONG = ("relaxed", "acquire", "release", "acq_rel", "volatile")
+"""Modifiers of strong loads and stores."""
 _FENCES = ("membar", "fence")
+"""Opcodes of fences."""
 
 
 class MemoryOrder:

@@ -13,6 +13,7 @@ from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, ValueForm
 from verl_kernel.env.executor.ptx.program import BITS, Pair
 
 _ORDERED = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+"""LLVM's relations that are false for NaN."""
 _UNORDERED = {
     "equ": "ueq",
     "neu": "une",
@@ -23,7 +24,9 @@ _UNORDERED = {
     "num": "ord",
     "nan": "uno",
 }
+"""LLVM's relations that are true for NaN; `num` and `nan` ask for it."""
 _UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
+"""PTX's relations of unsigned integers: lower, lower or same, higher, higher or same."""
 
 
 def compare(body: Body, kind: str, relation: str, form: ValueForm, is_flushed: bool) -> str:

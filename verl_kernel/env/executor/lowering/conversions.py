@@ -20,7 +20,9 @@ from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, ValueForm, ma
 from verl_kernel.env.executor.ptx.program import BITS, Register
 
 _WHOLE = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+"""LLVM's functions that round to a whole number, by PTX's modifiers."""
 _EIGHT = ("e4m3x2", "e5m2x2")
+"""Pairs of 8-bit floats."""
 
 
 @opcode("cvt")

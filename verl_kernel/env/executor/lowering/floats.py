@@ -59,7 +59,9 @@ def two_sum(body: Writer, lhs: str, rhs: str, form: ValueForm) -> tuple[str, str
 
 
 _CODES = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+"""LLVM's instructions."""
 _DIRECTED = ("rz", "rm", "rp")
+"""Rounding towards zero, down and up."""
 PAIRS = ValueForm(2 * LANES)
 """Form of a value with two halves per lane."""
 

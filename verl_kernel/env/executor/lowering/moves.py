@@ -216,6 +216,7 @@ _HINTS = {
     "discard": "global L2", "griddepcontrol": "launch_dependents wait", "nanosleep": "u32",
     "applypriority": "global L2::evict_normal",
 }  # fmt: skip
+"""Opcodes that change no value, with the modifiers that they may have."""
 
 
 @opcode(*_HINTS)

@@ -60,8 +60,10 @@ class Modifiers:
 
 
 Lowering: TypeAlias = Callable[[Body, Modifiers], None]
+"""A function that lowers an instruction, and takes the modifiers that it handles."""
 
 OPCODES: dict[str, Lowering] = {}
+"""The function for each root of an opcode."""
 _HOPPER = "that is Hopper's, and the executor compiles for GPUs before it"
 _CLUSTERS = "clusters of blocks are not executed"
 NOT_EXECUTED = {

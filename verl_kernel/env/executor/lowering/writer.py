@@ -11,8 +11,11 @@ from typing import TypeAlias
 Key: TypeAlias = "tuple[str | int | bool, ...]"
 """Names a function of the library: what it does and for which types."""
 LANES = 32
+"""Lanes of a warp."""
 FLOATS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
+"""LLVM's names of PTX's types of floats."""
 _SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+"""How names of intrinsics spell them."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class ValueForm:
 
 
 SCALAR, WIDE = ValueForm(0), ValueForm(LANES)
+"""One value for the warp, and one for each lane."""
 
 
 def real(element: str, value: float) -> str:

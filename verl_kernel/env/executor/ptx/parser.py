@@ -31,6 +31,7 @@ from verl_kernel.env.executor.ptx.program import (
 
 
 _SPACES = frozenset({"global", "shared", "local", "param", "const"})
+"""State spaces that an access can name."""
 
 
 def with_local(program: PtxProgram) -> PtxProgram:
@@ -88,6 +89,7 @@ def _with_local_space(item: Instruction, local_registers: set[str]) -> Instructi
     return replace(item, opcode=".".join((item.root, "local", *item.modifiers)))
 
 
+# The parts of PTX; text that none of them matches is refused.
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
 _FUNCTION = re.compile(
@@ -105,7 +107,9 @@ _TABLE = re.compile(
 _REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.S)
 _RANGE = re.compile(r"(%?[\w$]+)<(\d+)>")
 _GUARD = re.compile(r"@(!?)\s*(%?[\w$]+)\s+(.*)", re.S)
+# Two colons belong to a name, as in `shared::cta`.
 _LABEL = re.compile(r"([\w$]+)\s*:(?!:)")
+# These end with their line, other directives with a semicolon.
 _LINE = re.compile(r"\.(?:loc|file)\s")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+)\s*)?\]")
@@ -113,6 +117,7 @@ _NAME = re.compile(r"[A-Za-z_$][\w$]*$")
 _NUMBER = re.compile(r"-?(0[fFdD][0-9a-fA-F]+|0[xX][0-9a-fA-F]+U?|\d+\.\d*([eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)$")
 _SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid)\.[xyz]$|%(laneid|warpid|clock|clock64|globaltimer|smid|nsmid)$")
 _IGNORED = (".file", ".loc", ".section", ".version", ".target", ".address_size", ".pragma")
+"""Directives that do not change what a kernel computes."""
 
 
 def parse(text: str) -> PtxProgram:

@@ -12,6 +12,7 @@ from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering.sites import Site
 
 WORDS = (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS)
+"""Kinds of accesses that have stamps, in the order in which native code finds them in a row."""
 # Also what rows are rounded to, so that a row begins and ends with a whole cell of any length.
 _WIDEST = 16
 _GRAIN = 64

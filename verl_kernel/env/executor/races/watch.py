@@ -103,10 +103,12 @@ _CALLBACK = ctypes.CFUNCTYPE(
     None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
     ctypes.c_void_p,
 )  # fmt: skip
+"""Type of the judging function, which native code calls."""
 _DEEDS = {
     context.STORES: "stored to", context.LOADS: "loaded from", context.ATOMICS: "changed atomically",
     context.STRONG_LOADS: "loaded from",
 }  # fmt: skip
+"""What the earlier access did, by its kind."""
 
 
 @dataclass

@@ -143,7 +143,9 @@ def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> Launc
 
 
 _MULTIPLIES = frozenset({"fma", "mad", "mul", "add"})
+"""Opcodes of a product of matrices without tensor cores."""
 _TABLES: weakref.WeakKeyDictionary[PtxProgram, tuple[np.ndarray, np.ndarray]] = weakref.WeakKeyDictionary()
+"""What `_table` returned for each program."""
 
 
 @dataclass(frozen=True)

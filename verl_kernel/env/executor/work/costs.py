@@ -28,6 +28,7 @@ UNIT_COUNT = 5
 PER_SHARED = 4.0
 """An SM issues this many times more instructions per cycle than its shared memory and shuffles process."""
 _PER_INTEGER, _PER_SPECIAL, _PER_DOUBLE = 2.0, 8.0, 2.0
+"""The same for integers, special functions and float64."""
 _FREE = frozenset({"mov", "cvta", "isspacep", "pragma"})
 """Instructions that ptxas usually turns into a renaming of registers, which costs nothing."""
 # Only the issue slot of these is counted here; `steps` adds what their sites counted.
@@ -122,8 +123,11 @@ def _units(
 
 
 _BUSY = {"issue": ISSUE, "integer": INTEGER, "special": SPECIAL}
+"""Units of which busy slots are counted."""
 UNITS = (*PRODUCTS, NARROW, WIDE, *_BUSY)
+"""Units by which `operations` counts."""
 _TABLES: weakref.WeakKeyDictionary[PtxProgram, dict[str, np.ndarray]] = weakref.WeakKeyDictionary()
+"""What `_table` returned for each program."""
 
 
 def operations(count: LaunchCount) -> dict[str, float]:

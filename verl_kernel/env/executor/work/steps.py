@@ -38,6 +38,7 @@ _EACH, _SPECIAL, _SHARED, _BARRIER, _PRODUCT = 4.0, 14.0, 23.0, 20.0, 16.0
 """Cycles: of an instruction, of a special function in addition, of an access to shared memory or other lanes, of a
 barrier, of a product of matrices."""
 Interaction = Literal["", "meets", "stores", "loads"]
+"""How an instruction meets other warps of its block: not, at a barrier, by storing or by loading shared memory."""
 _ROUND = 3
 """Iterations over which the time is averaged, after as many iterations that are not counted."""
 _STORED, _SHOWN = "%stored", "%shown"
@@ -196,6 +197,7 @@ def _copies_under_way(items: Sequence[Instruction]) -> int:
 
 
 _LINE, _SECTOR = 128, 32
+"""Bytes that an SM's memory delivers per cycle, and bytes of a sector."""
 _KEPT_SPILLS = 128
 """Bytes per lane of spilled registers that the first-level cache keeps on a full SM."""
 
@@ -257,6 +259,7 @@ class KernelFacts:
 
 
 _FACTS: weakref.WeakKeyDictionary[PtxProgram, KernelFacts] = weakref.WeakKeyDictionary()
+"""The facts of each program, computed once."""
 
 
 def remember(program: PtxProgram, facts: KernelFacts) -> None:
