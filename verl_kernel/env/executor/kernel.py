@@ -25,7 +25,7 @@ from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import BITS, PtxProgram
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.memory import Ranges
-from verl_kernel.env.executor.races.watch import Watch, Watcher
+from verl_kernel.env.executor.races.watch import RaceDetector, Watch
 from verl_kernel.env.executor.rereads import base
 from verl_kernel.env.executor.turns import BlockTurns
 
@@ -318,7 +318,7 @@ class _Run:
         self.traffic = Traffic(counters, len(rows), kernel._warps, kernel._shared_bytes, numbers)
         counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # buffers may differ from the last launch's
         self._buffers = buffers
-        self._watcher: Watcher | None = None
+        self._detector: RaceDetector | None = None
         self._follower: Follower | None = None
         self._shared, self._uses = self._new_shared(), self.traffic.uses()
         self._context = self._new_context(self._shared, self._uses)
@@ -327,7 +327,7 @@ class _Run:
         """Look for races in a part of memory from now on."""
         try:
             first_site = int(self._kernel._counters.words.ctypes.data)
-            self._watcher = Watcher(
+            self._detector = RaceDetector(
                 watch, self._kernel.module, self._kernel._warps, part, numbers, self._fault, first_site
             )
         except MemoryError:
@@ -373,8 +373,8 @@ class _Run:
         """Run one block after the other."""
         kernel = self._kernel
         frames, states = warp_frames(kernel.module.frame_bytes, kernel._warps)
-        if self._watcher is not None:
-            self._watcher.begin(self._context, self._shared)
+        if self._detector is not None:
+            self._detector.begin(self._context, self._shared)
         call = GRID(kernel.library.grid)
         call(
             self._context.ctypes.data,
@@ -384,8 +384,8 @@ class _Run:
             len(numbers),
             *self._shape[:2],
         )
-        if self._watcher is not None:
-            self._watcher.end(self._context)
+        if self._detector is not None:
+            self._detector.end(self._context)
         self._check()
 
     def by_turns(self, numbers: np.ndarray) -> float:
@@ -423,15 +423,15 @@ class _Run:
         frames, states = warp_frames(kernel.module.frame_bytes, kernel._warps)
         memory = (self._new_context(shared, uses), frames, states, shared, uses)  # the first points to the last two
         log = self._follower.begin(memory[0]) if self._follower is not None and index < BLOCKS else None
-        if self._watcher is not None:
-            self._watcher.begin(memory[0], shared, index)
+        if self._detector is not None:
+            self._detector.begin(memory[0], shared, index)
         call = BLOCK(kernel.library.block)
         coordinates = (number % x, number // x % y, number // x // y)
 
         def turn() -> int:
             state = int(call(*(array.ctypes.data for array in memory[:3]), *coordinates, number, _ROUNDS))
-            if state != grid.WAITING and self._watcher is not None:
-                self._watcher.end(memory[0])
+            if state != grid.WAITING and self._detector is not None:
+                self._detector.end(memory[0])
             if state == grid.DONE and log is not None and self._follower is not None:
                 self._follower.end(log)
             return state
@@ -446,5 +446,5 @@ class _Run:
         # The fault names its site by the address of its words.
         number = (int(self._fault[context.SITE]) - kernel._counters.words.ctypes.data) // 8 // sites.WORDS
         site = kernel.module.sites[number]
-        race_sentence = "" if self._watcher is None else self._watcher.sentence()
+        race_sentence = "" if self._detector is None else self._detector.sentence()
         raise fault_of(self._fault, kernel.program, site, race_sentence)

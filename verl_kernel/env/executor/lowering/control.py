@@ -36,7 +36,7 @@ class Loop:
         self._body, self._repeat = body, repeat
         self._reads, self._writes = body.graph.reads, body.graph.writes
         self._once = range(repeat.start, repeat.start + repeat.period)
-        self._rows = {index: dict(self._names(index)) for index in self._once}
+        self._round_names = {index: dict(self._names(index)) for index in self._once}
         """For each instruction of the first round, the names of its registers in all rounds, by their names in the
         first."""
         # If not, a register that is written in one round may be read under another name in a later one.
@@ -48,6 +48,7 @@ class Loop:
         self._lower(list(self._register_offsets(after)))
 
     def _names(self, index: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield each register of an instruction of the first round, with its names in all rounds."""
         rounds = range(index, self._repeat.end, self._repeat.period)
         for names in zip(
             *((*self._writes[round_index], *self._reads[round_index]) for round_index in rounds), strict=True
@@ -57,7 +58,7 @@ class Loop:
     def _has_one_shape(self) -> bool:
         """Whether registers that are the same in the first round are the same in each round, and no others."""
         names_of: dict[str, tuple[str, ...]] = {}
-        for row in self._rows.values():
+        for row in self._round_names.values():
             for name, names in row.items():
                 if names_of.setdefault(name, names) != names:
                     return False
@@ -67,14 +68,14 @@ class Loop:
         """Return registers, of all rounds, that a round reads before it writes them."""
         written: set[str] = set()
         exposed: set[str] = set()
-        for index, row in self._rows.items():
+        for index, row in self._round_names.items():
             exposed.update(*(row[name] for name in self._reads[index] if name not in written))
             written.update(self._writes[index])
         return frozenset(exposed)
 
     def _saved(self, index: int) -> frozenset[str]:
         """Return the results that an instruction must write to memory, by their names in the first round."""
-        row = self._rows[index]
+        row = self._round_names[index]
         return frozenset(
             name for name in self._writes[index] if not self._is_alike or not self._needed.isdisjoint(row[name])
         )
@@ -87,7 +88,7 @@ class Loop:
         for index in range(repeat.start, repeat.end):
             round_number, offset = divmod(index - repeat.start, repeat.period)
             first = repeat.start + offset
-            current_names = {name: names[round_number] for name, names in self._rows[first].items()}
+            current_names = {name: names[round_number] for name, names in self._round_names[first].items()}
             offsets = {
                 name: frame.offsets[current_names[name]]
                 for name in self._reads[first]
@@ -114,7 +115,7 @@ class Loop:
                 name: self._pointer(tuple(row[name] for row in rounds), round_number) for name in rounds[0]
             }
             body.masked = frozenset(
-                name for name, row in self._rows[index].items() if not body.crossing.isdisjoint(row)
+                name for name, row in self._round_names[index].items() if not body.crossing.isdisjoint(row)
             )
             if not self._is_alike:
                 body.forget()

@@ -75,7 +75,7 @@ def check_access(view: View, verb: int, row: StampRow, cell: int, is_equal: Call
         unmarked = stamp & context.LOW
         is_of_block = not is_in_order and not stamp & context.SEVERAL and view.is_of_block(unmarked)
         # Warps of one block may share an atomic of scope cta. Whether it also races with plain accesses
-        # of these warps is not decided: `Watcher` says so once.
+        # of these warps is not decided: `RaceDetector` says so once.
         if not is_in_order and not (is_of_block and verb == context.BLOCK_ATOMIC):
             return Race(unmarked, kind, is_of_block)
     stamps = row.stamps[RECORDED_AS[verb]]

@@ -72,7 +72,7 @@ class PublishedClocks:
         self._bytes_left += 0 if clock is None else clock.nbytes
 
 
-class Knowledge:
+class BlockClocks:
     """The vector clocks of one block's warps.
 
     Args:
@@ -88,8 +88,10 @@ class Knowledge:
         self.clocks = [np.zeros(launch_warps, np.uint32)] * warps
         """One clock, shared by all warps until one of them acquires another."""
         self.ids, self.shared_ids = np.zeros(warps, np.uint32), np.zeros(warps, np.uint32)
-        self._unfenced: dict[int, Clock] = {}
-        self._fenced: dict[int, Clock] = {}
+        self._unfenced_reads: dict[int, Clock] = {}
+        """Clocks that each warp has read without acquiring; its next fence acquires them."""
+        self._fence_clocks: dict[int, Clock] = {}
+        """Each warp's clock at its last fence, which its relaxed writes release."""
 
     def pass_barrier(self) -> None:
         """Join the clocks of all warps, and give each of them a new stamp."""
@@ -107,14 +109,14 @@ class Knowledge:
         # PTX ISA, "Release and Acquire Patterns": a relaxed read and then a fence acquire; a fence and then
         # a relaxed write release.
         if marks & context.FENCES:
-            self._join(warp, self._unfenced.pop(warp, None))
-            self._fenced[warp] = self._snapshot(warp)
+            self._join(warp, self._unfenced_reads.pop(warp, None))
+            self._fence_clocks[warp] = self._snapshot(warp)
         if marks & context.READS:
             for address in addresses:
                 self._receive(warp, self._published.clock_at(address), bool(marks & context.ACQUIRES))
         if marks & context.WRITES:
             # Without a release or an earlier fence, a write publishes nothing.
-            clock = self._snapshot(warp) if marks & context.RELEASES else self._fenced.get(warp)
+            clock = self._snapshot(warp) if marks & context.RELEASES else self._fence_clocks.get(warp)
             for address in addresses:
                 if clock is not None:
                     self._published.publish(address, clock, bool(marks & context.REPLACES))
@@ -125,8 +127,8 @@ class Knowledge:
         if acquires:
             self._join(warp, clock)
         elif clock is not None:
-            old = self._unfenced.get(warp)
-            self._unfenced[warp] = clock if old is None else np.maximum(old, clock)
+            old = self._unfenced_reads.get(warp)
+            self._unfenced_reads[warp] = clock if old is None else np.maximum(old, clock)
 
     def _join(self, warp: int, clock: Clock | None) -> None:
         if clock is not None and not (clock <= self.clocks[warp]).all():

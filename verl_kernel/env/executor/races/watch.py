@@ -16,8 +16,8 @@ from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.sites import WORDS, Site
 from verl_kernel.env.executor.races import memory
 from verl_kernel.env.executor.races.judge import Race, View, check_access
-from verl_kernel.env.executor.races.knowledge import Knowledge, PublishedClocks, Stamps
 from verl_kernel.env.executor.races.memory import Ranges, StampRow, cell_bytes
+from verl_kernel.env.executor.races.vector_clocks import BlockClocks, PublishedClocks, Stamps
 
 # The state of one block of a watched launch, with the words that native code reads.
 
@@ -44,7 +44,7 @@ class WatchedBlock:
         self.shared = _shared_row(sites, len(shared)) if warps > 1 else None
         """Stamps of shared memory; None if the block has one warp only."""
         self._shared_words = np.array(self.shared.words() if self.shared else [0], np.int64)
-        self.knowledge: Knowledge | None = None
+        self.vector_clocks: BlockClocks | None = None
         """Vector clocks of the block's warps; None until the block begins, and if blocks do not synchronise."""
         self.words = np.zeros(context.WATCH_WORDS, np.int64)
         self.words[[context.IS_ORDERED, context.IS_FRESH, context.BLOCK_INDEX]] = is_ordered, 1, index
@@ -70,10 +70,10 @@ class WatchedBlock:
         return int(self.words[context.BLOCK_INDEX])
 
     @property
-    def clocks(self) -> Knowledge:
-        """Return `knowledge`, which must not be None."""
-        assert self.knowledge is not None
-        return self.knowledge
+    def clocks(self) -> BlockClocks:
+        """Return `vector_clocks`, which must not be None."""
+        assert self.vector_clocks is not None
+        return self.vector_clocks
 
     def point_to_clocks(self) -> None:
         """Store pointers to the warps' clocks for native code."""
@@ -153,7 +153,7 @@ class Watch:
         return memory.parts(ranges, self.most_bytes // stamps * memory.cell_bytes(module.sites, "global"))
 
 
-class Watcher:
+class RaceDetector:
     """Watches one launch.
 
     Args:
@@ -258,10 +258,10 @@ class Watcher:
         # Native code reports a barrier also when a block begins, before its first access.
         is_first = bool(block.words[context.IS_FRESH])
         if is_first:
-            block.knowledge = Knowledge(self._stamps, self._published, block.index, self._warps, self._total)
+            block.vector_clocks = BlockClocks(self._stamps, self._published, block.index, self._warps, self._total)
             block.ids[:] = 0
             block.words[context.BLOCK_OWNER] = block.index * self._warps
-            block.knowledge.ids, block.knowledge.shared_ids = block.ids, block.shared_ids
+            block.vector_clocks.ids, block.vector_clocks.shared_ids = block.ids, block.shared_ids
         block.clocks.pass_barrier()
         block.words[[context.BARRIER_STAMP, context.IS_FRESH]] = block.ids[0], 0
         block.point_to_clocks()
@@ -298,7 +298,7 @@ class Watcher:
         # Shared memory is new for each block: stamps of an earlier one in its cells count as in order.
         barrier_stamp, first = int(words[context.BARRIER_STAMP]), 0 if in_shared else int(words[context.FIRST])
         own_stamp = int((block.shared_ids if in_shared else block.ids)[warp])
-        clock = None if block.knowledge is None else block.knowledge.clocks[warp]
+        clock = None if block.vector_clocks is None else block.vector_clocks.clocks[warp]
         barriers_only = in_shared or clock is None
 
         block_warps = range(block.index * self._warps, (block.index + 1) * self._warps)
