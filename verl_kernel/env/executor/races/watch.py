@@ -16,8 +16,8 @@ from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.sites import WORDS, Site
 from verl_kernel.env.executor.races import memory
 from verl_kernel.env.executor.races.judge import Race, View, check_access
+from verl_kernel.env.executor.races.knowledge import BlockClocks, PublishedClocks, Stamps
 from verl_kernel.env.executor.races.memory import Ranges, StampRow, cell_bytes
-from verl_kernel.env.executor.races.vector_clocks import BlockClocks, PublishedClocks, Stamps
 
 # The state of one block of a watched launch, with the words that native code reads.
 
