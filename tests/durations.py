@@ -105,5 +105,4 @@ def _started() -> float:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take part in the run."""
     config.pluginmanager.register(Durations(config))

@@ -20,7 +20,6 @@ def draw_tasks(count: int, rng: Random, taken: set[str] | None = None) -> list[P
 
 
 def draw_conversation(program: Program, rng: Random) -> list[Message]:
-    """A conversation of two turns."""
     return draw_talk(program, EASY.model_copy(update={"single_turn": 0.0, "unsaid": 0.0}), rng)
 
 

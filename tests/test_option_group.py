@@ -27,17 +27,8 @@ NO_OPTION = (b"auto", 1j, object(), {1}, [None], float("nan"), -0.5, ("low", 2),
 
 @pytest.mark.parametrize(("kind", "key"), KEYS, ids=str)
 def test_an_impossible_value_is_one_sentence(kind: type[OptionGroup], key: str) -> None:
-    files = (
-        "record_dir",
-        "best_kernels",
-        "reference_cache",
-        "trial_choice",
-        "verdict_cache",
-        "cold_start",
-        "address_key",
-    )
-    texts = key in files
-    for value in NO_OPTION[: -1 if texts else None]:
+    texts = "record_dir best_kernels reference_cache trial_choice verdict_cache cold_start address_key".split()
+    for value in NO_OPTION[: -1 if key in texts else None]:
         with pytest.raises(ConfigError) as caught:
             kind(**{key: value})
         sentence = str(caught.value)
@@ -94,7 +85,7 @@ def test_who_only_names_the_gyms_options_does_without_pydantic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "question"),
+    ("name", "known", "asked"),
     [
         ("trllo", ("trloo", "turn_grpo"), "did you mean trloo? "),
         ("TRLOO", ("trloo", "turn_grpo"), "did you mean trloo? "),
@@ -105,7 +96,5 @@ def test_who_only_names_the_gyms_options_does_without_pydantic() -> None:
         ("x", (), ""),
     ],
 )
-def test_a_name_is_offered_where_one_is_nearer_than_all_others(
-    name: Any, known: tuple[str, ...], question: str
-) -> None:
-    assert nearest(name, known) == question
+def test_a_name_is_offered_where_one_is_nearer_than_all_others(name: Any, known: tuple[str, ...], asked: str) -> None:
+    assert nearest(name, known) == asked

@@ -14,17 +14,14 @@ from verl_kernel.aces.table import Table
 from verl_kernel.aces.weighting import ascend, discrimination, objective
 from verl_kernel.errors import DataError
 
-TABLES = st.tuples(st.integers(1, 7), st.integers(1, 6)).flatmap(
-    lambda shape: arrays(np.int8, shape, elements=st.integers(0, 1))
-)
+SHAPES = st.tuples(st.integers(1, 7), st.integers(1, 6))
+TABLES = SHAPES.flatmap(lambda shape: arrays(np.int8, shape, elements=st.integers(0, 1)))
 COLLUDERS = np.array([[1] * 8 + [0] * 8] * 4 + [[0] * 8 + [1] * 8] * 16)
 """4 right candidates that pass 8 good tests, 16 wrong ones that pass 8 bad tests."""
 
 
-def with_mask(draw_table):
-    return draw_table.flatmap(
-        lambda table: st.tuples(st.just(table), arrays(np.bool_, table.shape, elements=st.booleans()))
-    )
+def with_mask(tables):
+    return tables.flatmap(lambda table: st.tuples(st.just(table), arrays(bool, table.shape, elements=st.booleans())))
 
 
 def naive_auc(table, ran, weight, test):

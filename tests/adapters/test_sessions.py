@@ -2,7 +2,6 @@
 """NeMo Gym, SkyRL, TRL and OpenEnv, each in a process of its own, get the verdicts and rewards of the gym."""
 
 import functools
-import socket
 import subprocess
 import sys
 
@@ -10,7 +9,7 @@ import pytest
 
 from tests.adapters.packages import one_task, said_by, variables
 from tests.env.waiting import until
-from tests.service.serving import client
+from tests.service.serving import client, free_port
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(900)]
 on_python_3_11 = pytest.mark.skipif(sys.version_info < (3, 11), reason="NeMo Gym needs Python 3.11")
@@ -18,8 +17,6 @@ on_python_3_11 = pytest.mark.skipif(sys.version_info < (3, 11), reason="NeMo Gym
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """What the session with a package has said."""
-
     @functools.cache
     def session(name):
         folder = tmp_path_factory.mktemp(name)
@@ -94,9 +91,7 @@ def environment(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(environment, tmp_path_factory):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("log") / "log"
+    port, log = free_port(), tmp_path_factory.mktemp("log") / "log"
     words = ["-m", "uvicorn", "--factory", "verl_kernel.adapters.openenv:app", f"--port={port}"]
     with log.open("w") as out:
         process = subprocess.Popen([sys.executable, *words], env=environment, stdout=out, stderr=out)

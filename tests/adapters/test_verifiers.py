@@ -2,7 +2,6 @@
 """verifiers evaluates a model's endpoint on the taskset, by its own command."""
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from tests.adapters.packages import FUSED, WRONG, one_task, site, variables
 from tests.env.waiting import until
+from tests.service.serving import free_port, is_listening
 
 pytestmark = [
     *(pytest.mark.exhaustive, pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(900)),
@@ -18,17 +18,11 @@ pytestmark = [
 ]
 
 
-def is_listening(port):
-    with socket.socket() as line:
-        return line.connect_ex(("127.0.0.1", port)) == 0
-
-
 @pytest.fixture
 def endpoint(request, tmp_path):
     """The port of a model that always gives the test's answer."""
     (tmp_path / "answer").write_text(request.param)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     words = [Path(__file__).with_name("streaming_endpoint.py"), str(port), tmp_path / "answer"]
     with subprocess.Popen([sys.executable, *words]) as model:
         until(lambda: is_listening(port))

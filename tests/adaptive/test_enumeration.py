@@ -136,9 +136,8 @@ def test_the_exit_rule_of_both_variants(hits, misses):
 
 
 def test_the_counts_that_end_the_rounds_are_options():
-    assert AdaOptions(sampling="seq_balance", k_pos=8, k_neg=3, max_draws=128).exit_rule(16) == ExitRule(
-        8, 3, 16, 8, 128
-    )
+    balanced = AdaOptions(sampling="seq_balance", k_pos=8, k_neg=3, max_draws=128)
+    assert balanced.exit_rule(16) == ExitRule(8, 3, 16, 8, 128)
     assert AdaOptions(sampling="seq_pos", k_pos=16, max_draws=128).exit_rule(4) == ExitRule(16, 0, 4, 8, 128)
     odd = AdaOptions(sampling="seq_balance").exit_rule(5)
     assert (odd.k_pos, odd.k_neg) == (2, 3)

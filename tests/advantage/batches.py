@@ -101,7 +101,6 @@ def per_turn(batch: Batch, advantages: torch.Tensor) -> list[list[float]]:
 
 
 def estimated(name: str, batch: Batch, **nodes: Any) -> list[list[float]]:
-    """Advantages of turns."""
     return per_turn(batch, estimate(name, batch, **nodes))
 
 

@@ -68,8 +68,5 @@ def naive_advantages(
     return advantages
 
 
-def naive_trloo(
-    turn_rewards: list[list[float]], uids: list[str], gamma: float = 1.0, singleton: str = "zero"
-) -> list[list[float]]:
-    """Leave-one-out advantage of every turn of every trajectory."""
-    return naive_advantages(turn_rewards, uids, gamma=gamma, singleton=singleton, leave_one_out=True)
+def naive_trloo(turn_rewards: list[list[float]], uids: list[str]) -> list[list[float]]:
+    return naive_advantages(turn_rewards, uids, leave_one_out=True)

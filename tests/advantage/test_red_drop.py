@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.advantage.batches import Batch, batches, build, estimated, rejected_batches
+from tests.advantage.batches import Batch, batches, build, estimated, masked, rejected_batches
 from tests.advantage.oracle import returns_to_go
 
 
@@ -68,10 +68,8 @@ def test_neither_order_nor_names_of_prompts_decide(batch, seed):
     )  # fmt: skip
     before, after = drop(batch), drop(other)
     # Rows that look alike may stand in for each other.
-    looks = [
-        (uid, tuple(row), tuple(map(tuple, spans)))
-        for uid, row, spans in zip(batch.uids, batch.turn_rewards, batch.spans, strict=True)
-    ]
+    rows = zip(batch.uids, batch.turn_rewards, batch.spans, strict=True)
+    looks = [(uid, tuple(row), tuple(map(tuple, spans))) for uid, row, spans in rows]
     for look in set(looks):
         same = [i for i, own in enumerate(looks) if own == look]
         moved = [int(np.flatnonzero(order == i)[0]) for i in same]
@@ -106,9 +104,7 @@ def test_a_seed_gives_one_draw_and_turns_are_drawn_apart():
 def test_rejected_turns_may_leave_the_balance(drawn, padded):
     batch, kept = drawn
     values = drop(batch, count_rejected=False, baseline=padded)
-    assert all(
-        value == 0 for row, on in zip(values, kept, strict=True) for value, k in zip(row, on, strict=True) if not k
-    )
+    assert values == masked(values, kept)
     if padded == "turn":
         for (_, t), members in groups_of(batch, 1.0).items():
             assert sum(values[row][t] for row, _ in members) == pytest.approx(0, abs=1e-4)

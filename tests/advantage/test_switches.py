@@ -39,7 +39,7 @@ def log_mean_exp(tau: float) -> Callable[[list[float]], float]:
     return lambda group: tau * math.log(fmean(math.exp(value / tau) for value in group))
 
 
-LOG_MEAN_EXP = {"opmd_baseline": "logavgexp"}
+LOG_MEAN_EXP, WHOLE = {"opmd_baseline": "logavgexp"}, {"credit": "trajectory", "baseline": "padded"}
 RULES: dict[str, tuple[str, dict[str, Any], Callable[[list[float]], float]]] = {
     "trloo": ("trloo", {}, fmean),
     "turn_grpo": ("turn_grpo", {}, fmean),
@@ -104,9 +104,6 @@ def test_no_rows_and_rejected_rows_are_borne(choice):
 
 def test_rec_group_mean_is_turn_grpo_by_another_name():
     assert ESTIMATORS["rec_group_mean"] is ESTIMATORS["turn_grpo"]
-
-
-WHOLE = {"credit": "trajectory", "baseline": "padded"}
 
 
 @pytest.mark.parametrize(("name", "switches", "verls", "turns"), [

@@ -19,9 +19,7 @@ REFERENCE = "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): p
 
 def suite_of(*names, name="s"):
     tasks = (Task(f"{REFERENCE}x = {number}\n", task) for number, task in enumerate(names))
-    return Suite(
-        name, tuple(SuiteItem(task, ({"role": "user", "content": f"Write {task.task_id}."},)) for task in tasks)
-    )
+    return Suite(name, tuple(SuiteItem(one, ({"role": "user", "content": f"Write {one.task_id}."},)) for one in tasks))
 
 
 def header_of(suite, options=None, **changes):
@@ -89,8 +87,6 @@ class Judges:
 
 
 class Counted:
-    """Progress."""
-
     def __init__(self):
         self.notes, self.shortened = [], 0
 

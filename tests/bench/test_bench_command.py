@@ -9,14 +9,13 @@ import time
 from random import Random
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.bench.stub_endpoint import StubEndpoint, answers_by_model, model_of
+from tests.commands.lines import assert_one_sentence, invoked
 from tests.env.waiting import until
 from tests.interrupts import hears_interrupts
 from verl_kernel.bench.records import read_run, read_tasks
 from verl_kernel.bench.suites import load_suite
-from verl_kernel.cli import app
 from verl_kernel.reward.extract import extract_code
 
 pytestmark = pytest.mark.processes
@@ -33,9 +32,7 @@ def words(stub, out, *more, tasks=3, turns=2):
 
 
 def bench(*arguments, exit_code=0):
-    done = CliRunner().invoke(app, ["bench", *arguments])
-    assert done.exit_code == exit_code, done.output
-    return done
+    return invoked("bench", *arguments, exit_code=exit_code)
 
 
 def process(*arguments):
@@ -118,9 +115,7 @@ def test_malformed_answers_end_a_run_that_can_go_on(tmp_path):
 def test_a_usage_error_is_one_sentence(tmp_path, arguments, code, said):
     done = bench(f"--out={tmp_path / 'run'}", *arguments, exit_code=code)
     assert done.stdout == ""
-    assert said in done.stderr
-    assert done.stderr.startswith("Error: ")
-    assert done.stderr.count("\n") == 1
+    assert_one_sentence(done.stderr, said)
     assert not (tmp_path / "run" / "run.json").exists()
 
 

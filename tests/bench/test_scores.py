@@ -22,10 +22,8 @@ from verl_kernel.figures.scoring import score
 
 
 def test_a_correct_answer():
-    found = attempt(
-        turn("a", 1, 2, timed(2.0, roofline_ms=0.1), level=3, family="map", prompt_tokens=5, completion_tokens=7)
-    )
-    assert found == Attempt(
+    facts = {"level": 3, "family": "map", "prompt_tokens": 5, "completion_tokens": 7}
+    assert attempt(turn("a", 1, 2, timed(2.0, roofline_ms=0.1), **facts)) == Attempt(
         "a", 1, 2, "ok", True, True, 2.0, 2.0, pytest.approx(0.2), pytest.approx(1 / (1 + 0.4 / 0.9)), 12, 3, "map"
     )
 

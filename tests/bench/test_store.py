@@ -18,6 +18,8 @@ from verl_kernel.errors import ConfigError, DataError, StorageError
 from verl_kernel.reward.profiling import ProfilingReward
 
 SUITE = suite_of("a", "b")
+ANSWERS = (("a", 0, 1, recorded.OK), ("a", 0, 2, recorded.WRONG), ("b", 1, 1, recorded.OK))
+RECORDED = [recorded.turn(*answer) for answer in ANSWERS]
 
 
 def turn(number=1, sample=0, task="a", **facts):
@@ -156,13 +158,6 @@ def test_a_full_disk_keeps_whole_lines(tmp_path):
         assert (tmp_path / TURNS).stat().st_size == size
         store.append(turn(2))
     assert read_run(tmp_path)[1] == [turn(1), turn(2)]
-
-
-RECORDED = [
-    recorded.turn("a", 0, 1, recorded.OK),
-    recorded.turn("a", 0, 2, recorded.WRONG),
-    recorded.turn("b", 1, 1, recorded.OK),
-]
 
 
 def test_what_was_written_is_read(tmp_path):

@@ -16,6 +16,7 @@ from verl_kernel.quickstart.build import write_tasks
 from verl_kernel.quickstart.drawing import draw
 from verl_kernel.quickstart.options import Quickstart
 
+SUITE = suite_of("level_1_problem_3", "relu_2", "a")
 REFERENCE = (
     "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + {n}\n"
     "def get_inputs():\n    return [torch.ones(1)]\ndef get_init_inputs():\n    return []\n"
@@ -144,9 +145,6 @@ def test_the_built_in_suite_has_no_levels_and_may_be_cut():
     assert suite.first(2).hash != suite.hash
     with pytest.raises(ConfigError, match="--tasks is 0"):
         suite.first(0)
-
-
-SUITE = suite_of("level_1_problem_3", "relu_2", "a")
 
 
 def kernels_in(tmp_path, *names):

@@ -8,7 +8,7 @@ from verl.trainer.ppo.metric_utils import process_validation_metrics
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from tests.rollout.chat_tokenizers import tokenizer as train
-from tests.rollout.scripted_loop import ANSWER, LOST, OK, REFERENCE, ROW, WRONG, play
+from tests.rollout.scripted_loop import ANSWER, LOST, OK, REFERENCE, ROW, WRONG, played
 from tests.tiers import thinned
 from verl_kernel.bench.scores import attempt
 from verl_kernel.bench.validation import read_validation
@@ -40,13 +40,10 @@ async def validated(monkeypatch, folder: Path, **options: object) -> dict[str, d
     columns, sessions, rows = [], [], []
     for (task, sample), outcomes in SAMPLES.items():
         results = [verdict(task, outcome) for outcome in outcomes]
-        lengths = {"response_length": 3000, "prompt_length": 3000}
-        loop, _, _ = play(
-            monkeypatch, trained, [ANSWER] * TURNS, results, **lengths, max_turns=TURNS, val_only=True, **options
-        )
+        asked = {"response_length": 3000, "prompt_length": 3000, "max_turns": TURNS, "val_only": True, **options}
         row = {**ROW, "extra_info": {"task_id": task}, "kernel_validation": True}
-        played = await loop.run({}, **row)
-        outputs = played if isinstance(played, list) else [played]
+        output, _, _ = await played(monkeypatch, trained, [ANSWER] * TURNS, results, row=row, **asked)
+        outputs = output if isinstance(output, list) else [output]
         info = outputs[-1].extra_fields["reward_extra_info"]
         columns.append(info | {"reward": outputs[-1].as_dict()["rm_scores"].sum().item()})
         sessions.append(f"prompt of {task}")

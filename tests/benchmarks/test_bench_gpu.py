@@ -3,7 +3,6 @@
 
 import ast
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -15,11 +14,11 @@ import pytest
 from benchmarks.bench_gpu import SECTIONS
 from benchmarks.gpu.driver import Section, run_sections
 from benchmarks.gpu.placement import on_gpu
+from tests.benchmarks.scripts import ROOT, bench
 from tests.env.waiting import until
 from tests.exploits.corpus import load
 from tests.requirements.bare_machine import make_machine, pack_wheels
 
-ROOT = Path(__file__).parents[2]
 HERE = "tests.benchmarks.sections"
 
 
@@ -98,19 +97,13 @@ def test_what_the_jail_refuses_is_found_layer_by_layer(tmp_path):
 
 def test_an_earlier_report_is_not_mixed_with(tmp_path):
     (tmp_path / "findings.jsonl").write_text("{}\n")
-    done = bench(tmp_path, "--sections", "environment")
+    done = bench("bench_gpu", "--out", tmp_path, "--sections", "environment")
     assert done.returncode == 2
     assert "name another folder" in done.stderr
 
 
 def test_the_limits_leave_the_tests_their_time():
     assert sum(section.limit_s for section in SECTIONS[:-1]) <= 540 - 60
-
-
-def bench(out, *options, **variables):
-    command = [sys.executable, "benchmarks/bench_gpu.py", "--out", str(out), *options]
-    environment = {**os.environ, **variables}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580)
 
 
 @pytest.mark.exhaustive
@@ -137,7 +130,7 @@ def test_wheels_are_carried_to_a_machine_that_lacks_them(tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_all_of_it_on_a_pretended_gpu(tmp_path):
-    done = bench(tmp_path / "out", "--pretend")
+    done = bench("bench_gpu", "--out", tmp_path / "out", "--pretend")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     found, text = read(tmp_path / "out")
     assert text.startswith(done.stdout)
@@ -156,9 +149,8 @@ def test_all_of_it_on_a_pretended_gpu(tmp_path):
     assert "do_bench" in times["unknown"][0]["what"]
     assert times["unknown"][0]["why"] == "needs a GPU"
     rates = found["evaluations per second"]["tables"]["evaluations"]
-    assert [(row["tasks"], row["judges"]) for row in rates] == [
-        (task, n) for n in (1, 2) for task in ("small", "large")
-    ]
+    tasks = [(task, judges) for judges in (1, 2) for task in ("small", "large")]
+    assert [(row["tasks"], row["judges"]) for row in rates] == tasks
     assert all(row["a second"] > 0 and row["correctness, s"] > 0 and row["clock, s"] > 0 for row in rates)
     assert sum(found["corpus"]["facts"]["verdicts"].values()) > 15
     assert set(found["tests"]["facts"]["outcomes"]) == {"skipped"}

@@ -27,14 +27,11 @@ def test_the_first_step_is_read_from_the_metrics():
 
 def test_the_recorder_notes_imports_of_forks_too(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(bench.RECORDER)
-    (tmp_path / "slow.py").write_text(
-        "import time\nend = time.thread_time() + 0.2\nwhile time.thread_time() < end: pass\n"
-    )
+    slow = "import time\nend = time.thread_time() + 0.2\nwhile time.thread_time() < end: pass\n"
+    (tmp_path / "slow.py").write_text(slow)
     (tmp_path / "imports").mkdir()
-    code = (
-        "import slow, os, sys\npid = os.fork()\n"
-        "if not pid:\n    del sys.modules['slow']\n    import slow, slow\nelse:\n    os.wait()"
-    )
+    code = "import slow, os, sys\npid = os.fork()\n"
+    code += "if not pid:\n    del sys.modules['slow']\n    import slow, slow\nelse:\n    os.wait()"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "BENCH_IMPORTS": str(tmp_path / "imports")}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=300)
     seconds = [bench.imported_s(path) for path in (tmp_path / "imports").iterdir()]

@@ -24,6 +24,18 @@ from verl_kernel.env.trace import Step, TraceEvent
 RESULT = ROOT / "benchmarks" / "clock" / "fit.json"
 H100, MACHINE = Machine.of("h100"), Machine(GPUS["h100"], convolution_tf32=True)
 LARGE = "1 << 16, 1 << 12"
+EVENTS = {
+    "memory": [TraceEvent("op", "a", steps=(Step(10**9),))],
+    "mixed memory": [TraceEvent("op", "b", steps=(Step(10**9, access="mixed"),))],
+}
+COPY = TraceEvent("op", "aten::copy_", steps=(Step(10**9),))
+FORWARDS = {
+    "1_relu": ("torch.relu(x)", LARGE, "1"),
+    "2_relu": ("torch.relu(x)", "1 << 14, 1 << 12", "1"),
+    "3_product": ("x @ y", "4096, 4096", "4096, 4096"),
+    "4_pool": ("torch.nn.functional.max_pool2d(x, 3, 1)", "16, 64, 512, 512", "1"),
+    "5_pool": ("torch.nn.functional.max_pool2d(x, 9, 1)", "16, 64, 512, 512", "1"),
+}
 
 
 @pytest.fixture
@@ -79,16 +91,14 @@ def test_the_model_reaches_its_bars():
     assert "no prediction" not in done.stdout
 
 
-EVENTS = {
-    "memory": [TraceEvent("op", "a", steps=(Step(10**9),))],
-    "mixed memory": [TraceEvent("op", "b", steps=(Step(10**9, access="mixed"),))],
-}
+def slower_by(number: int, events: list[TraceEvent], slower: float) -> Prediction:
+    ours = time_ms(events, H100)
+    return Prediction(Published("level2", Path(f"{number}_a.py"), 1.0), events, ours, ours + slower)
 
 
 def off_by(error, name="memory"):
     """A prediction whose published time is so far off in its logarithm."""
-    ours = time_ms(EVENTS[name], H100)
-    return Prediction(Published("level1", Path("1_a.py"), 1.0), EVENTS[name], ours, ours * exp(error))
+    return slower_by(1, EVENTS[name], time_ms(EVENTS[name], H100) * (exp(error) - 1))
 
 
 def test_a_quantile_needs_nine_errors():
@@ -109,16 +119,8 @@ def test_intervals_hold_as_many_as_they_say(outside, bar):
     assert [*table.columns[-1].cells] == [bar]
 
 
-COPY = TraceEvent("op", "aten::copy_", steps=(Step(10**9),))
-
-
 def convolution(size: int) -> TraceEvent:
     return TraceEvent("op", "aten::convolution", steps=(Step(size),))
-
-
-def slower_by(number: int, events: list[TraceEvent], slower: float) -> Prediction:
-    ours = time_ms(events, H100)
-    return Prediction(Published("level2", Path(f"{number}_a.py"), 1.0), events, ours, ours + slower)
 
 
 def test_what_is_left_is_all_that_the_rest_does_not_explain():
@@ -129,15 +131,6 @@ def test_what_is_left_is_all_that_the_rest_does_not_explain():
     ms = time_ms([convolution(10**9)], H100)
     assert predicted == f"{ms:.2f}"
     assert left == f"{ms:.2f}, {ms + 1:.2f}"
-
-
-FORWARDS = {
-    "1_relu": ("torch.relu(x)", LARGE, "1"),
-    "2_relu": ("torch.relu(x)", "1 << 14, 1 << 12", "1"),
-    "3_product": ("x @ y", "4096, 4096", "4096, 4096"),
-    "4_pool": ("torch.nn.functional.max_pool2d(x, 3, 1)", "16, 64, 512, 512", "1"),
-    "5_pool": ("torch.nn.functional.max_pool2d(x, 9, 1)", "16, 64, 512, 512", "1"),
-}
 
 
 @pytest.fixture(scope="module")

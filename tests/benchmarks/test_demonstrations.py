@@ -18,6 +18,9 @@ from benchmarks.methods.bandits import BANDITS, METHODS, OUT, climb
 from benchmarks.methods.remix_clusters import ARMS, PARTS, Arm, at_initialisation, train
 from verl_kernel.env import check
 
+TABLES = arrays(np.int64, st.tuples(st.integers(1, 8), st.integers(2, 8)), elements=st.integers(0, 1))
+REMIX = json.loads((Path(__file__).parents[2] / "data" / "methods" / "remix_clusters.json").read_text())
+
 
 @pytest.fixture(scope="module")
 def data():
@@ -27,10 +30,9 @@ def data():
 def test_the_table_is_of_these_candidates(data):
     assert data["sources"] == digest()
     assert len(POOLS) >= 6
-    assert {pool.name: list(pool.sources()) for pool in POOLS} == {
-        task: list(rows) for task, rows in data["pools"].items()
-    }
+    assert [pool.name for pool in POOLS] == list(data["pools"])
     for pool in POOLS:
+        assert list(pool.sources()) == list(data["pools"][pool.name])
         for name, row in data["pools"][pool.name].items():
             assert len(row) == len(data["kinds"]) == 24
             assert name not in pool.right or set(row) == {"ok"}, (pool.name, name)
@@ -50,9 +52,6 @@ def test_half_of_the_inputs_by_aces_keep_every_rejection(data):
             assert data["resampled"][task][method]["12"]["kept_all"] == [1.0, 1.0, 1.0]
 
 
-TABLES = arrays(np.int64, st.tuples(st.integers(1, 8), st.integers(2, 8)), elements=st.integers(0, 1))
-
-
 @given(TABLES, st.integers(0, 9), st.sampled_from(list(bench.METHODS)))
 def test_each_method_orders_all_inputs(matrix, seed, method):
     order = bench.METHODS[method](matrix, np.random.default_rng(seed))
@@ -65,9 +64,6 @@ def test_greedy_cover_stops_losing_rejections(matrix):
     order = bench.by_cover(matrix, np.random.default_rng(0))
     shares = [bench.kept(matrix, order[: size + 1]) for size in range(len(order))]
     assert all(after > before for before, after in pairwise(shares[: shares.index(1.0) + 1]))
-
-
-REMIX = json.loads((Path(__file__).parents[2] / "docs" / "methods" / "remix_clusters.json").read_text())
 
 
 def last(arm: Arm, steps: int = 400) -> float:

@@ -33,6 +33,12 @@ def kernel(n):
 def launch():
     return kernel
 '''
+TAKEN = {"launch SIZE": "SIZE: int = 4\n\ndef launch():\n    return kernel\n", "FIRST SECOND": "FIRST = SECOND = 2\n"}
+PROGRAM = Program(
+    Part("module.py", "twice"), "rows, columns = 2, 3", {"x": "torch.ones(rows, columns)"}, "2 * x * self.weight",
+    "twice(x) * self.weight", parameters={"weight": "torch.ones(columns)"}, changes=(("own.", ""),),
+    wrong=("return twice(x)", "return x"),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -41,12 +47,9 @@ def package(tmp_path):
     return tmp_path
 
 
-def test_objects_come_in_the_order_of_the_file(package):
-    assert Part("module.py", "launch SIZE").text(package) == "SIZE: int = 4\n\ndef launch():\n    return kernel\n"
-
-
-def test_an_assignment_to_two_names_is_taken_once(package):
-    assert Part("module.py", "FIRST SECOND").text(package) == "FIRST = SECOND = 2\n"
+@pytest.mark.parametrize("names", TAKEN)
+def test_objects_come_once_in_the_order_of_the_file(package, names):
+    assert Part("module.py", names).text(package) == TAKEN[names]
 
 
 def test_only_tritons_decorators_are_taken(package):
@@ -80,13 +83,6 @@ def test_decorators_of_ours_are_those_that_triton_reads():
 def test_every_task_is_a_program():
     for name, program in PROGRAMS.items():
         compile(program.task(), name, "exec")
-
-
-PROGRAM = Program(
-    Part("module.py", "twice"), "rows, columns = 2, 3", {"x": "torch.ones(rows, columns)"}, "2 * x * self.weight",
-    "twice(x) * self.weight", parameters={"weight": "torch.ones(columns)"}, changes=(("own.", ""),),
-    wrong=("return twice(x)", "return x"),
-)  # fmt: skip
 
 
 @pytest.fixture

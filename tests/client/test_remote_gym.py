@@ -83,10 +83,7 @@ def test_a_wrong_key_is_a_sentence(tmp_path):
     with serving(Pool(), tmp_path, GYM, some_keys(tmp_path)) as address:
         with RemoteGym(address, KEYS["one"]) as gym:
             assert gym.options()["device"] == "cpu"
-        with (
-            RemoteGym(address, "another-key-altogether") as gym,
-            pytest.raises(EnvironmentNotReady, match="address_key"),
-        ):
+        with RemoteGym(address, "another-key-of-all") as gym, pytest.raises(EnvironmentNotReady, match="address_key"):
             gym.evaluate_many([(TASK, "a", "")])
 
 

@@ -23,7 +23,6 @@ _FOLDERS = ("empty", "garbage", "cutrun", "cutbench", "cutlog", "oddbench", "mod
 
 
 def bad_files(root: Path) -> Path:
-    """Write them into a folder and return it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

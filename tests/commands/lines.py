@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Command lines, each in a fresh process: how they end, what they print, and what they import until then.
-
-The first word is a command of `verl-kernel`, or the package of a recipe that is run with `python -m`.
-"""
+"""Command lines, in this process and in others: how they end, what they print, and what they import until then."""
 
 import json
 import os
@@ -12,6 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from typer import Typer
+from typer.testing import CliRunner, Result
+
+from verl_kernel.cli import app
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "ray", "triton", "vllm", "verl", "transformers", "matplotlib")
@@ -57,10 +59,27 @@ for number, words in enumerate(lines):
 """
 
 
+def invoked(*words: object, exit_code: int = 0, columns: int | None = None, command: Typer = app) -> Result:
+    """Run a command in this process, on a terminal of so many columns or on none."""
+    done = CliRunner().invoke(command, [*map(str, words)], env={"COLUMNS": columns and str(columns)})
+    assert done.exit_code == exit_code, done.output
+    return done
+
+
+def in_a_process(*words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    command = [sys.executable, "-m", "verl_kernel", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
+
+
+def assert_one_sentence(error: str, said: str) -> None:
+    assert error.startswith("Error: "), error
+    assert said in error, error
+    assert error.count("\n") == 1, error
+
+
 @dataclass(frozen=True)
 class Done:
-    """What became of a command line."""
-
     words: tuple[str, ...]
     status: int
     out: str
@@ -72,7 +91,10 @@ class Done:
 
 
 def run_lines(lines: Sequence[Sequence[str]], folder: Path) -> list[Done]:
-    """Run command lines in turn in `folder`, each in a fork of a process that has imported their modules alone."""
+    """Run command lines in turn in `folder`, each in a fork of a process that has imported their modules alone.
+
+    The first word is a command of `verl-kernel`, or the package of a recipe that is run with `python -m`.
+    """
     with TemporaryDirectory() as kept:
         words = [kept, json.dumps([list(line) for line in lines]), json.dumps(HEAVY)]
         done = subprocess.run(

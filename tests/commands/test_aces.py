@@ -4,10 +4,9 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
-from tests.commands.test_eval import KERNEL, REFERENCE, verl_kernel
-from verl_kernel.cli import app
+from tests.commands.lines import in_a_process, invoked
+from tests.commands.test_eval import KERNEL, REFERENCE
 from verl_kernel.commands.kernel_choice import choose_kernel
 from verl_kernel.data.rows import make_row, read_tasks, write_rows
 from verl_kernel.env import KINDS, EvalResult, EvalStatus, GymOptions, Task, TrialChoice
@@ -33,18 +32,16 @@ def root(tmp_path_factory):
     return root
 
 
-def aces(root, *options):
-    arguments = [str(root / "tasks.parquet"), "--out", str(root / "choice.json"), "--device", "cpu", *options]
-    return CliRunner().invoke(app, ["aces", *arguments])
+def aces(root):
+    options = ("--candidates", root / "pool", "--inputs", 2, "--seed", 1, "--trials", 6, "--device", "cpu")
+    return invoked("aces", root / "tasks.parquet", "--out", root / "choice.json", *options).output
 
 
 @pytest.mark.processes
 def test_telling_kinds_get_the_trials(root):
-    options = ("--candidates", str(root / "pool"), "--inputs", "2", "--seed", "1", "--trials", "6")
-    done = aces(root, *options)
-    assert done.exit_code == 0, done.output
-    assert "bare: left out, it has 0 candidates" in done.output
-    assert "relu: " in done.output
+    said = aces(root)
+    assert "bare: left out, it has 0 candidates" in said
+    assert "relu: " in said
     text = (root / "choice.json").read_text()
     (entry,) = json.loads(text)["tasks"].values()
     assert sum(entry["kinds"].values()) == 6
@@ -59,14 +56,15 @@ def test_telling_kinds_get_the_trials(root):
     choice = TrialChoice.read(GymOptions(trial_choice=str(root / "choice.json")).trial_choice)
     assert choice.of(EvalRequest(task, GOOD)) == entry["kinds"]
     assert choice.of(EvalRequest(bare, GOOD)) is None
-    assert aces(root, *options).exit_code == 0
+    aces(root)
     assert (root / "choice.json").read_text() == text
 
 
 @pytest.mark.processes
 def test_eval_names_the_kernel_to_keep(root):
-    names = ("cut.py", "wrong.py", "good.py", "empty.py")
-    done = verl_kernel(root, "reference.py", *names, "--trials", "1", "--choose", "6", "--seed", "2", "--device", "cpu")
+    files = ("reference.py", "cut.py", "wrong.py", "good.py", "empty.py")
+    options = ("--trials", 1, "--choose", 6, "--seed", 2, "--device", "cpu")
+    done = in_a_process("eval", *files, *options, cwd=root)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "keep: good.py (right on 6 of 6 further inputs)"
 

@@ -5,21 +5,17 @@ import re
 import runpy
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.bench.recorded import OK, WRONG, timed, turn, write_run
+from tests.commands.lines import invoked
 from tests.reporting.runs import kernel, write_lines
 from verl_kernel.bench.best_kernels import Provenance, file_name
-from verl_kernel.cli import app
 
 REFERENCE = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
 
 
 def best(run, out, *, exit_code=0):
-    """What the command says."""
-    done = CliRunner().invoke(app, ["best", str(run), "--out", str(out)], env={"COLUMNS": "200"})
-    assert done.exit_code == exit_code, done.output
-    return done.output
+    return invoked("best", run, "--out", out, exit_code=exit_code, columns=200).output
 
 
 def code(number):

@@ -4,17 +4,14 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.bench.recorded import WRONG, timed, turn, write_run
-from verl_kernel.cli import app
+from tests.commands.lines import invoked
 from verl_kernel.figures.figures import FIGURES
 
 
-def compare(*args, exit_code=0):
-    done = CliRunner().invoke(app, ["compare", *map(str, args)], env={"COLUMNS": "200"})
-    assert done.exit_code == exit_code, done.output
-    return done.output
+def compare(*args, exit_code=0, columns=200):
+    return invoked("compare", *args, exit_code=exit_code, columns=columns).output
 
 
 @pytest.fixture
@@ -33,9 +30,8 @@ def test_figures_settings_and_tasks_that_changed_sides(runs):
         assert words in said
 
 
-def test_output_that_is_no_terminal_is_not_squeezed(runs, monkeypatch):
-    monkeypatch.delenv("COLUMNS", raising=False)
-    said = CliRunner().invoke(app, ["compare", *map(str, runs)]).output
+def test_output_that_is_no_terminal_is_not_squeezed(runs):
+    said = compare(*runs, columns=None)
     assert "1.000 [1.000, 1.000]" in said
     assert max(map(len, said.splitlines())) > 80
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.commands.lines import assert_one_sentence, in_a_process
 from tests.env.programs import program_of, reference
 from tests.interrupts import hears_interrupts
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
@@ -69,13 +70,6 @@ def files(tmp_path_factory):
     for name, data in BYTES.items():
         (root / name).write_bytes(data)
     return root
-
-
-def verl_kernel(root, *arguments):
-    """The command in a process of its own."""
-    code = "import sys; from verl_kernel.cli import app; sys.argv[0] = 'verl-kernel'; app()"
-    command = [sys.executable, "-c", code, "eval", *arguments]
-    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
 
 
 IN_ONE_PROCESS = """
@@ -154,8 +148,6 @@ def ended(files):
 
 @pytest.fixture
 def results(ended):
-    """What a run prints as lines of JSON."""
-
     def read(run):
         code, out, error = ended(run)
         assert code == 0, error
@@ -212,7 +204,7 @@ def test_what_the_compiler_refuses_is_refused_by_its_line(results):
 
 @pytest.mark.exhaustive
 def test_a_seed_repeats_the_verdict_in_another_process(files, ended):
-    again = verl_kernel(files, "reference.py", "wrong.py", "--json", *SEEDED.split())
+    again = in_a_process("eval", "reference.py", "wrong.py", "--json", *SEEDED.split(), cwd=files)
     first, second = json.loads(ended("judged")[1].splitlines()[1]), json.loads(again.stdout)
     for clock in ("stage_seconds", "queue_seconds"):
         del first[clock], second[clock]
@@ -250,26 +242,24 @@ def test_options_reach_the_gym(results):
     assert imported.status is EvalStatus.COMPILE_ERROR
 
 
-def assert_one_sentence(answer, sentence):
+def assert_usage_error(answer, sentence):
     returned, stdout, stderr = answer
     assert returned == 2, answer
     assert stdout == "", answer
-    assert stderr.startswith("Error: "), stderr
-    assert sentence in stderr, stderr
-    assert stderr.count("\n") == 1
+    assert_one_sentence(stderr, sentence)
 
 
 @pytest.mark.parametrize(
     "reference", [name if name in SHOWN else pytest.param(name, marks=pytest.mark.exhaustive) for name in UNFIT]
 )
 def test_a_reference_that_cannot_serve_takes_one_sentence(ended, reference):
-    assert_one_sentence(ended(reference), UNFIT[reference])
+    assert_usage_error(ended(reference), UNFIT[reference])
 
 
 def test_cuda_without_a_gpu_is_a_usage_error(ended):
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is a GPU")
-    assert_one_sentence(ended("cuda"), "device cuda")
+    assert_usage_error(ended("cuda"), "device cuda")
 
 
 def test_a_file_that_may_not_be_read(files):
@@ -277,8 +267,8 @@ def test_a_file_that_may_not_be_read(files):
         pytest.skip("root reads everything")
     (files / "secret.py").write_text("")
     (files / "secret.py").chmod(0)
-    done = verl_kernel(files, "reference.py", "secret.py")
-    assert_one_sentence((done.returncode, done.stdout, done.stderr), "secret.py cannot be read (Permission denied)")
+    done = in_a_process("eval", "reference.py", "secret.py", cwd=files)
+    assert_usage_error((done.returncode, done.stdout, done.stderr), "secret.py cannot be read (Permission denied)")
 
 
 def test_an_interrupted_run_prints_what_was_judged(files):

@@ -9,15 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands.lines import invoked
 from tests.preflight.folder import write_folder
-from verl_kernel.cli import app
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-_COMMAND = re.search(
-    r"^```sh gpu\npython -m verl\.trainer\.main_ppo (--config-name=kernel_trloo .*)$", README, re.MULTILINE
-)
+_COMMAND = re.search(r"^```sh gpu\npython -m verl\.trainer\.main_ppo (--config-name=kernel_trloo .*)$", README, re.M)
 RECIPE = tuple(shlex.split(_COMMAND[1] if _COMMAND else ""))
 """README's command for GPUs."""
 ONE_NODE = ("--machine", "8xH100-80GB")
@@ -33,8 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def preflight(*words: str, status: int = 0) -> str:
     """What the command says: of an objection on the stream of errors, in one line."""
-    done = CliRunner().invoke(app, ["preflight", *words])
-    assert done.exit_code == status, done.output
+    done = invoked("preflight", *words, exit_code=status)
     return " ".join(done.stderr.split()) if status else done.stdout
 
 

@@ -3,16 +3,13 @@
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.commands.lines import ROOT, in_a_process
 from verl_kernel.env.result import EvalResult
 
 pytestmark = pytest.mark.processes
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 TORCH_ONLY = """
 import torch
@@ -23,15 +20,9 @@ class ModelNew(torch.nn.Module):
 """
 
 
-def profile(*arguments, cwd=ROOT):
-    code = "import sys; from verl_kernel.cli import app; sys.argv[0] = 'verl-kernel'; app()"
-    command = [sys.executable, "-c", code, "profile", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
-
-
 def test_the_page_of_the_docs_shows_what_the_command_prints():
     page = (ROOT / "docs" / "profile.md").read_text()
-    done = profile("examples/reference.py", "examples/lazy.py", "--seed", 1)
+    done = in_a_process("profile", "examples/reference.py", "examples/lazy.py", "--seed", 1)
     assert done.returncode == 0, done.stderr
     assert f"```text\n{done.stdout}```" in page
 
@@ -39,7 +30,7 @@ def test_the_page_of_the_docs_shows_what_the_command_prints():
 @pytest.mark.exhaustive
 def test_the_long_form_is_a_page_and_the_result_is_json(tmp_path):
     page = tmp_path / "new" / "page.html"
-    done = profile(EXAMPLES / "reference.py", EXAMPLES / "fused.py", "--page", page, "--json")
+    done = in_a_process("profile", EXAMPLES / "reference.py", EXAMPLES / "fused.py", "--page", page, "--json")
     assert done.returncode == 0, done.stderr
     result = EvalResult.model_validate(json.loads(done.stdout))
     assert result.profile.launches[0].name == "fused"
@@ -57,7 +48,7 @@ def test_the_long_form_is_a_page_and_the_result_is_json(tmp_path):
 def test_a_program_that_is_not_timed_has_no_profile(tmp_path, name, text, said):
     path = tmp_path / name
     path.write_text(text or (EXAMPLES / name).read_text())
-    done = profile(EXAMPLES / "reference.py", path)
+    done = in_a_process("profile", EXAMPLES / "reference.py", path)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert re.fullmatch(rf"Error: .*{said}.*\n", done.stderr)

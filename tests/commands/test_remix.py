@@ -3,30 +3,23 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from verl_kernel.cli import app
+from tests.commands.lines import invoked
 from verl_kernel.world.tokenizer import train_tokenizer
 
 TEXTS = ["def f(x): return x", "import torch", "x + y", "while True: pass"]
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return train_tokenizer(TEXTS, 300)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    folder = tmp_path_factory.mktemp("model")
+    folder, tokenizer = tmp_path_factory.mktemp("model"), train_tokenizer(TEXTS, 300)
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "head_dim": 8}
     heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
@@ -48,12 +41,9 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(talks: Path, model: Path, out: Path, *extra: str, exit_code: int = 0) -> str:
-    """What the command says."""
     small = "--loras 4 --chosen 2 --rank 2 --batch-size 4 --micro-batch-size 2 --held-out 4 --selections 2".split()
-    files = ["--data", str(talks), "--model", str(model), "--out", str(out)]
-    done = CliRunner().invoke(app, ["remix", *files, *small, *extra])
-    assert done.exit_code == exit_code, done.output
-    return done.output
+    files = ["--data", talks, "--model", model, "--out", out]
+    return invoked("remix", *files, *small, *extra, exit_code=exit_code).output
 
 
 def test_one_adapter_for_each_key(talks: Path, model: Path, tmp_path: Path):

@@ -1,22 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from typer.testing import CliRunner
 
 from tests.bench.page.runs import right, write_run
+from tests.commands.lines import invoked
 from tests.reporting.runs import kernel, step, validation, write_lines
-from verl_kernel.cli import app
 
 
-def report(folder: Path) -> str:
-    """What the command says."""
-    done = CliRunner().invoke(app, ["report", str(folder)], env={"COLUMNS": "160"})
-    assert done.exit_code == 0, done.stderr
-    return done.stdout
+def report(folder: Path, columns: int | None = 160) -> str:
+    return invoked("report", folder, columns=columns).stdout
 
 
 def test_report_prints_steps_and_changes_and_writes_the_page(tmp_path):
@@ -67,10 +61,9 @@ def test_one_step_is_one_and_no_window_has_one_steps(tmp_path):
 
 def test_output_that_is_no_terminal_is_not_squeezed(tmp_path):
     write_lines(tmp_path / "metrics.jsonl", step(1, **{"prs/rejected_fraction": 0.5}))
-    command = ["env", "-u", "COLUMNS", sys.executable, "-m", "verl_kernel", "report", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert "PRS rejected" in done.stdout
-    assert "…" not in done.stdout
+    said = report(tmp_path, columns=None)
+    assert "PRS rejected" in said
+    assert "…" not in said
 
 
 def test_a_study_run_is_a_training_run(tmp_path):

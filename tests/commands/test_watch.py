@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
+from tests.commands.lines import invoked
 from tests.env.waiting import until
-from verl_kernel.cli import app
 from verl_kernel.reporting.steps import read_steps
 
 
@@ -36,9 +36,7 @@ print({says!r})
 
 
 def watch(folder: Path, *command: str, options: Sequence[str] = (), exit_code: int = 0) -> Result:
-    done = CliRunner().invoke(app, ["watch", *options, str(folder), "--", *command], env={"COLUMNS": "300"})
-    assert done.exit_code == exit_code, done.output
-    return done
+    return invoked("watch", *options, folder, "--", *command, exit_code=exit_code, columns=300)
 
 
 def test_output_goes_to_the_log_and_steps_to_the_screen(tmp_path):
@@ -49,10 +47,8 @@ def test_output_goes_to_the_log_and_steps_to_the_screen(tmp_path):
 
 def test_a_resumed_run_keeps_what_was_logged_before(tmp_path):
     watch(tmp_path, *trainer((1, 2), **{"critic/score/mean": 0.5}))
-    resumed = trainer(
-        (2, 3), "Resuming from runs/global_step_1, setting global step to 1", **{"critic/score/mean": 0.75}
-    )
-    done = watch(tmp_path, *resumed, options=["--resume"])
+    again = trainer((2, 3), "Resuming from runs/global_step_1, setting global step to 1", **{"critic/score/mean": 0.75})
+    done = watch(tmp_path, *again, options=["--resume"])
     assert "resumed from runs/global_step_1: step 2 is next" in done.stdout
     steps = read_steps(tmp_path / "metrics.jsonl")
     assert [(step["step"], step["critic/score/mean"]) for step in steps] == [(1, 0.5), (2, 0.75), (3, 0.75)]

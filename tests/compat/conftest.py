@@ -6,5 +6,4 @@ from tests.config.composed import composed
 
 @pytest.fixture
 def verl_config():
-    """verl's own configuration."""
     return composed("ppo_trainer")

@@ -11,7 +11,11 @@ from omegaconf import OmegaConf
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from tests.compat.pins import found
 from tests.config.composed import composed
+
+CORE = "verl.trainer.ppo.core_algos"
+CORRECTION = "verl.trainer.ppo.rollout_corr_helper"
 
 
 def test_the_installed_verl_is_a_supported_one():
@@ -22,11 +26,9 @@ def test_the_installed_verl_is_a_supported_one():
 
 
 def test_estimators_and_losses_register_in_dicts_by_name():
-    from verl.trainer.ppo import core_algos
-
-    assert isinstance(core_algos.ADV_ESTIMATOR_REGISTRY, dict)
-    assert isinstance(core_algos.POLICY_LOSS_REGISTRY, dict)
-    assert core_algos.get_adv_estimator_fn("rloo") is core_algos.ADV_ESTIMATOR_REGISTRY["rloo"]
+    estimators = found(f"{CORE}:ADV_ESTIMATOR_REGISTRY")
+    assert {type(estimators), type(found(f"{CORE}:POLICY_LOSS_REGISTRY"))} == {dict}
+    assert found(f"{CORE}:get_adv_estimator_fn")("rloo") is estimators["rloo"]
 
 
 def test_estimators_get_rewards_mask_config_and_uid(monkeypatch):
@@ -41,10 +43,8 @@ def test_estimators_get_rewards_mask_config_and_uid(monkeypatch):
         return kwargs["token_level_rewards"], kwargs["token_level_rewards"]
 
     monkeypatch.setitem(core_algos.ADV_ESTIMATOR_REGISTRY, "spy", spy)
-    data = DataProto.from_dict(
-        {"token_level_rewards": torch.zeros(2, 3), "response_mask": torch.ones(2, 3)},
-        {"uid": np.array(["a", "a"], dtype=object)},
-    )
+    tensors = {"token_level_rewards": torch.zeros(2, 3), "response_mask": torch.ones(2, 3)}
+    data = DataProto.from_dict(tensors, {"uid": np.array(["a", "a"], dtype=object)})
     algorithm = OmegaConf.create({"adv_estimator": "spy"})
     out = compute_advantage_for_multi_trajectories(data, ["a_0_0", "a_1_0"], adv_estimator="spy", config=algorithm)
     assert set(seen) == {"token_level_rewards", "response_mask", "config", "index"}
@@ -84,9 +84,7 @@ def test_the_algorithm_node_takes_a_node_of_ours():
 
 @pytest.mark.parametrize("name", ["vanilla", "gpg", "dro", "cispo", "gspo"])
 def test_the_losses_that_ours_are_compared_with_are_registered(name):
-    from verl.trainer.ppo.core_algos import get_policy_loss_fn
-
-    assert callable(get_policy_loss_fn(name))
+    assert callable(found(f"{CORE}:get_policy_loss_fn")(name))
 
 
 def test_gpg_is_reinforce_without_a_ratio():
@@ -107,25 +105,20 @@ def test_gpg_is_reinforce_without_a_ratio():
     ("seq-mean-token-mean", [[1.0, 3.0, 0.0], [5.0, 0.0, 0.0]], [[1, 1, 0], [1, 0, 0]], 3.5),
 ])  # fmt: skip
 def test_losses_are_aggregated_over_the_whole_batch(mode, matrix, mask, wanted):
-    from verl.trainer.ppo.core_algos import agg_loss
-
     numbers = {"dp_size": 1, "batch_num_tokens": 2, "global_batch_size": 2, "loss_scale_factor": 10}
-    assert agg_loss(torch.tensor(matrix), torch.tensor(mask), mode, **numbers).item() == pytest.approx(wanted)
+    loss = found(f"{CORE}:agg_loss")(torch.tensor(matrix), torch.tensor(mask), mode, **numbers)
+    assert loss.item() == pytest.approx(wanted)
 
 
 def test_rollout_correction_knows_the_presets_statistics():
-    from verl.trainer.config.algorithm import RolloutCorrectionConfig
-    from verl.trainer.ppo.rollout_corr_helper import SUPPORTED_ROLLOUT_RS_OPTIONS
-
-    assert {"seq_mean_k1", "seq_max_k2"} <= SUPPORTED_ROLLOUT_RS_OPTIONS
-    assert RolloutCorrectionConfig().bypass_mode is False
+    assert {"seq_mean_k1", "seq_max_k2"} <= found(f"{CORRECTION}:SUPPORTED_ROLLOUT_RS_OPTIONS")
+    assert found("verl.trainer.config.algorithm:RolloutCorrectionConfig")().bypass_mode is False
 
 
 def test_rollout_correction_refuses_an_empty_mask():
-    from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
-
+    correct = found(f"{CORRECTION}:compute_rollout_correction_and_rejection_mask")
     with pytest.raises(ValueError, match="at least one valid token"):
-        compute_rollout_correction_and_rejection_mask(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2))
+        correct(torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2))
 
 
 def test_micro_batch_metrics_must_be_alike_on_every_rank():

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pins where verl looks up the names of a configuration, and the words that its options may be."""
 
+from contextlib import nullcontext
 from typing import Any, get_args
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 from tests.compat.pins import found
@@ -12,14 +14,12 @@ from verl_kernel.verl_keys import KEYS
 
 ACTOR = "actor_rollout_ref.actor"
 CORE = "verl.trainer.ppo.core_algos"
+REWARDS = "verl.experimental.reward_loop.reward_manager.registry"
 
 
 def words(key: str) -> tuple[str, ...]:
     arms = [arm for arm in get_args(KEYS[key]) if arm is not type(None)]
     return get_args(arms[0]) or tuple(arms)
-
-
-REWARDS = "verl.experimental.reward_loop.reward_manager.registry"
 
 
 @pytest.mark.parametrize(("registry", "look_up", "name"), [
@@ -33,48 +33,39 @@ def test_modes_and_reward_managers_are_in_a_registry(registry, look_up, name):
 
 
 def test_a_rollout_engine_is_looked_up_in_a_registry():
-    from verl.workers.rollout.replica import RolloutReplicaRegistry
-
-    assert {"vllm", "sglang"} <= set(RolloutReplicaRegistry._registry)
+    registry = found("verl.workers.rollout.replica:RolloutReplicaRegistry")
+    assert {"vllm", "sglang"} <= set(registry._registry)
     with pytest.raises(ValueError, match="vlm"):
-        RolloutReplicaRegistry.get("vlm")
+        registry.get("vlm")
 
 
 def test_an_agent_loop_is_a_target_by_name():
-    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
-
-    assert _agent_loop_registry["single_turn_agent"]["_target_"].endswith("SingleTurnAgentLoop")
+    registry = found("verl.experimental.agent_loop.agent_loop:_agent_loop_registry")
+    assert registry["single_turn_agent"]["_target_"].endswith("SingleTurnAgentLoop")
 
 
 def test_weight_transfers_are_looked_up_in_a_lenient_registry():
-    from verl.checkpoint_engine import CheckpointEngineRegistry
-
-    assert "naive" in CheckpointEngineRegistry._registry
-    failed = {module.removesuffix("_checkpoint_engine") for module in CheckpointEngineRegistry._import_errors}
-    known = {*CheckpointEngineRegistry._registry, *NEED_AN_ACCELERATOR}
+    registry = found("verl.checkpoint_engine:CheckpointEngineRegistry")
+    assert "naive" in registry._registry
+    failed = {module.removesuffix("_checkpoint_engine") for module in registry._import_errors}
+    known = {*registry._registry, *NEED_AN_ACCELERATOR}
     for name in failed - {"hccl"}:  # hccl registers as nccl
         assert any(each.startswith(name) for each in known), name
 
 
 def test_a_module_is_a_file_or_a_package_with_a_prefix():
-    import torch
-    from verl.utils.import_utils import load_module
-
-    assert load_module("pkg://torch.optim") is torch.optim
+    load = found("verl.utils.import_utils:load_module")
+    assert load("pkg://torch.optim") is torch.optim
     with pytest.raises(FileNotFoundError):
-        load_module("torch.optim")
+        load("torch.optim")
 
 
 def aggregated(word: str) -> Any:
-    import torch
-
     numbers = {"dp_size": 1, "batch_num_tokens": 2, "global_batch_size": 1, "loss_scale_factor": 1.0}
     return found(f"{CORE}:agg_loss")(torch.ones(1, 2), torch.ones(1, 2), word, **numbers)
 
 
 def divergence(word: str) -> Any:
-    import torch
-
     return found(f"{CORE}:kl_penalty")(torch.zeros(1, 2), torch.zeros(1, 2), word)
 
 
@@ -103,12 +94,6 @@ def test_the_words_of_an_option_are_verls(key, use):
     ({"rollout_rs": "seq_mean_k1"}, True),
 ])  # fmt: skip
 def test_a_rule_of_correction_is_refused_when_it_is_applied(rule, refused):
-    import torch
-    from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask as correct
-
-    token = torch.zeros(1, 1)
-    if refused:
-        with pytest.raises(ValueError):
-            correct(token, token, torch.ones(1, 1), **rule)
-    else:
-        correct(token, token, torch.ones(1, 1), **rule)
+    correct = found("verl.trainer.ppo.rollout_corr_helper:compute_rollout_correction_and_rejection_mask")
+    with pytest.raises(ValueError) if refused else nullcontext():
+        correct(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1), **rule)

@@ -16,6 +16,9 @@ from tests.compat.pins import source_of, text_of
 
 WORKERS = "workers/engine_workers.py"
 ENGINES = "checkpoint_engine/base.py"
+BUCKETS = "workers/rollout/vllm_rollout/bucketed_weight_transfer.py"
+EXTENSION = "workers/rollout/vllm_rollout/utils.py"
+RAY = Path(ray.__file__).parent
 
 SAYS = r"""
 # The plugin, and the platform for machines without a GPU.
@@ -221,10 +224,6 @@ def test_bypass_mode_asks_for_no_loss():
     assert "loss_mode" not in text_of("trainer/ppo/v1/trainer_base.py")
 
 
-BUCKETS = "workers/rollout/vllm_rollout/bucketed_weight_transfer.py"
-EXTENSION = "workers/rollout/vllm_rollout/utils.py"
-
-
 @pytest.mark.parametrize(("path", "owner", "method", "names"), [
     (EXTENSION, "vLLMColocateWorkerExtension", "update_weights_from_ipc", "peft_config base_sync_done use_shm"),
     (BUCKETS, "BucketedWeightReceiver", "__init__", "zmq_handle device use_shm"),
@@ -234,9 +233,6 @@ def test_weights_reach_vllm_in_buckets(path, owner, method, names):
     definition = source_of(path, owner, method)
     assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
     assert [argument.arg for argument in definition.args.args] == ["self", *names.split()]
-
-
-RAY = Path(ray.__file__).parent
 
 
 def test_the_variables_of_verls_workers_are_texts():
@@ -252,10 +248,8 @@ def test_ray_joins_the_setup_file_to_its_folder():
     assert "setup_worker_path=os.path.join(" in (RAY / "_private" / "node.py").read_text()
     assert "ray_constants.SETUP_WORKER_FILENAME," in (RAY / "_private" / "node.py").read_text()
     # The interpreter, this script, flags, the worker's script and its options.
-    assert (
-        "            sys.executable,\n            setup_worker_path,\n"
-        in (RAY / "_private" / "services.py").read_text()
-    )
+    command = "            sys.executable,\n            setup_worker_path,\n"
+    assert command in (RAY / "_private" / "services.py").read_text()
 
 
 def test_rays_script_takes_two_options_and_runs_the_rest():

@@ -11,19 +11,19 @@ from unittest.mock import Mock
 import pytest
 from omegaconf import OmegaConf
 
-from tests.compat.pins import VERL
+from tests.compat.pins import VERL, found
 from tests.config.composed import composed
 
 MODES = ("sync", "colocate_async", "separate_async")
+TRAINER = "verl.trainer.ppo.v1:get_trainer_cls"
 
 
 @pytest.fixture
 def trainer(verl_config):
     """A trainer of a mode that has not been set up, with batches of four prompts."""
-    from verl.trainer.ppo.v1 import get_trainer_cls
 
     def make(mode: str) -> Any:
-        made = object.__new__(get_trainer_cls(mode))
+        made = object.__new__(found(TRAINER)(mode))
         made.config, made.trainer_mode, made.global_steps = verl_config, mode, 3
         made.config.data.train_batch_size = 4
         return made
@@ -32,10 +32,8 @@ def trainer(verl_config):
 
 
 def test_trainer_modes_have_the_names_recipes_use(verl_config):
-    from verl.trainer.ppo.v1 import get_trainer_cls
-
     for mode in MODES:
-        assert get_trainer_cls(mode).__name__.startswith("PPOTrainer")
+        assert found(TRAINER)(mode).__name__.startswith("PPOTrainer")
         assert mode in verl_config.trainer.v1
     assert verl_config.trainer.use_v1 is True
     assert verl_config.trainer.v1.trainer_mode == "sync"
@@ -81,9 +79,7 @@ def test_a_custom_sampler_is_built_by_path_and_name(trainer):
 
 
 def test_padding_rows_have_no_loss_token():
-    from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
-
-    row, tag = construct_minimal_padding_template({}, {}, eos_token_id=0)
+    row, tag = found("verl.trainer.ppo.padding_utils:construct_minimal_padding_template")({}, {}, eos_token_id=0)
     assert row["response_mask"].tolist() == row["loss_mask"].tolist() == [0]
     assert row["rm_scores"].tolist() == [0]
     assert tag["is_padding"] is True
@@ -145,16 +141,15 @@ def test_engines_register_by_a_name_that_verl_does_not_use():
 def test_verls_own_backends_are_those_that_are_refused_on_a_cpu():
     from verl_kernel.preflight.trainer_mode import NEED_AN_ACCELERATOR
 
-    sources = [path.read_text() for path in (VERL / "checkpoint_engine").glob("*.py")]
-    found = {name for text in sources for name in re.findall(r'@CheckpointEngineRegistry\.register\("(\w+)"\)', text)}
-    assert found == {"naive", *NEED_AN_ACCELERATOR}
+    text = "".join(path.read_text() for path in (VERL / "checkpoint_engine").glob("*.py"))
+    registered = re.findall(r'@CheckpointEngineRegistry\.register\("(\w+)"\)', text)
+    assert {*registered} == {"naive", *NEED_AN_ACCELERATOR}
 
 
 def test_a_broadcast_comes_from_rank_0_unless_told_otherwise():
     import torch
-    from torch.distributed import BroadcastOptions
 
-    options = BroadcastOptions()
+    options = torch.distributed.BroadcastOptions()
     assert (options.rootRank, options.rootTensor) == (0, 0)
     assert torch.distributed.is_gloo_available()
 
@@ -177,10 +172,8 @@ SEPARATE = ("cpu_quickstart", "trainer_mode=separate_async")
     ("actor_rollout_ref.rollout.checkpoint_engine.backend", "naive", "nccl"),
 ])  # fmt: skip
 def test_the_trainer_has_rules_for_batches_and_devices(key, value, said):
-    from verl.trainer.ppo.v1 import get_trainer_cls
-
     with pytest.raises(AssertionError, match=re.escape(said)):
-        get_trainer_cls("separate_async")(composed(*SEPARATE, f"{key}={value}"))
+        found(TRAINER)("separate_async")(composed(*SEPARATE, f"{key}={value}"))
 
 
 def test_the_preset_has_devices_for_trainer_and_rollout():

@@ -131,10 +131,8 @@ def nodes(method: str) -> tuple[DictConfig, Any]:
     from verl.utils.config import omega_conf_to_dataclass
 
     config = quickstart(f"method={method}")
-    algorithm, actor = (
-        OmegaConf.create(OmegaConf.to_container(node, resolve=True))
-        for node in (config.algorithm, config.actor_rollout_ref.actor)
-    )
+    given = (config.algorithm, config.actor_rollout_ref.actor)
+    algorithm, actor = (OmegaConf.create(OmegaConf.to_container(node, resolve=True)) for node in given)
     return algorithm, omega_conf_to_dataclass(actor)
 
 
@@ -271,6 +269,6 @@ LINES = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGES.spli
 
 @pytest.mark.parametrize("loss", [*(name for name in LOSSES if name != "turn_corrected"), "vanilla", "gpg"])
 def test_the_table_of_losses_and_modes_is_true(loss):
-    assert [line[1:] for line in LINES if f"`{loss}`" in line[0] and set(line[1:]) <= {"yes", "refused"}] == [
+    assert [one[1:] for one in LINES if f"`{loss}`" in one[0] and set(one[1:]) <= {"yes", "refused"}] == [
         verdicts(loss)
     ]

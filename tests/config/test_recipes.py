@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recipes compose with verl's own configuration, and pass its dataclasses, its checks and ours."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from verl_kernel.verl_keys import find
 
 pytestmark = pytest.mark.slow
 
+RECIPES = ("kernel_trloo", "cpu_quickstart", "cpu_smollm2")
 MODES = ("sync", "colocate_async", "separate_async")
+LARGE = [*(("drkernel_8b", mode) for mode in MODES), ("drkernel_14b", "separate_async")]
+UNCHOSEN = {"kernel_trloo": "eight"} | dict.fromkeys(("cpu_quickstart", "cpu_hard", "cpu_smollm2", "cpu_tools"), "none")
 SIZES = ("one", "eight", "sixteen")
 OURS = ("trloo", "rec", "topr", "ada")
 """Nodes of the estimators under `algorithm`."""
@@ -53,14 +57,7 @@ def check(config: DictConfig) -> None:
     check_mismatch(config)
 
 
-RECIPES = ("kernel_trloo", "cpu_quickstart", "cpu_smollm2")
-
-
-@pytest.mark.parametrize(
-    "pair",
-    one_of_each([(recipe, mode) for recipe in RECIPES for mode in MODES], key=lambda pair: pair[1]),
-    ids="-".join,
-)
+@pytest.mark.parametrize("pair", one_of_each(product(RECIPES, MODES), key=lambda pair: pair[1]), ids="-".join)
 def test_every_trainer_mode_gets_its_trainer_and_its_sampler(pair):
     from verl.trainer.ppo.v1 import get_trainer_cls
     from verl.utils.import_utils import load_extern_type
@@ -101,7 +98,7 @@ def test_verls_discount_is_honoured(recipe):
     assert check_algorithm(composed(recipe, *both).algorithm).gamma == 0.3
 
 
-@pytest.mark.parametrize("recipe", ["kernel_trloo", "cpu_quickstart", "cpu_smollm2"])
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_a_checkpoint_can_be_read_without_the_plugin(recipe):
     """Its configuration holds the name of the attention, and transformers refuses a name that it does not know."""
     model = composed(recipe).actor_rollout_ref.model
@@ -121,12 +118,7 @@ def test_the_recipe_of_a_real_model_fits_its_own_numbers():
     assert sft.trainer.default_local_dir == "outputs/smollm2/sft"
 
 
-# The sizes of `gpus`: a recipe without a GPU gets none of them.
-
-
-@pytest.mark.parametrize(
-    "pair", one_of_each([(size, mode) for size in SIZES for mode in MODES], key=lambda pair: pair[0]), ids="-".join
-)
+@pytest.mark.parametrize("pair", one_of_each(product(SIZES, MODES), key=lambda pair: pair[0]), ids="-".join)
 def test_verl_accepts_the_sizes(pair):
     size, mode = pair
     config = resolved("kernel_trloo", f"gpus={size}", f"trainer_mode={mode}")
@@ -151,15 +143,11 @@ def test_a_size_fits_its_context_and_needs_no_account(size):
     node = config.actor_rollout_ref
     assert longest <= node.rollout.max_model_len
     assert longest <= node.actor.ppo_max_token_len_per_gpu
+    assert (node.actor.use_dynamic_bsz, node.actor.ppo_micro_batch_size_per_gpu) == (False, 1)
+    assert 0 < config.data.val_max_samples * node.rollout.val_kwargs.n * config.kernelgym.max_turns <= 192
     assert node.model.override_config.attn_implementation == "sdpa"
     assert node.actor.ulysses_sequence_parallel_size == 1
     assert list(config.trainer.logger) == ["console", "tensorboard", "file"]
-
-
-UNCHOSEN = {
-    "kernel_trloo": "eight",
-    **dict.fromkeys(("cpu_quickstart", "cpu_hard", "cpu_smollm2", "cpu_tools"), "none"),
-}
 
 
 @pytest.mark.parametrize("recipe", one_of_each(UNCHOSEN, UNCHOSEN.get))
@@ -178,9 +166,6 @@ def test_the_published_recipe_fits_on_one_node(recipe):
     assert config.trainer.n_gpus_per_node % config.actor_rollout_ref.actor.ulysses_sequence_parallel_size == 0
 
 
-# The 8B and 14B recipes.
-
-
 @pytest.fixture
 def model(tmp_path):
     """A model's folder without weights: verl's model configuration reads config and tokenizer."""
@@ -192,9 +177,6 @@ def model(tmp_path):
     config.save_pretrained(tmp_path)
     train_tokenizer(["x = x + 1"], 300).save_pretrained(tmp_path)
     return tmp_path
-
-
-LARGE = [*(("drkernel_8b", mode) for mode in MODES), ("drkernel_14b", "separate_async")]
 
 
 @pytest.mark.parametrize("pair", one_of_each(LARGE, key=lambda pair: pair[0]), ids="-".join)
@@ -262,7 +244,8 @@ def test_14b_differs_from_8b_in_model_and_names_only(part):
     assert small.keys() == large.keys()
     differing = {key.split(".")[-1] for key in small if small[key] != large[key]}
     assert differing
-    assert differing <= {"path", "served_model_name", "cold_start_model", "experiment_name", "default_local_dir"}
+    names = {"recipe_name", "experiment_name", "default_local_dir"}
+    assert differing <= {"path", "served_model_name", "cold_start_model", *names}
 
 
 def test_every_script_names_a_recipe_there_is():

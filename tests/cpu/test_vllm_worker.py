@@ -35,19 +35,7 @@ print("same")
 """
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
-    return subprocess.run([sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.processes
-def test_a_tied_output_layer_follows_the_embedding(tmp_path):
-    """Llama's; it went on with the dummy weights of vLLM's start, and every token was as likely as any other."""
-    done = run(TIED, str(tmp_path / "store"))
-    assert done.stdout.strip().endswith("same"), done.stderr[-2000:]
-
-
+"""Llama's head went on with the dummy weights of vLLM's start, and every token was as likely as any other."""
 GIVES_WAY = """
 import os, threading
 from verl_kernel.cpu.vllm_worker import give_way
@@ -63,6 +51,9 @@ done.set()
 
 @pytest.mark.exhaustive
 @pytest.mark.processes
-def test_an_engine_gives_way_with_all_its_threads():
-    done = run(GIVES_WAY)
-    assert done.stdout.strip().endswith("[19, 19]"), done.stderr[-2000:]
+@pytest.mark.parametrize(("program", "said"), [(TIED, "same"), (GIVES_WAY, "[19, 19]")], ids=["tied", "gives way"])
+def test_heads_follow_their_embedding_and_engines_give_way(tmp_path, program, said):
+    environment = {**os.environ, "VERL_PLATFORM": "cpu", "OMP_NUM_THREADS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    command = [sys.executable, "-c", program, str(tmp_path / "store")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout.strip().endswith(said), done.stderr[-2000:]

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data import published_files as files
+from tests.sentences import refused
 from verl_kernel.data import rows, talks
 from verl_kernel.data.rows import check_rows, read_tasks, task_from_row
 from verl_kernel.data.sources import SOURCES, convert_source, names
@@ -184,10 +185,8 @@ def test_a_missing_file_says_what_to_fetch_and_where_to_put_it(tmp_path, name):
     source = SOURCES[name]
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "nothing", tmp_path / "empty"):
-        with pytest.raises(DataError) as caught:
+        with refused(path, source.repository, source.file, source.revision, "name the", by=DataError):
             convert_source(name, source.kind, path, tmp_path / "out.parquet")
-        for part in (str(path), source.repository, source.file, source.revision, "name the"):
-            assert part in str(caught.value)
 
 
 def test_bad_files_and_words_are_one_sentence(tmp_path):
@@ -195,17 +194,16 @@ def test_bad_files_and_words_are_one_sentence(tmp_path):
     junk.write_bytes(b"PAR1"), text.write_text("x"), empty.write_text("{}\n")
     out = tmp_path / "out.parquet"
     for path, sentence in ((junk, "is damaged"), (text, "neither"), (empty, "no row is left")):
-        with pytest.raises(DataError, match=sentence) as caught:
+        with refused(sentence, by=DataError):
             convert_source("drkernel-rl", "rows", path, out)
-        assert "\n" not in str(caught.value)
     assert (tmp_path / "out.refused.jsonl").is_file()
     assert not out.exists()
     assert not list(tmp_path.glob("*.part"))
-    with pytest.raises(ConfigError, match="choose kernelbench, drkernel-rl"):
-        convert_source("imagenet", "rows", junk, out)
-    with pytest.raises(ConfigError, match="no source of rows"):
-        convert_source("kernelsmith-sft", "rows", junk, out)
-    with pytest.raises(ConfigError, match="names no levels"):
-        convert_source("kernelbook", "rows", junk, out, [1])
-    with pytest.raises(ConfigError, match=r"cannot be written, .*junk.parquet is a file: name another folder"):
-        convert_source("kernelbook", "rows", files.write(tmp_path, "kernelbook"), junk / "out.parquet")
+    for name, source, place, levels, sentence in (
+        ("imagenet", junk, out, (), "choose kernelbench, drkernel-rl"),
+        ("kernelsmith-sft", junk, out, (), "no source of rows"),
+        ("kernelbook", junk, out, [1], "names no levels"),
+        ("kernelbook", files.write(tmp_path, "kernelbook"), junk / "x", (), "junk.parquet is a file: name another fol"),
+    ):
+        with refused(sentence, by=ConfigError):
+            convert_source(name, "rows", source, place, levels)

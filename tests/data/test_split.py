@@ -11,10 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
+from tests.commands.lines import invoked
 from tests.generated import draw_tasks
-from verl_kernel.cli import app
 from verl_kernel.data import families
 from verl_kernel.data.families import Families, normal_form, shingles, similarity
 from verl_kernel.data.overlap import overlaps
@@ -163,8 +162,6 @@ def test_a_file_that_is_not_there_is_named(folder):
 def test_the_audit_prints_the_table(folder, tmp_path):
     tasks = draw(Quickstart(train_tasks=2, val_tasks=1), conversations=0)
     write_rows(tasks.world.rows(tasks.validated["new_chain"], "new_chain"), tmp_path / "one.parquet")
-    words = ["data", "audit", str(tmp_path / "one.parquet"), "--train", str(folder / "train.parquet")]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    assert "near duplicates in training" in done.output
-    assert "kernel_world_new_chain" in done.output
+    said = invoked("data", "audit", tmp_path / "one.parquet", "--train", folder / "train.parquet").output
+    assert "near duplicates in training" in said
+    assert "kernel_world_new_chain" in said

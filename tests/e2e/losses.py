@@ -25,8 +25,6 @@ Small enough that right answers stay: at 1e-3 most of them were gone after three
 
 @dataclass
 class Killed:
-    """What was seen of the run, and where it may go on."""
-
     folder: Path
     prompts: list[str]
     """Of the training set, in the order in which the recipe takes them."""
@@ -100,7 +98,6 @@ def wait_for_judge_held_at_work(folder: Path) -> psutil.Process:
 
 
 def named(folder: Path, title: str) -> list[psutil.Process]:
-    """Actors of the run that carry this title."""
     return [process for process in relatives(folder) if title in title_of(process)]
 
 

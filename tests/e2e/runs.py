@@ -25,7 +25,6 @@ class Run:
 
     @property
     def has_steps(self) -> bool:
-        """Whether a step has been logged yet."""
         metrics = self.folder / "metrics.jsonl"
         return metrics.exists() and metrics.stat().st_size > 0
 
@@ -60,7 +59,6 @@ def command(quickstart: Path, folder: Path, *extra: str, recipe: str = "cpu_quic
 
 
 def train(folder: Path, words: list[str], timeout: int = 3600) -> Run:
-    """Run a trainer in a subprocess and fail with its last lines if it fails."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "train.log").open("w") as log:
         done = subprocess.run(

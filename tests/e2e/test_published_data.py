@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.data import published_files as files
-from tests.e2e.runs import Run, command, train
+from tests.e2e.runs import command, train
 from verl_kernel.data.sources import SOURCES, names
-from verl_kernel.quickstart import warm_start
+from verl_kernel.quickstart.options import WarmStart
+from verl_kernel.quickstart.warm_start import train as train_on_talks
 
 pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(7200)]
 TASKS = [name for name in names("rows") if name != "drkernel-validation"]
@@ -27,22 +28,16 @@ def converted(folder: Path, name: str, count: int) -> Path:
 @pytest.fixture(scope="module")
 def run(quickstart, tmp_path_factory):
     """One step of the CPU recipe on two tasks of each source, with the published prompts and with ours."""
-    return train_on_all(quickstart, tmp_path_factory.mktemp("published"))
-
-
-def train_on_all(quickstart: Path, folder: Path) -> Run:
+    folder = tmp_path_factory.mktemp("published")
     tasks = ",".join(str(converted(folder, name, 2)) for name in TASKS)
-    return train(
-        folder,
-        command(
-            quickstart, folder, f"data.train_files=[{tasks}]",
-            f"data.val_files={converted(folder, 'drkernel-validation', 2)}",
-            "data.max_prompt_length=600", "data.max_response_length=240", "trainer.total_training_steps=1",
-            "trainer.save_freq=-1", "actor_rollout_ref.rollout.n=2", "kernelgym.max_turns=1",
-            f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
-            f"trainer.default_local_dir={folder}/checkpoints",
-        ),
+    words = command(
+        quickstart, folder, f"data.train_files=[{tasks}]",
+        f"data.val_files={converted(folder, 'drkernel-validation', 2)}", "data.max_prompt_length=600",
+        "data.max_response_length=240", "trainer.total_training_steps=1", "trainer.save_freq=-1",
+        "actor_rollout_ref.rollout.n=2", "kernelgym.max_turns=1", f"trainer.default_local_dir={folder}/checkpoints",
+        f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
     )  # fmt: skip
+    return train(folder, words)
 
 
 def test_tasks_of_every_source_are_trained_on_together(run):
@@ -59,13 +54,6 @@ def test_tasks_of_every_source_are_trained_on_together(run):
 def test_conversations_of_every_source_are_trained_on_together(quickstart, tmp_path):
     talks = ",".join(str(converted(tmp_path, name, 3)) for name in names("talks"))
     shutil.copytree(quickstart / "model", tmp_path / "sft" / "model")
-    losses = train_on_talks(tmp_path, talks)
-    assert len(losses) == 1
-    assert 0 < losses[0] < 20
-
-
-def train_on_talks(folder: Path, talks: str) -> list[float]:
-    options = warm_start.WarmStart(batch_size=6, threads=1)
-    return warm_start.train(
-        folder, options, lambda step, loss: None, [f"data.train_files=[{talks}]", "data.max_length=4096"]
-    )[1]
+    options, overrides = WarmStart(batch_size=6, threads=1), [f"data.train_files=[{talks}]", "data.max_length=4096"]
+    (loss,) = train_on_talks(tmp_path, options, lambda step, loss: None, overrides)[1]
+    assert 0 < loss < 20

@@ -13,7 +13,6 @@ def load(folder: Path) -> torch.nn.Module:
 
 
 def of_step(folder: Path, step: int) -> torch.nn.Module:
-    """The model that a run left behind after a step."""
     return load(folder / "checkpoints" / f"global_step_{step}" / "actor" / "huggingface")
 
 

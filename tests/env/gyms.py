@@ -20,6 +20,36 @@ PRETEND = str(Path(__file__).with_name("pretend"))
 """In PYTHONPATH, its `sitecustomize` gives judges' processes and zygotes a pretended device."""
 
 
+_LOCKED = """
+import sys
+if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zygote") for word in sys.orig_argv):
+    from verl_kernel.env import backends
+    real = backends.resolve_backend
+    def resolve_backend(name, probe=True):
+        if name != "cuda":
+            return real(name, probe)
+        from locked_gpu import LockedGpu, backend
+        LockedGpu.name, LockedGpu.uuid, LockedGpu.journal = "cuda", {uuid!r}, {journal!r}
+        return backend()
+    backends.resolve_backend = resolve_backend
+"""
+
+
+def pretend(patch: pytest.MonkeyPatch, folder: Path | str = "", site: str = "") -> None:
+    """Let what starts from here find the pretended devices, and first a `sitecustomize` of this text in the folder."""
+    if site:
+        Path(folder, "sitecustomize.py").write_text(site)
+    paths = filter(None, [str(folder), PRETEND, os.environ.get("PYTHONPATH", "")])
+    patch.setenv("PYTHONPATH", os.pathsep.join(paths))
+
+
+def pretend_cuda(patch: pytest.MonkeyPatch, folder: Path) -> tuple[str, Path]:
+    """Make judges' device `cuda` a pretended GPU that they share: its name, and the file in which they note its use."""
+    uuid, journal = f"GPU-pretended-{os.getpid()}", folder / "journal"
+    pretend(patch, folder, _LOCKED.format(uuid=uuid, journal=str(journal)))
+    return uuid, journal
+
+
 @contextlib.contextmanager
 def ray_gym(options: GymOptions, name: str, seed: int | None = None) -> Iterator[KernelGym]:
     """A pool on a Ray cluster of its own, ready."""
@@ -38,7 +68,7 @@ def ray_gym(options: GymOptions, name: str, seed: int | None = None) -> Iterator
 def pretended_judge(options: GymOptions) -> Iterator[judges.Judge]:
     """A judge whose clock times both sides through real processes, on a pretended device."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([PRETEND, os.environ.get("PYTHONPATH", "")]))
+        pretend(patch)
         patch.setattr(judges, "resolve_backend", lambda name: backend())
         with judges.Judge(options, seed=3) as judge:
             yield judge

@@ -65,7 +65,6 @@ class Style:
     check: str
 
     def source(self) -> str:
-        """The program."""
         first = "from __future__ import annotations\n\n" if self.lazy else ""
         parts = [first + IMPORTS, self.config[0], self._helper(), self._kernel(), self._launch(), self._model()]
         main = 'if __name__ == "__main__":\n    import sys\n\n    print(ModelNew()(*[torch.ones(3)] * 2), sys.argv)'

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 {before}
 class Model(nn.Module):
-    def __init__(self):
+    def __init__(self{parameters}):
         super().__init__()
         {members}
 
@@ -23,7 +23,7 @@ def get_inputs():
     return [{inputs}]
 
 def get_init_inputs():
-    return []
+    return [{values}]
 """
 _PROGRAM = """
 import torch
@@ -43,9 +43,13 @@ class ModelNew(nn.Module):
 """
 
 
-def reference(result: str, inputs: str, arguments: str = "x", members: str = "pass", before: str = "") -> str:
-    """A reference whose `forward` returns `result`; `members` is a statement of `__init__`, `before` of the module."""
-    return _REFERENCE.format(result=result, inputs=inputs, arguments=arguments, members=members, before=before)
+def reference(result: str, inputs: str, arguments: str = "x", members: str = "pass", **more: str) -> str:
+    """A reference whose `forward` returns `result`; `members` is a statement of `__init__`, `before` of the module.
+
+    `parameters` of `__init__` begin with a comma; `values` are given for them.
+    """
+    words = {"before": "", "parameters": "", "values": "", **more}
+    return _REFERENCE.format(result=result, inputs=inputs, arguments=arguments, members=members, **words)
 
 
 def program(kernels: str, body: str, arguments: str = "x", members: str = "pass") -> str:
@@ -54,7 +58,7 @@ def program(kernels: str, body: str, arguments: str = "x", members: str = "pass"
     return _PROGRAM.format(kernels=dedent(kernels).strip("\n"), body=lines, arguments=arguments, members=members)
 
 
-def elementwise(value: str) -> str:
+def elementwise(value: str, members: str = "pass", out: str = "torch.empty_like(x)") -> str:
     """A candidate that stores this value of each number `v` of `x`."""
     kernel = f"""
 @triton.jit
@@ -64,7 +68,7 @@ def each(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + at, {value}, mask=at < n)
 """
     launch = "each[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)"
-    return program(kernel, f"out = torch.empty_like(x)\n{launch}\nreturn out")
+    return program(kernel, f"out = {out}\n{launch}\nreturn out", members=members)
 
 
 def program_of(text: str, members: str = "pass") -> str:

@@ -34,12 +34,10 @@ PROFILE = ForwardProfile(
 
 
 def profiled(**fields: Any) -> EvalResult:
-    """Return a right result with the profile."""
     known = {"correctness": True, "timing_source": "simulated", "profile": PROFILE, "env": {"gpu_profile": "h100"}}
     return EvalResult(task_id="t", kernel="kernel.py", status=EvalStatus.OK, **(known | fields))
 
 
 def measured() -> EvalResult:
-    """Return the same from a GPU."""
     timing = Timing(median=0.08, p20=0.08, p80=0.08, mean=0.08, n=9)
     return profiled(timing_source="cuda_event", kernel_ms=timing, top_kernels=(("softmax", 0.076),))

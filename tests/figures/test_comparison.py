@@ -16,7 +16,6 @@ from verl_kernel.figures.comparison import Side, compare
 
 @st.composite
 def pairs(draw):
-    """Two runs of the same tasks."""
     attempts, asked = draw(naive.runs())
     others = [draw(naive.answers(task, sample, 1)) for task in asked.tasks for sample in range(draw(st.integers(0, 3)))]
     return Side(attempts, asked), Side(others, Asked(tuple(reversed(asked.tasks)), 3, 1))
@@ -75,11 +74,8 @@ def test_a_run_against_itself_differs_in_nothing():
 def test_what_makes_tasks_hard_for_both_cancels():
     attempts = [Attempt(f"t{n}", 0, 1, "ok", correct=True, speedup=float(1 + n)) for n in range(8)]
     faster = [replace(one, speedup=one.speedup * 1.1) for one in attempts]
-    (one,) = [
-        one
-        for one in compare(Side(attempts, Asked.of(attempts)), Side(faster, Asked.of(faster))).differences
-        if (one.figure, one.view) == ("speedup (correct)", "last turn")
-    ]
+    found = compare(Side(attempts, Asked.of(attempts)), Side(faster, Asked.of(faster))).differences
+    (one,) = [one for one in found if (one.figure, one.view) == ("speedup (correct)", "last turn")]
     assert one.is_clear
     assert one.difference.low > 0
     assert one.a.high > one.b.low  # apart, the two intervals overlap

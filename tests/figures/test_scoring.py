@@ -24,6 +24,9 @@ from verl_kernel.sampler.metrics import kernel_metrics
 pytestmark = pytest.mark.slow
 
 FEW = Bootstrap(resamples=20, confidence=0.8, seed=3)
+ONE = Attempt("a", 0, 1, "ok", correct=True)
+NOISY, SURE = timed(3.0, 1.1), timed(2.0, 1.9)
+TIMES = st.floats(1e-4, 1e4)
 
 
 def near(value):
@@ -189,9 +192,6 @@ def test_a_run_without_tasks_has_no_figures():
     assert scores.verl_acc.value is None
 
 
-ONE = Attempt("a", 0, 1, "ok", correct=True)
-
-
 @pytest.mark.parametrize(("attempts", "tasks", "named"), [
     ([ONE, ONE], ("a",), "twice"), ([ONE], ("b",), "task a, sample 0, turn 1 was not asked for"),
     ([Attempt("a", 2, 1, "ok", True)], ("a",), "sample 2"), ([Attempt("a", 0, 3, "ok", True)], ("a",), "turn 3"),
@@ -270,9 +270,6 @@ def test_ks_are_powers_of_two_and_the_number_of_samples():
     assert {one.k for one in score(attempts, Asked.of(attempts)).passes} == {1, 2, 4, 6}
 
 
-NOISY, SURE = timed(3.0, 1.1), timed(2.0, 1.9)
-
-
 def best_speedups(results):
     """What the bench, a validation and the sampler say of the best answer's speedup."""
     turns = [turn_of(result) for result in results]
@@ -318,15 +315,12 @@ def test_a_speedup_within_noise_is_not_sure():
     assert kernel_metrics([[turn_of(timed(1.01, 1.0))]])["kernel/fast@1_sure"] == 0.0
 
 
-times = st.floats(1e-4, 1e4)
-
-
 @pytest.mark.parametrize(("kernel", "score"), [(3.0, 0.5), (1.0, 1.0), (2.0, 2 / 3), (5.0, 1 / 3), (0.5, 1.0)])
 def test_sol_is_the_papers_score(kernel, score):
     assert sol_score(kernel, reference_ms=3.0, roofline_ms=1.0) == pytest.approx(score)
 
 
-@given(times, times, times)
+@given(TIMES, TIMES, TIMES)
 def test_roofline_and_sol_are_shares_and_fall_with_time(kernel, reference, roofline):
     score, share = sol_score(kernel, reference, roofline), roofline_share(kernel, roofline)
     assert 0 < share <= 1

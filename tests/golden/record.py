@@ -25,7 +25,7 @@ from verl_kernel.world.world import World
 
 RECORDED = Path(__file__).parent / "recorded.json"
 WORLDS = ("easy", "hard")
-_EVALUATIONS = Path(__file__).parents[2] / "docs/evaluation/quickstart"
+_EVALUATIONS = Path(__file__).parents[2] / "data/bench/quickstart"
 RUNS = [_EVALUATIONS / name for name in ("eight_turns", "first_answers", "three_turns_trained")]
 """Of one, of three and of eight turns."""
 _TASKS, _TALKS = 300, 100
@@ -69,7 +69,6 @@ def _trajectories(run: Path) -> list[list[TurnRecord]]:
 
 
 def recorded() -> dict[str, Any]:
-    """Return the values as they are now."""
     return {
         "worlds": {name: world_hashes(name) for name in WORLDS},
         "prices": {name: prices(name) for name in TASKS},

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
+from tests.env.processes import ROOT, printed
 from tests.exploits.tasks import TASKS
 from tests.golden.record import RECORDED, RUNS, WORLDS, figures, prices, world_hashes
 from tests.tiers import thinned
 
-ROOT = Path(__file__).parents[2]
 KEPT = json.loads(RECORDED.read_text())
 CONFIGURATIONS = [*ROOT.glob("verl_kernel/config/**/*.yaml"), *ROOT.glob("recipes/**/*.yaml")]
 NAMES = sorted(
@@ -54,11 +50,4 @@ def test_every_price_that_is_kept_is_of_a_task():
 def test_every_name_that_a_configuration_holds_exists():
     # In a process of its own: a module of vLLM's can be imported on the CPU platform only.
     resolve = "import pkgutil, sys, verl; [pkgutil.resolve_name(name) for name in sys.argv[1:]]"
-    run = subprocess.run(
-        [sys.executable, "-c", resolve, *NAMES],
-        env={**os.environ, "VERL_PLATFORM": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr[-2000:]
+    printed("-c", resolve, *NAMES, VERL_PLATFORM="cpu")

@@ -46,5 +46,4 @@ def evaluate(judge):
 
 @pytest.fixture(scope="session")
 def honest(evaluate):
-    """The verdict on the honest kernel."""
     return evaluate(HONEST)

@@ -9,6 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
+from benchmarks.executor_kernels import add, matmul, softmax
 from verl_kernel.env.trace import TraceEvent
 
 ELEMENTS, TILE = 1 << 24, 1 << 16
@@ -17,34 +18,10 @@ SIZE = 1024
 
 
 @triton.jit
-def add(x, y, o, n, B: tl.constexpr):
-    i = tl.program_id(0) * B + tl.arange(0, B)
-    tl.store(o + i, tl.load(x + i, mask=i < n) + tl.load(y + i, mask=i < n), mask=i < n)
-
-
-@triton.jit
-def row_softmax(x, o, n, B: tl.constexpr):
-    i = tl.program_id(0) * n + tl.arange(0, B)
-    v = tl.load(x + i)
-    v = tl.exp(v - tl.max(v, 0))
-    tl.store(o + i, v / tl.sum(v, 0))
-
-
-@triton.jit
 def one_program(x, o, n, B: tl.constexpr):
     for at in range(0, n, B):
         i = at + tl.arange(0, B)
         tl.store(o + i, tl.load(x + i) * 2.0)
-
-
-@triton.jit
-def product(a, b, o, N, K, T: tl.constexpr, D: tl.constexpr):
-    rows, columns = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * T + tl.arange(0, T)
-    total = tl.zeros([T, T], tl.float32)
-    for at in range(0, K, D):
-        depth = at + tl.arange(0, D)
-        total = tl.dot(tl.load(a + rows[:, None] * K + depth), tl.load(b + depth[:, None] * N + columns), total)
-    tl.store(o + rows[:, None] * N + columns, total)
 
 
 @triton.jit
@@ -69,10 +46,10 @@ def programs(device: str) -> dict[str, Callable[[], object]]:
         "torch softmax": lambda: torch.softmax(table, 1),
         "torch product": lambda: square @ square,
         "torch convolution": lambda: torch.nn.functional.conv2d(image, weight, padding=1),
-        "add": lambda: add[(ELEMENTS // TILE,)](x, y, o, ELEMENTS, B=TILE, num_warps=16),
-        "softmax": lambda: row_softmax[(ROWS,)](table, written, COLUMNS, B=COLUMNS, num_warps=8),
+        "add": lambda: add[(ELEMENTS // TILE,)](x, y, o, ELEMENTS, TILE, num_warps=16),
+        "softmax": lambda: softmax[(ROWS,)](table, written, COLUMNS, COLUMNS, num_warps=8),
         "one program": lambda: one_program[(1,)](table, written, ROWS * COLUMNS // 16, B=8192, num_warps=8),
-        "half product": lambda: product[(8, 8)](half, half, square, SIZE, SIZE, T=128, D=64, num_warps=8),
+        "half product": lambda: matmul[(8, 8)](half, half, square, *[SIZE] * 3, 128, 128, 64, "ieee", num_warps=8),
         "sum of columns": lambda: columns_sum[(COLUMNS // 128,)](table, sums, COLUMNS, ROWS, B=128),
     }
 

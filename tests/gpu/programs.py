@@ -24,7 +24,6 @@ HEADER = (
 
 
 def candidate(body: str, before: str = "") -> str:
-    """A source whose `forward` has this body; `before` is put at module level."""
     return small.candidate(body, before).replace(small.HEADER, HEADER)
 
 

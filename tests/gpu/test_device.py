@@ -2,13 +2,11 @@
 """The parts of the CUDA device, one by one."""
 
 import importlib.util
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
 
+from tests.env.processes import printed
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.clocks.cuda.clock import peak_gbs
 from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
@@ -36,7 +34,8 @@ def kernels(tmp_path_factory):
 
 
 def test_a_zygote_has_no_context_and_its_child_can_make_one():
-    code = (
+    printed(
+        "-c",
         "import os, torch\n"
         "from verl_kernel.env.backends import resolve_device\n"
         "device = resolve_device('cuda', probe=False)\n"
@@ -47,11 +46,9 @@ def test_a_zygote_has_no_context_and_its_child_can_make_one():
         "    device.enter(4096)\n"
         "    assert torch.ones(4, device='cuda').sum().item() == 4\n"
         "    os._exit(7)\n"
-        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7\n",
+        **resolve_device("cuda").zygote_env(),
     )
-    environment = {**os.environ, **resolve_device("cuda").zygote_env(), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_auto_is_cuda_here():

@@ -23,15 +23,6 @@ def wild(x, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK).to(tl.int64)
     tl.store(x + i + (1 << 44), i.to(tl.float32))
 """
-
-
-@pytest.fixture
-def next_is_fine(evaluate):
-    yield
-    result = evaluate(HONEST)
-    assert result.status == "ok", result.error
-
-
 FAULTS = {
     "illegal access": ("crash", "wild[(1,)](x, BLOCK=16)", WILD),
     "assertion on the device": ("crash", "x[torch.full((4,), 1 << 20, device=x.device)]", ""),
@@ -41,6 +32,17 @@ FAULTS = {
     ),
     "a process that leaves": ("crash", "import os\nos._exit(0)", ""),
 }  # fmt: skip
+HANGS = {
+    "a kernel": ("spin[(1,)](torch.zeros(1, dtype=torch.int32, device=x.device))", SPIN),
+    "a host in the timed phase": ("count[0] += 1\nwhile count[0] > 6: pass", "count = [0]"),
+}
+
+
+@pytest.fixture
+def next_is_fine(evaluate):
+    yield
+    result = evaluate(HONEST)
+    assert result.status == "ok", result.error
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -49,12 +51,6 @@ def test_a_fault_has_its_own_verdict(evaluate, next_is_fine, name):
     result = evaluate(candidate(f"{body}\nreturn self.right(x, y)", before))
     assert result.status == status
     assert not result.rewarded
-
-
-HANGS = {
-    "a kernel": ("spin[(1,)](torch.zeros(1, dtype=torch.int32, device=x.device))", SPIN),
-    "a host in the timed phase": ("count[0] += 1\nwhile count[0] > 6: pass", "count = [0]"),
-}
 
 
 @pytest.mark.parametrize("name", HANGS)

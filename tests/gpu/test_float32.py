@@ -14,8 +14,6 @@ from .products import DEFAULT, EXACT, REFERENCE, SEVEN_BITS, candidate
 
 @pytest.fixture(scope="module")
 def verdict(judge):
-    """Verdict on a candidate in a mode, by a judge with the session's processes."""
-
     def run(mode, source):
         other = Judge(replace(judge._options, float32=mode), seed=2, processes=judge.processes)
         return other.evaluate(Task(REFERENCE), source)

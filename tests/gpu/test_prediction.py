@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulated clock beside an H100: ten programs, predicted in a process without a GPU and measured in this one."""
 
+import json
 import statistics
-from pathlib import Path
 
 import pytest
 import torch
 
-from tests.env.devices.cases import run_cases
+from tests.env.processes import printed
 from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
 
 from . import predicted_programs
 
 FACTOR, TRIALS = 2.0, 20
+NAMES = (
+    "torch add", "torch sum", "torch softmax", "torch product", "torch convolution", "add", "softmax", "one program",
+    "half product", "sum of columns",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def predicted():
-    return run_cases(Path(predicted_programs.__file__), {"CUDA_VISIBLE_DEVICES": ""})
+    return json.loads(printed(predicted_programs.__file__, CUDA_VISIBLE_DEVICES=""))
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +34,6 @@ def measured():
             run()
             found[name] = statistics.median(stopwatch.device(run)[1] for _ in range(TRIALS))
     return found
-
-
-NAMES = (
-    "torch add", "torch sum", "torch softmax", "torch product", "torch convolution", "add", "softmax", "one program",
-    "half product", "sum of columns",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)

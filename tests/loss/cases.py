@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configurations and batches for losses, and one call of a loss as verl makes it."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_module
 from hypothesis import strategies as st
 from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.workers.config import ActorConfig
 
 import verl_kernel.plugin  # noqa: F401  registers the losses
+from tests.config.composed import composed as recipe_with
 from verl_kernel.loss.config import KernelPolicyLossConfig
 from verl_kernel.loss.options import PRESETS, TOPR
 
@@ -22,22 +21,11 @@ AGGREGATIONS = ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-
 SEEDS = st.integers(0, 10**6)
 
 
-@functools.cache
 def composed(*overrides: str) -> DictConfig:
     """The recipe with overrides; with a `method=` it is that of the CPU, which has methods."""
     recipe = "cpu_quickstart" if any(one.startswith("method=") for one in overrides) else "kernel_trloo"
-    micro = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1"
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose(recipe, overrides=[micro, *overrides])
-
-
-def configured(*overrides: str) -> DictConfig:
-    """The same, quicker: each set of presets is composed once, and values are written into a copy."""
-    presets = [one for one in overrides if "." not in one.partition("=")[0]]
-    values = [one.removeprefix("+") for one in overrides if one not in presets]
-    config = composed(*presets).copy()
+    config = recipe_with(recipe, "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", *overrides)
     OmegaConf.set_struct(config, False)
-    config.merge_with_dotlist(values)
     return config
 
 
@@ -91,7 +79,6 @@ def call(
 def evaluate(
     mode: str, batch: Batch, agg: str = "token-mean", weights: torch.Tensor | None = None, **settings: Any
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
-    """The same of a batch."""
     tensors = (batch.log_prob, batch.log_prob - batch.log_ratio, batch.advantages, weights)
     return call(mode, tensors, batch.mask, agg, **settings)
 

@@ -10,8 +10,6 @@ from tests.loss.cases import OURS, assert_same, evaluate, random_batch
 from tests.loss.test_denominator import MASKS, PROMPT, gradients, nested, recipe  # noqa: F401  a fixture
 
 RATIOS = [torch.linspace(0.4, 1.9, len(mask)).roll(row) for row, mask in enumerate(MASKS)]
-
-
 CUTS = [
     {"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 2},
     {"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 8},

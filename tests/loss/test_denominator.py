@@ -96,10 +96,8 @@ def without(turn: slice | None, row: int) -> list[list[int]]:
 )
 def test_tokens_weigh_their_advantage_over_a_constant(recipe, masks):
     loss, found = gradients(recipe, masks)
-    expected = [
-        -advantages * torch.tensor(mask) / (GLOBAL * SCALE)
-        for mask, advantages in zip(masks, advantages_of(masks), strict=True)
-    ]
+    rows = zip(masks, advantages_of(masks), strict=True)
+    expected = [-advantages * torch.tensor(mask) / (GLOBAL * SCALE) for mask, advantages in rows]
     assert loss == pytest.approx(sum(map(float, map(torch.sum, expected))), rel=1e-5)
     for grad, one in zip(found, expected, strict=True):
         torch.testing.assert_close(grad, one)

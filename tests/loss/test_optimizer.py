@@ -57,13 +57,12 @@ def test_ranks_decide_alike(tmp_path):
 
 def test_the_recipe_builds_it_through_verl():
     # Imported here, because the ranks above import this module and need none of it.
-    from hydra import compose, initialize_config_module
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.config.optimizer import build_optimizer
 
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose("kernel_trloo")
-    options = omega_conf_to_dataclass(config.actor_rollout_ref.actor.optim)
+    from tests.config.composed import composed
+
+    options = omega_conf_to_dataclass(composed("kernel_trloo").actor_rollout_ref.actor.optim)
     optimizer = build_optimizer([torch.nn.Parameter(torch.ones(2))], options)
     assert isinstance(optimizer, SkippingAdamW)
     assert optimizer.param_groups[0]["betas"] == tuple(options.betas)

@@ -15,7 +15,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.metric import AggregationType, Metric, reduce_metrics
 
 import verl_kernel.plugin  # noqa: F401  registers the loss
-from tests.loss.cases import composed, configured, segments
+from tests.loss.cases import composed, segments
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.options import TurnCorrectionOptions
 from verl_kernel.loss.turn_corrected import correction_metrics, judge
@@ -104,12 +104,11 @@ FINE = torch.zeros(2, 5)
 
 def run(log_ratio: torch.Tensor, *overrides: str, **batch_info: Any) -> tuple[Any, ...]:
     """Loss, gradient and metrics of one step where pi_train / pi_rollout is exp(log_ratio), by default of turn_mrs."""
-    config = configured(*(overrides or ("mismatch=turn_mrs",)))
+    config = composed(*(overrides or ("mismatch=turn_mrs",)))
     rollout = torch.full_like(log_ratio, -3.0)
-    batch = DataProto.from_dict(
-        {"old_log_probs": rollout + log_ratio, "rollout_log_probs": rollout, "response_mask": MASK}
-    )
-    batch, _ = compute_rollout_correction_and_add_to_batch(batch, config.algorithm.rollout_correction)
+    tensors = {"old_log_probs": rollout + log_ratio, "rollout_log_probs": rollout, "response_mask": MASK}
+    rule = config.algorithm.rollout_correction
+    batch, _ = compute_rollout_correction_and_add_to_batch(DataProto.from_dict(tensors), rule)
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     actor.global_batch_info.update({"dp_size": 1, "batch_num_tokens": None, "global_batch_size": None} | batch_info)
     log_prob = batch.batch["old_log_probs"].clone().requires_grad_()

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from tests.env.judge.test_ablation import SECOND_HALF
-from tests.env.judge.test_memory_checks import RACING, TWICE
+from tests.env.judge.test_memory_checks import RACING, TWICE, keeping
 from tests.env.judge.test_native_trials import CUMSUM, IN_ORDER
-from tests.env.programs import REFERENCE, candidate
+from tests.env.programs import REFERENCE
 from tests.env.tamper.test_tripwire import COPY
-from tests.exploits.corpus import PIECES, load
+from tests.exploits.corpus import beginning, load
 from tests.exploits.tasks import TASKS
 from tests.mutation.shown import Shown, attack, body, program
 from verl_kernel.env.comparison.compare import _judge
@@ -26,12 +26,6 @@ WRONG_ON = {
     "large": f"{FAR} * ~({ALL_BELOW}) * ~({ALL_ABOVE})", "negative": ALL_BELOW, "positive": ALL_ABOVE,
 }  # fmt: skip
 """By kind of trial, what holds of inputs of that kind alone."""
-KEPT = """class ModelNew(Base):
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.kept = torch.empty(1 << 20)[:512].view(8, 64)
-
-"""
 MANY = "for _ in range(12):\n    self.right(x, y)\nreturn self.right(x, y)"
 SLIGHT = TASKS["add"].replace("torch.relu(x + y) * 2.0", "torch.relu(x + y) * 2.0 + torch.erf(x) * 1e-9")
 
@@ -56,8 +50,6 @@ def usual(session: Any, number: int, kind: Any, inspect: bool) -> Any:
     return session.forward(number, kind=kind, inspect=inspect), None
 
 
-EMPTY = candidate("return self.right(x, y) + self.kept * 0").replace("class ModelNew(Base):\n", KEPT)
-"""Adds zero times what nobody has written."""
 ONES = "class ModelNew(nn.Module):\n    def forward(self, x):\n        return sm(x, torch.ones(64)).sum(-1) / 128\n"
 DOUBLED = next(case.source for case in load() if case.name == "in_place")
 TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
@@ -94,7 +86,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     ),
     "a constant output": (
         {"reference.exploration:_flags": lambda *args: []}, "ok, not paid",
-        program(TASKS["constant"], f"{PIECES['attack']}\n{ONES}"),
+        program(TASKS["constant"], f"{beginning('attack')}\n{ONES}"),
     ),
     "what of the reference is needed": (
         {"judge.evaluation:bounded": lambda measured, *more: measured}, "ok, paid", program(SLIGHT, DOUBLED),
@@ -111,5 +103,5 @@ REMOTE: dict[str, tuple[str, Shown]] = {
     "landlock": ("runtime_error/PermissionError", body("open('/etc/passwd').read(1)\nreturn self.right(x, y)")),
     "seccomp": ("runtime_error/PermissionError", attack("memory_files")),
     "bulk reads": ("hacking/HostAccess", attack("pickled")),
-    "poison where nothing was written": ("incorrect/WrongValues", program(REFERENCE, EMPTY)),
+    "poison where nothing was written": ("incorrect/WrongValues", program(REFERENCE, keeping("empty"))),
 }

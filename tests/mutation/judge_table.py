@@ -11,9 +11,10 @@ import torch
 from tests.env.compilation.refused_programs import TASKS
 from tests.env.judge.compiling.test_stage import SLOW, tuned
 from tests.env.judge.compiling.test_stage import program as compiled
+from tests.env.judge.test_judge import BOMB
 from tests.env.programs import HONEST, REFERENCE
 from tests.env.true_size.programs import ROWS, rows
-from tests.mutation.shown import Judges, Shown, attack, body, passing, program, told, value
+from tests.mutation.shown import Judges, Shown, attack, body, failing, passing, program, told, value
 from verl_kernel.env import GymOptions, Task
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.compilation import nvidia
@@ -54,19 +55,16 @@ def says(reply: Any) -> RunnerClient:
 
 
 def answered(reply: Any) -> Shown:
-    """What the judge makes of a runner's answer."""
     return value(lambda: says(reply).ask({}, 1.0))
 
 
 def late(**of: float) -> Shown:
-    """Whether a runner is out of time."""
     own = SimpleNamespace(is_over=lambda budget_s: of["used"] > budget_s)
     runner = SimpleNamespace(_own_time=own, _clock=lambda: of["clock"])
     return value(lambda: RunnerProcess._look_at_time(runner, 1.0, 1.0))
 
 
 def charged(**measured: Any) -> Shown:
-    """What becomes of a measurement."""
     refusal = (HackFlag.IMPOSSIBLE_TIME, "too fast")
     client = says({})
     session = SimpleNamespace(
@@ -114,10 +112,6 @@ def too_wide(shown: Shown) -> Shown:
 
 STOPPED = {"stopped": {"kind": "race", "kernel": "k", "line": 1, "message": "it stopped"}}
 COUNTED = dry_session.Counted([TraceEvent("launch", "k", source=CANDIDATE_FILE)], [], 1, 1.0)
-BOMB = """import ctypes
-class Bomb:
-    def __del__(self, boom=ctypes.string_at): boom(0)
-"""
 
 
 def at_second_size(before: str, host: str) -> Shown:
@@ -133,11 +127,8 @@ def at_second_size(before: str, host: str) -> Shown:
 
 def told_to_the_dead() -> object:
     """What becomes of a message to a runner that has ended."""
-
-    def send(message: object) -> None:
-        raise ChannelClosed("it has ended")
-
-    return RunnerProcess.tell(SimpleNamespace(channel=SimpleNamespace(send=send), end=lambda grace_s: 3), {})
+    channel = SimpleNamespace(send=failing(ChannelClosed("it has ended")))
+    return RunnerProcess.tell(SimpleNamespace(channel=channel, end=lambda grace_s: 3), {})
 
 
 def ended() -> object:
@@ -150,11 +141,7 @@ def ended() -> object:
 
 def killed_by_its_kernel() -> object:
     """What becomes of a forward without data whose kernel ends the executing process."""
-
-    def started() -> None:
-        raise ExecutionDied("it ended", by_kernel=True)
-
-    execution: Any = SimpleNamespace(started=started, end=print)
+    execution: Any = SimpleNamespace(started=failing(ExecutionDied("it ended", by_kernel=True)), end=print)
     return dry_session.DrySession._ask_both(None, execution, {}, None, None, ())
 
 

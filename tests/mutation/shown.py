@@ -37,7 +37,6 @@ class Judges:
         return Judges(self._first)
 
     def of(self, **changes: Any) -> Judge:
-        """A judge with these options."""
         key = tuple(sorted(changes.items()))
         if key not in self._made:
             self._made[key] = Judge(replace(OPTIONS, **changes), seed=5, processes=self._first.processes)
@@ -49,7 +48,6 @@ Shown = Callable[[Judges], str]
 
 @contextmanager
 def judges(processes: JudgeProcesses | None = None) -> Iterator[Judges]:
-    """All of them."""
     with Judge(OPTIONS, seed=5, processes=processes) as first:
         yield Judges(first)
 
@@ -61,7 +59,6 @@ class Quick:
     done: Callable[[], object]
 
     def __call__(self, judges: Judges) -> str:
-        """Return it as text."""
         return str(self.done())
 
 
@@ -72,7 +69,6 @@ def corpus() -> dict[str, Case]:
 
 
 def program(task: str, source: str, **changes: Any) -> Shown:
-    """The verdict on a program."""
     return lambda judges: told(judges.of(**changes).evaluate(Task(task), source))
 
 
@@ -117,8 +113,16 @@ def noted(done: Callable[[], object]) -> Shown:
     return Quick(notes)
 
 
+def failing(exc: Exception) -> Callable[..., Any]:
+    """A function that raises."""
+
+    def fail(*args: object, **named: object) -> None:
+        raise exc
+
+    return fail
+
+
 def passing(node: str) -> Shown:
-    """Whether a test passes."""
     return lambda judges: (
         "passes" if pytest.main(["-q", "-p", "no:cacheprovider", "--no-header", node]) == 0 else "fails"
     )

@@ -30,7 +30,6 @@ def repeated(followed: dict[str, Any], *names: str) -> Shown:
 
 
 def at_true_size(true: dict[str, Any], verified: list[dict[str, Any]] = SMALL) -> Shown:
-    """What is said of the true size."""
     return value(lambda: found(verified, true))
 
 
@@ -47,13 +46,11 @@ def functions_left_out() -> tuple[list[Counted], Counted, Counted]:
 
 
 def form(wanted: torch.Tensor, given: torch.Tensor, inputs: tuple[torch.Tensor, ...] = ()) -> Shown:
-    """What is said of an output's form."""
     facts = [tensor_facts(given, storages(inputs))]
     return value(lambda: disagreement([tensor_facts(wanted)], facts, "any"))
 
 
 def fits(*used: Any, target: str = "sm_90", **more: Any) -> Shown:
-    """What is said of a compiled kernel."""
     return value(lambda: TARGETS[target].misfit(Resources(*used, **more)))
 
 
@@ -63,21 +60,17 @@ def grid(target: str, *sizes: int) -> Shown:
 
 
 def timed(inner: float, wall: float, floor_ms: float = 0.0) -> Shown:
-    """What is said of measured times."""
     honest, claimed = TimedCall(0.1, 0.1), TimedCall(inner, wall)
     return value(lambda: Samples(1, [Round(claimed, honest, 0.0, 0.0)] * 9).refusal(floor_ms))
 
 
 def crosschecked(inner: float, wall: float) -> Shown:
-    """What is said of a call by both clocks."""
     return value(lambda: mismatch([TimedCall(inner, wall)] * 9, NullCall(0.0, 0.0)))
 
 
 def audited(
     result: str, members: str = "pass", other: str = "torch.randn(32, 64)", ms: float = 1.0, first: str = "",
 ) -> Shown:  # fmt: skip
-    """What an audit says of a task."""
-
     def findings() -> list[str]:
         text = task(result, members, other)
         device = resolve_device("cpu")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.mutation.shown import Shown, noted, passing, value
+from tests.mutation.shown import Shown, failing, noted, passing, value
 from verl_kernel.env.devices import op_recorder
 from verl_kernel.env.execution import sampled
 from verl_kernel.env.execution.launch_arguments import _value, views
@@ -78,30 +78,18 @@ MODE = torch.overrides.TorchFunctionMode()
 
 
 def launched(**launch: Any) -> Any:
-    """What the runner makes of a launch of no kernel."""
     from verl_kernel.env.devices.cpu.launches import _launch  # needs triton
 
     return _launch(object(), grid=(1,), warmup=False, **launch)
 
 
 def run_by(namespace: str, *types: type) -> None:
-    """What the recorder notes of an op."""
     func = SimpleNamespace(namespace=namespace, name=lambda: "mine::op", _schema=SimpleNamespace(name="mine::op"))
     op_recorder._watch(func, types)
 
 
 def inspected() -> None:
-    """What the runner notes of a change."""
     Runner._inspect(SimpleNamespace(_snapshot=SimpleNamespace(changes=lambda: ["time.sleep was replaced"])))
-
-
-def failing(exc: Exception) -> Callable[..., Any]:
-    """A function that raises."""
-
-    def fail(*args: object, **named: object) -> None:
-        raise exc
-
-    return fail
 
 
 READY: Any = SimpleNamespace(signature={}, kernel=SimpleNamespace(launch=print, module=SimpleNamespace(may_wait=False)))
@@ -118,11 +106,8 @@ def run(launch: Callable[..., Any] = print, **changes: Any) -> Shown:
 
 def copied() -> object:
     """What becomes of a tried launch whose tensors do not fit twice."""
-
-    def address(*area: int) -> int:
-        raise MemoryError
-
-    return Launches._copied(SimpleNamespace(_arena=SimpleNamespace(address=address)), {"areas": [[0, 1]]})
+    arena = SimpleNamespace(address=failing(MemoryError()))
+    return Launches._copied(SimpleNamespace(_arena=arena), {"areas": [[0, 1]]})
 
 
 def watched() -> object:
@@ -151,26 +136,14 @@ class Sparse:
     """Memory of which each look makes more room, and in which no tensor fits."""
 
     clearings = property(lambda self: time.monotonic())
-
-    def unknown(self, area: object) -> int:
-        """Where it lies."""
-        raise MemoryError("too large")
-
-    def restore(self, areas: object) -> None:
-        """Nothing."""
-
-    give_back = close = lambda self: None
+    unknown = failing(MemoryError("too large"))
+    restore = give_back = close = lambda self, *areas: None
 
 
 def sampling(**more: Any) -> Any:
     """The executing process of sampled launches."""
     made = {"_sparse": Sparse(), "_draw": np.random.default_rng(0), "_told": print, "_tried": {}}
     return SimpleNamespace(**{**made, "_address": lambda area: 0, "_placed": lambda request: Placed((), ()), **more})
-
-
-def apart() -> object:
-    """What becomes of samples that do not agree."""
-    return SampledLaunches._sampled(sampling(_programs=failing(Apart("bytes", 0.5))), READY, REQUEST, "k")
 
 
 def faulty() -> object:
@@ -233,7 +206,10 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "sampled-tensor-lies-in-its-area": (
         "lies in its area", value(lambda: Placed((), (Buffer(0, 8),)).address([0, 99], 0)),
     ),
-    "samples-agree": ("raised Stop: two samples", value(apart)),
+    "samples-agree": (
+        "raised Stop: two samples",
+        value(lambda: SampledLaunches._sampled(sampling(_programs=failing(Apart("bytes", 0.5))), READY, REQUEST, "k")),
+    ),
     "sampled-program-has-no-fault": ("raised Stop: they race", value(faulty)),
     "sampled-tensors-fit": ("more, or larger, tensors", value(lambda: SampledLaunches._placed(sampling(), REQUEST))),
     "sampled-address-fits": (

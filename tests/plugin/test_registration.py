@@ -60,8 +60,6 @@ for line in sys.stdin:
 
 
 class Probe(NamedTuple):
-    """What a fresh Python said."""
-
     stdout: str
     stderr: str
 

@@ -5,6 +5,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from tests.config.composed import composed
+from tests.sentences import refused
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.preflight.checks import check_agents
@@ -22,11 +23,9 @@ def changed(**values: object) -> DictConfig:
     return config
 
 
-def refusal(**values: object) -> str:
-    with pytest.raises(ConfigError) as caught:
+def assert_refused(*words: str, start: str = "", **values: object) -> None:
+    with refused(*words, by=ConfigError, start=start):
         check_names(changed(**values))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("recipe", ("cpu_quickstart", "kernel_trloo", "drkernel_8b"))
@@ -45,9 +44,7 @@ def test_every_recipe_passes(recipe, mode):
     (f"{ROLLOUT}.checkpoint_engine.backend", "nccll", "nccl"),
 ])  # fmt: skip
 def test_a_misspelt_name_is_answered_with_the_one_that_is_meant(key, name, meant):
-    sentence = refusal(**{key: name})
-    assert sentence.startswith(f"{key} is '{name}'; did you mean {meant}? it must be one of ")
-    assert meant in sentence
+    assert_refused(start=f"{key} is '{name}'; did you mean {meant}? it must be one of ", **{key: name})
 
 
 def test_names_of_verl_and_of_others_are_known(monkeypatch):
@@ -74,28 +71,25 @@ def test_names_of_verl_and_of_others_are_known(monkeypatch):
     (f"{ACTOR}.optim.optimizer_impl", "verl_kernel.loss.optimiser", "cannot be loaded"),
 ])  # fmt: skip
 def test_what_no_file_or_module_holds_is_refused_by_its_key(key, value, words):
-    sentence = refusal(**{key: value})
-    assert sentence.startswith(f"{key} ")
-    assert words in sentence
+    assert_refused(words, start=f"{key} ", **{key: value})
 
 
 def test_a_module_that_fails_is_named_with_its_reason(tmp_path):
     module = tmp_path / "score.py"
     module.write_text("1 / 0")
-    sentence = refusal(**{"reward.custom_reward_function.path": str(module)})
-    assert "reward.custom_reward_function.path" in sentence
-    assert "ZeroDivisionError: division by zero" in sentence
+    score = {"reward.custom_reward_function.path": str(module)}
+    assert_refused(*score, "ZeroDivisionError: division by zero", **score)
     module.write_text("def compute_score(): ...")
-    check_names(changed(**{"reward.custom_reward_function.path": str(module)}))
+    check_names(changed(**score))
 
 
 def test_a_users_reward_manager_is_looked_up(tmp_path):
     source = {"reward.reward_manager.source": "importlib"}
-    assert "reward.reward_manager.module.path is null" in refusal(**source)
+    assert_refused("reward.reward_manager.module.path is null", **source)
     module = tmp_path / "manager.py"
     module.write_text("class Mine: ...")
     own = {**source, "reward.reward_manager.module.path": str(module)}
-    assert "did you mean Mine? " in refusal(**own, **{"reward.reward_manager.name": "Mine2"})
+    assert_refused("did you mean Mine? ", **own, **{"reward.reward_manager.name": "Mine2"})
     check_names(changed(**own, **{"reward.reward_manager.name": "Mine"}))
 
 
@@ -105,7 +99,7 @@ def test_agent_loops_of_a_file_are_known(tmp_path):
     agent = f"{ROLLOUT}.agent"
     check_names(changed(**{f"{agent}.agent_loop_config_path": str(loops), f"{agent}.default_agent_loop": "mine"}))
     loops.write_text("- 5\n")
-    assert "is no list of agent loops" in refusal(**{f"{agent}.agent_loop_config_path": str(loops)})
+    assert_refused("is no list of agent loops", **{f"{agent}.agent_loop_config_path": str(loops)})
 
 
 def test_rows_that_name_no_agent_loop_are_refused(tmp_path):

@@ -47,12 +47,9 @@ BASES: tuple[tuple[str, ...], ...] = (
     ("cpu_quickstart", "kernelgym.context=top_w", "trainer.val_only=true"), ("kernel_trloo",),
 )  # fmt: skip
 WORDS = (
-    *(
-        "", " ", "abc", "none", "auto", "5", "1e400", "0.5_2.0", "a,b", "token", "sequence", "geometric", "/nowhere",
-        ".",
-    ),
-    *("/", "~", "pkg://", "pkg://nothing", "a/b", "a b/c d", "://", "${nothing}", "${trainer.nnodes}", "???", "Ä"),
-)  # fmt: skip
+    *("", " ", "abc", "none", "auto", "5", "1e400", "0.5_2.0", "a,b", "token", "sequence", "geometric", "/nowhere"),
+    *(".", "/", "~", "pkg://", "pkg://nothing", "a/b", "a b/c d", "://", "${nothing}", "${trainer.nnodes}", "???", "Ä"),
+)
 SCALARS = (
     st.sampled_from([None, True, False, -1, 0, 1, 2, 1.5, -0.5, 10**30, float("nan"), float("inf"), -float("inf")])
     | st.sampled_from(WORDS)

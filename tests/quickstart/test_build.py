@@ -8,10 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 import rich
 from rich.console import Console
-from typer.testing import CliRunner
 
+from tests.commands.lines import invoked
 from tests.world import near
-from verl_kernel.cli import app
 from verl_kernel.commands.data.quickstart import _build_with_progress
 from verl_kernel.data.families import THRESHOLD
 from verl_kernel.data.rows import check_rows
@@ -25,9 +24,9 @@ from verl_kernel.world.difficulty import TABLE
 from verl_kernel.world.kinds import SPLITS
 from verl_kernel.world.tokenizer import encode_conversation
 
-SMALL = Quickstart(
-    train_tasks=8, val_tasks=4, conversations=64, warm_start=WarmStart(layers=2, width=64, heads=2, batch_size=4)
-)
+BRIEF = WarmStart(layers=2, width=64, heads=2, batch_size=4)
+SMALL = Quickstart(train_tasks=8, val_tasks=4, conversations=64, warm_start=BRIEF)
+HARD = replace(SMALL, world="hard")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,6 @@ def test_no_answer_of_the_cold_start_solves_an_unseen_task(made):
 
 @pytest.fixture(scope="module")
 def loaded(made):
-    """The tokenizer and the model that were saved."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     return tuple(kind.from_pretrained(made[0] / "model") for kind in (AutoTokenizer, AutoModelForCausalLM))
@@ -135,9 +133,6 @@ def test_assistant_tokens_alone_carry_loss(made, loaded):
     assert torch.equal(row["loss_mask"].bool(), answered | behind)
 
 
-HARD = replace(SMALL, world="hard")
-
-
 @pytest.mark.exhaustive
 @pytest.mark.processes
 def test_the_hard_world_hides_sizes_and_type(tmp_path):
@@ -191,18 +186,15 @@ def test_complete_means_same_options_and_untouched_files(made, tmp_path):
 @pytest.mark.processes
 def test_the_command_repeats_the_build(made, monkeypatch, tmp_path):
     monkeypatch.setattr(options, "Quickstart", lambda **given: replace(SMALL, **given))
-    out = tmp_path / "new" / "out"
-    first = CliRunner().invoke(app, ["data", "quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
-    assert first.exit_code == 0
-    assert "8 training tasks, 32 of the validation in 4 splits" in first.output
-    assert "16/16 steps" in first.output
+    words = ("data", "quickstart", "--out", out := tmp_path / "new" / "out", "--seed", SMALL.seed)
+    said = invoked(*words).output
+    assert "8 training tasks, 32 of the validation in 4 splits" in said
+    assert "16/16 steps" in said
     again, manifest = json.loads((out / "manifest.json").read_text()), made[1]
     names = ["train.parquet", "val.parquet", "corpus.parquet", "model/tokenizer.json"]
     assert [again["files"][name] for name in names] == [manifest["files"][name] for name in names]
     assert again["loss"]["last"] == pytest.approx(manifest["loss"]["last"], rel=0.05)
-    second = CliRunner().invoke(app, ["data", "quickstart", "--out", str(out), "--seed", str(SMALL.seed)])
-    assert second.exit_code == 0
-    assert "nothing to do" in second.output
+    assert "nothing to do" in invoked(*words).output
 
 
 def test_progress_is_shown_where_richs_console_is_silenced(monkeypatch, tmp_path, capsys):
@@ -220,10 +212,9 @@ def test_command_fails_with_the_trainers_last_lines(monkeypatch, tmp_path):
         return train(out, options.warm_start, lambda step, loss: None)
 
     monkeypatch.setattr(quickstart, "build", broken)
-    result = CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path)])
-    assert result.exit_code == 3
-    assert f"{tmp_path}/sft.log" in result.output
-    assert f"{tmp_path}/sft/model" in result.output
+    said = invoked("data", "quickstart", "--out", tmp_path, exit_code=3).output
+    assert f"{tmp_path}/sft.log" in said
+    assert f"{tmp_path}/sft/model" in said
     assert "Traceback" in (tmp_path / "sft.log").read_text()
 
 
@@ -231,7 +222,7 @@ def test_the_command_takes_the_length_of_the_cold_start(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(options, "is_complete", lambda out, wanted: asked.append(wanted) or True)
     for words in ([], ["--conversations", "240"]):
-        assert CliRunner().invoke(app, ["data", "quickstart", "--out", str(tmp_path), *words]).exit_code == 0
+        invoked("data", "quickstart", "--out", tmp_path, *words)
     assert [wanted.conversations for wanted in asked] == [Quickstart().conversations, 240]
 
 

@@ -112,10 +112,7 @@ def test_micro_batches_in_turn_have_the_gradient_of_their_sum():
 
     def losses() -> list[torch.Tensor]:
         generator = torch.Generator().manual_seed(2)
-        return [
-            remix_loss(routing, lambda part=part: model(part).square().sum(1), 3, generator=generator).loss
-            for part in parts
-        ]
+        return [remix_loss(routing, lambda x=x: model(x).square().sum(1), 3, generator=generator).loss for x in parts]
 
     sum(losses()).backward()
     trained = [weight for layer in routing.layers.values() for weight in (layer.router, layer.lora_a, layer.lora_b)]

@@ -39,9 +39,8 @@ def test_a_configuration_is_text_too(tmp_path):
 
 
 def test_a_source_that_is_no_unicode_can_be_written(tmp_path):
-    write_lines(
-        tmp_path / "kernels.jsonl", '{"step": 1, "task_id": "t", "turn": 1, "speedup": 2, "code": "x = \\ud800"}'
-    )
+    line = '{"step": 1, "task_id": "t", "turn": 1, "speedup": 2, "code": "x = \\ud800"}'
+    write_lines(tmp_path / "kernels.jsonl", line)
     elements = page(tmp_path)
     assert "x = \\ud800" in elements.text
     assert "2x" in elements.text

@@ -84,10 +84,8 @@ def test_a_step_logged_twice_counts_once_as_it_was_logged_last(tmp_path):
 def test_validations_are_read_from_both_records(tmp_path):
     last = step(2, **validation(2, acc=0.5, best_turn_acc=0.75)["data"], **{"val-aux/num_turns/mean": 4.0})
     path = write_lines(tmp_path / "metrics.jsonl", validation(0, acc=0.25), step(1), last)
-    assert read_validations(path) == [
-        {"step": 0, "held_out/acc": 0.25},
-        {"step": 2, "held_out/acc": 0.5, "held_out/best_turn_acc": 0.75},
-    ]
+    second = {"step": 2, "held_out/acc": 0.5, "held_out/best_turn_acc": 0.75}
+    assert read_validations(path) == [{"step": 0, "held_out/acc": 0.25}, second]
 
 
 def test_only_the_mean_over_all_samples_is_a_figure(tmp_path):
@@ -160,10 +158,8 @@ def cells(changes):
 
 def test_five_steps_at_either_end_are_compared():
     run = steps([1.0] * 5 + [9.0] * 3 + [2.0] * 5, [0.25] * 5 + [0.0] * 3 + [0.75] * 5)
-    assert cells(first_and_last(run)) == {
-        "reward": ["1.000", "2.000", "x 2.00"],
-        "correct rate": ["0.250", "0.750", "+0.500"],
-    }
+    changes = cells(first_and_last(run))
+    assert changes == {"reward": ["1.000", "2.000", "x 2.00"], "correct rate": ["0.250", "0.750", "+0.500"]}
 
 
 def test_a_short_run_is_compared_by_halves_that_do_not_overlap():

@@ -114,9 +114,8 @@ def variables(small: Path) -> dict[str, str]:
 
 
 def run(small: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(small, *words), cwd=small, env=variables(small), capture_output=True, text=True, timeout=600
-    )
+    place = {"cwd": small, "env": variables(small)}
+    return subprocess.run(command(small, *words), **place, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 import verl_kernel.plugin  # noqa: F401  registers the manager
 from tests.reward.results import correct, failed
 from tests.rollout.chat_tokenizers import GLM_TEMPLATE, tokenizer
+from tests.rollout.scripted_loop import ANSWER, OURS, REFERENCE, Gym
 from verl_kernel.env.pool.cluster.gym import KernelGym
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
@@ -24,38 +25,19 @@ from verl_kernel.reward.manager import KernelGymRewardManager
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.world.tokenizer import CHAT_TEMPLATE, train_tokenizer
 
-REFERENCE = (
-    "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
-    "def get_inputs():\n    return [torch.ones(1)]\ndef get_init_inputs():\n    return []\n"
-)
-ANSWER = "Here.\n```python\nx = 1\n```"
 BLOCKS = "```python\nclass BlockNew: pass\n```\n```python\nclass ModelNew: pass\n```"
 TOKENIZER = train_tokenizer([ANSWER, REFERENCE, BLOCKS] * 4, 400)
-OURS = "pkg://verl_kernel.sampler.prs"
 NOTHING = {"acc": 0.0, "speedup": 0.0, "time_coverage": 0.0, "unjudged": 0.0}
-
-
-class Gym:
-    """Says one thing to everything, and keeps what it was asked."""
-
-    def __init__(self, result: EvalResult) -> None:
-        self.result, self.asked = result, []
-
-    async def evaluate(self, task: Task, source: str, **kwargs: Any) -> EvalResult:
-        self.asked.append((task.reference, source, kwargs))
-        return self.result
 
 
 def manager(
     monkeypatch: pytest.MonkeyPatch, result: EvalResult, sampler: str | None = OURS, **reward: float
 ) -> tuple[KernelGymRewardManager, Gym]:
-    gym = Gym(result)
+    gym = Gym([result])
     monkeypatch.setattr(KernelGym, "connect", lambda options: gym)
-    config = {
-        "kernelgym": {"device": "cpu", "reward": reward},
-        "trainer": {"v1": {"sampler": {"custom_sampler": {"path": sampler}}}},
-    }
-    return get_reward_manager_cls("kernelgym")(OmegaConf.create(config), TOKENIZER), gym
+    trainer = {"v1": {"sampler": {"custom_sampler": {"path": sampler}}}}
+    config = OmegaConf.create({"kernelgym": {"device": "cpu", "reward": reward}, "trainer": trainer})
+    return get_reward_manager_cls("kernelgym")(config, TOKENIZER), gym
 
 
 def sample(answer: str, **row: Any) -> DataProto:
@@ -73,19 +55,19 @@ def sample(answer: str, **row: Any) -> DataProto:
 
 async def test_an_answer_earns_its_profiling_reward(monkeypatch):
     judge, gym = manager(monkeypatch, correct(2.0, 0.5))
-    assert await judge.run_single(sample(ANSWER)) == {
-        "reward_score": 0.5 * (1 + 2 + 0.5),
-        "reward_extra_info": {"acc": 1, "speedup": 2, "time_coverage": 0.5, "unjudged": 0},
-    }
-    assert gym.asked == [(REFERENCE, "x = 1\n", {"validate": False, "step": 5})]
+    figures = {"acc": 1, "speedup": 2, "time_coverage": 0.5, "unjudged": 0}
+    reward = 0.5 * (1 + 2 + 0.5)
+    assert await judge.run_single(sample(ANSWER)) == {"reward_score": reward, "reward_extra_info": figures}
+    assert [task.reference for task in gym.tasks] == [REFERENCE]
+    assert (gym.sources, gym.asked) == (["x = 1\n"], [{"validate": False, "step": 5}])
 
 
 async def test_the_program_and_the_validation_are_those_of_the_row(monkeypatch):
     judge, gym = manager(monkeypatch, correct())
     row = {"reward_model": {"ground_truth": REFERENCE.replace("Model", "Block")}, "kernel_validation": True}
     await judge.run_single(sample(BLOCKS, extra_info={"task_id": "t", "entry_point": "Block"}, **row))
-    assert [source for _, source, _ in gym.asked] == ["class BlockNew: pass\n"]
-    assert gym.asked[0][2]["validate"] is True
+    assert gym.sources == ["class BlockNew: pass\n"]
+    assert gym.asked[0]["validate"] is True
 
 
 @pytest.mark.parametrize(
@@ -102,11 +84,9 @@ async def test_the_last_of_several_rows_is_read_whole(monkeypatch, prompts, firs
     padded = {key: pad_sequence(rows, batch_first=True) for key, rows in columns.items()}
     fields = {"reward_model": {"ground_truth": REFERENCE}, "extra_info": {"task_id": "t"}, "global_steps": 5}
     rows = {key: np.array([value, value]) for key, value in fields.items()}
-    lengths = np.array([len(answer) for answer in answers])
-    await judge.run_single(
-        DataProto(batch=TensorDict(padded, batch_size=2), non_tensor_batch=rows | {"response_len": lengths})
-    )
-    assert [source for _, source, _ in gym.asked] == ["x = 1\n"]
+    rows["response_len"] = np.array([len(answer) for answer in answers])
+    await judge.run_single(DataProto(batch=TensorDict(padded, batch_size=2), non_tensor_batch=rows))
+    assert gym.sources == ["x = 1\n"]
 
 
 TOOL = "```python\nclass ModelNew: tool = 1\n```"
@@ -143,7 +123,7 @@ async def test_a_tools_text_is_not_the_policys_program(monkeypatch, talk, masked
     tensors |= {"response_mask": torch.tensor([[*mask, 0, 0]] * 2)} if masked else {}
     rows = DataProto(batch=TensorDict(tensors, batch_size=2), non_tensor_batch=row.non_tensor_batch)
     await judge.run_single(rows)
-    assert [source for _, source, _ in gym.asked] == ["class ModelNew: own = 1\n"]
+    assert gym.sources == ["class ModelNew: own = 1\n"]
 
 
 async def test_a_failure_earns_nothing(monkeypatch):
@@ -173,10 +153,10 @@ async def test_where_nobody_takes_it_out_it_is_an_error(monkeypatch):
 
 
 async def test_an_answer_is_judged_by_its_program_if_it_has_one():
-    task, gym = Task(REFERENCE, task_id="t"), Gym(correct(2.0))
+    task, gym = Task(REFERENCE, task_id="t"), Gym([correct(2.0)])
     judged = await judge_answer(task, ANSWER, gym.evaluate)
-    assert gym.asked == [(REFERENCE, "x = 1\n", {})]
-    assert (judged.code, judged.result) == ("x = 1\n", gym.result)
+    assert (gym.tasks, gym.sources, gym.asked) == ([task], ["x = 1\n"], [{}])
+    assert (judged.code, judged.result) == ("x = 1\n", correct(2.0))
     missing = await judge_program(task, None, gym.evaluate, ProfilingReward(uncompiled_penalty=0.25))
     assert len(gym.asked) == 1
     assert (missing.code, missing.result.status) == (None, EvalStatus.REJECTED_STATIC)

@@ -25,9 +25,6 @@ def answer(code: str) -> str:
     return f"Here it is.\n```python\n{code}```\n"
 
 
-COLD = ColdStart([answer(program()), "no program", answer(program("exp")), answer("class ModelNew(:\n")])
-
-
 @pytest.mark.parametrize(("code", "found"), [
     (program(), KNOWN), (program("exp"), KNOWN), (program(name="value"), NEW_BYTES),
     (program(comment="fast"), NEW_BYTES), (program("exp").replace("    ", "  "), NEW_BYTES), (program("abs"), NEW),
@@ -35,7 +32,8 @@ COLD = ColdStart([answer(program()), "no program", answer(program("exp")), answe
     ("x = 1\0", NEW), ("x = " + "(" * 5000, NEW), ("x = '\ud800'", NEW), (None, KNOWN),
 ])  # fmt: skip
 def test_what_is_new(code, found):
-    assert COLD.novelty(code) == found
+    cold = ColdStart([answer(program()), "no program", answer(program("exp")), answer("class ModelNew(:\n")])
+    assert cold.novelty(code) == found
 
 
 def test_without_answers_every_program_is_new():

@@ -93,11 +93,8 @@ def test_infra_error_is_never_a_reward():
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -1.0])
 def test_broken_measurements_are_our_failure(broken):
-    for result, key in (
-        (correct(speedup=broken), "speedup"),
-        (correct(coverage=broken), "coverage"),
-        (timed(2.0, broken), "speedup"),
-    ):
+    speedups = [correct(speedup=broken), timed(2.0, broken)]
+    for result, key in ((correct(coverage=broken), "coverage"), *((speedup, "speedup") for speedup in speedups)):
         with pytest.raises(InfraError, match=key):
             profiling_reward(result)
 

@@ -20,7 +20,6 @@ PLAIN_TEMPLATE = (
 def tokenizer(
     texts: list[str], template: str | None = CHAT_TEMPLATE, end: str = "<|im_end|>"
 ) -> PreTrainedTokenizerFast:
-    """Train one with a template and an end of sequence."""
     trained = train_tokenizer([*texts, *("Write a kernel.", "Verdict: ok", "user assistant: \n") * 4], 400)
     trained.add_special_tokens({"additional_special_tokens": ["<|observation|>"]}, replace_extra_special_tokens=False)
     trained.add_special_tokens({"eos_token": end})

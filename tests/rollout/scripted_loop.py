@@ -24,6 +24,7 @@ FACTS = {"correctness": True, "decoy_kernel": False, "speedup": 2.0, "time_cover
 OK = EvalResult(task_id="t1", status=EvalStatus.OK, **FACTS)
 WRONG = EvalResult(task_id="t1", status=EvalStatus.INCORRECT, correctness=False)
 LOST = EvalResult(task_id="t1", status=EvalStatus.INFRA_ERROR)
+OURS = "pkg://verl_kernel.sampler.prs"
 
 
 class Policy:
@@ -54,9 +55,6 @@ class Gym:
         return self.results.pop(0)
 
 
-OURS = "pkg://verl_kernel.sampler.prs"
-
-
 def play(
     monkeypatch, tokenizer, answers, results, response_length=800, prompt_length=200, sampler=OURS, end="<|im_end|>",
     family="qwen3", val_only=False, **options,
@@ -76,3 +74,8 @@ def play(
         dataset_cls=None, data_config=DictConfigWrap(config.data), hf_model_type=family,
     )  # fmt: skip
     return loop, policy, gym
+
+
+async def played(monkeypatch, tokenizer, answers, results, *, row=ROW, **options):
+    loop, policy, gym = play(monkeypatch, tokenizer, answers, results, **options)
+    return await loop.run({}, **row), policy, gym

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from verl.trainer.ppo.metric_utils import process_validation_metrics
 
 from tests.rollout.chat_tokenizers import tokenizer as train
-from tests.rollout.scripted_loop import LOST, OK, REFERENCE, ROW, WRONG, play
+from tests.rollout.scripted_loop import LOST, OK, REFERENCE, ROW, WRONG, play, played
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.record import load_turns
 from verl_kernel.rollout.context import PastTurn, rebuilt_messages, shown_turns
@@ -93,10 +93,8 @@ def tokenizer():
     return train([*ANSWERS, REFERENCE] * 4)
 
 
-async def played(monkeypatch, tokenizer, results=RESULTS, **options):
-    loop, policy, gym = play(monkeypatch, tokenizer, ANSWERS, results, **(ROOMY | options))
-    outputs = await loop.run({}, **HELD_OUT)
-    return outputs, policy, gym
+async def validated(monkeypatch, tokenizer, results=RESULTS, **options):
+    return await played(monkeypatch, tokenizer, ANSWERS, results, row=HELD_OUT, **(ROOMY | options))
 
 
 def turns_of(outputs):
@@ -105,7 +103,7 @@ def turns_of(outputs):
 
 @pytest.mark.parametrize("context", ["last", "best_window", "top_w"])
 async def test_each_prompt_is_the_task_with_chosen_turns(monkeypatch, tokenizer, context):
-    outputs, policy, _ = await played(monkeypatch, tokenizer, context=context)
+    outputs, policy, _ = await validated(monkeypatch, tokenizer, context=context)
     turns = turns_of(outputs)
     rewards = [turn.reward for turn in turns]
     for number, (turn, prompt) in enumerate(zip(turns, policy.prompts, strict=True)):
@@ -118,7 +116,7 @@ async def test_each_prompt_is_the_task_with_chosen_turns(monkeypatch, tokenizer,
 
 
 async def test_every_turn_is_a_row(monkeypatch, tokenizer):
-    outputs, policy, gym = await played(monkeypatch, tokenizer, context="top_w")
+    outputs, policy, gym = await validated(monkeypatch, tokenizer, context="top_w")
     rows, turns = [output.as_dict() for output in outputs], turns_of(outputs)
     assert len(rows) == len(turns) == 8
     assert gym.sources == [f"x = {number}\n" for number in range(1, 9)]
@@ -137,7 +135,7 @@ async def test_every_turn_is_a_row(monkeypatch, tokenizer):
 
 
 async def test_last_and_best_are_reported_for_every_turn(monkeypatch, tokenizer):
-    outputs, _, _ = await played(monkeypatch, tokenizer, context="last")
+    outputs, _, _ = await validated(monkeypatch, tokenizer, context="last")
     info = outputs[-1].extra_fields["reward_extra_info"]
     assert [info[f"turn_{k}_acc"] for k in range(1, 8)] == [float(speed is not None) for speed in SPEEDUPS[:7]]
     assert [info[f"turn_{k}_fast@1.2"] for k in range(1, 8)] == [1, 0, 0, 0, 0, 1, 0]
@@ -148,7 +146,7 @@ async def test_last_and_best_are_reported_for_every_turn(monkeypatch, tokenizer)
 async def test_verl_averages_the_figures_and_leaves_the_turns_out(monkeypatch, tokenizer):
     infos = []
     for results in (RESULTS, RESULTS[::-1]):
-        outputs, _, _ = await played(monkeypatch, tokenizer, results, context="top_w")
+        outputs, _, _ = await validated(monkeypatch, tokenizer, results, context="top_w")
         infos.append(outputs[-1].extra_fields["reward_extra_info"])
     columns = {key: [info[key] for info in infos] for key in infos[0]}
     found = process_validation_metrics(["held_out"] * 2, ["a", "b"], columns)["held_out"]
@@ -158,11 +156,11 @@ async def test_verl_averages_the_figures_and_leaves_the_turns_out(monkeypatch, t
 
 
 async def test_a_prompt_without_room_shows_fewer_turns_and_says_so(monkeypatch, tokenizer):
-    outputs, policy, _ = await played(monkeypatch, tokenizer, context="top_w", window=4)
+    outputs, policy, _ = await validated(monkeypatch, tokenizer, context="top_w", window=4)
     assert [len(turn.shown) for turn in turns_of(outputs)] == [0, 1, 2, 3, 4, 4, 4, 4]
     assert outputs[-1].extra_fields["reward_extra_info"]["narrowed"] == 0.0
     room = min(map(len, policy.prompts[4:])) - 1
-    outputs, policy, _ = await played(monkeypatch, tokenizer, context="top_w", window=4, prompt_length=room)
+    outputs, policy, _ = await validated(monkeypatch, tokenizer, context="top_w", window=4, prompt_length=room)
     turns = turns_of(outputs)
     assert max(map(len, policy.prompts)) <= room
     assert len(turns) == 8
@@ -170,19 +168,19 @@ async def test_a_prompt_without_room_shows_fewer_turns_and_says_so(monkeypatch, 
     narrowed = sum(len(turn.shown) < min(4, earlier) for earlier, turn in enumerate(turns)) / 8
     assert outputs[-1].extra_fields["reward_extra_info"]["narrowed"] == narrowed > 0
     own = len(policy.prompts[0])
-    outputs, policy, _ = await played(monkeypatch, tokenizer, context="top_w", prompt_length=own)
+    outputs, policy, _ = await validated(monkeypatch, tokenizer, context="top_w", prompt_length=own)
     assert {len(prompt) for prompt in policy.prompts} == {own}
 
 
 async def test_an_answer_has_the_whole_response_or_its_turns_budget(monkeypatch, tokenizer):
-    _, policy, _ = await played(monkeypatch, tokenizer, context="last", response_length=300)
+    _, policy, _ = await validated(monkeypatch, tokenizer, context="last", response_length=300)
     assert set(policy.budgets) == {300}
-    _, policy, _ = await played(monkeypatch, tokenizer, context="last", response_length=300, turn_tokens=50)
+    _, policy, _ = await validated(monkeypatch, tokenizer, context="last", response_length=300, turn_tokens=50)
     assert set(policy.budgets) == {50}
 
 
 async def test_a_lost_turn_ends_the_trajectory_and_is_counted(monkeypatch, tokenizer):
-    outputs, policy, _ = await played(monkeypatch, tokenizer, [*RESULTS[:2], LOST], context="top_w")
+    outputs, policy, _ = await validated(monkeypatch, tokenizer, [*RESULTS[:2], LOST], context="top_w")
     info = outputs[-1].extra_fields["reward_extra_info"]
     assert len(outputs) == len(policy.prompts) == 3
     assert (info["unjudged"], info["acc"], info["best_turn_acc"]) == (1.0, 0.0, 1.0)
@@ -192,12 +190,12 @@ async def test_a_lost_turn_ends_the_trajectory_and_is_counted(monkeypatch, token
 @pytest.mark.parametrize("context", ["concat", "top_w"])
 async def test_a_trajectory_ends_when_its_tokens_or_seconds_are_spent(monkeypatch, tokenizer, context):
     free = {"context": context, "response_length": 2000}
-    _, policy, _ = await played(monkeypatch, tokenizer, **free)
+    _, policy, _ = await validated(monkeypatch, tokenizer, **free)
     costs = [len(prompt) + len(said) for prompt, said in zip(policy.prompts, policy.said, strict=True)]
     for spent, turns in ((sum(costs[:3]), 3), (sum(costs[:3]) + 1, 4), (1, 1)):
-        _, policy, _ = await played(monkeypatch, tokenizer, **free, total_tokens=spent)
+        _, policy, _ = await validated(monkeypatch, tokenizer, **free, total_tokens=spent)
         assert len(policy.prompts) == turns
-    _, policy, _ = await played(monkeypatch, tokenizer, **free, total_seconds=1e-9)
+    _, policy, _ = await validated(monkeypatch, tokenizer, **free, total_seconds=1e-9)
     assert len(policy.prompts) == 1
 
 
@@ -215,8 +213,8 @@ async def test_a_row_of_training_is_refused(monkeypatch, tokenizer, options, key
 
 async def test_a_validation_in_one_row_has_the_same_figures(monkeypatch, tokenizer):
     lengths = {"response_length": 4000, "max_turns": 8}
-    loop, policy, _ = play(monkeypatch, tokenizer, ANSWERS, RESULTS, **lengths, val_only=True)
-    output = await loop.run({}, **HELD_OUT)
+    options = {"row": HELD_OUT, "val_only": True}
+    output, policy, _ = await played(monkeypatch, tokenizer, ANSWERS, RESULTS, **lengths, **options)
     info, turns = output.extra_fields["reward_extra_info"], output.turns
     assert load_turns(info["kernel_turns"]) == turns
     assert [turn.prompt_tokens for turn in turns] == list(map(len, policy.prompts))

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from verl.experimental.agent_loop.agent_loop import AgentLoopManager
@@ -16,10 +15,15 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 
+from tests.config.composed import composed
+from tests.reward.results import correct
 from verl_kernel.adaptive import AdaOptions, run_state
 from verl_kernel.adaptive.budgets import PROMPT_NAME, prompt_name
+from verl_kernel.errors import ConfigError, EnvironmentNotReady
+from verl_kernel.reward import first_validation
+from verl_kernel.reward.record import TurnRecord
 from verl_kernel.reward.rows import is_validation, step_of
-from verl_kernel.rollout.manager import KernelAgentLoopManager
+from verl_kernel.rollout.manager import KernelAgentLoopManager, await_judge
 
 ROLLOUT = OmegaConf.create(
     {
@@ -53,8 +57,7 @@ def rows_of(prompts: TensorDict) -> list[dict[str, Any]]:
 
 
 def test_recipes_select_the_manager():
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        agent = compose("cpu_quickstart").actor_rollout_ref.rollout.agent
+    agent = composed("cpu_quickstart").actor_rollout_ref.rollout.agent
     assert load_class_from_fqn(agent.agent_loop_manager_class) is KernelAgentLoopManager
     assert omega_conf_to_dataclass(agent).agent_loop_manager_class == agent.agent_loop_manager_class
 
@@ -108,13 +111,17 @@ def test_rows_of_a_validation_say_so(sent, validate):
     assert [step_of(row) for row in rows.values()] == [3, 3, 3]
 
 
+def count_one_hard_and_one_easy() -> None:
+    begun = run_state.current()
+    assert begun is not None
+    begun.count(1, {prompt_name(TASKS[0]): (8, 0), prompt_name(TASKS[1]): (8, 8)})
+
+
 def test_harder_prompts_get_more_of_a_fixed_total(sent):
     own = manager(sampling="est", n_min=2, n_max=20, decay=0.5)
     own.generate_sequences(batch())
     assert [row["__rollout_n__"] for row in played(sent).values()] == [8, 8, 8]
-    begun = run_state.current()
-    assert begun is not None
-    begun.count(1, {prompt_name(TASKS[0]): (8, 0), prompt_name(TASKS[1]): (8, 8)})
+    count_one_hard_and_one_easy()
     sent.clear()
     own.generate_sequences(batch(2))
     rows = played(sent)
@@ -131,9 +138,7 @@ def test_harder_prompts_get_more_of_a_fixed_total(sent):
 def test_a_resumed_run_shares_out_by_the_counts_of_its_file(sent, tmp_path):
     options = {"sampling": "est", "counts_file": str(tmp_path / "counts.jsonl")}
     manager(**options).generate_sequences(batch())
-    begun = run_state.current()
-    assert begun is not None
-    begun.count(1, {prompt_name(TASKS[0]): (8, 0), prompt_name(TASKS[1]): (8, 8)})
+    count_one_hard_and_one_easy()
     sent.clear()
     manager(**options).generate_sequences(batch(2))
     hard, easy, new = (played(sent)[uid]["__rollout_n__"] for uid in "abc")
@@ -154,3 +159,28 @@ def test_only_rounds_have_a_worker_of_ours():
     ours = manager(sampling="seq_balance").agent_loop_workers_class
     assert issubclass(ours.__ray_metadata__.modified_class, AdaptiveWorker)
     assert issubclass(KernelAgentLoopManager, AgentLoopManager)
+
+
+def test_a_first_validation_without_programs_ends_the_run(sent):
+    known = {"start": 0, "stop": 4096, "reward": 0.0, "result": correct(2.0, 0.9)}
+    answers, own = [TurnRecord(code=code, **known) for code in (None, None, "x")], manager()
+    first_validation.note(answers, least=0.5)
+    own.generate_sequences(batch(validate=True))
+    with pytest.raises(ConfigError, match=r"1 of the 3 answers.*4096 tokens.*enable_thinking=false.*least_programs=0"):
+        own.generate_sequences(batch())
+    for least, seen in ((0.0, answers), (0.5, answers[1:])):
+        own = manager()
+        first_validation.note(seen, least)
+        first_validation.note(answers, least=0.5)
+        own.generate_sequences(batch())
+
+
+@pytest.mark.ray
+def test_a_gym_without_a_judge_ends_the_run_before_it_generates():
+    import ray
+
+    gym = {"device": "cuda", "num_judges": 1, "gpus_per_judge": 0.0}
+    config = OmegaConf.create({"kernelgym": gym, "reward": {"reward_manager": {"name": "kernelgym"}}})
+    local = ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    with local, pytest.raises(EnvironmentNotReady, match="device cuda needs a GPU"):
+        await_judge(config)

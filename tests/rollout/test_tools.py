@@ -18,7 +18,6 @@ ROW = with_tools(make_row([], REFERENCE, data_source="d", task_id="t", split="tr
 
 @pytest.fixture(scope="module")
 def loop():
-    """What `_call_tool` reads of a loop."""
     from verl.tools.tool_registry import load_all_tools
 
     tools = {tool.name: tool for tool in load_all_tools(str(TOOLS_FILE), None)}

@@ -186,8 +186,6 @@ def test_a_small_spread_counts_as_none():
 
 
 def test_prompts_are_told_apart_by_uid():
-    rows = [
-        (f"{uid}_{session}_0", [turn(correct(), reward=reward)])
-        for uid, session, reward in [("a", 0, 1.0), ("b", 0, 1.0), ("a", 1, 1.0), ("b", 1, 2.0)]
-    ]
+    rewards = {"a_0_0": 1.0, "b_0_0": 1.0, "a_1_0": 1.0, "b_1_0": 2.0}
+    rows = [(key, [turn(correct(), reward=reward)]) for key, reward in rewards.items()]
     assert zero_variance_prompts(rows, 0.0) == {"a": True, "b": False}

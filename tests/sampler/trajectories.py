@@ -37,7 +37,6 @@ queues = pytest.mark.parametrize(
 def make_buffer(
     mode: str = "sync", refill_fn: Any = None, cls: type[PRSReplayBuffer] | None = None, **kwargs: Any
 ) -> PRSReplayBuffer:
-    """Build the sampler as verl's trainer does."""
     cls = cls or load_extern_type("pkg://verl_kernel.sampler.prs", "PRSReplayBuffer")
     sampler_kwargs = OmegaConf.create({"poll_interval_s": 0.01} | kwargs)
     return cls(
@@ -97,7 +96,6 @@ def clear(batch: tq.KVBatchMeta) -> None:
 
 
 def advantages_of(batch: tq.KVBatchMeta, estimator: str) -> torch.Tensor:
-    """What the trainer would compute for the batch."""
     names = ["uid", "response_mask", "rm_scores"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
     padded = {name: pad_sequence(list(data[name].unbind()), batch_first=True) for name in names[1:]}
@@ -115,5 +113,4 @@ def prompts(keys: Iterable[str]) -> set[str]:
 
 
 def left() -> set[str]:
-    """The keys that are in the queue."""
     return {key for items in (tq.kv_list() or {}).values() for key in items}

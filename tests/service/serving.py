@@ -28,6 +28,7 @@ from verl_kernel.service.record import ServiceRecord
 
 KEYS = {"operator": "key-of-the-operator", "one": "key-of-the-namespace-one", "two": "key-of-the-namespace-two"}
 GYM = GymOptions(device="cpu")
+QUICK = ("--device=cpu", "--static-check=off", "--trials=2")
 
 
 class Pool:
@@ -58,7 +59,6 @@ class Pool:
 
 @contextmanager
 def serving(pool: desk.Pool, folder: Path, gym: GymOptions, keys: Keys | None = None, **given: object) -> Iterator[str]:
-    """The address of a service in a thread of this process."""
     options, record = ServiceOptions(state=str(folder), **given), ServiceRecord(folder)
     service = Service(pool, record, keys or Keys({}), options, gym)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -91,7 +91,14 @@ def client(address: str, name: str | None = None) -> httpx.Client:
     return httpx.Client(base_url=address, headers=headers, timeout=300, trust_env=False)
 
 
-QUICK = ("--device=cpu", "--static-check=off", "--trials=2")
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Started:

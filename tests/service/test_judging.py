@@ -39,6 +39,7 @@ def gym(pool, tmp_path_factory):
 
 OF_A_POOL = [name for name, case in CASES.items() if not case.__qualname__.startswith("_verdict.")]
 """All but single verdicts, of which the corpus has more (`VERDICTS`)."""
+VERDICTS = list({(case.honest, case.verdict): case for case in reversed(CORPUS)}.values())
 
 
 @pytest.mark.parametrize("name", thinned(OF_A_POOL, 6))
@@ -124,9 +125,6 @@ def test_a_storm_is_answered_while_judges_are_killed(tmp_path):
     assert sum(result.status is EvalStatus.INFRA_ERROR for results in found for result in results) <= len(kills)
 
 
-VERDICTS = list({(case.honest, case.verdict): case for case in reversed(CORPUS)}.values())
-
-
 def is_as_wanted(case, result):
     if case.honest:
         return result.rewarded
@@ -142,9 +140,6 @@ def test_each_verdict_of_the_corpus_comes_through_a_service(tmp_path):
     options = replace(CORPUS_OPTIONS, num_judges=2)
     with LocalPool(options, 5) as pool, serving(pool, tmp_path, options) as address, RemoteGym(address) as gym:
         results = gym.evaluate_many([(REFERENCES[case.task], case.source, case.name) for case in VERDICTS])
-    others = [
-        (case.name, result.status, result.error)
-        for case, result in zip(VERDICTS, results, strict=True)
-        if not is_as_wanted(case, result)
-    ]
+    pairs = zip(VERDICTS, results, strict=True)
+    others = [(case.name, result.status, result.error) for case, result in pairs if not is_as_wanted(case, result)]
     assert others == []

@@ -5,10 +5,9 @@ import signal
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
+from tests.commands.lines import assert_one_sentence, invoked
 from tests.service.serving import Started, client, keys_file, wait_for
-from verl_kernel.cli import app
 from verl_kernel.client import RemoteGym
 from verl_kernel.env.conformance.cases import TASK
 from verl_kernel.env.conformance.programs import HONEST, REFERENCE, SLEEPS
@@ -90,11 +89,8 @@ def test_what_takes_too_long_is_left_for_the_next_one(tmp_path):
     (["--device=tpu"], "--device is 'tpu'"),
 ])  # fmt: skip
 def test_bad_options_end_in_a_sentence(words, sentence, tmp_path):
-    done = CliRunner().invoke(app, ["serve", "--port=0", f"--state={tmp_path}", "--device=cpu", *words])
-    assert done.exit_code == 2
-    assert done.stderr.startswith("Error: ")
-    assert sentence in done.stderr
-    assert done.stderr.count("\n") == 1
+    done = invoked("serve", "--port=0", f"--state={tmp_path}", "--device=cpu", *words, exit_code=2)
+    assert_one_sentence(done.stderr, sentence)
 
 
 def test_keys_are_asked_for_and_a_taken_port_is_named(tmp_path):
@@ -104,6 +100,5 @@ def test_keys_are_asked_for_and_a_taken_port_is_named(tmp_path):
         with client(service.address, "one") as http:
             assert http.get("/v1/options").json()["device"] == "cpu"
         port = service.address.rpartition(":")[2]
-        done = CliRunner().invoke(app, ["serve", f"--port={port}", f"--state={tmp_path / 'b'}", "--device=cpu"])
-    assert done.exit_code == 2
+        done = invoked("serve", f"--port={port}", f"--state={tmp_path / 'b'}", "--device=cpu", exit_code=2)
     assert f"--port is {port}, where nothing can listen (Address already in use)" in done.stderr

@@ -92,7 +92,6 @@ def hostile(service, code: str) -> str:
 
 
 def ended(service, tenant: str, reference: str, source: str, task_id: str = "t"):
-    """An evaluation that has ended."""
     with client(service.address, tenant) as http:
         asked = {"task": {"reference": reference, "task_id": task_id}, "source": source}
         (found,) = http.post("/v1/evaluations", json={"evaluations": [asked], "wait_s": 30}).json()["evaluations"]

@@ -30,10 +30,8 @@ def train_bpe() -> Tokenizer:
     pieces = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(pieces)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=340, special_tokens=CONTROL, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(TEXTS * 8, trainer)
+    sizes = {"vocab_size": 340, "special_tokens": CONTROL, "initial_alphabet": alphabet}
+    tokenizer.train_from_iterator(TEXTS * 8, trainers.BpeTrainer(**sizes, show_progress=False))
     return tokenizer
 
 
@@ -70,7 +68,6 @@ def tensors(model: LlamaForCausalLM) -> dict[str, np.ndarray]:
 
 
 def write_gguf(path: Path, pre: str = "smollm") -> tuple[LlamaForCausalLM, Tokenizer]:
-    """Write a model and its tokenizer; return both."""
     tokenizer = train_bpe()
     vocabulary = tokenizer.get_vocab()
     model = build_llama(len(vocabulary))

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from typer.testing import CliRunner
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
@@ -22,6 +21,7 @@ from recipes.cpu_smollm2 import conversion, package
 from recipes.cpu_smollm2.build import SmolLM2, build, is_complete
 from recipes.cpu_smollm2.command import app
 from recipes.cpu_smollm2.conversion import convert, read_vocabulary
+from tests.commands.lines import assert_one_sentence, invoked
 from tests.tiers import thinned
 from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import DataError, EnvironmentNotReady
@@ -149,14 +149,11 @@ def test_complete_means_same_options_and_untouched_files(made, problems, tmp_pat
 
 @pytest.mark.exhaustive
 def test_the_command_makes_it_once(wheel, tmp_path):
-    words = ["--out", str(tmp_path), "--wheel", str(wheel), "--talks", "8"]
-    first = CliRunner().invoke(app, words)
-    assert first.exit_code == 0
-    assert "256 training tasks and 128 of the validation, 8 conversations" in first.output
+    words = ("--out", tmp_path, "--wheel", wheel, "--talks", 8)
+    said = invoked(*words, command=app).output
+    assert "256 training tasks and 128 of the validation, 8 conversations" in said
     assert json.loads((tmp_path / "manifest.json").read_text())["options"]["talks"] == 8
-    second = CliRunner().invoke(app, words)
-    assert second.exit_code == 0
-    assert "nothing to do" in second.output
+    assert "nothing to do" in invoked(*words, command=app).output
 
 
 def test_what_is_in_the_way_is_one_sentence(wheel, tmp_path, monkeypatch):
@@ -174,10 +171,7 @@ def test_what_is_in_the_way_is_one_sentence(wheel, tmp_path, monkeypatch):
         (["--out", "none", "--talks", "1"], "--talks is 1; it must be at least 2"),
     ):
         monkeypatch.chdir(tmp_path)
-        done = CliRunner().invoke(app, words)
-        assert done.exit_code == 2
-        assert done.output.startswith(f"Error: {said}")
-        assert done.output.count("\n") == 1
+        assert_one_sentence(invoked(*words, command=app, exit_code=2).output, f"Error: {said}")
     assert not (tmp_path / "none" / "manifest.json").exists()
 
 
@@ -188,9 +182,6 @@ def test_a_missing_file_is_said_before_the_slow_imports(option, tmp_path):
     assert done.returncode == 2
     assert "gone" in done.stderr
     assert "transformers" not in done.stderr
-
-
-AWKWARD = [*TEXTS, "range(0,\n        10)", "x  12 , y .", "<|im_start|>user\n1<|im_end|>\n", "é → 3"]
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +206,7 @@ def test_the_weights_are_those_of_the_file(converted):
 def test_the_tokenizer_loses_nothing(converted):
     folder, _, original = converted
     loaded = AutoTokenizer.from_pretrained(folder)
-    for text in AWKWARD:
+    for text in (*TEXTS, "range(0,\n        10)", "x  12 , y .", "<|im_start|>user\n1<|im_end|>\n", "é → 3"):
         ids = loaded.encode(text)
         assert ids == original.encode(text).ids
         assert loaded.decode(ids) == text

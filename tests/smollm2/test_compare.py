@@ -41,7 +41,6 @@ def folder(tmp_path):
 
 
 def compare(folder: Path, killed: str = "") -> tuple[int, list[str]]:
-    """Run the script; return its exit status and what it started."""
     log = folder / "log"
     log.unlink(missing_ok=True)
     environment = {

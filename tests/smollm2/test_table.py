@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from recipes.cpu_smollm2 import answers, table
 from recipes.cpu_smollm2.answers import in_order
+from tests.commands.lines import assert_one_sentence, invoked
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.figures.attempts import Attempt
 from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dump_turns
@@ -41,8 +41,7 @@ def write(path: Path, right: set[tuple[str, int]]) -> Path:
 def kept(tmp_path):
     before = write(tmp_path / "run" / "validation" / "0.jsonl", {("one", 0)})
     after = write(tmp_path / "other" / "validation" / "60.jsonl", {("one", 0), ("one", 1), ("two", 0)})
-    done = CliRunner().invoke(table.app, [str(tmp_path / "kept"), f"before={before}", f"trloo={after}"])
-    assert done.exit_code == 0, done.output
+    invoked(tmp_path / "kept", f"before={before}", f"trloo={after}", command=table.app)
     return tmp_path / "kept"
 
 
@@ -110,12 +109,12 @@ def test_the_table_counts_verdicts(kept):
 
 def test_the_table_is_the_same_when_it_is_made_again(kept):
     before = (kept / "table.md").read_bytes()
-    assert CliRunner().invoke(table.app, [str(kept)]).exit_code == 0
+    invoked(kept, command=table.app)
     assert (kept / "table.md").read_bytes() == before
 
 
 def test_the_recipes_table_is_that_of_its_answers():
-    folder = Path(table.__file__).with_name("data")
+    folder = Path(table.__file__).parents[2] / "data" / "smollm2"
     assert table.table(folder) == (folder / "table.md").read_text()
 
 
@@ -125,6 +124,4 @@ def test_a_missing_validation_is_one_sentence(tmp_path):
         (["kept", "before"], "before is no NAME=FILE"),
         (["kept", "before=gone/validation/0.jsonl"], "gone/validation/0.jsonl does not exist"),
     ):
-        done = CliRunner().invoke(table.app, words)
-        assert done.exit_code == 2
-        assert done.output.startswith(f"Error: {said}")
+        assert_one_sentence(invoked(*words, command=table.app, exit_code=2).output, f"Error: {said}")

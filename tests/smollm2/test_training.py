@@ -97,9 +97,7 @@ def test_a_row_is_the_talk_as_the_models_own_template_writes_it(run, warm):
         first, second = row["turns"]
         between = tokenizer.decode(row["responses"][first["stop"] : second["start"]])
         ended = row["responses"][first["stop"] - 1] == tokenizer.eos_token_id
-        assert between.startswith(
-            "\n<|im_start|>user\nVerdict: " if ended else "<|im_end|>\n<|im_start|>user\nVerdict: "
-        )
+        assert between.startswith(f"{'' if ended else '<|im_end|>'}\n<|im_start|>user\nVerdict: ")
         assert between.endswith("<|im_end|>\n<|im_start|>assistant\n")
 
 

@@ -12,16 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 from omegaconf import OmegaConf
-from typer.testing import CliRunner
 
 from recipes.cpu_study import command as study
 from recipes.cpu_study.command import app
+from tests.commands.lines import invoked
 from tests.env.waiting import until
 from tests.study.test_plan import SMALL
 from tests.study.test_runs import trainer
 from tests.tiers import thinned
-
-RUNNER = CliRunner()
 
 
 @pytest.fixture
@@ -31,8 +29,8 @@ def plan(tmp_path):
     return path
 
 
-def run(plan: Path, *options: str):
-    return RUNNER.invoke(app, [str(plan), "--out", str(plan.parent / "out"), *options])
+def run(plan: Path, *options: str, exit_code: int = 0) -> str:
+    return invoked(plan, "--out", plan.parent / "out", *options, exit_code=exit_code, command=app).output
 
 
 def trains(monkeypatch: pytest.MonkeyPatch, failing: Callable[[list[str]], bool] = lambda trained: False) -> list[str]:
@@ -50,12 +48,8 @@ def trains(monkeypatch: pytest.MonkeyPatch, failing: Callable[[list[str]], bool]
 @pytest.mark.slow
 def test_a_stopped_study_goes_on_where_it_was(plan, monkeypatch):
     trained = trains(monkeypatch, lambda trained: trained[-1] == "one-1" and trained.count("one-1") == 1)
-    stopped = run(plan)
-    assert stopped.exit_code == 3
-    assert "1 of the study's arms failed; the first: run one-1" in stopped.output
-    done = run(plan)
-    assert done.exit_code == 0, done.output
-    assert "4 runs, 3 finished" in done.output
+    assert "1 of the study's arms failed; the first: run one-1" in run(plan, exit_code=3)
+    assert "4 runs, 3 finished" in run(plan)
     assert trained == ["one-0", "two-0", "one-1", "two-1", "one-1"]
     out = plan.parent / "out"
     assert len(out.joinpath("study.jsonl").read_text().splitlines()) == 8
@@ -67,28 +61,21 @@ def test_a_stopped_study_goes_on_where_it_was(plan, monkeypatch):
 @pytest.mark.exhaustive
 def test_an_arm_that_failed_is_left_alone(plan, monkeypatch):
     trained = trains(monkeypatch, lambda trained: trained[-1].startswith("one"))
-    result = run(plan)
-    assert result.exit_code == 3
+    assert "| Two | 2 |" in run(plan, exit_code=3)
     assert trained == ["one-0", "two-0", "two-1"]
-    assert "| Two | 2 |" in result.output
 
 
 def test_only_the_chosen_arms_are_trained(plan, monkeypatch):
     trained = trains(monkeypatch)
-    done = run(plan, "--arms", "two")
-    assert done.exit_code == 0
+    assert "2 runs, 0 finished" in run(plan, "--arms", "two")
     assert trained == ["two-0", "two-1"]
-    assert "2 runs, 0 finished" in done.output
-    refused = run(plan, "--arms", "two,three")
-    assert refused.exit_code == 2
-    assert "--arms names 'three'; the study's arms are one, two" in refused.output
+    assert "--arms names 'three'; the study's arms are one, two" in run(plan, "--arms", "two,three", exit_code=2)
 
 
 def test_a_dry_run_says_what_it_would_do_and_how_long_it_takes(plan):
-    result = run(plan, "--dry-run")
-    assert result.exit_code == 0
-    assert "about 4 min left" in result.output
-    assert "--config-name=r trainer.total_training_steps=2 a=1 b=1" in result.output
+    said = run(plan, "--dry-run")
+    assert "about 4 min left" in said
+    assert "--config-name=r trainer.total_training_steps=2 a=1 b=1" in said
 
 
 @pytest.mark.slow
@@ -108,13 +95,11 @@ def _below(pid: int, name: str) -> psutil.Process | None:
 
 
 def test_a_plan_that_is_not_there_is_a_usage_error(tmp_path):
-    result = RUNNER.invoke(app, [str(tmp_path / "none.yaml"), "--out", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "none.yaml" in result.output
+    assert "none.yaml" in invoked(tmp_path / "none.yaml", "--out", tmp_path, exit_code=2, command=app).output
 
 
 def test_nothing_finished_is_nothing_to_compare(plan):
-    assert "nothing to compare" in run(plan, "--summary-only").output
+    assert "nothing to compare" in run(plan, "--summary-only")
 
 
 @pytest.mark.parametrize(
@@ -124,32 +109,30 @@ def test_rows_that_are_none_are_refused_in_a_sentence(plan, text, sentence):
     rows = plan.parent / "rows.jsonl"
     if text is not None:
         rows.write_text(text)
-    result = run(plan, "--rows", str(rows))
-    assert result.exit_code == 2
-    assert f"Error: {rows}" in result.output
-    assert sentence in result.output
+    said = run(plan, "--rows", str(rows), exit_code=2)
+    assert f"Error: {rows}" in said
+    assert sentence in said
 
 
-KEPT = Path(__file__).parents[2] / "recipes" / "cpu_study"
-
-
-TABLES = [("first/study.yaml", "first"), ("second/study.yaml", "second"), ("study.yaml", "data")]
+ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "data" / "study"
+EARLIER = [(f"data/study/{name}/study.yaml", name) for name in ("first", "second")]
+TABLES = [*EARLIER, ("recipes/cpu_study/study.yaml", "third")]
 
 
 @pytest.mark.parametrize("names", thinned(TABLES, 3))
 def test_a_committed_table_is_made_again_byte_for_byte(tmp_path, names):
     study, folder = names
     kept = KEPT / folder
-    result = RUNNER.invoke(app, [str(KEPT / study), "--rows", str(kept / "study.jsonl"), "--out", str(tmp_path)])
-    assert result.exit_code == 0, result.output
+    invoked(ROOT / study, "--rows", kept / "study.jsonl", "--out", tmp_path, command=app)
     assert (tmp_path / "table.md").read_bytes() == (kept / "table.md").read_bytes()
     made = {path.name for path in kept.iterdir()} - {"study.jsonl", "study.yaml"}
     assert {path.name for path in tmp_path.iterdir()} == made
 
 
 def test_the_page_holds_the_comparisons_of_the_kept_table():
-    table = (KEPT / "data" / "table.md").read_text()
-    page = (KEPT.parents[1] / "docs" / "notes" / "study.md").read_text()
+    table = (KEPT / "third" / "table.md").read_text()
+    page = (ROOT / "docs" / "notes" / "study.md").read_text()
     verdicts = ("decided |", "confirmed |", "expected |", "smaller |", "larger |")
     made = [line for line in table.splitlines() if line.endswith(verdicts)]
     assert len(made) == 8

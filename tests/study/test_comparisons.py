@@ -52,12 +52,6 @@ def test_an_effect_knows_where_both_arms_began_and_ended():
     assert effect(first, ("a", "b"), "correct, first turn").starts == (0.1, 0.1)
 
 
-def test_the_interval_is_students():
-    found = effect(DATA, ("a", "b"), "correct")
-    error = statistics.stdev(SEEN["a"].values()) / math.sqrt(5)
-    assert (found.seen.mean, found.seen.half) == pytest.approx((0.3, 2.776445 * error))
-
-
 @pytest.mark.exhaustive
 def test_under_no_effect_the_rule_decides_as_often_as_it_says():
     drawn = np.random.default_rng(0).normal(size=(1000, 5))

@@ -85,9 +85,6 @@ def test_a_file_that_is_no_validation_is_refused(tmp_path, text):
         held_out(tmp_path / "4.jsonl", {})
 
 
-RESULTS = st.sampled_from([WRONG, DECOY, right(0.5, 1.0), right(1.3, 0.5), right(8.0, 0.1)])
-
-
 def value(name: str, turns: list[EvalResult]) -> float:
     """A figure of a trajectory: the best over its turns."""
     judged = turns[:1] if name == "correct, first turn" else turns
@@ -99,7 +96,8 @@ def value(name: str, turns: list[EvalResult]) -> float:
 
 @given(data=st.data(), tasks=st.integers(1, 3), drawn=st.integers(1, 5))
 def test_every_figure_is_what_enumerating_gives(tmp_path_factory, data, tasks, drawn):
-    asked = [[data.draw(st.lists(RESULTS, min_size=1, max_size=2)) for _ in range(drawn)] for _ in range(tasks)]
+    results = st.sampled_from([WRONG, DECOY, right(0.5, 1.0), right(1.3, 0.5), right(8.0, 0.1)])
+    asked = [[data.draw(st.lists(results, min_size=1, max_size=2)) for _ in range(drawn)] for _ in range(tasks)]
     n = data.draw(st.integers(1, drawn))
     found = best_of_n(read_samples(write(tmp_path_factory.mktemp("run") / "0.jsonl", asked)), n, {"t0": "same"})
     for name in FIGURES:

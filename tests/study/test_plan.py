@@ -2,11 +2,11 @@
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from recipes.cpu_study.comparisons import power_table
 from recipes.cpu_study.plan import read_study
+from tests.config.composed import composed
 from tests.tiers import thinned
 from verl_kernel.advantage.options import check_algorithm
 from verl_kernel.errors import ConfigError
@@ -16,6 +16,7 @@ from verl_kernel.sampler.preflight import check_switches
 from verl_kernel.verl_keys import find
 
 STUDY = Path(__file__).parents[2] / "recipes" / "cpu_study" / "study.yaml"
+RUNS = list({run.arm.name: run for run in read_study(STUDY).runs()}.values())
 SMALL = {
     "recipe": "r", "steps": 2, "minutes": 1, "seeds": [0, 1], "seeded": ["a={seed}"],
     "arms": {"one": {"title": "One"}, "two": {"title": "Two", "overrides": ["b=1"]}},
@@ -104,13 +105,9 @@ def test_a_plan_that_is_not_there_or_no_yaml_is_refused(tmp_path):
         read_study(tmp_path / "broken.yaml")
 
 
-RUNS = list({run.arm.name: run for run in read_study(STUDY).runs()}.values())
-
-
 @pytest.mark.parametrize("run", thinned(RUNS, len(RUNS)), ids=lambda run: run.arm.name)
 def test_every_arm_of_the_recipe_composes_and_is_accepted(run):
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = compose(run.study.recipe, overrides=list(run.overrides))
+    config = composed(run.study.recipe, *run.overrides)
     parse_options(find(config, "kernelgym"))
     check_switches(config)
     check_mismatch(config)
@@ -119,5 +116,5 @@ def test_every_arm_of_the_recipe_composes_and_is_accepted(run):
 
 def test_every_comparison_of_the_plan_has_power():
     table = power_table(read_study(STUDY))
-    assert table == (STUDY.parent / "power.md").read_text()
+    assert table == (STUDY.parents[2] / "data" / "study" / "power.md").read_text()
     assert min(float(line.split("|")[-2]) for line in table.splitlines()[2:]) >= 0.8

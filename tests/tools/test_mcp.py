@@ -2,15 +2,13 @@
 """`verl-kernel mcp`, asked by the protocol's own client."""
 
 import os
-import socket
 import subprocess
 import sys
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.service.serving import wait_for
+from tests.service.serving import free_port, is_listening, wait_for
 
 pytest.importorskip("mcp")
 from mcp import Client, StdioServerParameters
@@ -32,20 +30,14 @@ def words(folder, *more):
     return ["-m", "verl_kernel", "mcp", f"--suite={folder}", "--device=cpu", "--submissions=2", *more]
 
 
-@asynccontextmanager
-async def over_stdio(folder):
-    server = StdioServerParameters(command=sys.executable, args=words(folder), env={**os.environ})
-    async with Client(stdio_client(server)) as client:
-        yield client
-
-
 async def called(client, name, **given):
     result = await client.call_tool(name, given)
     return result.content[0].text
 
 
 async def test_an_agent_works_on_a_task(folder):
-    async with over_stdio(folder) as client:
+    server = StdioServerParameters(command=sys.executable, args=words(folder), env={**os.environ})
+    async with Client(stdio_client(server)) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == {
             *("list_tasks", "get_task", "check", "run", "profile", "submit")
         }
@@ -62,9 +54,7 @@ async def test_an_agent_works_on_a_task(folder):
 
 @pytest.mark.exhaustive
 async def test_the_same_over_http(folder, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    log = tmp_path / "log"
+    port, log = free_port(), tmp_path / "log"
     with log.open("w") as out:
         process = subprocess.Popen([sys.executable, *words(folder, "--http", f"--port={port}")], stderr=out)
     try:
@@ -76,8 +66,3 @@ async def test_the_same_over_http(folder, tmp_path):
     finally:
         process.terminate()
         process.wait(timeout=300)
-
-
-def is_listening(port):
-    with socket.socket() as line:
-        return line.connect_ex(("127.0.0.1", port)) == 0

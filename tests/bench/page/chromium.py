@@ -28,16 +28,11 @@ KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowDown": 40, "ArrowUp": 38}
 
 
 def executable() -> str | None:
-    """Path of a Chromium; None where there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Chromium:
-    """A browser with one page.
-
-    Args:
-        profile: a folder of its own.
-    """
+    """A browser with one page, whose profile is a folder of its own."""
 
     def __init__(self, profile: Path) -> None:
         (reads, self._to), (self._from, writes) = os.pipe(), os.pipe()
@@ -83,14 +78,12 @@ class Chromium:
         return answer["result"].get("value")
 
     def wait(self, expression: str) -> None:
-        """Return when the expression holds."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.value(expression):
             assert time.monotonic() < deadline, f"{expression} never held; {self.complaints}"
             time.sleep(0.02)
 
     def click(self, selector: str) -> None:
-        """Press the mouse in the middle of an element."""
         box = f"document.querySelector({json.dumps(selector)})"
         x, y = self.value(f"(e => {{ e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect(); "
                           f"return [b.x + b.width / 2, b.y + b.height / 2]; }})({box})")  # fmt: skip
@@ -98,7 +91,6 @@ class Chromium:
             self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, key: str) -> None:
-        """Press and release a key."""
         facts = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
         self.ask("Input.dispatchKeyEvent", type="keyDown", **facts, **({"text": "\r"} if key == "Enter" else {}))
         self.ask("Input.dispatchKeyEvent", type="keyUp", **facts)
@@ -108,17 +100,14 @@ class Chromium:
         self.ask("Input.insertText", text=text)
 
     def resize(self, width: int, height: int, dark: bool = False) -> None:
-        """Set the size of the window and the colour scheme."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.ask("Emulation.setEmulatedMedia", features=scheme)
 
     def screenshot(self, path: Path) -> None:
-        """Save what the window shows as a PNG."""
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
 
     def close(self) -> None:
-        """End the browser."""
         os.close(self._to)  # It ends when nobody can speak to it any more.
         try:
             self._process.wait(300)

@@ -21,21 +21,14 @@ from verl_kernel.world.kinds import Kind
 OPTIONS = GymOptions(device="cpu", correctness_trials=2, memory_checks="refuse", compile_for="sm_90")
 SAMPLES, TURNS = 2, 3
 PATHS = (
-    ("broken", "wrong", "fused"),
-    ("outside", "lazy", "partial"),
-    ("wrong", "fused", "fused"),
-    ("none", "broken", "wrong"),
-    ("partial", "fused", "outside"),
-    ("decoy", "partial", "fused"),
-    ("wrong", "broken", "broken"),
-    ("lazy", "wrong", "partial"),
+    *("broken wrong fused", "outside lazy partial", "wrong fused fused", "none broken wrong"),
+    *("partial fused outside", "decoy partial fused", "wrong broken broken", "lazy wrong partial"),
 )
 _WORDS = "The steps from load to store go into one kernel, so that a row is read once.\n\n```python\n{code}\n```\n"
 _NONE = Answer("I need more time to think about the grid.")
 
 
 def source(program: Program, kind: str, rng: Random) -> str:
-    """A candidate of a kind."""
     return one_of(program, Kind(kind), rng).source
 
 
@@ -43,20 +36,16 @@ def answers(programs: list[Program], rng: Random) -> dict[tuple[str, int, int], 
     """The answer to every task, sample and turn."""
     found = {}
     for number, (program, sample) in enumerate((program, sample) for program in programs for sample in range(SAMPLES)):
-        for turn, kind in enumerate(PATHS[number % len(PATHS)], 1):
+        for turn, kind in enumerate(PATHS[number % len(PATHS)].split(), 1):
             said = _NONE if kind == "none" else Answer(_WORDS.format(code=source(program, kind, rng)))
             found[program.task_id, sample, turn] = said
     return found
 
 
 def main(folder: Path, tasks: int) -> None:
-    """Judge, and write the folder."""
     programs = draw_tasks(tasks, Random(14))
     known = answers(programs, Random(14))
-    items = (
-        SuiteItem(Task(one.reference, one.task_id), (), level=one.level, family=one.steps[0].op.family)
-        for one in programs
-    )
+    items = (SuiteItem(Task(p.reference, p.task_id), (), level=p.level, family=p.steps[0].op.family) for p in programs)
 
     def answer(question: Question) -> Answer:
         return known[question.item.task.task_id, question.sample, question.turn]

@@ -49,14 +49,11 @@ def tasks_of(turns: Iterable[BenchTurn]) -> Iterable[SuiteTask]:
     first: dict[str, BenchTurn] = {}
     for one in turns:
         first.setdefault(one.task_id, one)
-    fields = ("task_id", "task_hash", "level", "family")
-    return [
-        SuiteTask(**one.model_dump(include=set(fields)), reference=f"class Model: {HOSTILE}") for one in first.values()
-    ]
+    fields = {"task_id", "task_hash", "level", "family"}
+    return [SuiteTask(**one.model_dump(include=fields), reference=f"class Model: {HOSTILE}") for one in first.values()]
 
 
 def write_run(folder: Path, turns: Iterable[BenchTurn], head: RunHeader | None = None) -> Path:
-    """A folder as a bench leaves it."""
     tasks = list(tasks_of(turns := list(turns)))
     return recorded.write_run(folder, turns, tasks, **dict(head or header(len(tasks))))
 

@@ -26,16 +26,13 @@ def facts(turns, head):
     return run_facts(head, score([attempt(one) for one in turns], asked_of(head, [], turns)), turns)
 
 
-UNVALIDATED = right(timing_source="simulated_unvalidated")
-
-
 @pytest.mark.parametrize(
     ("turns", "said"),
     [
         ([right()], "simulated: a model of a GPU"),
         ([right(timing_source="cuda_event"), answer()], "measured on a GPU"),
-        ([UNVALIDATED], "simulated_unvalidated: a model of a GPU"),
-        ([UNVALIDATED, right(turn=2)], "mixed, and not comparable"),
+        ([right(timing_source="simulated_unvalidated")], "simulated_unvalidated: a model of a GPU"),
+        ([right(timing_source="simulated_unvalidated"), right(turn=2)], "mixed, and not comparable"),
         ([right(timing_source="cuda_event"), right(turn=2)], "mixed, and not comparable"),
         ([answer()], "none"),
     ],

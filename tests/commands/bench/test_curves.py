@@ -4,11 +4,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
-
 from tests.bench import recorded
+from tests.commands.lines import invoked
 from verl_kernel.bench.records import SuiteTask
-from verl_kernel.cli import app
 
 
 def write_run(folder: Path, speedups: dict[str, list[float]], names: str = "", **header: Any) -> Path:
@@ -25,10 +23,7 @@ def write_run(folder: Path, speedups: dict[str, list[float]], names: str = "", *
 
 
 def curves(*words: object, exit_code: int = 0) -> str:
-    """What the command says."""
-    done = CliRunner().invoke(app, ["bench-curves", *map(str, words)], env={"COLUMNS": "160"})
-    assert done.exit_code == exit_code, done.output
-    return done.output
+    return invoked("bench-curves", *words, exit_code=exit_code, columns=160).output
 
 
 def test_runs_are_drawn_beside_each_other(tmp_path):

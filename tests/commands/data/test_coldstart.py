@@ -6,11 +6,10 @@ from random import Random
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 from tests.bench.stub_endpoint import StubEndpoint
+from tests.commands.lines import assert_one_sentence, invoked
 from tests.generated import draw_tasks, one_of
-from verl_kernel.cli import app
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.data.talks import SCHEMA
 from verl_kernel.world.kinds import Kind
@@ -43,11 +42,8 @@ def tasks(tmp_path):
 
 
 def coldstart(tasks, tmp_path, *more, exit_code=0):
-    files = {"suite": tasks, "run": tmp_path / "run", "out": tmp_path / "talks.parquet"}
-    words = [word for name, path in files.items() for word in (f"--{name}", str(path))]
-    done = CliRunner().invoke(app, ["data", "coldstart", *words, "--device", "cpu", *more])
-    assert done.exit_code == exit_code, done.output
-    return done
+    files = ("--suite", tasks, "--run", tmp_path / "run", "--out", tmp_path / "talks.parquet")
+    return invoked("data", "coldstart", *files, "--device", "cpu", *more, exit_code=exit_code)
 
 
 @pytest.mark.processes
@@ -76,5 +72,4 @@ def test_talks_come_from_what_led_to_a_kernel(tasks, tmp_path):
 @pytest.mark.slow
 def test_an_endpoint_that_does_not_answer_is_told(tasks, tmp_path):
     done = coldstart(tasks, tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--model", "m", exit_code=3)
-    assert "does not answer" in done.stderr, done.output
-    assert done.stderr.count("\n") == 1, done.output
+    assert_one_sentence(done.stderr, "does not answer")

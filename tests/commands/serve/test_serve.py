@@ -2,9 +2,8 @@
 """The gym options that a service reads, and the status of a pool; tests/env/pool/cluster asks a live one."""
 
 import pytest
-from typer.testing import CliRunner
 
-from verl_kernel.cli import app
+from tests.commands.lines import invoked
 from verl_kernel.commands.serve import read_gym
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions
 from verl_kernel.env.pool.stats import JudgeStats, Tally
@@ -27,15 +26,14 @@ def stats(monkeypatch):
 
 
 def test_it_shows_queue_judges_and_counts(stats):
-    output = CliRunner().invoke(app, ["serve-status"]).output
+    output = invoked("serve-status").output
     assert "3: 1 busy, 2 alive, 1 quarantined" in output
     assert "1 crash, 2 ok" in output
     assert all(word in output for word in ("waiting for a judge", "aaaaaaaaaaaa", "down", "results per second"))
 
 
 def test_json_is_the_record(stats):
-    output = CliRunner().invoke(app, ["serve-status", "--json"]).output
-    assert type(stats).model_validate_json(output) == stats
+    assert type(stats).model_validate_json(invoked("serve-status", "--json").output) == stats
 
 
 def written(folder, text):

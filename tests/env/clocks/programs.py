@@ -71,9 +71,7 @@ def {name}(x, y, out, BLOCK: tl.constexpr):
 """
 _SUM, _GATE, _BOTH = (
     _ELEMENTWISE.format(name=name, value=value)
-    for name, value in (
-        ("added", "a + b"), ("gated", "tl.maximum(a, 0.0) * b"), ("both", "tl.maximum(a + b, 0.0) * b"),
-    )
+    for name, value in (("added", "a + b"), ("gated", "tl.maximum(a, 0.0) * b"), ("both", "tl.maximum(a + b, 0.0) * b"))
 )  # fmt: skip
 _TWO = "torch.randn(1024, 2048), torch.randn(1024, 2048)"
 _BLOCKS = "grid = (x.numel() // 1024,)\n"

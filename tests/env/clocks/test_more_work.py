@@ -109,8 +109,6 @@ MORE = {
 }  # fmt: skip
 LESS = {"more launches": "launches", "large launches": "launches"}
 """What a program has more than; the plain one if it is not named."""
-
-
 OPTIONS = GymOptions(device="cpu", correctness_trials=2)
 
 

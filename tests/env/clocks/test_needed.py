@@ -15,12 +15,13 @@ from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 
 H100 = Machine.of("h100")
-
-
 EVENTS = [
     TraceEvent("op", f"aten::{name}", (), megabytes << 20, 0)
     for name, megabytes in (("mul.Tensor", 64), ("tanh", 64), ("mul.Scalar", 256), ("add.Tensor", 64))
 ]
+IDLE = "def _idle(x):\n    for _ in range(6):\n        x = torch.tanh(x)\n    return x\n"
+REFERENCE = reference("x.abs() + x.abs() * 1e-9 * _idle(x)", "torch.randn(512, 1024)") + IDLE
+OPTIONS = GymOptions(device="cpu", static_check="coverage", compile_for="sm_90")
 
 
 @pytest.mark.parametrize(("flags", "idle"), [
@@ -46,13 +47,6 @@ def test_the_speedup_is_bounded_and_the_part_is_told():
     assert found.facts.keys() == {"a", "reference_needed"}
     assert bounded(measured(), EVENTS, [], "h100") == measured()
     assert needed_share([], ["insensitive:mul"], H100) == 1.0
-
-
-IDLE = "def _idle(x):\n    for _ in range(6):\n        x = torch.tanh(x)\n    return x\n"
-REFERENCE = reference("x.abs() + x.abs() * 1e-9 * _idle(x)", "torch.randn(512, 1024)") + IDLE
-
-
-OPTIONS = GymOptions(device="cpu", static_check="coverage", compile_for="sm_90")
 
 
 @pytest.mark.exhaustive

@@ -34,6 +34,13 @@ RESULT = EvalResult(
     task_id="t", status=EvalStatus.OK, speedup=2.0, speedup_low=2.0, kernel_ms=timing([1.0]), reference_ms=timing([2.0])
 )
 TIMES = {"kernel_ms", "reference_ms", "speedup", "speedup_low", "env"}
+LAWS = {
+    "exponential": lambda rng: rng.expovariate(0.6931471805599453),
+    "lognormal": lambda rng: rng.lognormvariate(0.0, 0.8),
+    "two_modes": lambda rng: rng.gauss(0.6, 0.01) if rng.random() < 0.5 else rng.gauss(1.4, 0.01),
+    "cauchy": lambda rng: abs(rng.gauss(0, 1) / rng.gauss(0, 1)),
+}
+"""Each of median 1 (of two modes, the middle between them)."""
 
 
 def enumerated_rank(count, confidence):
@@ -89,15 +96,6 @@ def test_timing_is_ordered(times):
     summary = timing(times)
     assert summary.n == len(times)
     assert min(times) <= summary.p20 <= summary.median <= summary.p80 <= max(times)
-
-
-LAWS = {
-    "exponential": lambda rng: rng.expovariate(0.6931471805599453),
-    "lognormal": lambda rng: rng.lognormvariate(0.0, 0.8),
-    "two_modes": lambda rng: rng.gauss(0.6, 0.01) if rng.random() < 0.5 else rng.gauss(1.4, 0.01),
-    "cauchy": lambda rng: abs(rng.gauss(0, 1) / rng.gauss(0, 1)),
-}
-"""Each of median 1 (of two modes, the middle between them)."""
 
 
 @settings(max_examples=12)

@@ -147,11 +147,9 @@ LAYERS = {
 
 
 def tensors(output):
-    return (
-        [output]
-        if isinstance(output, torch.Tensor)
-        else [leaf for part in output if part is not None for leaf in tensors(part)]
-    )
+    if isinstance(output, torch.Tensor):
+        return [output]
+    return [leaf for part in output if part is not None for leaf in tensors(part)]
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -205,9 +203,8 @@ def test_hidden_states_are_rounded_at_every_step():
     ],
 )  # fmt: skip
 def test_a_trace_tells_whether_there_are_products(name, kind, expected):
-    assert (
-        has_products([SimpleNamespace(kind="op", name="aten::relu"), SimpleNamespace(kind=kind, name=name)]) is expected
-    )
+    events = [SimpleNamespace(kind="op", name="aten::relu"), SimpleNamespace(kind=kind, name=name)]
+    assert has_products(events) is expected
 
 
 OLD = {"matmul": (torch.backends.cuda.matmul, "allow_tf32"), "convolution": (torch.backends.cudnn, "allow_tf32")}

@@ -62,13 +62,12 @@ def operands(shape, seed, decades, kind):
     return a * 10 ** (decades * rows), b * 10 ** (decades * columns)
 
 
+SIGNS = st.sampled_from(["normal", "uniform"])
 SHAPES = st.tuples(*(st.sampled_from([1, 2, 7, 16, 33, 64, 100]) for _ in range(3)))
 
 
 @settings(deadline=None, max_examples=40)
-@given(
-    SHAPES, st.integers(0, 10**6), st.floats(0, 2), st.sampled_from(["normal", "uniform"]), st.sampled_from(DIRECTIONS)
-)
+@given(SHAPES, st.integers(0, 10**6), st.floats(0, 2), SIGNS, st.sampled_from(DIRECTIONS))
 def test_a_product_of_rounded_factors_is_accepted(shape, seed, decades, kind, direction):
     a, b = operands(shape, seed, decades, kind)
     expected, room = room_of(torch.mm, a, b)
@@ -78,7 +77,7 @@ def test_a_product_of_rounded_factors_is_accepted(shape, seed, decades, kind, di
 
 
 @settings(deadline=None, max_examples=40)
-@given(SHAPES, st.integers(0, 10**6), st.floats(0, 2), st.sampled_from(["normal", "uniform"]))
+@given(SHAPES, st.integers(0, 10**6), st.floats(0, 2), SIGNS)
 def test_no_room_exceeds_a_few_times_the_bound_of_first_order(shape, seed, decades, kind):
     """No rounding of factors moves an element by more than sum_k |a_ik| |b_kj| 2**-9.
 
@@ -94,7 +93,7 @@ def test_no_room_exceeds_a_few_times_the_bound_of_first_order(shape, seed, decad
 @settings(deadline=None, max_examples=40)
 @given(
     st.tuples(*(st.sampled_from([16, 33, 64, 100]) for _ in range(3))), st.integers(0, 10**6),
-    st.floats(0, 1), st.sampled_from(["normal", "uniform"]),
+    st.floats(0, 1), SIGNS,
 )  # fmt: skip
 def test_ten_times_the_statistical_error_of_tf32_is_refused(shape, seed, decades, kind):
     """The variance of an element is a sum over k, since roundings are independent of each other."""

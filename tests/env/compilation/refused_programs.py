@@ -37,13 +37,11 @@ class Refused:
 
     @property
     def source(self) -> str:
-        """The whole program."""
         body = f"out = x.new_empty(x.shape[0], *y.shape[1:])\n{self.launch}\nreturn out"
         return program(self.kernel, body, arguments="x, y")
 
     @property
     def line(self) -> int:
-        """Where the compiler must point."""
         lines = self.source.splitlines()
         marked = [number for number, line in enumerate(lines, 1) if line.endswith("# here")]
         return marked[0] if marked else 1 + next(at for at, line in enumerate(lines) if line.startswith("def k("))

@@ -9,7 +9,6 @@ import base64
 import json
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -17,9 +16,9 @@ from typing import Any
 
 import msgpack
 import pytest
-import triton
-import triton.language as tl
 
+from benchmarks.executor_kernels import matmul, softmax
+from tests.env.processes import printed
 from verl_kernel.env.compilation import compiler
 from verl_kernel.env.compilation.outcome import Resources
 from verl_kernel.env.compilation.rebuilding import Tensor
@@ -57,10 +56,8 @@ def number(pattern: str, text: str) -> int:
 
 @pytest.fixture(scope="module")
 def compiled() -> dict[tuple[str, str], dict[str, Any]]:
-    """All kernels, by target and name."""
-    command = [sys.executable, "-m", "tests.env.compilation.test_amd", *NAMES]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    said = printed("-m", "tests.env.compilation.test_amd", *NAMES)
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     return {(line["target"], line["kernel"]): line for line in lines}
 
 
@@ -91,32 +88,14 @@ def test_two_compute_units_of_a_radeon_work_as_one(compiled):
     assert pairs == {"gfx1100"}
 
 
-@triton.jit
-def product(a, b, c, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    row, column, inner = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
-    total = tl.zeros((M, N), tl.float32)
-    for step in range(0, n, K):
-        left = tl.load(a + row * n + step + inner[None, :])
-        right = tl.load(b + (step + inner)[:, None] * N + column)
-        total = tl.dot(left, right, total)
-    tl.store(c + row * N + column, total)
-
-
-@triton.jit
-def rows(x, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
-    e = tl.exp(tl.load(x + at) - tl.max(tl.load(x + at), 0))
-    tl.store(out + at, e / tl.sum(e, 0))
-
-
 def dot(*sizes: int, of: Tensor = HALF, **options: Any) -> Callable[[], Any]:
-    return lambda: product.warmup(of, of, SINGLE, 1024, **dict(zip("MNK", sizes, strict=True)), grid=(1,), **options)
+    return lambda: matmul.warmup(of, of, SINGLE, 1024, 1024, 1024, *sizes, "ieee", grid=(1,), **options)
 
 
 KERNELS: dict[str, Callable[[], Any]] = {
     "copy": compiler.compile_trial_kernel,
-    "rows": lambda: rows.warmup(SINGLE, SINGLE, 4096, BLOCK=4096, grid=(1,), num_warps=8),
-    "rows of one warp": lambda: rows.warmup(SINGLE, SINGLE, 256, BLOCK=256, grid=(1,), num_warps=1),
+    "rows": lambda: softmax.warmup(SINGLE, SINGLE, 4096, BLOCK=4096, grid=(1,), num_warps=8),
+    "rows of one warp": lambda: softmax.warmup(SINGLE, SINGLE, 256, BLOCK=256, grid=(1,), num_warps=1),
     "half products": dot(64, 64, 32),
     "float32 products": dot(32, 32, 32, of=SINGLE),
     "large half products": dot(128, 128, 64, num_warps=8),
@@ -127,10 +106,9 @@ SLOW = "spilling products"
 
 
 def main() -> None:
-    """Compile all for each target."""
     for number, target in enumerate(map(TARGETS.__getitem__, sys.argv[1:])):
         compiler.prepare(target)
-        for function in (product, rows, compiler.copy_kernel):
+        for function in (matmul, softmax, compiler.copy_kernel):
             function.device_caches.clear()
         for name, make in KERNELS.items():
             if number and name == SLOW:

@@ -26,11 +26,9 @@ from verl_kernel.rollout.feedback import format_feedback
 from verl_kernel.world.answers import right_answers
 
 BOTH = ["sm_90", "gfx942"]
-
 OPTIONS = GymOptions(device="cpu", compile_for="sm_90", correctness_trials=2, ablation=False)
 REFUSED = [case for case in load() if case.name in REFUSED_BY_AMD]
 REFERENCES = {name: Task(source, task_id=name) for name, source in refused_programs.TASKS.items()}
-
 pytestmark = pytest.mark.processes
 ROWS = """
 @triton.jit

@@ -12,7 +12,7 @@ from verl_kernel.env.compilation.outcome import Resources
 
 HEADERS = Path(triton.__file__).parent / "backends" / "nvidia" / "include"
 WARPS, REGISTERS = (*range(1, 33),), (1, 8, *range(16, 256, 8), 127, 129, 255)
-SHARED = (0, 1, 1024, 7168, 16 << 10, (33 << 10) + 4, 48 << 10, 99 << 10, 163 << 10, 227 << 10)
+SHARED = (0, 1, 1024, 7168, 16 << 10, (33 << 10) + 4, *(kb << 10 for kb in (48, 80, 99, 100, 163, 227)))
 PROGRAM = """
 #include <stddef.h>
 #include <stdio.h>

@@ -10,22 +10,10 @@ from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.options import GymOptions, TargetName
 from verl_kernel.option_group import words_of
 
-H100, A100, RTX4090 = TARGETS["sm_90"], TARGETS["sm_80"], TARGETS["sm_89"]
-MI300X, MI355X, RADEON = TARGETS["gfx942"], TARGETS["gfx950"], TARGETS["gfx1100"]
+H100, MI300X, MI355X, RADEON = (TARGETS[name] for name in ("sm_90", "gfx942", "gfx950", "gfx1100"))
 
-
-# Warps, registers, shared memory, target, blocks; and scalar registers of AMD's.
+# Warps, registers, shared memory, target, blocks, scalar registers of AMD's; of NVIDIA's: test_nvidia.py.
 BLOCKS = [
-    (4, 32, 0, H100, 16),  # 64 warps
-    (1, 16, 0, H100, 32),  # 32 blocks
-    (8, 128, 0, H100, 2),  # 65536 registers / (256 threads x 128)
-    (8, 129, 0, H100, 1),  # registers come in eights a thread
-    (4, 255, 0, H100, 2),
-    (8, 32, 100 << 10, H100, 2),  # 228 kB / (100 + 1)
-    (8, 32, 227 << 10, H100, 1),
-    (8, 32, 80 << 10, A100, 2),  # 164 kB / (80 + 1)
-    (4, 32, 0, RTX4090, 12),  # 48 warps
-    (1, 16, 0, RTX4090, 24),
     (4, 64, 0, MI300X, 8, 20),  # 8 waves a SIMD
     (4, 65, 0, MI300X, 7, 20),  # 512 registers / 72, which come in eights
     (4, 512, 0, MI300X, 1, 20),
@@ -47,8 +35,8 @@ WRONG = [{"warps": -4}, {"shared": None}, {"warps": True}, {"speedup": 9}, {"mat
 
 @pytest.mark.parametrize("row", BLOCKS, ids=lambda row: f"{row[3].name}-{row[:3]}")
 def test_blocks_of_a_multiprocessor(row):
-    warps, registers, shared, target, blocks, *more = row
-    assert target.blocks(Resources(warps, shared, registers, 0, scalars=more[0] if more else None)) == blocks
+    warps, registers, shared, target, blocks, scalars = row
+    assert target.blocks(Resources(warps, shared, registers, 0, scalars=scalars)) == blocks
 
 
 def test_unknown_registers_leave_the_number_unknown():

@@ -2,20 +2,55 @@
 """Samples of a launch's programs count as all of them, and windows of neighbours tell what is read again."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.env.executor.ptx import aligned, buffer, counted, entry
-from tests.env.executor.test_programs import run
 from tests.env.executor.test_traffic import FAR, MEGABYTE, NEAR, launches
+from tests.env.processes import ROOT, printed
 from verl_kernel.env.execution.sampling import AGREEMENT, MOVED, WHOLE, Apart, Sampler, Windows, strata
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.ipc.execution_messages import furthest
 
-ROOT = Path(__file__).parents[3]
+# Each block of one warp loads as often as its number says, at places of its own.
+LOOP = (
+    ".reg .b64 %in, %a; .reg .b32 %b, %t, %x, %n, %i; .reg .pred %p; ld.param.u64 %in, [p0]; mov.u32 %b, %ctaid.x;"
+    "mov.u32 %t, %tid.x; shl.b32 %x, %b, 7; mul.wide.u32 %a, %t, 4; add.u64 %a, %a, %in; {TURNS} mov.u32 %i, 0;"
+    "$again: ld.global.b32 %x, [%a]; add.u32 %i, %i, 1; setp.lt.u32 %p, %i, %n; @%p bra $again; ret;"
+)
+# Each block of one warp stores a byte a lane to a row of its own, which ends within a sector.
+ROWS = (
+    ".reg .b64 %out, %a; .reg .b32 %b, %t, %x; ld.param.u64 %out, [p0]; mov.u32 %b, %ctaid.x; mov.u32 %t, %tid.x;"
+    "mad.lo.s32 %x, %b, 48, %t; cvt.u64.u32 %a, %x; add.u64 %a, %a, %out; st.global.b8 [%a], %t; ret;"
+)
+# A block of one warp copies four times, once of these before its loop, whose last turn copies nothing.
+COPIES = (
+    '.file 1 "/folder" "kernel.py"\n.reg .b64 %in, %a; .reg .b32 %t, %x, %i; .reg .pred %p; ld.param.u64 %in, [p0];'
+    "mov.u32 %t, %tid.x; shl.b32 %x, %t, 2; cvt.u64.u32 %a, %x; add.u64 %a, %a, %in; mov.u32 %i, 0;\n.loc 1 7 3\n"
+    "cp.async.ca.shared.global [%x], [%a], 4;\n.loc 1 6 1\n$again: setp.lt.u32 %p, %i, {MOST};\n.loc 1 7 3\n"
+    "@%p cp.async.ca.shared.global [%x], [%a], 4;\n.loc 1 6 1\nadd.u32 %i, %i, 1; setp.lt.u32 %p, %i, 4;"
+    "@%p bra $again; cp.async.commit_group; cp.async.wait_group 0; ret;"
+)
+# A block of one warp loads once with all lanes, and six times where only the first lane does.
+IDLE = (
+    ".reg .b64 %in, %a; .reg .b32 %t, %x, %i; .reg .pred %p, %q; ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x;"
+    "mul.wide.u32 %a, %t, 4; add.u64 %a, %a, %in; ld.global.b32 %x, [%a]; setp.eq.u32 %p, %t, 0; mov.u32 %i, 0;"
+    "$again: @%p ld.global.b32 %x, [%a]; add.u32 %i, %i, 1; setp.lt.u32 %q, %i, 6; @%q bra $again; ret;"
+)
+# A block of one warp loads a row of 40 numbers by one access of the source, of which two instructions are idle.
+SHORT_ROW = (
+    '.file 1 "/folder" "kernel.py"\n.reg .b64 %in, %a; .reg .b32 %t, %x; .reg .pred %p; ld.param.u64 %in, [p0];'
+    "mov.u32 %t, %tid.x; mul.wide.u32 %a, %t, 4; add.u64 %a, %a, %in;\n.loc 1 7 3\n"
+    "setp.lt.u32 %p, %t, 40; @%p ld.global.b32 %x, [%a]; setp.lt.u32 %p, %t, 8; @%p ld.global.b32 %x, [%a+128];"
+    "setp.gt.u32 %p, %t, 99; @%p ld.global.b32 %x, [%a]; @%p ld.global.b32 %x, [%a]; ret;"
+)
+STRIPES = "shr.u32 %x, %b, 6; mul.lo.u32 %x, %x, 32; and.b32 %tile, %b, 31; add.u32 %tile, %tile, %x;"
+"""Each tile is read again 32 blocks later."""
+LITTLE_AGAIN = "setp.gt.u32 %p, %b, {0}; @%p and.b32 %b, %b, 15; mov.u32 %tile, %b; mov.u32 %b, %ctaid.x;"
+"""The first half of the blocks read all tiles, the other half a few, over and over."""
+SIZE = 512
 
 
 @pytest.mark.parametrize("grid", [(1, 1, 1), (1000, 1, 1), (3, 500, 1), (7, 9, 11), (2, 2, 400), (1 << 20, 64, 1)])
@@ -36,14 +71,6 @@ def test_a_program_is_drawn_from_its_own_stratum():
             assert all(start <= at < start + length for at, (start, length) in zip(place, part.part, strict=False))
             seen.add(number)
     assert len(seen) == 120
-
-
-# Each block of one warp loads as often as its number says, at places of its own.
-LOOP = (
-    ".reg .b64 %in, %a; .reg .b32 %b, %t, %x, %n, %i; .reg .pred %p; ld.param.u64 %in, [p0]; mov.u32 %b, %ctaid.x;"
-    "mov.u32 %t, %tid.x; shl.b32 %x, %b, 7; mul.wide.u32 %a, %t, 4; add.u64 %a, %a, %in; {TURNS} mov.u32 %i, 0;"
-    "$again: ld.global.b32 %x, [%a]; add.u32 %i, %i, 1; setp.lt.u32 %p, %i, %n; @%p bra $again; ret;"
-)
 
 
 def sampler(turns, blocks, seed=0):
@@ -96,10 +123,8 @@ def test_samples_that_differ_are_no_count():
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    folder = ROOT / "benchmarks"
-    told = run(
-        tmp_path_factory.mktemp("triton"), str(folder / "bench_sampled_counts.py"), PYTHONPATH=f"{ROOT}:{folder}"
-    )
+    folder, cache = ROOT / "benchmarks", str(tmp_path_factory.mktemp("triton"))
+    told = printed(folder / "bench_sampled_counts.py", TRITON_CACHE_DIR=cache, PYTHONPATH=f"{ROOT}:{folder}")
     rows = [line.strip("| ").split(" | ") for line in told.splitlines()[2:]]
     return {row[0]: [float(cell.rstrip("%")) for cell in (*row[1:5], *row[6:8])] for row in rows}
 
@@ -122,45 +147,19 @@ def test_the_page_has_the_table(table):
 
 
 def told(code, size, blocks=1):
-    """What is told of a launch on so many bytes."""
     data = aligned(size)
     count = counted(Kernel(entry(code, 1), 1, 128), [data], blocks)
     return tally(count, [data.nbytes], {"p0": 0}, "k", {})
-
-
-# Each block of one warp stores a byte a lane to a row of its own, which ends within a sector.
-ROWS = (
-    ".reg .b64 %out, %a; .reg .b32 %b, %t, %x; ld.param.u64 %out, [p0]; mov.u32 %b, %ctaid.x; mov.u32 %t, %tid.x;"
-    "mad.lo.s32 %x, %b, 48, %t; cvt.u64.u32 %a, %x; add.u64 %a, %a, %out; st.global.b8 [%a], %t; ret;"
-)
 
 
 def test_of_a_sector_no_more_is_written_than_lanes_store():
     assert told(ROWS, 48 * 64, blocks=64)["areas"]["p0"][3] == 32 * 64
 
 
-# A block of one warp copies four times, once of these before its loop, whose last turn copies nothing.
-COPIES = (
-    '.file 1 "/folder" "kernel.py"\n.reg .b64 %in, %a; .reg .b32 %t, %x, %i; .reg .pred %p; ld.param.u64 %in, [p0];'
-    "mov.u32 %t, %tid.x; shl.b32 %x, %t, 2; cvt.u64.u32 %a, %x; add.u64 %a, %a, %in; mov.u32 %i, 0;\n.loc 1 7 3\n"
-    "cp.async.ca.shared.global [%x], [%a], 4;\n.loc 1 6 1\n$again: setp.lt.u32 %p, %i, {MOST};\n.loc 1 7 3\n"
-    "@%p cp.async.ca.shared.global [%x], [%a], 4;\n.loc 1 6 1\nadd.u32 %i, %i, 1; setp.lt.u32 %p, %i, 4;"
-    "@%p bra $again; cp.async.commit_group; cp.async.wait_group 0; ret;"
-)
-
-
 @pytest.mark.parametrize(("most", "masked"), [(3, 0), (2, 128), (4, 0)])
 def test_prefetches_are_not_masked_at_a_loops_end(most, masked):
     found = told(COPIES.replace("{MOST}", str(most)), 128)
     assert found["offered"] - found["useful"] == masked
-
-
-# A block of one warp loads once with all lanes, and six times where only the first lane does.
-IDLE = (
-    ".reg .b64 %in, %a; .reg .b32 %t, %x, %i; .reg .pred %p, %q; ld.param.u64 %in, [p0]; mov.u32 %t, %tid.x;"
-    "mul.wide.u32 %a, %t, 4; add.u64 %a, %a, %in; ld.global.b32 %x, [%a]; setp.eq.u32 %p, %t, 0; mov.u32 %i, 0;"
-    "$again: @%p ld.global.b32 %x, [%a]; add.u32 %i, %i, 1; setp.lt.u32 %q, %i, 6; @%q bra $again; ret;"
-)
 
 
 def test_idle_loads_say_nothing_about_other_lanes():
@@ -171,40 +170,11 @@ def test_idle_loads_say_nothing_about_other_lanes():
     assert found["lanes"] < 1.2 * found["useful"]
 
 
-# A block of one warp loads a row of 40 numbers by one access of the source, of which two instructions are idle.
-SHORT_ROW = (
-    '.file 1 "/folder" "kernel.py"\n.reg .b64 %in, %a; .reg .b32 %t, %x; .reg .pred %p; ld.param.u64 %in, [p0];'
-    + (
-        "mov.u32 %t, %tid.x; mul.wide.u32 %a, %t, 4; add.u64 %a, %a, %in;\n.loc 1 7 3\n"
-        + "".join(
-            f"setp.lt.u32 %p, %t, {40 - 32 * part}; @%p ld.global.b32 %x, [%a+{128 * part}];" for part in range(2)
-        )
-        + "setp.gt.u32 %p, %t, 99; @%p ld.global.b32 %x, [%a]; @%p ld.global.b32 %x, [%a]; ret;"
-    )
-)
-
-
 def test_idle_instructions_of_an_access_are_lanes_of_it():
     found = told(SHORT_ROW, 160)
     assert found["useful"] == 4 * 40
     assert found["offered"] < 4 * 64
     assert found["lanes"] == 4 * 128
-
-
-def test_a_number_that_all_lanes_load_says_nothing_either():
-    """A channel's bias, loaded by all lanes beside a row that a third of them read."""
-    bias = ".reg .b64 %bias; ld.param.u64 %bias, [p1];\n.loc 1 8 3\n" + "ld.global.b32 %x, [%bias];" * 9
-    kernel, buffers = Kernel(entry(SHORT_ROW.replace("ret;", f"{bias} ret;"), 2), 1, 128), [aligned(160), aligned(4)]
-    counts = tally(counted(kernel, buffers, 1), [160, 4], {"p0": 0, "p1": 1}, "k", {})
-    assert counts["useful"] == 4 * (40 + 9 * 32)
-    assert 2 < counts["lanes"] / counts["useful"] < 128 / 40
-
-
-STRIPES = "shr.u32 %x, %b, 6; mul.lo.u32 %x, %x, 32; and.b32 %tile, %b, 31; add.u32 %tile, %tile, %x;"
-"""Each tile is read again 32 blocks later."""
-LITTLE_AGAIN = "setp.gt.u32 %p, %b, {0}; @%p and.b32 %b, %b, 15; mov.u32 %tile, %b; mov.u32 %b, %ctaid.x;"
-"""The first half of the blocks read all tiles, the other half a few, over and over."""
-SIZE = 512
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,15 @@ Prints a line of JSON: for each program None, or what went wrong.
 import json
 import traceback
 
-import pytest
 import torch
 import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from benchmarks.executor_kernels import matmul
+from tests.env.executor.ptx import fails
 from verl_kernel.env.executor import driver
-from verl_kernel.env.executor.errors import Fault
 
 driver.activate()
 PROGRAMS = {}
@@ -26,35 +26,12 @@ def program(function):
     return function
 
 
-@triton.jit
-def matmul_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, P: tl.constexpr):
-    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
-    total, in_rows, in_columns = tl.zeros((BM, BN), dtype=tl.float32), rows[:, None] < M, columns[None, :] < N
-    for start in range(0, K, BK):
-        k = start + tl.arange(0, BK)
-        a = tl.load(a_ptr + rows[:, None] * K + k[None, :], mask=in_rows & (k[None, :] < K), other=0.0)
-        b = tl.load(b_ptr + k[:, None] * N + columns[None, :], mask=(k[:, None] < K) & in_columns, other=0.0)
-        total = tl.dot(a, b, total, input_precision=P)
-    tl.store(c_ptr + rows[:, None] * N + columns[None, :], total, mask=in_rows & in_columns)
-
-
-def product(dtype, precision, **tolerance):
-    a, b, c = torch.randn(70, 90).to(dtype), torch.randn(90, 50).to(dtype), torch.empty(70, 50)
-    matmul_kernel[(3, 2)](a, b, c, 70, 50, 90, BM=32, BN=32, BK=32, P=precision)
-    torch.testing.assert_close(c, a.float() @ b.float(), **tolerance)
-
-
 @program
 def products():
     for dtype, error in ((torch.float16, 1e-4), (torch.bfloat16, 1e-4), (torch.float32, 1e-5)):
-        product(dtype, "ieee", rtol=error, atol=1e-4)
-
-
-@program
-def product_in_tf32_is_not_exact():
-    product(torch.float32, "tf32", rtol=2e-2, atol=5e-2)
-    with pytest.raises(AssertionError):
-        product(torch.float32, "tf32", rtol=1e-5, atol=1e-4)
+        a, b, c = torch.randn(64, 96).to(dtype), torch.randn(96, 64).to(dtype), torch.empty(64, 64)
+        matmul[(2, 2)](a, b, c, 64, 64, 96, BM=32, BN=32, BK=32, P="ieee")
+        torch.testing.assert_close(c, a.float() @ b.float(), rtol=error, atol=1e-4)
 
 
 @triton.jit
@@ -140,28 +117,8 @@ def asserting_kernel(x_ptr, n):
 def assertions():
     x = torch.arange(32, dtype=torch.int32)
     asserting_kernel[(1,)](x, 32, num_warps=1, debug=True)
-    fails("stopped", lambda: asserting_kernel[(1,)](x, 9, num_warps=1, debug=True))
-
-
-@triton.jit
-def unmasked_kernel(x_ptr, out_ptr):
-    where = tl.arange(0, 128)
-    tl.store(out_ptr + where, tl.load(x_ptr + where) + 1)  # line of the fault
-
-
-@program
-def a_store_beyond_the_end():
-    fault = fails("out_of_bounds", lambda: unmasked_kernel[(1,)](torch.zeros(128), torch.zeros(100)))
-    assert fault.line[0].endswith("programs.py")
-    with open(__file__) as file:
-        assert "line of the fault" in file.readlines()[fault.line[1] - 1]
-
-
-def fails(kind, call):
-    with pytest.raises(Fault) as caught:
-        call()
-    assert caught.value.kind == kind, caught.value
-    return caught.value
+    with fails("stopped"):
+        asserting_kernel[(1,)](x, 9, num_warps=1, debug=True)
 
 
 def outcome(function):

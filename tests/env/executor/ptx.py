@@ -29,7 +29,6 @@ def entry(body: str, parameters: int = 0, declarations: str = "", head: str = ""
 
 @functools.lru_cache(maxsize=256)
 def kernel(text: str, warps: int = 1, shared: int = 0) -> Kernel:
-    """A module's native code."""
     return Kernel(text, warps, shared)
 
 
@@ -40,7 +39,6 @@ def aligned(size: int, dtype: type = np.uint8) -> Words:
 
 
 def buffer(array: Words, written: Words | None = None) -> Buffer:
-    """An array that a launch may access."""
     return Buffer(array.ctypes.data, array.nbytes, 0 if written is None else written.ctypes.data)
 
 
@@ -68,7 +66,7 @@ def counted(made: Kernel, arrays: Sequence[Words], blocks: int = 1, **more: Any)
 
 
 def evaluate(
-    code: str, inputs: Mapping[str, Words], outputs: Mapping[str, type], *, is_uniform: bool = False, shared: int = 0
+    code: str, inputs: Mapping[str, Words], outputs: Mapping[str, type], *, is_uniform: bool = False
 ) -> dict[str, Words]:
     """Run code once for each element of its inputs.
 
@@ -80,17 +78,13 @@ def evaluate(
     """
     count = len(next(iter(inputs.values())))
     blocks = count if is_uniform else -(-count // 32)
-    held = [_padded(array, blocks if is_uniform else 32 * blocks) for array in inputs.values()]
+    bits = [array.astype(np.uint8) if array.dtype == bool else array for array in inputs.values()]
+    held = [np.pad(array, (0, (blocks if is_uniform else 32 * blocks) - count)) for array in bits]
     given = [np.zeros(32 * blocks, np.uint32 if kind is bool else kind) for kind in outputs.values()]
-    arrays = [*held, *given]
-    text = _module(
-        code,
-        tuple((name, _bits(array)) for name, array in inputs.items()),
-        tuple((name, 1 if kind is bool else 8 * np.dtype(kind).itemsize) for name, kind in outputs.items()),
-        is_uniform,
-    )
-    made = kernel(text, 1, shared)
-    made.launch((blocks,), [array.ctypes.data for array in arrays], [buffer(array) for array in arrays])
+    kinds = {**{name: array.dtype for name, array in inputs.items()}, **outputs}
+    sizes = [(name, 1 if np.dtype(kind) == bool else 8 * np.dtype(kind).itemsize) for name, kind in kinds.items()]
+    text = _module(code, tuple(sizes[: len(inputs)]), tuple(sizes[len(inputs) :]), is_uniform)
+    counted(kernel(text), [*held, *given], blocks)
     found = {}
     for name, kind, array in zip(outputs, outputs.values(), given, strict=True):
         if is_uniform:
@@ -140,14 +134,9 @@ def ways(kinds: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _padded(array: Words, count: int) -> Words:
-    whole = np.zeros(count, np.uint8 if array.dtype == bool else array.dtype)
-    whole[: len(array)] = array
-    return whole
-
-
-def _bits(array: Words) -> int:
-    return 1 if array.dtype == bool else 8 * array.dtype.itemsize
+def paired(row: Words) -> Words:
+    """Words of two halves: each of a row, and above it the one before."""
+    return row | np.roll(row, 1).astype(np.uint32) << 16
 
 
 @functools.lru_cache(maxsize=256)

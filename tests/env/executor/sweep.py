@@ -63,17 +63,7 @@ def element_wise() -> Iterator[Case]:
     for kind in TYPES:
         for name in "abs exp exp2 log log2 sin cos sqrt sqrt_rn rsqrt erf floor ceil".split():
             yield Case(f"r = tl.{name}(a)", (kind,))
-        for code in (
-            "-a",
-            "~a",
-            "not a",
-            "tl.sigmoid(a)",
-            "tl.softmax(a)",
-            "a.to(tl.int1)",
-            "a * 1.5",
-            "a + 7",
-            "1 / a",
-        ):
+        for code in "-a|~a|not a|tl.sigmoid(a)|tl.softmax(a)|a.to(tl.int1)|a * 1.5|a + 7|1 / a".split("|"):
             yield Case(f"r = {code}", (kind,))
         for sign in ("+", "-", "*", "/", "//", "%", "&", "|", "^", "<<", ">>"):
             yield Case(f"r = a {sign} b", (kind,) * 2)
@@ -84,8 +74,7 @@ def element_wise() -> Iterator[Case]:
             "minimum(a, b)", "maximum(a, b)", "minimum(a, b, propagate_nan=tl.PropagateNan.ALL)", "fdiv(a, b)",
             "maximum(a, b, propagate_nan=tl.PropagateNan.ALL)", "div_rn(a, b)", "umulhi(a, b)", "cdiv(a, b)",
             "clamp(a, b, c)", "clamp(a, b, c, propagate_nan=tl.PropagateNan.ALL)", "fma(a, b, c)",
-            "clamp(a, -6.0, 6.0)",
-            "maximum(a, 0.0)", "where(a > 0, a, a * 0.1)",
+            "clamp(a, -6.0, 6.0)", "maximum(a, 0.0)", "where(a > 0, a, a * 0.1)",
         ):  # fmt: skip
             for warps in (1, 4):
                 yield Case(f"r = tl.{call}", (kind,) * 3, warps=warps)
@@ -121,17 +110,14 @@ def accesses() -> Iterator[Case]:
         yield Case("tl.store(out, tl.load(pa) + tl.load(pb))", (kind,) * 2, is_whole=True)
         yield Case("tl.store(out + i, tl.load(pa + 2 * i + 1), mask=(i & 3) != 1)", (kind,), is_whole=True)
         yield Case("tl.store(out + i, tl.load(pa + tl.load(pb + i)))", (kind, "i64"), kind, is_whole=True)
-    for more in (
-        *(f"cache_modifier='{name}'" for name in (".ca", ".cg", ".cv")), "volatile=True",
-        *(f"eviction_policy='{name}'" for name in ("evict_first", "evict_last")),
-        "cache_modifier='.cg', eviction_policy='evict_first'",
-    ):  # fmt: skip
-        for kind, size in itertools.product(("i8", "fp16", "fp32", "fp64"), (128, 1024)):
-            yield Case(f"tl.store(out + i, tl.load(pa + i, {more}))", (kind,), kind, size, is_whole=True)
-    for more in ("cache_modifier='.wb'", "cache_modifier='.cg'", "cache_modifier='.cs'", "cache_modifier='.wt'",
-                 "eviction_policy='evict_first'", "eviction_policy='evict_last'"):  # fmt: skip
-        for kind, size in itertools.product(("i8", "fp16", "fp32", "fp64"), (128, 1024)):
-            yield Case(f"tl.store(out + i, tl.load(pa + i), {more})", (kind,), kind, size, is_whole=True)
+    evicted = [f"eviction_policy='{name}'" for name in ("evict_first", "evict_last")]
+    loads = [*(f"cache_modifier='.{name}'" for name in ("ca", "cg", "cv")), *evicted, "volatile=True"]
+    loads += ["cache_modifier='.cg', eviction_policy='evict_first'"]
+    stores = [*(f"cache_modifier='.{name}'" for name in ("wb", "cg", "cs", "wt")), *evicted]
+    codes = [f"tl.store(out + i, tl.load(pa + i, {more}))" for more in loads]
+    codes += [f"tl.store(out + i, tl.load(pa + i), {more})" for more in stores]
+    for code, kind, size in itertools.product(codes, ("i8", "fp16", "fp32", "fp64"), (128, 1024)):
+        yield Case(code, (kind,), kind, size, is_whole=True)
     for name, kind in itertools.product("add max min and or xor xchg cas".split(), TYPES):
         other = "tl.load(pa + i), tl.load(pb + i)" if name == "cas" else "tl.load(pa + i)"
         for more in ("", ", mask=i < n") if name != "cas" else ("",):
@@ -143,11 +129,9 @@ def accesses() -> Iterator[Case]:
     for order, scope, name in itertools.product(ORDERS, SCOPES, ("add", "max", "xchg", "cas")):
         other = "tl.load(pa + i), tl.load(pb + i)" if name == "cas" else "tl.load(pa + i)"
         for kind in ("i32", "fp32", "fp16", "bf16", "i64"):
-            code = f"tl.store(pc + i, tl.atomic_{name}(out + i, {other}, sem='{order}', scope='{scope}'))"
+            code = f"tl.atomic_{name}(out + i, {other}, sem='{order}', scope='{scope}')"
+            yield Case(f"tl.store(pc + i, {code})", (kind,) * 3, is_whole=True)
             yield Case(code, (kind,) * 3, is_whole=True)
-            yield Case(
-                f"tl.atomic_{name}(out + i, {other}, sem='{order}', scope='{scope}')", (kind,) * 3, is_whole=True
-            )
 
 
 TWO = "x = tl.reshape(a, (16, S // 16))"
@@ -180,13 +164,9 @@ def reductions() -> Iterator[Case]:
         yield Case(f"{TWO}; r = tl.reshape(tl.trans(x), (S,))", (kind,), kind)
         yield Case(f"{TWO}; r = tl.ravel(tl.permute(x, (1, 0)))", (kind,), kind, 2048)
         yield Case("r = tl.sum(tl.interleave(a, b).to(tl.float32), 0)", (kind, kind), "fp32")
-        yield Case(
-            "r, s = tl.split(tl.reshape(a, (S // 2, 2))); r = tl.join(s, r); r = tl.reshape(r, (S,))", (kind,), kind
-        )
+        yield Case("r, s = tl.split(tl.reshape(a, (S // 2, 2))); r = tl.reshape(tl.join(s, r), (S,))", (kind,), kind)
         yield Case("r = tl.sum(tl.cat(a, b, can_reorder=True).to(tl.float32), 0)", (kind, kind), "fp32")
-        yield Case(
-            "r = tl.broadcast_to(tl.reshape(a, (S, 1)), (S, 4)); r = tl.sum(r.to(tl.float32), 1)", (kind,), "fp32"
-        )
+        yield Case("r = tl.sum(tl.broadcast_to(tl.reshape(a, (S, 1)), (S, 4)).to(tl.float32), 1)", (kind,), "fp32")
     for kind, size, warps in itertools.product(INTEGERS, (32, 256), (1, 4)):
         yield Case("r = tl.sum(tl.histogram(a, 64), 0)", (kind,), "i32", size, warps)
         yield Case("r = tl.sum(tl.histogram(a, 64, mask=i < n), 0)", (kind,), "i32", size, warps)
@@ -219,13 +199,10 @@ HELD = {"e2m1": ("u8", 32), "e4m3": ("u8", 64), "e5m2": ("u8", 64), "fp16": ("fp
 
 
 def products() -> Iterator[Case]:
-    """Products of matrices of each type and shape, transposed, converted and scaled."""
     for kinds, (m, n, k), stages, warps in itertools.product(KINDS, SHAPES, (1, 3), (1, 4, 8)):
         for total in SUMS.get(kinds[0], ("float32",)):
-            sizes, sums = (
-                {"m": m, "n": n, "k": k, "total": total},
-                {"float64": "fp64", "int32": "i32"}.get(total, "fp32"),
-            )
+            sizes = {"m": m, "n": n, "k": k, "total": total}
+            sums = {"float64": "fp64", "int32": "i32"}.get(total, "fp32")
             for more in MORE.get(kinds[0], ("",)):
                 code = DOT.format(left="x", right="y", more=more, **sizes)
                 yield Case(code, kinds, sums, 1, warps, stages, True)
@@ -257,7 +234,6 @@ CHECKS = (
 
 
 def tiles() -> Iterator[Case]:
-    """Blocks by pointers and by descriptors."""
     for kind in (*TYPES, *EIGHT):
         for more in CHECKS:
             made = {"p": POINTER, "q": "0", "load": f"tl.load(p, {more})", "store": "tl.store(out + m * 32 + o, x)"}
@@ -274,9 +250,7 @@ WAYS = (
     "tl.range(0, n, num_stages=3)", "tl.range(0, n, loop_unroll_factor=3)", "tl.range(0, n, flatten=True)",
     "tl.range(0, n, warp_specialize=True)", "tl.range(0, n, disallow_acc_multi_buffer=True)",
 )  # fmt: skip
-LOOP = "r = tl.zeros((S,), tl.float32)\nfor k in {way}:\n    {body}\n"
-
-
+LOOP = "r = tl.zeros((S,), tl.float32)\nfor k in {way}:\n    {body}\ntl.store(out + i, r)"
 WHOLE = (
     "k = 0\nwhile tl.load(pa + k) < n:\n    k += 1\ntl.store(out, k)",
     "k = tl.atomic_cas(pb, 0, 1)\nwhile k == 1:\n    k = tl.atomic_cas(pb, 0, 1)\ntl.atomic_xchg(pb, 0)",
@@ -303,21 +277,17 @@ def the_rest() -> Iterator[Case]:
         for body in ("r += tl.load(pa + i + k * S)", "if k % 3 == 0: r += tl.load(pa + i + k)",
                      "r = r * 0.5 + tl.sum(tl.load(pa + i + k * S).to(tl.float32), 0)"):  # fmt: skip
             for kind, stages in itertools.product(("fp16", "fp32", "i8", "fp64"), (1, 4)):
-                yield Case(
-                    LOOP.format(way=way, body=body) + "tl.store(out + i, r)", (kind,), "fp32", 512, 4, stages, True
-                )
+                yield Case(LOOP.format(way=way, body=body), (kind,), "fp32", 512, 4, stages, True)
     for code, kind in itertools.product(WHOLE, ("i32", "fp32", "i64", "fp16")):
         yield Case(code, (kind,) * 2, is_whole=True)
     for name, function in inspect.getmembers(libdevice, callable):
         text = inspect.getsource(getattr(function, "__wrapped__", function)) if not name.startswith("_") else ""
         for given in re.findall(r"^\s*\(((?:core\.dtype\(\"\w+\"\),? ?)+)\): \(", text, re.M):
             kinds = tuple(re.sub("^u?int", lambda match: match[0][:-2], kind) for kind in re.findall(r'"(\w+)"', given))
-            listed = ", ".join("abcd"[: len(kinds)])
-            yield Case(f"r = libdevice.{name}({listed})", kinds[:3] if len(kinds) < 4 else (*kinds[:3], kinds[3]))
+            yield Case(f"r = libdevice.{name}({', '.join('abcd'[: len(kinds)])})", kinds)
 
 
 def listed() -> list[Case]:
-    """All of these, in an order that mixes them."""
     families = (element_wise, casts, accesses, reductions, products, tiles, the_rest)
     found = [case for family in families for case in family()]
     random.Random(0).shuffle(found)
@@ -336,8 +306,6 @@ BINARY = (
 
 
 def made_up(rng: random.Random) -> Case:
-    """A kernel of a random expression."""
-
     def expression(depth: int) -> str:
         if depth == 0 or rng.random() < 0.1:
             return rng.choice("abcai")
@@ -378,7 +346,6 @@ def chosen(x, y):
 
 
 def written(number: int, case: Case) -> str:
-    """A case as the text of a function."""
     body = case.code
     if not case.is_whole:
         loads = "".join(f"{name} = tl.load(p{name} + i)\n" for name, _ in zip("abcd", case.kinds, strict=False))
@@ -391,10 +358,8 @@ def written(number: int, case: Case) -> str:
 def compiled(function: object, case: Case, capability: int) -> str:
     """The PTX of a case (raises what Triton raises)."""
     kinds = [*case.kinds, *["i32"] * 4][:4]
-    pointers = dict(
-        zip(("pa", "pb", "pc", "pd", "out"), (f"*{kind}" for kind in (*kinds, case.result or kinds[0])), strict=True)
-    )
-    signature = {**pointers, "n": "i32", "S": "constexpr"}
+    pointers = zip(("pa", "pb", "pc", "pd", "out"), (*kinds, case.result or kinds[0]), strict=True)
+    signature = {**{name: f"*{kind}" for name, kind in pointers}, "n": "i32", "S": "constexpr"}
     attributes = {(place,): [["tt.divisibility", 16]] for place in range(6)}
     source = ASTSource(function, signature, {"S": case.size}, attributes)
     options = {"num_warps": case.warps, "num_stages": case.stages}
@@ -434,20 +399,14 @@ def stand_in(program: PtxProgram, item: Instruction) -> Instruction:
     targets = [
         one for one in (first.items if isinstance(first, OperandGroup) else (first,)) if isinstance(one, Register)
     ]
-    if not targets:
-        return replace(item, opcode="membar.gl", operands=(), guard=None, text="")
-    bits = BITS[program.registers[targets[0].name]]
-    return replace(
-        item,
-        opcode=f"mov.b{bits}" if bits > 1 else "mov.pred",
-        operands=(targets[0], Immediate("0")),
-        guard=None,
-        text="",
-    )
+    opcode, operands = "membar.gl", ()
+    if targets:
+        bits = BITS[program.registers[targets[0].name]]
+        opcode, operands = f"mov.b{bits}" if bits > 1 else "mov.pred", (targets[0], Immediate("0"))
+    return replace(item, opcode=opcode, operands=operands, guard=None, text="")
 
 
 def report(function: object, case: Case, capability: int) -> dict[str, object]:
-    """What Triton and the executor say of a case."""
     try:
         ptx = compiled(function, case, capability)
     except Exception as exc:  # noqa: BLE001  what Triton refuses is none of the executor's

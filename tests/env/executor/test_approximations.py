@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.env.executor.ptx import each, evaluate, ways
+from tests.env.executor.ptx import each, evaluate, paired, ways
 from tests.env.executor.rounding import FORMATS
 from tests.env.executor.test_integers import WIDTHS
 
@@ -18,7 +18,6 @@ def floats(values):
 
 
 def run(opcode, values, is_uniform=False):
-    """An instruction of float32 on values."""
     bits = floats(values).view(np.uint32)
     return each({"d": f"{opcode} {{d}}, %a;"}, np.uint32, {"a": bits}, is_uniform=is_uniform)["d"].view(np.float32)
 
@@ -148,9 +147,8 @@ def test_functions_of_packed_halves_are_those_of_each(root, kind):
     mark = ".ftz" if (root, kind) == ("ex2", "bf16") else ""
     a = np.arange(0, 1 << 16, 7).astype(np.uint16)
     single = each({"d": f"{root}.approx{mark}.{kind} {{d}}, %a;"}, np.uint16, {"a": a})["d"]
-    packed = a | np.roll(a, 1).astype(np.uint32) << 16
-    found = each({"d": f"{root}.approx{mark}.{kind}x2 {{d}}, %a;"}, np.uint32, {"a": packed})["d"]
-    assert (found == (single | np.roll(single, 1).astype(np.uint32) << 16)).all()
+    found = each({"d": f"{root}.approx{mark}.{kind}x2 {{d}}, %a;"}, np.uint32, {"a": paired(a)})["d"]
+    assert (found == paired(single)).all()
 
 
 @pytest.mark.parametrize("opcode", ["approx.f32", "full.f32", "approx.ftz.f32", "full.ftz.f32"])

@@ -98,7 +98,6 @@ def test_sums_of_floats_are_rounded_at_each_step(kind, room):
 
 
 def running(form, start, values):
-    """Sums of ever more of the values, each of them rounded."""
     return [*itertools.accumulate(values, lambda now, value: calculated("add", form, [now, value]), initial=start)]
 
 

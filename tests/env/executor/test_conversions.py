@@ -22,6 +22,9 @@ FLOAT_CASES = [
     ("f16", "f32", ""), ("bf16", "f32", ""), ("f16", "f64", ""), ("bf16", "f64", ""), ("f32", "f64", ""),
     ("f16", "bf16", "rn"), ("bf16", "f16", "rn"),
 ]  # fmt: skip
+NEAR = [(11, 0), (11, 1), (24, 0), (24, 1), (8, 0), (8, 1)]
+"""Distances from a power of two, in bits, and what is added: around the middles of neighbours."""
+INTEGERS = ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"]
 
 
 def ties(form, narrow):
@@ -118,18 +121,12 @@ def test_saturated_and_flushed_floats(opcode, form, wanted):
     compare(lines, WIDTHS[form.bits], {"a": a}, lambda _, bits: wanted(bits), is_nan=form.is_nan)
 
 
-NEAR = [(11, 0), (11, 1), (24, 0), (24, 1), (8, 0), (8, 1)]
-"""Distances from a power of two, in bits, and what is added: around the middles of neighbours."""
-INTEGERS = ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"]
-
-
 def limits(kind):
     bits = int(kind[1:])
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
 
 
 def held(kind):
-    """NumPy's type of the register that holds an integer."""
     return WIDTHS[max(16, int(kind[1:]))]
 
 
@@ -140,7 +137,6 @@ def whole(kind, bits):
 
 
 def register(kind, value):
-    """Bits of the register that holds an integer."""
     return value & (1 << max(16, int(kind[1:]))) - 1
 
 

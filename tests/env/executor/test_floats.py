@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.env.executor.ptx import compare, cross, each, evaluate, ways
+from tests.env.executor.ptx import compare, cross, each, evaluate, paired, ways
 from tests.env.executor.rounding import BF16, F32, FORMATS, calculated
 from tests.env.executor.test_flow import graph
 from tests.env.executor.test_integers import RELATIONS, WIDTHS
@@ -51,9 +51,8 @@ def opcodes(kind):
     if kind in ("f32", "f64"):
         found |= {f"div.{how}.{kind}": ("div", how, False) for how in DIRECTIONS}
     if kind == "f32":
-        found |= {f"div.{how}.ftz.f32": ("div", how, True) for how in DIRECTIONS} | {
-            "div.full.ftz.f32": ("div", "rn", True)
-        }
+        found |= {f"div.{how}.ftz.f32": ("div", how, True) for how in DIRECTIONS}
+        found["div.full.ftz.f32"] = ("div", "rn", True)
     return found
 
 
@@ -123,28 +122,21 @@ def test_packed_halves_are_two_of_them(kind):
     c = np.roll(a, 5)
     names = ["add", "sub", "mul", "fma.rn", "min", "max", "min.NaN", "max.NaN"]
     names += ["add.ftz", "mul.ftz", "fma.rn.ftz"] if kind == "f16" else []
-    lines, packed_lines = (
-        {name: f"{name}.{kind}{pair} {{d}}, {operands(name)};" for name in names} for pair in ("", "x2")
-    )
+    lines, wide = ({name: f"{name}.{kind}{pair} {{d}}, {operands(name)};" for name in names} for pair in ("", "x2"))
     single = each(lines, np.uint16, {"a": a, "b": b, "c": c})
-    joined = {name: row | np.roll(row, 1).astype(np.uint32) << 16 for name, row in (("a", a), ("b", b), ("c", c))}
-    for name, packed in each(packed_lines, np.uint32, joined).items():
-        assert (packed & 0xFFFF == single[name]).all(), name
-        assert (packed >> 16 == np.roll(single[name], 1)).all(), name
+    for name, packed in each(wide, np.uint32, {"a": paired(a), "b": paired(b), "c": paired(c)}).items():
+        assert (packed == paired(single[name])).all(), name
 
 
 @pytest.mark.parametrize("kind", ["f16", "bf16"])
 def test_packed_halves_are_compared_one_by_one(kind):
     form = FORMATS[kind]
     a, b = pairs(form).values()
-    marks_of_kind = marks(kind)
-    lines = {
-        f"{name}{mark}": f"setp.{name}{mark}.{kind} {{d}}, %a, %b;" for name in RELATIONS for mark in marks_of_kind
-    }
-    single = each(lines, bool, {"a": a, "b": b})
-    packed = {name: row | np.roll(row, 1).astype(np.uint32) << 16 for name, row in (("a", a), ("b", b))}
+    names = [f"{name}{mark}" for name in RELATIONS for mark in marks(kind)]
+    single = each({name: f"setp.{name}.{kind} {{d}}, %a, %b;" for name in names}, bool, {"a": a, "b": b})
+    inputs = {"a": paired(a), "b": paired(b)}
     for name, wanted in single.items():
-        found = evaluate(f"setp.{name}.{kind}x2 %d|%e, %a, %b;", packed, {"d": bool, "e": bool})
+        found = evaluate(f"setp.{name}.{kind}x2 %d|%e, %a, %b;", inputs, {"d": bool, "e": bool})
         assert (found["d"] == wanted).all(), name
         assert (found["e"] == np.roll(wanted, 1)).all(), name
 
@@ -181,12 +173,8 @@ def test_extremes_leave_out_nan_and_order_zeros(kind, is_uniform):
 @pytest.mark.parametrize("kind, is_uniform", ways([kind for kind in FORMATS if kind != "f64"]))
 def test_extremes_of_magnitudes_have_the_sign_of_the_product(kind, is_uniform):
     form = FORMATS[kind]
-    marks_of_nan = ("", ".NaN")
-    lines = {
-        f"{root}{mark}": f"{root}{mark}.xorsign.abs.{kind} {{d}}, %a, %b;"
-        for root in ("min", "max")
-        for mark in marks_of_nan
-    }
+    names = ["min", "max", "min.NaN", "max.NaN"]
+    lines = {name: f"{name}.xorsign.abs.{kind} {{d}}, %a, %b;" for name in names}
 
     def wanted(name, x, y):
         sizes = [item & ~form.sign for item in (x, y) if not form.is_nan(item)]

@@ -28,6 +28,16 @@ OPCODES = ["add.u32", "sub.u32", "xor.b32", "mul.lo.u32", "min.u32"]
 FUNCTIONS = [np.add, np.subtract, np.bitwise_xor, np.multiply, np.minimum]
 ADD, XOR = "add.s32 %r{0}, %r{1}, %r{2};", "xor.b32 %r{1}, %r{3}, 7;"
 PARTING = "mov.u32 %r1, %tid.x;\nsetp.eq.b32 %p1, %r1, 0;\n@%p1 bra $L1;\n"
+JUMP = """
+rem.u32 %i, %lane, {};
+$T: .branchtargets $A, $B,
+  $C;
+brx.idx %i, $T;
+$A: add.u32 %sum, %sum, 1; bra.uni $D;
+$B: add.u32 %sum, %sum, 10; bra.uni $D;
+$C: add.u32 %sum, %sum, 100;
+$D:
+"""
 
 
 def graph(body):
@@ -77,7 +87,6 @@ def test_what_is_still_read_is_what_some_path_reads_first(body):
 
 
 def reads_first(made, place, name):
-    """Walk all paths, instruction by instruction."""
     ends = {block.end - 1: block.successors for block in made.blocks}
     seen, waiting = set(), [place]
     while waiting:
@@ -172,18 +181,6 @@ def test_floating_literals_may_be_decimal():
 mul.f32 %f1, %f1, 0d3FE0000000000000; fma.rn.f32 %f1, %f1, 2.5e-1, 1E2; mov.b32 %sum, %f1;"""
     wanted = (np.float32(20) + np.float32(1.4426950408889634)) * np.float32(0.5) * np.float32(0.25) + np.float32(100)
     assert (summed(code) == wanted.view(np.uint32) + sum(begun())).all()
-
-
-JUMP = """
-rem.u32 %i, %lane, {};
-$T: .branchtargets $A, $B,
-  $C;
-brx.idx %i, $T;
-$A: add.u32 %sum, %sum, 1; bra.uni $D;
-$B: add.u32 %sum, %sum, 10; bra.uni $D;
-$C: add.u32 %sum, %sum, 100;
-$D:
-"""
 
 
 def test_a_jump_by_a_table_goes_where_each_lane_says():

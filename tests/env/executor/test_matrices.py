@@ -23,8 +23,6 @@ SHAPES = [
     *((f"m16n8k{depth}", *kinds) for kinds in itertools.product(EIGHTS, EIGHTS, ("f32", "f16")) for depth in (16, 32)),
     ("m8n8k4", "f64", "f64", "f64"),
 ]  # fmt: skip
-
-
 CODED = {"f32": F32.rounded, "f16": F16.rounded, "f64": F64.rounded, "s32": lambda item: item & 0xFFFFFFFF}
 
 
@@ -75,7 +73,6 @@ def written(shape, first, second, total, counts, mark=""):
 
 
 def product(shape, first, second, total, a, b, c, mark=""):
-    """Run an `mma` on registers of lanes."""
     dtype = np.uint64 if total == "f64" else np.uint32
     given = np.ascontiguousarray(np.concatenate([a, b, c], axis=1).astype(dtype))
     result = np.zeros((32, c.shape[1]), dtype)
@@ -100,8 +97,7 @@ def laid_out(shape, first, second, total, a, b, c):
 
 def sum_places(lane, total):
     group, part = lane >> 2, lane & 3
-    places_ = [(group, 2 * part), (group, 2 * part + 1)]
-    return places_ if total == "f64" else [*places_, (group + 8, 2 * part), (group + 8, 2 * part + 1)]
+    return [(row, 2 * part + place) for row in ((group,) if total == "f64" else (group, group + 8)) for place in (0, 1)]
 
 
 @pytest.mark.parametrize("kinds", one_of_each(SHAPES, lambda kinds: (kinds[1], kinds[3])), ids="-".join)
@@ -157,16 +153,13 @@ def test_matrices_from_shared_memory(count, mark):
     launch(matrices(count, mark), [given, result], shared=512)
     rows = given.reshape(32, 8)[np.arange(32) ^ 2].reshape(4, 8, 8)
     for number in range(count):
-        matrix = rows[number].T if mark else rows[number]
-        for lane in range(32):
-            low, high = matrix[lane // 4, 2 * (lane % 4) :][:2]
-            assert result.reshape(32, 4)[lane, number] == int(low) | int(high) << 16
+        assert (result.reshape(32, 4)[:, number] == halves(rows, number, mark)).all()
 
 
-@pytest.mark.parametrize("shift, kind", [(8, "misaligned"), (1024, "out_of_shared")])
-def test_rows_of_matrices_are_checked(shift, kind):
-    with fails(kind):
-        launch(matrices(4, "", shift), [aligned(512, np.uint16), aligned(512, np.uint32)], shared=1024)
+def halves(rows, number, mark):
+    """The two numbers of a matrix that each lane holds, in one word."""
+    matrix = rows[number].T if mark else rows[number]
+    return matrix.reshape(32, 2).astype(np.uint32) @ np.array([1, 1 << 16], np.uint32)
 
 
 def stored_matrices(count, mark, shift=0):
@@ -190,17 +183,15 @@ def test_matrices_to_shared_memory(count, mark):
     launch(stored_matrices(count, mark), [given, result], shared=512)
     rows = result.reshape(32, 8)[np.arange(32) ^ 2].reshape(4, 8, 8)
     for number in range(count):
-        matrix = rows[number].T if mark else rows[number]
-        for lane in range(32):
-            pair = matrix[lane // 4, 2 * (lane % 4) :][:2]
-            assert int(pair[0]) | int(pair[1]) << 16 == given.reshape(32, 4)[lane, number]
+        assert (given.reshape(32, 4)[:, number] == halves(rows, number, mark)).all()
     assert not rows[count:].any()
 
 
+@pytest.mark.parametrize("text", [matrices, stored_matrices])
 @pytest.mark.parametrize("shift, kind", [(8, "misaligned"), (1024, "out_of_shared")])
-def test_rows_of_stored_matrices_are_checked(shift, kind):
+def test_rows_of_matrices_are_checked(text, shift, kind):
     with fails(kind):
-        launch(stored_matrices(4, "", shift), [aligned(512, np.uint16), aligned(512, np.uint32)], shared=1024)
+        launch(text(4, "", shift), [aligned(512, np.uint16), aligned(512, np.uint32)], shared=1024)
 
 
 @pytest.mark.parametrize("barrier, is_race", [("bar.sync 0;", False), ("", True)])

@@ -48,7 +48,6 @@ def placed(size, order):
 
 
 def written(code, declarations="", head=""):
-    """A module of two parameters."""
     return entry(f"{declarations} {code} ret;", 2, REGISTERS, head)
 
 

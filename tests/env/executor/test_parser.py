@@ -176,8 +176,6 @@ UNKNOWN = [
     "dp2a.lo.u32.u32 %r1, %r2, %r3, %r4", "brkpt", "match.any.sync.b32 %r1, %r2, -1", "elect.sync %r1|%p1, -1",
     "wgmma.fence.sync.aligned", "mbarrier.init.shared.b64 [%r1], 1", "unheard.of %r1",
 ]  # fmt: skip
-
-
 WITHOUT_A_DEFINITION = [
     "add.sat.u32 %r1, %r2, %r3", "mul.s32 %r1, %r2, %r3", "add.rz.f16 %h1, %h2, %h3",
     "rsqrt.rz.f32 %r1, %r2", "rcp.rz.f16 %h1, %h2", "add.ftz.bf16 %h1, %h2, %h3", "add.sat.f64 %w1, %w2, %w3",
@@ -198,8 +196,6 @@ WITHOUT_A_DEFINITION = [
     "cp.async.ca.shared.global [%r1], [%w1], %r2", "sub.u16x2 %r1, %r2, %r3",
     "abs.s16x2 %r1, %r2", "cvta.shared.u64 %w1, %w2",
 ]  # fmt: skip
-
-
 WRONG_NUMBERS = [
     "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0, %r1, %r2, %r3}, {%r4}, {%r6}, {%r0, %r1, %r2, %r3}",
     "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%r0, %r1}, {%r4, %r5}, {%r6}, {%r0, %r1}",

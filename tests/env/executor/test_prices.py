@@ -27,6 +27,23 @@ LOOP = ".reg .pred %r; .reg .f32 %f<3>; mov.u32 %z, 0;" + (
 SHARED = "shl.b32 %x, %t, 2; "
 OWN = "fma.rn.f32 %f1, %f1, %f1, %f1;"
 TO_OTHERS = "ld.shared.f32 %f1, [%x]; add.f32 %f1, %f1, %f1; st.shared.f32 [%x], %f1; bar.sync 0;"
+CHAIN = (
+    ".reg .pred %r; mov.u32 %z, 0; AGAIN: ld.global.b32 %x, [%p1]; mul.wide.u32 %o, %x, 0; add.u64 %p1, %p1, %o;"
+    "add.u64 %p1, %p1, 128; add.u32 %z, %z, 1; setp.lt.u32 %r, %z, 64; @%r bra AGAIN;"
+)
+"""64 loads, each of which needs the one before."""
+WIDE = "mov.u64 %p1, %in;" + "".join(f"ld.global.b32 %y, [%a+{128 * number}];" for number in range(64))
+VALUES = ".reg .b32 %x, %y, %z; .reg .b64 %a, %b; .reg .pred %p; .reg .b16 %h;"
+LOADED = "ld.param.u64 %a, [p0]; ld.global.b32 %x, [%a];"
+TURN = "mov.b32 %y, 0;\nAGAIN: add.u32 %y, %y, %x; setp.lt.u32 %p, %y, 9; @%p bra AGAIN; st.global.b32 [%a], %y;"
+BODIES = {
+    "an address and what it leads to": ("st.global.b32 [%a], %x;", 3),
+    "what is read no more is free": ("mov.b32 %y, %x; mov.b32 %z, %y; st.global.b32 [%a], %z;", 3),
+    "three at a time": ("add.u32 %y, %x, 1; add.u32 %z, %x, %y; st.global.b32 [%a], %z;", 4),
+    "a predicate has no register": ("setp.eq.u32 %p, %x, 0; @%p st.global.b32 [%a], %x;", 3),
+    "half a register is one": ("cvt.u16.u32 %h, %x; st.global.b16 [%a], %h;", 3),
+    "what a loop needs lives through it": (TURN, 4),
+}
 
 
 def ready(code, shared=0):
@@ -49,14 +66,6 @@ def together(code):
 def test_loads_wait_together_until_one_is_needed(code, wanted):
     """And copies until the kernel waits for them."""
     assert together(code) == wanted
-
-
-CHAIN = (
-    ".reg .pred %r; mov.u32 %z, 0; AGAIN: ld.global.b32 %x, [%p1]; mul.wide.u32 %o, %x, 0; add.u64 %p1, %p1, %o;"
-    "add.u64 %p1, %p1, 128; add.u32 %z, %z, 1; setp.lt.u32 %r, %z, 64; @%r bra AGAIN;"
-)
-"""64 loads, each of which needs the one before."""
-WIDE = "mov.u64 %p1, %in;" + "".join(f"ld.global.b32 %y, [%a+{128 * number}];" for number in range(64))
 
 
 def test_a_wide_load_hides_no_chain_of_loads():
@@ -172,19 +181,6 @@ def test_a_turn_takes_as_long_as_results_wait_for_each_other(turn, cycles):
 def test_a_block_takes_as_long_as_its_turns():
     made = ready(SHARED + LOOP.format(TO_OTHERS), 256)
     assert launch_work(counted(made, [aligned(4096)] * 2, 7)).steps[0].block_ns == int(500 * 47 / 1.755)
-
-
-VALUES = ".reg .b32 %x, %y, %z; .reg .b64 %a, %b; .reg .pred %p; .reg .b16 %h;"
-LOADED = "ld.param.u64 %a, [p0]; ld.global.b32 %x, [%a];"
-TURN = "mov.b32 %y, 0;\nAGAIN: add.u32 %y, %y, %x; setp.lt.u32 %p, %y, 9; @%p bra AGAIN; st.global.b32 [%a], %y;"
-BODIES = {
-    "an address and what it leads to": ("st.global.b32 [%a], %x;", 3),
-    "what is read no more is free": ("mov.b32 %y, %x; mov.b32 %z, %y; st.global.b32 [%a], %z;", 3),
-    "three at a time": ("add.u32 %y, %x, 1; add.u32 %z, %x, %y; st.global.b32 [%a], %z;", 4),
-    "a predicate has no register": ("setp.eq.u32 %p, %x, 0; @%p st.global.b32 [%a], %x;", 3),
-    "half a register is one": ("cvt.u16.u32 %h, %x; st.global.b16 [%a], %h;", 3),
-    "what a loop needs lives through it": (TURN, 4),
-}
 
 
 @pytest.mark.parametrize("body, most", BODIES.values(), ids=BODIES)

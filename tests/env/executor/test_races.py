@@ -112,10 +112,8 @@ def test_warps_exchange_through_shared_memory(barrier, ending):
         assert "with no barrier between" in str(fault)
 
 
-EQUAL, SHARED_EQUAL = (
-    "mov.u32 %x3, 7; st.global.b32 [%out], %x3;",
-    "mov.u32 %x3, 3; st.shared.b32 [0], %x3; bar.sync 0;",
-)
+EQUAL = "mov.u32 %x3, 7; st.global.b32 [%out], %x3;"
+SHARED_EQUAL = "mov.u32 %x3, 3; st.shared.b32 [0], %x3; bar.sync 0;"
 BOTH = f"{EQUAL} ld.global.b32 %x4, [%out];"
 DOUBLE = (
     "mov.u32 %x3, 0; mov.u32 %x7, 0; LOOP: and.b32 %x4, %x3, 1; shl.b32 %x4, %x4, 8; mad.lo.u32 %s, %t, 4, %x4;"
@@ -138,6 +136,32 @@ THROWN = (
 ROUNDED = (  # 0x40134c16 in two steps, 0x40134c15 in one
     "setp.lt.u32 %p1, %t, 32; mov.b32 %x3, 0x3f8fbbdc; mov.b32 %x4, 0x3f8658bc; mul.rn.f32 %x5, %x3, %x4;"
     "add.rn.f32 %x5, %x5, %x3; @%p1 fma.rn.f32 %x5, %x3, %x4, %x3; st.shared.b32 [0], %x5;"
+)
+ENTER = (
+    "mov.u32 %x4, 1; mov.u32 %x5, 0; setp.eq.u32 %p1, %t, 0; LOOP: mov.u32 %x3, 0;"
+    "@%p1 atom.{}.gpu.global.cas.b32 %x3, [%in], %x5, %x4; setp.ne.u32 %p2, %x3, 0; @%p2 bra LOOP;"
+)
+LEAVE = "@%p1 atom.{}.gpu.global.exch.b32 %x3, [%in], %x5;"
+LOCKED = f"mul.wide.u32 %off, %t, 4; add.u64 %w1, %out, %off; {ENTER} bar.sync 0; {COUNT} {{}} {LEAVE}"
+LAST_LOOKS = (
+    f"{OWN} setp.eq.u32 %p1, %t, 0; @!%p1 bra END; st.global.b32 [%w1], %x1; mov.u32 %x4, 1; mov.u32 %x5, 0;"
+    "atom.{}.gpu.global.add.u32 %x3, [%in], %x4; {} ld.global.v4.b32 {{%x4, %x5, %x6, %x7}}, [%out]; {} END:"
+)
+"""The last of four blocks loads what all have stored."""
+CHOICE = "setp.ne.u32 %p2, %x3, 3; @%p2 bra END;"
+MEET = OWN + (
+    "st.global.b32 [%w1], %x1; mov.u32 %x4, 1; setp.eq.u32 %p1, %t, 0;"
+    "@%p1 red.{0}.gpu.global.add.u32 [%in], %x4; LOOP: ld.{1}.gpu.global.b32 %x3, [%in];"
+    "setp.lt.u32 %p2, %x3, 4; @%p2 bra LOOP; ld.global.b32 %x5, [%out+8];"
+)
+IN_TURN = (
+    "LOOP: ld.{1}.gpu.global.b32 %x3, [%in]; setp.ne.u32 %p2, %x3, %x1; @%p2 bra LOOP; ld.global.b32 %x5, [%out];"
+    "add.u32 %x5, %x5, %x1; st.global.b32 [%out], %x5; mov.u32 %x4, 1; setp.eq.u32 %p1, %t, 0;"
+    "@%p1 red.{0}.gpu.global.add.u32 [%in], %x4;"
+)
+TURNED = (
+    "mul.wide.u32 %off, %t, 4; add.u64 %w1, %out, %off; st.global.b32 [%w1], %t; {} xor.b32 %s, %t, 32;"
+    "mul.wide.u32 %off, %s, 4; add.u64 %w1, %out, %off; ld.global.b32 %x2, [%w1];"
 )
 BARRIER, TWO_WARPS, FOUR = "bar.sync 0;", {"warps": 2, "shared": 1024}, {"blocks": 4, "warps": 2, "shared": 64}
 RACES = {
@@ -168,6 +192,24 @@ RACES = {
     "after an equal store": (f"{SHARED_EQUAL} {OWN_STORE}", FOUR, False),
     "beside an equal store": (f"{SHARED_EQUAL} st.shared.b32 [4], %x1;", FOUR, False),
     "warps in global memory": (WRITE_BACK, {"blocks": 1, "warps": 2}, True),
+    "a turn of warps, and a barrier": (TURNED.format(BARRIER), {"blocks": 1, "warps": 2}, False),
+    "a turn of warps": (TURNED.format(""), {"blocks": 1, "warps": 2}, True),
+    "a lock": (LOCKED.format("acquire", BARRIER, "release"), {"blocks": 5, "warps": 2}, False),
+    "a lock of both orders": (LOCKED.format("acq_rel", BARRIER, "acq_rel"), {"blocks": 5, "warps": 2}, False),
+    "a relaxed lock": (LOCKED.format("relaxed", BARRIER, "relaxed"), {"blocks": 5, "warps": 2}, True),
+    "a lock that is left relaxed": (LOCKED.format("acquire", BARRIER, "relaxed"), {"blocks": 5, "warps": 2}, True),
+    "left before another warp has stored": (LOCKED.format("acquire", "", "release"), {"blocks": 5, "warps": 2}, True),
+    "the last one looks": (LAST_LOOKS.format("acq_rel", CHOICE, ""), {"blocks": 4}, False),
+    "and resets the count": (LAST_LOOKS.format("acq_rel", CHOICE, "st.global.b32 [%in], %t;"), {"blocks": 4}, False),
+    "by a relaxed count": (LAST_LOOKS.format("relaxed", CHOICE, ""), {"blocks": 4}, True),
+    "all look": (LAST_LOOKS.format("acq_rel", "", ""), {"blocks": 4}, True),
+    "all wait for all": (MEET.format("release", "acquire"), {"blocks": 4}, False),
+    "all wait for all relaxed": (MEET.format("relaxed", "relaxed"), {"blocks": 4}, True),
+    "one after the other": (IN_TURN.format("release", "acquire"), {"blocks": 4}, False),
+    "one after the other relaxed": (IN_TURN.format("relaxed", "relaxed"), {"blocks": 4}, True),
+    "a look that does not wait": (
+        HANDOVER.replace("@%p2 bra LOOP;", "").format(look=LOOK, tell=TELL[:-1] + "%x1", heard="", fence=""), {}, True,
+    ),
     "that are left together": (WRITE_BACK, {"blocks": 1, "warps": 2, "between_warps": False}, False),
     "of two blocks": (WRITE_BACK, {"blocks": 2, "warps": 2, "between_warps": False}, True),
     "left together in shared memory": (EXCHANGE.format("", ""), {**TWO_WARPS, "between_warps": False}, True),
@@ -203,6 +245,7 @@ def test_what_races(code, options, is_race):
     (RELAXED_TELL, RELAXED_LOOK, "membar.gl;", "membar.gl;", False),
     (RELAXED_TELL, RELAXED_LOOK, "membar.cta;", "membar.cta;", True), (RELAXED_TELL, RELAXED_LOOK, FENCE, "", True),
     ("red.release.gpu.global.add.u32 [%out], 1", LOOK, "", "", False),
+    ("st.global.b32 [%out], 1", LOOK, "", "", True),
     ("red.relaxed.gpu.global.add.u32 [%out], 1", LOOK, "", "", True),
 ])  # fmt: skip
 @pytest.mark.parametrize("most_bytes", [1 << 30, 1 << 14])
@@ -344,10 +387,8 @@ def test_who_is_watched_no_longer_is_taken_for_no_race(monkeypatch):
 
     monkeypatch.setattr(knowledge.PublishedClocks, "publish", fail)
     watch = Watch()
-    locked = "mov.u32 %x4, 1; mov.u32 %x5, 0; setp.eq.u32 %p1, %t, 0; LOOP: mov.u32 %x3, 0;"
-    locked += "@%p1 atom.acquire.gpu.global.cas.b32 %x3, [%in], %x5, %x4; setp.ne.u32 %p2, %x3, 0; @%p2 bra LOOP;"
-    locked += "@%p1 ld.global.b32 %x2, [%out]; add.u32 %x2, %x2, 1; @%p1 st.global.b32 [%out], %x2;"
-    locked += "@%p1 atom.release.gpu.global.exch.b32 %x3, [%in], %x5;"
+    add = "@%p1 ld.global.b32 %x2, [%out]; add.u32 %x2, %x2, 1; @%p1 st.global.b32 [%out], %x2;"
+    locked = ENTER.format("acquire") + add + LEAVE.format("release")
     assert in_parts(locked, watch, blocks=1100) is None
     assert watch.not_watched == ["races from some block on: releases tell too much; launch fewer blocks"]
 

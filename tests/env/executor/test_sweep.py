@@ -2,31 +2,21 @@
 """What Triton writes for GPUs from sm_80 to sm_90 is executed, or stands in the table of what is not."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.env.executor.ptx import entry
+from tests.env.processes import printed
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.lowering.opcodes import NOT_EXECUTED
 
-ROOT = Path(__file__).parents[3]
 PARTS, OTHER_PARTS = range(0, 12, 3), 36
 pytestmark = pytest.mark.slow
 
 
 def swept(*numbers):
-    """What `tests.env.executor.sweep` says."""
-    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    words = [sys.executable, "-m", "tests.env.executor.sweep", *map(str, numbers)]
-    done = subprocess.run(words, env={**kept, "PYTHONPATH": path}, capture_output=True, text=True, timeout=550)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(printed("-m", "tests.env.executor.sweep", *numbers).splitlines()[-1])
 
 
 @pytest.mark.parametrize("part", [

@@ -30,9 +30,16 @@ SHARED_LOADS = {2: "ld.shared.b16 %h", 4: "ld.shared.b32 %y0", 8: "ld.shared.b64
 LOAD, MATRICES = SHARED_LOADS[4], "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%y0,%y1,%y2,%y3}"
 TOGETHER = "ld.global.b32 %x, [%a];"
 APART = "mul.wide.u32 %o, %t, {}; add.u64 %a, %in, %o; ld.global.b32 %x, [%a];"
-
-
 ONE_LANE = ".reg .pred %q; setp.eq.u32 %q, %t, 0; @%q ld.global.b32 %x, [%a];"
+POLL = "WAIT: ld.volatile.global.b32 %x, [%in]; setp.{how}.u32 %p, %x, {what}; @%p bra WAIT; bar.sync 0;"
+TELL = "setp.eq.u32 %q, %t, 0; selp.b32 %n, 1, 0, %q; red.global.add.u32 [%in], %n;"
+WORK = "mov.u32 %j, 0; {name}: add.u32 %j, %j, 1; setp.lt.u32 %p, %j, 500; @%p bra {name};"
+# A warp reads 64 kB once or twice: more than it has of a first-level cache.
+TURNS = (
+    ".reg .pred %r; .reg .pred %s; mov.u32 %z, 0; OUTER: mov.u32 %y, 0; AGAIN: mul.wide.u32 %o, %y, 128;"
+    "add.u64 %p1, %a, %o; ld.global.b32 %x, [%p1]; add.u32 %y, %y, 1; setp.lt.u32 %r, %y, 512; @%r bra AGAIN;"
+    "add.u32 %z, %z, 1; setp.lt.u32 %s, %z, {}; @%s bra OUTER;"
+)
 
 
 def lines(count):
@@ -156,11 +163,6 @@ def test_blocks_that_take_turns_are_counted_as_blocks():
     assert count.heaviest_work < sum(count.instructions().values())
 
 
-POLL = "WAIT: ld.volatile.global.b32 %x, [%in]; setp.{how}.u32 %p, %x, {what}; @%p bra WAIT; bar.sync 0;"
-TELL = "setp.eq.u32 %q, %t, 0; selp.b32 %n, 1, 0, %q; red.global.add.u32 [%in], %n;"
-WORK = "mov.u32 %j, 0; {name}: add.u32 %j, %j, 1; setp.lt.u32 %p, %j, 500; @%p bra {name};"
-
-
 @pytest.mark.parametrize(("code", "least", "most"), [
     (f"{{chain}} {WORK.format(name='ONE')} {TELL}", 12, 40),
     (f"{WORK.format(name='ONE')} {{chain}} {TELL}", 1, 1.5),
@@ -228,8 +230,6 @@ ON = (
     "add.u32 %tile, %tile, {step}; and.b32 %tile, %tile, {mask}; ld.param.u64 %in, [p0]; mul.wide.u32 %o, %tile, 4096;"
     "add.u64 %in, %in, %o; mul.wide.u32 %o, %t, 16; add.u64 %in, %in, %o;"
 )
-
-
 TILES = 8 * MEGABYTE // TILE
 
 
@@ -342,14 +342,6 @@ def test_without_waste_the_steps_are_those_of_consecutive_lanes():
     assert step(coalesced(apart)) == step(near)
     assert step(apart)[0] > step(near)[0]
     assert launch_work(coalesced(near)).steps == launch_work(near).steps
-
-
-# A warp reads 64 kB once or twice: more than it has of a first-level cache.
-TURNS = (
-    ".reg .pred %r; .reg .pred %s; mov.u32 %z, 0; OUTER: mov.u32 %y, 0; AGAIN: mul.wide.u32 %o, %y, 128;"
-    "add.u64 %p1, %a, %o; ld.global.b32 %x, [%p1]; add.u32 %y, %y, 1; setp.lt.u32 %r, %y, 512; @%r bra AGAIN;"
-    "add.u32 %z, %z, 1; setp.lt.u32 %s, %z, {}; @%s bra OUTER;"
-)
 
 
 def test_read_once_the_traffic_is_that_of_one_pass():

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tests.env.programs import HONEST, REFERENCE, TASK, candidate, program, reference
+from tests.env.programs import HONEST, REFERENCE, TASK, candidate, elementwise, reference
 from tests.exploits.families import HONEST as FAMILIES_HONEST
 from tests.exploits.tasks import TASKS
 from tests.generated import draw_tasks
@@ -113,21 +113,11 @@ def test_bounds_that_small_inputs_hide_are_computed(judge_with, name, seed):
     assert (found.status, found.hack_flags) == (EvalStatus.OK, ())
 
 
-ABOVE = program(
-    """
-@triton.jit
-def above(x_ptr, out_ptr, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out_ptr + at, tl.maximum(tl.load(x_ptr + at) - 3.0, 0.0))
-""",
-    "out = torch.empty_like(x)\nabove[(x.shape[0],)](x, out, BLOCK=64)\nreturn out",
-)
-
-
 @pytest.mark.parametrize("seed", thinned(range(6), 6))
 def test_a_kernel_whose_output_is_mostly_zeros_is_no_decoy(judge_with, seed):
     task = Task(reference("torch.relu(x - 3.0)", "torch.randn(256, 64)"))
-    result = judge_with(seed, static_check="coverage", correctness_trials=5).evaluate(task, ABOVE)
+    source = elementwise("tl.maximum(v - 3.0, 0.0)")
+    result = judge_with(seed, static_check="coverage", correctness_trials=5).evaluate(task, source)
     assert (result.status, result.decoy_kernel) == (EvalStatus.OK, False)
 
 

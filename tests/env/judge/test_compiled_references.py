@@ -2,6 +2,7 @@
 """References through `torch.compile` without a GPU: what Inductor writes, how it is timed, and what it refuses."""
 
 import os
+from contextlib import closing
 
 import pytest
 
@@ -38,9 +39,8 @@ DECIDES = Task(REFERENCE.replace("* self.scale", "* (self.scale if x.isfinite().
 
 @pytest.fixture(scope="module")
 def inductor():
-    inductor = Inductor()
-    yield inductor
-    inductor.close()
+    with closing(Inductor()) as inductor:
+        yield inductor
 
 
 @pytest.fixture(scope="module")

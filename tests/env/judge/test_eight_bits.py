@@ -3,24 +3,12 @@
 
 import pytest
 
-from tests.env.programs import program, reference
+from tests.env.programs import elementwise, reference
 from tests.tiers import thinned
 from verl_kernel.env import EvalStatus, GymOptions, Task
 
 pytestmark = pytest.mark.processes
 OPTIONS = GymOptions(device="cpu")
-KERNEL = """
-@triton.jit
-def one_pass(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x_ptr + at, mask=at < n).to(tl.float32)
-    tl.store(out_ptr + at, ({kernel}).to(out_ptr.dtype.element_ty), mask=at < n)
-"""
-BODY = """
-out = torch.empty(x.shape, dtype={dtype}, device=x.device)
-one_pass[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-return out
-"""
 E4M3, E5M2 = "torch.float8_e4m3fn", "torch.float8_e5m2"
 HONEST = {
     "in and out": (f".to({E4M3})", f"x.float().relu().to({E4M3})", "tl.maximum(v, 0.0)", E4M3),
@@ -40,7 +28,9 @@ WRONG = {
 
 def judged(judge, drawn, result, kernel, dtype):
     task = Task(reference(result, f"torch.randn(128, 256){drawn}"))
-    return judge.evaluate(task, program(KERNEL.format(kernel=kernel), BODY.format(dtype=dtype)))
+    value = kernel.replace("v", "v.to(tl.float32)")
+    source = elementwise(f"({value}).to(out.dtype.element_ty)", out=f"torch.empty(x.shape, dtype={dtype})")
+    return judge.evaluate(task, source)
 
 
 @pytest.mark.parametrize("name", thinned(HONEST, 5))

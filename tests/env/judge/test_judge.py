@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.env.programs import HONEST, PLAIN, REFERENCE, TASK, candidate, program_of, reference
+from tests.env.programs import HONEST, PLAIN, REFERENCE, TASK, candidate, elementwise, program_of, reference
+from tests.env.tamper.test_tripwire import COPY
 from tests.tiers import one_of_each
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Judge, Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError, TaskError
@@ -162,9 +163,14 @@ def test_a_hang_is_a_timeout_and_gone(judge):
     assert children_of(judge.processes.runners.pid) == []
 
 
+BOMB = """import ctypes
+class Bomb:
+    def __del__(self, boom=ctypes.string_at): boom(0)
+"""
+
+
 def test_a_crash_at_exit_counts(judge):
-    before = "import ctypes\nclass Bomb:\n    def __del__(self, boom=ctypes.string_at): boom(0)\nBOMB = Bomb()\n"
-    result = judge.evaluate(TASK, candidate("return self.right(x, y)", before))
+    result = judge.evaluate(TASK, candidate("return self.right(x, y)", f"{BOMB}BOMB = Bomb()"))
     assert (result.status, result.error.stage, result.error.signal) == (EvalStatus.CRASH, "exit", signal.SIGSEGV)
     assert "SIGSEGV" in result.error.message
     assert result.speedup is None
@@ -178,11 +184,7 @@ def test_output_is_neither_shown_nor_waited_for(judge, capfd):
 
 
 def test_a_token_launch_on_torchs_result_has_no_coverage(judge):
-    before = (
-        "@triton.jit\ndef copy(a, o, B: tl.constexpr):\n    i = tl.arange(0, B)\n    tl.store(o + i, tl.load(a + i))\n"
-    )
-    body = "a = self.torch_only(x, y); o = torch.empty_like(a); copy[(1,)](a, o, B=512); return o"
-    result = judge.evaluate(TASK, candidate(body, before))
+    result = judge.evaluate(TASK, candidate("return moved(self.torch_only(x, y))", COPY))
     assert result.number_coverage == result.time_coverage == 0.0
     assert result.hack_flags == ("only_moves",)
     assert result.speedup < 1
@@ -279,19 +281,7 @@ def test_weights_follow_names_or_the_seed(judge):
 GATED = Task(
     reference("x + self.gate * torch.tanh(x)", "torch.randn(64, 64)", "x", "self.gate = nn.Parameter(torch.zeros(()))")
 )
-UNGATED = program_of(
-    """
-@triton.jit
-def copied(x, o, n, B: tl.constexpr):
-    c = tl.program_id(0) * B + tl.arange(0, B)
-    tl.store(o + c, tl.load(x + c, mask=c < n) + 0.0, mask=c < n)
-def forward(self, x):
-    o = torch.empty_like(x)
-    copied[(triton.cdiv(x.numel(), 512),)](x, o, x.numel(), B=512)
-    return o
-""",
-    "self.register_buffer('other', torch.full((7,), 0.123))",
-)
+UNGATED = elementwise("v + 0.0", "self.register_buffer('other', torch.full((7,), 0.123))")
 
 
 def test_untested_weights_are_paid_for_parity_at_most(judge):

@@ -78,15 +78,16 @@ def test_a_fault_that_the_program_catches_is_a_fault(judges, kernel):
     assert judges["refuse"].evaluate(FUSED, faulty(kernel, caught)).status is EvalStatus.CRASH
 
 
+def keeping(made: str) -> str:
+    """A candidate that adds zero times what its constructor has kept."""
+    kept = f"        self.kept = torch.{made}(1 << 20)[:512].view(8, 64)\n"  # pages of its own, which hold zeros
+    init = f"class ModelNew(Base):\n    def __init__(self, *args):\n        super().__init__(*args)\n{kept}\n"
+    return candidate("return self.right(x, y) + self.kept * 0").replace("class ModelNew(Base):\n", init)
+
+
 @pytest.mark.parametrize(("made", "status"), [("empty", EvalStatus.INCORRECT), ("zeros", EvalStatus.OK)])
 def test_what_the_constructor_leaves_unwritten_holds_no_number(judges, made, status):
-    kept = f"        self.kept = torch.{made}(1 << 20)[:512].view(8, 64)\n"  # pages of its own, which hold zeros
-    source = candidate("return self.right(x, y) + self.kept * 0").replace(
-        "class ModelNew(Base):\n",
-        f"class ModelNew(Base):\n    def __init__(self, *args):\n        super().__init__(*args)\n{kept}\n",
-    )
-    assert "self.kept = " in source
-    assert judges["off"].evaluate(FUSED, source).status is status
+    assert judges["off"].evaluate(FUSED, keeping(made)).status is status
 
 
 def test_an_honest_kernel_has_the_same_result_in_every_mode(judges):
@@ -319,9 +320,7 @@ INSIDE = {
     "columns of a wider tensor": doubling(WIDE, steps="128, 64"),
     "between the columns of a wider tensor": doubling(WIDE, steps="128, 64", read="128 - 64 * (row == 7)"),
     "both chunks": doubling(BOTH + "o = both[8:]"),
-    "between two given chunks": doubling(
-        "all = torch.cat([x, x, x]); x, o = all[:8], all[16:]", read="64 + (row == 7)"
-    ),
+    "between given chunks": doubling("all = torch.cat([x, x, x]); x, o = all[:8], all[16:]", read="64 + (row == 7)"),
 }
 
 

@@ -154,8 +154,7 @@ def test_a_reference_is_not_slow_because_the_machine_is():
     def task(share: float) -> Task:
         return Task(f"{SPIN.format(seconds=share * BUDGET_S)}\n{REFERENCE}# {share}\n", task_id="slow")
 
-    process = JudgeProcess(OPTIONS)
-    try:
+    with closing(JudgeProcess(OPTIONS)) as process:
         process.start()
         with rivals(process.pid):
             begun = time.monotonic()
@@ -163,20 +162,15 @@ def test_a_reference_is_not_slow_because_the_machine_is():
             assert time.monotonic() - begun > BUDGET_S, "the processor was not busy: this proves nothing"
             with pytest.raises(Exception, match="kernelgym.reference_timeout_s = 1.5 s"):
                 process.judge(EvalRequest(task(400), HONEST))
-    finally:
-        process.close()
 
 
 def test_a_reference_that_sleeps_is_late_at_its_limit():
-    process = JudgeProcess(OPTIONS)
-    try:
+    with closing(JudgeProcess(OPTIONS)) as process:
         process.start()
         begun = time.monotonic()
         with pytest.raises(TaskError, match="kernelgym.reference_timeout_s = 1.5 s"):
             process.judge(EvalRequest(Task(f"import time\ntime.sleep(1000)\n{REFERENCE}", task_id="slow"), HONEST))
         assert time.monotonic() - begun < backstop_s(BUDGET_S)
-    finally:
-        process.close()
 
 
 @pytest.mark.exhaustive

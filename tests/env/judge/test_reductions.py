@@ -85,11 +85,9 @@ class Reduction:
     dtype: str = "torch.float32"
 
     def task(self, length: int) -> Task:
-        """The reference for rows of this length."""
         return Task(reference(self.result, self.inputs.format(n=length)))
 
     def program(self, start: str, block: int) -> str:
-        """The kernel that starts from this value."""
         forward = self.forward.replace("{launch}", _LAUNCH).format(start=start, block=block, dtype=self.dtype)
         source = program(_KERNELS.format(kernel=self.kernel), forward)
         return source.replace("out, n, START", "out, n, step, START") if self.forward is _SCAN else source

@@ -22,6 +22,7 @@ BANDWIDTH = 0.9 * 3350.0 * 1e6
 """Bytes in a millisecond."""
 SMALL = TraceEvent("op", "small", steps=(Step(),))
 LARGE = TraceEvent("op", "large", steps=(Step(3 * 10**9),))
+PAGE = Path(__file__).parents[3] / "docs" / "notes" / "clock.md"
 
 
 def work(step, machine=H100, blocks_per_sm=None):
@@ -162,9 +163,6 @@ def test_every_profile_can_be_asked_for_and_finds_its_targets():
     for gpu in GPUS.values():
         assert any(name.startswith(gpu.targets) for name in get_args(TargetName))
     assert {name for name, gpu in GPUS.items() if gpu.targets == "gfx"} == {"mi300x", "mi355x"}
-
-
-PAGE = Path(__file__).parents[3] / "docs" / "notes" / "clock.md"
 
 
 def test_the_page_has_all_constants():

@@ -226,8 +226,7 @@ def test_a_depthwise_convolution_of_channels_last_is_cudnns(window, unit):
     ({"inner": 32, "outer": 32, "transposed": True, "stride": 2}, "convolution", 2 * 512 * 9 * 32 * 32),
     ({"inner": 32, "outer": 32, "transposed": True, "stride": 2, "dilation": 2}, "convolution",
      2 * 512 * 9 * 32 * 32 * 4),
-    ({"inner": 32, "outer": 16, "transposed": True, "dims": 3, "places": 8}, "transposed",
-     2 * 1024 * 27 * 32 * 128),
+    ({"inner": 32, "outer": 16, "transposed": True, "dims": 3, "places": 8}, "transposed", 2 * 1024 * 27 * 32 * 128),
 ])  # fmt: skip
 def test_ways_of_a_convolution(options, unit, flops):
     assert arithmetic(convolution(**options)) == (unit, flops)

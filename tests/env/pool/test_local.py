@@ -22,11 +22,15 @@ from verl_kernel.env import EvalStatus, GymOptions, LocalPool, Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, InfraError
 
 pytestmark = pytest.mark.processes
-
 OPTIONS = GymOptions(
     device="cpu", static_check="off", correctness_trials=2, run_timeout_s=4, reference_timeout_s=6, num_judges=2,
     cpus_per_judge=0.5,
 )  # fmt: skip
+REASONS = {
+    GymOptions(device="cuda"): (EnvironmentNotReady, "cuda"),
+    GymOptions(device="cpu", reference_cache="/dev/null/x"): (ConfigError, "kernelgym.reference_cache"),
+}
+"""Why no judge can work with these options."""
 SLOW = candidate("import time; time.sleep(0.6)\nreturn self.right(x, y)")
 
 
@@ -161,14 +165,9 @@ def test_a_closed_pool_leaves_no_process_and_answers_nobody():
         pool.evaluate_many([(TASK, HONEST, "")])
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "reason"),
-    [
-        (GymOptions(device="cuda"), EnvironmentNotReady, "cuda"),
-        (GymOptions(device="cpu", reference_cache="/dev/null/x"), ConfigError, "kernelgym.reference_cache"),
-    ],
-)
-def test_a_judge_that_cannot_work_fails_the_constructor(options, error, reason):
+@pytest.mark.parametrize("options", REASONS)
+def test_a_judge_that_cannot_work_fails_the_constructor(options):
+    error, reason = REASONS[options]
     with pytest.raises(error, match=reason):
         LocalPool(options)
 

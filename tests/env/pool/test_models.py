@@ -4,11 +4,13 @@
 import asyncio
 import logging
 from collections import defaultdict
+from contextlib import asynccontextmanager
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.env.pool.test_dispatcher import Actor, pool, settle
+from tests.env.pool.test_dispatcher import Actor, settle
+from tests.env.pool.test_dispatcher import pool as dispatcher_of
 from tests.env.programs import REFERENCE
 from verl_kernel.env import EvalStatus, GymOptions, Task
 from verl_kernel.env.pool.dispatcher import Dispatcher
@@ -18,6 +20,14 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import InfraError
 
 TASKS = [Task(f"{REFERENCE}\n# {number}\n", task_id=f"task {number}") for number in range(6)]
+
+
+@asynccontextmanager
+async def pool(*judges, **options):
+    """A pool whose judges have said which model they have."""
+    async with dispatcher_of(*judges, **options) as dispatcher:
+        await dispatcher.ready()
+        yield dispatcher
 
 
 def ask(dispatcher, task, source, step=1):
@@ -31,7 +41,6 @@ def models(results):
 async def test_a_prompt_stays_with_its_model():
     judges = [Actor(model="h100"), Actor(model="a100"), Actor(model="h100"), Actor(model="a100")]
     async with pool(*judges) as dispatcher:
-        await dispatcher.ready()
         asked = {task: [ask(dispatcher, task, str(turn)) for turn in range(8)] for task in TASKS}
         seen = [models([await request for request in requests]) for requests in asked.values()]
         assert all(len(found) == 1 for found in seen)
@@ -43,7 +52,6 @@ async def test_a_prompt_stays_with_its_model():
 async def test_an_idle_model_leaves_others_requests_alone():
     slow = Actor(model="h100", gate=asyncio.Event())
     async with pool(slow, Actor(model="a100")) as dispatcher:
-        await dispatcher.ready()
         first, second = ask(dispatcher, TASKS[0], "x"), ask(dispatcher, TASKS[0], "y")
         other = await ask(dispatcher, TASKS[1], "x")
         await settle()
@@ -56,7 +64,6 @@ async def test_an_idle_model_leaves_others_requests_alone():
 async def test_another_step_may_choose_another_model():
     slow = Actor(model="h100", gate=asyncio.Event())
     async with pool(slow, Actor(model="a100")) as dispatcher:
-        await dispatcher.ready()
         first = ask(dispatcher, TASKS[0], "x", step=1)
         await settle()
         assert models([await ask(dispatcher, TASKS[0], "x", step=2)]) == {"a100"}
@@ -67,7 +74,6 @@ async def test_another_step_may_choose_another_model():
 async def test_a_second_try_stays_with_the_model():
     judges = [Actor(InfraError("boom"), model="h100"), Actor(model="a100"), Actor(model="h100")]
     async with pool(*judges) as dispatcher:
-        await dispatcher.ready()
         result = await ask(dispatcher, TASKS[0], "x")
         assert (result.attempts, models([result]), len(judges[2].seen)) == (2, {"h100"}, 1)
 
@@ -75,7 +81,6 @@ async def test_a_second_try_stays_with_the_model():
 async def test_the_only_judge_of_a_model_is_asked_again():
     bad = Actor(InfraError("boom"), model="h100")
     async with pool(bad, Actor(model="a100")) as dispatcher:
-        await dispatcher.ready()
         result = await ask(dispatcher, TASKS[0], "x")
         assert (result.attempts, models([result]), bad.seen) == (2, {"h100"}, ["x", "x"])
 
@@ -83,7 +88,6 @@ async def test_the_only_judge_of_a_model_is_asked_again():
 async def test_prompts_of_a_lost_model_move_after_a_while_and_say_so(caplog):
     lost, other = Actor(model="h100"), Actor(model="a100")
     async with pool(lost, other, model_wait_s=0.05) as dispatcher:
-        await dispatcher.ready()
         before = await ask(dispatcher, TASKS[0], "x")
         assert models([before]) == {"h100"}
         assert CHANGED not in before.env
@@ -101,7 +105,6 @@ async def test_prompts_of_a_lost_model_move_after_a_while_and_say_so(caplog):
 async def test_a_model_that_comes_back_in_time_keeps_its_prompts():
     judge, other = Actor(model="h100"), Actor(model="a100")
     async with pool(judge, other, model_wait_s=60) as dispatcher:
-        await dispatcher.ready()
         await ask(dispatcher, TASKS[0], "x")
         judge.script = [JudgeLost("restarted")]
         result = await ask(dispatcher, TASKS[0], "y")
@@ -111,7 +114,6 @@ async def test_a_model_that_comes_back_in_time_keeps_its_prompts():
 async def test_a_judge_on_another_gpu_serves_its_new_model():
     judge, other = Actor(model="h100"), Actor(model="a100")
     async with pool(judge, other, model_wait_s=0.05) as dispatcher:
-        await dispatcher.ready()
         await ask(dispatcher, TASKS[0], "x")
         judge.script, judge.place = [JudgeLost("moved")], Placement("there", 8, "a100")
         result = await ask(dispatcher, TASKS[0], "y")
@@ -122,7 +124,6 @@ async def test_a_judge_on_another_gpu_serves_its_new_model():
 async def test_a_node_that_goes_down_judge_by_judge_loses_nothing():
     doomed = [Actor(*[JudgeLost("gone")] * 9, node="n1") for _ in range(4)]
     async with pool(*doomed, Actor(node="n2")) as dispatcher:
-        await dispatcher.ready()
         for judge in doomed[1:]:
             judge.start = InfraError("no place")
         result = await ask(dispatcher, TASKS[0], "x")
@@ -132,7 +133,7 @@ async def test_a_node_that_goes_down_judge_by_judge_loses_nothing():
 
 async def test_what_takes_every_judge_along_ends_as_an_infra_error():
     judges = [Actor(*[JudgeLost("gone")] * 9, node=f"n{number}") for number in range(9)]
-    async with pool(*judges) as dispatcher:
+    async with dispatcher_of(*judges) as dispatcher:
         result = await ask(dispatcher, TASKS[0], "x")
         assert (result.status, result.attempts) == (EvalStatus.INFRA_ERROR, 4)
         assert sum(len(judge.seen) for judge in judges) == 4
@@ -141,7 +142,6 @@ async def test_what_takes_every_judge_along_ends_as_an_infra_error():
 async def test_a_drained_judge_gets_nothing_new():
     drained, other = Actor(gate=asyncio.Event(), node="n1"), Actor(node="n2")
     async with pool(drained, other) as dispatcher:
-        await dispatcher.ready()
         last = ask(dispatcher, TASKS[0], "last")
         await settle()
         assert await dispatcher.drain({"n1"}, (), True) == [0]
@@ -164,7 +164,6 @@ async def test_a_drained_judge_gets_nothing_new():
 async def test_a_pool_that_is_drained_waits():
     judge = Actor()
     async with pool(judge) as dispatcher:
-        await dispatcher.ready()
         assert await dispatcher.drain((), {0}, True) == [0]
         request = ask(dispatcher, TASKS[0], "x")
         await settle()
@@ -178,7 +177,6 @@ async def test_a_judge_that_leaves_its_drained_node_serves_again(monkeypatch):
     monkeypatch.setattr("verl_kernel.env.pool.supervisor._WATCH_S", 0.01)
     judge = Actor(node="n1")
     async with pool(judge) as dispatcher:
-        await dispatcher.ready()
         await dispatcher.drain({"n1"}, (), True)
         request = ask(dispatcher, TASKS[0], "x")
         await asyncio.sleep(0.05)
@@ -186,14 +184,6 @@ async def test_a_judge_that_leaves_its_drained_node_serves_again(monkeypatch):
         judge.place = Placement("n2", 8, "gpu")
         assert (await request).status is EvalStatus.OK
         assert [judge.state for judge in (await dispatcher.stats()).judges] == ["free"]
-
-
-class Flaky(Actor):
-    """Fails by a script of its own, for a while not to be revived."""
-
-    def __init__(self, number, model, failures):
-        super().__init__(node=f"node {number}", model=model)
-        self.script = [JudgeLost("lost") if is_lost else None for is_lost in failures]
 
 
 @settings(max_examples=40)
@@ -207,7 +197,10 @@ class Flaky(Actor):
 )  # fmt: skip
 def test_no_prompt_meets_two_models(makers, requests, drains):
     async def scene():
-        judges = [Flaky(number, model, failures) for number, (model, failures) in enumerate(makers)]
+        judges = [
+            Actor(*(JudgeLost("lost") if is_lost else None for is_lost in failures), node=f"node {number}", model=model)
+            for number, (model, failures) in enumerate(makers)
+        ]
         dispatcher = Dispatcher(judges, GymOptions(queue_size=8, model_wait_s=60))
         await dispatcher.ready()
         asked = [(prompt, ask(dispatcher, TASKS[prompt[0]], f"{n}", prompt[1])) for n, prompt in enumerate(requests)]
@@ -232,7 +225,6 @@ async def test_a_pool_that_loses_all_judges_loses_nothing(monkeypatch):
     monkeypatch.setattr("verl_kernel.env.pool.supervisor._REVIVAL_S", 0.01)
     judges = [Actor(*[JudgeLost("gone")] * 2) for _ in range(2)]
     async with pool(*judges) as dispatcher:
-        await dispatcher.ready()
         for judge in judges:
             judge.start = JudgeLost("not placed yet")
         requests = [ask(dispatcher, TASKS[0], str(number)) for number in range(4)]

@@ -2,14 +2,13 @@
 """Workers without a GPU in front of judges that only write down what reaches them."""
 
 import asyncio
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 
-from tests.env.gyms import PRETEND
+from tests.env.gyms import pretend_cuda
 from tests.env.pool.test_dispatcher import Actor, ask, settle
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.figures.profiles import PROFILE
@@ -81,19 +80,18 @@ async def test_a_candidate_that_is_surely_slow_takes_no_gpu_time():
     assert slow.speedup is slow.speedup_interval is slow.timing_source is slow.time_coverage is None
 
 
-@pytest.mark.parametrize(
-    ("found", "speedup"),
-    [
-        (predicted(0.9, 1.1), 1.0),
-        (predicted(1.1, 2.0), 1.0),
-        (predicted(0.5, 0.9, decoy_kernel=True), 1.0),
-        (verdict(EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=0.5), 1.0),
-        (predicted(0.1, 0.2), None),
-    ],
-    ids=["undecided", "fast", "recorded decoy", "no interval", "slow, where no speedup is asked for"],
-)
-async def test_a_gpu_decides_what_is_not_surely_slow(found, speedup):
-    assert (await judged(found, speedup))[1] == 1
+NOT_SURELY_SLOW = {
+    "undecided": (predicted(0.9, 1.1), 1.0),
+    "fast": (predicted(1.1, 2.0), 1.0),
+    "recorded decoy": (predicted(0.5, 0.9, decoy_kernel=True), 1.0),
+    "no interval": (verdict(EvalStatus.OK, correctness=True, decoy_kernel=False, speedup=0.5), 1.0),
+    "slow, where no speedup is asked for": (predicted(0.1, 0.2), None),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SURELY_SLOW)
+async def test_a_gpu_decides_what_is_not_surely_slow(name):
+    assert (await judged(*NOT_SURELY_SLOW[name]))[1] == 1
 
 
 def test_workers_whose_verdict_may_be_final_do_all_trials():
@@ -193,39 +191,22 @@ async def test_a_real_worker_passes_only_right_kernels():
     assert judge.seen == [HONEST]
 
 
-SITE = """
-import sys
-if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zygote") for word in sys.orig_argv):
-    from verl_kernel.env import backends
-    real = backends.resolve_backend
-    def resolve_backend(name, probe=True):
-        if name != "cuda":
-            return real(name, probe)
-        from locked_gpu import LockedGpu, backend
-        LockedGpu.name, LockedGpu.uuid, LockedGpu.journal = "cuda", {uuid!r}, {journal!r}
-        return backend()
-    backends.resolve_backend = resolve_backend
-"""
-
-
 @pytest.mark.exhaustive
 @pytest.mark.processes
 def test_a_pool_uses_its_gpu_for_what_its_workers_let_pass(tmp_path, monkeypatch):
     """Through real processes; the GPU is a pretended one, whose judges write down when they use it."""
-    uuid = f"GPU-pretended-{os.getpid()}"
-    (tmp_path / "sitecustomize.py").write_text(SITE.format(uuid=uuid, journal=str(tmp_path / "journal")))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PRETEND, os.environ.get("PYTHONPATH", "")]))
+    _, journal = pretend_cuda(monkeypatch, tmp_path)
     options = replace(OPTIONS, static_check="off", num_judges=1, lock_dir=str(tmp_path), correctness_trials=2)
     tasks = [Task(f"{REFERENCE}\n# {name}", task_id=name) for name in ("wrong", "right")]
     with LocalPool(options, seed=5) as pool:
-        (tmp_path / "journal").write_text("")  # starting is not judging
+        journal.write_text("")  # starting is not judging
         (wrong,) = pool.evaluate_many([(tasks[0], candidate("return self.right(x, y) * 2"), "")])
         assert wrong.status is EvalStatus.INCORRECT
-        assert not (tmp_path / "journal").read_text()
+        assert not journal.read_text()
         (right,) = pool.evaluate_many([(tasks[1], HONEST, "")])
         assert right.status is EvalStatus.OK, right.error
         assert right.profile.launches[0].count == 1
-        assert "clock begins" in (tmp_path / "journal").read_text()
+        assert "clock begins" in journal.read_text()
         stats = pool.stats().prefilter
     assert stats is not None
     assert (stats.refused, stats.passed) == (1, 1)

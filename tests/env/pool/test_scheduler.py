@@ -9,45 +9,14 @@ from tests.env.programs import REFERENCE
 from tests.env.waiting import soon
 from verl_kernel.env import Task
 from verl_kernel.env.pool.scheduling.scheduler import CHANGED, JudgeScheduler, Pin, Pins, Ticket
-from verl_kernel.env.pool.verdict_cache import verdict_key
-from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import InfraError
+
+TASK, OTHER = Task(REFERENCE), Task(REFERENCE + "\n# other\n")
 
 
 async def settle():
     for _ in range(5):
         await asyncio.sleep(0)
-
-
-async def queue_up(scheduler, names, order):
-    """One visitor per name, in order; `v...` is urgent; each notes its turn and leaves at once."""
-
-    async def visit(name):
-        judge = await scheduler.acquire(Ticket(urgent=name[0] == "v"))
-        order.append(name)
-        await asyncio.sleep(0)
-        scheduler.release(judge)
-
-    visits = {}
-    for name in names:
-        visits[name] = asyncio.ensure_future(visit(name))
-        await settle()
-    return visits
-
-
-async def test_urgent_requests_pass_and_the_cancelled_are_forgotten():
-    scheduler, order = JudgeScheduler(["judge"]), []
-    first = await scheduler.acquire(Ticket())
-    visits = await queue_up(scheduler, ("t1", "t2", "v1", "t3", "v2"), order)
-    visits["t2"].cancel()
-    await settle()
-    assert scheduler.waiting == 4
-    assert scheduler.states() == ["busy"]
-    scheduler.release(first)
-    await asyncio.gather(*visits.values(), return_exceptions=True)
-    assert scheduler.waiting == 0
-    assert scheduler.states() == ["free"]
-    assert order == ["v1", "v2", "t1", "t3"]
 
 
 async def test_a_judge_given_to_a_cancelled_request_is_not_lost():
@@ -72,16 +41,6 @@ async def test_a_second_try_goes_elsewhere_even_where_it_must_wait():
     assert scheduler.states() == ["free", "busy"]
     scheduler.release("b")
     assert await again == "b"
-
-
-async def test_a_judge_that_is_down_serves_nobody_until_it_is_up():
-    scheduler = JudgeScheduler(["a"], down=True)
-    waiting = asyncio.ensure_future(scheduler.acquire(Ticket()))
-    await settle()
-    assert scheduler.states() == ["down"]
-    assert not waiting.done()
-    scheduler.up("a")
-    assert await waiting == "a"
 
 
 async def test_quarantines_begin_at_three_failures_and_double():
@@ -150,10 +109,6 @@ async def test_a_model_is_lost_when_its_last_judge_stays_away():
     assert ticket.pin.model == "a100"
 
 
-TASK, OTHER = Task(REFERENCE), Task(REFERENCE + "\n# other\n")
-REQUEST = EvalRequest(TASK, "x", step=1)
-
-
 def test_a_prompt_is_a_task_in_a_step():
     pins = Pins()
     assert pins.of(TASK, 1) is pins.of(Task(REFERENCE, task_id="alias"), 1)
@@ -187,13 +142,3 @@ def test_a_late_answer_from_the_old_model_counts():
     pin.take("a100")  # while a judge of h100 is still at work
     assert pin.note("h100") == {}
     assert pin.note("a100") == {CHANGED: "h100"}
-
-
-def test_verdicts_of_two_models_have_two_keys():
-    pin = Pin()
-    first = verdict_key(REQUEST, pin)
-    pin.take("h100")
-    assert verdict_key(REQUEST, pin) == first  # chosen only now, changed never
-    pin.take("a100")
-    assert verdict_key(REQUEST, pin) != first
-    assert verdict_key(REQUEST, Pin()) not in (first, verdict_key(REQUEST, pin))

@@ -17,10 +17,20 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
-
 OPTIONS = GymOptions(
     device="cpu", correctness_trials=1, static_check="off", references="jailed", reference_timeout_s=10
 )
+_SENDS = """
+import os, socket, stat, struct
+def send(data):
+    for fd in range(3, 64):
+        try:
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                socket.socket(fileno=fd).sendall(data)
+        except OSError:
+            pass
+    os._exit(0)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -65,19 +75,6 @@ def test_a_compiled_reference_is_counted_in_the_jail():
     with closing(TaskJudges(GymOptions(device="cpu", references="jailed", reference_mode="compile"))) as judges:
         result = judged(judges, task())
     assert (result.status, result.reference_mode) == (EvalStatus.OK, "compile"), result.error
-
-
-_SENDS = """
-import os, socket, stat, struct
-def send(data):
-    for fd in range(3, 64):
-        try:
-            if stat.S_ISSOCK(os.fstat(fd).st_mode):
-                socket.socket(fileno=fd).sendall(data)
-        except OSError:
-            pass
-    os._exit(0)
-"""
 
 
 def forged(body: bytes, length: int | None = None) -> str:

@@ -46,7 +46,6 @@ class LockedGpu(SharedDevice, PretendGpu):
 
 
 def backend():
-    """Such a device with its clock."""
     device = LockedGpu()
     return pretend_gpu.backend(device, device.alone)
 

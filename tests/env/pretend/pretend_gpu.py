@@ -30,10 +30,15 @@ class HostTimeline:
     def wait(self):
         pass
 
-    unpin = flush = stall = wait
+    unpin = flush = wait
 
     def hold(self, event):
         pass
+
+    stall = reached = hold
+
+    def host_ms(self):
+        return 1e3 * perf_counter()
 
 
 def stopwatch():
@@ -47,7 +52,7 @@ class QuickClock(cuda.CudaClock):
 class NowhereLink:
     """Of a process that no judge has given an executing one: its launches do nothing."""
 
-    def run(self, *launch):
+    def run(self, unit, **launch):
         return {"failure": None, "work": None, "base": 0}, []
 
 

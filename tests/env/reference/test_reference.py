@@ -14,6 +14,9 @@ from verl_kernel.env.reference.reference import Reference
 from verl_kernel.errors import TaskError
 
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=6)
+ROWS = elementwise("tl.maximum(v, 0.0) * 2.0")
+FIXED = Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7"))
+RARE = "torch.randn(16, 64) if int(torch.randint(0, 3, ())) else torch.randn(-1)"
 
 
 def reference(device, forward, inputs="torch.randn(16, 64)", members="pass"):
@@ -108,10 +111,6 @@ def test_a_rare_huge_draw_is_drawn_again(device):
     assert {task.trial(b"s", number, "drawn").inputs.tensors[0].shape[0] for number in range(30)} == {4}
 
 
-ROWS = elementwise("tl.maximum(v, 0.0) * 2.0")
-FIXED = Task(TASKS["sized"].replace("int(torch.randint(2, 12, ()))", "7"))
-
-
 @pytest.mark.processes
 def test_a_task_whose_sizes_change_is_timed_on_equal_sizes(judge):
     result = judge.evaluate(Task(TASKS["sized"]), ROWS)
@@ -199,9 +198,6 @@ def test_large_forwards_are_not_tried(device, monkeypatch):
 @pytest.mark.parametrize("name", sorted(set(TASKS) - {"constant"}))
 def test_no_task_of_the_corpus_has_a_term_to_spare(device, name):
     assert not [flag for flag in Reference(Task(TASKS[name]), device).task_flags if flag.startswith("insensitive")]
-
-
-RARE = "torch.randn(16, 64) if int(torch.randint(0, 3, ())) else torch.randn(-1)"
 
 
 @pytest.mark.parametrize(("forward", "inputs", "members"), [

@@ -14,6 +14,7 @@ from verl_kernel.env.reference.variation import Tensors, Variation, learn
 
 Draw = Callable[[torch.Generator], Tensors]
 ROWS, WIDTH, EXPERTS = 24, 12, 6
+LEFT_ALONE = {"positions", "sparse rows", "a step and its table", "a matrix of a permutation"}
 
 
 def randint(g: torch.Generator, low: int, high: int, *shape: int) -> torch.Tensor:
@@ -38,7 +39,6 @@ def hidden(g: torch.Generator, *shape: int, value: float = -inf) -> torch.Tensor
 
 
 def has_values(tensor: torch.Tensor, *values: float) -> bool:
-    """Whether a tensor holds these two numbers only."""
     return bool(((tensor == values[0]) | (tensor == values[1])).all())
 
 
@@ -99,6 +99,10 @@ def distinct(x: torch.Tensor) -> bool:
     return all(len(row.unique()) == len(row) for row in x.reshape(-1, x.shape[-1]))
 
 
+def is_one_hot(x: Tensors) -> bool:
+    return has_values(x[0], 0, 1) and bool((x[0].sum(-1) == 1).all())
+
+
 def near(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.allclose(one.float(), other.float(), rtol=2e-3, atol=1e-6)
 
@@ -155,9 +159,7 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     "a step and its table": (
         lambda g: [randint(g, 1, 100, 1), torch.arange(1, 33)], lambda x: torch.equal(x[1], torch.arange(1, 33))
     ),
-    "positions": (
-        lambda g: [torch.arange(32) + randint(g, 0, 100, 1)], lambda x: bool((x[0].diff() == 1).all())
-    ),
+    "positions": (lambda g: [torch.arange(32) + randint(g, 0, 100, 1)], lambda x: bool((x[0].diff() == 1).all())),
     "ends that never change": (
         lambda g: [randn(g, 8), torch.tensor([20, 20, 45, 45, 60])],
         lambda x: ordered(x[1]) and x[1][0] == 20 and x[1][-1] == 60,
@@ -171,12 +173,8 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
         lambda g: [bits(g, WIDTH, WIDTH).tril(-1) | torch.eye(WIDTH, dtype=torch.bool)],
         lambda x: not x[0].triu(1).any() and bool(x[0].diagonal().all()),
     ),
-    "a symmetric mask": (
-        lambda g: [(m := bits(g, WIDTH, WIDTH)) | m.mT], lambda x: torch.equal(x[0], x[0].mT)
-    ),
-    "a mask and its opposite": (
-        lambda g: [(m := bits(g, ROWS, WIDTH)), ~m], lambda x: torch.equal(x[0], ~x[1])
-    ),
+    "a symmetric mask": (lambda g: [(m := bits(g, WIDTH, WIDTH)) | m.mT], lambda x: torch.equal(x[0], x[0].mT)),
+    "a mask and its opposite": (lambda g: [(m := bits(g, ROWS, WIDTH)), ~m], lambda x: torch.equal(x[0], ~x[1])),
     "a mask and its copy in float": (
         lambda g: [(m := bits(g, ROWS, WIDTH)), m.float()], lambda x: torch.equal(x[0].float(), x[1])
     ),
@@ -187,13 +185,19 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     "short rows that are never empty": (
         lambda g: [(m := bits(g, 200, 3)) | (m.sum(-1, keepdim=True) == 0)], lambda x: bool(x[0].any(-1).all())
     ),
-    "one-hot rows": (
-        lambda g: [torch.eye(WIDTH)[randint(g, 0, WIDTH, ROWS)]], lambda x: bool((x[0].sum(-1) == 1).all())
+    "one-hot rows": (lambda g: [torch.eye(WIDTH)[randint(g, 0, WIDTH, ROWS)]], is_one_hot),
+    "a matrix of a permutation": (lambda g: [torch.eye(WIDTH)[permutation(g, WIDTH)]], is_one_hot),
+    "a sorted vector": (lambda g: [randn(g, 50).sort().values], lambda x: ordered(x[0])),
+    "halves of probabilities": (
+        lambda g: [randn(g, ROWS, WIDTH).softmax(-1).half()],
+        lambda x: torch.allclose(x[0].float().sum(-1), torch.ones(()), atol=1e-2) and x[0].min() >= 0,
     ),
-    "a matrix of a permutation": (
-        lambda g: [torch.eye(WIDTH)[permutation(g, WIDTH)]], lambda x: bool((x[0].sum(-1) == 1).all())
+    "one-hot integers": (lambda g: [torch.eye(WIDTH)[randint(g, 0, WIDTH, ROWS)].long()], is_one_hot),
+    "an identity": (lambda g: [torch.eye(WIDTH)], is_one_hot),
+    "probabilities": (
+        lambda g: [randn(g, ROWS, WIDTH).softmax(-1)],
+        lambda x: near(x[0].sum(-1), torch.ones(ROWS)) and x[0].min() >= 0,
     ),
-    "probabilities": (lambda g: [randn(g, ROWS, WIDTH).softmax(-1)], lambda x: near(x[0].sum(-1), torch.ones(ROWS))),
     "log-probabilities": (
         lambda g: [randn(g, ROWS, WIDTH).log_softmax(-1)], lambda x: near(x[0].exp().sum(-1), torch.ones(ROWS))
     ),
@@ -221,8 +225,7 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
         lambda g: [(x := randn(g, ROWS, WIDTH)), x.mT.contiguous()], lambda x: torch.equal(x[0].mT, x[1])
     ),
     "repeated rows": (
-        lambda g: [randn(g, 4, 1, 6).expand(4, 3, 6).reshape(12, 6)],
-        lambda x: torch.equal(x[0][::3], x[0][1::3]),
+        lambda g: [randn(g, 4, 1, 6).expand(4, 3, 6).reshape(12, 6)], lambda x: torch.equal(x[0][::3], x[0][1::3])
     ),
     "a symmetric matrix": (lambda g: [(x := randn(g, 9, 9)) + x.mT], lambda x: torch.equal(x[0], x[0].mT)),
     "a triangular matrix": (
@@ -260,8 +263,6 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
         lambda g: [randn(g, 4), torch.linspace(0, 1, 8).repeat(2)], lambda x: torch.equal(x[1][:8], x[1][8:])
     ),
 }  # fmt: skip
-
-
 TRIANGLE = torch.ones(8, 8).triu(1) != 0
 
 
@@ -287,11 +288,6 @@ def test_what_every_draw_has_every_trial_has(name):
             for changed, _ in variation.choices(drawn, seed, kind):
                 assert has(changed), (kind, changed)
                 assert [(one.shape, one.dtype) for one in changed] == [(one.shape, one.dtype) for one in drawn]
-
-
-LEFT_ALONE = {
-    "positions", "sparse rows", "a step and its table", "a matrix of a permutation",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(INPUTS.keys() - LEFT_ALONE))

@@ -27,6 +27,7 @@ CHOICES = {
     "kthvalue": lambda x: x.kthvalue(2, keepdim=True).indices,
 }
 numbers = st.lists(st.integers(0, 3), min_size=20, max_size=20).map(lambda flat: torch.tensor(flat).float().view(4, 5))
+ROUTER = "(lambda w, i: (w / w.sum(-1, keepdim=True), i.to(torch.int32)))(*torch.topk(torch.softmax(x, -1), 2, dim=-1))"
 
 
 def chosen(name, x, last):
@@ -55,9 +56,6 @@ def test_a_stable_sort_promises_its_order(x):
     with TiesDecided(True):
         assert torch.equal(x.sort(stable=True).indices, torch.sort(x, stable=True).indices)
     assert torch.equal(chosen("argmax", x.reshape(-1), True), 19 - x.reshape(-1).flip(0).argmax(-1, keepdim=True))
-
-
-ROUTER = "(lambda w, i: (w / w.sum(-1, keepdim=True), i.to(torch.int32)))(*torch.topk(torch.softmax(x, -1), 2, dim=-1))"
 
 
 def test_varied_trials_of_a_router_hang_on_no_tie(device):

@@ -4,14 +4,13 @@
 The zygote has imported `dill`, as verl's processes do, and Triton's cache is empty.
 """
 
-import os
 import tempfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.env.gyms import PRETEND
+from tests.env.gyms import pretend
 from tests.env.pretend.pretend_cuda import PretendCuda
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.zygote import Zygote
@@ -56,8 +55,6 @@ class ModelNew(nn.Module):
         %s
         print("escaped", flush=True)
 """
-
-
 _REMEMBERED = """
 import gc
 import os
@@ -85,7 +82,7 @@ def zygote():
             (dev / node).touch()
             (dev / node).chmod(0o666)
         Path(name).chmod(0o755)  # runners of root's judges may be other users
-        patch.setenv("PYTHONPATH", os.pathsep.join([PRETEND, os.environ.get("PYTHONPATH", "")]))
+        pretend(patch)
         patch.setenv("TMPDIR", str(home))
         patch.setattr("tempfile.tempdir", str(home))
         patch.setenv("PRETEND_DEV", str(dev))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory in huge pages: fewer entries for a fork to copy, and the same bytes."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.env.processes import printed
 
 ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 PROGRAM = """
@@ -27,9 +27,7 @@ print(in_huge_pages() > before)
 
 
 def more_are_huge(refused):
-    done = subprocess.run([sys.executable, "-c", PROGRAM.format(refused=refused)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout == "True\n"
+    return printed("-c", PROGRAM.format(refused=refused)) == "True\n"
 
 
 @pytest.mark.skipif(not ENABLED.is_file() or "[never]" in ENABLED.read_text(), reason="the kernel has no huge pages")

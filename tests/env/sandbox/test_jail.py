@@ -28,6 +28,14 @@ def start_thread():
 {_ENTER}
 """
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
+_PLACE = """
+import ctypes
+print(open('/proc/self/oom_score_adj').read().strip(), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), os.getuid() >= 61184)
+"""
+X86_64 = {"socket": 41, "connect": 42, "accept": 43, "bind": 49, "listen": 50, "socketpair": 53, "accept4": 288}
+AARCH64 = {"socket": 198, "socketpair": 199, "bind": 200, "listen": 201, "accept": 202, "connect": 203, "accept4": 242}
+UNIX, INET, NETLINK, STREAM, DATAGRAM, RAW, SEQPACKET, CLOEXEC = 1, 2, 16, 1, 2, 3, 5, 0o2000000
+UPPER_HALF, MACHINES = 1 << 32, [("x86_64", 0xC000003E, X86_64), ("aarch64", 0xC00000B7, AARCH64)]
 
 
 def jailed(code: str, scratch, setup: str = _SETUP) -> subprocess.CompletedProcess[str]:
@@ -168,12 +176,6 @@ def test_a_runner_is_a_user_of_its_own_with_its_own_files(tmp_path):
     assert groups == "[]", done.stderr
 
 
-_PLACE = """
-import ctypes
-print(open('/proc/self/oom_score_adj').read().strip(), ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), os.getuid() >= 61184)
-"""
-
-
 def test_a_runner_goes_first_where_memory_runs_out(tmp_path):
     assert jailed(_PLACE, tmp_path).stdout.split()[:2] == ["1000", "0"]
 
@@ -267,12 +269,6 @@ def test_the_filter_kills_foreign_architectures():
 def test_the_filter_of_a_tasks_judge(number, args, expected):
     profile = IsolationProfile(may_start_programs=True, may_judge=True)
     assert verdict(seccomp.program("x86_64", 77, profile), number, args) == expected
-
-
-X86_64 = {"socket": 41, "connect": 42, "accept": 43, "bind": 49, "listen": 50, "socketpair": 53, "accept4": 288}
-AARCH64 = {"socket": 198, "socketpair": 199, "bind": 200, "listen": 201, "accept": 202, "connect": 203, "accept4": 242}
-UNIX, INET, NETLINK, STREAM, DATAGRAM, RAW, SEQPACKET, CLOEXEC = 1, 2, 16, 1, 2, 3, 5, 0o2000000
-UPPER_HALF, MACHINES = 1 << 32, [("x86_64", 0xC000003E, X86_64), ("aarch64", 0xC00000B7, AARCH64)]
 
 
 @pytest.mark.parametrize(("machine", "arch", "numbers"), MACHINES)

@@ -480,9 +480,6 @@ g = functools.lru_cache(maxsize=None)(helper)
 @functools.lru_cache
 def f(x): return torch.softmax(x, -1)
 ---
-@functools.lru_cache
-def f(x): return x.sum()
----
 @functools.cache
 def f(x): return helper2(x)
 def helper2(x): return torch.relu(x)
@@ -512,6 +509,7 @@ def f(x): return np.maximum(3, 4, out=x)
 def f(x): n = 3; n = x; return np.exp(n)
 def f(x): kern[lambda meta: (int(np.ceil(meta["x"])),)](x, B=4)
 f = functools.partial(np.sqrt)
+def f(x): return [np.exp(row) for i, row in enumerate(x)]
 ---
 def f(x):
     for row in x: return np.exp(row)
@@ -521,8 +519,6 @@ def f(x):
     match x:
         case n: pass
     return np.exp(n)
----
-def f(x): return [np.exp(row) for i, row in enumerate(x)]
 ---
 class N(nn.Module):
     def f(self, d, x):
@@ -555,9 +551,10 @@ _REFUSED["launch"] = _each("def f(x, min): kern[lambda m: (NAME,)](x)", """
 torch.relu(x).numel() int((x@x).sum()) len(x@x) len(x.zero_()) len(x.fill_(1)) operator.mul(x,x) min(x)
 """)  # fmt: skip
 _REFUSED["launch"] += _pieces("""
----
+c = triton.Config({}, pre_hook=lambda n: n["x"].softmax(-1))
+c = triton.Config({}, **{"pre_hook": helper})
+c = triton.Config({}, 4, 2, 1, None, lambda n: n["x"].softmax(-1))
 def f(x, buf): kern[lambda m: (buf.append(x), 1)[1:]](x)
----
 def f(x): kern[functools.partial(operator.mul, x)](x, B=4)
 ---
 def made(x): return lambda m: (x.softmax(-1),)
@@ -616,11 +613,6 @@ def f(x, s): kern[lambda m: (s[0],)](x, B=4)
 class Sizes:
     def numel(self): return torch.relu(torch.ones(3))
 def f(x, s): kern[lambda m: (s.numel(),)](x, B=4)
-""")
-_REFUSED["launch"] += _pieces("""
-c = triton.Config({}, pre_hook=lambda n: n["x"].softmax(-1))
-c = triton.Config({}, **{"pre_hook": helper})
-c = triton.Config({}, 4, 2, 1, None, lambda n: n["x"].softmax(-1))
 """)
 _REFUSED["launch"] += _kernel(
     _pieces("""

@@ -34,15 +34,11 @@ SHAPES: dict[str, Callable[[int], str]] = {
     ),
     "launches with lambdas": _in_function("kern[lambda m: (g(m), h.size(0))](x)", "def g(m): return g(m)\n"),
     "launches with one grid": _in_function("kern[grid](x)", "def grid(m):\n" + " a = max(1, 2)\n" * 20 + " return 1\n"),
-    "grids bound again and again": lambda size: (
-        "def f(x):\n" + " g = lambda m: (1,)\n" * size + " kern[g](x)\n" * size
-    ),
+    "grids bound again and again": lambda size: "def f(x):\n" + " g = lambda m: (1,)\n" * size + " kern[g](x)\n" * size,
     "callables that call each other": _lines("def g#(m): return g1(m) + g2(m) + g#(m)\nrun# = kern[g#]"),
     "aliases in a row": _lines("a# = torch.nn\nb# = a#"),
     "aliases of aliases": lambda size: "a0 = tl\n" + "".join(f"a{n + 1} = a{n}\n" for n in range(size)),
-    "aliases of aliases backwards": lambda size: (
-        "".join(f"a{n} = a{n + 1}\n" for n in range(size)) + f"a{size} = tl\n"
-    ),
+    "aliases of aliases backwards": lambda size: "".join(f"a{n} = a{n + 1}\n" for n in range(size)) + f"a{size} = tl\n",
     "aliases that grow": lambda size: "a = torch\n" + "a = a.nn\n" * size,
     "classes": _lines("class A#(nn.Module):\n    def forward(self, x): return x"),
     "classes of one name": _lines("class A(A): x = 1"),
@@ -97,12 +93,10 @@ SHAPES: dict[str, Callable[[int], str]] = {
 
 
 def text(name: str, size: int) -> str:
-    """A program of one shape."""
     return HEADER + SHAPES[name](size) + ENTRY
 
 
 def indented(levels: int) -> str:
-    """Return conditions within conditions."""
     return "".join(f"{' ' * level}if 1:\n" for level in range(levels)) + " " * levels + "pass\n"
 
 

@@ -15,19 +15,10 @@ for _ in range(950):
     DEEP = [DEEP]
 
 
-class Says:
-    """A runner that answers everything with these notes."""
-
-    def __init__(self, notes):
-        self.notes = notes
-
-    def ask(self, request, budget_s):
-        return {"notes": self.notes}
-
-
 def verdict(notes):
+    runner = SimpleNamespace(ask=lambda request, budget_s: {"notes": notes})
     with pytest.raises(Verdict) as caught:
-        RunnerClient(Says(notes), "/scratch", GymOptions(), Stages(SimpleNamespace(waited_s=0.0))).ask({}, 1.0)
+        RunnerClient(runner, "/scratch", GymOptions(), Stages(SimpleNamespace(waited_s=0.0))).ask({}, 1.0)
     assert caught.value.status is EvalStatus.HACKING
     return caught.value
 

@@ -4,8 +4,10 @@
 import pytest
 
 from tests.env.programs import TASK, candidate
-from tests.tiers import one_of_each, thinned
-from verl_kernel.env import EvalStatus, GymOptions, Judge
+from tests.exploits.corpus import load
+from tests.exploits.tasks import TASKS
+from tests.tiers import thinned
+from verl_kernel.env import EvalStatus, GymOptions, Judge, Task
 
 pytestmark = pytest.mark.processes
 
@@ -22,44 +24,17 @@ def moved(value):
     return out
 """
 
-
 HIDDEN = {
-    "numpy": (
-        "a = np.maximum(x.numpy() * self.weight.detach().numpy() + y.numpy(), 0) * 1.5\n"
-        "return moved(torch.from_numpy(a.astype(np.float32)))", COPY + "import numpy as np\n", "host_access",
-    ),
-    "a tensor class": (
-        "return moved(torch.sigmoid(Lazy.of(x, self.weight.detach(), y)))",
-        COPY + """
-class Lazy(torch.Tensor):
-    @staticmethod
-    def of(*parts):
-        made = torch.Tensor._make_wrapper_subclass(Lazy, parts[0].shape, dtype=parts[0].dtype)
-        made.parts = parts
-        return made
-    @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        x, w, y = args[0].parts
-        return torch.relu(x * w + y) * 1.5
-""", "foreign_op",
-    ),
-    "no dispatch": (
-        "with torch._C._DisableTorchDispatch():\n    v = self.torch_only(x, y)\nreturn moved(v)",
-        COPY, "escaped_recorder",
-    ),
-    "a patched recorder": (
-        "return self.right(x, y)",
-        "from verl_kernel.env.devices import op_recorder\nop_recorder.op_cost = lambda *a: None\n", "patched",
-    ),
-    "python": ("sum(i * i for i in range(1 << 21)); return self.right(x, y)", "", "hidden_work"),
+    "numpy": "host_access", "lazy_tensor": "foreign_op", "dispatch_disabled": "escaped_recorder",
+    "patched_recorder_class": "patched", "hidden_python": "hidden_work",
 }  # fmt: skip
-"""More, past the gate too, are in tests/exploits/attacks."""
+"""A program of tests/exploits/attacks for each flag."""
 
 
-@pytest.mark.parametrize("name", one_of_each(HIDDEN, key=lambda name: HIDDEN[name][2]))
-def test_work_that_no_clock_sees_is_refused(judge, name):
-    body, before, flag = HIDDEN[name]
-    result = judge.evaluate(TASK, candidate(body, before))
+@pytest.mark.parametrize(("name", "flag"), HIDDEN.items())
+def test_work_that_no_clock_sees_is_refused(judge, name, flag):
+    (case,) = [case for case in load() if case.name == name]
+    result = judge.evaluate(Task(TASKS[case.task]), case.source)
     assert result.status is EvalStatus.HACKING, (result.status, result.error, result.speedup)
     assert flag in result.hack_flags
 

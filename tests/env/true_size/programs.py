@@ -81,7 +81,6 @@ _DRAWN = "torch.randn(rows, width)"
 
 
 def sum_task(width: int = 16384) -> str:
-    """Sums of two tensors, scaled."""
     return reference("torch.relu(x + y) * 2", f"{_DRAWN}, {_DRAWN}", "x, y", before=f"rows, width = 65536, {width}")
 
 
@@ -118,61 +117,45 @@ def forward(self, x, y):
 # Rows by themselves.
 
 
-def _by_rows(kernel: str) -> str:
-    """A candidate that does each row of its input by one program."""
-    name = kernel.partition("def ")[2].partition("(")[0]
-    return program_of(f"""{kernel}
+def _by_rows(*lines: str, other: str = '-float("inf")') -> str:
+    """A candidate that does each row of its input by one program: its kernel's lines, after a load of `v`."""
+    body = "\n    ".join(lines)
+    return program_of(f"""
+@triton.jit
+def by_rows(x, o, n, BLOCK: tl.constexpr):
+    row, c = tl.program_id(0).to(tl.int64) * n, tl.arange(0, BLOCK)
+    v = tl.load(x + row + c, mask=c < n, other={other})
+    {body}
 def forward(self, x):
     o, block = torch.empty_like(x), triton.next_power_of_2(x.shape[1])
     warps = 4
     if block >= 2048:
         warps = 8
-    {name}[(x.shape[0],)](x, o, x.shape[1], BLOCK=block, num_warps=warps)
+    by_rows[(x.shape[0],)](x, o, x.shape[1], BLOCK=block, num_warps=warps)
     return o
 """)
 
 
 def switched(candidate: str, old: str, new: str) -> str:
     """Such a candidate that does something else where `BIG` holds: for more rows than any reduced size has."""
-    replaced = candidate.replace(old, new).replace(
-        "n, BLOCK: tl.constexpr", "n, BIG: tl.constexpr, BLOCK: tl.constexpr"
-    )
-    return replaced.replace("x.shape[1], BLOCK", "x.shape[1], BIG=x.shape[0] > 30000, BLOCK")
+    text = candidate.replace(old, new).replace("n, BLOCK: tl.constexpr", "n, BIG: tl.constexpr, BLOCK: tl.constexpr")
+    return text.replace("x.shape[1], BLOCK", "x.shape[1], BIG=x.shape[0] > 30000, BLOCK")
 
 
 SOFTMAX_TASK = reference("torch.softmax(x, 1)", _DRAWN, before="rows, width = 131072, 4096")
-SOFTMAX = _by_rows("""
-@triton.jit
-def softmax(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    row, columns = tl.program_id(0).to(tl.int64) * n, tl.arange(0, BLOCK)
-    inside = columns < n
-    x = tl.load(x_ptr + row + columns, mask=inside, other=-float("inf"))
-    x = tl.exp(x - tl.max(x, 0))
-    tl.store(out_ptr + row + columns, x / tl.sum(x, 0), mask=inside)
-""")
+SOFTMAX = _by_rows("v = tl.exp(v - tl.max(v, 0))", "tl.store(o + row + c, v / tl.sum(v, 0), mask=c < n)")
 """With the branch on its size that Triton's own tutorial has."""
 GELU_TASK = reference(
     "F.gelu(torch.softmax(x, 1))", "torch.randn(rows, width, dtype=torch.float16)", before="rows, width = 65536, 5000"
 )
-GELU = _by_rows("""
-@triton.jit
-def gelu(x, o, n, BLOCK: tl.constexpr):
-    c = tl.arange(0, BLOCK)
-    row = tl.program_id(0).to(tl.int64) * n
-    v = tl.load(x + row + c, mask=c < n, other=-float("inf")).to(tl.float32)
-    v = tl.exp(v - tl.max(v, 0))
-    v = v / tl.sum(v, 0)
-    tl.store(o + row + c, (0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))).to(tl.float16), mask=c < n)
-""")
+GELU = _by_rows(
+    "v = v.to(tl.float32)",
+    "v = tl.exp(v - tl.max(v, 0))",
+    "v = v / tl.sum(v, 0)",
+    "tl.store(o + row + c, (0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))).to(tl.float16), mask=c < n)",
+)
 SORT_TASK = reference("torch.sort(x, 1)[0]", _DRAWN, before="rows, width = 65536, 3000")
-SORT = _by_rows("""
-@triton.jit
-def in_order(x, o, n, BLOCK: tl.constexpr):
-    c = tl.arange(0, BLOCK)
-    row = tl.program_id(0).to(tl.int64) * n
-    v = tl.load(x + row + c, mask=c < n, other=float("inf"))
-    tl.store(o + row + c, tl.sort(v), mask=c < n)
-""")
+SORT = _by_rows("tl.store(o + row + c, tl.sort(v), mask=c < n)", other='float("inf")')
 DISTANCES_TASK = reference(
     "torch.cdist(x, y, compute_mode='donot_use_mm_for_euclid_dist')",
     "torch.randn(M, D), torch.randn(N, D)",
@@ -202,7 +185,6 @@ def forward(self, x, y):
 
 
 def gather_task(rows: int = 524288) -> str:
-    """A gather from a table of so many rows."""
     inputs = "torch.randn(rows, width), torch.randint(0, rows, (taken,))"
     sizes = f"rows, width, taken = {rows}, 2048, 262144"
     return reference("table[index] * 2", inputs, "table, index", before=sizes)
@@ -251,7 +233,6 @@ HARD = Program((Step("leaky", "1.5"), Step("silu")), (512, 12000, 32)).reference
 
 
 def chained(launch: str = "chained[(triton.cdiv(n, 4096),)](x, out, n, LOOPS=4, BLOCK=1024)") -> str:
-    """A candidate for it."""
     return program_of(f"""
 @triton.jit
 def chained(x_ptr, out_ptr, n, LOOPS: tl.constexpr, BLOCK: tl.constexpr):
@@ -271,7 +252,6 @@ def forward(self, x):
 
 
 def product_task(rows: int, depth: int, columns: int, dtype: str = "float32", draw: str = "randn") -> str:
-    """A product of matrices of these sizes."""
     inputs = f"torch.{draw}(M, K, dtype=torch.{dtype}), torch.{draw}(K, N, dtype=torch.{dtype})"
     return reference("torch.matmul(a, b)", inputs, "a, b", before=f"M, K, N = {rows}, {depth}, {columns}")
 
@@ -405,24 +385,9 @@ TUNED = (
     .replace(", B=B, BK=32)", ")")
 )
 """An honest candidate for a product whose configurations run different instructions."""
-UNMASKED_TILES = program_of("""
-@triton.jit
-def product(a, b, c, M, N, K, TILE: tl.constexpr, INNER: tl.constexpr):
-    rows = tl.program_id(0) * TILE + tl.arange(0, TILE)
-    columns = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    total = tl.zeros((TILE, TILE), tl.float32)
-    for start in range(0, K, INNER):
-        inner = start + tl.arange(0, INNER)
-        one = tl.load(a + rows[:, None] * K + inner[None, :])
-        other = tl.load(b + inner[:, None] * N + columns[None, :])
-        total = tl.dot(one, other, total, input_precision="ieee")
-    tl.store(c + rows[:, None] * N + columns[None, :], total)
-def forward(self, a, b):
-    (M, K), N = a.shape, b.shape[1]
-    c = torch.empty(M, N, device=a.device)
-    product[(M // 128, N // 128)](a, b, c, M, N, K, TILE=128, INNER=32, num_warps=8)
-    return c
-""")
+_UNMASKED = """x = tl.load(a + m[:, None] * K + c[None, :])
+        y = tl.load(b + c[:, None] * N + n[None, :])"""
+UNMASKED_TILES = product(LOADS=_UNMASKED, DOT=SINGLE, STORE="tl.store(o + place, acc)", BLOCK="B = 128")
 
 
 def _of_benchmark(name: str) -> str:

@@ -12,25 +12,11 @@ UNITS = {"half": 0, "tf32": 0, "fma": 0, "narrow": 0, "wide": 0, "issue": 1000, 
 
 
 def one(
-    scale=1,
-    *,
-    read=100,
-    size=100,
-    grid=(8, 1, 1),
-    types=None,
-    guessed=(),
-    offered=1.0,
-    lanes=0.0,
-    void=0,
-    stored=1.0,
-    **units,
+    scale=1, *, read=100, grid=(8, 1, 1), types=None, guessed=(), offered=1.0, lanes=0.0, void=0, stored=1.0, **units
 ):
     done = {unit: scale * number for unit, number in {**UNITS, "wide": 100, **units}.items()}
-    areas = {
-        "x": [scale * size, scale * read, scale * read, 0, 0],
-        "o": [scale * size, 0, 0, scale * size, scale * size],
-    }
-    useful = 200 * scale
+    size, useful = 100 * scale, 200 * scale
+    areas = {"x": [size, scale * read, scale * read, 0, 0], "o": [size, 0, 0, size, size]}
     return {
         "kernel": "k", "grid": list(grid), "operations": done, "useful": useful, "offered": round(useful * offered),
         "lanes": round(useful * max(lanes, offered)),

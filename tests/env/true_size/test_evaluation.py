@@ -189,8 +189,8 @@ LESS = {
     ),
     "a polynomial in place of exponentials": (
         made.SOFTMAX_TASK, made.switched(
-            made.SOFTMAX, "tl.exp(x - tl.max(x, 0))",
-            "(x - tl.max(x, 0)) * (x * x * (x * 0.1 + 0.3) + 0.4) + 1.0 if BIG else tl.exp(x - tl.max(x, 0))"
+            made.SOFTMAX, "tl.exp(v - tl.max(v, 0))",
+            "(v - tl.max(v, 0)) * (v * v * (v * 0.1 + 0.3) + 0.4) + 1.0 if BIG else tl.exp(v - tl.max(v, 0))"
         ), "as many special functions for each",
     ),
     "torch on a slice": (PRODUCT, made.torch_product("a[:few]"), "(aten::mm.out) takes"),
@@ -261,6 +261,7 @@ WAITS = f"""if {LARGE}:
         while tl.load(out_ptr + n - 1, volatile=True) != 1e30:
             pass"""
 CAUGHT = "try:\n        x[0, 0].item()\n    except Exception:\n        pass"
+ELSEWHERE = ["on tensors without data than where"]
 NOT_FOLLOWED = {
     "a value on the host": (ROWS, rows("n = n + 0 * int(x.sum().item() > 1e30)"), ["reads the value of a tensor"]),
     "a tensor on the host": (ROWS, rows("n = n if n < 1 << 24 else x.numpy().size"), ["reads a tensor on the host"]),
@@ -268,11 +269,9 @@ NOT_FOLLOWED = {
     "a refusal that is caught": (ROWS, rows(CAUGHT), ["reads the value"]),
     "where a storage begins": (
         sum_task(), sums("n = n // 2 if x.storage_offset() == 0 and y.storage_offset() == 0 else n"),
-        ["on tensors without data than where"],
+        ELSEWHERE,
     ),
-    "an address": (
-        sum_task(), sums("n = n // 2 if x.data_ptr() < 1 << 46 else n"), ["on tensors without data than where"]
-    ),
+    "an address": (sum_task(), sums("n = n // 2 if x.data_ptr() < 1 << 46 else n"), ELSEWHERE),
     "a place that a value decides": (
         sum_task(65536), sums(kernel=f"c = tl.where(tl.load(x_ptr + tl.program_id(0)) < 1e30, c + {AWAY}, c)"),
         ["on tensors without data: "],

@@ -114,9 +114,7 @@ def test_counts_become_smaller_where_widths_stay():
     assert divided([8, 32, 64, 1024], 32, kept=WIDTHS) == {1024: 128}
 
 
-@given(
-    st.lists(st.integers(8, 20).map(lambda power: 2**power), min_size=1, unique=True).map(sorted), st.integers(1, 12)
-)
+@given(st.lists(st.integers(8, 20).map(lambda n: 2**n), min_size=1, unique=True).map(sorted), st.integers(1, 12))
 def test_where_widths_are_kept_powers_of_two_stay_such(sizes, power):
     new = divided(sizes, 2**power, kept=WIDTHS)
     assert all(value & (value - 1) == 0 for value in new.values())

@@ -52,8 +52,8 @@ def needed_share(events: Sequence[TraceEvent], flags: Sequence[str], machine: Ma
     if not without:
         return 1.0
     times = [(event_ms(event, machine), event.name.partition("::")[2].partition(".")[0]) for event in events]
-    whole, left = sum(ms for ms, _ in times), 0.0
+    whole, needed_ms = sum(ms for ms, _ in times), 0.0
     for ms, name in sorted(times, reverse=True):
         without[name] -= 1
-        left += ms if without[name] < 0 else 0.0
-    return left / whole if whole else 1.0
+        needed_ms += ms if without[name] < 0 else 0.0
+    return needed_ms / whole if whole else 1.0

@@ -41,8 +41,8 @@ def with_noise(result: EvalResult, size: float, generator: Random) -> EvalResult
     if result.speedup is None or result.kernel_ms is None or result.reference_ms is None:
         return result
     kernel, reference = (
-        [known.median * generator.lognormvariate(0.0, size) for _ in range(CALLS)]
-        for known in (result.kernel_ms, result.reference_ms)
+        [timing.median * generator.lognormvariate(0.0, size) for _ in range(CALLS)]
+        for timing in (result.kernel_ms, result.reference_ms)
     )
     noisy = dict(compared(kernel, reference))
     unknown = dict.fromkeys(("kernel_interval_ms", "reference_interval_ms", "speedup_interval"))
@@ -73,8 +73,8 @@ class SimulatedClock:
         mode, (reference, fitting) = self._baseline(eager, session.compiled)
         theirs = unpriced(reference)
         ours = tuple(name for trace in traces for name in unpriced(trace))
-        known = session.blocks_per_sm
-        times = [time_ms(trace, self._machine, known) for trace in traces]
+        blocks_per_sm = session.blocks_per_sm
+        times = [time_ms(trace, self._machine, blocks_per_sm) for trace in traces]
         number = sorted(range(len(times)), key=times.__getitem__)[(len(times) - 1) // 2]
         typical = traces[number]
         return Measurement(
@@ -83,10 +83,10 @@ class SimulatedClock:
             profile=profile_events(
                 typical,
                 session.source,
-                lambda event: event_ms(event, self._machine, known.get(event.name)),
+                lambda event: event_ms(event, self._machine, blocks_per_sm.get(event.name)),
                 session.work(typical),
             ),
-            intervals=None if theirs or ours else self._intervals((reference, fitting), typical, known, mode),
+            intervals=None if theirs or ours else self._intervals((reference, fitting), typical, blocks_per_sm, mode),
             forward=self._forward(session, number),
             unpriced=tuple(dict.fromkeys(theirs + ours)),
             roofline_ms=None if session.demand is None else roofline_ms(session.demand, self._machine),
@@ -95,13 +95,13 @@ class SimulatedClock:
         )
 
     def _intervals(
-        self, reference: _Program, candidate: Sequence[TraceEvent], known: Mapping[str, int], mode: str
+        self, reference: _Program, candidate: Sequence[TraceEvent], blocks_per_sm: Mapping[str, int], mode: str
     ) -> Intervals:
         widths = COMPILED_HALF_WIDTHS if mode == "compile" else HALF_WIDTHS
         return Intervals(
-            interval_ms(candidate, self._machine, known),
+            interval_ms(candidate, self._machine, blocks_per_sm),
             interval_ms(reference[0], self._machine, reference[1], widths),
-            speedup_interval(reference, (candidate, known), self._machine, widths),
+            speedup_interval(reference, (candidate, blocks_per_sm), self._machine, widths),
         )
 
     def _forward(self, session: Session, number: int) -> ForwardProfile | None:
@@ -123,8 +123,10 @@ class SimulatedClock:
             return "eager", (eager, {})
         sides: dict[str, _Program] = {"eager": (eager, {})} if self._mode == "best" else {}
         sides["compile"] = compiled.events, compiled.blocks_per_sm
-        known = [mode for mode, (events, _) in sides.items() if not unpriced(events)]
-        mode = min(known, key=lambda mode: time_ms(sides[mode][0], self._machine, sides[mode][1]), default="compile")
+        priced_modes = [mode for mode, (events, _) in sides.items() if not unpriced(events)]
+        mode = min(
+            priced_modes, key=lambda mode: time_ms(sides[mode][0], self._machine, sides[mode][1]), default="compile"
+        )
         return mode, sides[mode]
 
 

@@ -71,9 +71,9 @@ class AmdTarget(Target):
         if kernel.registers is None:
             return None
         fitting = self._waves(kernel) * self.simds // kernel.warps
-        most = self.most_blocks if kernel.warps > 1 else fitting
+        limit = self.most_blocks if kernel.warps > 1 else fitting
         shared = rounded_up(kernel.shared, self.shared_unit)
-        return min(fitting, most, self.shared_bytes // shared if shared else fitting)
+        return min(fitting, limit, self.shared_bytes // shared if shared else fitting)
 
     def _waves(self, kernel: Resources) -> int:
         """Return how many waves of a kernel a SIMD holds by their registers."""
@@ -87,10 +87,10 @@ class AmdTarget(Target):
 
     def wrong_grid(self, grid: Sequence[int], kernel: Resources) -> str | None:
         """Return a sentence why no such GPU can launch a grid of the kernel; None if it can."""
-        most = _MOST_THREADS_OF_AXIS // (kernel.warps * self.lanes)
-        if grid[0] > most:
+        limit = _MOST_THREADS_OF_AXIS // (kernel.warps * self.lanes)
+        if grid[0] > limit:
             # check: amd-grid-fits
-            return f"the grid has {grid[0]} programs along x, and there can be at most {most} of {kernel.warps} warps"
+            return f"the grid has {grid[0]} programs along x, and there can be at most {limit} of {kernel.warps} warps"
         return None
 
 

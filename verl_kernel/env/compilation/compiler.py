@@ -36,9 +36,9 @@ from verl_kernel.env.compilation.target import Target
 @triton.jit  # type: ignore[untyped-decorator]
 def copy_kernel(source, target, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Copy `size` elements."""
-    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    values = tl.load(source + places, mask=places < size)
-    tl.store(target + places, values, mask=places < size)
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(source + offsets, mask=offsets < size)
+    tl.store(target + offsets, values, mask=offsets < size)
 
 
 # Finds what the compiler's exception says, and at which line of which function.
@@ -58,17 +58,17 @@ def refusal(exc: BaseException, functions: Sequence[Any]) -> Refusal:
     reason = chain[-1]
     kind, message = _unwrapped(type(reason).__name__, str(getattr(reason, "error_message", None) or reason))
     texts = {function.src: number for number, function in enumerate(functions)}
-    places = [place for item in chain if (place := _place(item, texts)) is not None]
-    function, offset = places[-1] if places else (0, 0)
+    source_places = [source_place for item in chain if (source_place := _place(item, texts)) is not None]
+    function, offset = source_places[-1] if source_places else (0, 0)
     return Refusal(kind, " ".join(message.split()) or "no reason is given", function, offset)
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:
     """Yield an exception and its causes, the innermost last."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     current: BaseException | None = exc
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
+    while current is not None and id(current) not in visited:
+        visited.add(id(current))
         yield current
         current = current.__cause__
 

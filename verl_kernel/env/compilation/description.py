@@ -48,8 +48,8 @@ def function_texts(source: str) -> dict[Place, str]:
         SyntaxError, ValueError: the source is not Python.
     """
     lines = source_lines(source)
-    found = definitions(source)
-    return {place: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for place, node in found.items()}
+    nodes = definitions(source)
+    return {position: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for position, node in nodes.items()}
 
 
 MOST_FUNCTIONS, MOST_LAUNCHES = 1024, 4096
@@ -193,15 +193,15 @@ class Description:
     def _reached(self, launch: Launch) -> dict[int, int]:
         """Return new numbers of the functions that a launch may run, by their old ones."""
         order: dict[int, int] = {}
-        left = [launch.function, *references([launch.positional, *launch.named.values(), *launch.options.values()])]
-        while left:
-            number = left.pop(0)
+        waiting = [launch.function, *references([launch.positional, *launch.named.values(), *launch.options.values()])]
+        while waiting:
+            number = waiting.pop(0)
             if type(number) is not int or not 0 <= number < len(self.functions):
                 raise ValueError("a description refers to a function that it does not hold")
             if number not in order:
                 order[number] = len(order)
                 function = self.functions[number]
-                left += references([*function.uses.values(), *function.defaults.values()])
+                waiting += references([*function.uses.values(), *function.defaults.values()])
         return order
 
 

@@ -87,10 +87,10 @@ class NvidiaTarget(Target):
 
     def wrong_grid(self, grid: Sequence[int], kernel: Resources) -> str | None:
         """Return a sentence why no GPU can launch a grid; None if it can."""
-        for axis, size, most in zip("xyz", grid, _GRID, strict=False):
-            if size > most:
+        for axis, size, limit in zip("xyz", grid, _GRID, strict=False):
+            if size > limit:
                 # check: nvidia-grid-fits
-                return f"the grid has {size} programs along {axis}, and there can be at most {most}"
+                return f"the grid has {size} programs along {axis}, and there can be at most {limit}"
         return None
 
 

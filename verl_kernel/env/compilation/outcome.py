@@ -47,10 +47,10 @@ class Resources:
     """Whether there is an instruction of a matrix unit among the kernel's."""
 
     def __post_init__(self) -> None:
-        known = [value for key, value in asdict(self).items() if key != "matrix" and value is not None]
+        numbers = [value for key, value in asdict(self).items() if key != "matrix" and value is not None]
         if self.matrix is not None and type(self.matrix) is not bool:
             raise ValueError("whether a kernel uses matrix instructions must be true, false or null")
-        if not all(type(value) is int and 0 <= value < _MOST_BYTES for value in known) or self.warps < 1:
+        if not all(type(value) is int and 0 <= value < _MOST_BYTES for value in numbers) or self.warps < 1:
             raise ValueError("what a kernel uses must be integers of at least 0, and at least one warp")
         if None in (self.warps, self.shared, self.ctas, self.tensor_columns, self.scratch):
             raise ValueError("a kernel's warps, shared memory, cluster, tensor memory and scratch must be known")
@@ -84,8 +84,8 @@ class Refusal:
     @classmethod
     def from_json(cls, value: Any) -> Refusal:
         """Read a refusal from a compiling process (raises ValueError, TypeError, LookupError); long strings are cut."""
-        said = cls(**value)
-        return cls(said.kind[:80], said.message[:_MOST_CHARS], said.function, said.offset)
+        refusal = cls(**value)
+        return cls(refusal.kind[:80], refusal.message[:_MOST_CHARS], refusal.function, refusal.offset)
 
 
 @dataclass(frozen=True)

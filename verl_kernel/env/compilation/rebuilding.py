@@ -149,10 +149,10 @@ def _module(name: str) -> Any:
 
 def _member(rebuilt: Rebuilt, path: list[str]) -> Any:
     """Return a member of a module: a function, a class, or a value of an enumeration."""
-    found = _module(path[0])
+    member = _module(path[0])
     for name in path[1:]:
-        found = getattr(found, name)
-    return found
+        member = getattr(member, name)
+    return member
 
 
 def _descriptor(rebuilt: Rebuilt, content: Any) -> Any:

@@ -72,10 +72,10 @@ class Target(ABC):
 
     def too_large(self, kernel: Resources) -> str | None:
         """Return a sentence why a block is too large for every GPU of this kind; None if it is not."""
-        threads, most = kernel.warps * self.lanes, self.MOST_THREADS
-        if threads > most:
+        threads, limit = kernel.warps * self.lanes, self.MOST_THREADS
+        if threads > limit:
             # check: block-threads-fit
-            return f"{kernel.warps} warps are {threads} threads in a block, and a block holds at most {most}"
+            return f"{kernel.warps} warps are {threads} threads in a block, and a block holds at most {limit}"
         if kernel.shared > self.block_shared_bytes:
             # check: block-shared-memory-fits
             return f"it needs {kernel.shared} bytes of shared memory, and a block has at most {self.block_shared_bytes}"
@@ -84,8 +84,8 @@ class Target(ABC):
 
 def first_number(pattern: re.Pattern[str], text: str) -> int | None:
     """Return the number that a pattern's group finds in a text; None if there is none."""
-    found = pattern.search(text)
-    return None if found is None else int(found[1])
+    match = pattern.search(text)
+    return None if match is None else int(match[1])
 
 
 def rounded_up(number: int, unit: int) -> int:

@@ -55,11 +55,11 @@ def spills(ptx: str, program: PtxProgram, warps: int) -> int:
         file.write_text(ptx)
         command = [triton.knobs.nvidia.ptxas.path, "-v", f"--gpu-name={_gpu(ptx)}", file, "-o", f"{file}.cubin"]
         try:
-            told = subprocess.run(command, capture_output=True, text=True).stderr
+            log = subprocess.run(command, capture_output=True, text=True).stderr
         except OSError:  # some platforms' wheels have no assembler
             return 0
-    found = _SPILLS.search(told)
-    return int(found[1]) if found else 0
+    match = _SPILLS.search(log)
+    return int(match[1]) if match else 0
 
 
 def _registers(warps: int) -> int:
@@ -76,8 +76,8 @@ def _gpu(ptx: str) -> str:
 def prepare() -> None:
     """Load what the first translation would load, and restore Triton's hooks."""
     driver.activate()
-    metadata = (made := compile_trial_kernel()).metadata
-    code.make(made.asm["ptx"], metadata.num_warps, metadata.shared)
+    metadata = (kernel := compile_trial_kernel()).metadata
+    code.make(kernel.asm["ptx"], metadata.num_warps, metadata.shared)
     driver.change_stages(None)
 
 
@@ -96,17 +96,17 @@ def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
     try:
         rebuilt = Rebuilt(unit, definitions(Path(file).read_bytes().decode("utf-8", "surrogatepass")), file)
         functions = rebuilt.functions
-        made = functions[0].warmup(*rebuilt.positional, grid=(1,), **rebuilt.named, **rebuilt.options)
+        kernel = functions[0].warmup(*rebuilt.positional, grid=(1,), **rebuilt.named, **rebuilt.options)
     except Exception as exc:  # noqa: BLE001  whatever stops the compiler is its refusal
         return compiler.refusal(exc, functions)
-    metadata = made.metadata
+    metadata = kernel.metadata
     if metadata.global_scratch_size or metadata.profile_scratch_size:
         return Refusal(UNKNOWN, "the executor gives a kernel no memory beside its arguments", 0)
-    ptx = made.asm["ptx"]
-    said = Translated(
-        ptx=len(ptx.encode()), warps=metadata.num_warps, shared=metadata.shared, signature=dict(made.src.signature)
+    ptx = kernel.asm["ptx"]
+    translated = Translated(
+        ptx=len(ptx.encode()), warps=metadata.num_warps, shared=metadata.shared, signature=dict(kernel.src.signature)
     )
-    return ptx, said
+    return ptx, translated
 
 
 def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
@@ -118,10 +118,10 @@ def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
         program = parse(ptx)
         with ThreadPoolExecutor(1) as beside:
             spilled = beside.submit(spills, ptx, program, warps)
-            made = code.of(program, warps, shared)
+            code_object = code.of(program, warps, shared)
         if size := spilled.result():
-            known = spilling(made.facts, program, made.module, size, _registers(warps))
-            made = replace(made, facts=known)
-        return made.to_bytes()
+            with_spills = spilling(code_object.facts, program, code_object.module, size, _registers(warps))
+            code_object = replace(code_object, facts=with_spills)
+        return code_object.to_bytes()
     except NotKnown as exc:
         return Refusal(UNKNOWN, str(exc), 0)

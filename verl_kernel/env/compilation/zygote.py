@@ -111,18 +111,18 @@ def _serve(channel: Channel, shared: mmap.mmap, file: str) -> None:
 
 
 def _translated(unit: dict[str, Any], shared: mmap.mmap) -> Translated | Refused:
-    found = translation.translate(Unit.from_json(unit), CANDIDATE_FILE)
-    if isinstance(found, Refusal):
-        return Refused(refused=asdict(found))
-    ptx, said = found
-    return said if _put(shared, ptx.encode()) else _too_long()
+    translated = translation.translate(Unit.from_json(unit), CANDIDATE_FILE)
+    if isinstance(translated, Refusal):
+        return Refused(refused=asdict(translated))
+    ptx, reply = translated
+    return reply if _put(shared, ptx.encode()) else _too_long()
 
 
 def _native(request: NativeRequest, shared: mmap.mmap) -> Made | Refused:
-    found = translation.native(shared[: request["ptx"]].decode(), request)
-    if isinstance(found, Refusal):
-        return Refused(refused=asdict(found))
-    return Made(made=len(found)) if _put(shared, found) else _too_long()
+    native = translation.native(shared[: request["ptx"]].decode(), request)
+    if isinstance(native, Refusal):
+        return Refused(refused=asdict(native))
+    return Made(made=len(native)) if _put(shared, native) else _too_long()
 
 
 def _put(shared: mmap.mmap, data: bytes) -> bool:

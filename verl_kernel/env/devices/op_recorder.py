@@ -61,30 +61,30 @@ class L2History:
 
     def touched(self, reads: Uses, writes: Uses) -> tuple[tuple[int, int, int], ...]:
         """Return for each tensor of an event, in order, its number in the forward and its bytes read and written."""
-        found: dict[int, tuple[int, int, int]] = {}
-        for place, some in enumerate((reads, writes)):
+        touched: dict[int, tuple[int, int, int]] = {}
+        for index, some in enumerate((reads, writes)):
             for tensor, size in some:
                 number = self._number(tensor)
-                _, read, written = found.get(number, (number, 0, 0))
-                found[number] = (number, read + size * (not place), written + size * place)
-        return tuple(found.values())
+                _, read, written = touched.get(number, (number, 0, 0))
+                touched[number] = (number, read + size * (not index), written + size * index)
+        return tuple(touched.values())
 
     def _number(self, tensor: torch.Tensor) -> int:
         if tensor.layout is not torch.strided:
             return next(self._next)
-        known = self._numbers.setdefault(tensor.untyped_storage(), {})
-        return known.setdefault(tensor.storage_offset(), next(self._next))
+        numbers = self._numbers.setdefault(tensor.untyped_storage(), {})
+        return numbers.setdefault(tensor.storage_offset(), next(self._next))
 
     def _pieces(self, tensor: torch.Tensor, size: int) -> Iterator[tuple[int, int]]:
         """Yield the bytes of a read that earlier uses moved, each with the bytes moved since."""
         if tensor.layout is not torch.strided:
             return
-        found = 0
+        recent = 0
         for moment, used in reversed(self._last.get(tensor.untyped_storage(), {}).get(tensor.storage_offset(), [])):
-            piece = min(used, size) - found
+            piece = min(used, size) - recent
             if piece > 0:
                 yield piece, self._moved - moment
-                found += piece
+                recent += piece
 
 
 WHOLE = {
@@ -153,15 +153,15 @@ class OpRecorder(DispatchMode):
         if self._is_inside:
             return
         moved, flops, half = (count // kernels for count in (cost.bytes, cost.flops, cost.half_flops))
-        given = sum(map(nbytes, (*cost.reads, *cost.writes)))
+        given_bytes = sum(map(nbytes, (*cost.reads, *cost.writes)))
         uses = _uses(cost)
         recent, touched = self.l2.add(*uses), self.l2.touched(*uses)
-        held = _held([*cost.reads, *cost.writes])
+        held_bytes = _held([*cost.reads, *cost.writes])
         for number in range(kernels):
             steps = cost.steps if kernels == 1 else cost.steps[number : number + 1]
             event = TraceEvent(
-                "op", label, (), moved, flops, half, priced=cost.priced, steps=steps, touched=touched, given=given,
-                held=held,
+                "op", label, (), moved, flops, half, priced=cost.priced, steps=steps, touched=touched,
+                given=given_bytes, held=held_bytes,
             )  # fmt: skip
             self._events.append(replace(event, host_us=cost.host_us, recent=() if number else recent))
 
@@ -186,11 +186,11 @@ def _uses(cost: OpCost) -> tuple[Uses, Uses]:
     A gather of one row, or a trace, is given a whole tensor and leaves next to nothing of it in the cache. Where less
     is counted than the tensors hold, the largest of them are those that are used in part.
     """
-    left, most, sizes = cost.bytes, 0, sorted(map(nbytes, (*cost.reads, *cost.writes)))
+    remaining, largest, sizes = cost.bytes, 0, sorted(map(nbytes, (*cost.reads, *cost.writes)))
     for number, size in enumerate(sizes):
-        most = max(most, min(size, left // (len(sizes) - number)))
-        left -= min(size, most)
-    reads, writes = ([(each, min(nbytes(each), most)) for each in some] for some in (cost.reads, cost.writes))
+        largest = max(largest, min(size, remaining // (len(sizes) - number)))
+        remaining -= min(size, largest)
+    reads, writes = ([(each, min(nbytes(each), largest)) for each in some] for some in (cost.reads, cost.writes))
     return reads, writes
 
 
@@ -206,10 +206,10 @@ def _overload(packet: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     return next((func for func in overloads if _fits(func, bound(func, args, kwargs))), overloads[0])
 
 
-def _fits(func: Any, given: Mapping[str, Any]) -> bool:
+def _fits(func: Any, arguments: Mapping[str, Any]) -> bool:
     kinds = {item.name: str(item.type) for item in func._schema.arguments}
-    return given.keys() == kinds.keys() and all(
-        isinstance(given[name], list | tuple) == kind.startswith("List")
+    return arguments.keys() == kinds.keys() and all(
+        isinstance(arguments[name], list | tuple) == kind.startswith("List")
         for name, kind in kinds.items()
         if "Tensor" in kind
     )

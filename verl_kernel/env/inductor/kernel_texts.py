@@ -53,8 +53,8 @@ class KernelTexts:
         """
         if id(function) not in self._names:
             own = function.fn.__name__
-            taken = set(self._names.values())
-            self._names[id(function)] = name = own if own not in taken else f"{own}_{len(taken)}"
+            used_names = set(self._names.values())
+            self._names[id(function)] = name = own if own not in used_names else f"{own}_{len(used_names)}"
             tuned = f"@triton.autotune([{', '.join(configs)}], key=[])\n" if configs else ""
             self.texts.append(tuned + self._written(function, name))
         return self._names[id(function)]
@@ -77,15 +77,15 @@ class _Names(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """Replace a helper in a module of torch by its name in the program."""
         if isinstance(node.value, ast.Name) and isinstance(module := self._value(node.value.id), ModuleType):
-            found = getattr(module, node.attr, None)
+            attribute = getattr(module, node.attr, None)
             if module.__name__.partition(".")[0] == "torch":
-                return self._expression(f"{node.value.id}.{node.attr}", found)
+                return self._expression(f"{node.value.id}.{node.attr}", attribute)
         return self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """Replace a function or a constant of the module by its name, or its value, in the program."""
         value = self._value(node.id)
-        if value is None or (any(value is known for known in _KNOWN.values()) and node.id in _KNOWN):
+        if value is None or (any(value is module for module in _KNOWN.values()) and node.id in _KNOWN):
             return node
         return self._expression(node.id, value)
 
@@ -93,9 +93,9 @@ class _Names(ast.NodeTransformer):
         return None if name in self._bound else self._scope.get(name)
 
     def _expression(self, name: str, value: Any) -> ast.AST:
-        for known, each in _KNOWN.items():
+        for module_name, each in _KNOWN.items():
             if each is value:
-                return ast.Name(known, ast.Load())
+                return ast.Name(module_name, ast.Load())
         if isinstance(value, JITFunction):
             return ast.Name(self._texts.name(value), ast.Load())
         if isinstance(value, tl.constexpr) and isinstance(value.value, int | float):

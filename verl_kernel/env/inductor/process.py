@@ -78,8 +78,8 @@ def _become(channel: Channel, folder: Path) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_DATA, (request["memory_mb"] << 20,) * 2)
         os.environ.update(dict.fromkeys(_FOLDERS, str(folder)))
         tf32.use(request["float32"])
-        told = compiled(Task(request["reference"], request["task_id"], request["entry_point"]))
-        (folder / "answer.json").write_text(json.dumps(told), encoding="utf-8")
+        recording = compiled(Task(request["reference"], request["task_id"], request["entry_point"]))
+        (folder / "answer.json").write_text(json.dumps(recording), encoding="utf-8")
         status = 0
     finally:  # after any exception too: the forked copy must never return to the loop
         os._exit(status)
@@ -116,20 +116,20 @@ class _Moved:
     """Moves tensors to the pretended GPU, each once."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
-        self._mode, self._known = mode, dict[int, torch.Tensor]()
-        self._kept: list[torch.Tensor] = []
+        self._mode, self._moved = mode, dict[int, torch.Tensor]()
+        self._alive: list[torch.Tensor] = []
 
     def tensor(self, value: Any) -> Any:
         """Return the tensor on the GPU, and any other value as it is."""
         if not isinstance(value, torch.Tensor):
             return value
-        if id(value) not in self._known:
+        if id(value) not in self._moved:
             with self._mode:
-                made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+                moved = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
             is_weight = isinstance(value, torch.nn.Parameter)
-            self._kept.append(value)  # so that its id is not reused
-            self._known[id(value)] = torch.nn.Parameter(made, False) if is_weight else made
-        return self._known[id(value)]
+            self._alive.append(value)  # so that its id is not reused
+            self._moved[id(value)] = torch.nn.Parameter(moved, False) if is_weight else moved
+        return self._moved[id(value)]
 
     def model(self, model: Any) -> Any:
         """Return the model with all its tensors on the GPU."""

@@ -58,7 +58,7 @@ class _Writer:
         self._name, self._kernels = name, KernelTexts()
         self._names: dict[int, str] = {}
         self._weights: list[str] = []
-        self._made = 0
+        self._count = 0
         leaves = (leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
         for number, leaf in enumerate(leaves):
             self._names.setdefault(id(leaf), f"inputs[{number}]")
@@ -75,22 +75,22 @@ class _Writer:
 
     def _lines(self, call: OpCall | KernelCall) -> Iterator[str]:
         if isinstance(call, KernelCall):
-            given = ", ".join(f"{name}={self._text(value)}" for name, value in call.arguments.items())
+            arguments = ", ".join(f"{name}={self._text(value)}" for name, value in call.arguments.items())
             name = self._kernels.name(call.kernel, [_config(way) for way in call.configurations])
-            yield f"{name}[{_grid(call.configurations)}]({given})"
+            yield f"{name}[{_grid(call.configurations)}]({arguments})"
             return
-        given = ", ".join([*map(self._text, call.args), *(f"{k}={self._text(v)}" for k, v in call.kwargs.items())])
-        yield from self._assigned(call.result, f"torch.ops.{call.op}({given})")
+        arguments = ", ".join([*map(self._text, call.args), *(f"{k}={self._text(v)}" for k, v in call.kwargs.items())])
+        yield from self._assigned(call.result, f"torch.ops.{call.op}({arguments})")
 
-    def _assigned(self, result: Any, made: str) -> Iterator[str]:
+    def _assigned(self, result: Any, expression: str) -> Iterator[str]:
         """Yield lines that run an op and name what it returns; what an op returns of its arguments keeps its name."""
-        self._made += 1
-        name = f"t{self._made}"
-        yield f"{name} = {made}"
+        self._count += 1
+        name = f"t{self._count}"
+        yield f"{name} = {expression}"
         leaves = list(enumerate(result)) if isinstance(result, list | tuple) else [(None, result)]
-        for place, leaf in leaves:
+        for path, leaf in leaves:
             if isinstance(leaf, torch.Tensor):
-                self._names.setdefault(id(leaf), name if place is None else f"{name}[{place}]")
+                self._names.setdefault(id(leaf), name if path is None else f"{name}[{path}]")
 
     def _text(self, value: Any) -> str:
         """Return an expression for a value (raises NotWritten)."""

@@ -112,13 +112,13 @@ class Compiled:
         compiled: Any = torch.compile(model)
         with torch.no_grad(), mode:
             compiled(*args, **kwargs)
-            self._recording = found = Recording()
+            self._recording = recording = Recording()
             try:
-                with _Recorder(found):
-                    found.output = compiled(*args, **kwargs)
+                with _Recorder(recording):
+                    recording.output = compiled(*args, **kwargs)
             finally:
                 self._recording = None
-        return found
+        return recording
 
     def _kernel(self, name: str, source: str) -> _Kernel:
         return _Kernel(getattr(PyCodeCache.load(source), name), self._launch)
@@ -156,14 +156,17 @@ class _Kernel:
         names = [name for name in kernel.arg_names if name not in configs[0].kwargs]
         arguments = {**dict(zip(names, args, strict=False)), **named}
         sizes = {name: value for name, value in arguments.items() if not isinstance(value, torch.Tensor)}
-        ways = (Configuration(one.kwargs, one.num_warps, one.num_stages, self._grid(one, sizes)) for one in configs)
+        ways = (
+            Configuration(config.kwargs, config.num_warps, config.num_stages, self._grid(config, sizes))
+            for config in configs
+        )
         self._launch(KernelCall(kernel, arguments, tuple(ways)))
 
     def _grid(self, config: Any, sizes: Mapping[str, Any]) -> tuple[int, ...]:
-        found: tuple[int, ...] = GridExpr.from_meta(self._tuner.inductor_meta, config).eval_slow(
+        grid: tuple[int, ...] = GridExpr.from_meta(self._tuner.inductor_meta, config).eval_slow(
             {**sizes, **config.kwargs}
         )
-        return found
+        return grid
 
 
 def _unchecked(*args: Any) -> None: ...

@@ -81,8 +81,8 @@ class Channel:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         message = self._next()
         while message is None:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self.sock], [], [], left)[0]:
+            remaining_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self.sock], [], [], remaining_s)[0]:
                 raise TimeoutError(f"no message within {timeout_s} s")
             message = self.feed()
         return message
@@ -143,9 +143,9 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
 
-def _receive(sock: socket.socket, most: int) -> bytes:
+def _receive(sock: socket.socket, limit: int) -> bytes:
     try:
-        return sock.recv(min(most, 1 << 16))
+        return sock.recv(min(limit, 1 << 16))
     except (ConnectionError, TimeoutError) as exc:
         raise ChannelClosed(f"the peer is gone: {exc}") from exc
 

@@ -26,26 +26,26 @@ BY_VALUE = {"operations (special)": 3.0}
 exponential or a polynomial, as its argument is."""
 
 
-def furthest(one: Tally, other: Tally) -> tuple[str, float]:
+def furthest(first: Tally, second: Tally) -> tuple[str, float]:
     """Return the entry in which two tallies of a launch differ most, and the difference over the larger number.
 
     Differences of entries in `BY_VALUE` weigh less.
     """
     apart = {"nothing": 0.0}
-    issued = _NEGLIGIBLE * max(one["operations"]["issue"], other["operations"]["issue"])
-    for unit, done in one["operations"].items():
-        apart[f"operations ({unit})"] = _apart(done, other["operations"][unit], 0 if unit in PRODUCTS else issued)
-    for place, what in enumerate(("read", "asked to read", "written", "asked to write"), 1):
-        least = _NEGLIGIBLE * max(sum(area[place] for area in each["areas"].values()) for each in (one, other))
-        for name in {**one["areas"], **other["areas"]}:
-            done, there = (each["areas"].get(name, [0] * 5)[place] for each in (one, other))
-            apart[f"bytes of {name} that are {what}"] = _apart(done, there, least)
+    issued = _NEGLIGIBLE * max(first["operations"]["issue"], second["operations"]["issue"])
+    for unit, count in first["operations"].items():
+        apart[f"operations ({unit})"] = _apart(count, second["operations"][unit], 0 if unit in PRODUCTS else issued)
+    for column, what in enumerate(("read", "asked to read", "written", "asked to write"), 1):
+        negligible = _NEGLIGIBLE * max(sum(area[column] for area in each["areas"].values()) for each in (first, second))
+        for name in {**first["areas"], **second["areas"]}:
+            count, there = (each["areas"].get(name, [0] * 5)[column] for each in (first, second))
+            apart[f"bytes of {name} that are {what}"] = _apart(count, there, negligible)
     return max(apart.items(), key=lambda item: item[1] / BY_VALUE.get(item[0], 1.0))
 
 
-def _apart(one: float, other: float, least: float) -> float:
-    most = max(one, other)
-    return abs(one - other) / most if most > least else 0.0
+def _apart(first: float, second: float, negligible: float) -> float:
+    larger = max(first, second)
+    return abs(first - second) / larger if larger > negligible else 0.0
 
 
 class Tally(TypedDict):

@@ -52,13 +52,13 @@ def serve(channel: Channel, become: Become, load: Callable[[], object] = lambda:
                 channel.send(_reap(request["reap"], inherited_kb, alive))
 
 
-def replace_descriptors(output: int, *kept: int) -> None:
+def replace_descriptors(output: int, *needed: int) -> None:
     """Connect stdin to /dev/null and stdout and stderr to `output`; close all other descriptors but `kept`."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
     first = 3
-    for fd in (*sorted(kept), os.sysconf("SC_OPEN_MAX")):
+    for fd in (*sorted(needed), os.sysconf("SC_OPEN_MAX")):
         os.closerange(first, fd)
         first = fd + 1
 

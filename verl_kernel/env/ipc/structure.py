@@ -9,17 +9,17 @@ from typing import Any
 _NAMES = {"tensor": "a tensor", "list": "a list", "tuple": "a tuple", "dict": "a dictionary"}
 
 
-def structural_difference(wanted: Any, given: Any, where: str = "the output") -> str:
+def structural_difference(expected: Any, actual: Any, where: str = "the output") -> str:
     """Return a sentence about the first difference; empty where there is none.
 
     Args:
-        wanted: the reference's tree.
-        given: what a runner sent, which may be anything; of a long value the beginning is quoted.
+        expected: the reference's tree.
+        actual: what a runner sent, which may be anything; of a long value the beginning is quoted.
         where: how the sentence calls what is compared.
     """
-    (kind, body), (other, part) = _node(wanted), _node(given)
-    if kind != other:
-        return f"{where} is {_named(given)}, and the reference's is {_named(wanted)}"
+    (kind, body), (actual_kind, part) = _node(expected), _node(actual)
+    if kind != actual_kind:
+        return f"{where} is {_named(actual)}, and the reference's is {_named(expected)}"
     if kind == "value" and body != part:
         return f"{where} is {part!r:.60}, and the reference's is {body!r:.60}"
     if kind == "dict" and (odd := sorted(body.keys() ^ part.keys())):
@@ -27,16 +27,16 @@ def structural_difference(wanted: Any, given: Any, where: str = "the output") ->
     if kind in ("list", "tuple") and len(body) != len(part):
         return f"{where} is a {kind} of {len(part)}, and the reference's of {len(body)}"
     parts = _parts(kind, body, part)
-    found = (structural_difference(inner, own, f"{where}[{key!r}]") for key, inner, own in parts)
-    return next(filter(None, found), "")
+    differences = (structural_difference(inner, own, f"{where}[{key!r}]") for key, inner, own in parts)
+    return next(filter(None, differences), "")
 
 
 def _node(tree: Any) -> tuple[str, Any]:
     """Return a tree's kind and what it holds; the kind is empty where it is no tree."""
     if type(tree) is dict and len(tree) == 1:
         ((kind, body),) = tree.items()
-        wanted = {"list": list, "tuple": list, "dict": dict, "tensor": int}.get(kind)
-        if kind == "value" or (wanted and type(body) is wanted):
+        body_type = {"list": list, "tuple": list, "dict": dict, "tensor": int}.get(kind)
+        if kind == "value" or (body_type and type(body) is body_type):
             return kind, body
     return "", None
 

@@ -51,22 +51,22 @@ def storages(tensors: Iterable[torch.Tensor]) -> frozenset[int]:
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in strided)
 
 
-def same_place(one: Facts, other: Facts) -> bool:
+def same_place(first: Facts, second: Facts) -> bool:
     """Tell whether tensors with these facts can be copied to each other element by element."""
-    has_data = one["device"] != "meta"
-    return has_data and all(one[key] == other[key] for key in ("type", "dtype", "shape", "layout"))
+    has_data = first["device"] != "meta"
+    return has_data and all(first[key] == second[key] for key in ("type", "dtype", "shape", "layout"))
 
 
-def disagreement(wanted: Sequence[Facts], given: Sequence[Facts], strides: str) -> tuple[str, str] | None:
+def disagreement(expected: Sequence[Facts], actual: Sequence[Facts], strides: str) -> tuple[str, str] | None:
     """Return the first difference between two equally long lists of outputs: error type and sentence; None if none.
 
     Args:
-        wanted: facts of the reference's outputs.
-        given: facts of the candidate's outputs.
+        expected: facts of the reference's outputs.
+        actual: facts of the candidate's outputs.
         strides: `equal` accepts the reference's strides and contiguous ones; `any` accepts all strides that neither
             overlap nor leave gaps.
     """
-    for number, (want, got) in enumerate(zip(wanted, given, strict=True)):
+    for number, (want, got) in enumerate(zip(expected, actual, strict=True)):
         for key in ("type", "dtype", "shape", "device", "layout"):
             if got[key] != want[key]:
                 text = f"output {number} has {key} {str(got[key])[:100]} where the reference's has {want[key]}"

@@ -28,9 +28,9 @@ def event_ms(event: TraceEvent, machine: Machine, blocks_per_sm: int | None = No
 
 def priced_steps(event: TraceEvent, machine: Machine) -> tuple[Step, ...]:
     """Return the steps of an event, without the device-memory traffic of what L2 still holds of earlier events."""
-    first, *others = event.steps or (_plain(event),)
-    kept = sum(size for size, since in event.recent if size + since <= machine.l2_bytes)
-    return replace(first, bytes=max(0, first.bytes - kept), l2_bytes=max(first.l2_bytes, first.bytes)), *others
+    first, *later = event.steps or (_plain(event),)
+    recent_bytes = sum(size for size, since in event.recent if size + since <= machine.l2_bytes)
+    return replace(first, bytes=max(0, first.bytes - recent_bytes), l2_bytes=max(first.l2_bytes, first.bytes)), *later
 
 
 def _plain(event: TraceEvent) -> Step:
@@ -67,17 +67,17 @@ def step_ms(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> f
 def step_parts(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> Parts:
     """Return what a step spends its time on (arguments as of `event_ms`)."""
     gpu = machine.gpu
-    held = slots(step.warps, machine, blocks_per_sm)
-    moved = moved_bytes(step, machine, held)
+    resident = slots(step.warps, machine, blocks_per_sm)
+    moved = moved_bytes(step, machine, resident)
     products = step.flops / machine.flop_rate(step.unit, step.intensity)
-    waste, busy = _waste(step.blocks, gpu.sms), _busy(step, held // gpu.sms, gpu.sms)
+    waste, busy = _waste(step.blocks, gpu.sms), _busy(step, resident // gpu.sms, gpu.sms)
     return Parts(
-        memory=_memory_s(step.blocks, moved, machine.bandwidth(step.access), held, gpu.sms),
+        memory=_memory_s(step.blocks, moved, machine.bandwidth(step.access), resident, gpu.sms),
         l2=step.l2_bytes / machine.l2_rate(step.blocks),
         arithmetic=(products + step.instructions / gpu.lane_rate) * waste / busy,
         products=products * waste / busy,
         starts=step.kernels * constant("launch_us") * 1e-6,
-        blocks=ceil(step.blocks / held) * step.serial * _block_s(step, moved),
+        blocks=ceil(step.blocks / resident) * step.serial * _block_s(step, moved),
     )
 
 
@@ -98,11 +98,11 @@ def _busy(step: Step, fitting: int, sms: int) -> float:
     return min(1.0, min(ceil(step.blocks / sms), fitting) * step.warps / _SCHEDULERS) if step.blocks else 1.0
 
 
-def _memory_s(blocks: int, moved: int, bandwidth: float, held: int, sms: int) -> float:
+def _memory_s(blocks: int, moved: int, bandwidth: float, resident: int, sms: int) -> float:
     """Return the seconds of the transfer; a last wave on a part of the SMs has that part of the bandwidth."""
-    rest = blocks % held if blocks else 0
-    idle = max(0.0, sms / rest - 1.0) if rest else 0.0
-    return moved / bandwidth * (1.0 + idle * rest / blocks if blocks else 1.0)
+    last_wave = blocks % resident if blocks else 0
+    idle = max(0.0, sms / last_wave - 1.0) if last_wave else 0.0
+    return moved / bandwidth * (1.0 + idle * last_wave / blocks if blocks else 1.0)
 
 
 def _block_s(step: Step, moved: int) -> float:
@@ -113,19 +113,19 @@ def _block_s(step: Step, moved: int) -> float:
     return max(step.block_ns, rounds * constant("latency_ns"), l2_rounds * constant("l2_latency_ns")) * 1e-9
 
 
-def moved_bytes(step: Step, machine: Machine, held: int) -> int:
+def moved_bytes(step: Step, machine: Machine, resident: int) -> int:
     """Return the device-memory traffic of a step, with repeated reads that L2 cannot serve.
 
     Args:
         step: the step.
         machine: machine that runs it; its L2 must hold the data of running blocks.
-        held: blocks that the GPU holds at once (`slots`).
+        resident: blocks that the GPU holds at once (`slots`).
     """
-    kept = min(step.blocks, held) * step.private_bytes + step.shared_bytes
+    needed_bytes = min(step.blocks, resident) * step.private_bytes + step.shared_bytes
     # Blocks that all run at once read the same bytes at the same time, unless one comes back to what others have read.
-    again = step.rereads if step.blocks > held else step.returns
-    far = sum(size for others, size in again if others > machine.l2_bytes)
-    return step.bytes + far + (step.repeated_bytes if kept > machine.l2_bytes else 0)
+    again = step.rereads if step.blocks > resident else step.returns
+    far = sum(size for moved_between, size in again if moved_between > machine.l2_bytes)
+    return step.bytes + far + (step.repeated_bytes if needed_bytes > machine.l2_bytes else 0)
 
 
 # Time of a forward: the host issues one event after the other, and the device runs them in order.
@@ -172,15 +172,15 @@ _ASKING = frozenset({
 
 def turns(spans: Iterable[tuple[TraceEvent, float]]) -> list[Turn]:
     """Return when the device runs events, given each one with its device time in milliseconds."""
-    host, device, found = -constant("head_start_us") / 1e3, 0.0, list[Turn]()
+    host, device, schedule = -constant("head_start_us") / 1e3, 0.0, list[Turn]()
     for event, ms in spans:
         host += event.host_us / 1e3
         begin = max(device, host)
-        found.append(Turn(begin - device, begin, begin + ms))
-        device = found[-1].end
+        schedule.append(Turn(begin - device, begin, begin + ms))
+        device = schedule[-1].end
         if event.name.partition(".")[0] in _ASKING:
             host = device
-    return found
+    return schedule
 
 
 def time_ms(events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None) -> float:
@@ -191,5 +191,5 @@ def time_ms(events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mappi
         machine: machine that runs it.
         blocks_per_sm: blocks that fit into an SM, by kernel; unknown for kernels that are missing.
     """
-    found = timeline(events, machine, blocks_per_sm)
-    return found[-1].end if found else 0.0
+    schedule = timeline(events, machine, blocks_per_sm)
+    return schedule[-1].end if schedule else 0.0

@@ -80,12 +80,12 @@ def time_by_class(
     events: Iterable[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
 ) -> dict[str, float]:
     """Return for how many milliseconds each class keeps the device busy."""
-    found: defaultdict[str, float] = defaultdict(float)
+    times: defaultdict[str, float] = defaultdict(float)
     for event in events:
-        known = fitting(event, blocks_per_sm or {})
+        fitting_blocks = fitting(event, blocks_per_sm or {})
         for step in priced_steps(event, machine):
-            found[bound(step, machine, known)] += step_ms(step, machine, known)
-    return dict(found)
+            times[bound(step, machine, fitting_blocks)] += step_ms(step, machine, fitting_blocks)
+    return dict(times)
 
 
 def interval_ms(
@@ -124,7 +124,7 @@ def speedup_interval(
         machine: machine that runs them.
         widths: half-widths of the reference by class, and of what both run.
     """
-    theirs, ours = (_Forward.of(events, machine, known) for events, known in (reference, candidate))
+    theirs, ours = (_Forward.of(events, machine, blocks_per_sm) for events, blocks_per_sm in (reference, candidate))
     both = Counter(theirs.events) & Counter(ours.events)
     (shared, own), (also, new) = (_apart(forward.events, both) for forward in (theirs, ours))
     nowhere = [False] * len(theirs.events), [False] * len(ours.events)
@@ -158,8 +158,8 @@ class _Forward:
             sum(ms * exp(way * is_wrong * widths[name]) for name, ms in parts.items())
             for parts, is_wrong in zip(self.shares, wrong, strict=True)
         ]
-        found = turns(zip(self.events, times, strict=True))
-        return found[-1].end if found else 0.0
+        schedule = turns(zip(self.events, times, strict=True))
+        return schedule[-1].end if schedule else 0.0
 
 
 def _shares(event: TraceEvent, machine: Machine, blocks_per_sm: Mapping[str, int] | None) -> dict[str, float]:
@@ -181,8 +181,8 @@ def _speedup(
 
 def _apart(events: Sequence[TraceEvent], both: Counter[TraceEvent]) -> tuple[list[bool], list[bool]]:
     """Return which events another forward has too, each as often as there, and which it has not."""
-    left, shared = Counter(both), []
+    unmatched, shared = Counter(both), []
     for event in events:
-        shared.append(left[event] > 0)
-        left[event] -= 1
+        shared.append(unmatched[event] > 0)
+        unmatched[event] -= 1
     return shared, [not is_shared for is_shared in shared]

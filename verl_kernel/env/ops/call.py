@@ -34,7 +34,7 @@ class Call:
     flops: int
 
     @cached_property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """All arguments by name, defaults included."""
         return bound(self.func, self.args, self.kwargs)
 
@@ -92,11 +92,11 @@ def bound(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str
 
 def in_order(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments in the dispatcher's form: positional ones by place, even if given as keywords."""
-    places = [item.name for item in func._schema.arguments if not item.kwarg_only]
-    if not any(name in kwargs for name in places):
+    names = [item.name for item in func._schema.arguments if not item.kwarg_only]
+    if not any(name in kwargs for name in names):
         return tuple(args), dict(kwargs)
     named = bound(func, args, kwargs)
-    return tuple(named[name] for name in places), {name: kwargs[name] for name in kwargs if name not in places}
+    return tuple(named[name] for name in names), {name: kwargs[name] for name in kwargs if name not in names}
 
 
 def nbytes(*tensors: torch.Tensor | None) -> int:

@@ -28,24 +28,24 @@ def convolved(call: Call) -> list[Step]:
     shape = _Shape(call)
     if shape.is_depthwise:
         return _depthwise(call, shape)
-    steps = _transposed(call, shape) if call.given["transposed"] else _forward(call, shape)
-    return steps if call.given["bias"] is None else [*steps, bias_step(call.output)]
+    steps = _transposed(call, shape) if call.arguments["transposed"] else _forward(call, shape)
+    return steps if call.arguments["bias"] is None else [*steps, bias_step(call.output)]
 
 
 class _Shape:
     """The sizes of a convolution that its price depends on."""
 
     def __init__(self, call: Call) -> None:
-        given = call.given
-        weight: torch.Tensor = given["weight"]
-        self.groups: int = given["groups"]
+        arguments = call.arguments
+        weight: torch.Tensor = arguments["weight"]
+        self.groups: int = arguments["groups"]
         self.window = tuple(weight.shape[2:])
         self.taps = prod(self.window)
         self.is_3d = weight.dim() == 5
-        self.inner = given["input"].shape[1] // self.groups
+        self.inner = arguments["input"].shape[1] // self.groups
         self.outer = call.output.shape[1] // self.groups
-        self.is_depthwise = self.groups > 1 and self.inner == 1 and not given["transposed"]
-        steps = list(zip(given["stride"], given["dilation"], strict=True))
+        self.is_depthwise = self.groups > 1 and self.inner == 1 and not arguments["transposed"]
+        steps = list(zip(arguments["stride"], arguments["dilation"], strict=True))
         self.strides = prod(stride for stride, _ in steps)
         self.zeros = prod(stride for stride, dilation in steps if dilation > 1)
         """Factor by which zeros increase the products of a data gradient."""
@@ -72,7 +72,7 @@ def _forward(call: Call, shape: _Shape) -> list[Step]:
 
 def _depthwise(call: Call, shape: _Shape) -> list[Step]:
     """Return the step of torch's own kernel or, with channels last, those of cuDNN, which has none for most windows."""
-    if not any(map(has_channels_last, (call.data, call.given["weight"]))):
+    if not any(map(has_channels_last, (call.data, call.arguments["weight"]))):
         return [window_step(call, shape.taps, "tap_output", "tap_element", call.output.numel())]
     pixels = call.output.numel() // call.output.shape[1]
     own = [Step(call.bytes)] if shape.window in _SQUARES else _product(call, shape.padded_flops(pixels), "direct")
@@ -97,7 +97,7 @@ def _before(call: Call) -> list[Step]:
 
 def _after(call: Call) -> list[Step]:
     """Return the step of a copy of the result to the usual layout; it keeps the library's if an operand has that."""
-    return [] if any(map(has_channels_last, (call.data, call.given["weight"]))) else [_copy(call.output)]
+    return [] if any(map(has_channels_last, (call.data, call.arguments["weight"]))) else [_copy(call.output)]
 
 
 def has_channels_last(tensor: torch.Tensor) -> bool:
@@ -126,7 +126,7 @@ def _overlapping(call: Call, flops: int) -> list[Step]:
 
 def pooled(call: Call) -> list[Step]:
     """Return the step of a pooling kernel with a thread per output; maxima always write their int64 indices too."""
-    size = call.given["kernel_size"]
+    size = call.arguments["kernel_size"]
     sizes = [size] if isinstance(size, int) else list(size)
     output = call.output
     dims = 3 if "3d" in call.func._schema.name else 1 if "1d" in call.func._schema.name else 2

@@ -72,10 +72,10 @@ def op_cost(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: A
         return None
     written = outputs or list(_mutated(func, args))
     moved = op.bytes(Touched(name, bound(func, args, kwargs), inputs, sum(map(nbytes, written))))
-    known = _flops(func, args, kwargs, result)
-    if known is None:
+    counted = _flops(func, args, kwargs, result)
+    if counted is None:
         return OpCost(moved, 0, priced=False)
-    flops, is_product = known
+    flops, is_product = counted
     steps = tuple(op.price(Call(func, args, kwargs, inputs, written, moved, flops)))
     half = flops if is_product and outputs[0].dtype in HALF else 0
     host_us = int(constant(op.host))
@@ -111,7 +111,7 @@ def _parts(func: Any, args: Sequence[Any], kwargs: Any) -> int:
 def _inputs(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.Tensor]:
     """Yield the tensors that the op reads: its arguments without those that it only writes."""
     unread = op_of(func).unread_place(func._schema.name)
-    positional = [value for place, value in enumerate(args) if place != unread]
+    positional = [value for index, value in enumerate(args) if index != unread]
     written = {item.name for item in func._schema.arguments if item.is_out}
     yield from tensors_in(positional)
     yield from tensors_in([value for key, value in kwargs.items() if key not in written])

@@ -52,9 +52,9 @@ def twice_result(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> 
     return 2 * int(result.numel())
 
 
-def twice(place: int) -> Formula:
+def twice(index: int) -> Formula:
     """Return a formula that counts a product and a sum for each element of the argument at this place."""
-    return lambda args, kwargs, result: 2 * args[place].numel()
+    return lambda args, kwargs, result: 2 * args[index].numel()
 
 
 def bagged(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:

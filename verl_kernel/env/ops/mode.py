@@ -58,7 +58,7 @@ class OpMode(DispatchMode):  # type: ignore[no-untyped-call]
 
 def changed(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     """Return the tensors among an op's arguments that it writes to."""
-    given = {**dict(zip((item.name for item in schema.arguments), args, strict=False)), **kwargs}
+    arguments = {**dict(zip((item.name for item in schema.arguments), args, strict=False)), **kwargs}
     names = [item.name for item in schema.arguments if item.alias_info is not None and item.alias_info.is_write]
-    leaves = pytree.tree_leaves([given.get(name) for name in names])
+    leaves = pytree.tree_leaves([arguments.get(name) for name in names])
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

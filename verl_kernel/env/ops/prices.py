@@ -26,7 +26,7 @@ def copied(call: Call) -> list[Step]:
 
 def joined(call: Call) -> list[Step]:
     """Price `cat` and `stack`, which cannot use vector accesses if a copied run is not a multiple of 16 bytes."""
-    dim, data = call.given.get("dim", 0), call.output
+    dim, data = call.arguments.get("dim", 0), call.output
     runs = [tensor.stride(dim - 1) if dim % tensor.dim() else 0 for tensor in call.inputs if tensor.dim()]
     is_split = any(run * data.element_size() % _RUN_BYTES for run in runs)
     return [_one_pass(call, "unaligned" if is_split else "mixed")]
@@ -44,7 +44,7 @@ def _is_uniform(call: Call) -> bool:
 
 def bagged(call: Call) -> list[Step]:
     """Price sums over bags of rows, weighted or not: each index loads a row, repeated ones from L2."""
-    distinct, loaded = bag_bytes(call.given)
+    distinct, loaded = bag_bytes(call.arguments)
     return [Step(call.bytes, "mixed", call.flops, l2_bytes=call.bytes - distinct + loaded)]
 
 
@@ -66,7 +66,7 @@ def reduced(call: Call) -> list[Step]:
 
 def softmax(call: Call) -> list[Step]:
     """Price one read if a row of the last dimension stays on the chip, else three, the later ones from L2 if it can."""
-    data, dim = call.data, int(call.given["dim"])
+    data, dim = call.data, int(call.arguments["dim"])
     is_last = data.dim() == 0 or dim % data.dim() == data.dim() - 1
     row = data.shape[-1] * data.element_size() if data.dim() else data.element_size()
     once, again = nbytes(data, call.output), 2 * nbytes(data)
@@ -97,23 +97,23 @@ def loss(call: Call) -> list[Step]:
 
 def loss_of_logits(call: Call) -> list[Step]:
     """Price separate kernels for log-sigmoid, 1 - target, their product and difference, each weight, and the mean."""
-    data, elements, given = call.data, call.data.numel(), call.given
+    data, elements, arguments = call.data, call.data.numel(), call.arguments
     passes = [2, 2, 3, 3]
-    passes += [] if given["pos_weight"] is None else [2, 2, 3]
-    passes += [] if given["weight"] is None else [3]
+    passes += [] if arguments["pos_weight"] is None else [2, 2, 3]
+    passes += [] if arguments["weight"] is None else [3]
     return [*(streamed(tensors * nbytes(data), "contiguous", elements, elements) for tensors in passes), *_mean(call)]
 
 
 def _mean(call: Call) -> list[Step]:
     """Return the step that reduces the elements' losses, if they are reduced."""
-    is_kept = call.given.get("reduction", 1) == 0
+    is_kept = call.arguments.get("reduction", 1) == 0
     return [] if is_kept else [streamed(nbytes(call.data), "reduction", call.data.numel())]
 
 
 def nll_loss(call: Call) -> list[Step]:
     """Price one block that reads one element per row; many blocks if the result is not reduced or data are images."""
     rows = max(1, call.inputs[1].numel())
-    if call.given["reduction"] == 0 or call.data.dim() > _MATRIX_DIMS:
+    if call.arguments["reduction"] == 0 or call.data.dim() > _MATRIX_DIMS:
         return [streamed(rows * _NLL_ROW_BYTES, "mixed", rows, rows)]
     return [Step(rows * _NLL_ROW_BYTES, "mixed", rows, blocks=1, block_ns=rows * _NLL_ROW_NS)]
 
@@ -154,19 +154,19 @@ def renormed(call: Call) -> list[Step]:
 
 def _normalised(call: Call) -> int:
     size = 1
-    for length in call.given["normalized_shape"]:
+    for length in call.arguments["normalized_shape"]:
         size *= int(length)
     return max(1, size)
 
 
 def batch_norm(call: Call) -> list[Step]:
     """Price two reads and a write by a block per channel in training (as group norm if unweighted), else one pass."""
-    data, given = call.data, call.given
+    data, arguments = call.data, call.arguments
     is_update = "with_update" in call.func._schema.name
-    if not given.get("training", is_update):
+    if not arguments.get("training", is_update):
         return [streamed(2 * nbytes(data), "mixed", data.numel(), call.flops)]
     channels = data.shape[1] if data.dim() > 1 else 1
-    if given.get("weight") is None:
+    if arguments.get("weight") is None:
         return _statistics_and_apply(call)
     return [Step(3 * nbytes(data), "contiguous", call.flops, blocks=channels, warps=_BATCH_WARPS)]
 
@@ -199,7 +199,7 @@ def radix(count: int, key_bytes: int) -> list[Step]:
 def sorted_rows(call: Call) -> list[Step]:
     """Price a sort: short rows in one pass; long ones, or all elements if no dimension is given, digit by digit."""
     data = call.data
-    length = data.shape[call.given["dim"]] if data.dim() and "dim" in call.given else data.numel()
+    length = data.shape[call.arguments["dim"]] if data.dim() and "dim" in call.arguments else data.numel()
     if length <= _SORTED_ON_CHIP:
         return copied(call)
     return [*radix(data.numel(), data.element_size()), streamed(nbytes(call.output), "mixed", call.output.numel())]
@@ -208,10 +208,10 @@ def sorted_rows(call: Call) -> list[Step]:
 def selected(call: Call) -> list[Step]:
     """Price a selection by one block per row, which reads the row once for each digit and once to select."""
     data = call.data
-    if "dim" not in call.given:
+    if "dim" not in call.arguments:
         return sorted_rows(call)
     again = data.element_size() * nbytes(data)
-    length = data.shape[call.given["dim"]] if data.dim() else 1
+    length = data.shape[call.arguments["dim"]] if data.dim() else 1
     return [
         Step(
             call.bytes, "mixed", call.flops, blocks=max(1, data.numel() // max(1, length)), warps=8,
@@ -276,7 +276,7 @@ def scanned(call: Call) -> list[Step]:
 def scanned_rows(call: Call) -> list[Step]:
     """Price one pass with each row in one block; torch scans even a single row like this if it keeps indices."""
     data, length = call.data, _scanned_length(call)
-    dim = int(call.given["dim"]) % max(1, data.dim())
+    dim = int(call.arguments["dim"]) % max(1, data.dim())
     is_last = dim + 1 >= data.dim()
     outer, inner = prod(data.shape[:dim]), prod(data.shape[dim + 1 :])
     blocks, threads, at_once = _scanned_last(outer, length) if is_last else _scanned_other(outer, inner)
@@ -285,7 +285,7 @@ def scanned_rows(call: Call) -> list[Step]:
 
 
 def _scanned_length(call: Call) -> int:
-    return call.data.shape[int(call.given["dim"])] if call.data.dim() else 1
+    return call.data.shape[int(call.arguments["dim"])] if call.data.dim() else 1
 
 
 def _scanned_last(rows: int, length: int) -> tuple[int, int, int]:

@@ -31,25 +31,25 @@ def product(call: Call) -> list[Step]:
 
 def attention(call: Call) -> list[Step]:
     """Price one kernel that keeps the scores on the chip; causal attention does half of the products half as fast."""
-    flops = call.flops * (2 if call.given.get("is_causal") else 1)
+    flops = call.flops * (2 if call.arguments.get("is_causal") else 1)
     return [Step(call.bytes, flops=flops, unit="half" if call.is_half else "matmul")]
 
 
 def distances(call: Call) -> list[Step]:
     """Price distances: Euclidean ones of many rows as a product of rows and norms, others by a block per pair."""
-    one, other, output = call.inputs[0], call.inputs[-1], call.output
+    rows, columns, output = call.inputs[0], call.inputs[-1], call.output
     if not _is_product(call):
         return [Step(call.bytes, "mixed", call.flops, blocks=output.numel(), warps=8)]
-    passes = [*(one,) * 4, *(other,) * 3]  # squares, sums, concatenation; the first also times -2
+    passes = [*(rows,) * 4, *(columns,) * 3]  # squares, sums, concatenation; the first also times -2
     before = [streamed(2 * nbytes(item), "contiguous", item.numel(), item.numel()) for item in passes]
     after = streamed(2 * nbytes(output), "contiguous", output.numel(), output.numel())  # clamp at 0, then square root
-    flops = 2 * output.numel() * (one.shape[-1] + 2)
+    flops = 2 * output.numel() * (rows.shape[-1] + 2)
     return [*before, *product(replace(call, flops=flops)), after, after]
 
 
 def _is_product(call: Call) -> bool:
-    mode, rows = call.given.get("compute_mode"), max(item.shape[-2] for item in call.inputs)
-    return call.given.get("p", 2.0) == 2.0 and (mode == 1 or (not mode and rows > _FEW)) and len(call.inputs) > 1
+    mode, rows = call.arguments.get("compute_mode"), max(item.shape[-2] for item in call.inputs)
+    return call.arguments.get("p", 2.0) == 2.0 and (mode == 1 or (not mode and rows > _FEW)) and len(call.inputs) > 1
 
 
 _CHAIN = {"lstm": 2, "gru": 3, "rnn_tanh": 2, "rnn_relu": 2}
@@ -58,10 +58,10 @@ _CHAIN = {"lstm": 2, "gru": 3, "rnn_tanh": 2, "rnn_relu": 2}
 
 def layer(call: Call) -> list[Step]:
     """Price all layers and directions of a recurrent network on a sequence."""
-    given, name = call.given, call.func._schema.name.partition("::")[2]
-    directions = int(given.get("num_layers", 1)) * (1 + bool(given.get("bidirectional")))
+    arguments, name = call.arguments, call.func._schema.name.partition("::")[2]
+    directions = int(arguments.get("num_layers", 1)) * (1 + bool(arguments.get("bidirectional")))
     data = call.data
-    time = data.shape[1 if given.get("batch_first") and data.dim() == 3 else 0]
+    time = data.shape[1 if arguments.get("batch_first") and data.dim() == 3 else 0]
     unit = "half" if call.is_half else "convolution"
     moved, flops = call.bytes // directions, call.flops // directions
     return [Step(moved, flops=flops, unit=unit, kernels=_CHAIN[name] * time)] * directions

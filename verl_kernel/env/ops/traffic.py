@@ -19,7 +19,7 @@ class Touched:
 
     name: str
     """Name of the op with its namespace, such as `aten::add_`."""
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     """All arguments by name."""
     inputs: Sequence[torch.Tensor]
     """Tensors that it reads."""
@@ -58,16 +58,16 @@ def gathered(op: Touched) -> int:
     return sampled(op)
 
 
-def bag_bytes(given: Mapping[str, Any]) -> tuple[int, int]:
+def bag_bytes(arguments: Mapping[str, Any]) -> tuple[int, int]:
     """Return the bytes of rows that sums over bags load: an upper bound of distinct rows, and all rows."""
-    weight = given["weight"]
-    loaded = given["indices"].numel() * weight.shape[-1] * weight.element_size()
+    weight = arguments["weight"]
+    loaded = arguments["indices"].numel() * weight.shape[-1] * weight.element_size()
     return min(nbytes(weight), loaded), loaded
 
 
 def bagged(op: Touched) -> int:
     """Count the rows that indices select, the indices and the sums."""
-    return bag_bytes(op.given)[0] + sum(map(nbytes, op.inputs[1:])) + op.written
+    return bag_bytes(op.arguments)[0] + sum(map(nbytes, op.inputs[1:])) + op.written
 
 
 def scattered(named: Named, adds: bool = False) -> Traffic:
@@ -79,35 +79,37 @@ def scattered(named: Named, adds: bool = False) -> Traffic:
     """
 
     def count(op: Touched) -> int:
-        target = op.given["self"]
-        written = min(nbytes(target), named(op.given, target) * target.element_size())
-        is_read = adds or op.given.get("accumulate") or op.given.get("reduce")
+        target = op.arguments["self"]
+        written = min(nbytes(target), named(op.arguments, target) * target.element_size())
+        is_read = adds or op.arguments.get("accumulate") or op.arguments.get("reduce")
         copied = 0 if is_in_place(op.name) else 2 * op.written
         return sum(map(nbytes, distinct(op.inputs[1:]))) + int(written * (2 if is_read else 1)) + copied
 
     return count
 
 
-def elements_of_index(given: Mapping[str, Any], target: torch.Tensor) -> int:
+def elements_of_index(arguments: Mapping[str, Any], target: torch.Tensor) -> int:
     """Count one element for each index."""
-    return int(given["index"].numel())
+    return int(arguments["index"].numel())
 
 
-def rows_of_index(given: Mapping[str, Any], target: torch.Tensor) -> int:
+def rows_of_index(arguments: Mapping[str, Any], target: torch.Tensor) -> int:
     """Count one row for each index."""
-    return int(given["index"].numel() * target.numel() // max(1, target.shape[given["dim"]] if target.dim() else 1))
+    return int(
+        arguments["index"].numel() * target.numel() // max(1, target.shape[arguments["dim"]] if target.dim() else 1)
+    )
 
 
-def elements_of_indices(given: Mapping[str, Any], target: torch.Tensor) -> int:
+def elements_of_indices(arguments: Mapping[str, Any], target: torch.Tensor) -> int:
     """Count the elements of `target[indices]`."""
-    shapes, rest, dim = [], 1, 0
-    for index in given["indices"]:
+    shapes, unindexed, dim = [], 1, 0
+    for index in arguments["indices"]:
         if index is None:
-            rest *= target.shape[dim]
+            unindexed *= target.shape[dim]
         else:
             shapes.append((_true(index),) if index.dtype is torch.bool else tuple(index.shape))
         dim += index.dim() if index is not None and index.dtype is torch.bool else 1
-    return prod(torch.broadcast_shapes(*shapes)) * rest * prod(target.shape[dim:])  # type: ignore[no-untyped-call]
+    return prod(torch.broadcast_shapes(*shapes)) * unindexed * prod(target.shape[dim:])  # type: ignore[no-untyped-call]
 
 
 def distinct(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:

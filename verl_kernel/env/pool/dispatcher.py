@@ -107,6 +107,17 @@ class Dispatcher(Generic[Handle]):
             await self._prefilter.ready()
         await self._supervisor.ready()
 
+    async def one_ready(self) -> None:
+        """Wait until one judge, and one worker of the prefilter, have started.
+
+        Raises:
+            EnvironmentNotReady: none can start.
+            InfraError: none starts.
+        """
+        if self._prefilter is not None:
+            await self._prefilter.one_ready()
+        await self._supervisor.one_ready()
+
     async def stats(self) -> PoolStats:
         """Return the pool's current state."""
         return self.snapshot()
@@ -328,6 +339,14 @@ class Prefilter(Generic[Handle]):
             EnvironmentNotReady: one of them cannot start.
         """
         await self._pool.ready()
+
+    async def one_ready(self) -> None:
+        """Wait until one worker has started.
+
+        Raises:
+            EnvironmentNotReady: none can start.
+        """
+        await self._pool.one_ready()
 
     async def told(self, request: EvalRequest) -> EvalResult | None:
         """Judge on a CPU; return the result, which may be final (`is_final`), or None if the workers cannot judge."""

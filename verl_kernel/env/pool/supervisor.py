@@ -38,6 +38,7 @@ class JudgeSupervisor(Generic[Handle]):
         self._background: set[asyncio.Task[None]] = set()
         self._watched: set[int] = set()
         self._failing: set[int] = set()
+        self._failures: dict[int, Exception] = {}
 
     def start(self) -> None:
         """Start the judges without waiting for them; later calls do nothing."""
@@ -54,6 +55,21 @@ class JudgeSupervisor(Generic[Handle]):
         await asyncio.shield(asyncio.gather(*self._starts))
         if self._refusals:
             raise next(iter(self._refusals.values()))
+
+    async def one_ready(self) -> None:
+        """Wait until a judge has started.
+
+        Raises:
+            EnvironmentNotReady: every judge has been refused; the first one's words.
+            InfraError: none starts, and some may later; the first one's words.
+        """
+        self.start()
+        waiting = set(self._starts)
+        while waiting:
+            ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if {self._starts.index(start) for start in ended} - self._refusals.keys() - self._failures.keys():
+                return
+        raise next(iter({**self._failures, **self._refusals}.values()))
 
     def repair(self, judge: Handle) -> None:
         """Take a judge that failed out of rotation until it answers again."""
@@ -92,6 +108,7 @@ class JudgeSupervisor(Generic[Handle]):
         while True:
             try:
                 await judge.revive()
+                self._failures.pop(number, None)
                 break
             except (EnvironmentNotReady, ConfigError) as exc:
                 self._refuse(judge, exc)
@@ -99,6 +116,7 @@ class JudgeSupervisor(Generic[Handle]):
             except InfraError as exc:
                 _LOG.warning("judge %d does not start, next try in %g s: %s", number, pause, exc)
                 self._scheduler.down(judge)
+                self._failures[number] = exc
                 if pause >= _RESTART_S or not isinstance(exc, JudgeLost):
                     self._failing.add(number)
             # If no judge works, put this one into rotation anyway: requests then fail with the reason and do not wait

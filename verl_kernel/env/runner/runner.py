@@ -172,11 +172,11 @@ class Runner:
             output = self._model(*args, **kwargs)
             self._device.synchronize()
         self._give_back(inputs, request["specs"])
-        done, explained = time.thread_time_ns(), self._device.spent_ns - explained
+        thread_ns, explained = time.thread_time_ns(), self._device.spent_ns - explained
         form, trace = self._put(output, inputs, request["outputs"]), dump_events(events)
         if request["inspect"]:
             self._inspect()
-        own = ready - self._begun + time.thread_time_ns() - done
+        own = ready - self._begun + time.thread_time_ns() - thread_ns
         return {**form, "events": trace, "spent": {"device": explained, "own": own}}
 
     @contextlib.contextmanager
@@ -195,12 +195,12 @@ class Runner:
         with contextlib.suppress(TypeError):  # the tree stays None, which tells the judge that this is no valid output
             tree = None
             tree = flatten(output, tensors)
-        given = storages(inputs)
-        facts = [tensor_facts(tensor, given) for tensor in tensors]
+        input_storages = storages(inputs)
+        facts = [tensor_facts(tensor, input_storages) for tensor in tensors]
         for tensor, fact, spec in zip(tensors, facts, specs, strict=False):
-            place = self._view(spec)
-            if same_place(fact, tensor_facts(place)):
-                place.copy_(tensor.detach())
+            view = self._view(spec)
+            if same_place(fact, tensor_facts(view)):
+                view.copy_(tensor.detach())
         return {"output": tree, "tensors": facts}
 
     def _inspect(self) -> None:

@@ -39,10 +39,10 @@ GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", _COMPILER, *_FOLDE
 
 def kept(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that are set, and the C compiler by its path, since a runner has another PATH."""
-    found = {name: environment[name] for name in GPU_VARIABLES if name in environment}
-    names = (found[_COMPILER],) if found.get(_COMPILER) else _COMPILERS
+    variables = {name: environment[name] for name in GPU_VARIABLES if name in environment}
+    names = (variables[_COMPILER],) if variables.get(_COMPILER) else _COMPILERS
     paths = [path for name in names if (path := shutil.which(name, path=environment.get("PATH")))]
-    return {**found, **({_COMPILER: paths[0]} if paths else {})}
+    return {**variables, **({_COMPILER: paths[0]} if paths else {})}
 
 
 def readable(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ def _is_too_much(path: str, environment: Mapping[str, str]) -> bool:
     """Whether a path is too broad to open: the home or the temporary directory, or a parent of one."""
     real = os.path.realpath(path)
     private = (os.path.expanduser("~"), environment.get("TMPDIR", "/tmp"))
-    return any(os.path.commonpath((real, os.path.realpath(kept))) == real for kept in private)
+    return any(os.path.commonpath((real, os.path.realpath(private_path))) == real for private_path in private)
 
 
 def _beside(compiler: str) -> tuple[str, ...]:
@@ -95,10 +95,10 @@ def find_gpu(uuid: str, pci_address: str) -> Gpu | None:
     """Find the GPU with this UUID or PCI address (`0000:3b:00.0`); None if the driver's files do not tell."""
     for path in sorted(glob.glob(f"{DRIVER}/gpus/*/information")):
         text = Path(path).read_text(errors="replace")
-        minor, known = _MINOR_LINE.search(text), _UUID_LINE.search(text)
-        is_it = Path(path).parent.name == pci_address or (known is not None and known[1] == uuid)
-        if is_it and minor is not None and known is not None:
-            return Gpu(minor[1], known[1])
+        minor, uuid_line = _MINOR_LINE.search(text), _UUID_LINE.search(text)
+        is_it = Path(path).parent.name == pci_address or (uuid_line is not None and uuid_line[1] == uuid)
+        if is_it and minor is not None and uuid_line is not None:
+            return Gpu(minor[1], uuid_line[1])
     return None
 
 
@@ -125,5 +125,5 @@ def _nodes(minor: str | None) -> tuple[str, ...]:
     if minor is None:
         return (*_NODES_OF_ALL, *_NODES_OF_EVERY_GPU)
     slices = sorted(glob.glob(f"{DRIVER}/capabilities/gpu{minor}/mig/**/access", recursive=True))
-    numbers = [found[1] for path in slices if (found := _SLICE_LINE.search(Path(path).read_text()))]
+    numbers = [match[1] for path in slices if (match := _SLICE_LINE.search(Path(path).read_text()))]
     return (*_NODES_OF_ALL, f"nvidia{minor}", *(f"nvidia-caps/nvidia-cap{number}" for number in numbers))

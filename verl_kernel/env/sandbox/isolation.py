@@ -46,8 +46,8 @@ def existing(patterns: Sequence[str]) -> list[str]:
 
 def groups(nodes: Sequence[str]) -> list[int]:
     """Return the groups that a process needs in order to open these device nodes (patterns); never root's."""
-    found = [os.stat(path) for path in existing(nodes)]
-    return sorted({node.st_gid for node in found if node.st_gid and _needs_group(node.st_mode)})
+    stats = [os.stat(path) for path in existing(nodes)]
+    return sorted({node.st_gid for node in stats if node.st_gid and _needs_group(node.st_mode)})
 
 
 def _needs_group(mode: int) -> bool:

@@ -81,8 +81,8 @@ def _libraries() -> list[str]:
     Where an installer laid links (`uv pip install --link-mode=symlink`), the folders that they lead to count too.
     """
     files = [getattr(sys.modules.get(name), "__file__", None) for name in ("torch", "triton", "numpy")]
-    found = [way(path) for path in files if path for way in (os.path.abspath, os.path.realpath)]
-    return [os.path.dirname(os.path.dirname(path)) for path in found]
+    libraries = [way(path) for path in files if path for way in (os.path.abspath, os.path.realpath)]
+    return [os.path.dirname(os.path.dirname(path)) for path in libraries]
 
 
 def _create(level: int, rights: int) -> int:

@@ -36,7 +36,7 @@ def collapse() -> None:
     A fork copies one table entry for each page, and the forked process frees them at its end. The memory of torch and
     Triton has 40,000 small pages, or a hundred huge ones. A process that writes to a huge page copies 4 kB of it.
     """
-    for found in _PRIVATE.finditer(Path("/proc/self/maps").read_text()):
-        first, last = -(-int(found[1], 16) // _HUGE) * _HUGE, int(found[2], 16) // _HUGE * _HUGE
+    for mapping in _PRIVATE.finditer(Path("/proc/self/maps").read_text()):
+        first, last = -(-int(mapping[1], 16) // _HUGE) * _HUGE, int(mapping[2], 16) // _HUGE * _HUGE
         if first < last and LIBC.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _HUGEPAGE) == 0:
             LIBC.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), _COLLAPSE)

@@ -56,15 +56,15 @@ def used_bytes(path: str, limit: int) -> int:
 
     A part that cannot be read, or lies deeper than any honest program nests folders, counts as too much.
     """
-    used, left = 0, [(path, 0)]
-    while left and used <= limit:
-        directory, depth = left.pop()
+    used, waiting = 0, [(path, 0)]
+    while waiting and used <= limit:
+        directory, depth = waiting.pop()
         try:
             with os.scandir(directory) as entries:
                 for entry in entries:
                     used += max(ENTRY_BYTES, 512 * entry.stat(follow_symlinks=False).st_blocks)
                     if entry.is_dir(follow_symlinks=False):
-                        left.append((entry.path, depth + 1))
+                        waiting.append((entry.path, depth + 1))
                     if used > limit or depth > _DEEPEST:
                         return limit + 1
         except PermissionError:
@@ -79,9 +79,9 @@ def remove(path: str) -> None:
 
     Entries that cannot be deleted stay, without an error.
     """
-    mark, numbers, left = secrets.token_hex(8), itertools.count(), [path]
-    while left:
-        directory = left.pop()
+    mark, numbers, waiting = secrets.token_hex(8), itertools.count(), [path]
+    while waiting:
+        directory = waiting.pop()
         with suppress(OSError):
             os.chmod(directory, 0o700)
             for entry in list(os.scandir(directory)):
@@ -92,7 +92,7 @@ def remove(path: str) -> None:
                     os.chmod(entry.path, 0o700)
                     top = f"{path}/{mark}{next(numbers)}"
                     os.rename(entry.path, top)
-                    left.append(top)
+                    waiting.append(top)
             if directory != path:
                 os.rmdir(directory)
     with suppress(OSError):

@@ -65,8 +65,8 @@ def check(source: str, mode: str = "coverage", entry: str = "ModelNew") -> list[
     try:
         program = ParsedSource(source, parse_once(source), entry)
         rules = STRICT_RULES if mode == "strict" else RULES
-        found = {(item.rule, item.line): item for rule in rules for item in rule(program)}
-        return sorted(found.values(), key=lambda item: item.line)
+        violations = {(item.rule, item.line): item for rule in rules for item in rule(program)}
+        return sorted(violations.values(), key=lambda item: item.line)
     except SyntaxError as exc:
         return [Violation("syntax", exc.lineno or 1, f"not valid Python: {exc.msg}")]
     except (ValueError, RecursionError, MemoryError, OverflowError) as exc:

@@ -102,7 +102,7 @@ def aliases(
     Raises:
         ValueError: a name has more meanings than any kernel needs.
     """
-    found: dict[Key, frozenset[str]] = {}
+    paths_of: dict[Key, frozenset[str]] = {}
     waiting: list[Key] = []
     uses: dict[Key, set[tuple[Key, tuple[str, ...]]]] = defaultdict(set)
     for at, name, value in bindings:
@@ -111,20 +111,20 @@ def aliases(
             uses[key(base.id, base)].add((key(name, at), tuple(suffix[:_DEPTH])))
     for node in nodes:
         for name, path in _imported(node):
-            _learn(found, waiting, key(name, node), frozenset((path,)))
+            _learn(paths_of, waiting, key(name, node), frozenset((path,)))
     while waiting:
-        known = waiting.pop()
-        for user, names in uses[known]:
-            _learn(found, waiting, user, extended(found[known], names))
-    return found
+        renamed = waiting.pop()
+        for user, names in uses[renamed]:
+            _learn(paths_of, waiting, user, extended(paths_of[renamed], names))
+    return paths_of
 
 
-def _learn(found: dict[Key, frozenset[str]], waiting: list[Key], key: Key, paths: frozenset[str]) -> None:
-    before = found.get(key, NOTHING)
+def _learn(paths_of: dict[Key, frozenset[str]], waiting: list[Key], key: Key, paths: frozenset[str]) -> None:
+    before = paths_of.get(key, NOTHING)
     if paths <= before:
         return
-    found[key] = before | paths
-    if len(found[key]) > _MEANINGS:  # bounds the time that a hostile text can take
+    paths_of[key] = before | paths
+    if len(paths_of[key]) > _MEANINGS:  # bounds the time that a hostile text can take
         raise ValueError(f"{key[1]} stands for too many things to follow")
     waiting.append(key)
 
@@ -201,10 +201,10 @@ class ParsedSource:
 
     @cached_property
     def _by_kind(self) -> dict[type[ast.AST], list[Any]]:
-        found: dict[type[ast.AST], list[Any]] = defaultdict(list)
+        by_kind: dict[type[ast.AST], list[Any]] = defaultdict(list)
         for node in self.nodes:
-            found[type(node)].append(node)
-        return found
+            by_kind[type(node)].append(node)
+        return by_kind
 
     def uses(self, start: str) -> bool:
         """Whether any name may mean a path that begins with `start`, or a parent of such a path."""
@@ -298,13 +298,13 @@ class ParsedSource:
         while isinstance(node, ast.Attribute) and id(node) not in self._known_paths:
             chain.append(node)
             node = node.value
-        known = self._known_paths.get(id(node))
-        if known is None:
-            known = self.aliases.get(self.key(node.id, node), NOTHING) if isinstance(node, ast.Name) else NOTHING
-            self._known_paths[id(node)] = known
+        paths = self._known_paths.get(id(node))
+        if paths is None:
+            paths = self.aliases.get(self.key(node.id, node), NOTHING) if isinstance(node, ast.Name) else NOTHING
+            self._known_paths[id(node)] = paths
         for attribute in reversed(chain):
-            known = self._known_paths[id(attribute)] = extended(known, (attribute.attr,))
-        return known
+            paths = self._known_paths[id(attribute)] = extended(paths, (attribute.attr,))
+        return paths
 
     @cached_property
     def _known_paths(self) -> dict[int, frozenset[str]]:
@@ -318,19 +318,21 @@ class ParsedSource:
     @cached_property
     def defined(self) -> set[Key]:
         """Names that a definition, an import, a handler of exceptions or a pattern binds."""
-        others = (node for node in self.nodes if not isinstance(node, ast.Name))
-        return {self.key(name, node) for node in others for name in bound_names(node)}
+        definitions = (node for node in self.nodes if not isinstance(node, ast.Name))
+        return {self.key(name, node) for node in definitions for name in bound_names(node)}
 
     @cached_property
     def constexprs(self) -> set[str]:
         """Parameters that are `tl.constexpr` in every kernel that has them: plain values, never tensors."""
         constant: set[str] = set()
-        other: set[str] = set()
+        plain: set[str] = set()
         for node in self.every(ast.arg):
             if self.is_jit(self.scope(node).node):
-                known = node.annotation is not None and "triton.language.constexpr" in self.paths(node.annotation)
-                (constant if known else other).add(node.arg)
-        return constant - other
+                is_constexpr = node.annotation is not None and "triton.language.constexpr" in self.paths(
+                    node.annotation
+                )
+                (constant if is_constexpr else plain).add(node.arg)
+        return constant - plain
 
     @cached_property
     def stores(self) -> Counter[Key]:
@@ -344,10 +346,10 @@ class ParsedSource:
 
     @cached_property
     def _occurrences(self) -> dict[Key, list[ast.Name]]:
-        found: dict[Key, list[ast.Name]] = defaultdict(list)
+        occurrences: dict[Key, list[ast.Name]] = defaultdict(list)
         for node in self.every(ast.Name):
-            found[self.key(node.id, node)].append(node)
-        return found
+            occurrences[self.key(node.id, node)].append(node)
+        return occurrences
 
     def values(self, name: str, node: ast.AST) -> list[ast.AST]:
         """Return the values that plain assignments bind to `name` at `node`, and functions and classes of that name."""

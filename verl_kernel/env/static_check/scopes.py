@@ -38,7 +38,7 @@ class Scope:
         self.owner: str = node.name.lstrip("_") if isinstance(node, ast.ClassDef) else outer
         """The class after which private names are mangled."""
         self.targets = set(map(self.mangled, _targets(node))) if isinstance(node, COMPREHENSIONS) else None
-        self.found: dict[str, Scope] = {}
+        self.resolved: dict[str, Scope] = {}
 
     @property
     def is_class(self) -> bool:
@@ -94,10 +94,10 @@ class Scopes:
         """Return the scope that binds `name` at `node`, and the compiler's form of the name."""
         scope = self.of[id(node)]
         name = scope.mangled(name)
-        found = scope.found.get(name)
-        if found is None:
-            found = scope.found[name] = self._resolve(scope, name, id(node) in self.unevaluated)
-        return found, name
+        owner = scope.resolved.get(name)
+        if owner is None:
+            owner = scope.resolved[name] = self._resolve(scope, name, id(node) in self.unevaluated)
+        return owner, name
 
     def is_bound(self, key: tuple[Scope, str]) -> bool:
         """Whether any statement binds the name; otherwise it is a builtin or undefined."""
@@ -210,9 +210,9 @@ def _divided(node: ast.AST) -> tuple[list[ast.AST], list[ast.AST]]:
     if isinstance(node, ast.ClassDef):
         return [*node.bases, *node.keywords, *node.decorator_list], [*node.body]
     if isinstance(node, COMPREHENSIONS):
-        first, *others = node.generators
-        made = [node.value, node.key] if isinstance(node, ast.DictComp) else [node.elt]
-        return [first.iter], [first.target, *first.ifs, *others, *made]
+        first, *inner = node.generators
+        elements = [node.value, node.key] if isinstance(node, ast.DictComp) else [node.elt]
+        return [first.iter], [first.target, *first.ifs, *inner, *elements]
     return [], [child for child in _plain_children(node) if not isinstance(child, _SHARED)]
 
 
@@ -247,10 +247,10 @@ def _without_removed(source: str, tree: ast.Module) -> str:
     lines = source.replace("\r\n", "\n").replace("\r", "\n").encode().split(b"\n")
     for node in removed:
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
-        rest = lines[last][node.end_col_offset or 0 :].lstrip(b" \t\f;")
+        following = lines[last][node.end_col_offset or 0 :].lstrip(b" \t\f;")
         lines[first] = lines[first][: node.col_offset] + b"pass"
         lines[first + 1 : last + 1] = [b""] * (last - first)
-        lines[last] += b"  " + rest
+        lines[last] += b"  " + following
     return b"\n".join(lines).decode()
 
 

@@ -43,9 +43,9 @@ class FollowedLink(Link):
         self.channel, self.memory, self._space = link.channel, link.memory, space
 
     def run(
-        self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
-        is_tried: bool, kept: list[Kind] | None, known: Sequence[Range] = (),
-        told: Callable[[Sequence[Range]], list[Fresh]] = lambda places: [],
+        self, unit: Unit, *, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
+        is_tried: bool, kept_kinds: list[Kind] | None, tables: Sequence[Range] = (),
+        fresh_areas: Callable[[Sequence[Range]], list[Fresh]] = lambda areas: [],
     ) -> tuple[Launched, list[Range]]:  # fmt: skip
         """Have a launch sampled; tensors that it writes are unknown afterwards.
 
@@ -58,7 +58,7 @@ class FollowedLink(Link):
         values = {name: described(value, lambda tensor: _place(tensor, numbers)) for name, value in arguments.items()}
         request = LaunchRequest(
             unit=unit.to_json(), grid=[*grid], arguments=values, areas=list(areas.values()), is_tried=is_tried,
-            kept=kept, pointers=[], fresh=[], views=[],
+            kept=kept_kinds, pointers=[], fresh=[], views=[],
         )  # fmt: skip
         self.channel.send(Launch(launch=request))
         reply = cast(Launched, self.channel.recv())

@@ -41,7 +41,6 @@ row, at = tl.load(y + tl.program_id(0)), tl.arange(0, B)
 tl.store(out + tl.program_id(0) * B + at, tl.load(x + row * B + at) * 2.0)
 """)  # fmt: skip
 ATOMIC = kernel("x, out, B: tl.constexpr", AT + "tl.atomic_add(out, tl.sum(tl.load(x + at), 0))")
-
 HALVES = "torch.randn(256, 256).half(), torch.randn(256, 256).half()"
 
 # By program: task, candidate, and for each tensor what is read from L2, what is written there, and the least.
@@ -106,8 +105,6 @@ TRUTHS = {
          "out": (0, 2 * 256 * 256, 2 * 256 * 256)},
     ),
 }  # fmt: skip
-
-
 OPTIONS = GymOptions(device="cpu", correctness_trials=1)
 
 

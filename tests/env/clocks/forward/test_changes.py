@@ -24,8 +24,6 @@ BOUNDS = {
 }  # fmt: skip
 DOT = "def first(a, b):\n    tl.dot(a, b)"
 PRODUCT = Demand(read=1, written=1, flops=10**9, half_flops=0)
-
-
 ELSEWHERE = "def first(a, b):\n    tl.sum(a * b)\ndef other(a, b):\n    tl.dot(a, b)"
 IN_A_PART = "def part(a):\n    return tl.dot(a, a)\ndef first(a, b):\n    part(a)"
 
@@ -44,7 +42,6 @@ def launch(name, touched, **step):
 
 
 def op(name, touched, **step):
-    """An elementwise op of torch."""
     return TraceEvent("op", name, steps=(Step(**{"bytes": moved(touched), **step}),), touched=tuple(touched))
 
 
@@ -69,7 +66,6 @@ def work(event, again=1, **explained):
 
 
 def joined(events, works):
-    """The launches among the events with their accounts."""
     return join(events, works, FILE, explanations([works]))
 
 

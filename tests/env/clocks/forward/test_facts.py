@@ -19,7 +19,7 @@ import pytest
 import triton
 from triton.runtime.jit import JITFunction
 
-from tests.env.executor.test_programs import run
+from tests.env.processes import ROOT, printed
 from verl_kernel.env.compilation.compiler import prepare
 from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.executor import driver
@@ -27,7 +27,6 @@ from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.work.costs import operations
 from verl_kernel.env.judge.compiling.stage import limit
 
-ROOT = Path(__file__).parents[4]
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 TARGET = TARGETS["sm_90"]
@@ -36,8 +35,8 @@ _RUN, _LAUNCH = JITFunction.run, Kernel.launch
 
 
 def rows(folder, what):
-    path = f"{ROOT}:{ROOT / 'benchmarks'}"
-    told = run(folder, "-m", "tests.env.clocks.forward.test_facts", what, PYTHONPATH=path, OMP_NUM_THREADS="1")
+    more = {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}", "OMP_NUM_THREADS": "1", "TRITON_CACHE_DIR": str(folder)}
+    told = printed("-m", "tests.env.clocks.forward.test_facts", what, **more)
     return {row["name"]: row for row in map(json.loads, told.splitlines())}
 
 

@@ -16,8 +16,6 @@ from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 
 DOUBLE = elementwise("v * 2.0")
-
-
 OPTIONS = GymOptions(device="cpu", correctness_trials=3, ablation=False)
 
 

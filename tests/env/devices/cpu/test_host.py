@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What host code sees where `cuda` means the CPU; the cases are in host_cases.py."""
 
-import subprocess
-import sys
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.env.devices.cases import ROOT, run_cases
+from tests.env.processes import printed
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 
 
 @pytest.fixture(scope="module")
 def cases():
-    return run_cases(Path(__file__).with_name("host_cases.py"), resolve_device("cpu").zygote_env())
+    return json.loads(printed(Path(__file__).with_name("host_cases.py"), **resolve_device("cpu").zygote_env()))
 
 
 @pytest.mark.slow
@@ -47,13 +46,12 @@ def test_devices_that_cannot_be_had_are_refused_in_one_sentence():
 
 @pytest.mark.slow
 def test_libraries_keep_seeing_the_truth():
-    code = (
+    printed(
+        "-c",
         "import torch; from torch import random; truth = torch.cuda.is_available()\n"
         "from verl_kernel.env.backends import resolve_device; resolve_device('cpu').setup()\n"
         "x = torch.ones(2, device='cuda')\n"
         "assert torch.cuda.is_available() and x.is_cuda\n"
         "exec(compile('seen = (torch.cuda.is_available(), x.is_cuda)', random.__file__, 'exec'))\n"
-        "assert seen == (truth, False), seen"
+        "assert seen == (truth, False), seen",
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launches where kernels run compiled: what is described, asked of the executing process, and recorded."""
 
+import json
 from functools import reduce
 from pathlib import Path
 
 import pytest
 
-from tests.env.devices.cases import run_cases
+from tests.env.processes import printed
 from verl_kernel.env.devices import CPU_VARIABLES
 
 
 @pytest.fixture(scope="module")
 def cases():
-    return run_cases(Path(__file__).with_name("launch_cases.py"), CPU_VARIABLES)
+    return json.loads(printed(Path(__file__).with_name("launch_cases.py"), **CPU_VARIABLES))
 
 
 TENSOR = {"tensor": {"dtype": "float32", "aligned": True}}

@@ -32,53 +32,30 @@ class Launcher:
         LAUNCHED.append((x, y, z))
 
 
+def bench(call, quantiles=None, **options):
+    for _ in range(3):
+        call()
+    torch.zeros(3)
+    return [1.0, 1.0, 1.0]
+
+
 class PretendDriver(DriverBase):
     launcher_cls = Launcher
+    is_active = staticmethod(lambda: True)
+    map_python_to_cpp_type = staticmethod(lambda ty: ty)
+    get_current_target = staticmethod(lambda: GPUTarget("cuda", 90, 32))
+    get_active_torch_device = staticmethod(lambda: torch.device("cpu"))
+    get_device_interface = staticmethod(SimpleNamespace)
+    get_benchmarker = staticmethod(lambda: bench)
+    get_current_device = staticmethod(lambda: 0)
+    get_current_stream = staticmethod(lambda device=0: 0)
+    get_empty_cache_for_benchmark = staticmethod(lambda: torch.empty(1))
+    clear_cache = staticmethod(torch.Tensor.zero_)
 
     def __init__(self):
         limits = {"max_shared_mem": 232448, "multiprocessor_count": 132, "warpSize": 32}
-        self.utils = SimpleNamespace(
-            load_binary=lambda *args: (1, 2, 32, 0, 1024),
-            unload_module=lambda module: None,
-            get_device_properties=lambda device: limits,
-        )
-
-    @classmethod
-    def is_active(cls):
-        return True
-
-    def map_python_to_cpp_type(self, ty):
-        return ty
-
-    def get_current_target(self):
-        return GPUTarget("cuda", 90, 32)
-
-    def get_active_torch_device(self):
-        return torch.device("cpu")
-
-    def get_device_interface(self):
-        return SimpleNamespace()
-
-    def get_benchmarker(self):
-        def bench(call, quantiles=None, **options):
-            for _ in range(3):
-                call()
-            torch.zeros(3)
-            return [1.0, 1.0, 1.0]
-
-        return bench
-
-    def get_current_device(self):
-        return 0
-
-    def get_current_stream(self, device=0):
-        return 0
-
-    def get_empty_cache_for_benchmark(self):
-        return torch.empty(1)
-
-    def clear_cache(self, cache):
-        cache.zero_()
+        self.utils = SimpleNamespace(unload_module=lambda module: None, get_device_properties=lambda device: limits)
+        self.utils.load_binary = lambda *args: (1, 2, 32, 0, 1024)
 
 
 @triton.jit

@@ -1,28 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the CUDA device does that needs no GPU; the rest is in tests/gpu."""
 
-import os
-import subprocess
-import sys
-from types import SimpleNamespace
+from contextlib import closing
 
 import pytest
 import torch
 
+from tests.env.processes import printed
 from verl_kernel.env import GymOptions, Judge, JudgeProcess, resolve_device
 from verl_kernel.env.devices.cuda.driver import Throttle, gpu_state
 from verl_kernel.env.devices.poison import poison_free_blocks
 from verl_kernel.errors import EnvironmentNotReady
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+THROTTLED = {
+    0: [],
+    0x1 | 0x2 | 0x4 | 0x10: [],  # idle, chosen clocks, the power cap, sync boost
+    0x20: ["sw_thermal_slowdown"],
+    0x4 | 0x8 | 0x40: ["hw_slowdown", "hw_thermal_slowdown"],
+    0x80: ["hw_power_brake_slowdown"],
+}
 
 
 @without_gpu
 def test_cuda_without_a_gpu_is_one_sentence():
-    with pytest.raises(EnvironmentNotReady, match="needs a GPU.*use device cpu"):
-        resolve_device("cuda")
-    with pytest.raises(EnvironmentNotReady, match="needs a GPU.*use device cpu"):
-        resolve_device("cuda", probe=False).setup()
+    for start in (lambda: resolve_device("cuda"), resolve_device("cuda", probe=False).setup):
+        with pytest.raises(EnvironmentNotReady, match="needs a GPU.*use device cpu"):
+            start()
 
 
 @pytest.mark.slow
@@ -31,12 +35,9 @@ def test_auto_means_a_gpu_where_judges_ask_for_one():
     options = GymOptions(device="auto", gpus_per_judge=0.5)
     with pytest.raises(EnvironmentNotReady, match="auto finds no GPU.*kernelgym.gpus_per_judge is 0.5"):
         Judge(options)
-    process = JudgeProcess(options)
-    try:
-        with pytest.raises(EnvironmentNotReady, match="auto finds no GPU.*set kernelgym.gpus_per_judge to 0"):
-            process.start()
-    finally:
-        process.close()
+    refused = pytest.raises(EnvironmentNotReady, match="auto finds no GPU.*set kernelgym.gpus_per_judge to 0")
+    with closing(JudgeProcess(options)) as process, refused:
+        process.start()
     Judge(GymOptions(device="auto")).close()
     Judge(GymOptions(device="cpu", gpus_per_judge=0.5)).close()  # said in so many words
 
@@ -79,17 +80,6 @@ def refuses(*asked):
     raise LookupError("Not Supported")
 
 
-@pytest.fixture
-def nvml(monkeypatch):
-    """Makes NVML's package one with these functions."""
-
-    def pretend(**functions):
-        usual = {"NVMLError": LookupError, "nvmlInit": lambda: None, "nvmlDeviceGetHandleByUUID": lambda uuid: uuid}
-        monkeypatch.setitem(sys.modules, "pynvml", SimpleNamespace(**usual | functions))
-
-    return pretend
-
-
 def test_the_state_of_a_gpu_without_one_sensor(nvml):
     nvml(
         NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0, nvmlSystemGetDriverVersion=lambda: "570.86.15",
@@ -102,19 +92,10 @@ def test_the_state_of_a_gpu_without_one_sensor(nvml):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("mask", "reasons"),
-    [
-        (0, []),
-        (0x1 | 0x2 | 0x4 | 0x10, []),  # idle, chosen clocks, the power cap, sync boost
-        (0x20, ["sw_thermal_slowdown"]),
-        (0x4 | 0x8 | 0x40, ["hw_slowdown", "hw_thermal_slowdown"]),
-        (0x80, ["hw_power_brake_slowdown"]),
-    ],
-)
-def test_heat_and_power_brakes_count_and_a_power_cap_does_not(nvml, mask, reasons):
+@pytest.mark.parametrize("mask", THROTTLED)
+def test_heat_and_power_brakes_count_and_a_power_cap_does_not(nvml, mask):
     nvml(nvmlDeviceGetCurrentClocksThrottleReasons=lambda gpu: mask)
-    assert Throttle("GPU-1").reasons() == reasons
+    assert Throttle("GPU-1").reasons() == THROTTLED[mask]
 
 
 @pytest.mark.parametrize("function", ["nvmlInit", "nvmlDeviceGetCurrentClocksThrottleReasons"])
@@ -132,17 +113,15 @@ def test_state_of_no_gpu_is_unknown():
 @pytest.mark.slow
 def test_the_zygotes_preload_makes_no_context():
     """With a stand-in for the driver's C module, which only exists where there is a driver."""
-    code = (
+    seen = printed(
+        "-c",
         "import torch, triton.backends.nvidia.driver as nvidia\n"
         "nvidia.CudaUtils = lambda: None\n"
         "from verl_kernel.env.backends import resolve_device\n"
         "from triton.runtime.driver import driver\n"
         "resolve_device('cuda', probe=False).preload()\n"
         "assert type(driver.active) is nvidia.CudaDriver and not torch.cuda.is_initialized()\n"
-        "import os; print(len(os.listdir('/proc/self/task')))\n"
+        "import os; print(len(os.listdir('/proc/self/task')))\n",
+        **resolve_device("cuda", probe=False).zygote_env(),
     )
-    device = resolve_device("cuda", probe=False)
-    environment = {**os.environ, **device.zygote_env(), "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.strip() == "1"
+    assert seen.strip() == "1"

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """How launches of compiled kernels are seen, tuned and suppressed; the kernels are in compiled_cases.py."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.env.devices.cases import run_cases
+from tests.env.processes import printed
 
 CASES = Path(__file__).with_name("compiled_cases.py")
 
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
-    return run_cases(CASES, {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))})
+    return json.loads(printed(CASES, TRITON_CACHE_DIR=str(tmp_path_factory.mktemp("cache"))))
 
 
 def seen(case):

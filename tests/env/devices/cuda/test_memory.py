@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of a GPU, with a driver that is made up: who has how much, and whose failure it is when there is none left."""
 
-import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from tests.env.gyms import PRETEND
+from tests.env.gyms import pretend
 from tests.env.pretend.pretend_gpu import backend
 from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env import EvalStatus, GymOptions, Task, resolve_device
@@ -20,7 +20,6 @@ from verl_kernel.env.reference.reference import Reference
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
 pytestmark = pytest.mark.slow
-
 GB = 1 << 30
 OPTIONS = GymOptions(device="cpu", static_check="off", correctness_trials=2)
 SHORT_OF_MEMORY = REFERENCE.replace(
@@ -131,8 +130,7 @@ if "verl_kernel.env.runner.zygote" in sys.orig_argv:
 
 
 def test_a_candidate_that_takes_all_memory_is_out_of_memory(monkeypatch, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(HOARDER)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PRETEND, os.environ.get("PYTHONPATH", "")]))
+    pretend(monkeypatch, tmp_path, HOARDER)
     monkeypatch.setattr(judges, "resolve_backend", lambda name: backend())
     with judges.Judge(OPTIONS, seed=1) as judge:
         result = judge.evaluate(Task(REFERENCE), candidate("import sys\nsys.hoard = 1\nreturn self.right(x, y)"))
@@ -142,7 +140,7 @@ def test_a_candidate_that_takes_all_memory_is_out_of_memory(monkeypatch, tmp_pat
 @pytest.mark.exhaustive
 def test_a_task_too_large_for_any_runner_is_named_first(judge):
     large = REFERENCE.replace("torch.randn(8, 64)", "torch.randn(8192, 64)")
-    judge._options = GymOptions(**{**vars(OPTIONS), "memory_mb": 7})
+    judge._options = replace(OPTIONS, memory_mb=7)
     with pytest.raises(TaskError, match="reference big cannot serve.* needs 9 MB.*kernelgym.memory_mb = 7: raise it"):
         judge.evaluate(Task(large, task_id="big"), HONEST)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.env.gyms import PRETEND
+from tests.env.gyms import PRETEND, pretend, pretend_cuda
 from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env import EvalStatus, GymOptions, JudgeProcess, Task
 from verl_kernel.env.devices.cuda.lock import FOLDER, DeviceLock
@@ -21,19 +21,8 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import InfraError
 
 pytestmark = pytest.mark.processes
-
 TASK = Task(REFERENCE)
 OPTIONS = {"device": "cuda", "correctness_trials": 3, "static_check": "off", "run_timeout_s": 1.0}
-SITE = """
-import sys
-if any(word in ("verl_kernel.env.pool.judge_worker", "verl_kernel.env.runner.zygote") for word in sys.orig_argv):
-    from verl_kernel.env import backends
-    def resolve_backend(name, probe=True):
-        from locked_gpu import LockedGpu, backend
-        LockedGpu.uuid, LockedGpu.journal = {uuid!r}, {journal!r}
-        return backend()
-    backends.resolve_backend = resolve_backend
-"""
 
 
 @pytest.mark.exhaustive
@@ -42,9 +31,7 @@ def test_two_judges_never_use_the_gpu_while_one_of_them_times(tmp_path, monkeypa
     sys.path.insert(0, PRETEND)
     from locked_gpu import read
 
-    uuid = f"GPU-pretended-{os.getpid()}"
-    (tmp_path / "sitecustomize.py").write_text(SITE.format(uuid=uuid, journal=str(tmp_path / "journal")))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), PRETEND, os.environ.get("PYTHONPATH", "")]))
+    uuid, journal = pretend_cuda(monkeypatch, tmp_path)
     sources = [HONEST, candidate("return self.right(x, y) * 2"), HONEST, HONEST]
 
     def judged(seed):
@@ -61,7 +48,7 @@ def test_two_judges_never_use_the_gpu_while_one_of_them_times(tmp_path, monkeypa
     statuses = [result.status for result in results]
     assert statuses == [EvalStatus.OK, EvalStatus.INCORRECT, EvalStatus.OK, EvalStatus.OK] * 2, results
     clocked, turns = None, 0
-    for _, pid, what in read(tmp_path / "journal"):
+    for _, pid, what in read(journal):
         assert clocked in (None, pid), f"{what} by {pid} while {clocked} takes time"
         clocked = {"clock begins": pid, "clock ends": None}.get(what, clocked)
         turns += what == "clock begins"
@@ -75,7 +62,7 @@ def gpu(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("locks"))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(PRETEND)
-        patch.setenv("PYTHONPATH", os.pathsep.join([PRETEND, os.environ.get("PYTHONPATH", "")]))
+        pretend(patch)
         from locked_gpu import LockedGpu, backend
 
         patch.setattr(judges, "resolve_backend", lambda name: backend())

@@ -6,7 +6,7 @@ import signal
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from types import SimpleNamespace
 
 import pytest
@@ -45,7 +45,6 @@ def store(judge_processes) -> CodeStore:
 
 
 def launch(source: str, block: int = 32, line: int = 0, **options: object) -> Unit:
-    """A launch of the source's kernel."""
     if not line:
         line = next(number for name, number in function_texts(source) if name == "copying")
     uses = {"tl": {"module": "triton.language"}}
@@ -183,9 +182,8 @@ class Asking:
 
 @pytest.fixture
 def asking(store) -> Iterator[Asking]:
-    made = Asking(store, SOURCE)
-    yield made
-    made.close()
+    with closing(Asking(store, SOURCE)) as asking:
+        yield asking
 
 
 @pytest.mark.parametrize(
@@ -211,11 +209,8 @@ def test_nothing_that_an_executing_process_says_reaches_another(store, asking):
     request = {"unit": launch(SOURCE).to_json(), "left_out": None}
     forged = {"code": 4, "made": 4, "native": "evil", "name": "x", "signature": {"x": "*fp64"}}
     told, native = asking.ask({**request, **forged})
-    other = Asking(store, OTHER)
-    try:
+    with closing(Asking(store, OTHER)) as other:
         assert other.ask({"unit": launch(OTHER).to_json(), "left_out": None}) == (told, native)
-    finally:
-        other.close()
     apart = code(CodeStore(GymOptions(device="cpu"), store._zygote), SOURCE, launch(SOURCE))
     assert (apart.native, apart.name) == (native, told["name"])
 

@@ -3,6 +3,7 @@
 
 import os
 import signal
+from contextlib import closing
 
 import pytest
 
@@ -150,11 +151,8 @@ def test_a_wheel_without_amds_back_end_is_one_sentence(monkeypatch, tmp_path):
 @pytest.mark.processes
 @pytest.mark.slow
 def test_the_installed_triton_compiles_for_every_target():
-    zygote = CompileZygote(list(TARGETS))
-    try:
+    with closing(CompileZygote(list(TARGETS))) as zygote:
         zygote.start()
-    finally:
-        zygote.close()
 
 
 def test_the_options_have_a_compile_limit():

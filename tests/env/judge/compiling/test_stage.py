@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from textwrap import indent
 
 import pytest
 
@@ -135,16 +136,13 @@ def test_a_heuristic_value_is_compiled(judge):
 
 
 def test_a_kernel_made_in_the_forward_is_compiled(judge):
-    source = program().replace("@triton.jit\n", "def made(scale, kind):\n    @triton.jit\n", 1)
-    head, kernel = source.split("    @triton.jit\n")
-    body, model = kernel.split("\nclass")
-    inner = "".join(f"    {line}\n" for line in f"@triton.jit\n{body}".strip().splitlines())
-    inner = inner.replace("x + y", "(x + y) * scale") + "    return k\n"
-    constant = f"{head}{inner}\nclass{model}".replace(
-        "out = torch", "k = made(tl.constexpr(1.0), 0)\n        out = torch"
+    kernel = KERNEL.format(body=STORE.replace("x + y", "(x + y) * scale"), decorators="")
+    maker = f"def made(scale, kind):\n{indent(kernel, '    ')}\n    return k\n"
+    forward = f"k = made({{scale}}, 0)\nout = torch.empty_like(x)\n{LAUNCH}\nreturn out"
+    good, bad = (
+        judge.evaluate(TASK, programs.program(maker, forward.format(scale=scale), "x, y"))
+        for scale in ("tl.constexpr(1.0)", "1.0")
     )
-    plain = constant.replace("tl.constexpr(1.0)", "1.0")
-    good, bad = judge.evaluate(TASK, constant), judge.evaluate(TASK, plain)
     assert good.status is EvalStatus.OK, good.error
     assert len(good.compiled_kernels) == 1, good.error
     assert bad.status is EvalStatus.COMPILE_ERROR, bad.error

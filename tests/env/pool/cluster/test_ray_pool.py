@@ -81,22 +81,6 @@ def test_a_relative_path_is_the_same_from_every_folder(gym, tmp_path, monkeypatc
 
 
 @pytest.mark.exhaustive
-def test_a_full_queue_makes_callers_wait(gym):
-    async def scene():
-        sources = [f"{SLEEPER}# wait {number}\n" for number in range(12)]
-        requests = [asyncio.ensure_future(gym.evaluate(TASK, source)) for source in sources]
-        most = 0
-        while not all(request.done() for request in requests):
-            most = max(most, (await asyncio.to_thread(gym.stats)).queue)
-            await asyncio.sleep(0.05)
-        return most, [request.result().status for request in requests]
-
-    most, verdicts = asyncio.run(scene())
-    assert 1 <= most <= 3
-    assert verdicts == [EvalStatus.OK] * 12
-
-
-@pytest.mark.exhaustive
 def test_validation_overtakes_training(gym):
     async def scene():
         order = []

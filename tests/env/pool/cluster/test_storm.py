@@ -61,7 +61,6 @@ class Storm:
                 time.sleep(0.002)
 
     def strike(self, kind: str) -> bool:
-        """Kill a process of this kind if there is one."""
         with contextlib.suppress(psutil.Error):
             found = self.find(kind)
             if found:
@@ -95,7 +94,6 @@ def zombies() -> list[psutil.Process]:
 
 
 def shared_memory() -> list[str]:
-    """Descriptors of shared memory that any process of ours holds open."""
     found = []
     for process in family():
         with contextlib.suppress(OSError):

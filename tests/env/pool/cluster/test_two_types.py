@@ -43,7 +43,6 @@ def types(results):
 
 
 def check_verdicts(results):
-    """All of them there, none lost."""
     for of_task in results.values():
         assert [result.status for result in of_task] == EXPECTED * 2, [result.error for result in of_task]
 
@@ -57,7 +56,6 @@ def check_types(results, expected):
 
 
 def was_lost(results):
-    """Whether something had to be done again."""
     return any(result.attempts > 1 for of_task in results.values() for result in of_task)
 
 

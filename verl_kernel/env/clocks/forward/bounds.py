@@ -19,11 +19,11 @@ def bound_of(event: TraceEvent, machine: Machine, blocks_per_sm: int | None, tur
     """Return what takes most of an event's time; `host` if the device waited longer for it than it takes."""
     if turn.idle > turn.ms:
         return "host"
-    spent: defaultdict[Bound, float] = defaultdict(float)
+    times: defaultdict[Bound, float] = defaultdict(float)
     for step in priced_steps(event, machine):
         parts = step_parts(step, machine, blocks_per_sm)
-        spent[_of_step(step, parts)] += parts.total
-    return max(spent, key=spent.__getitem__)
+        times[_of_step(step, parts)] += parts.total
+    return max(times, key=times.__getitem__)
 
 
 def _of_step(step: Step, parts: Parts) -> Bound:
@@ -61,9 +61,9 @@ class Filling:
     def of(cls, event: TraceEvent, machine: Machine, blocks_per_sm: int | None) -> Filling:
         """Compute the fields of a `LaunchProfile` with the same names."""
         gpu, step = machine.gpu, event.steps[0]
-        held, blocks = slots(step.warps, machine, blocks_per_sm), prod(event.grid)
-        theoretical = held // gpu.sms * step.warps / gpu.warps_per_sm
+        resident, blocks = slots(step.warps, machine, blocks_per_sm), prod(event.grid)
+        theoretical = resident // gpu.sms * step.warps / gpu.warps_per_sm
         return cls(
-            sms=min(gpu.sms, step.blocks), waves=blocks / held, even_blocks=step.blocks,
-            occupancy=theoretical * blocks / (ceil(blocks / held) * held), theoretical_occupancy=theoretical,
+            sms=min(gpu.sms, step.blocks), waves=blocks / resident, even_blocks=step.blocks,
+            occupancy=theoretical * blocks / (ceil(blocks / resident) * resident), theoretical_occupancy=theoretical,
         )  # fmt: skip

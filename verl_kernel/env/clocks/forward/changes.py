@@ -55,24 +55,24 @@ class Forward:
 
     def __init__(self, events: Sequence[TraceEvent], setting: Setting) -> None:
         self._events, self._setting = events, setting
-        self._known = {id(event): self._price(event) for event in events}
+        self._times = {id(event): self._price(event) for event in events}
         self.ms = self.ms_of(events)
 
     def ms_of(self, events: Iterable[TraceEvent]) -> float:
         """Return the milliseconds of a forward of mostly the same events."""
-        spans = ((event, self._known.get(id(event)) or self._price(event)) for event in events)
+        spans = ((event, self._times.get(id(event)) or self._price(event)) for event in events)
         return turns(spans)[-1].end
 
-    def ms_with(self, places: Collection[int], steps: tuple[Step, ...]) -> float:
+    def ms_with(self, indices: Collection[int], steps: tuple[Step, ...]) -> float:
         """Return the milliseconds if the events at some places had these steps."""
         events = enumerate(self._events)
-        return self.ms_of([replace(event, steps=steps) if place in places else event for place, event in events])
+        return self.ms_of([replace(event, steps=steps) if index in indices else event for index, event in events])
 
     def freed_ms(self, name: str) -> float:
         """Return the milliseconds if only places for warps and blocks limited a kernel's blocks on an SM."""
         machine = self._setting.machine
         spans = (
-            (event, event_ms(event, machine) if event.name == name else self._known[id(event)])
+            (event, event_ms(event, machine) if event.name == name else self._times[id(event)])
             for event in self._events
         )
         return turns(spans)[-1].end
@@ -97,16 +97,16 @@ def priced_changes(
         flow: which events use each tensor.
         setting: what else is known.
     """
-    forward, found = Forward(events, setting), list[Change]()
+    forward, changes = Forward(events, setting), list[Change]()
     for launch in kinds:
-        alike = {one.place for one in launches if one.key == launch.key}
+        alike = {one.index for one in launches if one.key == launch.key}
         for change in _changes(launch, flow, setting):
-            found.append(_change(change, launch, forward.ms_with(alike, change.steps)))
+            changes.append(_change(change, launch, forward.ms_with(alike, change.steps)))
         if launch.event.name in setting.blocks_per_sm:
-            found.append(_change(Steps("occupancy", ()), launch, forward.freed_ms(launch.event.name)))
+            changes.append(_change(Steps("occupancy", ()), launch, forward.freed_ms(launch.event.name)))
     for fused in fusions(events, launches, flow):
-        found.append(_change(Steps("fuse", (), fused.other), fused.launch, forward.ms_of(fused.events)))
-    useful = sorted((one for one in found if one.ms < (1.0 - _SAVING) * forward.ms), key=lambda one: one.ms)
+        changes.append(_change(Steps("fuse", (), fused.other), fused.launch, forward.ms_of(fused.events)))
+    useful = sorted((one for one in changes if one.ms < (1.0 - _SAVING) * forward.ms), key=lambda one: one.ms)
     best = {(one.kind, one.kernel, one.subject): one for one in reversed(useful)}
     return tuple(one for one in useful if best[one.kind, one.kernel, one.subject] is one)[:_MOST]
 
@@ -117,19 +117,19 @@ def _change(change: Steps, launch: OwnLaunch, ms: float) -> Change:
 
 
 def _changes(launch: OwnLaunch, flow: Flow, setting: Setting) -> Iterator[Steps]:
-    told, steps = launch.explained, launch.event.steps
-    if told["coalesced"] and (wasted := wasted_sectors(launch)):
-        yield Steps("coalesce", _read(told["coalesced"]), wasted[0].tensor, wasted[0].line)
-    for name, changed in told["once"].items():
-        yield Steps("once", _read(changed), launch.tensor(name), _line_of(launch, told["names"][name]))
-    if told["unspilled"]:
-        yield Steps("spills", _read(told["unspilled"]))
+    explained, steps = launch.explained, launch.event.steps
+    if explained["coalesced"] and (wasted := wasted_sectors(launch)):
+        yield Steps("coalesce", _read(explained["coalesced"]), wasted[0].tensor, wasted[0].line)
+    for name, changed in explained["once"].items():
+        yield Steps("once", _read(changed), launch.tensor(name), _line_of(launch, explained["names"][name]))
+    if explained["unspilled"]:
+        yield Steps("spills", _read(explained["unspilled"]))
     if no_tensor_cores(launch, setting) is not None:
         yield Steps("tensor_cores", _on_tensor_cores(launch, flow, setting))
     if any(step.flops and step.intensity for step in steps):
         yield Steps("tiles", tuple(map(_in_larger_tiles, steps)))
-    held = slots(steps[0].warps, setting.machine, fitting(launch.event, setting.blocks_per_sm))
-    for blocks in (setting.machine.gpu.sms, held, ceil(steps[0].blocks / held) * held):
+    resident = slots(steps[0].warps, setting.machine, fitting(launch.event, setting.blocks_per_sm))
+    for blocks in (setting.machine.gpu.sms, resident, ceil(steps[0].blocks / resident) * resident):
         if (filled := _divided(steps, blocks)) is not None:
             yield Steps("fill", filled)
     if any(step.in_flight for step in steps):
@@ -150,7 +150,7 @@ def _line_of(launch: OwnLaunch, area: int) -> int | None:
 
 def _on_tensor_cores(launch: OwnLaunch, flow: Flow, setting: Setting) -> tuple[Step, ...]:
     """Return the steps of a launch whose products run on tensor cores: loads and products, then stores."""
-    plain, rest = launch.explained["multiplied"]
+    plain, remaining_slots = launch.explained["multiplied"]
     together = 1 if has_dot(setting.text, launch.event.name) else _LEAST_DEPTH
     is_half = "*fp32" not in factor_types(launch)
     passes = 1 if is_half or setting.machine.matmul_tf32 else _SPLITS
@@ -158,7 +158,7 @@ def _on_tensor_cores(launch: OwnLaunch, flow: Flow, setting: Setting) -> tuple[S
     stored = min(main.bytes, written)
     return (
         replace(
-            main, bytes=main.bytes - stored, l2_bytes=max(0, main.l2_bytes - written), instructions=rest,
+            main, bytes=main.bytes - stored, l2_bytes=max(0, main.l2_bytes - written), instructions=remaining_slots,
             flops=passes * plain, unit="half" if is_half else "tf32", in_flight=together * main.in_flight,
             block_ns=int(constant("program_ns")),
         ),
@@ -188,10 +188,10 @@ def _of_blocks(step: Step, blocks: int) -> Step:
     """Return a step of more blocks; what they share is read more often, as the edges of their tiles are longer."""
     again = max(0, step.l2_bytes - step.bytes) * (sqrt(blocks / max(1, step.blocks)) - 1.0)
     l2_bytes = step.l2_bytes + round(again)
-    each, least = max(step.bytes, l2_bytes) // blocks, int(constant("program_ns"))
+    each, least_ns = max(step.bytes, l2_bytes) // blocks, int(constant("program_ns"))
     return replace(
         step, blocks=blocks, l2_bytes=l2_bytes, in_flight=min(step.in_flight, max(1, each)),
-        block_ns=min(step.block_ns, max(least, step.block_ns * step.blocks // blocks)),
+        block_ns=min(step.block_ns, max(least_ns, step.block_ns * step.blocks // blocks)),
         private_bytes=step.private_bytes * step.blocks // blocks,
     )  # fmt: skip
 
@@ -203,5 +203,5 @@ def _without_integers(launch: OwnLaunch) -> tuple[Step, ...] | None:
     if integer < max(busy.values()):
         return None
     busy["issue"] -= integer // 2  # each takes one place to issue, and a unit of half the rate
-    left, first = max(busy.values()), launch.event.steps[0]
-    return (replace(first, instructions=min(first.instructions, left)), *launch.event.steps[1:])
+    remaining, first = max(busy.values()), launch.event.steps[0]
+    return (replace(first, instructions=min(first.instructions, remaining)), *launch.event.steps[1:])

@@ -40,7 +40,7 @@ class Setting:
 
     def resources(self, launch: OwnLaunch) -> CompiledKernel | None:
         """Return a launch's compiled kernel; at another size than that of the trials, the one of that name."""
-        named = (one for one in self.compiled.values() if one.name == launch.event.name)
+        named = (kernel for kernel in self.compiled.values() if kernel.name == launch.event.name)
         return self.compiled.get(launch.event.variant) or next(named, None)
 
 
@@ -55,13 +55,13 @@ def launch_profile(launch: OwnLaunch, count: int, turn: Turn, flow: Flow, settin
         setting: what else is known.
     """
     event, machine = launch.event, setting.machine
-    known, used = fitting(event, setting.blocks_per_sm), setting.resources(launch)
-    moved, l2_bytes = traffic(event, machine, known)
-    filling, tensors, ms = Filling.of(event, machine, known), tensor_traffic(launch, flow), turn.ms
+    fitting_blocks, used = fitting(event, setting.blocks_per_sm), setting.resources(launch)
+    moved, l2_bytes = traffic(event, machine, fitting_blocks)
+    filling, tensors, ms = Filling.of(event, machine, fitting_blocks), tensor_traffic(launch, flow), turn.ms
     return LaunchProfile(
         name=event.name[:LONGEST_NAME], grid=event.grid, count=count, ms=ms,
-        bound=bound_of(event, machine, known, turn),
-        roofline=_roofline(launch, min(moved, sum(one.least for one in tensors)), ms, machine),
+        bound=bound_of(event, machine, fitting_blocks, turn),
+        roofline=_roofline(launch, min(moved, sum(tensor.least for tensor in tensors)), ms, machine),
         dram_bytes=moved, l2_bytes=l2_bytes, **vars(filling), gpu_sms=machine.gpu.sms,
         limit=None if used is None else used.limit, registers=None if used is None else used.registers,
         spills=None if used is None else used.spills, shared=None if used is None else used.shared,
@@ -72,44 +72,46 @@ def launch_profile(launch: OwnLaunch, count: int, turn: Turn, flow: Flow, settin
 
 def tensor_traffic(launch: OwnLaunch, flow: Flow) -> tuple[TensorTraffic, ...]:
     """Return what a launch moves of each tensor, the largest traffic first."""
-    asked = {(area, is_store): 0 for area in launch.areas for is_store in (False, True)}
+    requested = {(area, is_store): 0 for area in launch.areas for is_store in (False, True)}
     for line in launch.explained["lines"]:
         for is_store in {"load": (False,), "store": (True,), "atomic": (False, True)}[line["kind"]]:
-            if (line["area"], is_store) in asked:
-                asked[line["area"], is_store] += line["asked"]
-    found = []
+            if (line["area"], is_store) in requested:
+                requested[line["area"], is_store] += line["asked"]
+    traffic = []
     for area, name in launch.areas.items():
         size, once_read, read, once_written, written = launch.tally["areas"][name.partition("/")[0]]
-        least = min(size, once_read, asked[area, False]) + min(size, once_written, asked[area, True])
+        needed = min(size, once_read, requested[area, False]) + min(size, once_written, requested[area, True])
         if read or written:
-            role = flow.role(launch.place, launch.numbers.get(area))
-            found.append(
-                TensorTraffic(name=name[:LONGEST_NAME], role=role, read=read, written=written, least=least)
+            role = flow.role(launch.index, launch.numbers.get(area))
+            traffic.append(
+                TensorTraffic(name=name[:LONGEST_NAME], role=role, read=read, written=written, least=needed)
             )  # fmt: skip
-    return tuple(sorted(found, key=lambda one: -one.read - one.written))
+    return tuple(sorted(traffic, key=lambda tensor: -tensor.read - tensor.written))
 
 
 def wasted_sectors(launch: OwnLaunch) -> tuple[WastedSectors, ...]:
     """Return the lines that take many more sectors than they need, the most wasteful first."""
     lines, areas = launch.explained["lines"], launch.areas
-    least = _MATERIAL * sum(line["sectors"] for line in lines)
-    found = [
+    material = _MATERIAL * sum(line["sectors"] for line in lines)
+    wasted = [
         WastedSectors(
             line=line["line"], access=line["kind"], tensor=areas.get(line["area"], "")[:LONGEST_NAME],
             sectors=line["sectors"], needed=line["needed"],
         )
-        for line in lines if line["sectors"] - line["needed"] > least
+        for line in lines if line["sectors"] - line["needed"] > material
     ]  # fmt: skip
-    return tuple(sorted(found, key=lambda one: one.needed - one.sectors))
+    return tuple(sorted(wasted, key=lambda line_waste: line_waste.needed - line_waste.sectors))
 
 
-def _roofline(launch: OwnLaunch, least: int, ms: float, machine: Machine) -> float:
+def _roofline(launch: OwnLaunch, needed: int, ms: float, machine: Machine) -> float:
     """Return the share of a launch's time that its least bytes and its operations take at the GPU's peaks."""
-    gpu, done = machine.gpu, launch.tally["operations"]
+    gpu, operations = machine.gpu, launch.tally["operations"]
     single, _ = flop_rates(gpu, machine.matmul_tf32)
-    moved_s = least / (gpu.bandwidth_gbs * 1e9)
+    moved_s = needed / (gpu.bandwidth_gbs * 1e9)
     plain = launch.event.flops - launch.products
-    products_s = done["half"] / (gpu.half_tflops * 1e12) + done["tf32"] / max(single, gpu.tf32_tflops * 1e12)
+    products_s = operations["half"] / (gpu.half_tflops * 1e12) + operations["tf32"] / max(
+        single, gpu.tf32_tflops * 1e12
+    )
     return min(1.0, max(moved_s, products_s + plain / (gpu.tflops * 1e12)) / (ms * 1e-3)) if ms else 0.0
 
 
@@ -137,11 +139,11 @@ def has_dot(text: str, kernel: str) -> bool:
     """Return whether a kernel, or a function of its file that it calls, calls `tl.dot` or `tl.dot_scaled`."""
     tree = parse_once(text)
     functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    seen, left = set[str](), {kernel}
-    while left and not seen & _DOTS:
-        called = {name for one in left & functions.keys() for name in _called(functions[one])}
-        seen, left = seen | left | called & _DOTS, called - seen - left
-    return bool(seen & _DOTS)
+    visited, waiting = set[str](), {kernel}
+    while waiting and not visited & _DOTS:
+        called = {name for helper in waiting & functions.keys() for name in _called(functions[helper])}
+        visited, waiting = visited | waiting | called & _DOTS, called - visited - waiting
+    return bool(visited & _DOTS)
 
 
 def _called(function: ast.FunctionDef) -> set[str]:

@@ -28,7 +28,7 @@ class Fused:
 
 def fusions(events: Sequence[TraceEvent], launches: Sequence[OwnLaunch], flow: Flow) -> Iterator[Fused]:
     """Yield the forwards with two events fused, of which at least one is a launch of the candidate."""
-    own = {launch.place: launch for launch in launches}
+    own = {launch.index: launch for launch in launches}
     pairs = [
         (writers[-1], reader, number)
         for number, writers in flow.writers.items()
@@ -39,9 +39,9 @@ def fusions(events: Sequence[TraceEvent], launches: Sequence[OwnLaunch], flow: F
         if _can_be_fused(events, own, first, second, number):
             is_last = all(reader <= second for reader in flow.readers[number])
             fused = _fused(events[first], events[second], number if is_last else None)
-            rest = [*events[:first], *events[first + 1 : second], fused, *events[second + 1 :]]
+            remaining = [*events[:first], *events[first + 1 : second], fused, *events[second + 1 :]]
             launch, other = (own[first], second) if first in own else (own[second], first)
-            yield Fused(launch, events[other].name, rest)
+            yield Fused(launch, events[other].name, remaining)
 
 
 def _can_be_fused(
@@ -52,7 +52,7 @@ def _can_be_fused(
     if all(any(step.flops for step in event.steps) for event in pair):
         return False
     return all(
-        _is_private(own[place], number) if place in own else _is_elementwise(events[place]) for place in (first, second)
+        _is_private(own[index], number) if index in own else _is_elementwise(events[index]) for index in (first, second)
     )
 
 
@@ -70,46 +70,46 @@ def _is_elementwise(event: TraceEvent) -> bool:
     return len(event.steps) == 1 and not event.steps[0].flops and event.steps[0].access in ("contiguous", "mixed")
 
 
-def _fused(first: TraceEvent, second: TraceEvent, kept: int | None) -> TraceEvent:
+def _fused(first: TraceEvent, second: TraceEvent, output_area: int | None) -> TraceEvent:
     """Return an event that does the work of both, and reads again nothing that the first event has touched.
 
     Args:
         first: the first event.
         second: the second one.
-        kept: number of the tensor that is not written, as nothing else reads it.
+        output_area: number of the tensor that is not written, as nothing else reads it.
     """
     there = {number: written for number, _, written in first.touched}
     again = sum(read for number, read, _ in second.touched if number in there)
-    made = _less(first.steps, 0 if kept is None else there[kept], is_from_end=True)
+    steps = _less(first.steps, 0 if output_area is None else there[output_area], is_from_end=True)
     used = _less(second.steps, again, is_from_end=False)
     launch = first if first.kind == "launch" else second
     return replace(
-        launch, steps=_joined(made, used), host_us=max(first.host_us, second.host_us),
+        launch, steps=_joined(steps, used), host_us=max(first.host_us, second.host_us),
         recent=(*first.recent, *_less_recent(second.recent, again)),
     )  # fmt: skip
 
 
 def _less(steps: Sequence[Step], size: int, is_from_end: bool) -> list[Step]:
     """Return steps that move fewer bytes, beginning with the last, or the first, of them."""
-    found, left = list(steps), size
-    places = range(len(found))
-    for place in reversed(places) if is_from_end else places:
-        step = found[place]
-        gone = min(left, step.bytes)
-        found[place] = replace(step, bytes=step.bytes - gone, l2_bytes=max(0, step.l2_bytes - gone))
-        left -= gone
-    return found
+    steps_left, to_remove = list(steps), size
+    indices = range(len(steps_left))
+    for index in reversed(indices) if is_from_end else indices:
+        step = steps_left[index]
+        gone = min(to_remove, step.bytes)
+        steps_left[index] = replace(step, bytes=step.bytes - gone, l2_bytes=max(0, step.l2_bytes - gone))
+        to_remove -= gone
+    return steps_left
 
 
 def _less_recent(recent: Sequence[tuple[int, int]], size: int) -> list[tuple[int, int]]:
     """Return recent reads without those of a tensor that is no longer read, which were the latest."""
-    found, left = [], size
+    pieces, to_remove = [], size
     for piece, since in sorted(recent, key=lambda pair: pair[1]):
-        gone = min(left, piece)
-        left -= gone
+        gone = min(to_remove, piece)
+        to_remove -= gone
         if piece > gone:
-            found.append((piece - gone, since))
-    return found
+            pieces.append((piece - gone, since))
+    return pieces
 
 
 def _joined(first: Sequence[Step], second: Sequence[Step]) -> tuple[Step, ...]:
@@ -119,13 +119,13 @@ def _joined(first: Sequence[Step], second: Sequence[Step]) -> tuple[Step, ...]:
     return (*first, *(replace(step, kernels=0) for step in second))
 
 
-def _together(one: Step, other: Step) -> Step:
-    larger = one if one.blocks >= other.blocks else other
+def _together(first: Step, second: Step) -> Step:
+    larger = first if first.blocks >= second.blocks else second
     return replace(
-        larger, bytes=one.bytes + other.bytes, instructions=one.instructions + other.instructions,
-        l2_bytes=one.l2_bytes + other.l2_bytes, in_flight=max(one.in_flight, other.in_flight),
-        block_ns=max(one.block_ns, other.block_ns), repeated_bytes=one.repeated_bytes + other.repeated_bytes,
-        private_bytes=one.private_bytes + other.private_bytes, shared_bytes=one.shared_bytes + other.shared_bytes,
-        rereads=(*one.rereads, *other.rereads), returns=(*one.returns, *other.returns),
-        serial=max(one.serial, other.serial), kernels=1,
+        larger, bytes=first.bytes + second.bytes, instructions=first.instructions + second.instructions,
+        l2_bytes=first.l2_bytes + second.l2_bytes, in_flight=max(first.in_flight, second.in_flight),
+        block_ns=max(first.block_ns, second.block_ns), repeated_bytes=first.repeated_bytes + second.repeated_bytes,
+        private_bytes=first.private_bytes + second.private_bytes, shared_bytes=first.shared_bytes + second.shared_bytes,
+        rereads=(*first.rereads, *second.rereads), returns=(*first.returns, *second.returns),
+        serial=max(first.serial, second.serial), kernels=1,
     )  # fmt: skip

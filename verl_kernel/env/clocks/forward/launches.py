@@ -23,7 +23,7 @@ Role = Literal["input", "intermediate", "output"]
 class OwnLaunch:
     """A launch of the candidate with its account."""
 
-    place: int
+    index: int
     """Number of its event in the forward."""
     event: TraceEvent
     key: Key
@@ -53,11 +53,11 @@ class OwnLaunch:
 def explanations(accounts: Iterable[Sequence[Work]]) -> dict[Key, Explained]:
     """Return what explains launches, from the accounts of all forwards."""
     works = (work for account in accounts for work in account)
-    return {_key(work): told for work in works if (told := work["explained"]) is not None}
+    return {_key(work): explained for work in works if (explained := work["explained"]) is not None}
 
 
 def join(
-    events: Sequence[TraceEvent], account: Sequence[Work], source: str, known: Mapping[Key, Explained]
+    events: Sequence[TraceEvent], account: Sequence[Work], source: str, explained_by_key: Mapping[Key, Explained]
 ) -> list[OwnLaunch]:
     """Return the candidate's launches in a forward.
 
@@ -65,14 +65,16 @@ def join(
         events: the forward's events.
         account: what its launches did, in order.
         source: the candidate's file.
-        known: what explains launches.
+        explained_by_key: what explains launches.
     """
     own = {id(event) for event in own_launches(events, source)}
-    places = [place for place, event in enumerate(events) if id(event) in own]
+    indices = [index for index, event in enumerate(events) if id(event) in own]
     return [
-        OwnLaunch(place, events[place], _key(work), work["tally"], known[_key(work)], _numbers(events[place], work))
-        for place, work in zip(places, account, strict=True)
-        if _key(work) in known
+        OwnLaunch(
+            index, events[index], _key(work), work["tally"], explained_by_key[_key(work)], _numbers(events[index], work)
+        )
+        for index, work in zip(indices, account, strict=True)
+        if _key(work) in explained_by_key
     ]
 
 
@@ -100,18 +102,18 @@ class Flow:
         """Read the flow of data off a trace."""
         writers: defaultdict[int, list[int]] = defaultdict(list)
         readers: defaultdict[int, list[int]] = defaultdict(list)
-        for place, event in enumerate(events):
+        for index, event in enumerate(events):
             for number, read, written in event.touched:
                 if read:
-                    readers[number].append(place)
+                    readers[number].append(index)
                 if written:
-                    writers[number].append(place)
+                    writers[number].append(index)
         return cls(dict(writers), dict(readers))
 
-    def role(self, place: int, number: int | None) -> Role:
+    def role(self, index: int, number: int | None) -> Role:
         """Return what a tensor is to the event at a place; None stands for an unknown tensor."""
         writers = self.writers.get(number, ()) if number is not None else ()
         readers = self.readers.get(number, ()) if number is not None else ()
-        if place in writers:
-            return "intermediate" if any(other > place for other in readers) else "output"
-        return "intermediate" if any(other < place for other in writers) else "input"
+        if index in writers:
+            return "intermediate" if any(neighbour > index for neighbour in readers) else "output"
+        return "intermediate" if any(neighbour < index for neighbour in writers) else "input"

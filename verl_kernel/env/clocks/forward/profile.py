@@ -34,15 +34,15 @@ def forward_profile(
         return None
     machine, demand = setting.machine, setting.demand
     turns, flow = timeline(events, machine, setting.blocks_per_sm), Flow.of(events)
-    ms, least = turns[-1].end, None if demand is None else roofline_ms(demand, machine)
+    ms, bound_ms = turns[-1].end, None if demand is None else roofline_ms(demand, machine)
     moved = [traffic(event, machine, fitting(event, setting.blocks_per_sm))[0] for event in events]
     kinds = _longest(launches, turns)[:_MOST]
     return ForwardProfile(
         ms=ms, gpu=machine.gpu.name, host_ms=fsum(turn.idle for turn in turns), dram_bytes=sum(moved),
         least_bytes=None if demand is None else demand.read + demand.written,
-        roofline=None if least is None or not ms else least / ms,
+        roofline=None if bound_ms is None or not ms else bound_ms / ms,
         launches=tuple(
-            launch_profile(launch, count, turns[launch.place], flow, setting)
+            launch_profile(launch, count, turns[launch.index], flow, setting)
             for launch, count in kinds
         ),
         changes=priced_changes(events, launches, [launch for launch, _ in kinds], flow, setting),
@@ -51,9 +51,9 @@ def forward_profile(
 
 def _longest(launches: Sequence[OwnLaunch], turns: Sequence[Turn]) -> list[tuple[OwnLaunch, int]]:
     """Return one launch of each kind with the number of its kind; the kind that takes longest in all comes first."""
-    counts, spent = Counter(launch.key for launch in launches), defaultdict[object, float](float)
+    counts, total_ms = Counter(launch.key for launch in launches), defaultdict[object, float](float)
     for launch in launches:
-        spent[launch.key] += turns[launch.place].ms
+        total_ms[launch.key] += turns[launch.index].ms
     firsts = {launch.key: launch for launch in reversed(launches)}
-    ordered = sorted(firsts, key=lambda key: (-spent[key], firsts[key].place))
+    ordered = sorted(firsts, key=lambda key: (-total_ms[key], firsts[key].index))
     return [(firsts[key], counts[key]) for key in ordered]

@@ -108,8 +108,8 @@ def _representative(value: int) -> int:
     if value == 1:
         return 1
     is_even = value % _ALIGNMENT == 0
-    least = 0 if value in _NARROW else 2**40 if value in _WIDE else 2**63
-    return least + (_ALIGNMENT if is_even else 3)
+    smallest = 0 if value in _NARROW else 2**40 if value in _WIDE else 2**63
+    return smallest + (_ALIGNMENT if is_even else 3)
 
 
 def _tuple(value: tuple[Any, ...], values: list[Any]) -> dict[str, Any]:
@@ -146,11 +146,11 @@ class Descriptions:
         self._constants: dict[int, ConstexprFunction] = {}
         """Wrappers by the id of a function under `@tl.constexpr`, which they keep alive."""
         self._functions: list[Function] = []
-        self._kept: list[Any] = []
+        self._alive: list[Any] = []
         """Objects that functions use, kept alive so that their ids are not reused."""
         self._numbers: dict[Any, int] = {}
         self._launches: dict[str, Launch] = {}
-        self._known: dict[str, Described] = {}
+        self._described: dict[str, Described] = {}
         """Descriptions by the text of the launch."""
         self._tried: set[str] = set()
 
@@ -167,10 +167,10 @@ class Descriptions:
         """
         launch = _Values(self).launch(self.source(kernel), args, options)
         text = repr(launch)
-        if text not in self._known:
+        if text not in self._described:
             unit = Description(self._functions, ()).unit(launch)
-            self._known[text] = Described(launch, unit, unit.digest())
-        return self._known[text]
+            self._described[text] = Described(launch, unit, unit.digest())
+        return self._described[text]
 
     def note(self, described: Described, is_tried: bool) -> None:
         """Record a launch of the program, or a configuration that an autotuner tries, if `is_on`.
@@ -190,22 +190,22 @@ class Descriptions:
         tuned = [digest for digest in self._launches if digest in self._tried]
         return Description(self._functions, list(self._launches.values()), tuned)
 
-    def source(self, made: Any) -> KernelSource:
+    def source(self, kernel: Any) -> KernelSource:
         """Return the source of a decorator's result (raises NotTriton)."""
-        if id(made) not in self._sources:
-            self._sources[id(made)] = KernelSource(made)
-        return self._sources[id(made)]
+        if id(kernel) not in self._sources:
+            self._sources[id(kernel)] = KernelSource(kernel)
+        return self._sources[id(kernel)]
 
     def constant(self, function: FunctionType) -> ConstexprFunction:
         """Wrap a function under `@tl.constexpr` as if it were under `@triton.constexpr_function`."""
         return self._constants.setdefault(id(function), ConstexprFunction(function))
 
-    def number(self, made: Any, values: _Values) -> int:
+    def number(self, kernel: Any, values: _Values) -> int:
         """Return the number of a function with the present values of its names and of those of its callees."""
-        reached = self._reached(made)
+        reached = self._reached(kernel)
         key = tuple((id(source), *map(id, named.values())) for source, named in reached)
         if key not in self._numbers:
-            self._kept.append(reached)
+            self._alive.append(reached)
             source, named = reached[0]
             self._numbers[key] = number = len(self._functions)
             self._functions.append(_function(source, {}, {}))  # registered first: the function may be recursive
@@ -213,16 +213,16 @@ class Descriptions:
             self._functions[number] = _function(source, uses, _defaults(source, values))
         return self._numbers[key]
 
-    def _reached(self, made: Any) -> list[tuple[KernelSource, dict[str, Any]]]:
+    def _reached(self, kernel: Any) -> list[tuple[KernelSource, dict[str, Any]]]:
         """Return a function and all its possible callees, each with the values of its names."""
-        found: dict[int, tuple[KernelSource, dict[str, Any]]] = {}
-        left = [made]
-        while left:
-            source = self.source(left.pop(0))
-            if id(source) not in found:
-                found[id(source)] = source, (named := source.names())
-                left += [value for value in named.values() if is_function(value) and not library_path(value)]
-        return list(found.values())
+        sources: dict[int, tuple[KernelSource, dict[str, Any]]] = {}
+        waiting = [kernel]
+        while waiting:
+            source = self.source(waiting.pop(0))
+            if id(source) not in sources:
+                sources[id(source)] = source, (named := source.names())
+                waiting += [value for value in named.values() if is_function(value) and not library_path(value)]
+        return list(sources.values())
 
 
 class _Values(Values):
@@ -232,12 +232,12 @@ class _Values(Values):
         self._descriptions = descriptions
 
     def launch(self, source: KernelSource, args: tuple[Any, ...], options: Mapping[str, Any]) -> Launch:
-        names = [item.name for item in source.made.params]
-        constants = {item.name for item in source.made.params if item.is_constexpr}
+        names = [item.name for item in source.kernel.params]
+        constants = {item.name for item in source.kernel.params if item.is_constexpr}
         positional = [self.passed(value, name in constants) for name, value in zip(names, args, strict=False)]
         named = {name: self.passed(item, name in constants) for name, item in options.items() if name in names}
-        others = {name: self.used(value) for name, value in options.items() if name not in names}
-        return Launch(self._descriptions.number(source.made, self), positional, named, others)
+        extra_options = {name: self.used(value) for name, value in options.items() if name not in names}
+        return Launch(self._descriptions.number(source.kernel, self), positional, named, extra_options)
 
     def path(self, value: Any) -> tuple[str, str] | None:
         return library_path(value)

@@ -37,13 +37,13 @@ class Allocations:
     """Allocations without values in the current forward."""
 
     def __init__(self) -> None:
-        self._known: dict[int, _Allocation] = {}
+        self._allocations: dict[int, _Allocation] = {}
         self._numbers = count()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Record what torch allocates and writes in the context, and forget earlier records."""
-        self._known.clear()
+        self._allocations.clear()
         with _Watch(self):
             yield
 
@@ -52,42 +52,42 @@ class Allocations:
         if tensor.layout is torch.strided and tensor.device.type == "cpu" and tensor.numel():
             storage = tensor.untyped_storage()
             alive = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
-            self._known[storage._cdata] = _Allocation(next(self._numbers), alive, storage.nbytes())
+            self._allocations[storage._cdata] = _Allocation(next(self._numbers), alive, storage.nbytes())
 
     def wrote(self, tensors: Iterable[torch.Tensor]) -> None:
         """Record that torch changed these tensors; all bytes from first to last element count as written."""
         for tensor in tensors:
-            if tensor.layout is torch.strided and tensor.numel() and (found := self._of(tensor)) is not None:
+            if tensor.layout is torch.strided and tensor.numel() and (allocation := self._of(tensor)) is not None:
                 size, first = tensor.element_size(), int(tensor.storage_offset()) * tensor.element_size()
                 last = sum((many - 1) * step for many, step in zip(tensor.shape, tensor.stride(), strict=True))
-                found.runs.append((first, first + (int(last) + 1) * size))
+                allocation.runs.append((first, first + (int(last) + 1) * size))
 
-    def told(self, tensors: Sequence[torch.Tensor], ranges: Sequence[Range], places: Sequence[Range]) -> list[Fresh]:
+    def report(self, tensors: Sequence[torch.Tensor], ranges: Sequence[Range], areas: Sequence[Range]) -> list[Fresh]:
         """Return what to report to the executing process about a launch's memory; each write is reported once.
 
         Args:
             tensors: tensors that the launch may touch.
             ranges: the memory of each tensor.
-            places: pieces of memory, in the order of the areas in the launch request.
+            areas: pieces of memory, in the order of the areas in the launch request.
         """
-        found = {}
-        for tensor, place in zip(tensors, ranges, strict=True):
-            allocation = self._of(tensor) if self._known else None
-            if allocation is not None and place[1] - place[0] == allocation.bytes:
-                found[place] = allocation
-        made = []
-        for number, place in enumerate(places):
-            if (allocation := found.get(place)) is not None:
-                made.append((number, allocation.number, allocation.runs))
+        allocations = {}
+        for tensor, area in zip(tensors, ranges, strict=True):
+            allocation = self._of(tensor) if self._allocations else None
+            if allocation is not None and area[1] - area[0] == allocation.bytes:
+                allocations[area] = allocation
+        fresh = []
+        for number, area in enumerate(areas):
+            if (allocation := allocations.get(area)) is not None:
+                fresh.append((number, allocation.number, allocation.runs))
                 allocation.runs = []
-        return made
+        return fresh
 
     def _of(self, tensor: torch.Tensor) -> _Allocation | None:
         storage = tensor.untyped_storage()
-        found = self._known.get(storage._cdata)
-        if found is None or found.bytes != storage.nbytes() or found.storage.expired():  # type: ignore[no-untyped-call]
+        allocation = self._allocations.get(storage._cdata)
+        if allocation is None or allocation.bytes != storage.nbytes() or allocation.storage.expired():  # type: ignore[no-untyped-call]
             return None
-        return found
+        return allocation
 
 
 ALLOCATIONS = Allocations()
@@ -97,9 +97,9 @@ ALLOCATIONS = Allocations()
 class _Watch(DispatchMode):
     """Observes torch's allocations and writes."""
 
-    def __init__(self, known: Allocations) -> None:
+    def __init__(self, allocations: Allocations) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._allocations = known
+        self._allocations = allocations
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

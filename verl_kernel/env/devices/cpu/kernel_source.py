@@ -28,44 +28,44 @@ class KernelSource:
     """A function under `@triton.jit` or `@triton.constexpr_function`, as the source defines it.
 
     Args:
-        made: result of the decorator.
+        kernel: result of the decorator.
 
     Raises:
         NotTriton: the candidate's source does not define the function.
     """
 
-    def __init__(self, made: Any) -> None:
-        self.made, self.function = made, made.fn
+    def __init__(self, kernel: Any) -> None:
+        self.kernel, self.function = kernel, kernel.fn
         if hasattr(self.function, "__wrapped__"):  # Triton would take the parameters of the function that it wraps
             raise NotTriton(f"kernel {self.function.__name__} wraps another function")
-        found = candidate_code.definition(self.function) if isinstance(self.function, FunctionType) else None
-        self.node: ast.FunctionDef = found or _trusted_definition(self.function)
+        definition = candidate_code.definition(self.function) if isinstance(self.function, FunctionType) else None
+        self.node: ast.FunctionDef = definition or _trusted_definition(self.function)
         self._free = _free_names(self.node)
 
     @property
     def is_constant(self) -> bool:
         """Whether the function is a `constexpr_function`."""
-        return isinstance(self.made, ConstexprFunction)
+        return isinstance(self.kernel, ConstexprFunction)
 
     @property
     def settings(self) -> dict[str, Any]:
         """Arguments of the decorator, as JSON."""
-        given = {} if self.is_constant else {name: getattr(self.made, name, None) for name in SETTINGS}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+        settings = {} if self.is_constant else {name: getattr(self.kernel, name, None) for name in SETTINGS}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
 
     @property
     def marks(self) -> dict[str, str]:
         """Annotations of the parameters, in Triton's spelling."""
-        given = self.function.__annotations__
-        named = {name: "constexpr" if "constexpr" in str(mark) else mark for name, mark in given.items()}
+        annotations = self.function.__annotations__
+        named = {name: "constexpr" if "constexpr" in str(mark) else mark for name, mark in annotations.items()}
         return {name: str(_normalize_ty(mark)) for name, mark in named.items() if name != "return"}
 
     def names(self) -> dict[str, Any]:
         """Return the present values of the function's free names, except unbound names and Python's builtins."""
-        found = {name: self._look_up(name) for name in self._free}
+        values = {name: self._look_up(name) for name in self._free}
         return {
             name: value
-            for name, value in found.items()
+            for name, value in values.items()
             if value is not _NOWHERE and value is not getattr(builtins, name, _NOWHERE)
         }
 

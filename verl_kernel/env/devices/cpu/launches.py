@@ -71,42 +71,45 @@ def _launch(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> N
 
 def _bound(kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the kernel's parameters, by name."""
-    given = {name: value for name, value in options.items() if name in kernel.arg_names}
-    return inspect.getcallargs(kernel.fn, *args, **given)
+    named = {name: value for name, value in options.items() if name in kernel.arg_names}
+    return inspect.getcallargs(kernel.fn, *args, **named)
 
 
 def _run(kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any]) -> None:
     work: Work | None = None
-    places: list[Range] = []
+    areas: list[Range] = []
     failed = True
-    kept = STATE.begin_launch(bound.values())
+    kept_kinds = STATE.begin_launch(bound.values())
     try:
-        if kept != []:
-            work, places = _executed(kernel, unit, grid, bound, kept)
+        if kept_kinds != []:
+            work, areas = _executed(kernel, unit, grid, bound, kept_kinds)
         failed = False
     finally:
-        _record(kernel, grid, failed, work, places)
+        _record(kernel, grid, failed, work, areas)
         STATE.tensors = []  # keep no reference: the program's tensors are freed when the program drops them
 
 
 def _executed(
-    kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any], kept: list[Kind] | None
+    kernel: Any, unit: Unit, grid: tuple[int, ...], bound: Mapping[str, Any], kept_kinds: list[Kind] | None
 ) -> tuple[Work | None, list[Range]]:
     if STATE.link is None:
         raise NotRun("this process has nothing that executes kernels")
     constants = {item.name for item in kernel.params if item.is_constexpr}
     values = {name: value for name, value in bound.items() if name not in constants}
-    told = partial(ALLOCATIONS.told, STATE.tensors, STATE.ranges)
-    done, places = STATE.link.run(unit, grid, values, STATE.views, STATE.is_tried, kept, STATE.tables, told)
-    if done["failure"] is not None:
-        raise _failed(done["failure"])
-    changed = {places[number] for number in done["changed_again"]}
+    fresh_areas = partial(ALLOCATIONS.report, STATE.tensors, STATE.ranges)
+    work, areas = STATE.link.run(
+        unit, grid=grid, arguments=values, views=STATE.views, is_tried=STATE.is_tried, kept_kinds=kept_kinds,
+        tables=STATE.tables, fresh_areas=fresh_areas,
+    )  # fmt: skip
+    if work["failure"] is not None:
+        raise _failed(work["failure"])
+    changed = {areas[number] for number in work["changed_again"]}
     STATE.changed_again |= {
         name
         for name, value in values.items()
         if changed and isinstance(value, torch.Tensor) and STATE.granted.memory(value) in changed
     }
-    return done["work"], places
+    return work["work"], areas
 
 
 def _failed(message: str) -> Exception:
@@ -116,20 +119,20 @@ def _failed(message: str) -> Exception:
     return failure
 
 
-def _record(kernel: Any, grid: tuple[int, ...], failed: bool, work: Work | None, places: list[Range]) -> None:
+def _record(kernel: Any, grid: tuple[int, ...], failed: bool, work: Work | None, areas: list[Range]) -> None:
     if STATE.events is None or (0 in grid and not failed):  # a GPU starts nothing for an empty grid
         return
     code, host = kernel.fn.__code__, int(constant("triton_host_us"))
     event = TraceEvent(
         "launch", kernel.fn.__name__, grid, 0, 0, 0, source=code.co_filename, failed=failed, host_us=host
     )
-    STATE.events.append(event if work is None else _with_work(event, work, places))
+    STATE.events.append(event if work is None else _with_work(event, work, areas))
 
 
-def _with_work(event: TraceEvent, work: Work, places: list[Range]) -> TraceEvent:
+def _with_work(event: TraceEvent, work: Work, areas: list[Range]) -> TraceEvent:
     tensors = dict(zip(STATE.ranges, STATE.tensors, strict=True))
     uses: list[Uses] = [
-        [(tensors[places[number]], size) for number, size in some] for some in (work["reads"], work["writes"])
+        [(tensors[areas[number]], size) for number, size in some] for some in (work["reads"], work["writes"])
     ]
     l2 = None if STATE.is_tried or OpRecorder.current is None else OpRecorder.current.l2
     recent, touched = ((), ()) if l2 is None else (l2.add(*uses), l2.touched(*uses))

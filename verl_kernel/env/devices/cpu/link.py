@@ -34,11 +34,11 @@ class Granted:
 
     def __init__(self) -> None:
         self._shared: Range = (0, 0)
-        self._places: list[Range] = []
+        self._ranges: list[Range] = []
 
     def confine(self, shared: torch.Tensor, given: Iterable[torch.Tensor]) -> None:
         """Restrict launches in the judge's shared memory to these tensors, each at its place."""
-        self._shared, self._places = span(shared), sorted(map(span, given))
+        self._shared, self._ranges = span(shared), sorted(map(span, given))
 
     def memory(self, tensor: torch.Tensor) -> Range:
         """Return the memory that a tensor opens to a launch: its storage; in the judge's memory only its place."""
@@ -47,7 +47,7 @@ class Granted:
         if start != self._shared[0]:
             return start, start + storage.nbytes()
         address = tensor.data_ptr()
-        return next((place for place in self._places if place[0] <= address < place[1]), (0, 0))
+        return next((granted for granted in self._ranges if granted[0] <= address < granted[1]), (0, 0))
 
 
 def span(tensor: torch.Tensor) -> Range:
@@ -59,12 +59,12 @@ def span(tensor: torch.Tensor) -> Range:
 
 def covered(tensors: Iterable[torch.Tensor], ranges: Iterable[Range]) -> dict[Range, Range]:
     """Return, for each range that a launch may touch, the part from the first to the last element of its tensors."""
-    found: dict[Range, Range] = {}
+    covering: dict[Range, Range] = {}
     for tensor, (low, high) in zip(tensors, ranges, strict=True):
         start, stop = (min(max(end, low), high) for end in span(tensor))
-        first, last = found.get((low, high), (start, stop))
-        found[low, high] = min(start, first), max(stop, last)
-    return found
+        first, last = covering.get((low, high), (start, stop))
+        covering[low, high] = min(start, first), max(stop, last)
+    return covering
 
 
 def tensors_among(arguments: Iterable[Any]) -> list[torch.Tensor]:
@@ -106,48 +106,48 @@ _TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 def tables(tensors: Iterable[torch.Tensor]) -> list[Range]:
     """Return the memory of the tensors that may hold addresses."""
-    found = [span(tensor) for tensor in tensors if tensor.dtype in _INTEGERS and tensor.numel()]
-    return sorted({(start, stop) for start, stop in found if stop - start <= _MOST_BYTES and start % 8 == 0})
+    ranges = [span(tensor) for tensor in tensors if tensor.dtype in _INTEGERS and tensor.numel()]
+    return sorted({(start, stop) for start, stop in ranges if stop - start <= _MOST_BYTES and start % 8 == 0})
 
 
-def reached(known: Sequence[Range]) -> list[torch.Tensor]:
+def reached(tables: Sequence[Range]) -> list[torch.Tensor]:
     """Return the tensors of this process that a word in these tables points into."""
-    words = [_likely(_words(table)) for table in known]
+    words = [_likely(_words(table)) for table in tables]
     addresses = np.unique(np.concatenate(words)) if words else np.empty(0, np.uint64)
     return [tensor for tensor in _alive() if _leads_to(addresses, tensor)] if len(addresses) else []
 
 
-def pointers(known: Sequence[Range], places: Mapping[Range, int]) -> list[tuple[int, int]]:
+def pointers(tables: Sequence[Range], offsets: Mapping[Range, int]) -> list[tuple[int, int]]:
     """Return offsets in the arena: of each address in a table, and of the memory that it points to.
 
     Args:
-        known: the tables.
-        places: offsets in the arena of pieces of this process's memory.
+        tables: the tables.
+        offsets: offsets in the arena of pieces of this process's memory.
     """
-    starts = np.array([start for start, _ in places], np.uint64)  # sorted by address
-    moved = [(start, stop, offset) for (start, stop), offset in places.items()]
-    found = []
-    for table in known:
+    starts = np.array([start for start, _ in offsets], np.uint64)  # sorted by address
+    moved = [(start, stop, offset) for (start, stop), offset in offsets.items()]
+    pairs = []
+    for table in tables:
         words = _words(table)
         likely = np.flatnonzero((words >= _LEAST) & (words < _END))
-        for number, place in zip(likely, np.searchsorted(starts, words[likely], "right") - 1, strict=True):
-            start, stop, offset = moved[place] if place >= 0 else (0, 0, 0)
+        for number, index in zip(likely, np.searchsorted(starts, words[likely], "right") - 1, strict=True):
+            start, stop, offset = moved[index] if index >= 0 else (0, 0, 0)
             if start <= (address := int(words[number])) < stop:
-                found.append((_moved(table[0] + 8 * int(number), places), offset + address - start))
-    return found
+                pairs.append((_moved(table[0] + 8 * int(number), offsets), offset + address - start))
+    return pairs
 
 
-def restore(known: Sequence[Range], places: Mapping[Range, int], base: int) -> None:
+def restore(tables: Sequence[Range], offsets: Mapping[Range, int], base: int) -> None:
     """Translate addresses that the executing process left in tables back to addresses of this process.
 
     Args:
-        known: the tables.
-        places: offsets in the arena of pieces of this process's memory.
+        tables: the tables.
+        offsets: offsets in the arena of pieces of this process's memory.
         base: address of the arena in the executing process.
     """
-    ends = [(base + offset, base + offset + stop - start, start) for (start, stop), offset in places.items()]
+    ends = [(base + offset, base + offset + stop - start, start) for (start, stop), offset in offsets.items()]
     low, high = min(first for first, _, _ in ends), max(last for _, last, _ in ends)
-    for table in known:
+    for table in tables:
         words = _words(table)
         inside = np.flatnonzero((words >= low) & (words < high))
         for number in inside:
@@ -171,10 +171,10 @@ def _alive() -> list[torch.Tensor]:
     """Return all living tensors with memory in this process."""
     watching, WIRE.watching = WIRE.watching, False  # this walk over all objects is not the program's
     try:
-        found = [item for item in gc.get_objects() if type(item) in _TENSORS]
+        tensors = [item for item in gc.get_objects() if type(item) in _TENSORS]
     finally:
         WIRE.watching = watching
-    return [item for item in found if item.layout is torch.strided and item.device.type == "cpu" and item.numel()]
+    return [item for item in tensors if item.layout is torch.strided and item.device.type == "cpu" and item.numel()]
 
 
 def _leads_to(addresses: np.ndarray, tensor: torch.Tensor) -> bool:
@@ -183,8 +183,8 @@ def _leads_to(addresses: np.ndarray, tensor: torch.Tensor) -> bool:
     return first < len(addresses) and int(addresses[first]) < stop
 
 
-def _moved(address: int, places: Mapping[Range, int]) -> int:
-    return next(offset + address - start for (start, stop), offset in places.items() if start <= address < stop)
+def _moved(address: int, offsets: Mapping[Range, int]) -> int:
+    return next(offset + address - start for (start, stop), offset in offsets.items() if start <= address < stop)
 
 
 _GAP, _RESIDUE = 4096, 256
@@ -209,9 +209,9 @@ class Link:
         self.channel, self.memory = channel, arena.region(0, arena.size)
 
     def run(
-        self, unit: Unit, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
-        is_tried: bool, kept: list[Kind] | None, known: Sequence[Range] = (),
-        told: Callable[[Sequence[Range]], list[Fresh]] = lambda places: [],
+        self, unit: Unit, *, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
+        is_tried: bool, kept_kinds: list[Kind] | None, tables: Sequence[Range] = (),
+        fresh_areas: Callable[[Sequence[Range]], list[Fresh]] = lambda areas: [],
     ) -> tuple[Launched, list[Range]]:  # fmt: skip
         """Run a launch in the executing process; a launch that an autotuner tries does not change tensors.
 
@@ -221,9 +221,9 @@ class Link:
             arguments: arguments that are not constants, by name.
             views: memory that the launch may touch, with the part of it that its tensors cover.
             is_tried: whether an autotuner tries the launch.
-            kept: kinds of stores that happen; all if None.
-            known: memory that holds tables of addresses.
-            told: returns which of these pieces of memory were allocated without values (`Allocations.told`).
+            kept_kinds: kinds of stores that happen; all if None.
+            tables: memory that holds tables of addresses.
+            fresh_areas: returns which of these pieces of memory were allocated without values (`Allocations.report`).
 
         Returns:
             The result of the launch, and the pieces of memory by the numbers that the result uses.
@@ -231,11 +231,11 @@ class Link:
         Raises:
             MemoryError: the tensors do not fit into the granted memory.
         """
-        places = _places(set(views), len(self.memory))
-        place = partial(_offset, places=places)
-        values = {name: described(value, place) for name, value in arguments.items()}
-        self._copy(places, inwards=True)
-        areas = [(offset, stop - start) for (start, stop), offset in places.items()]
+        offsets = _places(set(views), len(self.memory))
+        offset_of = partial(_offset, offsets=offsets)
+        values = {name: described(value, offset_of) for name, value in arguments.items()}
+        self._copy(offsets, inwards=True)
+        areas = [(offset, stop - start) for (start, stop), offset in offsets.items()]
         self.channel.send(
             Launch(
                 launch=LaunchRequest(
@@ -244,37 +244,37 @@ class Link:
                     arguments=values,
                     areas=areas,
                     is_tried=is_tried,
-                    kept=kept,
-                    pointers=pointers(known, places),
-                    fresh=[] if is_tried else told([*places]),
-                    views=[_view(views[start, stop], offset - start) for (start, stop), offset in places.items()],
+                    kept=kept_kinds,
+                    pointers=pointers(tables, offsets),
+                    fresh=[] if is_tried else fresh_areas([*offsets]),
+                    views=[_view(views[start, stop], offset - start) for (start, stop), offset in offsets.items()],
                 )
             )
         )
         reply = cast(Launched, self.channel.recv())
         if not is_tried:
-            self._copy(places, inwards=False)
-            if known:
-                restore(known, places, reply["base"])
-        return reply, list(places)
+            self._copy(offsets, inwards=False)
+            if tables:
+                restore(tables, offsets, reply["base"])
+        return reply, list(offsets)
 
-    def _copy(self, places: Places, inwards: bool) -> None:
-        for (start, stop), offset in places.items():
+    def _copy(self, offsets: Places, inwards: bool) -> None:
+        for (start, stop), offset in offsets.items():
             there = self.memory.data_ptr() + offset
             target, source = (there, start) if inwards else (start, there)
             ctypes.memmove(target, source, stop - start)
 
 
 def _places(ranges: set[Range], size: int) -> Places:
-    places: Places = {}
+    offsets: Places = {}
     end = 0
     for start, stop in sorted(ranges):
         free = end + _GAP
-        places[start, stop] = free + (start - free) % _RESIDUE
-        end = places[start, stop] + stop - start
+        offsets[start, stop] = free + (start - free) % _RESIDUE
+        end = offsets[start, stop] + stop - start
     if end + _GAP > size:
         raise MemoryError("the tensors of a launch are larger than the memory that is granted")
-    return places
+    return offsets
 
 
 def _view(view: Range, moved: int) -> tuple[int, int]:
@@ -282,34 +282,34 @@ def _view(view: Range, moved: int) -> tuple[int, int]:
     return view[0] + moved, view[1] - view[0]
 
 
-def described(value: Any, place: Callable[[torch.Tensor], Any]) -> Any:
+def described(value: Any, offset_of: Callable[[torch.Tensor], Any]) -> Any:
     """Convert an argument to JSON.
 
     Args:
         value: the argument.
-        place: returns the place of a tensor.
+        offset_of: returns the place of a tensor.
     """
     if isinstance(value, TensorDescriptor):
         flags = {"padding": value.padding, "round_f32_to_tf32": value.round_f32_to_tf32}
         shape, strides = (list(map(int, sizes)) for sizes in (value.shape, value.strides))
-        return {"descriptor": {"base": described(value.base, place), "shape": shape, "strides": strides, **flags}}
+        return {"descriptor": {"base": described(value.base, offset_of), "shape": shape, "strides": strides, **flags}}
     if isinstance(value, TensorWrapper):
         value = value.base
     if isinstance(value, torch.Tensor):
-        return {"tensor": place(value)}
+        return {"tensor": offset_of(value)}
     if isinstance(value, float):
         return {"float": repr(value)}
     if isinstance(value, tuple | list):
-        return [described(item, place) for item in value]
+        return [described(item, offset_of) for item in value]
     if isinstance(value, bool):
         return value
     return operator.index(value) if hasattr(value, "__index__") else None
 
 
-def _offset(tensor: torch.Tensor, places: Places) -> int:
+def _offset(tensor: torch.Tensor, offsets: Places) -> int:
     """Return the arena offset of a tensor's first element; 0, below all places, if launches may not touch it."""
     address = tensor.data_ptr()
-    for (start, stop), offset in places.items():
+    for (start, stop), offset in offsets.items():
         if start <= address <= stop:
             return offset + address - start
     return 0

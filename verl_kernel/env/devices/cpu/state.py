@@ -44,7 +44,7 @@ class LaunchState:
         """Memory that the launch may touch, one range for each of `tensors`."""
         self.views: dict[Range, Range] = {}
         """For each of `ranges`, the part that the tensors among the arguments cover."""
-        self._kept: tuple[Kind, ...] | None = None
+        self._kept_kinds: tuple[Kind, ...] | None = None
         self._only: frozenset[int] | None = None
         self._number = -1
         self.granted = Granted()
@@ -63,23 +63,27 @@ class LaunchState:
         self._number += not self.is_tried
         self.tensors = tensors_among(arguments)
         self.tables = link.tables(self.tensors) if self.has_data else []
-        given = len(self.tensors)
+        argument_count = len(self.tensors)
         self.tensors += link.reached(self.tables)
         self.ranges = [self.granted.memory(tensor) for tensor in self.tensors]
-        whole = self.ranges[given:] if self.has_data else self.ranges  # a word in a table points anywhere in a tensor
-        self.views = covered(self.tensors[:given], self.ranges[:given]) | {place: place for place in whole}
+        whole = (
+            self.ranges[argument_count:] if self.has_data else self.ranges
+        )  # a word in a table points anywhere in a tensor
+        self.views = covered(self.tensors[:argument_count], self.ranges[:argument_count]) | {
+            piece: piece for piece in whole
+        }
         is_concerned = self._only is None or self._number in self._only
-        return None if self._kept is None or self.is_tried or not is_concerned else [*self._kept]
+        return None if self._kept_kinds is None or self.is_tried or not is_concerned else [*self._kept_kinds]
 
     @contextmanager
     def keeping(self, kinds: Sequence[Kind], only: Sequence[int] | None) -> Iterator[None]:
         """Suppress every store not of `kinds`, in all launches or only in those of the numbers `only`."""
-        self._kept, self._only = tuple(kinds), None if only is None else frozenset(only)
+        self._kept_kinds, self._only = tuple(kinds), None if only is None else frozenset(only)
         self.suppressed = not kinds and only is None
         try:
             yield
         finally:
-            self._kept, self._only, self.suppressed = None, None, False
+            self._kept_kinds, self._only, self.suppressed = None, None, False
 
     @contextmanager
     def trying(self) -> Iterator[list[TraceEvent]]:

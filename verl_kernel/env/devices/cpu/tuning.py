@@ -40,11 +40,11 @@ def _refuse_accumulation(tuner: Any) -> None:
     """Refuse a kernel whose tries change a tensor each time, unless it is set back or hooks may see to that."""
     changed, STATE.changed_again = STATE.changed_again, set()
     has_hooks = tuner.user_defined_pre_hook or tuner.user_defined_post_hook
-    left = sorted(changed - {*tuner.reset_to_zero, *tuner.restore_value})
-    if left and not has_hooks and not any(config.pre_hook for config in tuner.configs):
+    not_reset = sorted(changed - {*tuner.reset_to_zero, *tuner.restore_value})
+    if not_reset and not has_hooks and not any(config.pre_hook for config in tuner.configs):
         raise RuntimeError(
-            f"autotuned kernel {tuner.base_fn.__name__} changes {left[0]} each time that it is tried, and on a GPU all "
-            f"tries of its first call do: name it in reset_to_zero or restore_value"
+            f"autotuned kernel {tuner.base_fn.__name__} changes {not_reset[0]} each time that it is tried, and on a "
+            f"GPU all tries of its first call do: name it in reset_to_zero or restore_value"
         )
 
 
@@ -57,10 +57,10 @@ def install() -> None:
 
 def spread(configurations: list[Any]) -> list[Any]:
     """Return at most `MOST_CONFIGURATIONS` evenly spaced configurations, including the first and the last."""
-    last, most = len(configurations) - 1, MOST_CONFIGURATIONS
-    if last < most:
+    last, count = len(configurations) - 1, MOST_CONFIGURATIONS
+    if last < count:
         return configurations
-    return [configurations[number * last // (most - 1)] for number in range(most)]
+    return [configurations[number * last // (count - 1)] for number in range(count)]
 
 
 def _measured_here(self: Any, key: Any, configurations: list[Any], benchmark: Callable[[], None]) -> bool:

@@ -103,6 +103,15 @@ class KernelGym:
         pids: list[int] = self._control("ready")
         return pids
 
+    def one_ready(self) -> None:
+        """Wait until one judge has started.
+
+        Raises:
+            EnvironmentNotReady: none can run on its node.
+            InfraError: none starts.
+        """
+        self._control("one_ready")
+
     def forget(self) -> None:
         """Forget all verdicts."""
         self._control("forget")

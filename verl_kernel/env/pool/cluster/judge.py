@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import ray
@@ -16,8 +17,9 @@ from verl_kernel.env.pool.limits import evaluation_limit_s
 from verl_kernel.env.pool.scheduling.judges import JudgeLost, Placement
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
-from verl_kernel.errors import InfraError, VerlKernelError
+from verl_kernel.errors import EnvironmentNotReady, InfraError, VerlKernelError
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _PLACEMENT_S = 120.0
 """Longest wait until Ray places an actor on a node."""
 _START_S = 180.0
@@ -29,7 +31,13 @@ class JudgeActor:
 
     def __init__(self, options: GymOptions, seed: int | None) -> None:
         self._judge = make_judge(options, seed)
-        self._node = ray.get_runtime_context().get_node_id()
+        context = ray.get_runtime_context()
+        self._node, self._share = context.get_node_id(), options.gpus_per_judge
+        self._gpus: list[str] = context.get_accelerator_ids().get("GPU", [])
+        if self._gpus:
+            # Ray does so itself, but not under RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES, which launch scripts of
+            # verl set: every judge would take the first GPU, which is the trainer's.
+            os.environ[_VISIBLE] = ",".join(self._gpus)
 
     def start(self) -> Placement:
         """Start the judge unless it is running, and return its placement.
@@ -37,6 +45,11 @@ class JudgeActor:
         Raises:
             EnvironmentNotReady: this node lacks something that the options require.
         """
+        if self._share > 0 and not self._gpus:
+            raise EnvironmentNotReady(
+                f"kernelgym.gpus_per_judge is {self._share:g} and Ray has granted this judge no GPU: let Ray count the "
+                "GPUs of its nodes (`ray start` without --num-gpus=0)"
+            )
         self._judge.start()
         return Placement(self._node, self._judge.pid, self._judge.model)
 

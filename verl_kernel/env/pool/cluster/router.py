@@ -169,6 +169,10 @@ class Router:
         await self._loop.run(self._dispatcher.ready())
         return [judge.pid for judge in self._judges if judge.pid is not None]
 
+    async def one_ready(self) -> None:
+        """Wait until one judge has started."""
+        await self._loop.run(self._dispatcher.one_ready())
+
     async def stats(self) -> PoolStats:
         """Return the current judges, queue and counts."""
         return await self._loop.run(self._dispatcher.stats())

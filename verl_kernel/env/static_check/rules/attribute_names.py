@@ -44,18 +44,18 @@ def named_attributes(program: ParsedSource) -> Iterator[Violation]:
 
 
 def _is_plain(program: ParsedSource, call: ast.Call, function: str) -> bool:
-    given = call.args
-    if len(given) < 2 or call.keywords or any(isinstance(item, ast.Starred) for item in given):
+    arguments = call.args
+    if len(arguments) < 2 or call.keywords or any(isinstance(item, ast.Starred) for item in arguments):
         return False
     if function in _WRITES:
-        if len(given) != 3 or not may_store(program, given[0]) or _is_function(program, given[2]):
+        if len(arguments) != 3 or not may_store(program, arguments[0]) or _is_function(program, arguments[2]):
             return False
-        return _is_open(pattern(program, given[1]), _WRITES)
-    paths, name = program.paths(given[0]), given[1].value if isinstance(given[1], ast.Constant) else None
+        return _is_open(pattern(program, arguments[1]), _WRITES)
+    paths, name = program.paths(arguments[0]), arguments[1].value if isinstance(arguments[1], ast.Constant) else None
     if isinstance(name, str):
         closed = any(refusal(f"{path}.{name}") for path in paths) or is_special(name)
-        return not closed and (function == "hasattr" or _may_be_read(program, given[0], name))
-    return not paths and not program.kernels_named(given[0]) and _is_open(pattern(program, given[1]), _READS)
+        return not closed and (function == "hasattr" or _may_be_read(program, arguments[0], name))
+    return not paths and not program.kernels_named(arguments[0]) and _is_open(pattern(program, arguments[1]), _READS)
 
 
 def _is_function(program: ParsedSource, value: ast.AST) -> bool:
@@ -112,7 +112,7 @@ def _is_count(program: ParsedSource, node: ast.AST) -> bool:
 
 def _counted(program: ParsedSource) -> Counter[Key]:
     """Return how often loops over `range` and `enumerate` bind each name to a number."""
-    found: Counter[Key] = Counter()
+    counts: Counter[Key] = Counter()
     for node in program.nodes:
         if (repeated := loop(node)) is None:
             continue
@@ -122,8 +122,8 @@ def _counted(program: ParsedSource) -> Counter[Key]:
         by = getattr(items.func, "id", "")
         number = target.elts[0] if by == "enumerate" and isinstance(target, ast.Tuple) else target
         if isinstance(number, ast.Name) and (by == "range" or number is not target):
-            found[program.key(number.id, number)] += 1
-    return found
+            counts[program.key(number.id, number)] += 1
+    return counts
 
 
 def _called(program: ParsedSource, call: ast.Call) -> str:
@@ -145,22 +145,22 @@ def _called(program: ParsedSource, call: ast.Call) -> str:
 def _either(program: ParsedSource, name: ast.Name) -> str:
     """Return a pattern of the constant texts that a loop or an assignment gives a name."""
     key = program.key(name.id, name)
-    given = [text for texts in program.once("texts", "", lambda: _texts(program)).get(key, []) for text in texts]
+    options = [text for texts in program.once("texts", "", lambda: _texts(program)).get(key, []) for text in texts]
     complete = len(program.once("texts", "", lambda: _texts(program)).get(key, [])) == program.stores[key]
-    if key in program.parameters | program.defined or not given or not complete:
+    if key in program.parameters | program.defined or not options or not complete:
         return _ANY
-    return f"(?:{'|'.join(map(re.escape, given))})"
+    return f"(?:{'|'.join(map(re.escape, options))})"
 
 
 def _texts(program: ParsedSource) -> dict[object, list[list[str]]]:
     """Return for each name the lists of texts that its bindings may give it, one for each binding that is known."""
-    found: dict[object, list[list[str]]] = {}
+    assigned: dict[object, list[list[str]]] = {}
     for node in program.nodes:
         for target, values in _bindings(program, node):
             texts = [item.value for item in values if isinstance(item, ast.Constant) and isinstance(item.value, str)]
             if len(texts) == len(values):
-                found.setdefault(program.key(target.id, target), []).append(texts)
-    return found
+                assigned.setdefault(program.key(target.id, target), []).append(texts)
+    return assigned
 
 
 def _bindings(program: ParsedSource, node: ast.AST) -> Iterator[tuple[ast.Name, list[ast.expr]]]:
@@ -171,8 +171,8 @@ def _bindings(program: ParsedSource, node: ast.AST) -> Iterator[tuple[ast.Name, 
         if isinstance(repeated.target, ast.Name):
             yield repeated.target, items
         elif isinstance(repeated.target, ast.Tuple):
-            for place, target in enumerate(repeated.target.elts):
-                inner = [item.elts[place : place + 1] for item in items if isinstance(item, ast.Tuple | ast.List)]
+            for index, target in enumerate(repeated.target.elts):
+                inner = [item.elts[index : index + 1] for item in items if isinstance(item, ast.Tuple | ast.List)]
                 if isinstance(target, ast.Name) and items and all(inner) and len(inner) == len(items):
                     yield target, [item for parts in inner for item in parts]
 
@@ -181,6 +181,6 @@ def _items(program: ParsedSource, node: ast.expr) -> list[ast.expr]:
     """Return the items of a literal list, or of a name for one tuple; of others a value that is no text."""
     if isinstance(node, ast.Name):
         values = program.values(node.id, node)
-        known = len(values) == 1 and program.stores[program.key(node.id, node)] == 1
-        node = values[0] if known and isinstance(values[0], ast.Tuple) else node  # a list could be changed
+        is_constant = len(values) == 1 and program.stores[program.key(node.id, node)] == 1
+        node = values[0] if is_constant and isinstance(values[0], ast.Tuple) else node  # a list could be changed
     return list(node.elts) if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]

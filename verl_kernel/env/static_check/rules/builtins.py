@@ -49,9 +49,9 @@ def unbound(program: ParsedSource) -> Iterator[Violation]:
             continue
         if node.id in ALL_BUILTINS or node.id in SPECIAL_NAMES or not program.may_be_builtin(node):
             continue
-        here, place = program.key(node.id, node), (node.lineno, node.col_offset)
-        in_class = here[0].is_class and first.get(here, _NEVER) <= place
-        latest = _EVER if program.in_function(node) else place
+        here, position = program.key(node.id, node), (node.lineno, node.col_offset)
+        in_class = here[0].is_class and first.get(here, _NEVER) <= position
+        latest = _EVER if program.in_function(node) else position
         if not in_class and first.get((program.module, here[1]), _NEVER) > latest:
             yield at(node, "unbound", f"{node.id} is bound nowhere before it is used")
 
@@ -161,7 +161,7 @@ def _imports_from(node: ast.ImportFrom) -> Iterator[Violation]:
 
 
 def _leads_to_open(module: str) -> bool:
-    return any(f"{known}.".startswith(f"{module}.") for known in OPEN_MODULES) if module else False
+    return any(f"{open_module}.".startswith(f"{module}.") for open_module in OPEN_MODULES) if module else False
 
 
 def rebound(program: ParsedSource) -> Iterator[Violation]:
@@ -196,11 +196,11 @@ def loggers(program: ParsedSource) -> Iterator[Violation]:
                 yield at(node, "logging", _REASON)
 
 
-def _only_says(program: ParsedSource, made: ast.AST) -> bool:
+def _only_says(program: ParsedSource, call: ast.AST) -> bool:
     """Whether a logger expression logs directly, or is bound to names of which all uses do."""
-    use = program.parents[id(made)]
+    use = program.parents[id(call)]
     if not isinstance(use, ast.Assign):
-        return _says(program, made)
+        return _says(program, call)
     names = [target for target in use.targets if isinstance(target, ast.Name)]
     return len(names) == len(use.targets) and all(_is_only_asked(program, name) for name in names)
 

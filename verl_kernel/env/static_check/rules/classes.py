@@ -55,8 +55,8 @@ def classes(program: ParsedSource) -> Iterator[Violation]:
 def is_layer(path: str) -> bool:
     """Whether a dotted path is a module of torch; those that change their class at their first call are none."""
     start, _, name = path.rpartition(".")
-    found = vars(nn).get(name) if start == "torch.nn" and not name.startswith("Lazy") else None
-    return isinstance(found, type) and issubclass(found, nn.Module)
+    layer = vars(nn).get(name) if start == "torch.nn" and not name.startswith("Lazy") else None
+    return isinstance(layer, type) and issubclass(layer, nn.Module)
 
 
 def _may_inherit(program: ParsedSource, base: ast.AST, node: ast.ClassDef) -> bool:
@@ -79,12 +79,12 @@ def _modules(program: ParsedSource) -> set[int]:
                 waiting.append(node)
             for base in node.bases:
                 heirs[getattr(base, "id", "")].append(node)
-    seen = set(map(id, waiting))
+    visited = set(map(id, waiting))
     while waiting:
-        found = heirs.pop(waiting.pop().name, [])
-        waiting.extend(item for item in found if id(item) not in seen)
-        seen.update(map(id, found))
-    return seen
+        subclasses = heirs.pop(waiting.pop().name, [])
+        waiting.extend(item for item in subclasses if id(item) not in visited)
+        visited.update(map(id, subclasses))
+    return visited
 
 
 def _members(program: ParsedSource, modules: set[int]) -> Iterator[Violation]:

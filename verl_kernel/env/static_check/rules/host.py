@@ -320,26 +320,28 @@ def _handling_tensors(program: ParsedSource) -> set[int]:
     names = {node.name for node in program.nodes if id(node) in launching and isinstance(node, ast.FunctionDef)}
     typed = program.every(ast.Attribute, ast.Name)
     mentions = (node for node in typed if any(path.startswith("torch.Tensor") for path in program.paths(node)))
-    others = (node for node in calls if getattr(node.func, "id", "") in names or _computes_on_parameter(program, node))
-    return launching | _around(program, mentions) | _around(program, others)
+    handling = (
+        node for node in calls if getattr(node.func, "id", "") in names or _computes_on_parameter(program, node)
+    )
+    return launching | _around(program, mentions) | _around(program, handling)
 
 
 def _around(program: ParsedSource, nodes: Iterable[ast.AST]) -> set[int]:
     """Return the ids of some nodes and all their ancestors, each visited once."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     for node in nodes:
         above: ast.AST | None = node
-        while above is not None and id(above) not in seen:
-            seen.add(id(above))
+        while above is not None and id(above) not in visited:
+            visited.add(id(above))
             above = program.parents.get(id(above))
-    return seen
+    return visited
 
 
 def _calls_device(program: ParsedSource, call: ast.Call) -> bool:
     """Whether a call launches or computes; queries of sizes and properties do not."""
     paths = program.paths(call.func)
-    asked = all(path.startswith(_QUERIES) for path in paths if path.startswith(("torch.", "triton.")))
-    return isinstance(call.func, ast.Subscript) or not asked
+    only_queries = all(path.startswith(_QUERIES) for path in paths if path.startswith(("torch.", "triton.")))
+    return isinstance(call.func, ast.Subscript) or not only_queries
 
 
 def _computes_on_parameter(program: ParsedSource, call: ast.Call) -> bool:

@@ -93,8 +93,8 @@ def _is_context(program: ParsedSource, value: ast.AST) -> bool:
     if not isinstance(value, ast.Name):
         return False
     key, values = program.key(value.id, value), program.values(value.id, value)
-    known = bool(values) and len(values) == program.stores[key] and key not in program.parameters | program.defined
-    return known and program.once(
+    is_single = bool(values) and len(values) == program.stores[key] and key not in program.parameters | program.defined
+    return is_single and program.once(
         "context",
         key,
         lambda: all(isinstance(item, ast.Call | ast.IfExp) and _is_context(program, item) for item in values),
@@ -108,9 +108,9 @@ def decorators(program: ParsedSource) -> Iterator[Violation]:
             function = head(item)
             plain = isinstance(function, ast.Name) and function.id in _PLAIN_DECORATORS
             paths = program.paths(function)
-            known = bool(paths) and paths <= DECORATORS | OPERATORS
-            known = known or (plain and program.is_builtin(function)) or program.registers(function)
-            if not known and not _is_wraps(program, node, item) and not _is_own(program, node, function):
+            is_allowed = bool(paths) and paths <= DECORATORS | OPERATORS
+            is_allowed = is_allowed or (plain and program.is_builtin(function)) or program.registers(function)
+            if not is_allowed and not _is_wraps(program, node, item) and not _is_own(program, node, function):
                 reason = next(filter(None, map(refusal, sorted(paths))), "")
                 yield at(item, "decorator", reason or f"decorator {ast.unparse(function)[:60]} is not allowed")
 
@@ -129,9 +129,9 @@ def _is_own(program: ParsedSource, decorated: ast.AST, decorator: ast.AST) -> bo
     if not isinstance(decorated, ast.FunctionDef) or program.is_jit(decorated) or not isinstance(decorator, ast.Name):
         return False
     key, values = program.key(decorator.id, decorator), program.values(decorator.id, decorator)
-    others = set().union(*(program.paths(head(item)) for item in decorated.decorator_list))
+    paths = set().union(*(program.paths(head(item)) for item in decorated.decorator_list))
     plain = bool(values) and all(isinstance(item, ast.FunctionDef) and not program.is_jit(item) for item in values)
-    return plain and program.stores[key] == 0 and key not in program.parameters and not others & _MEANT_AS_WRITTEN
+    return plain and program.stores[key] == 0 and key not in program.parameters and not paths & _MEANT_AS_WRITTEN
 
 
 _MEANT_AS_WRITTEN = frozenset(
@@ -167,10 +167,10 @@ def _is_launched(program: ParsedSource, function: ast.AST) -> bool:
 
 def entry_class(program: ParsedSource) -> Iterator[Violation]:
     """Yield a violation unless the judged class exists exactly once."""
-    found = [node for node in program.tree.body if isinstance(node, ast.ClassDef) and node.name == program.entry]
-    if not found:
+    classes = [node for node in program.tree.body if isinstance(node, ast.ClassDef) and node.name == program.entry]
+    if not classes:
         yield Violation("entry", 1, f"class {program.entry} is missing")
-    for node in found[1:]:
+    for node in classes[1:]:
         yield at(node, "entry", f"class {program.entry} is defined twice")
     for name in program.every(ast.Name):
         if name.id == program.entry and isinstance(name.ctx, ast.Store):
@@ -208,9 +208,9 @@ def _text_starts_at_def(program: ParsedSource, function: ast.FunctionDef) -> boo
     first = min([function.lineno, *(item.lineno for item in function.decorator_list)])
     last = function.lineno if function.col_offset == 0 else function.end_lineno or function.lineno
     text = textwrap.dedent("\n".join(program.lines[first - 1 : last]))
-    found = _DEFINITION.search(text)
+    definition = _DEFINITION.search(text)
     at_sign = not function.decorator_list or program.lines[first - 1].lstrip().startswith("@")
-    return at_sign and found is not None and text.count("\n", 0, found.start()) == function.lineno - first
+    return at_sign and definition is not None and text.count("\n", 0, definition.start()) == function.lineno - first
 
 
 def launches(program: ParsedSource) -> Iterator[Violation]:
@@ -255,8 +255,8 @@ def _is_unpacked(program: ParsedSource, name: ast.Name) -> bool:
 def _bound_otherwise(program: ParsedSource) -> set[object]:
     """Return the names that imports, patterns, handlers, parameters or `global` may bind."""
     fields = ("name", "asname", "rest", "arg")
-    found: set[object] = {getattr(node, field, None) for node in program.nodes for field in fields}
-    return found.union(*(getattr(node, "names", ()) for node in program.every(ast.Global, ast.Nonlocal)))
+    names: set[object] = {getattr(node, field, None) for node in program.nodes for field in fields}
+    return names.union(*(getattr(node, "names", ()) for node in program.every(ast.Global, ast.Nonlocal)))
 
 
 class _Handed:
@@ -367,27 +367,27 @@ class _Handed:
 
 def _kept(program: ParsedSource, attribute: str) -> list[ast.AST]:
     """Return the functions that assignments keep under an attribute of this name."""
-    kept = program.once("kept", "", lambda: _all_kept(program))
-    return kept.get(attribute, [])
+    kept_values = program.once("kept", "", lambda: _all_kept(program))
+    return kept_values.get(attribute, [])
 
 
 def _all_kept(program: ParsedSource) -> dict[str, list[ast.AST]]:
-    found: dict[str, list[ast.AST]] = {}
+    functions_of: dict[str, list[ast.AST]] = {}
     for node in program.every(ast.Assign):
         values = program.values(node.value.id, node.value) if isinstance(node.value, ast.Name) else [node.value]
         functions = [item for item in values if isinstance(item, FUNCTIONS)]
         for target in node.targets if functions else []:
             if isinstance(target, ast.Attribute):
-                found.setdefault(target.attr, []).extend(functions)
-    return found
+                functions_of.setdefault(target.attr, []).extend(functions)
+    return functions_of
 
 
-def _walk(node: ast.AST, seen: set[int]) -> Iterator[ast.AST]:
+def _walk(node: ast.AST, visited: set[int]) -> Iterator[ast.AST]:
     """Yield a node and its descendants that have not been seen."""
     waiting = [node]
     for item in waiting:  # the loop appends to the list
-        if id(item) not in seen:
-            seen.add(id(item))
+        if id(item) not in visited:
+            visited.add(id(item))
             waiting.extend(child for child in ast.iter_child_nodes(item) if hasattr(child, "_fields"))
             yield item
 
@@ -425,8 +425,8 @@ def _computes(program: ParsedSource, node: ast.AST, may_reset: bool) -> str:
         return ""
     function, paths = node.func, program.paths(node.func)
     if paths:
-        known = paths <= _NUMBER_PATHS or all(path.startswith(("math.", "numpy.")) for path in paths)
-        return "" if known else f"{sorted(paths)[0]} is not allowed"
+        is_number = paths <= _NUMBER_PATHS or all(path.startswith(("math.", "numpy.")) for path in paths)
+        return "" if is_number else f"{sorted(paths)[0]} is not allowed"
     if isinstance(function, ast.Name):
         return "" if _is_known(program, function) else f"{function.id} is not allowed"
     if isinstance(function, ast.Attribute):
@@ -444,13 +444,13 @@ def _is_known(program: ParsedSource, name: ast.Name) -> bool:
     return (own or plain) and key not in program.parameters
 
 
-def _is_plain_record(program: ParsedSource, made: ast.AST) -> bool:
+def _is_plain_record(program: ParsedSource, call: ast.AST) -> bool:
     """Whether a value is a named tuple or a class that holds values and runs no code when it is called."""
-    if isinstance(made, ast.Call):
-        return program.paths(made.func) == {"collections.namedtuple"}
-    if not isinstance(made, ast.ClassDef) or any(program.paths(base) != {"typing.NamedTuple"} for base in made.bases):
+    if isinstance(call, ast.Call):
+        return program.paths(call.func) == {"collections.namedtuple"}
+    if not isinstance(call, ast.ClassDef) or any(program.paths(base) != {"typing.NamedTuple"} for base in call.bases):
         return False
-    inner = (node for statement in made.body for node in ast.walk(statement))
+    inner = (node for statement in call.body for node in ast.walk(statement))
     return not any(isinstance(node, ast.Call | ast.Lambda | ast.FunctionDef | ast.ClassDef) for node in inner)
 
 

@@ -86,18 +86,18 @@ def _is_table(program: ParsedSource, name: ast.Name) -> bool:
     if len(values) != 1 or program.stores[key] != 1 or not isinstance(first := values[0], ast.Dict):
         return False
     reads = program.once("numbers", "reads", lambda: _reads(program))[key]
-    kept = [_kept(program, use) for use in reads]
+    stored = [_kept(program, use) for use in reads]
     return _asked(program, is_number, ("table", key), lambda: all(
-        item is not None and is_number(program, item) for item in (*first.values, *kept)
+        item is not None and is_number(program, item) for item in (*first.values, *stored)
     ))  # fmt: skip
 
 
 def _reads(program: ParsedSource) -> dict[Key, list[ast.Name]]:
-    found: dict[Key, list[ast.Name]] = defaultdict(list)
+    reads: dict[Key, list[ast.Name]] = defaultdict(list)
     for node in program.every(ast.Name):
         if isinstance(node.ctx, ast.Load):
-            found[program.key(node.id, node)].append(node)
-    return found
+            reads[program.key(node.id, node)].append(node)
+    return reads
 
 
 def _kept(program: ParsedSource, name: ast.Name) -> ast.expr | None:
@@ -114,16 +114,16 @@ def _kept(program: ParsedSource, name: ast.Name) -> ast.expr | None:
 def _returns_number(program: ParsedSource, call: ast.Call) -> bool:
     function, paths = call.func, program.paths(call.func)
     if paths == {"functools.reduce"} and len(call.args) > 1:
-        first, *rest = call.args
+        first, *further = call.args
         folded = program.paths(first) and all(path.startswith("operator.") for path in program.paths(first))
-        return bool(folded) and all(is_number(program, item) or is_sizes(program, item) for item in rest)
+        return bool(folded) and all(is_number(program, item) or is_sizes(program, item) for item in further)
     if paths:
         return all(path.startswith(("math.", "numpy.")) or path == "torch.numel" for path in paths) or (
             paths <= {"triton.cdiv", "triton.next_power_of_2"} and all(is_number(program, item) for item in call.args)
         )
     if isinstance(function, ast.Name) and program.is_builtin(function):
-        given = all(is_number(program, item) or is_sizes(program, item) for item in call.args)
-        return function.id in _ALWAYS or (function.id in _OF_NUMBERS and given)
+        are_numbers = all(is_number(program, item) or is_sizes(program, item) for item in call.args)
+        return function.id in _ALWAYS or (function.id in _OF_NUMBERS and are_numbers)
     if isinstance(function, ast.Attribute) and function.attr not in program.named:
         return function.attr in _SIZE_METHODS or (function.attr in ("size", "stride") and len(call.args) == 1)
     return False
@@ -166,21 +166,21 @@ def _is_named_tuple(program: ParsedSource, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return False
     kinds = [item for item in program.values(node.func.id, node.func) if isinstance(item, ast.Call)]
-    made = bool(kinds) and all("collections.namedtuple" in program.paths(item.func) for item in kinds)
-    given = (*node.args, *(keyword.value for keyword in node.keywords))
+    is_made = bool(kinds) and all("collections.namedtuple" in program.paths(item.func) for item in kinds)
+    arguments = (*node.args, *(keyword.value for keyword in node.keywords))
     return (
-        made
+        is_made
         and len(kinds) == len(program.values(node.func.id, node.func))
-        and all(is_number(program, item) for item in given)
+        and all(is_number(program, item) for item in arguments)
     )
 
 
 def _asked(program: ParsedSource, test: Test, about: object, answer: Callable[[], bool]) -> bool:
-    known = program.once("numbers", "known", dict[tuple[Test, object], bool])
-    if (test, about) not in known:
-        known[test, about] = True  # assumed while the answer is computed, so that cycles end
-        known[test, about] = answer()
-    return known[test, about]
+    answers = program.once("numbers", "known", dict[tuple[Test, object], bool])
+    if (test, about) not in answers:
+        answers[test, about] = True  # assumed while the answer is computed, so that cycles end
+        answers[test, about] = answer()
+    return answers[test, about]
 
 
 def _is_number_parameter(program: ParsedSource, key: Key, test: Test) -> bool:

@@ -43,9 +43,9 @@ def _inherited(program: ParsedSource) -> Iterator[Violation]:
         layers = [path for base in node.bases for path in program.paths(base) if is_layer(path)]
         layers = [path for path in layers if path not in _EMPTY]
         own = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
-        asked = [part for part in ast.walk(node) if _is_super(part, "forward")] if layers else []
-        for place in asked or ([node] if layers and "forward" not in own else []):
-            yield at(place, "torch", f"{layers[0]} computes in host code: strict mode wants it in a kernel")
+        super_calls = [part for part in ast.walk(node) if _is_super(part, "forward")] if layers else []
+        for location in super_calls or ([node] if layers and "forward" not in own else []):
+            yield at(location, "torch", f"{layers[0]} computes in host code: strict mode wants it in a kernel")
 
 
 def _is_super(node: ast.AST, method: str) -> bool:
