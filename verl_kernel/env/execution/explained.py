@@ -10,7 +10,7 @@ from typing import Any
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.executor.work.changed import accesses, coalesced, multiplied, read_once
-from verl_kernel.env.executor.work.steps import Known, busy_units, known_of, launch_work
+from verl_kernel.env.executor.work.steps import KernelFacts, busy_units, facts_of, launch_work
 from verl_kernel.env.ipc.execution_messages import BUSY_UNITS, Explained, Line
 
 _MATERIAL = 0.05
@@ -27,7 +27,7 @@ def explained(count: LaunchCount, names: Mapping[str, int], own_line: Callable[[
         names: by argument, the number of the area that holds its tensor.
         own_line: returns the line of the candidate's file; None for a line of another file.
     """
-    facts = known_of(count.program, count.module)
+    facts = facts_of(count.program, count.module)
     busy = busy_units(count, facts)
     return Explained(
         names=dict(names),
@@ -40,7 +40,7 @@ def explained(count: LaunchCount, names: Mapping[str, int], own_line: Callable[[
     )
 
 
-def _multiplied(count: LaunchCount, facts: Known) -> list[int]:
+def _multiplied(count: LaunchCount, facts: KernelFacts) -> list[int]:
     """Return `Explained.multiplied`; [0, 0] for a launch that computes less than it moves."""
     # A launch that computes less than it moves is bound by memory: its products are no reason for its time.
     if int(count.lanes @ facts.flops) < sum(use.total for use in (*count.reads, *count.writes)):
@@ -73,5 +73,5 @@ def _is_repeated(count: LaunchCount, row: int) -> bool:
     return repeated_bytes > _MATERIAL * total
 
 
-def _steps(count: LaunchCount, facts: Known | None = None) -> list[dict[str, Any]]:
+def _steps(count: LaunchCount, facts: KernelFacts | None = None) -> list[dict[str, Any]]:
     return [step.to_json() for step in launch_work(count, facts).steps]

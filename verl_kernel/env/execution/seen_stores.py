@@ -18,7 +18,7 @@ from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.flow import origins
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.executor.moves import Follow, Seen, place_of
-from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.ptx.program import PtxProgram
 from verl_kernel.env.ipc.execution_messages import Shows
 
 _TOLERANCE = 8
@@ -94,7 +94,7 @@ class StoreClassifier:
                 )
         return stored, computed
 
-    def kinds(self, code: str, program: Program) -> dict[int, Kind]:
+    def kinds(self, code: str, program: PtxProgram) -> dict[int, Kind]:
         """Return the kinds of the launch's stores, by the numbers of their instructions."""
         classes, items = self._classes.get((self._number, code), {}), program.instructions
         return {
