@@ -50,10 +50,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-all test-rest test-fast coverage test-next triton-versions test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist lock options check clean
+.PHONY: help env train test test-all test-rest test-fast coverage test-next triton-versions test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist release lock options check site clean
 
 help:
-	@echo "make train | test | test-all | test-rest | test-fast | coverage | test-next | test-tritons | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | lock | options | check | clean"
+	@echo "make train | test | test-all | test-rest | test-fast | coverage | test-next | test-tritons | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | release | lock | options | check | site | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -192,6 +192,10 @@ dist: env
 	@pip wheel --no-deps --no-build-isolation --quiet --wheel-dir dist .
 	ls dist/*.whl
 
+# Wheel and sdist, checked as a user gets them; publishes nothing, and says what is left to the owner.
+release: env
+	@requirements/release.sh $(PYTHON) "$(TORCH_INDEX)"
+
 # Writes the lock files from pyproject.toml.
 lock: env
 	@requirements/lock.sh
@@ -200,7 +204,7 @@ lock: env
 options: env
 	@python -m verl_kernel.preflight.option_files
 
-# What is checked before the tests: style, which package may import which, types; then pages, names and lock files.
+# What is checked before the tests: style, which package may import which, types; then pages, names, lock files and the site.
 check: env
 	@$(steps)
 	step "ruff" ruff check .
@@ -208,6 +212,12 @@ check: env
 	step "imports" lint-imports --no-logo
 	step "types" mypy
 	step "repository" python -m pytest -q tests/repository
+	step "site" env NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+
+# The documentation as a site: python -m http.server -d outputs/site shows it (without a server, all but the search).
+site: env
+	@$(steps)
+	step "site in outputs/site" env NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) build dist outputs

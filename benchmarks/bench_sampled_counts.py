@@ -20,7 +20,7 @@ import numpy as np
 import sampled_kernels as sampled
 import torch
 
-from verl_kernel.env.execution.sampling import WHOLE, Apart, Sampler
+from verl_kernel.env.execution.sampling import WHOLE, Sampler, SamplesDisagree
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.counts import LaunchCount
@@ -68,7 +68,7 @@ def compared(self: Kernel, shape: Sequence[int], arguments: Any, buffers: Any, *
         try:
             count = Sampler(run, (x, y, z), np.random.default_rng(seed), told, compare).count()
             row.update(off=furthest(told(count), told(whole)), times=[_micros(count), _micros(whole)])
-        except Apart as exc:
+        except SamplesDisagree as exc:
             row.update(off=(str(exc), 1.0), times=[0.0, _micros(whole)])
         _SEEN.append({**row, "ran": len(ran), "apart": apart[-1]})
     return whole

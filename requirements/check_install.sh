@@ -42,7 +42,7 @@ printf '    %s, torch %s\n' "$(size .venv)" "$(.venv/bin/python -c 'import torch
 plain_path=$PATH
 export PATH=$PWD/.venv/bin:$PATH
 step "doctor" verl-kernel doctor
-step "eval of the examples" verl-kernel eval examples/{reference,fused,lazy,wrong}.py --device cpu
+step "eval of the examples" verl-kernel eval examples/reference.py examples/fused.py examples/lazy.py examples/wrong.py --device cpu
 step "data and model for one step" verl-kernel data quickstart --out outputs/quickstart --conversations 240
 step "one training step" recipes/cpu_quickstart/run.sh trainer.total_training_steps=1 \
     trainer.val_before_train=false trainer.test_freq=-1

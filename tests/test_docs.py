@@ -4,10 +4,12 @@
 What all other blocks name exists: tests/repository/test_pages.py.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,17 @@ def test_a_run_block_runs(line):
     run(line)
 
 
+@pytest.mark.processes
+def test_the_notebook_runs(tmp_path):
+    cells = json.loads((ROOT / "examples/first_verdict.ipynb").read_text())["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    (tmp_path / "cells.py").write_text(f"if __name__ == '__main__':\n{textwrap.indent(code, ' ')}")
+    printed = run(f"python {tmp_path / 'cells.py'}", ROOT / "examples").splitlines()
+    assert printed[0].startswith("incorrect: the output differs")
+    assert printed[1].startswith("ok ")
+    assert float(printed[-1]) > 1
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("page", [*HOWTOS, "docs/tutorial.md"])
 def test_the_example_of_a_page_runs(page, tmp_path):
@@ -64,7 +77,7 @@ def test_the_tutorial_shows_what_its_rewards_print(tmp_path):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["stale", "ada"])
 def test_the_methods_tables_are_made_of_their_rows(name, tmp_path):
-    kept = ROOT / "docs" / "methods"
+    kept = ROOT / "data" / "methods"
     shutil.copy(kept / f"{name}.jsonl", tmp_path)
     run(f"python benchmarks/methods/{name}_figure.py --out {tmp_path}")
     made = (tmp_path / f"{name}.md").read_text()

@@ -34,6 +34,7 @@ COMMANDS = {
     "serve-status": "Show the queue, judges and pace of a running cluster's pool.",
     "serve-drain": "Stop giving work to judges of a running pool before maintenance, or resume.",
     "preflight": "Check a training's configuration, data and machine without starting anything.",
+    "plan": "Show what a training step would take on described GPUs, part by part, from stated rates.",
     "doctor": "Check that this machine can run the recipes, and say what is missing.",
 }
 

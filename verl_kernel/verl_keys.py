@@ -58,6 +58,7 @@ KEYS: dict[str, Any] = {
         seed=int | None,
         dataloader_num_workers=_Whole,
         filter_overlong_prompts=bool,
+        val_max_samples=int,
         apply_chat_template_kwargs=_Mapping | None,
         filter_overlong_prompts_workers=_Count | None,
     ),
@@ -72,6 +73,8 @@ KEYS: dict[str, Any] = {
         use_fused_kernels=bool,
         enable_gradient_checkpointing=bool,
     ),
+    **_under("data.apply_chat_template_kwargs", enable_thinking=bool | None),
+    "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": _Count | None,
     **_under("actor_rollout_ref.model.override_config", attn_implementation=str | None),
     "actor_rollout_ref.hybrid_engine": bool,
     **_under(
@@ -231,6 +234,7 @@ KEYS: dict[str, Any] = {
 _EMPTY_IF_NULL = (
     "kernelgym",
     "algorithm.rollout_correction",
+    "data.apply_chat_template_kwargs",
     "actor_rollout_ref.actor.fsdp_config.mixed_precision",
     "actor_rollout_ref.rollout.engine_kwargs.vllm",
     "trainer.v1.sampler.custom_sampler",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of verl that differ between releases; no other module looks them up."""
+"""Names of verl that differ between releases, which no other module looks up, and our names in its registries."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from verl_kernel.errors import RegistrationError
 
+REWARD_MANAGER, AGENT_LOOP = "kernelgym", "kernel_agent"
 _APPEND_MESSAGES = ("ct_merge_context_msg", "ct_merge_non_assistant_msg")
 
 

@@ -3,7 +3,7 @@
 
 Run: python benchmarks/methods/aces_pools.py [--recorded]. Judges seven pools of right and faulty kernels on 24 inputs
 each (a minute of an idle machine; `--recorded` takes the last table instead), then draws 200 pools of candidates with
-replacement and chooses inputs by each. Writes docs/methods/aces_pools.json and aces_pools.svg.
+replacement and chooses inputs by each. Writes data/methods/aces_pools.json and aces_pools.svg.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from verl_kernel.aces.allocation import allocate, expected_rejections
 from verl_kernel.aces.table import IdenticalTests, Table
 from verl_kernel.reporting.plots import drawing
 
-FOLDER = Path(__file__).parents[2] / "docs" / "methods"
+FOLDER = Path(__file__).parents[2] / "data" / "methods"
 SIZES = (1, 2, 3, 4, 6, 12)
 RESAMPLINGS = 200
 STEPS = 20

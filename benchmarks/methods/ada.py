@@ -218,7 +218,7 @@ def evaluate(scene: Scene, prompts: list[Prompt], seed: int, answers: int = 2) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quickstart", type=Path, default=Path("outputs/quickstart"))
-    parser.add_argument("--out", type=Path, default=Path("docs/methods"))
+    parser.add_argument("--out", type=Path, default=Path("data/methods"))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--memory", type=Path, default=Path("outputs/methods/verdicts.jsonl"))
     options = parser.parse_args()

@@ -3,7 +3,7 @@
 
 The gradients are those of `rec_terms` and `topr_weights`, the functions behind the losses, with an answer per arm
 weighted by how often the data hold it. `frozen`: all data are drawn from mu, once. `redrawn`: every 20 steps data
-are drawn anew from the policy. Writes docs/methods/bandits.json and bandits.svg (extra `plot`).
+are drawn anew from the policy. Writes data/methods/bandits.json and bandits.svg (extra `plot`).
 Usage: python benchmarks/methods/bandits.py [folder]
 """
 
@@ -24,7 +24,7 @@ from verl_kernel.loss.rec import rec_terms
 from verl_kernel.loss.topr import topr_weights
 from verl_kernel.reporting.plots import drawing
 
-OUT = Path(__file__).parents[2] / "docs" / "methods"
+OUT = Path(__file__).parents[2] / "data" / "methods"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def publish(
 ) -> None:
     """Read --out/<name>.jsonl, write <name>.svg and <name>.md beside it, and print the table."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("docs/methods"))
+    parser.add_argument("--out", type=Path, default=Path("data/methods"))
     folder = parser.parse_args().out
     rows = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
     draw(rows, folder / f"{name}.svg")

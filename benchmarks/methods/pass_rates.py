@@ -22,7 +22,7 @@ ANSWERS = 32
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quickstart", type=Path, default=Path("outputs/quickstart"))
-    parser.add_argument("--out", type=Path, default=Path("docs/methods/pass_rates.json"))
+    parser.add_argument("--out", type=Path, default=Path("data/methods/pass_rates.json"))
     parser.add_argument("--memory", type=Path, default=Path("outputs/methods/verdicts.jsonl"))
     options = parser.parse_args()
     tokenizer, prompts = load_prompts(options.quickstart)

@@ -4,7 +4,7 @@
 Four parts of rank 2 are hidden; each of six clusters needs the sum of two of them, so that two LoRAs of rank 2 out of
 four, chosen by the input, can be exact, and no single LoRA can. Compared: ReMix, the same without training its router,
 two soft routers (written here only), single LoRAs, and sweeps over k and M. The measure is the mean squared error on
-fresh inputs as a share of that without any update. Writes docs/methods/remix_clusters.json and remix_clusters.svg
+fresh inputs as a share of that without any update. Writes data/methods/remix_clusters.json and remix_clusters.svg
 (extra `plot`). Usage: OMP_NUM_THREADS=1 python benchmarks/methods/remix_clusters.py [folder] [steps] [seeds]
 """
 
@@ -28,7 +28,7 @@ from verl_kernel.remix.loss import remix_loss
 from verl_kernel.remix.options import ReMixOptions
 from verl_kernel.reporting.plots import drawing
 
-OUT = Path(__file__).parents[2] / "docs" / "methods"
+OUT = Path(__file__).parents[2] / "data" / "methods"
 STEPS, SEEDS, BATCH, FRESH, EVERY = 500, 5, 64, 1000, 25
 WIDTH, PARTS, RANK = 16, 4, 2
 PAIRS = list(combinations(range(PARTS), 2))

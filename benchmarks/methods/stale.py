@@ -84,7 +84,7 @@ def _weights(model: Any) -> dict[str, torch.Tensor]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quickstart", type=Path, default=Path("outputs/quickstart"))
-    parser.add_argument("--out", type=Path, default=Path("docs/methods"))
+    parser.add_argument("--out", type=Path, default=Path("data/methods"))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--memory", type=Path, default=Path("outputs/methods/verdicts.jsonl"))
     parser.add_argument("--judges", type=int, default=1)

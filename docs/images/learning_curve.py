@@ -21,7 +21,7 @@ CURVES = {
 
 def draw(path: Path) -> None:
     """Each step as a dot, the mean of `SMOOTH` steps as a line."""
-    steps = pd.read_json(ROOT / "recipes/cpu_quickstart/steps.jsonl", lines=True).set_index("step")
+    steps = pd.read_json(ROOT / "data/quickstart/steps.jsonl", lines=True).set_index("step")
     with drawing(path, figsize=(7, 2.9)) as (_, axis):
         for (key, title), colour in zip(CURVES.items(), ("C0", "C2", "C3"), strict=True):
             share = steps[key] * 100

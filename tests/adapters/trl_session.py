@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 from transformers import LlamaConfig, LlamaForCausalLM
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig
 
+from examples.trl.train import trainer
 from tests.adapters.packages import EXAMPLES, FUSED, WRONG
 from verl_kernel.adapters.trl import KernelReward, task_dataset
 from verl_kernel.bench.suites import folder_suite
@@ -36,13 +37,13 @@ def main(tasks: Path) -> None:
             "fused": profiling_reward(result, None),
             "rewards": reward(completions=answers, **columns),
             "lost": KernelReward(Failing())(completions=answers, **columns),
-            "logged": trained(tasks.parent, suite, reward),
+            "logged": trained(tasks.parent, suite, pool),
         }
     print(json.dumps(found))
 
 
-def trained(folder: Path, suite, reward) -> dict[str, float]:
-    """Take a step; return what the trainer logged of it."""
+def trained(folder: Path, suite, gym) -> dict[str, float]:
+    """Take a step as the example does; return what the trainer logged of it."""
     tokenizer = train_tokenizer([suite.tasks[0].messages[-1]["content"], FUSED], 512)
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
@@ -52,12 +53,9 @@ def trained(folder: Path, suite, reward) -> dict[str, float]:
         output_dir=str(folder), use_cpu=True, bf16=False, max_steps=1, num_generations=2, max_completion_length=4,
         per_device_train_batch_size=2, report_to=[], save_strategy="no", logging_steps=1, disable_tqdm=True,
     )  # fmt: skip
-    trainer = GRPOTrainer(
-        LlamaForCausalLM(config), reward_funcs=reward, args=arguments, train_dataset=task_dataset(suite),
-        processing_class=tokenizer,
-    )  # fmt: skip
-    trainer.train()
-    (logged,) = [row for row in trainer.state.log_history if "rewards/kernelgym/mean" in row]
+    training = trainer(gym, suite, LlamaForCausalLM(config), arguments, tokenizer)
+    training.train()
+    (logged,) = [row for row in training.state.log_history if "rewards/kernelgym/mean" in row]
     return logged
 
 

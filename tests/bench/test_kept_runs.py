@@ -1,33 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures on the pages about evaluation are those of the answers in docs/evaluation/quickstart."""
+"""The figures on the pages about evaluation are those of the answers in data/bench/quickstart."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from benchmarks import kept_runs
 from tests.bench.page.runs import generated, header, write_run
 from verl_kernel.bench.score_tables import cell
 from verl_kernel.bench.scores import score_run
 
 DOCS = Path(__file__).parents[2] / "docs"
-KEPT = DOCS / "evaluation" / "quickstart"
+KEPT = kept_runs.KEPT
 FAST = "fast@1.2"
 
 
-@pytest.fixture
-def kept_runs():
-    spec = importlib.util.spec_from_file_location("kept_runs", DOCS / "evaluation" / "kept_runs.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_table_is_made_of_the_answers(kept_runs):
+def test_the_table_is_made_of_the_answers():
     assert (KEPT / "table.md").read_text() == kept_runs.table()
 
 
-def test_what_is_kept_gives_the_figures_of_the_run(kept_runs, tmp_path, monkeypatch):
+def test_what_is_kept_gives_the_figures_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(kept_runs, "KEPT", tmp_path / "kept")
     run = write_run(tmp_path / "run", generated(tasks=3, samples=2, turns=2), header(3, turns=2))
     kept_runs.keep(run, "short")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What docs/methods says of the bandits, on fewer steps: which losses run away on frozen data, and where they end."""
+"""What data/methods says of the bandits, on fewer steps: which losses run away on frozen data, and where they end."""
 
 import functools
 import math

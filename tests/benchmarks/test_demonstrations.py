@@ -19,7 +19,7 @@ from benchmarks.methods.remix_clusters import ARMS, PARTS, Arm, at_initialisatio
 from verl_kernel.env import check
 
 TABLES = arrays(np.int64, st.tuples(st.integers(1, 8), st.integers(2, 8)), elements=st.integers(0, 1))
-REMIX = json.loads((Path(__file__).parents[2] / "docs" / "methods" / "remix_clusters.json").read_text())
+REMIX = json.loads((Path(__file__).parents[2] / "data" / "methods" / "remix_clusters.json").read_text())
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 import json
 import socket
 from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 from typer.testing import CliRunner
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from verl_kernel import plugin
 from verl_kernel.cli import app
 from verl_kernel.commands import doctor
+from verl_kernel.errors import EnvironmentNotReady
 from verl_kernel.plugin import registration
 
 pytestmark = pytest.mark.slow
@@ -62,6 +64,27 @@ def test_what_is_missing_comes_with_a_remedy_and_exit_1(monkeypatch, tmp_path):
     assert "install gcc" in found["compiler"]["remedy"]
     assert "other.Loop" in found["registries"]["remedy"]
     assert not found["verl"]["remedy"]
+
+
+@pytest.mark.parametrize(("driver", "cuda", "words"), [
+    ("550.54.15", "13.0", "driver is 550.54.15.*CUDA 13.0, which needs 580 or later.*no lock for CUDA 12"),
+    ("470.82.01", "12.9", "which needs 525 or later"), ("580.95.05", None, "build without CUDA: install requirements"),
+    ("580.95.05", "13.0", None), ("550.54.15", "12.9", None), ("", None, None),
+])  # fmt: skip
+def test_the_driver_must_run_torchs_cuda(driver, cuda, words):
+    with pytest.raises(EnvironmentNotReady, match=words) if words else nullcontext():
+        doctor.machine.check_driver(driver, cuda)
+
+
+def test_what_pip_and_triton_need_is_looked_at(tmp_path):
+    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build  (builder@host)"
+    assert doctor.machine.driver_in(line) == "550.54.15"
+    with pytest.raises(EnvironmentNotReady, match="no Python.h.*python3.*-dev"):
+        doctor.machine.python_headers(tmp_path)
+    for found, words in (("2.27", "need 2.28"), ("2.28", "llguidance.*2.31.*Rust")):
+        with pytest.raises(EnvironmentNotReady, match=words):
+            doctor.machine.glibc(found, has_llguidance=False)
+    assert doctor.machine.glibc("2.28", has_llguidance=True) == "2.28"
 
 
 def test_names_are_counted_by_kind_in_a_line():

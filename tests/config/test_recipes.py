@@ -143,6 +143,8 @@ def test_a_size_fits_its_context_and_needs_no_account(size):
     node = config.actor_rollout_ref
     assert longest <= node.rollout.max_model_len
     assert longest <= node.actor.ppo_max_token_len_per_gpu
+    assert (node.actor.use_dynamic_bsz, node.actor.ppo_micro_batch_size_per_gpu) == (False, 1)
+    assert 0 < config.data.val_max_samples * node.rollout.val_kwargs.n * config.kernelgym.max_turns <= 192
     assert node.model.override_config.attn_implementation == "sdpa"
     assert node.actor.ulysses_sequence_parallel_size == 1
     assert list(config.trainer.logger) == ["console", "tensorboard", "file"]
@@ -242,7 +244,8 @@ def test_14b_differs_from_8b_in_model_and_names_only(part):
     assert small.keys() == large.keys()
     differing = {key.split(".")[-1] for key in small if small[key] != large[key]}
     assert differing
-    assert differing <= {"path", "served_model_name", "cold_start_model", "experiment_name", "default_local_dir"}
+    names = {"recipe_name", "experiment_name", "default_local_dir"}
+    assert differing <= {"path", "served_model_name", "cold_start_model", *names}
 
 
 def test_every_script_names_a_recipe_there_is():

@@ -25,7 +25,7 @@ from verl_kernel.world.world import World
 
 RECORDED = Path(__file__).parent / "recorded.json"
 WORLDS = ("easy", "hard")
-_EVALUATIONS = Path(__file__).parents[2] / "docs/evaluation/quickstart"
+_EVALUATIONS = Path(__file__).parents[2] / "data/bench/quickstart"
 RUNS = [_EVALUATIONS / name for name in ("eight_turns", "first_answers", "three_turns_trained")]
 """Of one, of three and of eight turns."""
 _TASKS, _TALKS = 300, 100

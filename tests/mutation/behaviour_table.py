@@ -69,7 +69,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
         attack("modes_eval+token"),
     ),
     "ablation of one launch at a time": (
-        {"judge.ablation:Ablation.find_idle": lambda self: None}, "coverage 0.20",
+        {"judge.ablation:Ablation.find_ineffective": lambda self: None}, "coverage 0.20",
         body("self.right(x + 1, y)\nreturn finish(x * self.weight + y, self.scale)", SECOND_HALF),
     ),
     "ablation of some of many launches": (
@@ -93,7 +93,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     ),
     "numbers that are none": ({"comparison.compare:_judge": lenient}, "incorrect/WrongValues", attack("nan")),
     "sharp scales": (
-        {"reference.exploration:_least": lambda *args: 1.0}, "incorrect/WrongValues",
+        {"reference.exploration:_smallest_scale": lambda *args: 1.0}, "incorrect/WrongValues",
         attack("small_parts_small_rows", correctness_trials=1),
     ),
 }  # fmt: skip

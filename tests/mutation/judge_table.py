@@ -71,7 +71,7 @@ def charged(**measured: Any) -> Shown:
         client=client, comparable=([], []), traces=[[]], work=lambda trace: SimpleNamespace(covered=()), source="k.py"
     )
     evaluation: Any = SimpleNamespace(
-        _reference=SimpleNamespace(task_flags=[]), _options=GymOptions(), _found=SimpleNamespace(env={}),
+        _reference=SimpleNamespace(task_flags=[]), _options=GymOptions(), _findings=SimpleNamespace(env={}),
         _device=SimpleNamespace(seals_traces=False),
     )  # fmt: skip
     return value(lambda: Evaluation._take(evaluation, session, Measurement(None, None, None, refusal=refusal)))

@@ -26,7 +26,8 @@ def _unwatched(self: Any, is_on: bool, refuses: bool) -> None:
 
 OFF: dict[str, dict[str, Callable[..., Any]]] = {
     "the order of programs": {
-        "execution.launches:drawn": _in_order, "execution.launches:turned": lambda order, may_wait: order,
+        "execution.launches:random_order": _in_order,
+        "execution.launches:reversed_order": lambda order, may_wait: order,
     },
     "memory checks": {"execution.memory_checks:MemoryChecks.begin": _unwatched},
     "poison where nothing was written": {"devices.poison:_fill": lambda tensor, number: None},

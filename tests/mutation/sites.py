@@ -21,10 +21,10 @@ Functions = ast.FunctionDef | ast.AsyncFunctionDef
 _NAME = re.compile(r"(^\s*)?# check: ([\w-]+)")
 _OURS = frozenset(
     "InfraError EnvironmentNotReady ConfigError TaskError NotCompiled not_compiled".split()
-    + "ExecutionDied failure _failed refusal known".split()
+    + "ExecutionDied failure _failed refusal decision".split()
 )
 """What says that the evaluator or the task is to blame, and not the candidate."""
-_DIFFERENCES = frozenset(("str | None", "Unlike | None", "tuple[str, str] | None", "tuple[HackFlag, str] | None"))
+_DIFFERENCES = frozenset(("str | None", "SizeMismatch | None", "tuple[str, str] | None", "tuple[HackFlag, str] | None"))
 """What a function returns that says what is wrong, or None."""
 
 

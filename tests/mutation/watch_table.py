@@ -21,7 +21,7 @@ from verl_kernel.env.execution.launch_arguments import _value, views
 from verl_kernel.env.execution.launches import Launches, grid_of
 from verl_kernel.env.execution.memory_checks import MemoryChecks
 from verl_kernel.env.execution.sampled import Placed, SampledLaunches
-from verl_kernel.env.execution.sampling import Apart
+from verl_kernel.env.execution.sampling import SamplesDisagree
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
 from verl_kernel.env.ops.cost import op_cost
@@ -100,7 +100,7 @@ def run(launch: Callable[..., Any] = print, **changes: Any) -> Shown:
     """What becomes of a launch of which the memory checks say so."""
     checks = SimpleNamespace(buffers=lambda buffers, fresh: buffers, refuses=True, launch=launch)
     arena = SimpleNamespace(point=lambda pointers: None)
-    launches: Any = SimpleNamespace(_checks=checks, _arena=arena, _drawn=print, _random=None)
+    launches: Any = SimpleNamespace(_checks=checks, _arena=arena, _order=print, _random=None)
     return value(lambda: Launches._run(launches, READY, {**REQUEST, **changes}, "k", False))
 
 
@@ -136,14 +136,17 @@ class Sparse:
     """Memory of which each look makes more room, and in which no tensor fits."""
 
     clearings = property(lambda self: time.monotonic())
-    unknown = failing(MemoryError("too large"))
+    tensor_address = failing(MemoryError("too large"))
     restore = give_back = close = lambda self, *areas: None
 
 
 def sampling(**more: Any) -> Any:
     """The executing process of sampled launches."""
-    made = {"_sparse": Sparse(), "_draw": np.random.default_rng(0), "_told": print, "_tried": {}}
+    made = {"_sparse": Sparse(), "_draw": np.random.default_rng(0), "_tally": print, "_tried_works": {}}
     return SimpleNamespace(**{**made, "_address": lambda area: 0, "_placed": lambda request: Placed((), ()), **more})
+
+
+DISAGREEING = failing(SamplesDisagree("bytes", 0.5))
 
 
 def faulty() -> object:
@@ -208,7 +211,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     ),
     "samples-agree": (
         "raised Stop: two samples",
-        value(lambda: SampledLaunches._sampled(sampling(_programs=failing(Apart("bytes", 0.5))), READY, REQUEST, "k")),
+        value(lambda: SampledLaunches._sampled(sampling(_programs=DISAGREEING), READY, REQUEST, "k")),
     ),
     "sampled-program-has-no-fault": ("raised Stop: they race", value(faulty)),
     "sampled-tensors-fit": ("more, or larger, tensors", value(lambda: SampledLaunches._placed(sampling(), REQUEST))),

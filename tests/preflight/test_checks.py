@@ -89,6 +89,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "kernelgym.reward.variant=best": ("kernelgym.reward.variant", "sum, weighted, milestone"),
     "kernelgym.reward.scale=0": ("kernelgym.reward.scale", "above 0"),
     "kernelgym.reward.margin=0.1": ("kernelgym.reward.margin", "variant=weighted"),
+    "trainer.project_name=verl_kernel": ("trainer.project_name is verl_kernel", "into the package", "kernel_runs"),
     "trainer.device=cuda": ("trainer.device", "VERL_PLATFORM"),
     "data.train_files=/nowhere/train.parquet": ("data.train_files", "verl-kernel data quickstart"),
     "kernelgym.cold_start=/nowhere/corpus.parquet": ("kernelgym.cold_start: /nowhere/corpus", "set it to null"),
@@ -259,6 +260,8 @@ def test_the_trainer_stops_with_one_sentence(quickstart):
 MICRO = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8"
 LOG_PROB = "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8"
 FIXED = "actor_rollout_ref.actor.use_dynamic_bsz=false"
+UNSAID = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null"
+LOG_UNSAID = "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=null"
 
 
 @pytest.mark.parametrize("recipe", ["kernel_trloo", "drkernel_8b", "cpu_quickstart"])
@@ -270,7 +273,7 @@ def test_verl_takes_the_recipes_and_leaves_them_as_they_are(recipe, capsys):
 
 
 @pytest.mark.parametrize(("overrides", "said"), [
-    ((FIXED,), "ppo_micro_batch_size"), ((FIXED, MICRO), "log_prob_micro_batch_size"),
+    ((FIXED, UNSAID), "ppo_micro_batch_size"), ((FIXED, MICRO, LOG_UNSAID), "log_prob_micro_batch_size"),
     ((FIXED, MICRO, LOG_PROB, "data.train_batch_size=3"), "batch"),
     (("actor_rollout_ref.rollout.temperature=0",), "temperature"),
 ])  # fmt: skip

@@ -60,6 +60,7 @@ ABSENT = (f"{DEVICE}=cuda", f"{DEVICE}=auto")
     *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (ONE_NODE, Machine("cuda", 1))),
     *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (HEAD, BARE)),
     (check_judges, ONE_NODE, (f"{SHARE}=0",), (f"{SHARE} is 0",)),
+    (placement.check_driver, Machine("cuda", 8, driver="470.1"), (), ("NVIDIA's driver 470.1", "build without CUDA")),
     (check_judges, BARE, (ABSENT[0],), (f"{DEVICE} is cuda", "RAY_ADDRESS")),
     (check_judges, BARE, (ABSENT[1],), (f"{DEVICE} is auto", "RAY_ADDRESS")),
     (check_judges, described("8xA100-40GB"), (f"{MEMORY}=90000",), (f"{MEMORY} is",)),

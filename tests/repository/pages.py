@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PATTERNS = ("README.md", "*.md", "docs/*.md", "docs/*/*.md", "recipes/*/README.md")
+PATTERNS = ("README.md", "*.md", "docs/*.md", "docs/*/*.md", "recipes/*/README.md", "[a-z]*/README.md")
 PAGES = {str(path.relative_to(ROOT)): path.read_text() for glob in PATTERNS for path in sorted(ROOT.glob(glob))}
 """Texts of all pages by their paths; README.md comes first."""
 HOWTOS = [page for page in PAGES if page.startswith("docs/howto/")]

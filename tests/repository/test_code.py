@@ -66,7 +66,31 @@ def test_the_gym_has_each_name_that_it_exports():
 
 
 def test_the_version_is_one():
-    assert f'version = "{verl_kernel.__version__}"' in (ROOT / "pyproject.toml").read_text()
+    version = verl_kernel.__version__
+    assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_a_container_takes_the_steps_that_are_proved():
+    proofs = [ROOT / "requirements" / f"{name}.sh" for name in ("check_install", "release")]
+    proved = " ".join(path.read_text() for path in proofs).replace('"$python"', "python3").replace(" VENV=.venv", "")
+    texts = [path.read_text() for path in (ROOT / "containers").iterdir()]
+    steps = [step for text in texts for step in re.findall(r"^RUN ((?:make|verl-kernel) .*)", text, re.M)]
+    assert len(steps) == 4
+    assert [
+        step for step in steps if step.replace("/examples", "examples").replace(" VENV=.venv", "") not in proved
+    ] == []
+
+
+def test_workflows_run_targets_of_the_makefile():
+    targets = set(re.findall(r"^([a-z-]+)(?: [a-z-]+)*:", (ROOT / "Makefile").read_text(), re.M))
+    runs = [
+        run
+        for path in (ROOT / ".github/workflows").iterdir()
+        for run in re.findall(r"run: make ([a-z-]+)", path.read_text())
+    ]
+    assert {"check", "test", "site", "release"} <= set(runs) <= targets
 
 
 def test_no_file_names_a_package_host_but_pytorchs_own():

@@ -50,7 +50,7 @@ def locked(kind: str, python: str) -> dict[str, str]:
     return versions
 
 
-@pytest.mark.parametrize("file", ["cpu.txt", "gpu.txt", *(f"adapters/{name}.txt" for name in ADAPTERS)])
+@pytest.mark.parametrize("file", ["cpu.txt", "gpu.txt", "release.txt", *(f"adapters/{name}.txt" for name in ADAPTERS)])
 def test_each_line_of_a_lock_is_exact(file):
     lines = lines_of(file)
     assert [str(line) for line in lines if [one.operator for one in line.specifier] != ["=="] or line.extras] == []
@@ -60,7 +60,7 @@ def test_each_line_of_a_lock_is_exact(file):
 @pytest.mark.parametrize("python", PYTHONS)
 def test_the_lock_satisfies_our_own_requirements(kind, python):
     lock = locked(kind, python)
-    extras = [kind, "verl", "dev", "plot", *(["smollm2", "inspect", "mcp"] if kind == "cpu" else [])]
+    extras = [kind, "verl", "dev", "plot", *(["smollm2", "inspect", "mcp", "docs"] if kind == "cpu" else [])]
     # Our own name stands for the extra `verl`.
     wanted = [one for one in OURS if one.name != "verl-kernel" and any(applies(one, python, each) for each in extras)]
     assert [str(one) for one in wanted if not one.specifier.contains(lock[canonicalize_name(one.name)])] == []

@@ -16,7 +16,7 @@ SKIPPED = re.compile(r"^```.*?^```|`[^`\n]+`|\]\([^)]*\)|^!\[.*?$", re.M | re.S)
 """Blocks and spans of code, targets of links, images: no prose."""
 ENTRIES = yaml.safe_load((ROOT / "docs" / "measured.yaml").read_text())
 KINDS = {"line", "by_hand", "structural"}
-QUICKSTART = ROOT / "recipes" / "cpu_quickstart"
+QUICKSTART = ROOT / "data" / "quickstart"
 QUICKSTART_PAGE = PAGES["recipes/cpu_quickstart/README.md"]
 
 

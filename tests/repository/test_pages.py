@@ -12,12 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from tests.commands.lines import invoked
 from tests.config.composed import composed
 from tests.preflight.folder import row
 from tests.repository.pages import FENCE, HOWTOS, PAGES, ROOT, blocks, commands, copy_package, save
+from verl_kernel import __version__
 from verl_kernel.cli import COMMANDS
 from verl_kernel.data.rows import write_rows
 from verl_kernel.data.sources import SOURCES, Source
@@ -78,7 +80,7 @@ def exists(words: list[str]) -> bool:
 
 def is_installable(requirements: list[str]) -> bool:
     """A lock file that exists, the checkout, our wheel with an extra that exists, or a locked package's version."""
-    wheel = f"dist/verl_kernel-{importlib.metadata.version('verl-kernel')}-py3-none-any.whl"
+    wheel = f"dist/verl_kernel-{__version__}-py3-none-any.whl"
     extras = importlib.metadata.metadata("verl-kernel").get_all("Provides-Extra")
     match requirements:
         case ["-r", file] | ["--target", _, "-r", file]:
@@ -125,16 +127,6 @@ def training(line: str) -> list[str] | None:
     return None
 
 
-MINE = """
-defaults: [ppo_trainer, _self_]
-data: {train_files: train.parquet, val_files: val.parquet, train_batch_size: 16}
-actor_rollout_ref:
-  model: {path: Qwen/Qwen3-8B}
-  actor: {use_dynamic_bsz: true, ppo_mini_batch_size: 16}
-  rollout: {name: vllm, n: 8}
-trainer: {n_gpus_per_node: 4}
-"""
-"""A recipe for verl without a word of ours."""
 GPU_RUNS = [(page, line) for page, line in commands("gpu") if training(line) is not None]
 
 
@@ -149,7 +141,7 @@ def folder_of_a_reader(tmp_path_factory) -> Path:
         model = folder / f"outputs/drkernel_{size}_sft/model"
         model.mkdir(parents=True)
         (model / "config.json").write_text("{}")
-    (folder / "mine.yaml").write_text(MINE)
+    shutil.copy(ROOT / "examples/verl/mine.yaml", folder)
     return folder
 
 
@@ -172,7 +164,10 @@ def test_the_data_walk_ends_with_the_recipes_files():
     assert {shlex.split(line)[-1] for line in walk} == {rl.train_files, rl.val_files, sft.train_files}
 
 
-@pytest.mark.parametrize("page", ["docs/train_on_gpus.md", "docs/troubleshooting.md", "recipes/drkernel_8b/README.md"])
+SET = ("docs/train_on_gpus.md", "docs/troubleshooting.md", "recipes/drkernel_8b/README.md", "examples/README.md")
+
+
+@pytest.mark.parametrize("page", SET)
 def test_the_keys_of_a_gpu_page_compose(page):
     inline = [word for code in re.findall(r"`([^`]+)`", FENCE.sub("", PAGES[page])) for word in code.split()]
     node = r"\+?(?:kernelgym|algorithm|data|actor_rollout_ref|trainer|mismatch|gpus|cold_start_model)"
@@ -196,7 +191,7 @@ def test_the_figures_of_the_eight_gpus_are_those_of_the_preset():
             flat = [str(one).lower() for value in found for one in (value if OmegaConf.is_list(value) else [value])]
             assert flat == (words * len(flat) if len(words) == 1 else words), keys
             seen += 1
-    assert seen == 13
+    assert seen == 14
 
 
 @pytest.mark.parametrize("page", HOWTOS)
@@ -231,6 +226,28 @@ def test_links_and_paths_of_a_page_exist(page):
     made = {block.name for block in blocks(page) if block.language == "python"}
     paths = {*re.findall(r"`((?:verl_kernel|recipes|examples|docs|requirements|tests)/[\w./]+)`", PAGES[page])}
     assert [path for path in paths - made if not (ROOT / path).exists()] == []
+
+
+def test_a_block_that_names_a_file_of_ours_shows_it():
+    shown = [block for page in PAGES for block in blocks(page) if block.name.startswith("examples/")]
+    assert shown
+    assert [block.name for block in shown if (ROOT / block.name).read_text() != block.body] == []
+
+
+PROMISE = re.compile(r"After this page you (can|know) ")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if re.match(r"(docs/(?!notes/|index)|recipes|data|examples)", page)]
+)
+def test_a_page_begins_with_what_one_can_do_after_it(page):
+    assert PROMISE.match(PAGES[page].partition("\n\n")[2]), page
+
+
+def test_the_pages_to_read_have_at_most_16000_words():
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2])
+    pages = [page for tab in nav[:4] for page in next(iter(tab.values()))]
+    assert sum(len(FENCE.sub("", PAGES[page]).split()) for page in pages) <= 16_000
 
 
 def test_a_place_in_the_design_is_a_folder_where_it_says_so():

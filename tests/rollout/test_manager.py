@@ -16,10 +16,14 @@ from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 
 from tests.config.composed import composed
+from tests.reward.results import correct
 from verl_kernel.adaptive import AdaOptions, run_state
 from verl_kernel.adaptive.budgets import PROMPT_NAME, prompt_name
+from verl_kernel.errors import ConfigError, EnvironmentNotReady
+from verl_kernel.reward import first_validation
+from verl_kernel.reward.record import TurnRecord
 from verl_kernel.reward.rows import is_validation, step_of
-from verl_kernel.rollout.manager import KernelAgentLoopManager
+from verl_kernel.rollout.manager import KernelAgentLoopManager, await_judge
 
 ROLLOUT = OmegaConf.create(
     {
@@ -155,3 +159,28 @@ def test_only_rounds_have_a_worker_of_ours():
     ours = manager(sampling="seq_balance").agent_loop_workers_class
     assert issubclass(ours.__ray_metadata__.modified_class, AdaptiveWorker)
     assert issubclass(KernelAgentLoopManager, AgentLoopManager)
+
+
+def test_a_first_validation_without_programs_ends_the_run(sent):
+    known = {"start": 0, "stop": 4096, "reward": 0.0, "result": correct(2.0, 0.9)}
+    answers, own = [TurnRecord(code=code, **known) for code in (None, None, "x")], manager()
+    first_validation.note(answers, least=0.5)
+    own.generate_sequences(batch(validate=True))
+    with pytest.raises(ConfigError, match=r"1 of the 3 answers.*4096 tokens.*enable_thinking=false.*least_programs=0"):
+        own.generate_sequences(batch())
+    for least, seen in ((0.0, answers), (0.5, answers[1:])):
+        own = manager()
+        first_validation.note(seen, least)
+        first_validation.note(answers, least=0.5)
+        own.generate_sequences(batch())
+
+
+@pytest.mark.ray
+def test_a_gym_without_a_judge_ends_the_run_before_it_generates():
+    import ray
+
+    gym = {"device": "cuda", "num_judges": 1, "gpus_per_judge": 0.0}
+    config = OmegaConf.create({"kernelgym": gym, "reward": {"reward_manager": {"name": "kernelgym"}}})
+    local = ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    with local, pytest.raises(EnvironmentNotReady, match="device cuda needs a GPU"):
+        await_judge(config)

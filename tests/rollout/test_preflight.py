@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model whose turns have no end is refused before anything starts."""
 
+from contextlib import nullcontext
+
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from tests.config.composed import composed
 from tests.data.published_files import programs
 from tests.rollout.chat_tokenizers import PLAIN_TEMPLATE, tokenizer
 from verl_kernel.data.rows import make_row, write_rows
@@ -11,8 +14,10 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.preflight.checks import RULES
 from verl_kernel.quickstart.options import WarmStart
 from verl_kernel.quickstart.warm_start import build_model
-from verl_kernel.rollout.preflight import check_turn_end
+from verl_kernel.rollout.preflight import check_thinking, check_turn_end
 from verl_kernel.world.tokenizer import CHAT_TEMPLATE
+
+SILENT = {"enable_thinking": False}
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +88,29 @@ def test_a_multi_turn_start_checks_the_template(plain, tmp_path, agent, default,
     OmegaConf.update(started, "actor_rollout_ref.rollout.agent.default_agent_loop", default)
     rule = next(rule for rule in RULES if rule.check is check_turn_end)
     assert rule.applies(started) is checked
+
+
+QWEN3 = CHAT_TEMPLATE + "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>{% endif %}"
+R1 = CHAT_TEMPLATE + "{% if add_generation_prompt %}{{ '<think>\n' }}{% endif %}"
+
+
+@pytest.mark.parametrize(("path", "template", "thinks", "asked"), [
+    (None, QWEN3, True, {}), (None, QWEN3, False, SILENT), (None, CHAT_TEMPLATE, False, {}), (None, R1, True, SILENT),
+    ("Qwen/Qwen3-8B", None, True, {}), ("Qwen/Qwen3-8B", None, False, SILENT), ("Qwen/Qwen3-30B-A3B", None, True, {}),
+    ("Qwen/Qwen3-4B-Instruct-2507", None, False, {}), ("Qwen/Qwen3-4B-Thinking-2507", None, True, SILENT),
+])  # fmt: skip
+def test_a_model_that_thinks_needs_room(plain, path, template, thinks, asked):
+    mine = config(path or plain, max_turns=3)
+    mine.actor_rollout_ref.model.custom_chat_template = template
+    mine.data = {"max_response_length": 12288, "apply_chat_template_kwargs": asked}
+    with pytest.raises(ConfigError, match="4096 tokens: set .*_length to 24576") if thinks else nullcontext():
+        check_thinking(mine)
+    mine.trainer = {"v1": {"sampler": {"sampler_kwargs": {"least_programs": 0}}}}
+    check_thinking(mine)
+    mine.trainer, mine.data.max_response_length = {}, 24576
+    check_thinking(mine)
+
+
+def test_the_recipes_think_only_where_they_have_the_room():
+    for recipe in ("kernel_trloo", "drkernel_8b"):
+        check_thinking(composed(recipe, "actor_rollout_ref.model.path=Qwen/Qwen3-8B"))

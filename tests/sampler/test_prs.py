@@ -18,6 +18,7 @@ from tests.sentences import refused
 from verl_kernel.advantage.turns import ZERO_REWARD, place_turn_rewards
 from verl_kernel.errors import ConfigError, DataError, InfraError
 from verl_kernel.reporting.kernels import read_kernels
+from verl_kernel.reward import first_validation
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.sampler.prs import PRSReplayBuffer
 
@@ -67,12 +68,16 @@ def test_a_batch_of_lazy_kernels_is_a_neutral_step(queue, mode, caplog):
 )
 def test_validation_and_a_disabled_sampler_keep_what_is_judged(queue, partition, enabled, kept):
     """What was not judged leaves a batch of training in any case."""
+    first_validation.begin()
     put(partition, "u2", [trajectory(LAZY, LAZY), trajectory(LOST)])
     batch, metrics = make_buffer(enabled=enabled).sample(1, partition, 1)
     assert sorted(batch.keys) == kept
     assert masks(batch)["u2_0_0"] == ([1, 1, 1, 0, 0, 1, 1, 1, 1],) * 2
     assert not [name for name in metrics if name.startswith("prs/")]
     assert ("kernel/correct_rate" in metrics) == (partition == "train")
+    if partition == "val":
+        with pytest.raises(ConfigError, match="0 of the 3 answers of the first validation"):
+            first_validation.refuse()
 
 
 def test_rows_of_other_agent_loops_pass_through(queue):

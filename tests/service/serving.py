@@ -17,7 +17,7 @@ import uvicorn
 
 from tests.env.waiting import until as wait_for
 from verl_kernel.env.options import GymOptions
-from verl_kernel.env.pool.stats import JudgeStats, Tally
+from verl_kernel.env.pool.stats import JudgeStats, PoolCounters
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import TaskError
 from verl_kernel.service import desk
@@ -35,7 +35,7 @@ class Pool:
     """Judges nothing; `held` holds all answers back."""
 
     def __init__(self):
-        self.open, self.asked, self.cancelled, self.tally = threading.Event(), [], 0, Tally()
+        self.open, self.asked, self.cancelled, self.tally = threading.Event(), [], 0, PoolCounters()
         self.open.set()
         self.status = EvalStatus.OK
 

@@ -198,6 +198,6 @@ def test_a_checkout_is_named_by_its_commit(tmp_path):
 
 
 def test_rows_from_before_are_read_and_name_no_origin(tmp_path):
-    rows = read_rows(Path(__file__).parents[2] / "recipes" / "cpu_study" / "second" / "study.jsonl")
+    rows = read_rows(Path(__file__).parents[2] / "data" / "study" / "second" / "study.jsonl")
     assert origins(rows) == ""
     assert not set(KEYS) & rows[0].keys()

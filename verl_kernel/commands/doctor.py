@@ -57,8 +57,16 @@ def _mode() -> str:
 
     if cpu.is_active():
         return "CPU (VERL_PLATFORM=cpu): compiled kernels, simulated clock"
+    driver = machine.driver()
+    machine.check_driver(driver, torch.version.cuda)
     if torch.cuda.is_available():
-        return f"GPU: {torch.cuda.get_device_name()}"
+        return f"GPU: {torch.cuda.get_device_name()}, driver {driver or 'unknown'}"
+    if driver:
+        raise EnvironmentNotReady(
+            f"this machine has NVIDIA's driver {driver} and torch finds no GPU: `nvidia-smi` must list one, "
+            f"CUDA_VISIBLE_DEVICES (it is {os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}) must not hide it, and a "
+            "container must be given it (docker run --gpus all)"
+        )
     if address := os.environ.get("RAY_ADDRESS"):
         return f"head node: no GPU here; a run joins the Ray cluster at {address}"
     raise EnvironmentNotReady(
@@ -164,6 +172,8 @@ PROBES: dict[str, Callable[[], str]] = {
     "isolation": lambda: ", ".join(granted_isolation(_device())),
     "attention": _attention,
     "compiler": lambda: machine.compiler() if _device() == "cuda" else "none needed without a GPU",
+    "Python.h": lambda: machine.python_headers() if _device() == "cuda" else "not needed without a GPU",
+    "glibc": machine.glibc,
     "/dev/shm": lambda: f"{machine.shared_memory_mb()} MiB free",
     "entry point": _entry_point,
     "names": _names,

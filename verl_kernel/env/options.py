@@ -76,7 +76,7 @@ class GymOptions(OptionGroup):
     """Folder of the locks by which all judges of a machine, of all users, share its GPUs."""
     references: Literal["trusted", "jailed"] = "trusted"
     """`trusted`: references run in the judges' processes. `jailed`, for tasks of others, as `verl-kernel serve` has it:
-    each task has a judge of its own in a jail, which can change the verdicts on that task only (docs/service.md)."""
+    each task has a judge of its own in a jail, which can change the verdicts on that task only (docs/operating.md)."""
     static_check: Literal["strict", "coverage", "off"] = "coverage"
     """How much the static gate refuses from a candidate's text alone (docs/judging.md)."""
     tolerance: Literal["scaled", "parity"] = "scaled"

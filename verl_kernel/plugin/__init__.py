@@ -11,14 +11,13 @@ from __future__ import annotations
 import logging
 
 from verl_kernel.plugin.registration import (
-    AGENT_LOOP,
-    REWARD_MANAGER,
     expected,
     missing,
     register,
     registered,
     states,
 )
+from verl_kernel.verl_names import AGENT_LOOP, REWARD_MANAGER
 
 __all__ = ["AGENT_LOOP", "REWARD_MANAGER", "expected", "missing", "register", "registered", "states"]
 

@@ -14,18 +14,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from verl_kernel import cpu
+from verl_kernel import (
+    cpu,
+    run_name,  # noqa: F401  recipes ask for it
+)
 from verl_kernel.advantage import ESTIMATORS
 from verl_kernel.loss import LOSSES
 from verl_kernel.plugin import trainer_log
 from verl_kernel.plugin.after_import import after_import
-from verl_kernel.verl_names import append_messages
+from verl_kernel.verl_names import AGENT_LOOP, REWARD_MANAGER, append_messages
 
 logger = logging.getLogger(__name__)
 
-REWARD_MANAGER = "kernelgym"
 REWARD_MANAGER_CLASS = "verl_kernel.reward.manager.KernelGymRewardManager"
-AGENT_LOOP = "kernel_agent"
 AGENT_LOOP_CLASS = "verl_kernel.rollout.agent_loop.KernelAgentLoop"
 
 _REGISTRIES = {

@@ -29,6 +29,7 @@ from verl_kernel.preflight.hardware import Machine, this_machine
 from verl_kernel.preflight.names import LOOP, NAMES, agent_loops, check_names, check_registries, unknown
 from verl_kernel.preflight.placement import (
     check_attention,
+    check_driver,
     check_gpus,
     check_hub,
     check_judges,
@@ -37,12 +38,14 @@ from verl_kernel.preflight.placement import (
     check_shards,
     uses_gym,
 )
+from verl_kernel.preflight.resume import check_resumed, remember
 from verl_kernel.preflight.trainer_mode import check_asynchronous
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.reward.rows import has_our_sampler
-from verl_kernel.rollout.preflight import check_adaptive, check_context, check_novelty, check_turn_end
-from verl_kernel.sampler.preflight import AGENT, agents, check_coverage, check_switches
+from verl_kernel.rollout.preflight import check_adaptive, check_context, check_novelty, check_thinking, check_turn_end
+from verl_kernel.sampler.preflight import agents, check_coverage, check_switches
 from verl_kernel.verl_keys import check_keys, find, read
+from verl_kernel.verl_names import AGENT_LOOP, REWARD_MANAGER
 
 logger = logging.getLogger(__name__)
 ESTIMATOR = "algorithm.adv_estimator"
@@ -95,6 +98,23 @@ def check_trainer(config: DictConfig) -> None:
         raise ConfigError(
             "trainer.use_v1 is false, which starts verl's old trainer: it knows no PRS and takes a trajectory for one "
             "turn; set it to true"
+        )
+
+
+def check_log_file(config: DictConfig) -> None:
+    """Check that verl's file logger, which writes to `./PROJECT/EXPERIMENT.jsonl`, does not write into a package.
+
+    Raises:
+        ConfigError: the project has the name of a package in the folder where the run starts.
+    """
+    if "file" not in read(config, "trainer.logger") or "VERL_FILE_LOGGER_PATH" in os.environ:
+        return
+    name = read(config, "trainer.project_name")
+    folder = Path(os.environ.get("VERL_FILE_LOGGER_ROOT", "."), name)
+    if (folder / "__init__.py").exists():
+        raise ConfigError(
+            f"trainer.project_name is {name}, and the file logger would write into the package {folder}: set it to "
+            "another name, such as kernel_runs, or VERL_FILE_LOGGER_PATH to a file"
         )
 
 
@@ -167,7 +187,6 @@ def check_positive(config: DictConfig) -> None:
     options = AdaOptions.from_node(find(config, ADA))
     if options.sampling == "none":
         return
-    from verl_kernel.plugin import AGENT_LOOP, REWARD_MANAGER
     from verl_kernel.reward.manager import extra_info
     from verl_kernel.reward.record import TurnRecord
     from verl_kernel.rollout.trajectory import summarise
@@ -233,7 +252,7 @@ def _may_be_on_the_hub(path: str) -> bool:
 
 def _plays_ours(config: DictConfig) -> bool:
     """Whether any row is played by our agent loop; the dataset files exist."""
-    return any(AGENT in agents(path, read(config, LOOP)) for _, path in _dataset_files(config))
+    return any(AGENT_LOOP in agents(path, read(config, LOOP)) for _, path in _dataset_files(config))
 
 
 def _dataset_files(config: DictConfig, *splits: str) -> Iterator[tuple[str, str]]:
@@ -248,7 +267,7 @@ class PreflightCallback(Callback):  # type: ignore[misc]
     """Hydra callback that runs `preflight` before verl's main function."""
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Run all checks.
+        """Run all checks, and note the settings of the run beside its checkpoints.
 
         Raises:
             SystemExit: one of them failed.
@@ -256,6 +275,7 @@ class PreflightCallback(Callback):  # type: ignore[misc]
         try:
             for note in preflight(config):
                 logger.info("not checked before the start: %s", note)
+            remember(config)
         except VerlKernelError as exc:
             raise SystemExit(f"verl-kernel: {exc}") from None
         except Exception as exc:
@@ -296,6 +316,7 @@ class Rule:
 RULES = (
     Rule(check_keys),
     Rule(check_trainer),
+    Rule(check_log_file),
     Rule(check_registries),
     Rule(check_names),
     Rule(check_asynchronous),
@@ -311,8 +332,10 @@ RULES = (
     Rule(check_data),
     Rule(check_novelty),
     Rule(check_agents),
+    Rule(check_resumed),
     Rule(check_context, _plays_ours),
     Rule(check_turn_end, _plays_ours),
+    Rule(check_thinking, _plays_ours),
     Rule(check_measured, has_our_sampler),
     Rule(check_shards),
     Rule(check_verls_own),
@@ -320,6 +343,7 @@ RULES = (
 """In this order: cheap checks first, and those whose failures explain later ones."""
 
 ON_A_MACHINE: tuple[Callable[[DictConfig, Machine], Iterator[str]], ...] = (
+    check_driver,
     check_judges,
     check_gpus,
     check_attention,

@@ -11,6 +11,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from verl_kernel import run_name  # noqa: F401  recipes ask for it
 from verl_kernel.adaptive import AdaOptions
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, VerlKernelError

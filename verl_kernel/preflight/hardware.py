@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 
 from verl_kernel import cpu
 from verl_kernel.errors import ConfigError
+from verl_kernel.preflight import machine as facts
 from verl_kernel.verl_keys import read
 
 FORM = "GPUs, model and memory, as in 8xH100-80GB, or 2x8xH100-80GB for two such nodes"
@@ -31,6 +32,8 @@ class Machine:
     """Memory of one GPU; None if the driver was not asked."""
     cluster: str = ""
     """Address of the Ray cluster that the run joins, which is not checked; empty if the run starts its own."""
+    driver: str = ""
+    """Version of NVIDIA's driver; empty if there is none, or it does not matter."""
     description: str = ""
     """Description of a machine about which nothing else is known; empty for this machine."""
 
@@ -43,9 +46,11 @@ def this_machine(config: DictConfig) -> Machine:
     import torch
 
     address = read(config, _ADDRESS) or os.environ.get("RAY_ADDRESS", "")
+    on_cpu = cpu.is_active()
     return Machine(
-        platform="cpu" if cpu.is_active() else "cuda",
+        platform="cpu" if on_cpu else "cuda",
         gpus=torch.cuda.device_count(),
+        driver="" if on_cpu else facts.driver(),
         cluster="" if address == "local" else address,
     )
 

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
+import re
 import shutil
+import sysconfig
+from contextlib import suppress
 from pathlib import Path
 
 from verl_kernel.errors import EnvironmentNotReady
@@ -21,6 +25,15 @@ FLASH = ("flash-attn", "kernels")
 """Packages that provide flash_attention_2 to transformers; the second downloads it when it is needed."""
 INSTALL_FLASH = "pip install --no-build-isolation flash-attn==2.8.3"
 """The version that verl 0.9.1 names."""
+
+DRIVERS = {12: 525, 13: 580}
+"""First branch of NVIDIA's driver that runs a major version of CUDA (its release notes, table of minor version
+compatibility)."""
+CUDA_12 = (
+    "requirements/gpu.txt is for CUDA 13; there is no lock for CUDA 12: vLLM's wheels for it are among its releases on "
+    "GitHub (+cu129), torch's at download.pytorch.org/whl/cu129, and neither was tried"
+)
+_KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 
 
 def version(*distributions: str) -> str | None:
@@ -78,6 +91,94 @@ def compiler() -> str:
     raise EnvironmentNotReady(
         f"{'CC' if chosen else 'PATH'} names no C compiler, which Triton needs on a GPU: install gcc or point CC at one"
     )
+
+
+def python_headers(folder: Path | None = None) -> str:
+    """Return the folder of `Python.h`, which Triton's launchers include.
+
+    Args:
+        folder: where to look; by default where Triton looks.
+
+    Raises:
+        EnvironmentNotReady: it is not there, so that every kernel would fail.
+    """
+    scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
+    folder = folder or Path(sysconfig.get_paths(scheme)["include"])
+    if not (folder / "Python.h").is_file():
+        raise EnvironmentNotReady(
+            f"{folder} holds no Python.h, which Triton's launchers include on a GPU: install it (apt install "
+            f"python{sysconfig.get_python_version()}-dev, dnf install python3-devel), or use uv's Python"
+        )
+    return str(folder)
+
+
+def glibc(found: str | None = None, *, has_llguidance: bool | None = None) -> str:
+    """Return the version of the C library.
+
+    Args:
+        found: its version; by default that of this machine.
+        has_llguidance: whether llguidance is installed; looked up by default.
+
+    Raises:
+        EnvironmentNotReady: wheels of requirements/gpu.txt need a later one.
+    """
+    found = platform.libc_ver()[1] if found is None else found
+    parts = tuple(map(int, found.split(".")[:2])) if found else (0, 0)
+    if parts < (2, 28):
+        raise EnvironmentNotReady(
+            f"glibc is {found or 'missing'}, and the wheels of torch and vLLM need 2.28: use Debian 10, Ubuntu 20.04, "
+            "RHEL 8 or later"
+        )
+    if parts < (2, 31) and not (version("llguidance") if has_llguidance is None else has_llguidance):
+        raise EnvironmentNotReady(
+            f"glibc is {found}, and the wheel of llguidance (vLLM needs it) wants 2.31: install Rust (cargo) "
+            "before requirements/gpu.txt, so that pip can build it, or use Ubuntu 20.04, Debian 11, RHEL 9 or later"
+        )
+    return f"{found}"
+
+
+def driver() -> str:
+    """Return the version of NVIDIA's driver, by NVML or by its kernel module; empty if there is none."""
+    with suppress(ImportError):
+        import pynvml
+
+        with suppress(pynvml.NVMLError, AttributeError):
+            pynvml.nvmlInit()
+            return str(pynvml.nvmlSystemGetDriverVersion())
+    with suppress(OSError):
+        return driver_in(_KERNEL_MODULE.read_text())
+    return ""
+
+
+def driver_in(text: str) -> str:
+    """Return the version that the kernel module's file names; empty if it names none."""
+    found = re.search(r"\b\d{3}\.\d+(\.\d+)*\b", text)
+    return found[0] if found else ""
+
+
+def check_driver(found: str, cuda: str | None) -> None:
+    """Check that torch's CUDA runs on a driver.
+
+    Args:
+        found: version of the driver; nothing is checked without one.
+        cuda: version of CUDA that torch was built for; None for a build without CUDA.
+
+    Raises:
+        EnvironmentNotReady: it does not, or torch is a build without CUDA.
+    """
+    if not found:
+        return
+    if cuda is None:
+        raise EnvironmentNotReady(
+            f"this machine has NVIDIA's driver {found} and torch {version('torch')} is a build without CUDA: install "
+            "requirements/gpu.txt in an environment of its own"
+        )
+    least = DRIVERS.get(int(cuda.partition(".")[0]), 0)
+    if int(found.partition(".")[0]) < least:
+        raise EnvironmentNotReady(
+            f"NVIDIA's driver is {found}, and torch was built for CUDA {cuda}, which needs {least} or later: install a "
+            f"later driver ({CUDA_12})"
+        )
 
 
 def shared_memory_mb(needed: int = SHARED_MEMORY_MB) -> int:

@@ -19,6 +19,7 @@ from verl_kernel.preflight import machine as facts
 from verl_kernel.preflight.hardware import Machine, devices
 from verl_kernel.reward.options import parse_options
 from verl_kernel.verl_keys import find, read
+from verl_kernel.verl_names import AGENT_LOOP, REWARD_MANAGER
 
 CHOICE = "actor_rollout_ref.model.override_config.attn_implementation"
 SHARDS = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
@@ -61,6 +62,19 @@ def _check_divides(config: DictConfig, key: str, node: str) -> None:
             f"{key} is {read(config, key)} and there are {gpus} GPUs for it ({node}.nnodes x {node}.n_gpus_per_node): "
             "set it to a divisor of them"
         )
+
+
+def check_driver(config: DictConfig, machine: Machine) -> Iterator[str]:
+    """Check that the driver of this machine runs the CUDA of torch.
+
+    Raises:
+        EnvironmentNotReady: it does not.
+    """
+    if machine.driver:
+        import torch
+
+        facts.check_driver(machine.driver, torch.version.cuda)
+    yield from ()
 
 
 def check_attention(config: DictConfig, machine: Machine) -> Iterator[str]:
@@ -210,12 +224,15 @@ def check_machine(config: DictConfig, machine: Machine) -> Iterator[str]:
         EnvironmentNotReady: one of them is not available.
     """
     if machine.description:
-        yield "installed packages, a compiler, /dev/shm and the jail: the machine is only described"
+        yield (
+            f"installed packages, NVIDIA's driver ({facts.DRIVERS[13]} or later for requirements/gpu.txt), a compiler, "
+            "/dev/shm and the jail: the machine is only described"
+        )
         return
     if read(config, "actor_rollout_ref.rollout.name") == "vllm":
         facts.vllm()
     if machine.cluster and not machine.gpus and machine.platform == "cuda":
-        yield "a compiler, /dev/shm and the jail on the nodes with GPUs: run `verl-kernel doctor` there"
+        yield "driver, compiler, /dev/shm and the jail on the nodes with GPUs: run `verl-kernel doctor` there"
         return
     _check_here(config, machine.platform)
 
@@ -232,6 +249,7 @@ def check_hub(config: DictConfig, machine: Machine) -> Iterator[str]:
 def _check_here(config: DictConfig, device: str) -> None:
     if device == "cuda" and read(config, "actor_rollout_ref.rollout.name") == "vllm":
         facts.compiler()
+        facts.python_headers()
     # Without CUDA's shared handles, weights reach vLLM through a bucket in /dev/shm.
     facts.shared_memory_mb(facts.SHARED_MEMORY_MB + (2 * read(config, _BUCKET) if device == "cpu" else 0))
     required = _gym(config).require_isolation
@@ -249,8 +267,6 @@ def _gym(config: DictConfig) -> GymOptions:
 
 def uses_gym(config: DictConfig) -> bool:
     """Whether candidates are judged at all: by our reward manager, or between the turns of our agent loop."""
-    from verl_kernel.plugin import AGENT_LOOP, REWARD_MANAGER
-
     loop = read(config, "actor_rollout_ref.rollout.agent.default_agent_loop")
     return bool(read(config, "reward.reward_manager.name") == REWARD_MANAGER or loop == AGENT_LOOP)
 

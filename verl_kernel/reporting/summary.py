@@ -15,6 +15,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
+from verl_kernel import run_name  # noqa: F401  configurations ask for it
 from verl_kernel.reporting.steps import Step, number, series
 
 _KEYS = {

@@ -4,20 +4,30 @@
 from __future__ import annotations
 
 import logging
+import re
+from typing import Any
 
 from omegaconf import DictConfig
 
 from verl_kernel.adaptive import AdaOptions
 from verl_kernel.adaptive.options import NODE
 from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.reward.first_validation import KEY
 from verl_kernel.reward.novelty import check_cold_start
 from verl_kernel.reward.options import RolloutOptions, parse_options
 from verl_kernel.reward.rows import has_our_sampler
-from verl_kernel.reward.turn_end import find_turn_end, stop_ids
+from verl_kernel.reward.turn_end import find_turn_end, rendered, stop_ids
 from verl_kernel.verl_keys import find, read
 
 logger = logging.getLogger(__name__)
 MANAGER = "verl_kernel.rollout.manager.KernelAgentLoopManager"
+TEMPLATE_OPTIONS = "data.apply_chat_template_kwargs"
+THINKING_TOKENS = 8192
+"""Least tokens of a turn in which a model thinks: what Dr. Kernel's published script gives its own."""
+_HYBRID = re.compile(r"Qwen3-[\d.]+B(-A\d+B)?(-FP8|-AWQ)?", re.IGNORECASE)
+"""Names of models that think unless their template is told not to; Base, Instruct and Coder have names of their own."""
+_ALWAYS = re.compile(r"thinking|^QwQ|^DeepSeek-R1", re.IGNORECASE)
+_MODEL = "actor_rollout_ref.model"
 _MANAGER_KEY = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 
 
@@ -27,22 +37,61 @@ def check_turn_end(config: DictConfig) -> None:
     Raises:
         ConfigError: it does not, or `kernelgym.stop_token_ids` holds an id that the tokenizer does not know.
     """
+    if (tokenizer := _tokenizer(config)) is None:
+        return
+    end = find_turn_end(tokenizer, find(config, TEMPLATE_OPTIONS) or {})
+    stop_ids(tokenizer, end, parse_options(find(config, "kernelgym")).rollout.stop_token_ids)
+
+
+def check_thinking(config: DictConfig) -> None:
+    """Check that a model that thinks has the tokens to end its thought and write a program.
+
+    Raises:
+        ConfigError: it has fewer, so that most answers would be cut inside the thought and earn 0.
+    """
+    options = parse_options(find(config, "kernelgym")).rollout
+    response = read(config, "data.max_response_length")
+    turns = options.max_turns if options.context == "concat" else 1
+    room = min(response, options.turn_tokens or response // turns)
+    if room >= THINKING_TOKENS or find(config, KEY) == 0 or not _thinks(config):
+        return
+    raise ConfigError(
+        f"{_MODEL}.path is {find(config, f'{_MODEL}.path')}, which thinks before it answers, and a turn has {room} "
+        f"tokens: set {TEMPLATE_OPTIONS}.enable_thinking=false (if the model can do without), or "
+        f"data.max_response_length to {THINKING_TOKENS * turns} or more with kernelgym.turn_tokens null or "
+        f"{THINKING_TOKENS}; {KEY}=0 lets it be cut"
+    )
+
+
+def _thinks(config: DictConfig) -> bool:
+    """Whether the model thinks before it answers, by its chat template, or by its name if it is still on the hub."""
+    options = find(config, TEMPLATE_OPTIONS) or {}
+    if (tokenizer := _tokenizer(config)) is None:
+        name = str(find(config, f"{_MODEL}.path")).rstrip("/").rpartition("/")[2]
+        return bool(_ALWAYS.search(name) or (_HYBRID.fullmatch(name) and options.get("enable_thinking", True)))
+    question = [{"role": "user", "content": "Write a kernel."}]
+    here, silent = (
+        rendered(tokenizer, question, {**options, "add_generation_prompt": True, **further})
+        for further in ({}, {"enable_thinking": False})
+    )
+    return here != silent or here.rstrip().endswith("<think>")
+
+
+def _tokenizer(config: DictConfig) -> Any:
+    """Return the model's tokenizer with the template of the run; None if it is not on this machine."""
     from verl.utils import hf_tokenizer
 
-    model = "actor_rollout_ref.model"
-    path = find(config, f"{model}.tokenizer_path") or find(config, f"{model}.path")
-    trusted = bool(find(config, f"{model}.trust_remote_code"))
+    path = find(config, f"{_MODEL}.tokenizer_path") or find(config, f"{_MODEL}.path")
+    trusted = bool(find(config, f"{_MODEL}.trust_remote_code"))
     try:
         tokenizer = hf_tokenizer(path, local_files_only=True, trust_remote_code=trusted)
     except (OSError, ValueError) as exc:
         # It may still be on the hub; verl loads it later, and then the agent loop checks it.
         logger.info("the chat template of %s is not checked before the start: %s", path, exc)
-        return
-    if template := find(config, f"{model}.custom_chat_template"):
+        return None
+    if template := find(config, f"{_MODEL}.custom_chat_template"):
         tokenizer.chat_template = template
-    options = find(config, "data.apply_chat_template_kwargs") or {}
-    end = find_turn_end(tokenizer, options)
-    stop_ids(tokenizer, end, parse_options(find(config, "kernelgym")).rollout.stop_token_ids)
+    return tokenizer
 
 
 def check_novelty(config: DictConfig) -> None:

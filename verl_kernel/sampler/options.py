@@ -52,6 +52,9 @@ class PRSOptions(OptionGroup):
     """Prompts that `refill` may replace in a step, in batches; later ones stay, so that a step ends."""
     group_carry_over: bool = False
     """Whether prompts that `refill` made beyond the batch are kept for the next step, one update old (in sync)."""
+    least_programs: Annotated[float, Interval(ge=0, le=1)] = 0.5
+    """Share of the first validation's answers that must hold a program, or the run ends before it trains; 0 lets every
+    run go on, and lets a model that thinks have few tokens."""
     allow_narrow_band: bool = False
     """Whether a mismatch band within 1 % of 1 may judge samples of older weights; read before the start."""
     poll_interval_s: Annotated[float, Interval(ge=0.01, le=60)] = 2.0

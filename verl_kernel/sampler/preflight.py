@@ -11,8 +11,8 @@ from omegaconf import DictConfig
 from verl_kernel.errors import ConfigError
 from verl_kernel.sampler.options import NODE, PRSOptions
 from verl_kernel.verl_keys import find, read
+from verl_kernel.verl_names import AGENT_LOOP
 
-AGENT = "kernel_agent"
 _DEFAULT_AGENT = "actor_rollout_ref.rollout.agent.default_agent_loop"
 
 
@@ -30,7 +30,7 @@ def check_switches(config: DictConfig) -> None:
                 f"({NODE}.group_filter=refill replaces prompts whose rollouts all earned the same)"
             )
     is_enabled, is_apart = (read(config, f"reward.reward_model.{key}") for key in ("enable", "enable_resource_pool"))
-    if is_enabled and not is_apart and read(config, _DEFAULT_AGENT) == AGENT:
+    if is_enabled and not is_apart and read(config, _DEFAULT_AGENT) == AGENT_LOOP:
         raise ConfigError(
             "reward.reward_model.enable is true and reward.reward_model.enable_resource_pool is false, so verl would "
             "overwrite the rewards of all turns by those of a reward model, after sampling: set enable to false"
@@ -64,10 +64,14 @@ def check_coverage(config: DictConfig, train_files: Sequence[str]) -> None:
         ConfigError: rejection is on and every training row goes to an agent loop other than ours.
     """
     default = read(config, _DEFAULT_AGENT)
-    if _options(config).enabled and train_files and not any(AGENT in agents(path, default) for path in train_files):
+    if (
+        _options(config).enabled
+        and train_files
+        and not any(AGENT_LOOP in agents(path, default) for path in train_files)
+    ):
         raise ConfigError(
-            f"{NODE}.enabled is true, but no row of data.train_files is played by {AGENT}, the loop that measures "
-            f"coverage: set {_DEFAULT_AGENT} to {AGENT} (a row's agent_name wins), or enabled to false"
+            f"{NODE}.enabled is true, but no row of data.train_files is played by {AGENT_LOOP}, the loop that measures "
+            f"coverage: set {_DEFAULT_AGENT} to {AGENT_LOOP} (a row's agent_name wins), or enabled to false"
         )
 
 

@@ -28,6 +28,7 @@ import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from verl_kernel.errors import InfraError
+from verl_kernel.reward import first_validation
 from verl_kernel.sampler.adaptive import AdaptiveReplayBuffer
 from verl_kernel.sampler.groups import prompt_of, zero_variance_prompts
 from verl_kernel.sampler.logs import KernelLog, SampleLog
@@ -100,6 +101,9 @@ class PRSReplayBuffer(AdaptiveReplayBuffer):
             InfraError: no trajectory could be judged.
         """
         batch, metrics = super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
+        if partition_id == "val" and batch.keys:
+            turns = (turn for row in read_rows(batch, global_steps) for turn in row.turns)
+            first_validation.note(turns, self.options.least_programs)
         if partition_id == "val" or not batch.keys:
             return batch, metrics
         rows = read_rows(batch, global_steps)

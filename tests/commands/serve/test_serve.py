@@ -6,13 +6,13 @@ import pytest
 from tests.commands.lines import invoked
 from verl_kernel.commands.serve import read_gym
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions
-from verl_kernel.env.pool.stats import JudgeStats, Tally
+from verl_kernel.env.pool.stats import JudgeStats, PoolCounters
 from verl_kernel.errors import ConfigError
 
 
 @pytest.fixture
 def stats(monkeypatch):
-    tally = Tally()
+    tally = PoolCounters()
     for status in (EvalStatus.OK, EvalStatus.OK, EvalStatus.CRASH):
         tally.note(EvalResult(task_id="t", status=status))
     judges = (

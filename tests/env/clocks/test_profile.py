@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from verl_kernel.env.clocks.cuda.clock import load_kernels, profile_kernels
 from verl_kernel.env.clocks.profile import profile_events
 from verl_kernel.env.result import Launch
-from verl_kernel.env.tamper.trace_checks import Parts, computes, latest_known, lazy_flags, own_work
+from verl_kernel.env.tamper.trace_checks import AblationTargets, computes, latest_known, lazy_flags, own_work
 from verl_kernel.env.trace import TraceEvent
 
 OWN = TraceEvent("launch", "mine", (2, 1, 1), bytes=6, source="candidate.py")
@@ -114,21 +114,21 @@ MANY = [launch(8, 8, str(number), number) for number in range(9)]
     (SOME * 2, False, []),
 ])  # fmt: skip
 def test_heavy_launches_are_asked_for_first(events, moves_count, groups):
-    assert Parts.of(events, "candidate.py", moves_count).groups(4) == groups
+    assert AblationTargets.of(events, "candidate.py", moves_count).groups(4) == groups
 
 
 @pytest.mark.parametrize(("found", "least", "most"), [(0, 0, 0), (1, 20, 30), (2, 45, 55), (4, 95, 100)])
 def test_as_many_launches_count_as_idle_as_among_those_drawn(found, least, most):
-    parts = Parts.of([launch(8, 8, "a", 1)] * 100, "candidate.py", False)
+    parts = AblationTargets.of([launch(8, 8, "a", 1)] * 100, "candidate.py", False)
     drawn = [3, 14, 15, 92]
-    idle = parts.like(Random(0), drawn, set(drawn[:found]))
+    idle = parts.extrapolated(Random(0), drawn, set(drawn[:found]))
     assert least <= len(idle) <= most
     assert idle & set(drawn) == set(drawn[:found])
 
 
 def test_heavy_launches_are_drawn_more_often():
     events = [launch(8, 8, "a", 1 << 20), *[launch(8, 8, "a", 1)] * 99]
-    assert Parts.of(events, "candidate.py", False).drawn(Random(0), 20).count(0) > 15
+    assert AblationTargets.of(events, "candidate.py", False).sample(Random(0), 20).count(0) > 15
 
 
 @pytest.mark.parametrize(("name", "expected"), [

@@ -35,7 +35,7 @@ GOOD = EVENT.to_json()
 
 
 def session_of(traces, reference, blocks_per_sm=None, compiled=None):
-    work = partial(own_work, file="kernel.py", known=traces[-1], idle=(), moves_count=False)
+    work = partial(own_work, file="kernel.py", latest=traces[-1], ineffective=(), moves_count=False)
     return SimpleNamespace(
         comparable=(reference, traces), source="kernel.py", work=work, blocks_per_sm=blocks_per_sm or {}, demand=None,
         text="", kernels={}, own_launches=lambda number: [], compiled=compiled,

@@ -200,8 +200,8 @@ def test_a_small_part_cannot_be_left_out(name, size, least):
     part(expected).mul_(size)
     actual = expected.clone()
     part(actual).zero_()
-    assert compare(expected, expected * (1 + 1e-6), least=least).ok
-    assert not compare(expected, actual, least=least).ok
+    assert compare(expected, expected * (1 + 1e-6), smallest_scale=least).ok
+    assert not compare(expected, actual, smallest_scale=least).ok
 
 
 def sequential(a, b, dtype):
@@ -351,7 +351,7 @@ def test_attention_may_not_leave_out_a_key():
 
 
 def agrees(one, other):
-    return compare(one, other, least=SHARP[torch.float32][0]).ok
+    return compare(one, other, smallest_scale=SHARP[torch.float32][0]).ok
 
 
 def normed(x):

@@ -8,7 +8,7 @@ from tests.tiers import thinned
 from verl_kernel.env import check_evaluator
 from verl_kernel.env.conformance.suite import CASES, OPTIONS, SEED, check_case
 from verl_kernel.env.pool.local import LocalPool
-from verl_kernel.env.pool.stats import Tally
+from verl_kernel.env.pool.stats import PoolCounters
 from verl_kernel.env.result import EvalResult, EvalStatus
 
 
@@ -56,7 +56,7 @@ class Generous:
         return [self.verdict(task, kernel) for task, _, kernel in jobs]
 
     def stats(self):
-        return Tally().stats((), 0, 0)
+        return PoolCounters().stats((), 0, 0)
 
     def close(self):
         self.closed = True

@@ -12,8 +12,8 @@ import pytest
 
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
 from verl_kernel.env.execution import memory_checks, zygote
-from verl_kernel.env.execution.launch_arguments import Arena, Copy, nearest
-from verl_kernel.env.execution.launches import Launches, Stop, drawn, turned
+from verl_kernel.env.execution.launch_arguments import Arena, ArenaCopy, nearest
+from verl_kernel.env.execution.launches import Launches, Stop, random_order, reversed_order
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
 from verl_kernel.env.executor.library import all as library
@@ -59,14 +59,14 @@ def test_a_piece_outside_of_the_arena_has_no_address(arena, offset, length):
 def test_a_copy_holds_the_same_in_its_areas_and_is_its_own(arena):
     assert arena.address(SIZE, 0) - arena.address(16, SIZE - 16) == SIZE - 16
     ctypes.memset(arena.address(64, 8), 7, 8)
-    copy = Copy(arena, [(64, 8), (4096, 16)])
+    copy = ArenaCopy(arena, [(64, 8), (4096, 16)])
     assert ctypes.string_at(copy.address(64, 8), 8) == bytes([7] * 8)
     assert copy.address(4096, 16) % 4096 == arena.address(4096, 16) % 4096
     ctypes.memset(copy.address(64, 8), 1, 8)
     assert ctypes.string_at(arena.address(64, 8), 8) == bytes([7] * 8)
     with pytest.raises(ValueError, match="arena"):
-        Copy(arena, [(0, SIZE + 1)])
-    Copy(arena, [])
+        ArenaCopy(arena, [(0, SIZE + 1)])
+    ArenaCopy(arena, [])
 
 
 def test_addresses_are_written_where_tables_have_them(arena):
@@ -82,7 +82,7 @@ def test_a_report_of_any_length_comes_in_pieces(launches, length, pieces):
     """A longer message than the channel takes ended the process, which was called our failure."""
     works = [{"variant": str(number) * length} for number in range(7)]
     for work in works:
-        launches._keep(work)
+        launches._record(work)
     found, messages = [], 0
     while len(found) < 7:
         report = launches.report(len(found))
@@ -95,12 +95,12 @@ def test_a_report_of_any_length_comes_in_pieces(launches, length, pieces):
 
 def test_reports_have_a_bound_that_is_the_candidates(launches, monkeypatch):
     monkeypatch.setattr("verl_kernel.env.execution.launches._MOST_REPORTED", 1000)
-    launches._keep({"variant": "a" * 500})
+    launches._record({"variant": "a" * 500})
     with pytest.raises(Stop, match="after 1 launches of a forward") as stopped:
-        launches._keep({"variant": "b" * 500})
+        launches._record({"variant": "b" * 500})
     assert stopped.value.kind == "stopped"
     launches.begin(0, watch=False)
-    launches._keep({"variant": "b" * 500})
+    launches._record({"variant": "b" * 500})
     assert launches.report()["left"] == 0
 
 
@@ -172,23 +172,23 @@ def test_a_failure_of_the_judge_stops_the_launch(arena):
 
 @pytest.mark.parametrize("programs", [1, 2, 37, (1 << 20) + 5])
 def test_two_forwards_run_each_pair_both_ways_round(programs):
-    order = drawn(np.random.default_rng(3), programs, False)
+    order = random_order(np.random.default_rng(3), programs, False)
     np.testing.assert_array_equal(np.sort(order), np.arange(programs))
-    np.testing.assert_array_equal(turned(order, False), order[::-1])
+    np.testing.assert_array_equal(reversed_order(order, False), order[::-1])
 
 
 def test_orders_are_drawn():
-    assert len({tuple(drawn(np.random.default_rng(seed), 5, False)) for seed in range(40)}) > 20
+    assert len({tuple(random_order(np.random.default_rng(seed), 5, False)) for seed in range(40)}) > 20
 
 
 @pytest.mark.parametrize("programs", [5, RESIDENT, 3 * RESIDENT + 7])
 def test_programs_that_wait_stay_among_those_that_are_resident(programs):
-    order = drawn(np.random.default_rng(3), programs, True)
-    for some in (order, turned(order, True)):
+    order = random_order(np.random.default_rng(3), programs, True)
+    for some in (order, reversed_order(order, True)):
         np.testing.assert_array_equal(np.sort(some), np.arange(programs))
         np.testing.assert_array_equal(some // RESIDENT, np.arange(programs) // RESIDENT)
     first = order[:RESIDENT]
-    assert list(turned(order, True)[: len(first)]) == list(first[::-1]) != list(np.sort(first))
+    assert list(reversed_order(order, True)[: len(first)]) == list(first[::-1]) != list(np.sort(first))
 
 
 @contextmanager
@@ -229,4 +229,4 @@ def test_code_is_kept_where_nobody_else_can_write(needed, tmp_path, monkeypatch)
 
 
 def test_a_new_process_begins_with_a_small_launch():
-    assert zygote.run(zygote.made()).tolist() == [2.0 * number for number in range(32)]
+    assert zygote.run(zygote.small_launch_code()).tolist() == [2.0 * number for number in range(32)]

@@ -9,7 +9,7 @@ import pytest
 from tests.env.executor.ptx import aligned, buffer, counted, entry
 from tests.env.executor.test_traffic import FAR, MEGABYTE, NEAR, launches
 from tests.env.processes import ROOT, printed
-from verl_kernel.env.execution.sampling import AGREEMENT, MOVED, WHOLE, Apart, Sampler, Windows, strata
+from verl_kernel.env.execution.sampling import AGREEMENT, MOVED, WHOLE, Sampler, SamplesDisagree, Windows, strata
 from verl_kernel.env.execution.tally import tally
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.ipc.execution_messages import furthest
@@ -115,7 +115,7 @@ def test_samples_that_differ_are_no_count():
     for seed in range(4):
         try:
             sampler(turns, 40000, seed)[0].count()
-        except Apart as exc:
+        except SamplesDisagree as exc:
             told.append(str(exc))
     assert told
     assert all("two samples of its programs differ" in text for text in told)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.env.executor.ptx import entry
-from verl_kernel.env.execution.seen_stores import SeenStores
+from verl_kernel.env.execution.seen_stores import StoreClassifier
 from verl_kernel.env.executor.moves import Follow, Seen, place_of
 from verl_kernel.env.executor.ptx.parser import parse
 
@@ -22,7 +22,7 @@ FAR = ("variation", "computed")
 
 def kind(*forwards):
     """The kind of the store after forwards that stored this: `computed`, `loaded` or a number everywhere."""
-    stores = SeenStores()
+    stores = StoreClassifier()
     for stored in forwards:
         shows, stored = stored if isinstance(stored, tuple) else ("all", stored)
         stores.begin(shows)

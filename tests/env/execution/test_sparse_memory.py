@@ -29,7 +29,7 @@ def floats(address, count):
 
 
 def test_a_tensor_larger_than_memory_is_read_anywhere(memory):
-    found = floats(memory.unknown(FLOAT), FLOAT[1] // 4)
+    found = floats(memory.tensor_address(FLOAT), FLOAT[1] // 4)
     first, last = found[:8].copy(), found[-8:].copy()
     assert np.isfinite([first, last]).all()
     assert len(set(first)) > 4
@@ -41,31 +41,31 @@ def test_a_tensor_larger_than_memory_is_read_anywhere(memory):
 
 
 def test_what_is_not_said_to_be_written_stays(memory):
-    found = floats(memory.unknown(FLOAT), 8)
+    found = floats(memory.tensor_address(FLOAT), 8)
     found[0] = 7.0
     memory.restore([])
     assert found[0] == 7.0
 
 
 def test_a_tensor_keeps_its_place_and_alignment(memory):
-    address = memory.unknown(FLOAT)
+    address = memory.tensor_address(FLOAT)
     assert address % 4096 == 256
-    assert memory.unknown(FLOAT) == address
-    assert abs(memory.unknown((1 << 45, 4096, "float32")) - address) > FLOAT[1] + (16 << 30)
+    assert memory.tensor_address(FLOAT) == address
+    assert abs(memory.tensor_address((1 << 45, 4096, "float32")) - address) > FLOAT[1] + (16 << 30)
 
 
 def test_tensors_and_seeds_have_values_of_their_own(memory):
-    one, other = (floats(memory.unknown(((1 << 44) + (place << 20), 4096, "float32")), 8) for place in (0, 1))
+    one, other = (floats(memory.tensor_address(((1 << 44) + (place << 20), 4096, "float32")), 8) for place in (0, 1))
     other[:] = 7.0
     assert not (one == 7.0).any()
     memory.begin(1)
-    first = floats(memory.unknown(FLOAT), 8).copy()
+    first = floats(memory.tensor_address(FLOAT), 8).copy()
     memory.begin(2)
-    assert (floats(memory.unknown(FLOAT), 8) != first).any()
+    assert (floats(memory.tensor_address(FLOAT), 8) != first).any()
 
 
 def test_pieces_of_the_arena_are_as_they_were_handed_over(memory):
-    address = memory.known(8192, 5)
+    address = memory.arena_address(8192, 5)
     assert ctypes.string_at(address, 5) == b"known"
     ctypes.memmove(address, b"other", 5)
     memory.restore([])
@@ -75,18 +75,18 @@ def test_pieces_of_the_arena_are_as_they_were_handed_over(memory):
 @pytest.mark.parametrize(("offset", "length"), [(-1, 4), (0, ARENA + 1), (ARENA - 3, 4)])
 def test_a_piece_outside_of_the_arena_has_no_address(memory, offset, length):
     with pytest.raises(ValueError, match="arena"):
-        memory.known(offset, length)
+        memory.arena_address(offset, length)
 
 
 def test_more_tensors_than_can_be_mapped_have_room(memory):
     for number in range(100):
-        assert floats(memory.unknown(((1 << 44) + (number << 20), 4096, "float32")), 4).any()
+        assert floats(memory.tensor_address(((1 << 44) + (number << 20), 4096, "float32")), 4).any()
     assert memory.clearings > 0
 
 
 def test_what_no_process_can_address_is_refused(memory):
     with pytest.raises(MemoryError):
-        memory.unknown((1 << 44, 1 << 44, "float32"))
+        memory.tensor_address((1 << 44, 1 << 44, "float32"))
 
 
 def values(dtype, kind):

@@ -30,7 +30,7 @@ from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.lowering.function import module
 from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Instruction, Program, Register
+from verl_kernel.env.executor.ptx.program import BITS, Immediate, Instruction, OperandGroup, PtxProgram, Register
 
 HALVES, SIGNED, UNSIGNED = ("fp16", "bf16"), ("i8", "i16", "i32", "i64"), ("u8", "u16", "u32", "u64")
 FLOATS, EIGHT, INTEGERS = (*HALVES, "fp32", "fp64"), ("fp8e4nv", "fp8e5"), (*SIGNED, *UNSIGNED)
@@ -393,14 +393,16 @@ def unknown(ptx: str, warps: int) -> Iterator[tuple[str, str]]:
             program.instructions[place] = stand_in(program, program.instructions[place])
 
 
-def stand_in(program: Program, item: Instruction) -> Instruction:
+def stand_in(program: PtxProgram, item: Instruction) -> Instruction:
     """An instruction that writes zeros to the same registers."""
     first = item.operands[0] if item.operands else None
-    targets = [one for one in (first.items if isinstance(first, Group) else (first,)) if isinstance(one, Register)]
+    targets = [
+        one for one in (first.items if isinstance(first, OperandGroup) else (first,)) if isinstance(one, Register)
+    ]
     opcode, operands = "membar.gl", ()
     if targets:
         bits = BITS[program.registers[targets[0].name]]
-        opcode, operands = f"mov.b{bits}" if bits > 1 else "mov.pred", (targets[0], Constant("0"))
+        opcode, operands = f"mov.b{bits}" if bits > 1 else "mov.pred", (targets[0], Immediate("0"))
     return replace(item, opcode=opcode, operands=operands, guard=None, text="")
 
 

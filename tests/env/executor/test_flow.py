@@ -62,7 +62,7 @@ def test_what_all_lanes_share_and_where_they_part(body, shared, own, may_part):
     known = lanes(graph(body))
     assert {*shared.split()} <= known.uniform
     assert not {*own.split()} & known.uniform
-    assert known.may_part == may_part
+    assert known.may_diverge == may_part
 
 
 @st.composite
@@ -122,7 +122,7 @@ def test_pieces_keep_the_last_write_of_what_is_read_later(body):
         for part in parts:
             for name in part.after:
                 writes = [place for place in range(part.start, part.end) if name in made.writes[place]]
-                assert [place for place, names in part.kept.items() if name in names] == writes[-1:]
+                assert [place for place, names in part.saved.items() if name in names] == writes[-1:]
 
 
 def found_repeats(made, many=1):

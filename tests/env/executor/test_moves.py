@@ -89,7 +89,7 @@ def test_what_a_store_is(body, kind):
 def test_only_what_is_kept_is_stored(kept, stored):
     given, out = aligned(128, np.float32), aligned(384, np.float32)
     given[:] = 3.0
-    counted(Kernel(text(TWO), 1, 0, kept=kept), [given, out])
+    counted(Kernel(text(TWO), 1, 0, store_kinds=kept), [given, out])
     assert (out[0], out[32], out.view(np.int32)[64]) == stored
 
 
@@ -97,7 +97,7 @@ def test_an_atomic_that_is_left_out_still_loads():
     given, out = aligned(128, np.float32), aligned(256, np.float32)
     given[:], out[:] = 3.0, 5.0
     body = "atom.global.add.f32 %f2, [%rd1], %f1; st.global.f32 [%rd1+128], %f2;"
-    counted(Kernel(text(body), 1, 0, kept=("moves",)), [given, out])
+    counted(Kernel(text(body), 1, 0, store_kinds=("moves",)), [given, out])
     assert (out[0], out[32]) == (5.0, 5.0)
 
 

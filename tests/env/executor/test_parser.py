@@ -12,7 +12,7 @@ from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.lowering.opcodes import OPCODES
 from verl_kernel.env.executor.ptx import program
 from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.executor.ptx.program import Address, Constant, Group, Pair, Register
+from verl_kernel.env.executor.ptx.program import Address, Immediate, OperandGroup, Pair, Register
 
 HEAD = ".version 8.7\n.target sm_89\n.address_size 64\n"
 
@@ -58,15 +58,15 @@ def test_what_is_declared_has_a_place():
 
 
 @pytest.mark.parametrize(("text", "operands"), [
-    ("add.s32 %r1, %r2, -3", (Register("%r1"), Register("%r2"), Constant("-3"))),
+    ("add.s32 %r1, %r2, -3", (Register("%r1"), Register("%r2"), Immediate("-3"))),
     ("mov.u32 %r1, %tid.x", (Register("%r1"), program.Special("%tid.x"))),
-    ("mov.b32 %r1, 0f3F800000", (Register("%r1"), Constant("0f3F800000"))),
+    ("mov.b32 %r1, 0f3F800000", (Register("%r1"), Immediate("0f3F800000"))),
     ("ld.global.v2.b32 {%r1, %r2}, [%rd1 + -8]",
-     (Group((Register("%r1"), Register("%r2"))), Address(Register("%rd1"), -8))),
+     (OperandGroup((Register("%r1"), Register("%r2"))), Address(Register("%rd1"), -8))),
     ("shfl.sync.bfly.b32 %r1|%p1, %r2, 1, 31, -1",
-     (Pair(Register("%r1"), Register("%p1")), Register("%r2"), *map(Constant, ("1", "31", "-1")))),
-    ("vote.sync.any.pred %p1, !%p2, -1", (Register("%p1"), program.Not(Register("%p2")), Constant("-1"))),
-    ("mov.b64 {_, %r1}, %rd1", (Group((program.Unused(), Register("%r1"))), Register("%rd1"))),
+     (Pair(Register("%r1"), Register("%p1")), Register("%r2"), *map(Immediate, ("1", "31", "-1")))),
+    ("vote.sync.any.pred %p1, !%p2, -1", (Register("%p1"), program.Not(Register("%p2")), Immediate("-1"))),
+    ("mov.b64 {_, %r1}, %rd1", (OperandGroup((program.Unused(), Register("%r1"))), Register("%rd1"))),
     ("ld.param.b32 %r1, [k_param_1]", (Register("%r1"), Address(program.Symbol("k_param_1"), 0))),
 ])  # fmt: skip
 def test_operands(text, operands):
@@ -77,7 +77,7 @@ def test_an_instruction_has_a_guard_and_a_line_of_the_source():
     item = first("@!%p1 bra $L1;\n$L1:")
     assert (item.guard, item.is_negated, item.opcode) == (Register("%p1"), True, "bra")
     made = kernel(".reg .b32 %r<2>;\n.loc 1 12 4 // k.py:12:4\nmov.b32 %r1, 0;", head='.file 1 "/x" "k.py"')
-    assert made.instructions[0].place == program.Place(1, 12)
+    assert made.instructions[0].source_line == program.SourceLine(1, 12)
     assert made.files[1] == "/x/k.py"
 
 

@@ -11,7 +11,7 @@ from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.ptx.parser import parse
 from verl_kernel.env.executor.ptx.program import Instruction
 from verl_kernel.env.executor.work import costs
-from verl_kernel.env.executor.work.steps import chains, groups, known_of, launch_work, spilling
+from verl_kernel.env.executor.work.steps import chains, facts_of, groups, launch_work, spilling
 
 REGISTERS = (
     ".reg .b64 %in, %out, %a, %b, %o, %p1; .reg .b32 %t, %x, %y, %z; .reg .b16 %h; ld.param.u64 %in, [p0];"
@@ -106,7 +106,7 @@ def test_spills_are_where_registers_do_not_suffice():
     for code in (loop, loop + never):
         made = ready(code, 256)
         count = counted(made, [aligned(4096)] * 2)
-        known = spilling(known_of(made.program, made.module), made.program, made.module, 400, 30)
+        known = spilling(facts_of(made.program, made.module), made.program, made.module, 400, 30)
         spilled.append(launch_work(count, known).steps[0].l2_bytes)
     assert spilled[0] == spilled[1] >= 2 * 400 * 32 * 50
 

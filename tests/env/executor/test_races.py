@@ -385,7 +385,7 @@ def test_who_is_watched_no_longer_is_taken_for_no_race(monkeypatch):
     def fail(*arguments):
         raise OverflowError("releases tell too much")
 
-    monkeypatch.setattr(knowledge.Told, "tell", fail)
+    monkeypatch.setattr(knowledge.PublishedClocks, "publish", fail)
     watch = Watch()
     add = "@%p1 ld.global.b32 %x2, [%out]; add.u32 %x2, %x2, 1; @%p1 st.global.b32 [%out], %x2;"
     locked = ENTER.format("acquire") + add + LEAVE.format("release")

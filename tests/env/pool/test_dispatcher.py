@@ -3,7 +3,7 @@
 
 import asyncio
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
@@ -71,6 +71,14 @@ async def test_a_failure_of_ours_is_tried_again_on_another_judge(caplog):
         stats = await dispatcher.stats()
         assert bad.revivals == 2
         assert (stats.retries, stats.infra_errors, stats.alive) == (1, 0, 2)
+
+
+async def test_one_judge_that_starts_is_enough_to_begin():
+    refused, failed = Actor(start=EnvironmentNotReady("no jail")), Actor(start=InfraError("no place"))
+    for judges, said in (((refused, failed, Actor()), ""), ((refused,), "no jail"), ((refused, failed), "no place")):
+        async with pool(*judges) as dispatcher:
+            with pytest.raises((EnvironmentNotReady, InfraError), match=said) if said else nullcontext():
+                await dispatcher.one_ready()
 
 
 async def test_what_the_pool_knows_is_added_to_every_answer():

@@ -182,4 +182,4 @@ def test_a_reference_does_not_put_judges_out_of_rotation():
     tries.begin()
     tries.failed(object(), TaskJudgeFailed("ended"))
     assert tries.suspect is None
-    assert tries.left
+    assert tries.may_repeat

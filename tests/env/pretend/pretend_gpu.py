@@ -30,10 +30,15 @@ class HostTimeline:
     def wait(self):
         pass
 
-    unpin = flush = stall = wait
+    unpin = flush = wait
 
     def hold(self, event):
         pass
+
+    stall = reached = hold
+
+    def host_ms(self):
+        return 1e3 * perf_counter()
 
 
 def stopwatch():

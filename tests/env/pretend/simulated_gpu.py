@@ -21,7 +21,7 @@ class SimulatedGpu:
     """What `GpuTimeline` is to a real one; `done` notes what it was asked for."""
 
     l2_bytes = flush_bytes = 0
-    flush_ms, stall_ms, hold_ms, wake_ms = 0.1, 0.3, 0.2, 0.01
+    flush_ms, hold_ms, wake_ms, late = 0.1, 0.2, 0.01, ()
 
     def __init__(self, clock):
         self.clock, self.free, self.held, self.done = clock, {"default": 0.0}, 0.0, []
@@ -54,11 +54,18 @@ class SimulatedGpu:
         self.launch(self.flush_ms)
         self.done.append("flush")
 
-    def stall(self):
-        self.launch(self.stall_ms)
+    def stall(self, ms):
+        self.stall_ms = ms
+        self.launch(ms)
         self.done.append("stall")
 
     def hold(self, event):
         self.held = event["at"]
-        self.clock.now += self.hold_ms
+        self.clock.now += self.hold_ms + (self.late.pop(0) if self.late else 0.0)
         self.done.append("hold")
+
+    def reached(self, event):
+        return self.clock.now >= event["at"]
+
+    def host_ms(self):
+        return self.clock.now

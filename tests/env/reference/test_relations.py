@@ -274,7 +274,7 @@ def learned(draw: Draw, bears: Callable[[Tensors], bool] = lambda tensors: True)
         seed = next(seeds)
         return draw(torch.Generator().manual_seed(seed)) if seed < 48 else None
 
-    return learn([draw(torch.Generator().manual_seed(seed)) for seed in range(3)], bears, more=more)
+    return learn([draw(torch.Generator().manual_seed(seed)) for seed in range(3)], bears, draw_more=more)
 
 
 @pytest.mark.parametrize("name", INPUTS)

@@ -63,14 +63,14 @@ def test_varied_trials_of_a_router_hang_on_no_tie(device):
     program = Reference(task, device)
     for number, kind in enumerate(KINDS * 3):
         trial = program.trial(b"secret", number, kind)
-        assert all(torch.equal(trial.expected.tensors[1], other[1]) for other in program.otherwise(trial, guard))
+        assert all(torch.equal(trial.expected.tensors[1], other[1]) for other in program.tied_outputs(trial, guard))
 
 
 def test_a_tie_that_is_drawn_has_two_right_answers(device):
     task = Task(reference("x.argmax(-1)", "torch.randint(0, 3, (50, 8)).float()", "x"))
     program = Reference(task, device)
     trial = program.trial(b"secret", 0, "drawn")
-    others = {tuple(tensors[0].tolist()) for tensors in program.otherwise(trial, guard)}
+    others = {tuple(tensors[0].tolist()) for tensors in program.tied_outputs(trial, guard)}
     assert tuple(trial.inputs.tensors[0].argmax(-1).tolist()) in others
     assert len(others) == 2
 
@@ -78,4 +78,4 @@ def test_a_tie_that_is_drawn_has_two_right_answers(device):
 def test_a_program_without_choices_is_run_no_more_often(device):
     program = Reference(Task(reference("x.exp()", "torch.randn(5)", "x")), device)
     assert not has_choices(program.events)
-    assert not list(program.otherwise(program.trial(b"secret", 0, "drawn"), guard))
+    assert not list(program.tied_outputs(program.trial(b"secret", 0, "drawn"), guard))

@@ -14,7 +14,7 @@ from verl_kernel.env.true_size.bounds import ALLOWED, POSSIBLE, Bounds, keeps_to
 from verl_kernel.env.true_size.dry_pass import dry_forward
 from verl_kernel.env.true_size.shrinking import (
     FLOOR,
-    KEPT,
+    UNCHANGED,
     WIDTHS,
     counts_of,
     divided,
@@ -75,16 +75,16 @@ SIZES = st.lists(st.integers(1, 1 << 20), min_size=1, max_size=8, unique=True).m
 @given(SIZES, st.integers(1, 12))
 def test_division_keeps_small_sizes_parity_order_and_difference(sizes, power):
     new = divided(sizes, 2**power)
-    assert set(new) == {size for size in sizes if size > KEPT}
+    assert set(new) == {size for size in sizes if size > UNCHANGED}
     assert all((value >= FLOOR and value % 2 == size % 2) or size // 2**power > FLOOR for size, value in new.items())
     assert all(value % 2 for size, value in new.items() if size % 2)
     assert list(new.values()) == sorted(set(new.values()))
-    for size, value in divided(sizes, 2**power, kept=WIDTHS).items():
+    for size, value in divided(sizes, 2**power, unchanged_up_to=WIDTHS).items():
         assert value % min(size & -size, WIDTHS) == 0, "powers of two in widths that are kept"
 
 
 def test_widths_stay_and_what_is_reduced_is_none_of_them():
-    assert divided([8, 64, 2048, 4096], 32, kept=WIDTHS) == {2048: 128, 4096: 256}
+    assert divided([8, 64, 2048, 4096], 32, unchanged_up_to=WIDTHS) == {2048: 128, 4096: 256}
     assert divided([8, 64, 2048, 4096], 32) == {64: 8, 2048: 64, 4096: 128}
 
 
@@ -110,13 +110,13 @@ def test_lengths_of_no_row_and_of_no_weight_count_rows(device):
 
 
 def test_counts_become_smaller_where_widths_stay():
-    assert divided([8, 32, 64, 1024], 32, kept=WIDTHS, counts=(32, 1024)) == {32: 2, 1024: 32}
-    assert divided([8, 32, 64, 1024], 32, kept=WIDTHS) == {1024: 128}
+    assert divided([8, 32, 64, 1024], 32, unchanged_up_to=WIDTHS, counts=(32, 1024)) == {32: 2, 1024: 32}
+    assert divided([8, 32, 64, 1024], 32, unchanged_up_to=WIDTHS) == {1024: 128}
 
 
 @given(st.lists(st.integers(8, 20).map(lambda n: 2**n), min_size=1, unique=True).map(sorted), st.integers(1, 12))
 def test_where_widths_are_kept_powers_of_two_stay_such(sizes, power):
-    new = divided(sizes, 2**power, kept=WIDTHS)
+    new = divided(sizes, 2**power, unchanged_up_to=WIDTHS)
     assert all(value & (value - 1) == 0 for value in new.values())
 
 

@@ -34,8 +34,10 @@ _SCALED = {
 _PARITY = 1e-2
 _FEW = 128
 """Elements that disagree count as few if they are at most one in this number."""
-_TAIL, _NOISE = 2.0, 0.5
-"""Limits of bfloat16 noise, in tolerances: the largest error of an element, and the root mean square of all errors."""
+_TAIL = 2.0
+"""Largest error of an element that is noise of bfloat16, in tolerances."""
+_NOISE = 0.5
+"""Largest root mean square of all errors that are noise of bfloat16, in tolerances."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def compare(
     expected: torch.Tensor,
     actual: torch.Tensor,
     profile: str = "scaled",
-    least: float | None = None,
+    smallest_scale: float | None = None,
     room: Room | None = None,
 ) -> Agreement:
     """Compare two tensors of any equal shape.
@@ -69,7 +71,7 @@ def compare(
         expected: the reference's output.
         actual: the candidate's output.
         profile: `scaled` or `parity`.
-        least: smallest scale of a row or column as a part of the rms of all; None takes `scale.NOISE` of the dtype.
+        smallest_scale: that of a row or column as a part of the rms of all; None takes `scale.NOISE` of the dtype.
         room: additional allowance of each element.
 
     Raises:
@@ -80,26 +82,27 @@ def compare(
     if expected.shape != actual.shape or expected.dtype != actual.dtype:
         return Agreement(ok=False)
     if expected.is_complex():
-        return compare(torch.view_as_real(expected), torch.view_as_real(actual), profile, least, room)
+        return compare(torch.view_as_real(expected), torch.view_as_real(actual), profile, smallest_scale, room)
     rtol, atol = _tolerance(expected.dtype, profile)
+    # 8-bit floats are widened for the arithmetic; whether they differ by rounding is decided on the originals.
     pair, expected, actual = (expected, actual), widened(expected), widened(actual)
-    scale = Scale.of(expected, CHUNK, profile == "scaled", least)
-    max_abs, max_rel, first_bad, values, bad = 0.0, 0.0, None, None, 0
+    scale = Scale.of(expected, CHUNK, profile == "scaled", smallest_scale)
+    max_abs, max_rel, first_bad, values, disagreeing = 0.0, 0.0, None, None, 0
     rooms = () if room is None else (room.below, room.above)
-    for start, wanted, given, *spare in _chunks(scale.step, expected, actual, *rooms):
-        floor = atol * scale.around(wanted) if profile == "scaled" else atol
-        good, error = _judge(wanted, given, rtol, floor, spare)
+    for start, expected_part, actual_part, *allowance in _chunks(scale.step, expected, actual, *rooms):
+        floor = atol * scale.around(expected_part) if profile == "scaled" else atol
+        good, error = _judge(expected_part, actual_part, rtol, floor, allowance)
         if (largest := error.max().item()) > 0:
-            max_abs, max_rel = max(max_abs, largest), max(max_rel, _relative(error, wanted, scale.rms))
-        bad += 0 if good.all() else int((~good).sum())
-        if first_bad is None and bad:
-            here = int(good.to(torch.uint8).argmin())
-            first_bad, values = start + here, (wanted[here].item(), given[here].item())
+            max_abs, max_rel = max(max_abs, largest), max(max_rel, _relative(error, expected_part, scale.rms))
+        disagreeing += 0 if good.all() else int((~good).sum())
+        if first_bad is None and disagreeing:
+            position = int(good.to(torch.uint8).argmin())
+            first_bad, values = start + position, (expected_part[position].item(), actual_part[position].item())
     if first_bad is not None and profile == "scaled" and room is None:
         first_bad = None if _is_rounding(scale, *pair, rtol, atol) else first_bad
-    is_ok, where = first_bad is None, _index(first_bad, expected.shape)
-    has_few, values = not is_ok and bad * _FEW <= expected.numel(), None if is_ok else values
-    return Agreement(is_ok, _known(max_abs), _known(max_rel), where, values, has_few=has_few)
+    is_ok, index = first_bad is None, _index(first_bad, expected.shape)
+    has_few, values = not is_ok and disagreeing * _FEW <= expected.numel(), None if is_ok else values
+    return Agreement(is_ok, _finite_or_none(max_abs), _finite_or_none(max_rel), index, values, has_few=has_few)
 
 
 def _is_rounding(scale: Scale, expected: torch.Tensor, actual: torch.Tensor, rtol: float, atol: float) -> bool:
@@ -111,22 +114,22 @@ def _is_rounding(scale: Scale, expected: torch.Tensor, actual: torch.Tensor, rto
 def _is_noise(scale: Scale, expected: torch.Tensor, actual: torch.Tensor, rtol: float, atol: float) -> bool:
     """Whether no element is off by more than `_TAIL` tolerances, and the root mean square is at most `_NOISE`."""
     total = 0.0
-    for _, wanted, given in _chunks(scale.step, expected, actual):
-        floor = atol * scale.around(wanted)
-        good, error = _judge(wanted, given, _TAIL * rtol, _TAIL * floor, [])
+    for _, expected_part, actual_part in _chunks(scale.step, expected, actual):
+        floor = atol * scale.around(expected_part)
+        good, error = _judge(expected_part, actual_part, _TAIL * rtol, _TAIL * floor, [])
         if not good.all():
             return False
-        allowed = torch.where(error > 0, wanted.double().abs().mul_(rtol).add_(floor), 1.0)
+        allowed = torch.where(error > 0, expected_part.double().abs().mul_(rtol).add_(floor), 1.0)
         total += (error / allowed).square_().sum().item()
     return total <= _NOISE**2 * expected.numel()
 
 
-def _relative(error: torch.Tensor, wanted: torch.Tensor, rms: float) -> float:
-    scale = wanted.double().abs().clamp_(min=rms)
+def _relative(error: torch.Tensor, expected: torch.Tensor, rms: float) -> float:
+    scale = expected.double().abs().clamp_(min=rms)
     return (error / scale if rms else torch.where(error > 0, error / scale, error)).max().item()
 
 
-def _known(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
@@ -138,23 +141,26 @@ def _tolerance(dtype: torch.dtype, profile: str) -> tuple[float, float]:
 
 
 def _judge(
-    wanted: torch.Tensor, given: torch.Tensor, rtol: float, floor: torch.Tensor | float, room: list[torch.Tensor]
+    expected: torch.Tensor, actual: torch.Tensor, rtol: float, floor: torch.Tensor | float, room: list[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return which elements agree, and the errors of those finite on both sides (0 elsewhere)."""
-    one, other = wanted.double(), given.double()
-    beyond = _beyond(other - one, *room) if room else None
-    error = (other - one).abs_()
-    if rtol and error.isfinite().all():
-        return (error if beyond is None else beyond) <= one.abs().mul_(rtol).add_(floor), error
-    same = (wanted == given) | (wanted.isnan() & given.isnan())  # in their own dtype: int64 does not fit into float64
-    finite = wanted.isfinite() & given.isfinite()
-    error = torch.where(finite, error, 0.0)
+    expected_wide, actual_wide = expected.double(), actual.double()
+    # Float64 on either side: the difference of two float32 numbers must not be rounded itself.
+    beyond = _beyond(actual_wide - expected_wide, *room) if room else None
+    error = (actual_wide - expected_wide).abs_()
+    if rtol and error.isfinite().all():  # the usual case, in fewer passes over memory
+        return (error if beyond is None else beyond) <= expected_wide.abs().mul_(rtol).add_(floor), error
+    is_same = (expected == actual) | (
+        expected.isnan() & actual.isnan()
+    )  # in their own dtype: int64 does not fit into float64
+    is_finite = expected.isfinite() & actual.isfinite()
+    error = torch.where(is_finite, error, 0.0)
     beyond = error if beyond is None else beyond
-    return (same | (finite & (beyond <= rtol * one.abs() + floor)) if rtol or room else same), error
+    return (is_same | (is_finite & (beyond <= rtol * expected_wide.abs() + floor)) if rtol or room else is_same), error
 
 
-def _beyond(way: torch.Tensor, below: torch.Tensor, above: torch.Tensor) -> torch.Tensor:
-    return (way - way.clamp(-below, above)).abs_()
+def _beyond(deviation: torch.Tensor, below: torch.Tensor, above: torch.Tensor) -> torch.Tensor:
+    return (deviation - deviation.clamp(-below, above)).abs_()
 
 
 def _chunks(step: int, *tensors: torch.Tensor) -> Iterator[Any]:

@@ -15,8 +15,12 @@ from math import isfinite, sqrt
 
 import torch
 
-BLOCK, FEWEST, WIDEST = 64, 16, 4096
-"""Elements of a block, the fewest elements of a row, and the widest row that need not divide into blocks."""
+BLOCK = 64
+"""Elements of a block of a row."""
+FEWEST = 16
+"""Fewest elements of a row: of fewer the root mean square says little about each."""
+WIDEST = 4096
+"""Widest row that need not divide into blocks, and widest one whose columns have scales."""
 NOISE = {torch.float64: 1e-2, torch.float32: 0.5, torch.float16: 0.25, torch.bfloat16: 1.0}
 """Smallest scale as a part of the tensor's rms, by dtype, where the noise of the tensor is unknown."""
 SHARP = {torch.float64: (1e-6, 1e-4), torch.float32: (1e-3, 1e-2, 0.1), torch.float16: (0.1,)}
@@ -30,7 +34,7 @@ class Scale:
     rms: float
     """Root mean square of all finite elements, 0 where there are none."""
     step: int
-    least: float
+    smallest: float
     unit: float
     """Unit in which numbers are measured, so that squares cannot overflow."""
     block: int
@@ -39,29 +43,30 @@ class Scale:
     """Root mean squares of columns, None where columns have no scale."""
 
     @classmethod
-    def of(cls, tensor: torch.Tensor, most: int, is_local: bool, least: float | None = None) -> Scale:
+    def of(cls, tensor: torch.Tensor, largest_piece: int, is_local: bool, smallest_scale: float | None = None) -> Scale:
         """Measure a tensor.
 
         Args:
             tensor: of any shape and type.
-            most: elements held in float64 at a time, or one row.
+            largest_piece: elements held in float64 at a time, or one row.
             is_local: whether `around` will be called.
-            least: smallest scale as a part of the tensor's rms; None takes `NOISE` of the dtype.
+            smallest_scale: that of a row or column, as a part of the tensor's rms; None takes `NOISE` of the dtype.
         """
         block, width = _layout(tensor.shape) if is_local and tensor.is_floating_point() else (0, 0)
-        unit = _largest(tensor, most) if tensor.dtype is torch.float64 else 1.0
+        unit = _largest(tensor, largest_piece) if tensor.dtype is torch.float64 else 1.0
+        # Pieces of whole rows, or blocks, so that no scale is measured in two parts.
         grain = width or block or 1
-        step = max(most // grain, 1) * grain
+        step = max(largest_piece // grain, 1) * grain
         total, count, sums, counts = 0.0, 0, torch.zeros(()), torch.zeros(())
         for part in _pieces(tensor, step):
-            squares, finite, found = _squares(part, unit)
-            total, count = total + found, count + (part.numel() if finite is None else int(finite.sum()))
+            squares, finite, part_total = _squares(part, unit)
+            total, count = total + part_total, count + (part.numel() if finite is None else int(finite.sum()))
             if width:
                 sums, counts = sums + squares.view(-1, width).sum(0), counts + _numbers(finite, part, width, 0)
         rms = unit * sqrt(total / count) if count else 0.0
         columns = _root(sums, counts, unit) if width else None
-        least = NOISE.get(tensor.dtype, 1.0) if least is None else least
-        return cls(rms, step, least * rms, unit, block, columns)
+        smallest_scale = NOISE.get(tensor.dtype, 1.0) if smallest_scale is None else smallest_scale
+        return cls(rms, step, smallest_scale * rms, unit, block, columns)
 
     def around(self, piece: torch.Tensor) -> torch.Tensor | float:
         """Return the scale of each element of a piece, or one number for all of them."""
@@ -69,10 +74,11 @@ class Scale:
             return self.rms
         squares, finite, _ = _squares(piece, self.unit)
         sums, counts = squares.view(-1, self.block).sum(1), _numbers(finite, piece, self.block, 1)
-        blocks = _root(sums, counts, self.unit).clamp_(self.least, self.rms).unsqueeze_(1)
+        # Never above the rms of all: a huge element would excuse errors of its neighbours.
+        blocks = _root(sums, counts, self.unit).clamp_(self.smallest, self.rms).unsqueeze_(1)
         if self.columns is None:
             return blocks.expand(-1, self.block).reshape(-1)
-        columns = self.columns.clamp(min=self.least).view(-1, self.block)
+        columns = self.columns.clamp(min=self.smallest).view(-1, self.block)
         return torch.minimum(blocks.view(-1, columns.shape[0], 1), columns).view(-1)
 
 
@@ -94,7 +100,7 @@ def _squares(part: torch.Tensor, unit: float) -> tuple[torch.Tensor, torch.Tenso
     values = part.double()
     squares = values.square() if unit == 1.0 else (values / unit).square_()
     total = squares.sum().item()
-    if isfinite(total):
+    if isfinite(total):  # no mask to make and to sum, which most tensors do not need
         return squares, None, total
     finite = part.isfinite()
     squares = torch.where(finite, squares, 0.0)
@@ -115,8 +121,8 @@ def _root(sums: torch.Tensor, counts: torch.Tensor | int, unit: float) -> torch.
 
 def _largest(tensor: torch.Tensor, step: int) -> float:
     """Return the largest finite magnitude, 1 where there is none."""
-    found = (torch.where(part.isfinite(), part, 0.0).abs().max().item() for part in _pieces(tensor, step))
-    return max(found, default=0.0) or 1.0
+    magnitudes = (torch.where(part.isfinite(), part, 0.0).abs().max().item() for part in _pieces(tensor, step))
+    return max(magnitudes, default=0.0) or 1.0
 
 
 def _pieces(tensor: torch.Tensor, step: int) -> Iterator[torch.Tensor]:

@@ -42,14 +42,14 @@ def use(mode: str) -> None:
 @contextmanager
 def precision(mode: str) -> Iterator[None]:
     """Call `use` for the body, which may change the switches itself; restore them afterwards."""
-    before, wanted = _read(), (mode,) * 3 + ("ieee",) * 3
-    if before != wanted:
+    earlier, state = _read(), (mode,) * 3 + ("ieee",) * 3
+    if earlier != state:
         use(mode)
     try:
         yield
     finally:
-        if _read() != before:
-            _write(before)
+        if _read() != earlier:
+            _write(earlier)
 
 
 def _read() -> _State:
@@ -122,8 +122,8 @@ class Rounding(OpMode):
 
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run an op with its factors rounded."""
-        places = op_of(func).factors
-        args = tuple(self._rounded(value) if place in places else value for place, value in enumerate(args))
+        factors = op_of(func).factors
+        args = tuple(self._rounded(value) if index in factors else value for index, value in enumerate(args))
         return func(*args, **kwargs)
 
     def _rounded(self, factor: Any) -> Any:
@@ -158,6 +158,7 @@ def rounded(tensor: torch.Tensor, added: torch.Tensor | int = 0) -> torch.Tensor
 def _take_apart_attention(stack: ExitStack) -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
+    # The math backend runs attention as `bmm` and `softmax`, whose factors can be rounded; fused kernels hide them.
     stack.enter_context(sdpa_kernel(SDPBackend.MATH))
     mha = torch.backends.mha
     stack.callback(mha.set_fastpath_enabled, mha.get_fastpath_enabled())
@@ -165,6 +166,7 @@ def _take_apart_attention(stack: ExitStack) -> None:
 
 
 def _take_apart_recurrent(stack: ExitStack) -> None:
+    # Without cuDNN and oneDNN a recurrent layer is a loop of products, each of which is rounded.
     stack.callback(setattr, torch.backends.cudnn, "enabled", torch.backends.cudnn.enabled)
     torch.backends.cudnn.enabled = False
     stack.callback(torch._C._set_mkldnn_enabled, torch._C._get_mkldnn_enabled())

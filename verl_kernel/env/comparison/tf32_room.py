@@ -20,11 +20,14 @@ from verl_kernel.env.comparison.scale import FEWEST, Scale
 RUNS = 12
 """Random roundings: with this number, about one in a million normal errors exceeds `_FACTOR` estimated deviations."""
 _FACTOR = 8.0
-_MOST = 0.1
+_LARGEST_PART = 0.1
 """Bound of the allowance, as a part of the element and its scale; products of 4096 terms need a fifteenth of it."""
 _FEWEST_ROWS = 4
 """With fewer rows the mean of a column is no better estimate than its elements."""
-_PIECE, _FAR = 1 << 20, 1e9
+_PIECE = 1 << 20
+"""Elements of a tensor held in float64 at a time."""
+_FARTHEST = 1e9
+"""Largest change in units of an output's rms: its square still fits into float32."""
 
 
 @dataclass(frozen=True)
@@ -42,38 +45,38 @@ class Room:
 Run = Callable[[int | None], Sequence[torch.Tensor] | None]
 
 
-def limits(expected: Sequence[torch.Tensor], least: float | None) -> list[Room | None]:
+def limits(expected: Sequence[torch.Tensor], smallest_scale: float | None) -> list[Room | None]:
     """Return the upper bound of each output's allowance for TF32; None for an output that is not floating.
 
     Args:
         expected: the reference's outputs.
-        least: smallest scale of a row or column (`Scale.of`).
+        smallest_scale: that of a row or column (`Scale.of`).
     """
-    return [None if _is_exact(tensor) else _limit(real(tensor), least) for tensor in expected]
+    return [None if _is_exact(tensor) else _limit(real(tensor), smallest_scale) for tensor in expected]
 
 
-def rooms(expected: Sequence[torch.Tensor], run: Run, least: float | None) -> list[Room | None] | None:
+def rooms(expected: Sequence[torch.Tensor], run: Run, smallest_scale: float | None) -> list[Room | None] | None:
     """Return the allowance of each output; None if products are not rounded or the program fails on rounded factors.
 
     Args:
         expected: the reference's outputs.
         run: returns the outputs with rounded factors (argument None: towards zero, else the seed of the directions), or
             None where nothing was rounded or the program fails.
-        least: smallest scale of a row or column (`Scale.of`).
+        smallest_scale: that of a row or column (`Scale.of`).
     """
     biased = run(None)
-    if biased is None or not _alike(expected, biased):
+    if biased is None or not _same_shapes(expected, biased):
         return None
-    wanted = [None if _is_exact(tensor) else _Moves(real(tensor), least) for tensor in expected]
+    changes_of_outputs = [None if _is_exact(tensor) else _Changes(real(tensor), smallest_scale) for tensor in expected]
     for seed in range(RUNS):
-        moved = run(seed)
-        if moved is None or not _alike(expected, moved):
+        outputs = run(seed)
+        if outputs is None or not _same_shapes(expected, outputs):
             return None
-        for moves, tensor in zip(wanted, moved, strict=True):
-            if moves is not None:
-                moves.add(real(tensor))
-    pairs = zip(wanted, biased, strict=True)
-    return [None if moves is None else moves.room(real(tensor)) for moves, tensor in pairs]
+        for changes, tensor in zip(changes_of_outputs, outputs, strict=True):
+            if changes is not None:
+                changes.add(real(tensor))
+    pairs = zip(changes_of_outputs, biased, strict=True)
+    return [None if changes is None else changes.room(real(tensor)) for changes, tensor in pairs]
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
@@ -81,29 +84,30 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-class _Moves:
+class _Changes:
     """Changes of the elements of one output, in units of its rms."""
 
-    def __init__(self, expected: torch.Tensor, least: float | None) -> None:
-        self._expected, self._least = expected, least
+    def __init__(self, expected: torch.Tensor, smallest_scale: float | None) -> None:
+        self._expected, self._smallest_scale = expected, smallest_scale
         self._unit = Scale.of(expected, _PIECE, False).rms or 1.0
         self._squares = torch.zeros(expected.shape, dtype=torch.float32, device=expected.device)
 
     def add(self, moved: torch.Tensor) -> None:
-        self._squares += self._way(moved).square_()
+        self._squares += self._deviation(moved).square_()
 
     def room(self, biased: torch.Tensor) -> Room:
-        most, bias = _limit(self._expected, self._least).above, self._way(biased)
+        bound, bias = _limit(self._expected, self._smallest_scale).above, self._deviation(biased)
         own = self._squares / RUNS
+        # Of twelve runs an element's own variance is a rough estimate: its neighbours' may be larger.
         beyond = torch.maximum(own, smoothed(own)).sqrt_().mul_(_FACTOR)
         below, above = (beyond + (sign * bias).clamp_(min=0.0) for sign in (-1.0, 1.0))
         # bounded, so that noise never excuses a missing term
-        return Room(torch.minimum(below * self._unit, most), torch.minimum(above * self._unit, most))
+        return Room(torch.minimum(below * self._unit, bound), torch.minimum(above * self._unit, bound))
 
-    def _way(self, moved: torch.Tensor) -> torch.Tensor:
+    def _deviation(self, moved: torch.Tensor) -> torch.Tensor:
         dtype = torch.promote_types(moved.dtype, torch.float32)
-        way = (moved.to(dtype) - self._expected.to(dtype)) / self._unit
-        return way.float().nan_to_num_(0.0, 0.0, 0.0).clamp_(-_FAR, _FAR)
+        deviation = (moved.to(dtype) - self._expected.to(dtype)) / self._unit
+        return deviation.float().nan_to_num_(0.0, 0.0, 0.0).clamp_(-_FARTHEST, _FARTHEST)
 
 
 def smoothed(squares: torch.Tensor) -> torch.Tensor:
@@ -130,14 +134,15 @@ def _smoothed(table: torch.Tensor) -> torch.Tensor:
     if table.shape[0] < _FEWEST_ROWS:
         return by_row[:, columns]
     by_column, by_both = _means(table, rows, 0), _means(by_row, rows, 0)
+    # A row of zeros in all columns: no division by zero.
     shares = by_row / by_both[rows].clamp_(min=torch.finfo(torch.float32).tiny)
     return shares[:, columns] * by_column[rows]
 
 
 def _tiles(length: int, device: torch.device) -> torch.Tensor:
     """Return the tile number of each of `length` places; the last tile includes the remainder."""
-    places = torch.arange(length, device=device) // FEWEST
-    return places.clamp_(max=max(length // FEWEST - 1, 0))
+    tiles = torch.arange(length, device=device) // FEWEST
+    return tiles.clamp_(max=max(length // FEWEST - 1, 0))
 
 
 def _means(table: torch.Tensor, tiles: torch.Tensor, dim: int) -> torch.Tensor:
@@ -148,23 +153,23 @@ def _means(table: torch.Tensor, tiles: torch.Tensor, dim: int) -> torch.Tensor:
     return sums / (counts if dim else counts[:, None])
 
 
-def _limit(expected: torch.Tensor, least: float | None) -> Room:
-    scale = Scale.of(expected, _PIECE, True, least)
+def _limit(expected: torch.Tensor, smallest_scale: float | None) -> Room:
+    scale = Scale.of(expected, _PIECE, True, smallest_scale)
     flat = expected.detach().reshape(-1)
-    most = torch.empty(flat.shape, dtype=torch.float32, device=flat.device)
+    bound = torch.empty(flat.shape, dtype=torch.float32, device=flat.device)
     for start in range(0, flat.numel(), scale.step):
         part = slice(start, start + scale.step)
-        most[part] = _MOST * (scale.around(flat[part]) + flat[part].abs())
-    most = most.view(expected.shape)
-    return Room(most, most)
+        bound[part] = _LARGEST_PART * (scale.around(flat[part]) + flat[part].abs())
+    bound = bound.view(expected.shape)
+    return Room(bound, bound)
 
 
 def _is_exact(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex())
 
 
-def _alike(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]) -> bool:
-    return [tensor.shape for tensor in one] == [tensor.shape for tensor in other]
+def _same_shapes(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    return [tensor.shape for tensor in first] == [tensor.shape for tensor in second]
 
 
 # Allowance of each element where a last digit decides its value.
@@ -189,11 +194,11 @@ def step_rooms(
     """
     whole = [real(tensor).double() for tensor in expected]
     below, above = ([torch.zeros_like(tensor) for tensor in whole] for _ in range(2))
-    for moved in outputs:
-        if moved is None or [tensor.shape for tensor in moved] != [tensor.shape for tensor in expected]:
+    for run in outputs:
+        if run is None or [tensor.shape for tensor in run] != [tensor.shape for tensor in expected]:
             return None
-        for number, tensor in enumerate(moved):
-            way = (real(tensor).double() - whole[number]).nan_to_num_(0.0, 0.0, 0.0)
-            torch.maximum(above[number], way, out=above[number])
-            torch.maximum(below[number], way.neg_(), out=below[number])
+        for number, tensor in enumerate(run):
+            deviation = (real(tensor).double() - whole[number]).nan_to_num_(0.0, 0.0, 0.0)
+            torch.maximum(above[number], deviation, out=above[number])
+            torch.maximum(below[number], deviation.neg_(), out=below[number])
     return [Room(*pair) for pair in zip(below, above, strict=True)]

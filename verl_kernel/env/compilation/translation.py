@@ -27,7 +27,7 @@ from verl_kernel.env.executor.driver import CAPABILITY
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.flow.graph import pressure
 from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.ptx.program import PtxProgram
 from verl_kernel.env.executor.work.steps import spilling
 from verl_kernel.env.ipc.messages import NativeRequest, Translated
 
@@ -40,7 +40,7 @@ _LANES, _REGISTERS, _MOST = 32, 65536, 255
 """Threads of a warp; registers of a block, and of a thread at most."""
 
 
-def spills(ptx: str, program: Program, warps: int) -> int:
+def spills(ptx: str, program: PtxProgram, warps: int) -> int:
     """Return bytes of registers that a thread spills; 0 if all of them fit, or if there is no assembler.
 
     Args:
@@ -120,8 +120,8 @@ def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
             spilled = beside.submit(spills, ptx, program, warps)
             code_object = code.of(program, warps, shared)
         if size := spilled.result():
-            with_spills = spilling(code_object.known, program, code_object.module, size, _registers(warps))
-            code_object = replace(code_object, known=with_spills)
+            with_spills = spilling(code_object.facts, program, code_object.module, size, _registers(warps))
+            code_object = replace(code_object, facts=with_spills)
         return code_object.to_bytes()
     except NotKnown as exc:
         return Refusal(UNKNOWN, str(exc), 0)

@@ -59,7 +59,7 @@ class Arena:
             ctypes.c_int64.from_address(self.address(word, 8)).value = self.address(target, 0)
 
 
-class Copy(Arena):
+class ArenaCopy(Arena):
     """Memory of this process alone, which holds copies of some areas of an arena.
 
     Args:
@@ -71,13 +71,14 @@ class Copy(Arena):
     """
 
     def __init__(self, arena: Arena, areas: Sequence[tuple[int, int]]) -> None:
-        places = [(arena.address(offset, length), offset, length) for offset, length in areas]
+        pieces = [(arena.address(offset, length), offset, length) for offset, length in areas]
+        # Pieces keep their offsets, so a request reads the same in the copy; untouched pages take no memory.
         self._hold(mmap.mmap(-1, 1 + max((offset + length for offset, length in areas), default=0)))
-        for address, offset, length in places:
+        for address, offset, length in pieces:
             ctypes.memmove(self.address(offset, length), address, length)
 
 
-_FAR = 1 << 30
+_FAR_BYTES = 1 << 30
 """An address at least this many bytes from a tensor is not described by that tensor."""
 
 
@@ -100,47 +101,47 @@ def words(signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Are
         arguments: the request's arguments.
         arena: the arena that holds the tensors.
     """
-    flat = [encoded(kind, item) for _, kind, item in _flat(signature, arguments, arena)]
-    return [item.data_ptr() if isinstance(item, _Pointer) else item or 0 for item in flat]
+    flat = [encoded(kind, value) for _, kind, value in _flat(signature, arguments, arena)]
+    return [value.data_ptr() if isinstance(value, _Pointer) else value or 0 for value in flat]
 
 
 def nearest(
     signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Arena, buffers: Sequence[Buffer], address: int
 ) -> str:
     """Describe the element and tensor at an address; "" far from all tensors (other arguments as of `words`)."""
-    found = [
-        (_distance(address, buffer), name, address - item.data_ptr(), _element(kind or str(sort)))
-        for name, sort in signature.items()
-        for kind, item in flattened(sort, _value(arguments[name], arena) if name in arguments else None)
-        if isinstance(item, _Pointer)
+    distances = [
+        (_distance(address, buffer), name, address - pointer.data_ptr(), _element(kind or str(parameter_type)))
+        for name, parameter_type in signature.items()
+        for kind, pointer in flattened(parameter_type, _value(arguments[name], arena) if name in arguments else None)
+        if isinstance(pointer, _Pointer)
         for buffer in buffers
-        if buffer.address <= item.data_ptr() <= buffer.address + buffer.bytes
+        if buffer.address <= pointer.data_ptr() <= buffer.address + buffer.bytes
     ]
-    distance, name, offset, kind = min(found, default=(_FAR, "", 0, ""))
-    return "" if distance >= _FAR else f"element {offset // WIDTHS.get(kind, 1)} of {name}"
+    distance, name, offset, kind = min(distances, default=(_FAR_BYTES, "", 0, ""))
+    return "" if distance >= _FAR_BYTES else f"element {offset // WIDTHS.get(kind, 1)} of {name}"
 
 
-def views(told: Sequence[Sequence[int]], arena: Arena, buffers: Sequence[Buffer]) -> list[Buffer]:
+def views(ranges: Sequence[Sequence[int]], arena: Arena, buffers: Sequence[Buffer]) -> list[Buffer]:
     """Return the part of each buffer that the tensors given to the launch cover.
 
     Args:
-        told: offset and length of each part.
+        ranges: offset and length of each part.
         arena: the arena that holds the tensors.
         buffers: the buffers, in the same order.
 
     Raises:
         ValueError, TypeError: a part does not lie in its buffer.
     """
-    found = [
+    parts = [
         replace(item, address=arena.address(*view), bytes=view[1], written=0)
-        for view, item in zip(told, buffers, strict=True)
+        for view, item in zip(ranges, buffers, strict=True)
     ]
     if any(
         view.address < item.address or view.address + view.bytes > item.address + item.bytes
-        for view, item in zip(found, buffers, strict=True)
+        for view, item in zip(parts, buffers, strict=True)
     ):
         raise ValueError("a view does not lie in its storage")  # check: view-lies-in-its-storage
-    return found
+    return parts
 
 
 def _distance(address: int, buffer: Buffer) -> int:
@@ -153,20 +154,20 @@ def kinds(
 ) -> list[str]:
     """Return the types of each buffer's elements; "" where they differ (other arguments as of `words`)."""
     named = [
-        (item.data_ptr(), _element(kind or str(sort)))
-        for sort, kind, item in _flat(signature, arguments, arena)
+        (item.data_ptr(), _element(kind or str(parameter_type)))
+        for parameter_type, kind, item in _flat(signature, arguments, arena)
         if isinstance(item, _Pointer)
     ]
-    found = [
+    kinds_of_buffers = [
         {kind for address, kind in named if item.address <= address <= item.address + item.bytes} for item in buffers
     ]
-    return [some.pop() if len(some) == 1 else "" for some in found]
+    return [element_kinds.pop() if len(element_kinds) == 1 else "" for element_kinds in kinds_of_buffers]
 
 
 def _flat(signature: Mapping[str, Any], arguments: Mapping[str, Any], arena: Arena) -> Iterator[tuple[Any, str, Any]]:
-    for name, sort in signature.items():
-        for kind, item in flattened(sort, _value(arguments[name], arena) if name in arguments else None):
-            yield sort, kind, item
+    for name, parameter_type in signature.items():
+        for kind, item in flattened(parameter_type, _value(arguments[name], arena) if name in arguments else None):
+            yield parameter_type, kind, item
 
 
 def _element(kind: str) -> str:
@@ -174,13 +175,13 @@ def _element(kind: str) -> str:
     return kind.removeprefix("tensordesc<").removeprefix("*").removeprefix("k").partition("[")[0]
 
 
-def _value(told: Any, arena: Arena) -> Any:
+def _value(argument: Any, arena: Arena) -> Any:
     """Return an argument as Triton's launcher would get it."""
-    if isinstance(told, list):
-        return tuple(_value(item, arena) for item in told)
-    if not isinstance(told, Mapping):
-        return told
-    ((kind, content),) = told.items()
+    if isinstance(argument, list):
+        return tuple(_value(item, arena) for item in argument)
+    if not isinstance(argument, Mapping):
+        return argument
+    ((kind, content),) = argument.items()
     if kind == "float":
         return float(content)
     if kind == "tensor":

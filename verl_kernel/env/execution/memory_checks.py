@@ -47,14 +47,15 @@ class MemoryChecks:
         Raises:
             LookupError, ValueError, TypeError: a statement is impossible.
         """
-        made = list(buffers)
+        marked = list(buffers)
         for number, allocation, runs in fresh if self._is_on else ():
-            written = self._written.setdefault(allocation, np.zeros(made[number].bytes, np.uint8))
+            written = self._written.setdefault(allocation, np.zeros(marked[number].bytes, np.uint8))
             for start, stop in runs:
                 written[start:stop] = 1
-            if len(written) == made[number].bytes:
-                made[number] = replace(made[number], written=int(written.ctypes.data))
-        return made
+            # Of another length, the runner's statement is about other memory: the buffer counts as written.
+            if len(written) == marked[number].bytes:
+                marked[number] = replace(marked[number], written=int(written.ctypes.data))
+        return marked
 
     def launch(
         self, run: Callable[..., LaunchCount], buffers: Sequence[Buffer], views: Sequence[Buffer]
@@ -73,46 +74,49 @@ class MemoryChecks:
             return run(buffers), []
         # Triton loads a scalar in each warp and stores it in one warp: a race between warps that has no effect.
         watch = Watch(self._most_bytes, between_warps=False)
-        outside = _outside(run, watch, buffers, views)
-        if outside and self.refuses:
-            raise outside[0]  # check: access-lies-in-its-view
-        count, found = (run(buffers, watch=watch), []) if self.refuses else self._tolerant(run, watch, buffers)
+        beyond_views = _beyond_views(run, watch, buffers, views)
+        if beyond_views and self.refuses:
+            raise beyond_views[0]  # check: access-lies-in-its-view
+        count, races = (run(buffers, watch=watch), []) if self.refuses else self._tolerant(run, watch, buffers)
         self.not_watched += [*watch.not_watched, *watch.not_decided]
         if self.refuses and watch.not_watched:
             # check: launch-could-be-watched
             raise Fault("not_watched", f"it could not be watched for {'; nor for '.join(watch.not_watched)}")
-        return count, [*outside, *found, *_unwritten(count)]
+        return count, [*beyond_views, *races, *_unwritten(count)]
 
     def _tolerant(
         self, run: Callable[..., LaunchCount], watch: Watch, buffers: Sequence[Buffer]
     ) -> tuple[LaunchCount, list[Fault]]:
         """Look for races in a run that is undone, then run the launch."""
         ranges = [(item.address, item.bytes) for item in buffers]
+        # The marks of written bytes are put back too: else the second run would find everything written.
         ranges += [(item.written, item.bytes) for item in buffers if item.written]
-        found: list[Fault] = []
+        races: list[Fault] = []
         try:
             with rehearsal.undone(ranges, []):
-                found = _faults(lambda: run(buffers, watch=watch), "race")
+                races = _faults(lambda: run(buffers, watch=watch), "race")
         except MemoryError:
             watch.note("races: its memory cannot be kept while the launch is run again; make tensors smaller")
-        return run(buffers), found
+        return run(buffers), races
 
 
-def _outside(
+def _beyond_views(
     run: Callable[..., LaunchCount], watch: Watch, buffers: Sequence[Buffer], views: Sequence[Buffer]
 ) -> list[Fault]:
     """Return accesses beyond a launch's views but inside their storage, found in a run that is undone."""
     if all(view.bytes == item.bytes for view, item in zip(views, buffers, strict=True)):
         return []
     try:
+        # Whole words, as far as the executor lets accesses to these buffers reach.
         with rehearsal.undone([(item.address, item.bytes) for item in whole_words(views)], []):
-            found = _faults(lambda: run(views, follow=None), "out_of_bounds")
+            faults = _faults(lambda: run(views, follow=None), "out_of_bounds")
     except MemoryError:
         watch.note("accesses beyond views: its memory cannot be kept while it is run twice; make tensors smaller")
         return []
-    inside = [fault for fault in found if any(0 <= fault.address - item.address < item.bytes for item in buffers)]
+    in_storage = [fault for fault in faults if any(0 <= fault.address - item.address < item.bytes for item in buffers)]
     return [
-        Fault("outside_view", f"{fault}, though inside their storage", fault.line, fault.address) for fault in inside
+        Fault("outside_view", f"{fault}, though inside their storage", fault.line, fault.address)
+        for fault in in_storage
     ]
 
 

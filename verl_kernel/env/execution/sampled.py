@@ -12,8 +12,8 @@ import numpy as np
 
 from verl_kernel.env.execution import launch_arguments
 from verl_kernel.env.execution.launch_arguments import Arena
-from verl_kernel.env.execution.launches import AskForCode, Launches, Ready, Stop, grid_of, own_line, readable
-from verl_kernel.env.execution.sampling import Apart, Sampler
+from verl_kernel.env.execution.launches import AskForCode, CompiledLaunch, Launches, Stop, grid_of, own_line, readable
+from verl_kernel.env.execution.sampling import Sampler, SamplesDisagree
 from verl_kernel.env.execution.sparse_memory import SparseMemory, is_whole
 from verl_kernel.env.execution.tally import areas_of, tally, work
 from verl_kernel.env.executor.counts import LaunchCount
@@ -21,11 +21,13 @@ from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.kernel import Buffer
 from verl_kernel.env.ipc.execution_messages import ALWAYS_BEYOND, LaunchRequest, Shows, Tally, Work, furthest
 
-_FUEL, _WAITING_FUEL = 1 << 24, 1 << 18
-"""Backward jumps that a program may take; the second number holds if it may wait for programs that do not run."""
-_NARROW = 1 << 31
+_MOST_JUMPS = 1 << 24
+"""Backward jumps that a program may take."""
+_MOST_JUMPS_OF_WAITING = 1 << 18
+"""The same for a program that may wait: what it waits for may be no part of the sample, and it would never end."""
+_OVERFLOW_BYTES = 1 << 31
 """From this number of bytes on, offsets of 32 bits may overflow."""
-_WRAPPED = "; a tensor of this size has offsets that overflow 32 bits: compute them in tl.int64"
+_OVERFLOW_HINT = "; a tensor of this size has offsets that overflow 32 bits: compute them in tl.int64"
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,9 @@ class Placed:
     areas: tuple[tuple[int, int, str], ...]
     buffers: tuple[Buffer, ...]
 
-    def address(self, told: Any, length: int) -> int:
+    def address(self, position: Any, length: int) -> int:
         """Return the address at which a tensor begins (raises ValueError if it lies in no area)."""
-        number, offset = map(int, told)
+        number, offset = map(int, position)
         if number < 0 or not 0 <= offset <= self.buffers[number].bytes:
             raise ValueError("a tensor lies in its area")  # check: sampled-tensor-lies-in-its-area
         return self.buffers[number].address + offset
@@ -56,59 +58,66 @@ class SampledLaunches(Launches):
         super().__init__(arena, ask)
         self._sparse, self._is_sampling = sparse, False
         self._draw = np.random.default_rng(0)
-        self._tried: dict[object, Work] = {}
+        self._tried_works: dict[object, Work] = {}
 
     def start(self, sampled: bool, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool) -> None:
         """Begin a forward whose launches are sampled or not (other arguments as of `begin`)."""
         if sampled:
             self._sparse.begin(seed)
-            self._tried.clear()
+            self._tried_works.clear()
         self._is_sampling = sampled
         self._draw = np.random.default_rng(seed)
         self.begin(seed, watch, shows, refuses, backwards)
 
     def _run(
-        self, ready: Ready, request: LaunchRequest, name: str, is_followed: bool
+        self, ready: CompiledLaunch, request: LaunchRequest, name: str, is_followed: bool
     ) -> tuple[Work | None, list[Stop]]:
         if not self._is_sampling:
             return super()._run(ready, request, name, is_followed)
         return self._sampled(ready, request, name), []
 
-    def _sampled(self, ready: Ready, request: LaunchRequest, name: str) -> Work | None:
+    def _sampled(self, ready: CompiledLaunch, request: LaunchRequest, name: str) -> Work | None:
         placed, grid = self._placed(request), readable(lambda: grid_of(request))
         words = readable(lambda: launch_arguments.words(ready.signature, request["arguments"], cast(Arena, placed)))
         if 0 in grid:
             return None
         key = (id(ready.kernel), grid, tuple(words), placed)
-        if request["is_tried"] and key in self._tried:
-            return self._tried[key]
-        told = partial(self._told, request, ready)
+        if request["is_tried"] and key in self._tried_works:
+            return self._tried_works[key]
+        tally_of = partial(self._tally, request, ready)
         run = partial(self._programs, ready, grid, words, placed)
         try:
-            count = Sampler(run, grid, self._draw, told, furthest).count(request["is_tried"])
-        except Apart as exc:
+            count = Sampler(run, grid, self._draw, tally_of, furthest).count(request["is_tried"])
+        except SamplesDisagree as exc:
             raise Stop("apart", str(exc)) from None  # check: samples-agree
         finally:
             self._sparse.restore(placed.areas)
             self._sparse.give_back()
-        whole, names = told(count), _names(request)
-        because = None if request["is_tried"] else self._explained(count, whole, names, ready)
-        done = work(name, count, whole, len(placed.areas), *self._stores.bytes(name, count), because)
+        launch_tally, names = tally_of(count), _names(request)
+        explanation = None if request["is_tried"] else self._explained(count, launch_tally, names, ready)
+        launch_work = work(name, count, launch_tally, len(placed.areas), *self._stores.bytes(name, count), explanation)
         if request["is_tried"]:
-            self._tried[key] = done
-        return done
+            self._tried_works[key] = launch_work
+        return launch_work
 
     def _programs(
-        self, ready: Ready, grid: tuple[int, int, int], words: list[Any], placed: Placed, numbers: Sequence[int]
+        self,
+        ready: CompiledLaunch,
+        grid: tuple[int, int, int],
+        words: list[Any],
+        placed: Placed,
+        numbers: Sequence[int],
     ) -> LaunchCount:
         """Run some programs; memory that they write, and that other programs would read, is restored."""
         kernel, buffers = ready.kernel, placed.buffers
-        fuel = (_WAITING_FUEL if kernel.module.may_wait else _FUEL) * len(numbers)
+        step_budget = (_MOST_JUMPS_OF_WAITING if kernel.module.may_wait else _MOST_JUMPS) * len(numbers)
         try:
-            count = kernel.launch(grid, words, buffers, order=numbers, fuel=fuel)
+            count = kernel.launch(grid, words, buffers, order=numbers, fuel=step_budget)
         except Fault as fault:
-            is_wide = any(buffer.bytes >= _NARROW for buffer in buffers)
-            hint = _WRAPPED if fault.kind == "out_of_bounds" and is_wide else ""
+            is_wide = any(buffer.bytes >= _OVERFLOW_BYTES for buffer in buffers)
+            hint = _OVERFLOW_HINT if fault.kind == "out_of_bounds" and is_wide else ""
+            # If no value in memory decides the address, the same access fails with real data too: a verdict, not a
+            # limit of this process.
             kind = ALWAYS_BEYOND if fault.kind == "out_of_bounds" and not fault.depends_on_data else fault.kind
             # check: sampled-program-has-no-fault
             raise Stop(kind, f"{fault}{hint}", own_line(ready, fault.line)) from None
@@ -119,36 +128,41 @@ class SampledLaunches(Launches):
     def _placed(self, request: LaunchRequest) -> Placed:
         """Place the launch's tensors; a second attempt follows if memory had to be cleared for some."""
         areas = readable(lambda: tuple(_area(*area) for area in request["areas"]))
-        for _ in range(2):
-            before = self._sparse.clearings
-            found = Placed(areas, tuple(Buffer(self._address(area), area[1]) for area in areas))
-            if self._sparse.clearings == before:
-                return found
+        for _ in range(2):  # clearing also unmaps tensors of this launch that were placed before it
+            clearings = self._sparse.clearings
+            placed = Placed(areas, tuple(Buffer(self._address(area), area[1]) for area in areas))
+            if self._sparse.clearings == clearings:
+                return placed
         # check: sampled-tensors-fit
         raise Stop("unknown", "a launch has more, or larger, tensors than this process can address")
 
     def _address(self, area: tuple[int, int, str]) -> int:
-        place, length, dtype = area
+        offset, length, dtype = area
         try:
-            return self._sparse.unknown(area) if dtype else readable(lambda: self._sparse.known(place, length))
+            return (
+                self._sparse.tensor_address(area)
+                if dtype
+                else readable(lambda: self._sparse.arena_address(offset, length))
+            )
         except MemoryError as exc:
             raise Stop("unknown", str(exc)) from None  # check: sampled-address-fits
 
-    def _told(self, request: LaunchRequest, ready: Ready, count: LaunchCount) -> Tally:
+    def _tally(self, request: LaunchRequest, ready: CompiledLaunch, count: LaunchCount) -> Tally:
         areas, names = request["areas"], _names(request)
-        found = tally(count, [area[1] for area in areas], names, *ready.told)
-        found["guessed"] = [
+        launch_tally = tally(count, [area[1] for area in areas], names, *ready.name_and_types)
+        # Integers without data are made up; where they are indices, the bytes they lead to are guesses.
+        launch_tally["guessed"] = [
             name for name, number in names.items() if is_whole(areas[number][2]) and count.reads[number].total
         ]
-        return found
+        return launch_tally
 
 
 def _names(request: LaunchRequest) -> dict[str, int]:
     """Return by argument the number of its tensor's area."""
-    return areas_of(request["arguments"], lambda told: cast(int, told[0]))
+    return areas_of(request["arguments"], lambda position: cast(int, position[0]))
 
 
-def _area(place: Any, length: Any, dtype: Any) -> tuple[int, int, str]:
-    if type(place) is not int or type(length) is not int or type(dtype) is not str or min(place, length) < 0:
+def _area(offset: Any, length: Any, dtype: Any) -> tuple[int, int, str]:
+    if type(offset) is not int or type(length) is not int or type(dtype) is not str or min(offset, length) < 0:
         raise ValueError("an area has a place, a length and a type")  # check: area-has-numbers
-    return place, length, dtype
+    return offset, length, dtype

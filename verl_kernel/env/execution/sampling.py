@@ -42,11 +42,11 @@ class Stratum:
     def draw(self, random: np.random.Generator, grid: Grid) -> int:
         """Draw one of its programs; returns its number in the grid, whose first axis varies fastest."""
         number = self.first + int(random.integers(self.size))
-        place = []
+        position = []
         for start, length in self.part:
             number, index = divmod(number, length)
-            place.append(start + index)
-        x, y, z = place
+            position.append(start + index)
+        x, y, z = position
         return x + grid[0] * (y + grid[1] * z)
 
 
@@ -57,14 +57,14 @@ def strata(grid: Grid, number_of_strata: int) -> list[Stratum]:
         grid: programs along each axis.
         number_of_strata: how many there are about: each part has its share, at least one.
     """
-    found: list[Stratum] = []
+    result: list[Stratum] = []
     for part in product(*map(_segments, grid)):
         count = prod(length for _, length in part)
-        drawn = min(count, ceil(number_of_strata * count / prod(grid)))
-        for number in range(drawn):
-            start, end = count * number // drawn, count * (number + 1) // drawn
-            found.append(Stratum(part, start, end - start))
-    return found
+        share = min(count, ceil(number_of_strata * count / prod(grid)))  # a long edge of a grid gets more than one
+        for number in range(share):
+            start, end = count * number // share, count * (number + 1) // share
+            result.append(Stratum(part, start, end - start))
+    return result
 
 
 def _segments(size: int) -> list[tuple[int, int]]:
@@ -107,37 +107,37 @@ class Windows:
         if is_small(count.reads, count.writes):
             return ()
         total = prod(self.grid)
-        most = min(total, int(_WINDOW_WORK / max(1, count.heaviest_work)))
+        longest = min(total, int(_WINDOW_WORK / max(1, count.heaviest_work)))
         length = int(MOVED * total / sum(use.own for use in (*count.reads, *count.writes)))
-        length = max(2, min(most, length))
-        log, written = self._window(0, length)
-        longer = min(most, int(length * MOVED / max(1.0, log.moved(written))))
-        if longer > length:  # programs share the bytes that they read
-            log, written = self._window(0, longer)
-        other, more = self._window(1, max(length, longer))
-        return _of_all(count, (log.later(written), other.later(more)))
+        length = max(2, min(longest, length))
+        first_log, first_written = self._window(0, length)
+        longer = min(longest, int(length * MOVED / max(1.0, first_log.moved(first_written))))
+        if longer > length:  # programs share the bytes that they read, so the first window moved too little
+            first_log, first_written = self._window(0, longer)
+        second_log, second_written = self._window(1, max(length, longer))
+        return _whole_rereads(count, (first_log.later(first_written), second_log.later(second_written)))
 
     def _window(self, half: int, length: int) -> tuple[Rereads, int]:
         """Run consecutive programs that begin in one half of the grid; returns their log and bytes written."""
         room = prod(self.grid) - length
-        low, high = (room * place // 2 for place in (half, half + 1))
+        low, high = (room * part // 2 for part in (half, half + 1))
         start = low + int(self.random.integers(high - low + 1))
         count = self.run((start + self.random.permutation(length)).tolist())
         assert count.log is not None  # the window has run
         return count.log, sum(use.own for use in count.writes)
 
 
-def _of_all(count: LaunchCount, halves: Sequence[Later]) -> tuple[tuple[int, int], ...]:
+def _whole_rereads(count: LaunchCount, halves: Sequence[Later]) -> tuple[tuple[int, int], ...]:
     """Extrapolate bytes by distance. What is new in a window, beyond a first load, was loaded before the window."""
-    asked, once = (sum(getattr(use, name) for use in count.reads) for name in ("own", "once"))
-    new = asked * sum(half.new for half in halves) / len(halves)
-    far = max(0.0, 1.0 - once / max(1.0, new))
+    requested, once = (sum(getattr(use, name) for use in count.reads) for name in ("own", "once"))
+    new = requested * sum(half.new for half in halves) / len(halves)
+    missed_share = max(0.0, 1.0 - once / max(1.0, new))
     parts: defaultdict[int, float] = defaultdict(float)
     for half in halves:
-        for distances, part in ((half.again, 1.0), (half.first, far)):
+        for distances, part in ((half.again, 1.0), (half.first, missed_share)):
             for distance, size in distances.items():
                 parts[distance] += part * size / len(halves)
-    return scaled(parts, asked, asked - once)
+    return scaled(parts, requested, requested - once)
 
 
 # Extrapolates the counts of a launch from those of some programs, each weighted by the programs it represents.
@@ -192,35 +192,39 @@ def _site(parts: Sequence[tuple[float, SiteCount]]) -> SiteCount:
 
 
 def _use(parts: Sequence[tuple[float, Use]]) -> Use:
-    seen = [(weight, use) for weight, use in parts if use.total]
-    if not seen:
+    used = [(weight, use) for weight, use in parts if use.total]
+    if not used:
         return Use()
     return Use(
-        total=round(sum(weight * use.total for weight, use in seen)),
-        own=round(sum(weight * use.own for weight, use in seen)),
-        low=min(use.low for _, use in seen),
-        high=max(use.high for _, use in seen),
+        total=round(sum(weight * use.total for weight, use in used)),
+        own=round(sum(weight * use.own for weight, use in used)),
+        low=min(use.low for _, use in used),
+        high=max(use.high for _, use in used),
     )
 
 
 AGREEMENT = 0.05
 """How far two samples may differ in any number, relative to the larger one."""
-FEW, FEWEST, MOST = 4, 8, 128
-"""Strata of a grid: to compare configurations; at least and at most for each of two samples."""
-_DOUBLED = 3
+TRIAL_STRATA = 4
+"""Strata of a grid when an autotuner compares configurations, for which a rough count suffices."""
+LEAST_STRATA = 8
+"""Fewest strata of a grid for each of two samples."""
+MOST_STRATA = 128
+"""Most strata for each of the first two samples."""
+_MOST_DOUBLINGS = 3
 """How often samples are doubled at most."""
-_WORK = 3e9
+_SAMPLE_WORK = 3e9
 """Instructions of single threads that the first two samples together may take, beyond the least number of programs."""
 Run = Callable[[Sequence[int]], LaunchCount]
 """Runs programs of the launch, by number."""
 
 
-class Apart(Exception):
+class SamplesDisagree(Exception):
     """Two samples of a launch do not agree."""
 
-    def __init__(self, what: str, part: float) -> None:
+    def __init__(self, entry: str, difference: float) -> None:
         super().__init__(
-            f"two samples of its programs differ by {part:.0%} in {what}, so what all of them do is not known"
+            f"two samples of its programs differ by {difference:.0%} in {entry}, so what all of them do is not known"
         )
 
 
@@ -233,13 +237,13 @@ class Sampler:
         grid: the launch's grid.
         random: draws programs.
         compare: finds the number in which two tallies differ most, and by how much.
-        told: converts a count to a tally.
+        tally_of: converts a count to a tally.
     """
 
     run: Run
     grid: Grid
     random: np.random.Generator
-    told: Callable[[LaunchCount], Tally]
+    tally_of: Callable[[LaunchCount], Tally]
     compare: Callable[[Tally, Tally], tuple[str, float]]
 
     def count(self, is_tried: bool = False) -> LaunchCount:
@@ -249,7 +253,7 @@ class Sampler:
             is_tried: whether a rough answer suffices.
 
         Raises:
-            Apart: the samples do not agree.
+            SamplesDisagree: they do not agree.
             Fault: a program does what no GPU defines.
         """
         total = prod(self.grid)
@@ -257,24 +261,26 @@ class Sampler:
             return self.run(self.random.permutation(total).tolist())
         first = self.run([0])
         if is_tried:
-            return extrapolated(self.grid, self._sample(strata(self.grid, FEW), {0: first}))
-        number = int(min(MOST, max(FEWEST, _WORK / 2 / max(1, first.heaviest_work))))
-        for _ in range(_DOUBLED + 1):
-            known = {0: first}
-            samples = [self._sample(strata(self.grid, number), known) for _ in range(2)]
-            what, part = self.compare(*(self.told(extrapolated(self.grid, sample)) for sample in samples))
-            if part <= AGREEMENT:
+            return extrapolated(self.grid, self._sample(strata(self.grid, TRIAL_STRATA), {0: first}))
+        number = int(min(MOST_STRATA, max(LEAST_STRATA, _SAMPLE_WORK / 2 / max(1, first.heaviest_work))))
+        for _ in range(_MOST_DOUBLINGS + 1):
+            counts = {0: first}
+            samples = [self._sample(strata(self.grid, number), counts) for _ in range(2)]
+            entry, difference = self.compare(*(self.tally_of(extrapolated(self.grid, sample)) for sample in samples))
+            if difference <= AGREEMENT:
                 both = [(weight / 2, count) for sample in samples for weight, count in sample]
-                found = extrapolated(self.grid, both)
-                return replace(found, rereads=Windows(self.run, self.grid, self.random).rereads(found))
+                # Both together are twice the grid, so each weight is halved.
+                whole = extrapolated(self.grid, both)
+                return replace(whole, rereads=Windows(self.run, self.grid, self.random).rereads(whole))
             number *= 2
-        raise Apart(what, part)  # check: counts-of-samples-agree
+        raise SamplesDisagree(entry, difference)  # check: counts-of-samples-agree
 
-    def _sample(self, parts: Sequence[Stratum], known: dict[int, LaunchCount]) -> list[Weighted]:
+    def _sample(self, parts: Sequence[Stratum], counts: dict[int, LaunchCount]) -> list[Weighted]:
         """Run one program of each stratum; a program that was run for another sample is not run again."""
-        drawn = [(stratum.draw(self.random, self.grid), stratum.size) for stratum in parts]
-        for place in self.random.permutation(len(drawn)).tolist():
-            number = drawn[place][0]
-            if number not in known:
-                known[number] = self.run([number])
-        return [(float(size), known[number]) for number, size in drawn]
+        programs = [(stratum.draw(self.random, self.grid), stratum.size) for stratum in parts]
+        # In random order, as a GPU may run them.
+        for index in self.random.permutation(len(programs)).tolist():
+            number = programs[index][0]
+            if number not in counts:
+                counts[number] = self.run([number])
+        return [(float(size), counts[number]) for number, size in programs]

@@ -23,8 +23,8 @@ from verl_kernel.env.sandbox.libc import LIBC, refusal
 
 BYTES = 4 << 20
 """Bytes of a template, which is mapped until it covers the tensor."""
-_SMALL = 8
-"""Whole numbers are below this one."""
+_BELOW = 8
+"""Whole numbers are below this one: as indices they lie inside of nearly any tensor."""
 _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 _WHOLE = {
     "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "uint16": np.uint16, "int32": np.int32,
@@ -52,23 +52,29 @@ def _values(dtype: str, random: np.random.Generator) -> np.ndarray:
     if dtype == "bool":
         return random.integers(0, 2, BYTES, np.uint8)
     if (whole := _WHOLE.get(dtype)) is not None:
-        return random.integers(0, _SMALL, BYTES // np.dtype(whole).itemsize).astype(whole)
+        return random.integers(0, _BELOW, BYTES // np.dtype(whole).itemsize).astype(whole)
     if dtype.startswith("float8"):  # exponents near that of 1
         middle, width = (15 << 2, 2) if "e5m2" in dtype else (7 << 3, 3)
         low = random.integers(middle - (1 << width), middle + (1 << width), BYTES, np.int16)
         narrow: np.ndarray = (low | random.integers(0, 2, BYTES, np.int16) << 7).astype(np.uint8)
         return narrow
-    drawn = random.standard_normal(BYTES // 4).astype(np.float32)
+    normal = random.standard_normal(BYTES // 4).astype(np.float32)
     if dtype == "bfloat16":
-        return np.tile((drawn.view(np.uint32) >> 16).astype(np.uint16), 2)
+        return np.tile((normal.view(np.uint32) >> 16).astype(np.uint16), 2)  # the upper half of a float32
     kind: Any = _FLOATS.get(dtype, np.float32)
-    return np.tile(drawn, 2).astype(kind)
+    return np.tile(normal, 2).astype(kind)
 
 
-_RESERVED, _APART = 1 << 45, 32 << 30
-"""Bytes of reserved addresses; the gap between tensors, larger than a 32-bit offset that overflows can reach."""
-_TENSORS, _MOST_MAPPINGS = 48, 40_000
-"""How many tensors are mapped at a time; mappings of a process, of which Linux allows 65,530."""
+_RESERVED = 1 << 45
+"""Bytes of reserved addresses."""
+_GAP = 32 << 30
+"""Bytes between tensors: more than an overflowing 32-bit offset reaches with elements of 8 bytes, so that it meets no
+other tensor."""
+_MOST_TENSORS = 48
+"""How many tensors are mapped at a time; each has a template of its own."""
+_MOST_MAPPINGS = 40_000
+"""Mappings of this process, of which Linux allows 65,530 (`vm.max_map_count`)."""
+# Flags of mmap(2), mprotect(2) and madvise(2) on Linux for x86-64; Python's `mmap` cannot map at a given address.
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000
 _NONE, _READ_WRITE, _DONT_NEED = 0, 3, 4
 _MMAP = ctypes.CFUNCTYPE(
@@ -90,10 +96,10 @@ class SparseMemory:
     def __init__(self, arena: int, arena_bytes: int) -> None:
         self.fd = os.memfd_create("templates")
         """Descriptor of the templates; it must stay open in this process."""
-        os.ftruncate(self.fd, _TENSORS * BYTES)
-        self._bytes = np.frombuffer(mmap.mmap(self.fd, _TENSORS * BYTES), np.uint8).reshape(_TENSORS, BYTES)
-        self._places: dict[Tensor, int] = {}
-        self._random, self._made = np.random.default_rng(0), dict[str, np.ndarray]()
+        os.ftruncate(self.fd, _MOST_TENSORS * BYTES)
+        self._bytes = np.frombuffer(mmap.mmap(self.fd, _MOST_TENSORS * BYTES), np.uint8).reshape(_MOST_TENSORS, BYTES)
+        self._addresses: dict[Tensor, int] = {}
+        self._random, self._templates = np.random.default_rng(0), dict[str, np.ndarray]()
         self._start = self._arena_bytes = self._next = 0
         self.clearings = 0
         """How often all tensors without data were unmapped to free addresses."""
@@ -103,14 +109,14 @@ class SparseMemory:
         except OSError:  # addresses are limited: tensors without data will be refused
             return
         self._arena_bytes = arena_bytes
-        self._first = self._next = self._start + -(-(arena_bytes + _APART) // BYTES) * BYTES
+        self._first = self._next = self._start + -(-(arena_bytes + _GAP) // BYTES) * BYTES
 
     def begin(self, seed: int) -> None:
         """Draw values from a seed from now on, and unmap all tensors without data."""
-        self._random, self._made = np.random.default_rng(seed), {}
+        self._random, self._templates = np.random.default_rng(seed), {}
         self._clear()
 
-    def known(self, offset: int, length: int) -> int:
+    def arena_address(self, offset: int, length: int) -> int:
         """Return the address of a piece of the arena.
 
         Raises:
@@ -120,26 +126,27 @@ class SparseMemory:
             raise ValueError("a piece lies outside of the arena")  # check: sparse-piece-lies-inside
         return self._start + offset
 
-    def unknown(self, tensor: Tensor) -> int:
+    def tensor_address(self, tensor: Tensor) -> int:
         """Return the address of a tensor without data, always the same, and with the same offset in its page.
 
         Raises:
             MemoryError: the process cannot address the tensor.
         """
-        if tensor not in self._places:
-            self._places[tensor] = self._mapped(*tensor)
-        return self._places[tensor]
+        if tensor not in self._addresses:
+            self._addresses[tensor] = self._mapped(*tensor)
+        return self._addresses[tensor]
 
     def restore(self, written: Collection[Tensor]) -> None:
         """Restore the templates of tensors that a kernel may have written, and the contents of the arena."""
-        for number, tensor in enumerate(self._places):
+        for number, tensor in enumerate(self._addresses):
             if tensor in written:
                 self._bytes[number] = self._template(tensor[2])
+        # Private pages that were written are dropped: the next access reads the arena again.
         LIBC.madvise(ctypes.c_size_t(self._start), ctypes.c_size_t(self._arena_bytes), _DONT_NEED)
 
     def give_back(self) -> None:
         """Release the memory of page tables."""
-        for (_, length, _), address in self._places.items():
+        for (_, length, _), address in self._addresses.items():
             start = address - address % mmap.PAGESIZE
             LIBC.madvise(ctypes.c_size_t(start), ctypes.c_size_t(address + length - start), _DONT_NEED)
 
@@ -151,25 +158,25 @@ class SparseMemory:
         os.close(self.fd)
 
     def _template(self, dtype: str) -> np.ndarray:
-        if dtype not in self._made:
-            self._made[dtype] = template(dtype, self._random)
-        return self._made[dtype]
+        if dtype not in self._templates:
+            self._templates[dtype] = template(dtype, self._random)
+        return self._templates[dtype]
 
-    def _mapped(self, place: int, length: int, dtype: str) -> int:
-        remainder = place % mmap.PAGESIZE
+    def _mapped(self, address: int, length: int, dtype: str) -> int:
+        remainder = address % mmap.PAGESIZE
         windows = -(-(remainder + length) // BYTES)
-        known = sum(length // BYTES + 1 for _, length, _ in self._places)
-        is_full = len(self._places) == _TENSORS or known + windows > _MOST_MAPPINGS
+        mappings = sum(length // BYTES + 1 for _, length, _ in self._addresses)
+        is_full = len(self._addresses) == _MOST_TENSORS or mappings + windows > _MOST_MAPPINGS
         if is_full or self._next + windows * BYTES > self._start + _RESERVED:
             self._clear()
         if not self._arena_bytes or windows > _MOST_MAPPINGS:
             # check: sparse-tensors-fit
             raise MemoryError("the tensors of a launch are larger than this process can address")
-        start, number = self._next, len(self._places)
+        start, number = self._next, len(self._addresses)
         self._bytes[number] = self._template(dtype)
         for window in range(start, start + windows * BYTES, BYTES):
             _map(window, BYTES, _READ_WRITE, _SHARED | _FIXED | _NO_RESERVE, self.fd, number * BYTES)
-        self._next = start + windows * BYTES + _APART
+        self._next = start + windows * BYTES + _GAP
         return start + remainder
 
     def _clear(self) -> None:
@@ -178,12 +185,12 @@ class SparseMemory:
             length = self._next - self._first
             _map(self._first, length, _NONE, _PRIVATE | _FIXED | _ANONYMOUS | _NO_RESERVE, -1, 0)
             self._next = self._first
-        self._places.clear()
+        self._addresses.clear()
         self.clearings += 1
 
 
 def _map(address: int, length: int, access: int, flags: int, fd: int, offset: int) -> int:
-    found = int(_MMAP(address, length, access, flags, fd, offset))
-    if found == ctypes.c_size_t(-1).value:
+    mapped = int(_MMAP(address, length, access, flags, fd, offset))
+    if mapped == ctypes.c_size_t(-1).value:
         raise refusal("mmap")
-    return found
+    return mapped

@@ -17,28 +17,28 @@ from verl_kernel.env.ipc.execution_messages import Explained, Tally, Work
 
 
 def work(
-    variant: str, count: LaunchCount, told: Tally, areas: int, stored: int, computed: int,
-    because: Explained | None = None,
+    variant: str, count: LaunchCount, launch_tally: Tally, areas: int, stored: int, computed: int,
+    explanation: Explained | None = None,
 ) -> Work:  # fmt: skip
     """Return the work of a launch.
 
     Args:
         variant: digest of its unit.
         count: what the launch did.
-        told: its tally.
+        launch_tally: its tally.
         areas: how many pieces of the arena it got.
         stored: bytes of its stores.
         computed: bytes of its stores that compute.
-        because: what explains it; None if an earlier launch has told.
+        explanation: why it takes its time; None if an earlier launch had the same.
     """
-    done = launch_work(count)
+    total = launch_work(count)
     reads, writes = (
-        [(number, size) for number, size in enumerate(sizes[:areas]) if size] for sizes in (done.reads, done.writes)
+        [(number, size) for number, size in enumerate(sizes[:areas]) if size] for sizes in (total.reads, total.writes)
     )
     return Work(
-        variant=variant, bytes=done.bytes, flops=done.flops, half_flops=done.half_flops, stored=stored,
-        computed=computed, steps=[step.to_json() for step in done.steps], reads=reads, writes=writes, tally=told,
-        explained=because,
+        variant=variant, bytes=total.bytes, flops=total.flops, half_flops=total.half_flops, stored=stored,
+        computed=computed, steps=[step.to_json() for step in total.steps], reads=reads, writes=writes,
+        tally=launch_tally, explained=explanation,
     )  # fmt: skip
 
 
@@ -54,39 +54,40 @@ def tally(
         kernel: the kernel's name.
         signature: types of the kernel's arguments.
     """
-    entered = _entered(count)
-    places = _places(count, entered)
-    useful, offered = _asked(places.values())
-    lanes = useful / max(_awake(count, entered), _LEAST_AWAKE)
-    stores = _asked([sites for (root, _), sites in places.items() if root not in ("ld", "cp")])
-    areas, stored = {}, _stored(count)
-    for name, number in names.items():
+    entered = _lanes_entered(count)
+    sites_by_access = _sites_by_access(count, entered)
+    useful, offered = _useful_and_offered(sites_by_access.values())
+    # Lanes that the whole access had, idle instructions of a short row included.
+    lanes = useful / max(_needed_share(count, entered), _SMALLEST_SHARE)
+    stores = _useful_and_offered([sites for (root, _), sites in sites_by_access.items() if root not in ("ld", "cp")])
+    areas, stored = {}, _stored_bytes(count)
+    for name, number in names.items():  # `Tally.areas`
         read, written = count.reads[number], count.writes[number]
         once = written.once if stored is None else min(stored, written.once)
         areas[name] = [sizes[number], read.once, read.total, once, written.total]
-    done = {unit: round(value) for unit, value in operations(count).items()}
+    by_unit = {unit: round(value) for unit, value in operations(count).items()}
     return Tally(
-        kernel=kernel, grid=list(count.shape), operations=done,
+        kernel=kernel, grid=list(count.shape), operations=by_unit,
         types={name: str(kind) for name, kind in signature.items()},
         useful=round(useful), offered=round(offered), lanes=round(lanes), areas=areas, guessed=[],
         voids=dict(zip(VOID_UNITS, count.voids, strict=True)), stores=[*map(round, stores)],
     )  # fmt: skip
 
 
-_LEAST_AWAKE = 1e-6
+_SMALLEST_SHARE = 1e-6
 """Where nothing was accessed, or next to nothing, lanes are not a division by zero."""
 
 
-def _places(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[str, object], list[tuple[int, int]]]:
+def _sites_by_access(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[str, object], list[tuple[int, int]]]:
     """Return, by opcode and place, for each site the bytes of all lanes and of lanes that masks let through."""
-    places: dict[tuple[str, object], list[tuple[int, int]]] = {}
+    sites_by_access: dict[tuple[str, object], list[tuple[int, int]]] = {}
     for site, lanes in _global_sites(count, entered):
         key = place_of(site.site.item) if site.site.item.root == "cp" else id(site.site.item)
-        places.setdefault((site.site.item.root, key), []).append(_bytes(site, lanes))
-    return places
+        sites_by_access.setdefault((site.site.item.root, key), []).append(_bytes(site, lanes))
+    return sites_by_access
 
 
-def _awake(count: LaunchCount, entered: Sequence[int]) -> float:
+def _needed_share(count: LaunchCount, entered: Sequence[int]) -> float:
     """Return the share of lanes that masks let through, over all instructions of an access of the source.
 
     Where a block is far longer than its row, some of them are idle. A buffer counts with its distinct bytes, so that a
@@ -98,9 +99,12 @@ def _awake(count: LaunchCount, entered: Sequence[int]) -> float:
     best: dict[tuple[bool, int], float] = {}
     for (root, _), sites in accesses.items():
         # An instruction that never accessed anything has no buffer of its own.
-        buffer = root in ("ld", "cp"), max(sites, key=lambda each: each[0].accesses)[0].row
-        done = [_bytes(site, lanes) for site, lanes in sites]
-        best[buffer] = max(best.get(buffer, 0.0), sum(each for _, each in done) / max(1, _offered(done)))
+        buffer = root in ("ld", "cp"), max(sites, key=lambda site_bytes: site_bytes[0].accesses)[0].row
+        bytes_of_sites = [_bytes(site, lanes) for site, lanes in sites]
+        best[buffer] = max(
+            best.get(buffer, 0.0),
+            sum(site_bytes for _, site_bytes in bytes_of_sites) / max(1, _offered(bytes_of_sites)),
+        )
     weights = {key: (count.reads if key[0] else count.writes)[key[1]].once for key in best}
     return sum(weights[key] * share for key, share in best.items()) / max(1, sum(weights.values()))
 
@@ -114,23 +118,24 @@ def _bytes(site: SiteCount, lanes: int) -> tuple[int, int]:
     return lanes * site.site.bytes, site.accesses * site.site.bytes
 
 
-def _asked(places: Iterable[Sequence[tuple[int, int]]]) -> tuple[float, float]:
+def _useful_and_offered(accesses: Iterable[Sequence[tuple[int, int]]]) -> tuple[float, float]:
     """Return the bytes of lanes that masks let through and of all lanes; mostly idle loads weigh little."""
-    parts = [(sum(done for _, done in sites), _offered(sites)) for sites in places]
-    useful = float(sum(done for done, _ in parts))
-    weighted = sum(done * done / offered for done, offered in parts if done)
+    pairs = [(sum(accessed for _, accessed in sites), _offered(sites)) for sites in accesses]
+    useful = float(sum(accessed for accessed, _ in pairs))
+    # Each access weighs as much as it moves: else idle loads beside it would excuse work that is left out.
+    weighted = sum(accessed * accessed / offered for accessed, offered in pairs if accessed)
     return useful, useful * useful / weighted if weighted else 0.0
 
 
 def _offered(sites: Sequence[tuple[int, int]]) -> int:
     """Count the bytes of all lanes; prefetches before a loop, whose last iterations then load nothing, count once."""
-    most = max(lanes for lanes, _ in sites)
-    ahead = sum(done for lanes, done in sites if lanes < most)
-    idle = sum(lanes - done for lanes, done in sites if lanes == most)
+    longest = max(lanes for lanes, _ in sites)
+    ahead = sum(accessed for lanes, accessed in sites if lanes < longest)
+    idle = sum(lanes - accessed for lanes, accessed in sites if lanes == longest)
     return sum(lanes for lanes, _ in sites) - min(ahead, idle)
 
 
-def _stored(count: LaunchCount) -> int | None:
+def _stored_bytes(count: LaunchCount) -> int | None:
     """Return the bytes that lanes stored if all went to one buffer: its sectors may hold more than was written."""
     if sum(bool(use.total) for use in count.writes) > 1:
         return None
@@ -138,7 +143,7 @@ def _stored(count: LaunchCount) -> int | None:
     return sum(site.accesses * site.site.bytes for site in kinds)
 
 
-def _entered(count: LaunchCount) -> list[int]:
+def _lanes_entered(count: LaunchCount) -> list[int]:
     """Return how many lanes reached each site, including those that its guard held back."""
     blocks = {
         id(item): number
@@ -155,13 +160,13 @@ def areas_of(arguments: Mapping[str, Any], area_of: Callable[[Any], int | None])
         arguments: the request's arguments.
         area_of: returns the area of a tensor, None if it has none.
     """
-    leaves = [(key, area_of(item)) for name, told in arguments.items() for key, item in _leaves(name, told)]
+    leaves = [(key, area_of(item)) for name, value in arguments.items() for key, item in _leaves(name, value)]
     return {key: number for key, number in leaves if number is not None}
 
 
-def _leaves(name: str, told: Any) -> list[tuple[str, Any]]:
-    if isinstance(told, list):
-        return [leaf for place, item in enumerate(told) for leaf in _leaves(f"{name}.{place}", item)]
-    if isinstance(told, Mapping) and "descriptor" in told:
-        return _leaves(name, told["descriptor"]["base"])
-    return [(name, told["tensor"])] if isinstance(told, Mapping) and "tensor" in told else []
+def _leaves(name: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, list):
+        return [leaf for index, item in enumerate(value) for leaf in _leaves(f"{name}.{index}", item)]
+    if isinstance(value, Mapping) and "descriptor" in value:
+        return _leaves(name, value["descriptor"]["base"])
+    return [(name, value["tensor"])] if isinstance(value, Mapping) and "tensor" in value else []

@@ -70,7 +70,7 @@ _PTX = """.version 8.7
 """
 
 
-def made() -> bytes:
+def small_launch_code() -> bytes:
     """Return the code of the small launch, for `run`."""
     return code.make(_PTX, 1, 0).to_bytes()
 
@@ -82,8 +82,8 @@ def run(native: bytes) -> np.ndarray:
     buffers = [Buffer(array.ctypes.data, array.nbytes) for array in (x, out)]
     follow = Follow(["fp32", "fp32"], np.random.default_rng(0))
     count = kernel.launch((1,), [item.address for item in buffers], buffers, follow=follow)
-    told = tally(count, [item.bytes for item in buffers], {"x": 0, "out": 1}, "doubled", _SIGNATURE)
-    json.dumps(work("doubled", count, told, len(buffers), 0, 0))
+    launch_tally = tally(count, [item.bytes for item in buffers], {"x": 0, "out": 1}, "doubled", _SIGNATURE)
+    json.dumps(work("doubled", count, launch_tally, len(buffers), 0, 0))
     return out
 
 
@@ -107,7 +107,8 @@ def serve(fd: int, before_ready: Callable[[], None] = lambda: None) -> None:
     channel, ready = Channel(socket.socket(fileno=fd)), _prepare()
     before_ready()
     channel.send(ready)
-    fork_loop.serve(channel, partial(_become_executor, made()))
+    # The small launch is compiled before forking: a forked process only loads it.
+    fork_loop.serve(channel, partial(_become_executor, small_launch_code()))
 
 
 def _prepare() -> Ready:
@@ -117,6 +118,7 @@ def _prepare() -> Ready:
     sys.dont_write_bytecode = True
     landlock.readable()
     jail.closed_paths()
+    # Frozen objects are not visited by the collector, so forked processes share their pages with this one.
     gc.collect()
     gc.freeze()
     return Ready(ready={"llvmlite": version("llvmlite")})
@@ -151,16 +153,16 @@ def _become_executor(small: bytes, request: ForkRequest, fds: list[int]) -> None
 def _ask(codes: Channel, request: CodeRequest) -> tuple[Message, bytes]:
     """Request a launch's code from the judge."""
     codes.send(request)
-    told = codes.recv()
-    return told, codes.recv_bytes(told.get("code", 0))
+    reply = codes.recv()
+    return reply, codes.recv_bytes(reply.get("code", 0))
 
 
 def _serve(judge: Channel, runner: Channel, launches: SampledLaunches) -> None:
     """Answer judge and runner until the judge closes its end."""
-    asked = [judge, runner]
+    channels = [judge, runner]
     runner.sock.settimeout(_PATIENCE_S)
     while True:
-        for channel in select.select(asked, [], [])[0]:
+        for channel in select.select(channels, [], [])[0]:
             if channel is judge:
                 request = judge.recv()
                 if "exit" in request:
@@ -170,7 +172,7 @@ def _serve(judge: Channel, runner: Channel, launches: SampledLaunches) -> None:
                 else:
                     judge.send(launches.report(request["report"]))
             elif not _launch(runner, launches):
-                asked = [judge]
+                channels = [judge]
 
 
 def _launch(runner: Channel, launches: SampledLaunches) -> bool:

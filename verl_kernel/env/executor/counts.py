@@ -13,7 +13,7 @@ from verl_kernel.env.executor.library import traffic
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import Program
+from verl_kernel.env.executor.ptx.program import PtxProgram
 from verl_kernel.env.executor.rereads import Rereads, Use
 
 _WARP_LINES = 32
@@ -43,7 +43,7 @@ class SiteCount:
 class LaunchCount:
     """Counts of what a launch did."""
 
-    program: Program
+    program: PtxProgram
     module: Module
     shape: tuple[int, int, int]
     """Shape of the grid."""
@@ -87,16 +87,17 @@ class LaunchCount:
 class Counters:
     """A kernel's counters over all launches: lanes and warps that entered each block, and its sites' words."""
 
-    def __init__(self, program: Program, module: Module) -> None:
+    def __init__(self, program: PtxProgram, module: Module) -> None:
         self.program, self.module = program, module
         self.blocks = np.zeros(2 * (len(module.blocks) + 1), np.int64)
+        # At least one row, so that there is an address to point to.
         self.words = np.zeros((max(1, len(module.sites)), sites.WORDS), np.int64)
         blocks = {
             id(item): number
             for number, (start, end) in enumerate(module.blocks)
             for item in program.instructions[start:end]
         }
-        self._places = np.array([blocks[id(site.item)] for site in module.sites], np.int64)
+        self._site_blocks = np.array([blocks[id(site.item)] for site in module.sites], np.int64)
         """The block of instructions that each site belongs to."""
 
     @property
@@ -110,7 +111,7 @@ class Counters:
 
     def warps(self) -> np.ndarray:
         """Return how many warps entered each block; where lanes never part, it follows from the count of lanes."""
-        if not self.module.may_part:
+        if not self.module.may_diverge:
             return np.array(self.lanes() // LANES)
         return np.array(self.blocks[len(self.module.blocks) + 1 : -1])
 
@@ -120,7 +121,7 @@ class Counters:
 
     def sites(self, before: np.ndarray | int = 0, entered: np.ndarray | int = 0) -> list[SiteCount]:
         """Return what each site did since its words were `before` and warps entered blocks `entered` times."""
-        rows, executed = self.words - before, (self.warps() - entered)[self._places].tolist()
+        rows, executed = self.words - before, (self.warps() - entered)[self._site_blocks].tolist()
         rows[:, sites.ROW] = self.words[:, sites.ROW]  # this word is no count
         return [
             _site_count(site, row, times)
@@ -130,8 +131,10 @@ class Counters:
 
 def _site_count(site: sites.Site, row: Sequence[int], executed: int) -> SiteCount:
     sectors, missed = row[sites.SECTORS], row[sites.MISSED]
+    # Passes are counted in a sample of the accesses (library/traffic.py).
     if site.kind.startswith("shared"):
         sectors, missed = round(row[sites.PASSES] * executed / max(1, row[sites.SAMPLES])), 0
+    # Only loads look in the first level: stores and atomics go to the second.
     elif site.item.root != "ld":
         missed = sectors
     return SiteCount(site, row[sites.ACCESSES], sectors, row[sites.UNWRITTEN], missed, row[sites.ROW])
@@ -151,17 +154,22 @@ class Traffic:
     def __init__(
         self, counters: Counters, buffers: int, warps: int, shared_bytes: int, numbers: np.ndarray
     ) -> None:  # fmt: skip
+        # Reads and writes of each buffer, and of accesses that lie in several of them.
         self._halves, self._warps, self._shared_bytes = 2 * (buffers + 1), warps, shared_bytes
         self._counters, module = counters, counters.module
+        # Counters of a kernel run on over all its launches: this one's are the difference.
         self._before = (counters.lanes(), counters.warps(), counters.words.copy())
         weights = sizes(module)
         self.work = np.zeros(traffic.WORK_HEAD + len(weights), np.int64)
         self.work[traffic.WORK_HEAD :] = weights
         self.work[traffic.WORK_BLOCKS] = len(weights)
+        # Native code adds up what has been executed since this sum.
         self.work[traffic.WORK_LAST] = int(weights @ self._before[0])
         self.totals = np.zeros((self._halves, traffic.USE_WORDS), np.int64)
+        # As an unsigned number this is larger than any sector: the least one so far.
         self.totals[:, 2] = -1
         self.cache = np.zeros(traffic.CACHE_HEAD + 2 * traffic.ENTRIES, np.int64)
+        # An SM's first level and its shared memory share one store.
         room = max(_LEAST_LINES * warps, _WARP_LINES * warps - shared_bytes // traffic.LINE)
         self.cache[traffic.CACHE_ROOM] = min(traffic.MOST_LINES, room)
         self.cache[traffic.CACHE_NOW] = traffic.MOST_LINES + 1  # an unused entry is older than all that fit
@@ -170,6 +178,7 @@ class Traffic:
     def uses(self) -> np.ndarray:
         """Return new words for the block that runs next."""
         words = np.zeros(traffic.USES_HEAD + self._halves * traffic.USE_WORDS, np.int64)
+        # The same for the block that runs.
         words[traffic.USES_HEAD :].reshape(self._halves, traffic.USE_WORDS)[:, 1] = -1
         return words
 
@@ -191,7 +200,7 @@ class Traffic:
 
 def sizes(module: Module) -> np.ndarray:
     """Return how many instructions each block has; none where it only waits for others (`Module.polls`)."""
-    return np.array([0 if one in module.polls else end - start for one, (start, end) in enumerate(module.blocks)])
+    return np.array([0 if number in module.polls else end - start for number, (start, end) in enumerate(module.blocks)])
 
 
 def _use(row: Sequence[int]) -> Use:
@@ -201,9 +210,9 @@ def _use(row: Sequence[int]) -> Use:
     return Use(*(number * traffic.SECTOR for number in (total, own, low, high + 1)))
 
 
-def _by_opcode(program: Program, module: Module, entered: np.ndarray) -> Counter[str]:
-    found: Counter[str] = Counter()
+def _by_opcode(program: PtxProgram, module: Module, entered: np.ndarray) -> Counter[str]:
+    lanes_of: Counter[str] = Counter()
     for (start, end), number in zip(module.blocks, entered.tolist(), strict=True):
         for item in program.instructions[start:end]:
-            found[item.opcode] += number
-    return found
+            lanes_of[item.opcode] += number
+    return lanes_of

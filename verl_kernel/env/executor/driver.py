@@ -28,10 +28,12 @@ from verl_kernel.env.executor.kernel import Buffer, Kernel
 def flattened(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parameters that an argument becomes, with their types: none for a constant, several for a tuple."""
     if isinstance(kind, tuple):
-        for one, item in zip(kind, value, strict=True):
-            yield from flattened(one, item)
+        for member_kind, item in zip(kind, value, strict=True):
+            yield from flattened(member_kind, item)
     elif isinstance(kind, str) and kind.startswith("tensordesc"):
         shape, strides = list(value.shape), list(value.strides)
+        # Shapes and strides go twice, as by Triton's own launcher: with the descriptor, and as arguments
+        # of their own.
         flags = (value.padding == "nan", value.round_f32_to_tf32)
         yield from (("", item) for item in (value.base, *shape, *strides, *flags, *shape, *strides))
     elif kind != "constexpr":
@@ -39,6 +41,7 @@ def flattened(kind: Any, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 _FLOATS = {"fp16": "e", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
+"""Formats of `struct` for Triton's types of floats."""
 
 
 def encoded(kind: str, value: Any) -> Any:
@@ -55,7 +58,9 @@ CAPABILITY = 89
 _ROUNDING_CAPABILITY = 90
 """Compute capability of the oldest GPUs for which Triton rounds to 8-bit floats in one step."""
 _ROUNDS_TO_EIGHT = re.compile(r"tt\.fp_to_fp .*f32.* -> .*f8E")
+"""A conversion of float32 to 8-bit floats in Triton's intermediate code."""
 _WARP = 32
+# An H100's, as far as kernels' launch code asks for them.
 _PROPERTIES = {
     "max_shared_mem": 232448, "multiprocessor_count": 132, "max_num_regs": 65536, "warpSize": _WARP,
     "sm_clock_rate": 1_755_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
@@ -78,6 +83,7 @@ class Launcher:
     ) -> None:  # fmt: skip
         """Run the whole grid and return when it has ended."""
         metadata = self._metadata
+        # Blocks of a cluster would have to read each other's shared memory.
         if metadata.num_ctas != 1:
             raise NotImplementedError("the executor runs no clusters of blocks")
         flat = [
@@ -92,6 +98,7 @@ class Launcher:
         tensors = [item for item in (*flat, *scratch) if hasattr(item, "data_ptr")]
         buffers = [Buffer(item.untyped_storage().data_ptr(), item.untyped_storage().nbytes()) for item in tensors]
         values = [item.data_ptr() if hasattr(item, "data_ptr") else item or 0 for item in (*flat, *scratch)]
+        # Triton's launchers skip an empty grid.
         if x * y * z:
             ready(function, metadata.num_warps, metadata.shared).launch((x, y, z), values, buffers)
 
@@ -173,13 +180,14 @@ def change_stages(change: Callable[..., Any] | None) -> None:
         return
     # Triton 3.5 has no hook: its class of stages gets a subclass.
     plain = next(kind for kind in backends["nvidia"].compiler.__mro__ if kind.__module__.startswith("triton."))
-    backends["nvidia"] = replace(backends["nvidia"], compiler=_changing(plain, change) if change else plain)
+    backends["nvidia"] = replace(backends["nvidia"], compiler=_with_change(plain, change) if change else plain)
 
 
 _HOOK = "add_stages_inspection_hook"
+"""Triton's hook for the stages of its compiler, which Triton 3.5 does not have."""
 
 
-def _changing(plain: Any, change: Callable[..., Any]) -> type:
+def _with_change(plain: Any, change: Callable[..., Any]) -> type:
     """Return a compiler whose stages a function changes."""
 
     class Changing(plain):  # type: ignore[misc]
@@ -213,5 +221,6 @@ def _own_stages(
 
     stages["llir"] = lowered
     stages["ptx"] = lambda llir, metadata: backend.make_ptx(llir, metadata, options, target)
+    # What Triton takes for machine code, and hands to the launcher, is the PTX.
     stages["cubin"] = lambda ptx, metadata: ptx.encode()
     return None

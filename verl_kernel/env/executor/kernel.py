@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from verl_kernel.env.executor.code import BLOCK, GRID, Code, Library, ObjectCache, compiled, loaded
+from verl_kernel.env.executor.code import BLOCK, GRID, Library, NativeCode, ObjectCache, compiled, loaded
 from verl_kernel.env.executor.counts import Counters, LaunchCount, SiteCount, Traffic
 from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.flow import origins
@@ -22,17 +22,17 @@ from verl_kernel.env.executor.lowering.sites import Site
 from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.moves import BLOCKS, MOST, Follow, Follower
 from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.executor.ptx.program import BITS, Program
+from verl_kernel.env.executor.ptx.program import BITS, PtxProgram
 from verl_kernel.env.executor.races import rehearsal
 from verl_kernel.env.executor.races.memory import Ranges
-from verl_kernel.env.executor.races.watch import Watch, Watcher
+from verl_kernel.env.executor.races.watch import RaceDetector, Watch
 from verl_kernel.env.executor.rereads import base
-from verl_kernel.env.executor.turns import Turns
+from verl_kernel.env.executor.turns import BlockTurns
 
 # Memory of a launch in addition to its tensors.
 
 
-def parameter_block(program: Program, arguments: Sequence[int | float]) -> np.ndarray:
+def parameter_block(program: PtxProgram, arguments: Sequence[int | float]) -> np.ndarray:
     """Build the block of parameters that a kernel reads: values in order, and zeros for parameters without a value."""
     data = bytearray(program.parameter_bytes + 64)
     for item, value in zip(program.parameters, arguments, strict=False):
@@ -45,6 +45,7 @@ def _bytes(value: int | float, kind: str, size: int) -> bytes:
     if isinstance(value, float):
         dtype = {16: np.float16, 32: np.float32, 64: np.float64}[BITS[kind]]
         return np.array(value, dtype).tobytes()
+    # Triton passes negative numbers too: two's complement.
     return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
 
 
@@ -56,7 +57,7 @@ def local_memory(size: int, warps: int) -> np.ndarray:
 
 
 def warp_frames(size: int, warps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Allocate frames of `size` bytes for the warps of a block, and words for the place at which each warp resumes."""
+    """Allocate frames of `size` bytes for the warps of a block, and a word for the block at which each warp resumes."""
     return _aligned(size * warps), np.zeros(warps, np.int32)
 
 
@@ -73,8 +74,9 @@ def written_ranges(buffers: Sequence[Buffer]) -> list[tuple[int, int]]:
     return [(item.address, item.bytes) for item in buffers] + written
 
 
-def shares_words(program: Program) -> bool:
+def shares_words(program: PtxProgram) -> bool:
     """Whether a kernel changes halves or bytes by compare-and-swap on whole words, as LLVM lowers such atomics."""
+    # LLVM rounds the address of a half down to its word.
     begins = {
         item.operands[0] for item in program.instructions
         if item.opcode == "and.b64" and getattr(item.operands[2], "text", None) == "-4"
@@ -85,10 +87,11 @@ def shares_words(program: Program) -> bool:
 
 def whole_words(buffers: Sequence[Buffer]) -> list[Buffer]:
     """Extend buffers to whole words of 4 bytes; buffers whose written bytes are tracked are returned unchanged."""
-    return [item if item.written else _whole(item) for item in buffers]
+    return [item if item.written else _whole_words(item) for item in buffers]
 
 
-def _whole(item: Buffer) -> Buffer:
+def _whole_words(item: Buffer) -> Buffer:
+    # torch allocates memory of a GPU in multiples of 512 bytes: nothing else lies in such a word.
     start, end = item.address & -4, -(-(item.address + item.bytes) // 4) * 4
     return replace(item, address=start, bytes=end - start)
 
@@ -101,6 +104,7 @@ FAULTS = {
     context.OUT_OF_LOCAL: "out_of_local", context.DIVERGENT: "divergent", context.OUT_OF_FUEL: "endless",
     context.STOPPED: "stopped", context.RACE: "race",
 }  # fmt: skip
+"""Names of the kinds of faults (`Fault.kind`)."""
 _SENTENCES = {
     "out_of_bounds": "lies outside of the launch's tensors",
     "misaligned": "accesses address {place:#x}, which is no multiple of its {bytes} bytes",
@@ -111,46 +115,49 @@ _SENTENCES = {
     "stopped": "stopped by itself (`trap`, or an assertion)",
     "race": "accesses {where}, {met}",
 }
+"""What happened, by kind; the instruction stands before it."""
 _ACCESSES = {"ld": "a load", "st": "a store", "cp": "a copy", "red": "an atomic", "atom": "an atomic"}
+"""What an access out of bounds is called, by opcode."""
 
 
-def line_of(program: Program, site: Site) -> tuple[str, int] | None:
+def line_of(program: PtxProgram, site: Site) -> tuple[str, int] | None:
     """Return file and line of the source, or None if the PTX names none."""
-    place = site.item.place
-    return (program.files.get(place.file, "?"), place.line) if place else None
+    source_line = site.item.source_line
+    return (program.files.get(source_line.file, "?"), source_line.line) if source_line else None
 
 
-def fault_of(words: np.ndarray, program: Program, site: Site, met: str) -> Fault:
+def fault_of(words: np.ndarray, program: PtxProgram, site: Site, race_sentence: str) -> Fault:
     """Make an exception of the fault that native code noted.
 
     Args:
         words: the words in which the fault was noted.
         program: the kernel.
         site: where it happened.
-        met: a description of the access with which it raced, if it is a race.
+        race_sentence: a description of the access with which it raced, if it is a race.
     """
     kind = FAULTS[int(words[context.KIND])]
-    address = int(words[context.PLACE]) & (1 << 64) - 1
+    address = int(words[context.ADDRESS]) & (1 << 64) - 1
     where = f"byte {address} of shared memory" if site.kind.startswith("shared") else f"address {address:#x}"
-    sentence = _SENTENCES[kind].format(place=address, bytes=site.bytes, where=where, met=met)
+    sentence = _SENTENCES[kind].format(place=address, bytes=site.bytes, where=where, met=race_sentence)
     block, warp, lane = (int(words[word]) for word in (context.BLOCK, context.WARP, context.LANE))
     quoted = f"`{site.item.text}`"
     what = _ACCESSES.get(site.item.root, quoted) if kind == "out_of_bounds" else quoted
     message = f"{what} {sentence} (block {block}, warp {warp}, lane {lane})"
     number = next((number for number, item in enumerate(program.instructions) if item is site.item), None)
+    # A fault that no data decide happens on every input.
     may_differ = number is None or origins.depends_on_data(program, number)
     return Fault(kind, message, line_of(program, site), address, may_differ)
 
 
-def unwritten(program: Program, counts: Iterable[SiteCount]) -> list[str]:
+def unwritten(program: PtxProgram, counts: Iterable[SiteCount]) -> list[str]:
     """Return a sentence for each instruction that read bytes that were never written."""
     return [_unwritten(program, count) for count in counts if count.unwritten]
 
 
-def _unwritten(program: Program, count: SiteCount) -> str:
+def _unwritten(program: PtxProgram, count: SiteCount) -> str:
     line = line_of(program, count.site)
-    place = f" ({line[0]}, line {line[1]})" if line else ""
-    return f"`{count.site.item.text}` reads bytes that nobody has written in {count.unwritten} lanes{place}"
+    location = f" ({line[0]}, line {line[1]})" if line else ""
+    return f"`{count.site.item.text}` reads bytes that nobody has written in {count.unwritten} lanes{location}"
 
 
 _ROUNDS = 64
@@ -176,7 +183,7 @@ class Kernel:
         warps: warps of a block.
         shared_bytes: shared memory of a block, as the compiler reports it.
         cache: where native code is kept.
-        kept: kinds of stores to global memory that are executed; all if None.
+        store_kinds: kinds of stores to global memory that are executed; all if None.
 
     Raises:
         NotKnown: the PTX has something that the executor has no definition for.
@@ -184,23 +191,23 @@ class Kernel:
 
     def __init__(
         self, ptx: str, warps: int, shared_bytes: int, cache: ObjectCache | None = None,
-        kept: Collection[origins.Kind] | None = None,
+        store_kinds: Collection[origins.Kind] | None = None,
     ) -> None:  # fmt: skip
-        program: Program = parse(ptx) if kept is None else origins.keeping(parse(ptx), kept)
-        made = module(program, warps)
-        library().need(made.library, cache)
-        self._settle(program, made, compiled(made.text, cache), warps, shared_bytes)
+        program: PtxProgram = parse(ptx) if store_kinds is None else origins.keeping(parse(ptx), store_kinds)
+        lowered = module(program, warps)
+        library().need(lowered.library, cache)
+        self._load(program, lowered, compiled(lowered.text, cache), warps, shared_bytes)
 
     @classmethod
-    def loaded(cls, code: Code) -> Kernel:
+    def loaded(cls, code: NativeCode) -> Kernel:
         """Make a kernel from native code that another process has compiled (`code.make`)."""
-        made = cls.__new__(cls)
+        kernel = cls.__new__(cls)
         library().need(code.module.library)
-        made._settle(code.program, code.module, loaded(code.native), code.warps, code.shared_bytes)
-        return made
+        kernel._load(code.program, code.module, loaded(code.native), code.warps, code.shared_bytes)
+        return kernel
 
-    def _settle(self, program: Program, made: Module, engine: Any, warps: int, shared_bytes: int) -> None:
-        self.program, self.module, self.library, self._engine = program, made, library(), engine
+    def _load(self, program: PtxProgram, lowered: Module, engine: Any, warps: int, shared_bytes: int) -> None:
+        self.program, self.module, self.library, self._engine = program, lowered, library(), engine
         self._entry = int(self._engine.get_function_address("warp"))
         self.tables = [
             Buffer(int(self._engine.get_global_value_address(name)), len(data))
@@ -209,7 +216,7 @@ class Kernel:
         """Constant tables, which every launch may read."""
         self._shares_words = shares_words(self.program)
         self._warps, self._shared_bytes = warps, max(shared_bytes, program.shared_bytes)
-        self._counters = Counters(program, made)
+        self._counters = Counters(program, lowered)
 
     def launch(
         self, shape: Sequence[int], arguments: Sequence[int | float], buffers: Sequence[Buffer], *,
@@ -230,6 +237,7 @@ class Kernel:
         Raises:
             Fault: the first thing that no GPU defines; the launch stopped there.
         """
+        # An atomic on a half exchanges a whole word, which may begin before the tensor or end behind it.
         if self._shares_words:
             buffers = whole_words(buffers)
         x, y, z = (*shape, 1, 1)[:3]
@@ -240,10 +248,11 @@ class Kernel:
         if watch is None or not parts:
             return run(numbers, follow=follow)
         ranges = written_ranges(buffers)
+        # A log replaces the watch (`context.LOG`), so blocks are followed in a run of their own.
         if follow is not None and not self.module.may_wait:
             rehearsal.beforehand(lambda: run(numbers[:MOST], follow=follow), ranges, self._counters.arrays)
         return rehearsal.watched(
-            functools.partial(run, watch=watch), watch, parts, numbers, self.module.learns,
+            functools.partial(run, watch=watch), watch, parts, numbers, self.module.has_cross_block_sync,
             lambda: rehearsal.Saved(ranges, self._counters.arrays),
         )  # fmt: skip
 
@@ -257,6 +266,7 @@ class Kernel:
             run.watch_races(watch, part, numbers)
         elif follow is not None:
             numbers = run.followed(follow, numbers)
+        # Blocks that may wait for each other must run at once, by turns; others one after the other.
         if self.module.may_wait:
             return run.traffic.count(shape, run.by_turns(numbers))
         run.in_order(numbers)
@@ -308,7 +318,7 @@ class _Run:
         self.traffic = Traffic(counters, len(rows), kernel._warps, kernel._shared_bytes, numbers)
         counters.words[:, [sites.BUFFER, sites.ROOM, sites.SHADOW]] = 0  # buffers may differ from the last launch's
         self._buffers = buffers
-        self._watcher: Watcher | None = None
+        self._detector: RaceDetector | None = None
         self._follower: Follower | None = None
         self._shared, self._uses = self._new_shared(), self.traffic.uses()
         self._context = self._new_context(self._shared, self._uses)
@@ -317,7 +327,7 @@ class _Run:
         """Look for races in a part of memory from now on."""
         try:
             first_site = int(self._kernel._counters.words.ctypes.data)
-            self._watcher = Watcher(
+            self._detector = RaceDetector(
                 watch, self._kernel.module, self._kernel._warps, part, numbers, self._fault, first_site
             )
         except MemoryError:
@@ -330,14 +340,14 @@ class _Run:
         if self._kernel.module.may_wait:
             self._follower = follower
             return numbers
-        done = 0
-        while done < len(numbers) and not follower.is_told:
+        ran = 0
+        while ran < len(numbers) and not follower.has_enough:
             log = follower.begin(self._context)
-            self.in_order(numbers[done : done + 1])
+            self.in_order(numbers[ran : ran + 1])
             follower.end(log)
-            done += 1
+            ran += 1
         self._context[context.WATCH] = 0
-        return numbers[done:]
+        return numbers[ran:]
 
     def _new_shared(self) -> np.ndarray:
         # All bits set are NaN in every float type, so that a read of unwritten shared memory shows.
@@ -363,8 +373,8 @@ class _Run:
         """Run one block after the other."""
         kernel = self._kernel
         frames, states = warp_frames(kernel.module.frame_bytes, kernel._warps)
-        if self._watcher is not None:
-            self._watcher.begin(self._context, self._shared)
+        if self._detector is not None:
+            self._detector.begin(self._context, self._shared)
         call = GRID(kernel.library.grid)
         call(
             self._context.ctypes.data,
@@ -374,8 +384,8 @@ class _Run:
             len(numbers),
             *self._shape[:2],
         )
-        if self._watcher is not None:
-            self._watcher.end(self._context)
+        if self._detector is not None:
+            self._detector.end(self._context)
         self._check()
 
     def by_turns(self, numbers: np.ndarray) -> float:
@@ -386,40 +396,42 @@ class _Run:
         """
         waiting = [*enumerate(map(int, numbers))]
         running: list[tuple[int, Callable[[], int]]] = []
-        turns = Turns(len(numbers))
+        turns = BlockTurns(len(numbers))
         while waiting or running:
             while waiting and len(running) < grid.RESIDENT:
                 running.append((waiting[0][0], self._start(*waiting.pop(0))))
-            running = [one for one in running if self._turn(*one, turns) == grid.WAITING]
+            running = [block for block in running if self._turn(*block, turns) == grid.WAITING]
+            # Waiting costs too, so that blocks which wait for each other for ever run out of steps.
             self._fuel -= _ROUNDS
         return turns.serial
 
-    def _turn(self, place: int, block: Callable[[], int], turns: Turns) -> int:
+    def _turn(self, index: int, block: Callable[[], int], turns: BlockTurns) -> int:
         """Run a block up to some barriers; a fault is raised at once, as it names the block that ran."""
         polls, counts, work = [*self._kernel.module.polls], self._kernel._counters.blocks, self.traffic.work
-        before, asked = int(work[traffic.WORK_LAST]), int(counts[polls].sum())
+        before, polls_before = int(work[traffic.WORK_LAST]), int(counts[polls].sum())
         state = block()
         self._check()
-        waits = state == grid.WAITING and int(counts[polls].sum()) > asked
-        turns.add(place, int(work[traffic.WORK_LAST]) - before, waits=waits)
+        # A block that has polled since its turn began waits for others; one that only met barriers does not.
+        waits = state == grid.WAITING and int(counts[polls].sum()) > polls_before
+        turns.add(index, int(work[traffic.WORK_LAST]) - before, waits=waits)
         return state
 
-    def _start(self, order: int, number: int) -> Callable[[], int]:
+    def _start(self, index: int, number: int) -> Callable[[], int]:
         """Allocate memory for a block; returns a function that runs it up to some barriers."""
         kernel, (x, y, _) = self._kernel, self._shape
         shared, uses = self._new_shared(), self.traffic.uses()
         frames, states = warp_frames(kernel.module.frame_bytes, kernel._warps)
         memory = (self._new_context(shared, uses), frames, states, shared, uses)  # the first points to the last two
-        log = self._follower.begin(memory[0]) if self._follower is not None and order < BLOCKS else None
-        if self._watcher is not None:
-            self._watcher.begin(memory[0], shared, order)
+        log = self._follower.begin(memory[0]) if self._follower is not None and index < BLOCKS else None
+        if self._detector is not None:
+            self._detector.begin(memory[0], shared, index)
         call = BLOCK(kernel.library.block)
-        place = (number % x, number // x % y, number // x // y)
+        coordinates = (number % x, number // x % y, number // x // y)
 
         def turn() -> int:
-            state = int(call(*(array.ctypes.data for array in memory[:3]), *place, number, _ROUNDS))
-            if state != grid.WAITING and self._watcher is not None:
-                self._watcher.end(memory[0])
+            state = int(call(*(array.ctypes.data for array in memory[:3]), *coordinates, number, _ROUNDS))
+            if state != grid.WAITING and self._detector is not None:
+                self._detector.end(memory[0])
             if state == grid.DONE and log is not None and self._follower is not None:
                 self._follower.end(log)
             return state
@@ -431,7 +443,8 @@ class _Run:
         if not self._fault[context.KIND]:
             return
         kernel = self._kernel
+        # The fault names its site by the address of its words.
         number = (int(self._fault[context.SITE]) - kernel._counters.words.ctypes.data) // 8 // sites.WORDS
         site = kernel.module.sites[number]
-        met = "" if self._watcher is None else self._watcher.sentence()
-        raise fault_of(self._fault, kernel.program, site, met)
+        race_sentence = "" if self._detector is None else self._detector.sentence()
+        raise fault_of(self._fault, kernel.program, site, race_sentence)

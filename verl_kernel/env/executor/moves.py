@@ -21,24 +21,26 @@ from verl_kernel.env.executor.ptx.program import Instruction
 
 _RECORDS = 1 << 14
 """Accesses by a warp that the log of a block holds; later accesses are not logged."""
-_TURNS, _LOADS = 4, 16
-"""Stores of a place that are compared, and loads before a store that it is compared with; older loads are ignored."""
-_NOTHING = ctypes.CFUNCTYPE(
+_MAX_EXECUTIONS, _MAX_LOADS = 4, 16
+"""How many executions of a store are compared, and with how many of the loads before it; older loads are ignored."""
+_NO_CALLBACK = ctypes.CFUNCTYPE(
     None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
     ctypes.c_void_p,
 )(lambda *_: None)  # fmt: skip
+"""What native code calls in place of the judging function, as a log looks for no races."""
 _IS_LOAD = (context.LOAD, context.STRONG_LOAD)
 
 Array = np.ndarray
 Widths: TypeAlias = "Sequence[tuple[int, int, int]]"
+"""For each buffer its address, its length and the bytes of an element (0 if not known)."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a place in the source did in one execution, over all warps: each address once, in order."""
+    """What one access of the source did in one execution, over all warps: each address once, in order."""
 
-    place: object
-    """The place, as `place_of` returns it for an instruction."""
+    source: object
+    """The access of the source, as `place_of` returns it for an instruction."""
     addresses: Array
     """Addresses of its elements."""
     values: Array
@@ -47,7 +49,7 @@ class Access:
 
 def place_of(item: Instruction) -> object:
     """Return a key that all instructions compiled from one access of the source share."""
-    return item.place.text if item.place else id(item)
+    return item.source_line.text if item.source_line else id(item)
 
 
 class BlockLog:
@@ -56,12 +58,13 @@ class BlockLog:
     def __init__(self, sites: Sequence[Site], warps: int) -> None:
         self._sites = sites
         self._log = np.empty(context.LOG_HEAD + _RECORDS * context.RECORD_WORDS, np.int64)
+        # What does not fit is not logged: a block's first accesses say how it stores.
         self._log[[context.LOG_USED, context.LOG_ROOM]] = 0, _RECORDS
         self._ids = np.zeros(warps, np.uint32)
         self._words = np.zeros(context.WATCH_WORDS, np.int64)
         self._words[context.LOG] = self._log.ctypes.data
         self._words[context.IS_ORDERED] = 1  # calls at barriers go to the function that does nothing
-        self._words[context.CALL] = ctypes.cast(_NOTHING, ctypes.c_void_p).value or 0
+        self._words[context.CALL] = ctypes.cast(_NO_CALLBACK, ctypes.c_void_p).value or 0
 
     def begin(self, launch: Array) -> None:
         """Log from now on what the block with the context `launch` does."""
@@ -70,7 +73,7 @@ class BlockLog:
     def stores(
         self, first_site: int, widths: Widths, draw: np.random.Generator
     ) -> Iterator[tuple[Access, list[Access]]]:
-        """Yield stores, some executions of each place, with the loads that came last before each.
+        """Yield some executions of each store, with the loads that came last before each.
 
         Args:
             first_site: address of the words of the first site.
@@ -79,30 +82,32 @@ class BlockLog:
         """
         records = self._records()
         groups = self._grouped(records, first_site)
+        # The verb is in the low byte; bits and count of registers are above.
         is_load = np.isin(records[:, context.RECORD_KIND] & 255, _IS_LOAD)
         loads = [numbers for numbers in groups if is_load[numbers[0]]]
-        starts, known = [int(numbers[0]) for numbers in loads], dict[int, Access]()
+        starts, accesses = [int(numbers[0]) for numbers in loads], dict[int, Access]()
         for numbers in self._chosen([numbers for numbers in groups if not is_load[numbers[0]]], records, draw):
             last = bisect(starts, int(numbers[0]))
-            before = range(max(0, last - _LOADS), last)
+            before = range(max(0, last - _MAX_LOADS), last)
             for load in before:
-                if load not in known:
-                    known[load] = self._access(records, loads[load], first_site, widths)
-            yield self._access(records, numbers, first_site, widths), [known[load] for load in before]
+                if load not in accesses:
+                    accesses[load] = self._access(records, loads[load], first_site, widths)
+            yield self._access(records, numbers, first_site, widths), [accesses[load] for load in before]
 
     def _records(self) -> Array:
         used = int(self._log[context.LOG_USED])
         return self._log[context.LOG_HEAD :].reshape(_RECORDS, context.RECORD_WORDS)[:used]
 
     def _grouped(self, records: Array, first_site: int) -> list[Array]:
-        """Group the numbers of the records by place and execution; groups are ordered by their first record."""
+        """Group the numbers of the records by access and execution; groups are ordered by their first record."""
         sites = (records[:, context.RECORD_SITE] - first_site) // 8 // WORDS
-        places: dict[object, int] = {}
+        number_of: dict[object, int] = {}
         keys = [(place_of(site.item), site.kind) for site in self._sites]
-        known = [places.setdefault(key, len(places)) for key in keys]
-        place = np.array(known or [0])[sites]
-        turn = _counted(sites * (len(self._ids) + 1) + records[:, context.RECORD_WARP])
-        _, group = np.unique(np.stack([place, turn]), axis=1, return_inverse=True)
+        source_numbers = [number_of.setdefault(key, len(number_of)) for key in keys]
+        sources = np.array(source_numbers or [0])[sites]
+        # The n-th access of a warp at an instruction is of the n-th iteration of its loop.
+        executions = _counted(sites * (len(self._ids) + 1) + records[:, context.RECORD_WARP])
+        _, group = np.unique(np.stack([sources, executions]), axis=1, return_inverse=True)
         order = np.argsort(group.reshape(-1), kind="stable")
         cuts = np.flatnonzero(np.diff(group.reshape(-1)[order])) + 1
         return sorted(np.split(order, cuts), key=lambda numbers: int(numbers[0])) if len(order) else []
@@ -112,17 +117,19 @@ class BlockLog:
         for numbers in stores:
             by_site.setdefault(int(records[numbers[0], context.RECORD_SITE]), []).append(numbers)
         return [
-            some[index]
-            for some in by_site.values()
-            for index in draw.choice(len(some), min(_TURNS, len(some)), replace=False)
+            executions[index]
+            for executions in by_site.values()
+            # Drawn, so that nobody knows beforehand which iterations are compared.
+            for index in draw.choice(len(executions), min(_MAX_EXECUTIONS, len(executions)), replace=False)
         ]
 
     def _access(self, records: Array, numbers: Array, first_site: int, widths: Widths) -> Access:
         words = records[numbers, context.RECORD_KIND]
-        found = [_elements(records[numbers[words == word]], widths) for word in sorted({*map(int, words)})]
-        width = min(size for size, _, _ in found)
-        addresses = np.concatenate([_split(at, raw.shape[1], width) for _, at, raw in found])
-        values = np.concatenate([raw.reshape(-1, width) for _, _, raw in found])
+        elements = [_elements(records[numbers[words == word]], widths) for word in sorted({*map(int, words)})]
+        width = min(size for size, _, _ in elements)
+        addresses = np.concatenate([_split(starts, raw.shape[1], width) for _, starts, raw in elements])
+        values = np.concatenate([raw.reshape(-1, width) for _, _, raw in elements])
+        # Lanes that load one address count once: what they store may be repeated.
         addresses, first = np.unique(addresses, return_index=True)
         site = self._sites[(int(records[numbers[0], context.RECORD_SITE]) - first_site) // 8 // WORDS]
         return Access(place_of(site.item), addresses, values[first])
@@ -141,19 +148,27 @@ def _counted(keys: Array) -> Array:
 def _elements(records: Array, widths: Widths) -> tuple[int, Array, Array]:
     """Return bytes of an element, and addresses and bytes of all lanes of records of one kind."""
     kind, count_of = int(records[0, context.RECORD_KIND]), len(records)
-    own, count = (kind >> 8 & 255) // 8, kind >> 16
+    register_bytes, count = (kind >> 8 & 255) // 8, kind >> 16
     chosen = (records[:, [context.RECORD_LANES]] >> np.arange(32) & 1).astype(bool)
-    places = records[:, context.RECORD_PLACES : context.RECORD_PLACES + 32]
-    raw = np.ascontiguousarray(records[:, context.RECORD_VALUES :]).view(np.uint8)[:, : 32 * own * count]
-    raw = raw.reshape(count_of, count, 32, own).transpose(0, 2, 1, 3)[chosen].reshape(-1, own * count)
-    firsts = places[np.arange(count_of), chosen.argmax(axis=1)]
-    return min(_width(int(first), own, count, widths) for first in set(firsts.tolist())), places[chosen], raw
+    addresses = records[:, context.RECORD_ADDRESSES : context.RECORD_ADDRESSES + 32]
+    raw = np.ascontiguousarray(records[:, context.RECORD_VALUES :]).view(np.uint8)[:, : 32 * register_bytes * count]
+    raw = (
+        raw.reshape(count_of, count, 32, register_bytes)
+        .transpose(0, 2, 1, 3)[chosen]
+        .reshape(-1, register_bytes * count)
+    )
+    firsts = addresses[np.arange(count_of), chosen.argmax(axis=1)]
+    return (
+        min(_width(int(first), register_bytes, count, widths) for first in set(firsts.tolist())),
+        addresses[chosen],
+        raw,
+    )
 
 
-def _width(place: int, own: int, count: int, widths: Widths) -> int:
-    """Return bytes of an element at an address, at most those of an access to `count` times `own` bytes."""
-    size = next((width for start, length, width in widths if 0 <= place - start < length), own)
-    return min(size or own, own * count)
+def _width(address: int, register_bytes: int, count: int, widths: Widths) -> int:
+    """Return bytes of an element at an address, at most those of an access to `count` times `register_bytes` bytes."""
+    size = next((width for start, length, width in widths if 0 <= address - start < length), register_bytes)
+    return min(size or register_bytes, register_bytes * count)
 
 
 def _split(addresses: Array, length: int, size: int) -> Array:
@@ -164,13 +179,13 @@ def _split(addresses: Array, length: int, size: int) -> Array:
 
 def memory_at(addresses: Array, width: int, buffers: Widths) -> Array:
     """Read `width` bytes at each address; zeros where no buffer is."""
-    found = np.zeros((len(addresses), width), np.uint8)
+    contents = np.zeros((len(addresses), width), np.uint8)
     for start, length, _ in buffers:
         inside = np.flatnonzero((addresses >= start) & (addresses + width <= start + length))
         if len(inside):
             view = np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(start))
-            found[inside] = view[(addresses[inside] - start)[:, None] + np.arange(width)[None, :]]
-    return found
+            contents[inside] = view[(addresses[inside] - start)[:, None] + np.arange(width)[None, :]]
+    return contents
 
 
 # Whether stored values are loaded ones, up to the tolerance of a comparison of outputs.
@@ -179,6 +194,7 @@ def memory_at(addresses: Array, width: int, buffers: Widths) -> Array:
 _MANY = 16
 """From this number of elements on, equal values in another order are taken as no coincidence."""
 _FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
+"""NumPy's types of floats; it has no bfloat16."""
 _CLOSE = {"fp16": 2.0**-7, "bf16": 2.0**-7, "fp32": 2.0**-12, "fp64": 2.0**-16}
 """How far values may differ, relative to them and to the mean size of the stored values: a comparison of float32
 accepts up to 2e-4, and as much of the other values' size for small numbers."""
@@ -216,19 +232,22 @@ def moved_from(stored: Array, kind: str, loaded: Sequence[Array]) -> int | None:
         The number of the load, `len(loaded)` for all loads together, None for none.
     """
     is_float = stored.dtype.kind == "f"
-    alike = [number for number, values in enumerate(loaded) if (values.dtype.kind == "f") == is_float]
+    comparable = [number for number, values in enumerate(loaded) if (values.dtype.kind == "f") == is_float]
     close = _CLOSE.get(kind, 0.0) if is_float else 0.0
-    for number in reversed(alike):
+    # The last load comes first: a store mostly moves what was loaded just before.
+    for number in reversed(comparable):
         if _is_same(stored, loaded[number], close):
             return number
     for number, values in enumerate(loaded):  # the bits of a float stored as an integer, or the other way round
-        if number not in alike and values.dtype.itemsize == stored.dtype.itemsize:
+        # Otherwise a float could be moved unseen by storing its bits as an integer.
+        if number not in comparable and values.dtype.itemsize == stored.dtype.itemsize:
             bits = stored.view(values.dtype) if not is_float else stored
             floats = values.view(stored.dtype) if is_float else values
             if _is_same(bits, floats, _BITS):
                 return number
-    together = [loaded[number] for number in alike]
+    together = [loaded[number] for number in comparable]
     if len(together) > 1 and sum(map(len, together)) == len(stored) >= _MANY:
+        # All loads of a block together: a concatenation moves.
         return len(loaded) if _is_reordered(stored, np.concatenate(together), close) else None
     return None
 
@@ -241,13 +260,13 @@ def _is_same(stored: Array, loaded: Array, close: float) -> bool:
     return len(stored) >= _MANY and not len(loaded) % len(stored) and _is_part(stored, loaded, close)
 
 
-def _agree(left: Array, right: Array, close: float) -> bool:
+def _agree(values: Array, expected: Array, close: float) -> bool:
     if close == 0.0:
-        return bool(np.array_equal(left, right))
+        return bool(np.array_equal(values, expected))
     with np.errstate(all="ignore"):
-        left, right = left.astype(np.float64), right.astype(np.float64)
-        floor = max(close * _size(left), 1e-30)
-        return bool(np.allclose(left, right, rtol=close, atol=floor, equal_nan=True))
+        values, expected = values.astype(np.float64), expected.astype(np.float64)
+        floor = max(close * _size(values), 1e-30)
+        return bool(np.allclose(values, expected, rtol=close, atol=floor, equal_nan=True))
 
 
 def _size(values: Array) -> float:
@@ -258,14 +277,16 @@ def _size(values: Array) -> float:
 def _is_reordered(stored: Array, loaded: Array, close: float) -> bool:
     if not _may_agree(stored, loaded) or not _agree(np.sort(stored), np.sort(loaded), close):
         return False
+    # Sorting computes, unless the values were sorted before.
     return not _is_sorted(stored) or _is_sorted(loaded)
 
 
-def _may_agree(left: Array, right: Array) -> bool:
+def _may_agree(stored: Array, loaded: Array) -> bool:
     """Whether the sums of two arrays are close; sums cost less than sorting."""
     with np.errstate(all="ignore"):
-        one, other = (float(np.abs(values.astype(np.float64)).sum()) for values in (left, right))
-    return not abs(one - other) > 0.02 * max(one, other)
+        stored_sum, loaded_sum = (float(np.abs(values.astype(np.float64)).sum()) for values in (stored, loaded))
+    # Two in a hundred: far more than values that agree can differ by.
+    return not abs(stored_sum - loaded_sum) > 0.02 * max(stored_sum, loaded_sum)
 
 
 def _is_sorted(values: Array) -> bool:
@@ -288,7 +309,7 @@ def _is_part(stored: Array, loaded: Array, close: float) -> bool:
 #
 # The static analysis finds what may compute (`flow/origins.py`); it takes `x + 0.0` for arithmetic. Here values count:
 # a store moves if its values are those of a load of the block, or of all its loads, within the comparison's tolerance.
-# Loads and stores are distinguished by their places in the source and by the iterations of loops.
+# Loads and stores are distinguished by their lines in the source and by the iterations of loops.
 
 
 BLOCKS, _FEWEST, _ELEMENTS = 16, 2, 64
@@ -301,13 +322,13 @@ that exceed a threshold there may be one in a thousand."""
 
 @dataclass
 class Seen:
-    """What the followed blocks stored by one place in the source."""
+    """What the followed blocks stored by one access of the source."""
 
     stored: int = 0
     """Bytes stored."""
     elements: int = 0
     came_from: Counter[object] = field(default_factory=Counter)
-    """How many bytes come from each load, by the load's place; None means several loads together."""
+    """How many bytes come from each load, by `Access.source`; None means several loads together."""
     value: bytes | None = None
     """The first value, which all elements have if `is_single`."""
     is_single: bool = True
@@ -323,10 +344,11 @@ class Seen:
         return max(self.came_from.values(), default=0)
 
     def note(self, values: np.ndarray, sources: Sequence[object], is_zero: bool) -> None:
-        """Add a store: the bytes of its elements, and the place of the load that they come from, if there is one."""
+        """Add a store: the bytes of its elements, and the load that they come from, if there is one."""
         first = values[0].tobytes()
         self.value = first if self.value is None else self.value
         self.is_single = self.is_single and first == self.value and bool((values == values[0]).all())
+        # Zeros that come of zeros say nothing: both a copy and a product store them.
         if not (sources and is_zero):
             self.stored += values.size
             self.elements += len(values)
@@ -345,7 +367,7 @@ class Follow:
     kinds: Sequence[str]
     draw: np.random.Generator
     seen: dict[object, Seen] = field(default_factory=dict)
-    """What was seen, by the place of the store (`place_of`)."""
+    """What was seen, by the store's access in the source (`place_of`)."""
 
 
 class Follower:
@@ -361,19 +383,20 @@ class Follower:
     def __init__(
         self, follow: Follow, sites: Sequence[Site], first_site: int, buffers: Sequence[tuple[int, int]]
     ) -> None:
-        self._follow, self._sites, self._first_site, self._ended = follow, sites, first_site, 0
+        self._follow, self._sites, self._first_site, self._block_count = follow, sites, first_site, 0
         named = list(zip(buffers, follow.kinds, strict=False))
         self._rows = [(start, length, WIDTHS.get(kind, 0)) for (start, length), kind in named if length]
         self._kinds = [(start, start + length, kind) for (start, length), kind in named if length]
 
     @property
-    def is_told(self) -> bool:
+    def has_enough(self) -> bool:
         """Whether enough was seen."""
         stores = self._follow.seen.values()
+        # One value in all elements so far may be chance: more blocks must show it.
         if any(seen.is_single and not seen.is_silent and seen.elements < _ALIKE for seen in stores):
-            return self._ended >= MOST
-        few = min((seen.elements for seen in stores), default=_ELEMENTS) < _ELEMENTS
-        return self._ended >= (BLOCKS if few else _FEWEST)
+            return self._block_count >= MOST
+        has_few = min((seen.elements for seen in stores), default=_ELEMENTS) < _ELEMENTS
+        return self._block_count >= (BLOCKS if has_few else _FEWEST)
 
     def begin(self, launch: np.ndarray) -> BlockLog:
         """Follow the block with this context."""
@@ -383,20 +406,20 @@ class Follower:
 
     def end(self, log: BlockLog) -> None:
         """Compare the stores of a block that has ended with its loads."""
-        self._ended += 1
+        self._block_count += 1
         for store, loads in log.stores(self._first_site, self._rows, self._follow.draw):
             values = memory_at(store.addresses, store.values.shape[1], self._rows)
-            seen = self._follow.seen.setdefault(store.place, Seen())
+            seen = self._follow.seen.setdefault(store.source, Seen())
             stored = numbers(values, self._kind(store))
             seen.note(values, self._sources(store, stored, loads), not stored.any())
 
     def _sources(self, store: Access, stored: np.ndarray, loads: Sequence[Access]) -> list[object]:
         loaded = [numbers(load.values, self._kind(load)) for load in loads]
-        found = moved_from(stored, self._kind(store), loaded)
-        if found is None:
+        number = moved_from(stored, self._kind(store), loaded)
+        if number is None:
             return []
-        return [None if found == len(loads) else loads[found].place]
+        return [None if number == len(loads) else loads[number].source]
 
     def _kind(self, access: Access) -> str:
-        at = int(access.addresses[0])
-        return next((kind for start, stop, kind in self._kinds if start <= at < stop), "")
+        address = int(access.addresses[0])
+        return next((kind for start, stop, kind in self._kinds if start <= address < stop), "")

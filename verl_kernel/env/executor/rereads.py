@@ -63,7 +63,7 @@ _SECTOR = 32
 
 
 def base(row: int, address: int) -> int:
-    """Return what to subtract from an address's 512-byte number to name the buffer's row and the place in it."""
+    """Return what to subtract from an address's 512-byte number to get its location: row of the buffer, and offset."""
     return (address >> 9) - (row << rereads.ROW_SHIFT)
 
 
@@ -73,8 +73,8 @@ def is_small(reads: Sequence[Use], writes: Sequence[Use]) -> bool:
     A buffer that fits in such a cache is ignored: the other bytes moved meanwhile are many times as much.
     """
     read, written = (sum(use.once for use in uses) for uses in (reads, writes))
-    again = sum(use.own - use.once for use in reads if use.extent > LEAST)
-    return _FEW * again <= read or read + written <= LEAST
+    repeated = sum(use.own - use.once for use in reads if use.extent > LEAST)
+    return _FEW * repeated <= read or read + written <= LEAST
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class Rereads:
 
     def __init__(self, numbers: np.ndarray) -> None:
         self.log = np.zeros(rereads.LOG_HEAD + rereads.RECORD_WORDS * rereads.RECORDS, np.int64)
+        # Five bits apart, so that the order of the first blocks counts, not only which ones they are.
         self.log[rereads.LOG_SALT] = int(np.bitwise_xor.reduce(numbers[:8] << np.arange(len(numbers[:8])) * 5))
 
     def distances(self, reads: Sequence[Use], writes: Sequence[Use]) -> tuple[tuple[int, int], ...]:
@@ -110,11 +111,12 @@ class Rereads:
         if is_small(reads, writes) or not self.log[rereads.LOG_USED]:
             return ()
         read, written = (sum(use.once for use in uses) for uses in (reads, writes))
-        places, sectors, _ = self._records()
-        each = self._each(sectors) * (1 + written / read)
-        asked = sum(use.own for use in reads)
-        found = _far(_distinct_between(places.tolist()), sectors / float(sectors.sum()), each)
-        return scaled(found, asked, asked - read)
+        locations, sectors, _ = self._records()
+        # Writes take room in the cache too, in proportion.
+        location_bytes = self._bytes_per_location(sectors) * (1 + written / read)
+        requested = sum(use.own for use in reads)
+        fractions = _by_distance(_distinct_between(locations.tolist()), sectors / float(sectors.sum()), location_bytes)
+        return scaled(fractions, requested, requested - read)
 
     def returns(self, reads: Sequence[Use], writes: Sequence[Use]) -> tuple[tuple[int, int], ...]:
         """Return what `distances` does for blocks that all run at once, of bytes that another block read before.
@@ -124,12 +126,12 @@ class Rereads:
         if is_small(reads, writes) or not self.log[rereads.LOG_USED]:
             return ()
         read, written = (sum(use.once for use in uses) for uses in (reads, writes))
-        each = self._each(self._records()[1]) * (1 + written / read)
-        places, sectors, blocks = self._in_time()
-        is_another = _follow_another(places.tolist(), blocks.tolist())
-        between = np.where(is_another, _distinct_between(places.tolist()), 0)
-        found = _far(between.tolist(), sectors / float(sectors.sum()), each)
-        return scaled(found, sum(use.total for use in reads), sum(use.own for use in reads) - read)
+        location_bytes = self._bytes_per_location(self._records()[1]) * (1 + written / read)
+        locations, sectors, blocks = self._in_time()
+        is_another = _follow_another(locations.tolist(), blocks.tolist())
+        between = np.where(is_another, _distinct_between(locations.tolist()), 0)
+        fractions = _by_distance(between.tolist(), sectors / float(sectors.sum()), location_bytes)
+        return scaled(fractions, sum(use.total for use in reads), sum(use.own for use in reads) - read)
 
     def later(self, written: int) -> Later:
         """Return what the later half of these blocks loads, if they are consecutive blocks of a larger launch.
@@ -137,39 +139,43 @@ class Rereads:
         Args:
             written: bytes written by the blocks of the log.
         """
-        places, sectors, blocks = self._records()
+        locations, sectors, blocks = self._records()
+        # The first half is the history of the later one: what it loads itself may have been loaded before.
         late = 2 * blocks > blocks[:1] + blocks[-1:]
         if not late.any():
             return Later({}, {}, 0.0)
-        is_first = _firsts(places)
-        each = self.moved(written) / int(is_first.sum())
-        between = np.where(is_first, np.cumsum(is_first) - 1, _distinct_between(places.tolist()))
+        is_first = _firsts(locations)
+        location_bytes = self.moved(written) / int(is_first.sum())
+        between = np.where(is_first, np.cumsum(is_first) - 1, _distinct_between(locations.tolist()))
         parts = sectors / float(sectors[late].sum())
-        again, first = (_far(between[part], parts[part], each) for part in (late & ~is_first, late & is_first))
+        again, first = (
+            _by_distance(between[part], parts[part], location_bytes) for part in (late & ~is_first, late & is_first)
+        )
         return Later(again, first, float(parts[late & is_first].sum()))
 
     def moved(self, written: int) -> float:
         """Return the bytes that the blocks of the log loaded, each once, plus those that they wrote."""
-        places, sectors, _ = self._records()
-        return self._each(sectors) * len(np.unique(places)) + written if len(places) else written
+        locations, sectors, _ = self._records()
+        return self._bytes_per_location(sectors) * len(np.unique(locations)) + written if len(locations) else written
 
-    def _each(self, sectors: np.ndarray) -> float:
-        """Return the bytes that each place of the sample represents, given the mean number of sectors of a place."""
+    def _bytes_per_location(self, sectors: np.ndarray) -> float:
+        """Return the bytes that each sampled location represents, given the sectors of each record."""
         return float(sectors.mean()) * _SECTOR * (int(self.log[rereads.LOG_MASK]) + 1)
 
     def _records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return places, sectors and blocks, one record for each block that read a place, in the grid's order."""
-        places, told, _ = self._rows()
-        order = np.lexsort((places, told >> 16))
-        places, blocks, sectors = places[order], (told >> 16)[order], (told & 0xFFFF)[order]
-        starts = np.flatnonzero((np.diff(places, prepend=-1) != 0) | (np.diff(blocks, prepend=-1) != 0))
-        return places[starts], np.add.reduceat(sectors, starts) if len(starts) else sectors, blocks[starts]
+        """Return locations, sectors and blocks, one record for each block that read a location, in the grid's order."""
+        locations, block_sectors, _ = self._rows()
+        order = np.lexsort((locations, block_sectors >> 16))
+        locations, blocks, sectors = locations[order], (block_sectors >> 16)[order], (block_sectors & 0xFFFF)[order]
+        # Several records of a block at a location are one: only blocks are compared.
+        starts = np.flatnonzero((np.diff(locations, prepend=-1) != 0) | (np.diff(blocks, prepend=-1) != 0))
+        return locations[starts], np.add.reduceat(sectors, starts) if len(starts) else sectors, blocks[starts]
 
     def _in_time(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return places, sectors and blocks in the order of what blocks had loaded before."""
-        places, told, times = self._rows()
-        order = np.lexsort((places, times))
-        return places[order], (told & 0xFFFF)[order], (told >> 16)[order]
+        """Return locations, sectors and blocks, ordered by how much each block had loaded before."""
+        locations, block_sectors, times = self._rows()
+        order = np.lexsort((locations, times))
+        return locations[order], (block_sectors & 0xFFFF)[order], (block_sectors >> 16)[order]
 
     def _rows(self) -> list[np.ndarray]:
         """Return the words of all records, by kind."""
@@ -177,56 +183,60 @@ class Rereads:
         return [*self.log[rereads.LOG_HEAD :][: rereads.RECORD_WORDS * used].reshape(-1, rereads.RECORD_WORDS).T]
 
 
-def scaled(parts: Mapping[int, float], asked: int, again: int) -> tuple[tuple[int, int], ...]:
+def scaled(parts: Mapping[int, float], requested: int, again: int) -> tuple[tuple[int, int], ...]:
     """Scale fractions to bytes by distance; their sum is at most `again`.
 
     Args:
         parts: fractions of the bytes that blocks load, by distance.
-        asked: all bytes that blocks load.
+        requested: all bytes that blocks load.
         again: bytes read beyond the first time.
     """
-    each = asked * min(1.0, again / max(1.0, asked * sum(parts.values())))
-    return tuple((distance, round(part * each)) for distance, part in sorted(parts.items()))
+    bytes_per_part = requested * min(1.0, again / max(1.0, requested * sum(parts.values())))
+    return tuple((distance, round(part * bytes_per_part)) for distance, part in sorted(parts.items()))
 
 
-def _far(between: Sequence[int], parts: np.ndarray, each: float) -> dict[int, float]:
-    """Sum fractions by distance, above `LEAST`; each place between two reads counts as `each` bytes."""
-    found: defaultdict[int, float] = defaultdict(float)
+def _by_distance(between: Sequence[int], parts: np.ndarray, location_bytes: float) -> dict[int, float]:
+    """Sum fractions by distance, above `LEAST`; each location between two reads counts `location_bytes`."""
+    fractions: defaultdict[int, float] = defaultdict(float)
     for count, part in zip(between, parts.tolist(), strict=True):
-        if count * each > LEAST:
-            found[floor(2.0 ** (floor(_STEPS * log2(count * each)) / _STEPS))] += part
-    return found
+        # Nearer ones are hits in every second-level cache.
+        if count * location_bytes > LEAST:
+            # Rounded down to a quarter of an octave, so that a launch has few distances.
+            fractions[floor(2.0 ** (floor(_STEPS * log2(count * location_bytes)) / _STEPS))] += part
+    return fractions
 
 
-def _follow_another(places: Sequence[int], blocks: Sequence[int]) -> np.ndarray:
-    """Return a mask of the places that another block was the last to read."""
+def _follow_another(locations: Sequence[int], blocks: Sequence[int]) -> np.ndarray:
+    """Return a mask of the reads whose location another block was the last to read."""
     last: dict[int, int] = {}
-    found = np.zeros(len(places), bool)
-    for number, (place, block) in enumerate(zip(places, blocks, strict=True)):
-        found[number] = last.get(place, block) != block
-        last[place] = block
-    return found
+    is_another = np.zeros(len(locations), bool)
+    for number, (location, block) in enumerate(zip(locations, blocks, strict=True)):
+        is_another[number] = last.get(location, block) != block
+        last[location] = block
+    return is_another
 
 
-def _firsts(places: np.ndarray) -> np.ndarray:
-    """Return a mask of the places that occur for the first time."""
-    is_first = np.zeros(len(places), bool)
-    is_first[np.unique(places, return_index=True)[1]] = True
+def _firsts(locations: np.ndarray) -> np.ndarray:
+    """Return a mask of the first read of each location."""
+    is_first = np.zeros(len(locations), bool)
+    is_first[np.unique(locations, return_index=True)[1]] = True
     return is_first
 
 
-def _distinct_between(places: Sequence[int]) -> list[int]:
-    """Count for each place the others between it and its last occurrence; 0 for a first occurrence."""
+def _distinct_between(locations: Sequence[int]) -> list[int]:
+    """Count for each read the other locations since the last read of its own; 0 for a first read."""
     last: dict[int, int] = {}
-    begun: list[int] = []  # the positions at which ended pairs of equal places begin
-    found = []
-    for number, place in enumerate(places):
-        before = last.get(place)
-        last[place] = number
+    ended_starts: list[int] = []  # where pairs of reads of one location begin
+    counts = []
+    for number, location in enumerate(locations):
+        before = last.get(location)
+        last[location] = number
         if before is None:
-            found.append(0)
+            counts.append(0)
             continue
-        repeated = len(begun) - bisect_right(begun, before)
-        found.append(number - before - 1 - repeated)
-        insort(begun, before)
-    return found
+        # The stack distance of Mattson et al. ("Evaluation techniques for storage hierarchies", 1970): of the
+        # accesses since the last one here, each location counts once.
+        repeated = len(ended_starts) - bisect_right(ended_starts, before)
+        counts.append(number - before - 1 - repeated)
+        insort(ended_starts, before)
+    return counts

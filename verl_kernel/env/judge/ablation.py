@@ -26,17 +26,22 @@ from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.reference.kinds import ENDS, Kind
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.seeding import seed_of
-from verl_kernel.env.tamper.trace_checks import Parts
+from verl_kernel.env.tamper.trace_checks import AblationTargets
 
 _EVERYTHING: LeftOut = {}
+"""No store of a launch is executed."""
 _COMPUTED: LeftOut = {"kept": ["moves", "constant"]}
-_MOVED_TOO: LeftOut = {"kept": ["constant"]}
+"""Stores of computed values are left out."""
+_COPIED_TOO: LeftOut = {"kept": ["constant"]}
+"""Stores of copied values are left out as well."""
 _MOST_GROUPS = 4
 """Most launches that are left out one at a time; if there are more, most kernels."""
 _SAMPLES = 4
 """Number of launches that are drawn to be left out one at a time, where there are many."""
-_PATIENCE, _GRACE_S = 5.0, 2.0
-"""Limit of an ablated forward, which may loop without end: a multiple of an average forward's time, plus seconds."""
+_PATIENCE = 5.0
+"""Limit of an ablated forward as a multiple of an average one: without its stores a program may loop without end."""
+_GRACE_S = 2.0
+"""Seconds added to that limit."""
 
 
 class Ablation:
@@ -65,54 +70,55 @@ class Ablation:
         """
         if not self._finds_decoy():
             return False
-        # The traced blocks may hold one value only, as a threshold leaves zeros; at the ends they hold others.
+        # The followed blocks may hold one value only, as a threshold leaves zeros; at the ends they hold others.
         for kind in ENDS:
-            agreement = self._whole(kind)
+            agreement = self._forward_with_all_stores(kind)
             if not agreement.ok:
                 # check: output-before-ablation-is-right
                 raise self._session.client.verdict(EvalStatus.INCORRECT, "WrongValues", difference(agreement))
         return self._finds_decoy()
 
     def _finds_decoy(self) -> bool:
-        if self._session.moves_count:
+        if self._session.is_copying_task:  # copies are all that such a task asks for
             return self._is_right(_EVERYTHING)
         if not self._is_right(_COMPUTED):
             return False
-        if self._is_right(_MOVED_TOO):
+        if self._is_right(_COPIED_TOO):
             return True
-        launches = [event for event in self._session.known if event.kind == "launch"]
+        launches = [event for event in self._session.known_events if event.kind == "launch"]
         if self._is_first_runner:  # to a new runner, every launch is one that may compute
-            self._session.only_moving = {number for number, event in enumerate(launches) if not event.computed}
-        self._session.idle.update(range(len(launches)))
+            self._session.only_copying = {number for number, event in enumerate(launches) if not event.computed}
+        self._session.ineffective.update(range(len(launches)))
         return False
 
-    def find_idle(self) -> None:
+    def find_ineffective(self) -> None:
         """Note launches without which the output stays right; for a single launch `finds_decoy` has decided that."""
         session = self._session
-        if session.idle or not self._is_first_runner:  # a new runner does not know what its launches store
+        if session.ineffective or not self._is_first_runner:  # a new runner does not know what its launches store
             return
-        parts = Parts.of(session.known, session.source, session.moves_count)
-        for numbers in parts.groups(_MOST_GROUPS):
+        targets = AblationTargets.of(session.known_events, session.source, session.is_copying_task)
+        for numbers in targets.groups(_MOST_GROUPS):
             if self._is_right_without(numbers):
-                session.idle.update(numbers)
-        rest = parts.without(session.idle)
-        if len(rest.names) > _MOST_GROUPS:
-            self._sample(rest)
+                session.ineffective.update(numbers)
+        remaining = targets.without(session.ineffective)
+        if len(remaining.names) > _MOST_GROUPS:
+            self._sample(remaining)
 
-    def _sample(self, parts: Parts) -> None:
+    def _sample(self, targets: AblationTargets) -> None:
         """Leave out each launch of a sample; note the same share of the others as idle as in the sample."""
+        # From the secret: a candidate cannot know which of its launches are tested.
         random = Random(seed_of(self._session.secret, b"idle"))
-        drawn = parts.drawn(random, _SAMPLES)
-        found = {number for number in dict.fromkeys(drawn) if self._is_right_without([number])}
-        if found:
-            self._session.idle.update(parts.like(random, drawn, found))
+        sample = targets.sample(random, _SAMPLES)
+        ineffective = {number for number in dict.fromkeys(sample) if self._is_right_without([number])}
+        if ineffective:
+            self._session.ineffective.update(targets.extrapolated(random, sample, ineffective))
 
     def _is_right_without(self, numbers: Sequence[int]) -> bool:
         """Whether the output stays right without the stores of these launches; False once a runner has ended."""
-        kept = _EVERYTHING if self._session.moves_count else _COMPUTED
-        return self._is_first_runner and self._is_right({**kept, "only": list(numbers)})
+        left_out = _EVERYTHING if self._session.is_copying_task else _COMPUTED
+        return self._is_first_runner and self._is_right({**left_out, "only": list(numbers)})
 
-    def _whole(self, kind: Kind) -> Agreement:
+    def _forward_with_all_stores(self, kind: Kind) -> Agreement:
         """Do a forward with all stores."""
         number = self._next()
         forward = partial(self._session.forward, number, kind=kind, mode=self._mode)
@@ -125,12 +131,12 @@ class Ablation:
     def _is_right(self, left_out: LeftOut) -> bool:
         if not self._is_right_on("drawn", left_out):
             return False
-        return self._session.is_telling or all(self._is_right_on(kind, left_out) for kind in ENDS)
+        return self._session.has_varied_output or all(self._is_right_on(kind, left_out) for kind in ENDS)
 
     def _is_right_on(self, kind: Kind, left_out: LeftOut) -> bool:
-        session, left = self._session, self._session.seconds_left
-        average = (session.seconds_granted - left) / max(1, len(session.entries))
-        session.seconds_left = min(left, _GRACE_S + _PATIENCE * average)
+        session, seconds_left = self._session, self._session.seconds_left
+        average = (session.seconds_granted - seconds_left) / max(1, len(session.entries))
+        session.seconds_left = min(seconds_left, _GRACE_S + _PATIENCE * average)
         try:
             number = self._next()
             if self._native is not None:
@@ -139,9 +145,10 @@ class Ablation:
         except Verdict as verdict:  # it fails without its kernels, so they matter
             if verdict.status is EvalStatus.HACKING:
                 raise
+            # Without its results a program may crash: the remaining trials go on in another runner.
             if not session.client.runner.alive:
                 self._is_first_runner = False
                 self._revive()
             return False
         finally:
-            session.seconds_left = left
+            session.seconds_left = seconds_left  # the candidate is not charged for ablated forwards

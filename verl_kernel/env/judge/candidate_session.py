@@ -61,12 +61,15 @@ class CpuTime:
     events: int
 
     @classmethod
-    def read(cls, total_ns: int, spent: Any, events: int) -> CpuTime:
+    def read(cls, total_ns: int, claimed_ns: Any, events: int) -> CpuTime:
         """Combine the judge's measurement with the runner's claim."""
-        if not isinstance(spent, dict) or not all(type(value) is int and value >= 0 for value in spent.values()):
+        if not isinstance(claimed_ns, dict) or not all(
+            type(value) is int and value >= 0 for value in claimed_ns.values()
+        ):
+            # A NaN would hide any time, since no comparison with it is true.
             # check: processor-times-are-integers
             raise ValueError("the processor times of an answer must be integers of at least 0")
-        return cls(total_ns / 1e6, sum(spent.values()) / 1e6, events)
+        return cls(total_ns / 1e6, sum(claimed_ns.values()) / 1e6, events)
 
     @property
     def hidden_ms(self) -> float:
@@ -103,7 +106,7 @@ class MemoryLayout:
 
 
 @dataclass(frozen=True)
-class Work:
+class ReferenceWork:
     """The reference's part of a trial: the events of its forward, and how much it wrote."""
 
     events: list[TraceEvent]
@@ -131,32 +134,32 @@ class CandidateSession:
     """Inputs are drawn from it; set once the candidate is loaded."""
     traces: list[list[TraceEvent]] = field(default_factory=list)
     entries: list[CpuTime] = field(default_factory=list)
-    works: list[Work] = field(default_factory=list)
+    works: list[ReferenceWork] = field(default_factory=list)
     """What the reference did in the same trials."""
     other_traces: list[list[TraceEvent]] = field(default_factory=list)
     """Traces of forwards in the other mode, which clocks do not see; `other_works` belongs to them."""
-    other_works: list[Work] = field(default_factory=list)
-    idle: set[int] = field(default_factory=set)
+    other_works: list[ReferenceWork] = field(default_factory=list)
+    ineffective: set[int] = field(default_factory=set)
     """Numbers of the launches in a forward that make no difference, as an ablation showed."""
-    only_moving: set[int] = field(default_factory=set)
-    """Numbers of the launches that an ablation found to make no difference by what they compute, as they only move."""
+    only_copying: set[int] = field(default_factory=set)
+    """Numbers of the launches that the ablation showed to only copy data."""
     compiled: CompiledReference | None = None
     """What the reference runs if it is compiled; None where that is not asked for, or is measured."""
     blocks_per_sm: dict[str, int] = field(default_factory=dict)
     """Blocks that an SM of the simulated GPU holds at a time, by kernel; known if the launches were compiled."""
     kernels: dict[str, CompiledKernel] = field(default_factory=dict)
     """Compiled kernels, by the variant of their launches; known if the launches were compiled."""
-    accounts: list[list[Launched]] = field(default_factory=list)
+    launch_reports: list[list[Launched]] = field(default_factory=list)
     """What launches did in each forward of `traces`, by the executing process; empty if there is none."""
-    told: list[list[Launched]] = field(default_factory=list)
+    all_launch_reports: list[list[Launched]] = field(default_factory=list)
     """The same for forwards in any mode."""
     memory_findings: tuple[MemoryFinding, ...] | None = None
     """What memory checks have found so far; None if no trial was checked."""
     charged: Comparable | None = None
     """Events at the true size, which a clock sees instead of the trials' events; None if the trials had that size."""
-    charged_account: list[Launched] = field(default_factory=list)
+    charged_report: list[Launched] = field(default_factory=list)
     """What the candidate's launches did at the true size, by the executing process."""
-    is_telling: bool = True
+    has_varied_output: bool = True
     """Whether the latest expected outputs hold different floating numbers, which are not right by chance."""
     _latest: list[TraceEvent] = field(default_factory=list)
     """Trace of the latest forward in any mode, ablations left out."""
@@ -193,15 +196,15 @@ class CandidateSession:
         with self.guard():
             trial = self.reference.trial(self.secret, number, kind)
         request: RunRequest = {**self.offer(trial), "suppress": suppress, "inspect": inspect, "mode": mode}
-        before = self._inputs().clone()
+        inputs_before = self._inputs().clone()
         form = self._run(request)
-        if suppress is None:
-            (self.other_works if mode else self.works).append(Work(trial.events, trial.written_bytes))
+        if suppress is None:  # as many as traces, to which ablated forwards do not add
+            (self.other_works if mode else self.works).append(ReferenceWork(trial.events, trial.written_bytes))
         expected = [tensor for tensor in trial.expected.tensors if tensor.is_floating_point() and tensor.numel()]
-        self.is_telling = any(constant_value(tensor) is None for tensor in expected)
-        actual, after = self._outputs(trial), self._inputs()
+        self.has_varied_output = any(constant_value(tensor) is None for tensor in expected)
+        actual, inputs_after = self._outputs(trial), self._inputs()
         self.check.form(trial, form)
-        if not self.reference.mutates_inputs and not torch.equal(before, after):
+        if not self.reference.mutates_inputs and not torch.equal(inputs_before, inputs_after):
             raise self.check.wrong("InputsChanged", "the forward wrote to its inputs")  # check: inputs-are-unchanged
         return self.check.trial(trial, actual, ablated=suppress is not None)
 
@@ -211,7 +214,7 @@ class CandidateSession:
         return self.client.file
 
     @property
-    def moves_count(self) -> bool:
+    def is_copying_task(self) -> bool:
         """Whether the task only asks for moving data."""
         return not computes(self.reference.events)
 
@@ -230,26 +233,27 @@ class CandidateSession:
         The list is empty where the device runs kernels itself. Raises what reading an untrusted account raises.
         """
         trace, first = self.comparable[1][number], self._typical or 0
-        accounts = self.accounts if self.charged is None else [self.charged_account]
-        known = explanations([*self.told, self.charged_account])
-        return join(trace, accounts[first + number], self.source, known) if accounts else []
+        reports = self.launch_reports if self.charged is None else [self.charged_report]
+        explained = explanations([*self.all_launch_reports, self.charged_report])
+        return join(trace, reports[first + number], self.source, explained) if reports else []
 
     @property
     def _typical(self) -> int | None:
         """Return the number of the forward of median size; None if all have the same."""
         if self.charged is not None or not (self.reference.is_sized and self.works):
             return None
+        # The lower median by bytes of the reference: neither the smallest draw nor an outlier is timed.
         sizes = [sum(event.bytes for event in work.events) for work in self.works]
         return sorted(range(len(sizes)), key=sizes.__getitem__)[(len(sizes) - 1) // 2]
 
     @property
-    def known(self) -> list[TraceEvent]:
+    def known_events(self) -> list[TraceEvent]:
         """Events of the latest forward that clocks see, with what the latest forward in any mode showed of them."""
         return latest_known(self.traces[-1], self._latest, self.source)
 
     def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
         """Return how much of each event of a forward is computed by the candidate's kernels."""
-        return own_work(trace, self.source, self.known, self.idle, self.moves_count)
+        return own_work(trace, self.source, self.known_events, self.ineffective, self.is_copying_task)
 
     def draw(self, number: int) -> Trial:
         """Draw fresh inputs and compute the reference's output."""
@@ -260,6 +264,7 @@ class CandidateSession:
         """Put the inputs into shared memory and poison the outputs; return the part of a request that names both."""
         inputs, _ = place(trial.inputs.tensors, self.layout.inputs_at)
         outputs, _ = place(trial.expected.tensors, self.layout.outputs_at)
+        # NaN everywhere: an element that no program writes cannot be right, nor hold an earlier output.
         self.memory.region(self.layout.inputs_at, self.layout.size).fill_(POISON)
         self.memory.write(trial.inputs.tensors, inputs)
         return {
@@ -287,26 +292,28 @@ class CandidateSession:
 
     def _outputs(self, trial: Trial) -> list[torch.Tensor]:
         """Copies of the outputs, on the devices of the expected tensors."""
-        places, _ = place(trial.expected.tensors, self.layout.outputs_at)
-        pairs = zip(places, trial.expected.tensors, strict=True)
+        specs, _ = place(trial.expected.tensors, self.layout.outputs_at)
+        pairs = zip(specs, trial.expected.tensors, strict=True)
         return [self.memory.view(spec).to(expected.device, copy=True) for spec, expected in pairs]
 
     def _run(self, request: RunRequest) -> Claims:
         runner = self.client.runner
-        used = runner.processor_ns()
+        processor_ns = runner.processor_ns()
         try:
             reply = self.client.ask({"run": request}, max(0.001, self.seconds_left))
         finally:
             # Take them after a failed forward too: if the runner lives on, the next forward has seals of its own.
             sealed = runner.seals.take()
-        used = runner.processor_ns() - used
+        processor_ns = runner.processor_ns() - processor_ns
         self.seconds_left -= runner.used_s
         if request["suppress"] is None:
             events = self.parse(lambda: load_events(reply["events"]))
+            # The trace lies in the candidate's process until now; digests of it were taken as it was recorded.
             if self.is_sealed and sealed != seals(events):
                 text = "the record of a forward is not what happened in it"
                 raise self.client.hacking(HackFlag.EDITED_TRACE, text)  # check: trace-is-sealed
             (self.other_traces if request["mode"] else self.traces).append(events)
             self._latest = events
-            self.entries.append(self.parse(lambda: CpuTime.read(used, reply["spent"], len(events))))
+            # Ablated forwards say nothing about hidden work: their launches skip stores.
+            self.entries.append(self.parse(lambda: CpuTime.read(processor_ns, reply["spent"], len(events))))
         return reply

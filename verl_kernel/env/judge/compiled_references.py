@@ -35,6 +35,7 @@ from verl_kernel.env.true_size.dry_pass import DryForward, dry_forward
 from verl_kernel.errors import TaskError
 
 _TASKS = 1024
+"""Most tasks whose compiled reference is remembered."""
 _SIZED = "its inputs have other sizes in each draw"
 
 
@@ -61,10 +62,11 @@ class CompiledReferences:
         store: ReferenceCache | None,
         guard: Callable[[], AbstractContextManager[object]],
     ) -> None:
+        # The program is the reference's, so it has the reference's limit and not a candidate's.
         self._options = replace(options, run_timeout_s=options.reference_timeout_s)
         self._device, self._zygote, self._executor, self._compiler = device, zygote, executor, compiler
         self._store, self._guard, self.inductor = store, guard, Inductor()
-        self._known: LRUCache[CompiledReference] = LRUCache(_TASKS)
+        self._references: LRUCache[CompiledReference] = LRUCache(_TASKS)
 
     def of(self, task: Task, is_sized: bool) -> CompiledReference:
         """Return what a task's reference runs if it is compiled.
@@ -77,26 +79,26 @@ class CompiledReferences:
             TaskError: there is no compiled form, and `reference_mode` asks for it alone.
             InfraError: a process failed.
         """
-        found = CompiledReference(refused=_SIZED) if is_sized else self._known.get(task.cache_key)
-        if found is None:
-            found = self._known.put(task.cache_key, self._found(task))
-        if found.refused and self._options.reference_mode == "compile":
-            raise not_compiled(task, found.refused)
-        return found
+        reference = CompiledReference(refused=_SIZED) if is_sized else self._references.get(task.cache_key)
+        if reference is None:
+            reference = self._references.put(task.cache_key, self._stored_or_counted(task))
+        if reference.refused and self._options.reference_mode == "compile":
+            raise not_compiled(task, reference.refused)
+        return reference
 
-    def _found(self, task: Task) -> CompiledReference:
+    def _stored_or_counted(self, task: Task) -> CompiledReference:
         """Return what was stored or is found now; only what was found is stored, as limits may be reached by chance."""
         stored = None if self._store is None else self._store.load_facts(task, self._name)
         if stored is not None:
             return CompiledReference(load_events(stored["events"]), stored["blocks_per_sm"])
         try:
-            found = self._followed(task)
+            reference = self._followed(task)
         except (NotCompiled, NotFollowed) as exc:
             return CompiledReference(refused=str(exc))
         if self._store is not None:
-            facts = {"events": dump_events(found.events), "blocks_per_sm": dict(found.blocks_per_sm)}
+            facts = {"events": dump_events(reference.events), "blocks_per_sm": dict(reference.blocks_per_sm)}
             self._store.save_facts(task, self._name, facts)
-        return found
+        return reference
 
     @property
     def _name(self) -> str:
@@ -110,8 +112,10 @@ class CompiledReferences:
             options=self._options, zygote=self._zygote, stages=Stages(self._device),
             timing_source=self._device.timing_source, executor=executor,
         )  # fmt: skip
+        # Of the task alone: each judge samples the same programs, so a reference has one time.
         seed = seed_of(b"compiled", task.fingerprint.encode())
         (counted,) = session.follow(task, program.source, [dry], seed, seed)
+        # Each variant once, in the order of the forward.
         launched = dict.fromkeys(event.variant for event in counted.events if event.kind == "launch")
         fitting = self._occupancy(task, program.source, [executor.units[variant] for variant in launched])
         return CompiledReference(_on_host(counted.events, program.graphs), fitting)
@@ -124,9 +128,9 @@ class CompiledReferences:
         try:
             for unit in units:
                 job.add(unit)
-            made = ((unit, outcome.result) for unit, outcome in job.result())
-            known = ((unit, used) for unit, used in made if isinstance(used, Resources))
-            return occupancy((unit.functions[0].name, self._compiler.target.blocks(used)) for unit, used in known)
+            results = ((unit, outcome.result) for unit, outcome in job.result())
+            resources = ((unit, used) for unit, used in results if isinstance(used, Resources))
+            return occupancy((unit.functions[0].name, self._compiler.target.blocks(used)) for unit, used in resources)
         finally:
             job.stop()
 
@@ -141,6 +145,7 @@ class CompiledReferences:
 def _on_host(events: Sequence[TraceEvent], graphs: int) -> list[TraceEvent]:
     """Return the events with the host's time for what Inductor issues, and for its graphs before the first event."""
     launch_us, graph_us = (int(constant(name)) for name in ("inductor_launch_us", "inductor_graph_us"))
+    # Ops of torch keep their own host time; a graph's guards and wrappers run before its first event.
     issued = [replace(event, host_us=launch_us) if event.kind == "launch" else event for event in events]
     return [replace(issued[0], host_us=issued[0].host_us + graphs * graph_us), *issued[1:]] if issued else []
 
@@ -158,5 +163,5 @@ def make_compiled_references(
     if options.reference_mode == "eager" or executor is None:
         return None
     priced = gpu_named(options.gpu_profile).targets
-    compiler = next((one for one in compilers if one.target.name.startswith(priced)), None)
+    compiler = next((each for each in compilers if each.target.name.startswith(priced)), None)
     return CompiledReferences(options, device, zygote, executor, compiler, store, guard)

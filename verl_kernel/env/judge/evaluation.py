@@ -35,11 +35,11 @@ from verl_kernel.env.compilation.targets import MOST_CHOICES
 from verl_kernel.env.gpus import gpu_named
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, CpuTime, MemoryLayout, hidden_work
-from verl_kernel.env.judge.compiling.stage import CompileStage, Unfit
+from verl_kernel.env.judge.compiling.stage import CompileStage, DoesNotFit
 from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate, Steps, TimeStep
+from verl_kernel.env.judge.steps import EvaluationContext, EvaluationSteps, LoadedCandidate, TimeStep
 from verl_kernel.env.judge.trials.correctness import WHERE
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
@@ -58,11 +58,11 @@ class Evaluation:
         steps: how trials are done and how time is measured.
     """
 
-    def __init__(self, context: EvaluationContext, reference: Reference, steps: Steps) -> None:
+    def __init__(self, context: EvaluationContext, reference: Reference, steps: EvaluationSteps) -> None:
         self._context, self._options, self._device = context, context.options, context.device
         self._reference, self._steps = reference, steps
         true_size = None if steps.times is None else steps.times.true_size
-        self._found = Findings(self._device.timing_source, self._environment(), true_size=true_size)
+        self._findings = Findings(self._device.timing_source, self._environment(), true_size=true_size)
         self._stages = Stages(self._device)
 
     def run(self, request: EvalRequest) -> EvalResult:
@@ -73,10 +73,11 @@ class Evaluation:
             with self._device.shared():
                 self._dynamic(request.source)
         except Verdict as verdict:
-            self._found.settle(verdict.status, verdict.error, verdict.flags)
-        return self._found.result(request, self._reference.task_flags, self._stages.seconds())
+            self._findings.settle(verdict.status, verdict.error, verdict.flags)
+        return self._findings.result(request, self._reference.task_flags, self._stages.seconds())
 
     def _static(self, source: str) -> None:
+        # Before the gate: parsing a long text takes time and memory in the judge.
         limit = self._options.max_source_kb
         if len(source) > limit << 10:
             raise _refused("size", f"the source is longer than {limit} kB")  # check: source-is-short
@@ -96,21 +97,23 @@ class Evaluation:
             try:
                 self._run(source, ruled_out)
                 return
-            except Unfit as unfit:
+            except DoesNotFit as unfit:
+                # On a GPU the autotuner would have skipped this configuration: judge it again without.
                 ruled_out.append(unfit.variant)
-                self._found.decoy_kernel = None
+                self._findings.decoy_kernel = None
 
     def _run(self, source: str, ruled_out: list[str]) -> None:
         layout = MemoryLayout(self._reference)
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
             loading = self._loading(scratch, memory, ruled_out)
             with self._stages.stage("load"):
+                # Other processes may have taken the GPU's memory: that is the gym's failure, not the candidate's.
                 self._device.grant(self._options.memory_mb)
                 session = loading.start(
                     self._reference, layout=layout, stages=self._stages, guard=self._context.guard,
                     is_sealed=self._device.seals_traces,
                 )  # fmt: skip
-            candidate = LoadedCandidate(session=session, loading=loading, found=self._found, stages=self._stages)
+            candidate = LoadedCandidate(session=session, loading=loading, findings=self._findings, stages=self._stages)
             try:
                 with self._stages.stage("load"):
                     loading.load(session)
@@ -119,12 +122,12 @@ class Evaluation:
             finally:
                 session.client.runner.end()
                 loading.end()
-                self._found.memory_findings = session.memory_findings
+                self._findings.memory_findings = session.memory_findings
 
     def _loading(self, scratch: Scratch, memory: SharedMemory, ruled_out: list[str]) -> Loading:
         executor = self._context.executor
         return Loading(
-            options=self._options, zygote=self._context.zygote, scratch=scratch, memory=memory, findings=self._found,
+            options=self._options, zygote=self._context.zygote, scratch=scratch, memory=memory, findings=self._findings,
             describe=None if executor is None and not self._context.compilers else ruled_out,
             execution=None if executor is None else partial(executor.begin, scratch.source),
         )  # fmt: skip
@@ -139,7 +142,7 @@ class Evaluation:
         candidate.compiling = CompileStage(
             self._context.compilers,
             candidate.loading.source,
-            self._found,
+            self._findings,
             may_choose_again,
             priced,
             self._context.namespace,
@@ -151,25 +154,28 @@ class Evaluation:
 
     def _judge(self, candidate: LoadedCandidate) -> None:
         session = candidate.session
+        # Drawn only now: code that ran while the candidate was loaded cannot know any input.
         session.secret, session.compiled = self._context.draw_secret(), self._context.compiled
-        self._found.seed_commit = hashlib.sha256(session.secret).hexdigest()
+        # A commitment to the secret, from which inputs, plan and samples follow.
+        self._findings.seed_commit = hashlib.sha256(session.secret).hexdigest()
         with self._stages.stage("correctness"):
             self._steps.trials.take(candidate)
         if candidate.compiling is not None:
             with self._stages.stage("compile"):
                 candidate.compiling.finish(session)
-        if self._steps.times is None:
+        if self._steps.times is None:  # a survey
             return
         self._time(candidate, self._steps.times)
-        self._found.correctness = True
+        self._findings.correctness = True
 
     def _time(self, candidate: LoadedCandidate, times: TimeStep) -> None:
         """Measure time, let the runner exit, and judge what both show (raises Verdict)."""
         session = candidate.session
         with self._stages.stage("clock"):
             measured = times.while_running(candidate)
-            self._found.env.update(self._device.seen())
+            self._findings.env.update(self._device.seen())
         with self._stages.stage("exit"):
+            # No launch comes any more, and the executing process ends while the runner exits.
             candidate.loading.dismiss()
             if code := session.client.runner.finish():
                 raise session.client.crash(code)  # check: exit-after-timing-is-clean
@@ -180,14 +186,15 @@ class Evaluation:
     def _take(self, session: CandidateSession, measured: Measurement) -> None:
         """Keep the measurement (raises Verdict if it shows that the candidate hides work)."""
         measured = bounded(measured, session.comparable[0], self._reference.task_flags, self._options.gpu_profile)
-        if self._found.env.get("weights") == "seeded" and self._reference.has_changed_weights:
+        if self._findings.env.get("weights") == "seeded" and self._reference.has_changed_weights:
+            # Both sides kept initial weights, so what the program does with others is untested.
             measured = at_most_parity(measured)
-        self._found.env.update(measured.facts)
-        self._found.measured, self._found.reference_mode = measured, measured.reference_mode
-        self._found.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)
+        self._findings.env.update(measured.facts)
+        self._findings.measured, self._findings.reference_mode = measured, measured.reference_mode
+        self._findings.hack_flags = lazy_flags(session.traces, session.work(session.traces[-1]), session.source)
         if measured.refusal is not None:
             raise session.client.hacking(*measured.refusal)  # check: time-is-possible
-        if self._device.seals_traces:
+        if self._device.seals_traces:  # the device counts work instead of measuring it
             self._refuse_hidden(session)
 
     def _refuse_hidden(self, session: CandidateSession) -> None:
@@ -195,6 +202,7 @@ class Evaluation:
         if entry := hidden_work(session.entries):
             raise session.client.hacking(HackFlag.HIDDEN_WORK, _hidden(entry))  # check: work-is-not-hidden
         pairs = [*zip(session.traces, session.works, strict=True)]
+        # The other mode too: work that is hidden there only would still be hidden.
         pairs += zip(session.other_traces, session.other_works, strict=True)
         if any(moves_too_little(trace, work.events, work.written_bytes) for trace, work in pairs):
             text = "fewer bytes were counted than the output has"
@@ -202,20 +210,20 @@ class Evaluation:
 
     def _find_decoys(self, session: CandidateSession) -> None:
         file = session.source
-        usual, other = (
+        usual, in_other_mode = (
             all(own_launches(trace, file) for trace in traces) for traces in (session.traces, session.other_traces)
         )
-        launched = usual and other
+        launched = usual and in_other_mode
         if not launched:
             where = WHERE if usual else ""
             text = f"a forward launched no kernel of the source{where}: its output does not come from Triton"
-        elif self._found.decoy_kernel:
-            where = self._found.ablated_where
+        elif self._findings.decoy_kernel:
+            where = self._findings.ablated_where
             text = f"the output stays right when the kernels are not launched{where}: it does not come from them"
         else:
             return
-        self._found.decoy_kernel = True
-        if self._options.decoys == "record":
+        self._findings.decoy_kernel = True
+        if self._options.decoys == "record":  # for ablation studies
             return
         # check: launches-matter
         raise session.client.verdict(EvalStatus.DECOY, "LaunchIrrelevant" if launched else "NoLaunch", text)

@@ -24,7 +24,10 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox.scratch import Scratch
 from verl_kernel.errors import InfraError
 
-_START_S, _ANSWER_S = 60.0, 20.0
+_START_S = 60.0
+"""Own time until an executing process is ready for launches."""
+_ANSWER_S = 20.0
+"""Own time for one message of a report, which needs no launch any more."""
 Fork = Callable[[str, SharedMemory, GymOptions, tuple[int, ...]], "Future[RunnerProcess]"]
 """Forks an executing process, without waiting for it (`ForkServer.fork`)."""
 
@@ -53,12 +56,14 @@ class LaunchExecutor:
 
     def __init__(self, options: GymOptions, zygote: ExecuteZygote, store: CodeStore) -> None:
         self._options, self._zygote, self.store = options, zygote, store
-        self._beside = ThreadPoolExecutor(1)
+        self._beside = ThreadPoolExecutor(1)  # forks beside the runner's own start
 
     def for_candidate(self, namespace: str) -> CandidateExecutor:
         """Make the executor of one candidate's launches."""
         code = CandidateCode(self.store, namespace)
-        return CandidateExecutor(self._options, lambda *wanted: self._beside.submit(self._zygote.fork, *wanted), code)
+        return CandidateExecutor(
+            self._options, lambda *arguments: self._beside.submit(self._zygote.fork, *arguments), code
+        )
 
     def close(self) -> None:
         """Wait for the current fork."""
@@ -86,20 +91,22 @@ class Execution:
     """One runner's executing process, its link to it, and the memory in which tensors are handed over."""
 
     def __init__(self, fork: Fork, code: CandidateCode, source: str, options: GymOptions) -> None:
-        self._spent = code.spent
-        with ExitStack() as made:
-            scratch = made.enter_context(closing(Scratch("")))
-            self.arena = made.enter_context(closing(SharedMemory.sparse(options.memory_mb << 20)))
+        self._code_time = code.code_time
+        with ExitStack() as resources:
+            scratch = resources.enter_context(closing(Scratch("")))
+            self.arena = resources.enter_context(closing(SharedMemory.sparse(options.memory_mb << 20)))
             self.link, theirs = channels.pair()
-            made.enter_context(closing(self.link))
+            resources.enter_context(closing(self.link))
             ours, asking = channels.pair()
             self._forked = fork(scratch.path, self.arena, options, (theirs.fileno(), asking.fileno()))
+            # The other ends must stay open until the fork has inherited them, and be closed here afterwards: else
+            # the process's death would not be seen.
             for end in (theirs, asking):
                 self._forked.add_done_callback(partial(_close, end))
-            made.callback(lambda: self._process.end())
+            resources.callback(lambda: self._process.end())
             self._service = CodeService(code, ours, source)
-            made.callback(self._service.end)
-            self._resources = made.pop_all()
+            resources.callback(self._service.end)
+            self._resources = resources.pop_all()
 
     @property
     def _process(self) -> RunnerProcess:
@@ -125,8 +132,8 @@ class Execution:
             sampled: whether launches are sampled, on tensors without data.
         """
         with _deaths():
-            told = Begin(begin=seed, watch=watch, shows=shows, refuses=refuses, backwards=backwards, sampled=sampled)
-            self._process.tell(told)
+            message = Begin(begin=seed, watch=watch, shows=shows, refuses=refuses, backwards=backwards, sampled=sampled)
+            self._process.tell(message)
 
     @property
     def failure(self) -> InfraError | None:
@@ -139,7 +146,7 @@ class Execution:
         Raises:
             InfraError: there is no executing process.
         """
-        runner.serve(RunQueue(str(self._process.pid)), self._spent)
+        runner.serve(RunQueue(str(self._process.pid)), self._code_time)
 
     def report(self) -> Reported:
         """Return what the process ran since the forward began (raises ExecutionDied, or `failure`)."""
@@ -149,6 +156,7 @@ class Execution:
         try:
             while True:
                 reply: Any = self._ask({"report": len(works)}, _ANSWER_S)
+                # In pieces, as a message has a bound; an empty piece would never end.
                 works += reply["works"]
                 if not (reply["left"] and reply["works"]):
                     break
@@ -182,6 +190,7 @@ def _deaths() -> Iterator[None]:
     try:
         yield
     except RunnerDied as died:
+        # Its exit statuses are our own code's; a kernel can end the process by a signal only, as by a wrong access.
         how = f"signal {-died.code}" if died.code < 0 else f"status {died.code}"
         # A kernel cannot cause a SIGKILL, so the machine sent it.
         by_kernel = died.code < 0 and died.code != -signal.SIGKILL

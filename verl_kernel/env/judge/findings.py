@@ -40,17 +40,18 @@ class Stages:
         finally:
             passed = self._now() - begun
             self._seconds[name] += passed
-            if outer:
+            if outer:  # stages are nested: the ablation runs within the correctness stage
                 self._seconds[outer] -= passed
             self.current = outer
 
     def seconds(self) -> dict[str, float]:
         """Seconds by stage, in order; `wait` is the time spent waiting for other judges."""
         waited_s = self._device.waited_s
-        known = {**self._seconds, **({"wait": waited_s} if waited_s else {})}
-        return {name: known[name] for name in STAGES if name in known}
+        measured = {**self._seconds, **({"wait": waited_s} if waited_s else {})}
+        return {name: measured[name] for name in STAGES if name in measured}
 
     def _now(self) -> float:
+        # Time in the queue for a device is no stage's: `wait` is reported by itself.
         return time.perf_counter() - self._device.waited_s
 
 
@@ -85,7 +86,7 @@ class Findings:
         if status in (EvalStatus.LOAD_ERROR, EvalStatus.COMPILE_ERROR):
             self.compiled = False
         if status is not EvalStatus.REJECTED_STATIC:
-            self.correctness = status is EvalStatus.DECOY
+            self.correctness = status is EvalStatus.DECOY  # a decoy's outputs are right
         self.hack_flags = flags or self.hack_flags
 
     def result(self, request: EvalRequest, task_flags: Sequence[str], seconds: Mapping[str, float]) -> EvalResult:

@@ -31,7 +31,7 @@ from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import ForkedZygote
 from verl_kernel.env.judge.sizes.reduced_times import ReducedTimes
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
-from verl_kernel.env.judge.steps import ClockTimes, EvaluationContext, Steps
+from verl_kernel.env.judge.steps import ClockTimes, EvaluationContext, EvaluationSteps
 from verl_kernel.env.judge.trials.correctness import CorrectnessTrials
 from verl_kernel.env.judge.trials.plan import Counts, TrialChoice
 from verl_kernel.env.judge.trials.survey import Outcome, survey
@@ -52,6 +52,7 @@ from verl_kernel.env.true_size.shrinking import Shrunk
 from verl_kernel.errors import ConfigError, InfraError, TaskError
 
 _REFERENCES = 64
+"""Most references that a judge holds at a time, as far as their weights fit into the device's cache."""
 COMPILED_SHARES = {"off": 0.0, "sample": 0.25, "all": 1.0}
 """Share of training's candidates whose launches are compiled, by `kernelgym.compile`."""
 _COPIES = 2
@@ -128,7 +129,7 @@ class Judge:
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
         result = self._verdict(request)
-        if not self._options.timing_noise or request.validate:
+        if not self._options.timing_noise or request.validate:  # noise is for the times of a training
             return result
         return with_noise(result, self._options.timing_noise, Random(b"timing noise" + self._secret(request)()))
 
@@ -136,11 +137,11 @@ class Judge:
         if self._verdicts is None:
             return self._run(request)
         is_compiled = bool(self._compilers) and self._compiles(request)
-        known = self._verdicts.load(request, is_compiled)
-        if known is None:
-            known = self._run(request)
-            self._verdicts.save(request, is_compiled, known)
-        return known
+        result = self._verdicts.load(request, is_compiled)
+        if result is None:
+            result = self._run(request)
+            self._verdicts.save(request, is_compiled, result)
+        return result
 
     def _run(self, request: EvalRequest) -> EvalResult:
         with self._served(request):
@@ -153,7 +154,7 @@ class Judge:
         compiled = self.compiled(request.task, references[0].is_sized)
         context = self._context(request.task, self._secret(request), self._choice.of(request), compilers, compiled)
         times = ClockTimes(self._clock) if shrunk is None else ReducedTimes(context, references, shrunk, request)
-        return Evaluation(context, references[0], Steps(CorrectnessTrials(context), times))
+        return Evaluation(context, references[0], EvaluationSteps(CorrectnessTrials(context), times))
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
         """Return how each of many trials ends; a failed one does not stop the next. Not a verdict (`trials.survey`).
@@ -202,10 +203,10 @@ class Judge:
             machine = Machine.of(self._options.gpu_profile, self._options.float32)
             reference_ms = None if unpriced(events) else time_ms(events, machine)
             with self._device.shared():
-                found = find_defects(reference, reference_ms, self._guard)
+                defects = find_defects(reference, reference_ms, self._guard)
         return Audit(
             task_id=task.task_id, task_hash=task.text_hash, sizes={} if copy is None else dict(copy.sizes),
-            reference_ms=reference_ms, findings=tuple(found),
+            reference_ms=reference_ms, findings=tuple(defects),
         )  # fmt: skip
 
     def _context(
@@ -234,7 +235,7 @@ class Judge:
         try:
             yield
         except torch.OutOfMemoryError as exc:
-            self._references.clear()
+            self._references.clear()  # they hold the memory that is missing
             raise InfraError(
                 f"a judge has no memory left on its GPU for reference {request.task.task_id} "
                 f"({str(exc).strip()[:200]}): lower kernelgym.memory_mb = {self._options.memory_mb}, which is kept for "
@@ -243,6 +244,7 @@ class Judge:
 
     def warm_up(self) -> None:
         """Start the processes and load what recording needs, so that the first evaluation need not."""
+        # Both at once: the processes start while this one imports what the first recorded op needs.
         self.processes.launch()
         with torch.no_grad(), self._device.record():
             torch.nn.functional.relu(torch.ones(1) + 1)
@@ -271,14 +273,15 @@ class Judge:
         self.close()
 
     def _reference(self, task: Task) -> Reference:
-        known = self._references.get(task.cache_key)
-        if known is None:
-            known = self._prepare(task)
-            size = 0 if isinstance(known, TaskError) else _COPIES * known.weight_bytes
-            self._references.put(task.cache_key, known, size)
-        if isinstance(known, TaskError):
-            raise known
-        return known
+        reference = self._references.get(task.cache_key)
+        if reference is None:
+            reference = self._prepare(task)
+            size = 0 if isinstance(reference, TaskError) else _COPIES * reference.weight_bytes
+            # An unusable task is remembered too: each of its candidates would prepare it again.
+            self._references.put(task.cache_key, reference, size)
+        if isinstance(reference, TaskError):
+            raise reference
+        return reference
 
     def _prepare(self, task: Task) -> Reference | TaskError:
         stored = None if self._store is None else self._store.load(task)
@@ -288,6 +291,7 @@ class Judge:
                 used_s = own_time.used_s()
         except TaskError as exc:
             return exc
+        # Asked after the end as well: the guard looks only now and then, and a caller may give none.
         if used_s > self._options.reference_timeout_s:
             return slow_reference(task, self._options.reference_timeout_s)
         if reason := self._device.misfit(reference.runner_bytes, self._options):
@@ -317,13 +321,14 @@ class Judge:
     def _compiles(self, request: EvalRequest) -> bool:
         """Whether a candidate's launches are compiled: drawn from the secret, so that a candidate cannot know it."""
         share = 1.0 if request.validate else COMPILED_SHARES[self._options.compile]
-        drawn = hashlib.sha256(b"compile" + self._secret(request)()).digest()[0]
-        return drawn < 256 * share
+        number = hashlib.sha256(b"compile" + self._secret(request)()).digest()[0]
+        return number < 256 * share
 
     def _secret(self, request: EvalRequest) -> Callable[[], bytes]:
         """Return a function that draws the evaluation's secret; it is called once the candidate is loaded."""
         if self._seed is None:
             return lambda: os.urandom(32)
+        # Of the task and the text as well: candidates of one judge do not share inputs.
         text = f"{self._seed}\0{request.task.fingerprint}\0{request.source}".encode("utf-8", "surrogatepass")
         return lambda: hashlib.sha256(text).digest()
 

@@ -30,6 +30,7 @@ class JudgeProcesses:
         compiling: ForkedZygote | None = None,
         executing: ForkedZygote | None = None,
     ) -> None:
+        # On a GPU Triton compiles in the runner, for the GPU that is there.
         self.targets = () if device.compiles_itself else tuple(targets)
         self.runners = Zygote(device, forked)
         self.compiling = CompileZygote(self.targets, compiling)

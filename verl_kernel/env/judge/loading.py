@@ -90,6 +90,7 @@ class Loading:
         """
         reference, client = session.reference, session.client
         self.begin(client)
+        # Weights lie behind the constructor's arguments in shared memory; the request names them by position.
         first = len(reference.init.tensors)
         request: LoadRequest = {
             "entry": reference.task.candidate_class,
@@ -104,6 +105,7 @@ class Loading:
         reply = client.ask({"load": request}, self._options.load_timeout_s)
         self._findings.compiled = True
         self._findings.env["weights"] = weights = client.parse(lambda: str(reply["weights"]))
+        # The runner's word decides only which weights both sides use, and "seeded" costs it its speedup.
         reference.use_weights(initial=weights == "seeded")
 
     def begin(self, client: RunnerClient) -> None:
@@ -115,6 +117,7 @@ class Loading:
 
     def again(self, session: CandidateSession) -> None:
         """Load the candidate into another runner, for the remaining trials."""
+        # Whatever the earlier runner wrote to files or to shared memory is gone: nothing passes from one to the next.
         self._scratch.renew()
         session.client.runner = self._fork()
         self._memory.write(session.layout.constants, session.layout.specs)
@@ -124,12 +127,12 @@ class Loading:
         self.end()
         if self._begin_execution is None:
             return self._zygote.fork(self._scratch.path, self._memory, self._options)
-        self.execution = made = self._begin_execution()
-        link = (made.link.fileno(), made.arena.fd)
-        runner = self._zygote.fork(self._scratch.path, self._memory, self._options, link, made.arena.size)
+        self.execution = execution = self._begin_execution()
+        link = (execution.link.fileno(), execution.arena.fd)
+        runner = self._zygote.fork(self._scratch.path, self._memory, self._options, link, execution.arena.size)
         try:
-            made.serve(runner)
-        except InfraError:
+            execution.serve(runner)
+        except InfraError:  # the executing process did not start: the runner would wait for it for ever
             runner.end()
             raise
         return runner
@@ -149,6 +152,7 @@ class Loading:
     def _first_words(self, client: RunnerClient) -> tuple[str, ...]:
         """Return the isolation that the runner reports before it has a candidate; a failure here is the gym's."""
         try:
+            # The first message comes before any of the candidate's code runs, so that it can be believed.
             started = cast(Started, client.ask(None, self._options.load_timeout_s))
         except Verdict as verdict:
             raise InfraError(f"a runner did not start: {verdict.error.message}") from None

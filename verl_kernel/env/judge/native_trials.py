@@ -28,7 +28,7 @@ _STATUSES = {
 }  # fmt: skip
 """Status by what stopped a launch; whatever is not listed, such as a wrong access to memory, is a crash."""
 _COMPILED = "compiled for a GPU and executed"
-_MOST = 32
+_MOST_FINDINGS = 32
 """Most memory findings that an evaluation keeps."""
 _FINDINGS: dict[str, Literal["race", "uninitialised_read", "outside_view"]] = {
     "race": "race", "unwritten": "uninitialised_read", "outside_view": "outside_view",
@@ -66,11 +66,13 @@ class NativeTrials:
         execution = self._loading.execution
         assert execution is not None  # it was started with the runner
         is_checked = number == self._checked_in
+        # Inputs at an end may hide what a store computes: they show that it varies, and no more.
         self._begin(session, execution, number, "all" if kind in ("drawn", "varied") else "variation", is_checked)
-        before = len(session.traces)
+        traces_before = len(session.traces)
         try:
-            done = forward()
+            result = forward()
         except Verdict:
+            # A launch that faulted makes the runner raise: the fault is the better verdict.
             if session.client.runner.alive:  # a dead runner's launch may still run
                 self._refuse(session, self._report(session, execution))
             raise
@@ -79,13 +81,16 @@ class NativeTrials:
         if reported["not_watched"]:
             self._env["races_not_watched"] = reported["not_watched"]
         if is_checked:
-            found = session.client.parse(lambda: [*map(_finding, reported["found"])])
-            session.memory_findings = tuple(dict.fromkeys([*(session.memory_findings or ()), *found]))[:_MOST]
+            findings = session.client.parse(lambda: [*map(_finding, reported["found"])])
+            session.memory_findings = tuple(dict.fromkeys([*(session.memory_findings or ()), *findings]))[
+                :_MOST_FINDINGS
+            ]
         _compare(session, reported["works"])
-        session.told.append(reported["works"])
-        if len(session.traces) > before:
-            session.accounts.append(reported["works"])
-        return done
+        session.all_launch_reports.append(reported["works"])
+        # Not in the other mode, whose forwards clocks do not see.
+        if len(session.traces) > traces_before:
+            session.launch_reports.append(reported["works"])
+        return result
 
     def begin_ablated(self, session: CandidateSession, number: int) -> None:
         """Tell the executing process, if there is one, that a forward of an ablation begins (raises Verdict)."""
@@ -96,6 +101,8 @@ class NativeTrials:
     def _begin(
         self, session: CandidateSession, execution: Execution, number: int, shows: Shows, watch: bool = False
     ) -> None:
+        # Two forwards share an order, which the second one reverses: each of any two programs comes first once, so that
+        # a program which needs the other's result is found.
         seed = seed_of(session.secret, b"order", (number // 2).to_bytes(8, "little"))
         self._guarded(session, lambda: execution.begin(seed, watch, shows, self._refuses, number % 2 == 1))
 
@@ -132,31 +139,32 @@ class NativeTrials:
 
 def _compare(session: CandidateSession, works: list[Work]) -> None:
     """Compare the trace of the latest forward with what the executing process did (raises Verdict if they differ)."""
+    # The latest forward is in one of the two lists, by its mode.
     traces = (*session.traces[-1:], *session.other_traces[-1:])
-    told = [list(map(launched, own_launches(trace, session.source))) for trace in traces]
-    if list(map(worked, works)) not in told:
+    recorded = [list(map(event_fields, own_launches(trace, session.source))) for trace in traces]
+    if list(map(work_fields, works)) not in recorded:
         text = "the record of a forward is not what its kernels did"
         raise session.client.hacking(HackFlag.EDITED_TRACE, text)  # check: trace-agrees-with-execution
 
 
-def launched(event: TraceEvent) -> list[object]:
+def event_fields(event: TraceEvent) -> list[object]:
     """Return what a launch did, by a trace."""
-    told = event.to_json()
-    return [told[key] for key in _FIELDS]
+    fields = event.to_json()
+    return [fields[key] for key in _FIELDS]
 
 
-def worked(work: Work) -> list[object]:
+def work_fields(work: Work) -> list[object]:
     """Return the same, by the executing process."""
     return [work[key] for key in _FIELDS]
 
 
-def _finding(found: Stopped) -> MemoryFinding:
-    kernel, message = found["kernel"][:LONGEST_NAME], ADDRESS.sub("0x...", found["message"])[:LONGEST_SENTENCE]
-    return MemoryFinding(kind=_FINDINGS[found["kind"]], kernel=kernel, line=found["line"], message=message)
+def _finding(stopped: Stopped) -> MemoryFinding:
+    kernel, message = stopped["kernel"][:LONGEST_NAME], ADDRESS.sub("0x...", stopped["message"])[:LONGEST_SENTENCE]
+    return MemoryFinding(kind=_FINDINGS[stopped["kind"]], kernel=kernel, line=stopped["line"], message=message)
 
 
 def _verdict(session: CandidateSession, stopped: Stopped) -> Verdict:
-    if stopped["kind"] == "unreadable":
+    if stopped["kind"] == "unreadable":  # our runner writes only what can be read
         return session.client.hacking(HackFlag.FORGED_MESSAGE, stopped["message"])
     status = _STATUSES.get(stopped["kind"], EvalStatus.CRASH)
     kind = "Compiled" + stopped["kind"].title().replace("_", "")

@@ -59,12 +59,12 @@ class OutputCheck:
 
     def form(self, trial: Trial, form: Claims) -> None:
         """Check that the output has the form of the reference's, by the candidate's report (raises Verdict)."""
-        given = self._client.parse(lambda: read_facts(form["tensors"]))
-        if form.get("output") != trial.expected.tree or len(given) != len(trial.facts):
+        facts = self._client.parse(lambda: read_facts(form["tensors"]))
+        if form.get("output") != trial.expected.tree or len(facts) != len(trial.facts):
             text = structural_difference(trial.expected.tree, form.get("output")) or _OTHER_STRUCTURE
             raise self.wrong("WrongStructure", text)  # check: output-has-the-structure
-        if found := disagreement(trial.facts, given, self._strides):
-            raise self.wrong(*found)  # check: output-has-the-form
+        if mismatch := disagreement(trial.facts, facts, self._strides):
+            raise self.wrong(*mismatch)  # check: output-has-the-form
 
     def values(self, trial: Trial, actual: list[torch.Tensor]) -> None:
         """Check every element of an output outside the trials (raises Verdict)."""
@@ -77,7 +77,7 @@ class OutputCheck:
         agreement, rooms = self._agreement(trial, actual, not ablated)
         if not agreement.ok and not ablated:
             self._refuse_replay(actual)
-        self._past.append(([tensor.cpu() for tensor in trial.expected.tensors], _moved(rooms, "cpu")))
+        self._past.append(([tensor.cpu() for tensor in trial.expected.tensors], _on_device(rooms, "cpu")))
         return agreement
 
     def wrong(self, kind: str, message: str) -> Verdict:
@@ -95,16 +95,18 @@ class OutputCheck:
         expected = trial.expected.tensors
         plain = self._compare(expected, actual)
         if not plain.ok and explain:
-            for other in self._reference.otherwise(trial, self._guard):
-                if (tied := self._compare(other, actual)).ok:
+            for tied_output in self._reference.tied_outputs(trial, self._guard):
+                if (tied := self._compare(tied_output, actual)).ok:
                     return tied, None
+        # Each explanation costs forwards of the reference, so they are tried from the cheapest on.
         if plain.has_few and explain:
             steps = self._reference.step_room(trial, self._guard)
             if steps is not None and (stepped := self._compare(expected, actual, steps)).ok:
                 return stepped, steps
         if plain.ok or not (explain or self._float32 == "tf32") or not self._may_be_tf32(trial):
             return plain, None
-        if not self._compare(expected, actual, limits(expected, self._reference.least)).ok:
+        # The bound of any allowance for TF32 is known without a forward: beyond it nothing can be explained.
+        if not self._compare(expected, actual, limits(expected, self._reference.smallest_scale)).ok:
             return plain, None
         rooms = self._reference.room(trial, self._guard)
         roomy = plain if rooms is None else self._compare(expected, actual, rooms)
@@ -117,8 +119,11 @@ class OutputCheck:
 
     def _compare(self, expected: list[torch.Tensor], actual: list[torch.Tensor], rooms: Rooms = None) -> Agreement:
         triples = zip(expected, actual, rooms or [None] * len(expected), strict=True)
-        least = self._reference.least
-        agreements = [compare(wanted, got, self._tolerance, least, room) for wanted, got, room in triples]
+        smallest_scale = self._reference.smallest_scale
+        agreements = [
+            compare(expected_tensor, actual_tensor, self._tolerance, smallest_scale, room)
+            for expected_tensor, actual_tensor, room in triples
+        ]
         return min(agreements, key=lambda agreement: (agreement.ok, -(agreement.max_abs or 0.0)))
 
     def _refuse_replay(self, actual: list[torch.Tensor]) -> None:
@@ -126,8 +131,8 @@ class OutputCheck:
         for past, rooms in self._past:
             if all(bool((tensor == tensor.reshape(-1)[:1]).all()) for tensor in past):
                 continue  # a wrong program may return one number everywhere without a replay
-            there = [tensor.to(device) for tensor in past]
-            if self._compare(there, actual, _moved(rooms, device)).ok:
+            past_outputs = [tensor.to(device) for tensor in past]
+            if self._compare(past_outputs, actual, _on_device(rooms, device)).ok:
                 text = "the output is the answer to an earlier trial"
                 raise self._client.hacking(HackFlag.REPLAYED_OUTPUT, text)  # check: output-is-not-replayed
 
@@ -135,19 +140,21 @@ class OutputCheck:
 def difference(agreement: Agreement) -> str:
     """Return a sentence on how an output differs from the reference's."""
     where = f", first at index {list(agreement.first_bad_index)}" if agreement.first_bad_index is not None else ""
-    wanted, given = agreement.first_bad or (0.0, 0.0)
-    where += f": {_told(given, wanted)} instead of {_told(wanted, given)}" if agreement.first_bad else ""
-    if agreement.max_abs == 0.0 or not isfinite(wanted) or not isfinite(given):  # a numeric difference would say little
+    expected, actual = agreement.first_bad or (0.0, 0.0)
+    where += f": {_as_text(actual, expected)} instead of {_as_text(expected, actual)}" if agreement.first_bad else ""
+    if (
+        agreement.max_abs == 0.0 or not isfinite(expected) or not isfinite(actual)
+    ):  # a numeric difference would say little
         return f"the output is NaN or infinite where the reference's is not, or the other way round{where}"
     size = "" if agreement.max_abs is None else f" by up to {agreement.max_abs:.3g}"
     return f"the output differs from the reference's{size}{where}{_PRECISION if agreement.is_tf32 else ''}"
 
 
-def _told(value: float, other: float) -> str:
+def _as_text(value: float, distinct_from: float) -> str:
     """Return a number as text, with enough digits to distinguish it from another."""
     forms = ("{:.4g}", "{:.8g}", "{}")
-    return next((form.format(value) for form in forms if form.format(value) != form.format(other)), str(value))
+    return next((form.format(value) for form in forms if form.format(value) != form.format(distinct_from)), str(value))
 
 
-def _moved(rooms: Rooms, device: torch.device | str) -> Rooms:
+def _on_device(rooms: Rooms, device: torch.device | str) -> Rooms:
     return None if rooms is None else [None if room is None else room.on(device) for room in rooms]

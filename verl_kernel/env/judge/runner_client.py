@@ -19,6 +19,7 @@ from verl_kernel.env.tamper.hack_flags import HackFlag, read_notes
 from verl_kernel.errors import InfraError
 
 _MESSAGE_CHARS = 2000
+"""Most characters of a text of the candidate's in a verdict."""
 _INNOCENT_SHARE = 0.5
 """Share of its memory grant: a runner that used less is not why the machine ran out of memory."""
 ADDRESS = re.compile(r"0x[0-9a-fA-F]{6,}")
@@ -50,6 +51,7 @@ class RunnerClient:
         self.begun = False
         """Whether code of the candidate may have run."""
         self.runner, self.file = runner, f"{scratch}/{CANDIDATE_FILE}"
+        # Counted now: only kills during this evaluation explain the runner's end.
         self._options, self._stages, self._oom_kills = options, stages, oom_kills()
 
     @property
@@ -76,6 +78,7 @@ class RunnerClient:
             raise self.crash(died.code) from None  # check: answering-runner-lives
         except ProtocolError as exc:
             raise self._forged(str(exc)) from exc  # check: answer-is-a-message
+        # Before a failure: a candidate that was caught may raise to be judged for that instead.
         if notes := reply.get("notes"):
             raise self.parse(lambda: self._noted(notes))  # check: nothing-was-noted
         if "failure" in reply:
@@ -96,8 +99,8 @@ class RunnerClient:
 
     def hacking(self, flag: HackFlag, message: str) -> Verdict:
         """Make the verdict on a candidate that games the evaluation."""
-        found = self.verdict(EvalStatus.HACKING, flag.value.title().replace("_", ""), message)
-        return Verdict(found.status, found.error, (flag,))
+        verdict = self.verdict(EvalStatus.HACKING, flag.value.title().replace("_", ""), message)
+        return Verdict(verdict.status, verdict.error, (flag,))
 
     def crash(self, code: int) -> Verdict:
         """Make the verdict on a runner that ended with this exit status, or minus this signal.
@@ -112,10 +115,11 @@ class RunnerClient:
             raise InfraError(f"a runner ended with status {code} before it had loaded anything")
         if code == -signal.SIGKILL and not self.runner.was_killed and oom_kills() > self._oom_kills:
             return self._starved()
+        # Only of a crash: elsewhere a candidate's output is its own affair, and would fill the feedback.
         printed = self.runner.output.decode(errors="replace").strip()[-500:]
         how = f"by signal {_signal_name(-code)}" if code < 0 else f"with status {code}"
-        found = self.verdict(EvalStatus.CRASH, "Crash", f"the process ended {how} during {self.stage}", printed)
-        return Verdict(found.status, found.error.model_copy(update={"signal": -code if code < 0 else None}))
+        verdict = self.verdict(EvalStatus.CRASH, "Crash", f"the process ended {how} during {self.stage}", printed)
+        return Verdict(verdict.status, verdict.error.model_copy(update={"signal": -code if code < 0 else None}))
 
     def _starved(self) -> Verdict:
         used, granted = self.runner.grown_mb, self._options.memory_mb
@@ -132,12 +136,13 @@ class RunnerClient:
         return f"{self.stage} used up kernelgym.{name} = {getattr(self._options, name):g} s of {what}"
 
     def _noted(self, notes: object) -> Verdict:
-        read = read_notes(notes)
-        found = self.hacking(*next(iter(read.items())))
-        return Verdict(found.status, found.error, tuple(sorted(read, key=lambda flag: flag.value)))
+        flags = read_notes(notes)
+        verdict = self.hacking(*next(iter(flags.items())))
+        return Verdict(verdict.status, verdict.error, tuple(sorted(flags, key=lambda flag: flag.value)))
 
     def _failure(self, failure: Any) -> Verdict:
         status = EvalStatus(failure["status"])
+        # Only what lowers a verdict: a forged message could else report `ok`, or blame the gym (`infra_error`).
         if status not in _RUNNER_STATUSES:
             raise ValueError(f"a runner cannot report {status}")  # check: failure-is-a-runners
         return self.verdict(
@@ -149,6 +154,7 @@ class RunnerClient:
 
     def _clean(self, text: str) -> str:
         text = text.encode(errors="replace").decode().replace(self.file, CANDIDATE_FILE)
+        # Equal failures have equal texts, in every run and for every address.
         return ADDRESS.sub("0x...", text)[:_MESSAGE_CHARS]
 
 

@@ -57,7 +57,7 @@ class LoadedCandidate:
 
     session: CandidateSession
     loading: Loading
-    found: Findings
+    findings: Findings
     stages: Stages
     compiling: CompileStage | None = None
     """Compiles the launches while the trials run; None where that is not asked for."""
@@ -71,8 +71,8 @@ class LoadedCandidate:
             checks: `kernelgym.memory_checks`.
             checked_in: number of the trial whose memory is checked; -1 for none.
         """
-        if self.loading.execution is not None:
-            self.native = NativeTrials(self.loading, self.found.env, checked_in, checks)
+        if self.loading.execution is not None:  # else the device runs kernels, and nothing watches their memory
+            self.native = NativeTrials(self.loading, self.findings.env, checked_in, checks)
 
     def watched(self, number: int, kind: Kind, forward: Callable[[], Done]) -> Done:
         """Do the forward of a trial (raises Verdict, also for what an executing process reports of it)."""
@@ -101,7 +101,7 @@ class TimeStep(Protocol):
 
 
 @dataclass(frozen=True)
-class Steps:
+class EvaluationSteps:
     """The steps that differ between kinds of evaluations."""
 
     trials: TrialStep

@@ -59,9 +59,10 @@ class VerdictStore:
                 f"kernelgym.verdict_cache is {folder!r}, where nothing can be written ({exc.strerror}): "
                 f"name another folder, or null"
             ) from exc
+        # Another version of any of these may decide otherwise.
         versions = (platform.python_version(), torch.__version__, version("triton"), code_hash())
-        told = {key: value for key, value in asdict(options).items() if key not in _WITHOUT_EFFECT}
-        self._common = "\0".join((*versions, json.dumps(told, sort_keys=True, default=str)))
+        relevant_options = {key: value for key, value in asdict(options).items() if key not in _WITHOUT_EFFECT}
+        self._common = "\0".join((*versions, json.dumps(relevant_options, sort_keys=True, default=str)))
 
     def load(self, request: EvalRequest, is_compiled: bool) -> EvalResult | None:
         """Return the stored verdict on a candidate, without the stages' seconds; None if there is none.
@@ -81,7 +82,7 @@ class VerdictStore:
 
     def save(self, request: EvalRequest, is_compiled: bool, result: EvalResult) -> None:
         """Store a verdict that a second evaluation would repeat; a full disk causes a warning."""
-        if result.status in _UNSURE:
+        if result.status in _UNSURE:  # on a quieter machine it might be another one
             return
         path = self._path(request, is_compiled)
         try:
@@ -94,4 +95,4 @@ class VerdictStore:
     def _path(self, request: EvalRequest, is_compiled: bool) -> Path:
         parts = (self._common, request.task.cache_key, str(is_compiled), str(request.validate), request.source)
         name = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
-        return self._folder / name[:2] / f"{name}.json"
+        return self._folder / name[:2] / f"{name}.json"  # 256 folders, as one of a million files is slow to list

@@ -20,7 +20,7 @@ from typing import Any, Generic
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.scheduling.judges import Handle, JudgeLost, Tries, UnusableTasks
 from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Pin, Pins, Ticket
-from verl_kernel.env.pool.stats import JudgeStats, Outcome, PoolStats, PrefilterStats, Tally, not_judged
+from verl_kernel.env.pool.stats import JudgeStats, PoolCounters, PoolOutcome, PoolStats, PrefilterStats, not_judged
 from verl_kernel.env.pool.supervisor import JudgeSupervisor
 from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
 from verl_kernel.env.request import EvalRequest
@@ -28,14 +28,14 @@ from verl_kernel.env.result import OUT_OF_BOUNDS, EvalResult, EvalStatus
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
 _LOG = logging.getLogger(__name__)
-_MEMORY = 4096
+_MOST_VERDICTS = 4096
 """Verdicts in the cache."""
 
 
 class Observer:
     """A receiver of a dispatcher's events; this base class ignores them."""
 
-    def result(self, outcome: Outcome, seconds: float) -> None:
+    def result(self, outcome: PoolOutcome, seconds: float) -> None:
         """Receive an evaluation that has ended; `seconds` include its time in the queue."""
 
     def state(self, stats: PoolStats) -> None:
@@ -66,7 +66,7 @@ class Dispatcher(Generic[Handle]):
         self._supervisor = JudgeSupervisor(self._judges, self._scheduler)
         self._admission = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
         self._held_back = 0
-        self._cache, self._unusable, self._tally = VerdictCache(_MEMORY), UnusableTasks(), Tally()
+        self._cache, self._unusable, self._tally = VerdictCache(_MOST_VERDICTS), UnusableTasks(), PoolCounters()
         self._pins, self._is_apart = Pins(), options.judges_validation_apart
         self._observer, self._prefilter = observer or Observer(), prefilter
 
@@ -89,12 +89,12 @@ class Dispatcher(Generic[Handle]):
         """
         self._supervisor.start()
         pin = self._pins.of(request.task, request.step)
-        pending = self._known(request, pin)
+        pending = self._shared(request, pin)
         if pending is not None:
             return (await pending.wait()).answer(request, lost)
         async with self._admitted(request.validate):
             # Look again: another caller may have asked for the same source while this request waited.
-            pending = self._known(request, pin) or self._begin(request, pin)
+            pending = self._shared(request, pin) or self._begin(request, pin)
             return (await pending.wait()).answer(request, lost)
 
     async def ready(self) -> None:
@@ -106,6 +106,17 @@ class Dispatcher(Generic[Handle]):
         if self._prefilter is not None:
             await self._prefilter.ready()
         await self._supervisor.ready()
+
+    async def one_ready(self) -> None:
+        """Wait until one judge, and one worker of the prefilter, have started.
+
+        Raises:
+            EnvironmentNotReady: none can start.
+            InfraError: none starts.
+        """
+        if self._prefilter is not None:
+            await self._prefilter.one_ready()
+        await self._supervisor.one_ready()
 
     async def stats(self) -> PoolStats:
         """Return the pool's current state."""
@@ -141,15 +152,17 @@ class Dispatcher(Generic[Handle]):
 
     def snapshot(self) -> PoolStats:
         """Return the same as `stats`, for callers inside the event loop."""
-        places = zip(self._judges, self._scheduler.states(), strict=True)
+        pairs = zip(self._judges, self._scheduler.states(), strict=True)
         judges = []
-        for number, (judge, state) in enumerate(places):
-            place = judge.describe()
-            judges.append(JudgeStats(number=number, state=state, node=place.node, pid=place.pid, model=place.model))
+        for number, (judge, state) in enumerate(pairs):
+            placement = judge.describe()
+            judges.append(
+                JudgeStats(number=number, state=state, node=placement.node, pid=placement.pid, model=placement.model)
+            )
         prefilter = None if self._prefilter is None else self._prefilter.snapshot()
         return self._tally.stats(tuple(judges), self._scheduler.waiting, self._held_back, prefilter)
 
-    def _known(self, request: EvalRequest, pin: Pin) -> SharedEvaluation | None:
+    def _shared(self, request: EvalRequest, pin: Pin) -> SharedEvaluation | None:
         pending = self._cache.get(self._key(request, pin))
         if pending is not None:
             self._tally.remembered += 1
@@ -177,17 +190,21 @@ class Dispatcher(Generic[Handle]):
         finally:
             self._admission[urgent].release()
 
-    async def _attempt(self, request: EvalRequest, pending: SharedEvaluation) -> Outcome:
+    async def _attempt(self, request: EvalRequest, pending: SharedEvaluation) -> PoolOutcome:
         """Ask the prefilter, then one judge after another until one of them answers or no attempt is left."""
         self._unusable.check(request.task)
         tries: Tries[Handle] = Tries()
-        told = None if self._prefilter is None else await self._prefilter.told(request)
-        if self._prefilter is not None and told is not None and self._prefilter.ends(told):
+        prefilter_result = None if self._prefilter is None else await self._prefilter.judge_on_cpu(request)
+        if self._prefilter is not None and prefilter_result is not None and self._prefilter.ends(prefilter_result):
             tries.begin()
-            return self._ended(untimed(told) if told.rewarded else told, tries, {"prefilter": "refused"})
-        while tries.left:
+            return self._ended(
+                untimed(prefilter_result) if prefilter_result.rewarded else prefilter_result,
+                tries,
+                {"prefilter": "refused"},
+            )
+        while tries.may_repeat:
             judge = await self._scheduler.acquire(pending.ticket)
-            pending.started, place = True, judge.describe()
+            pending.started, placement = True, judge.describe()
             tries.begin()
             self._tally.evaluations += 1
             try:
@@ -201,17 +218,18 @@ class Dispatcher(Generic[Handle]):
                 raise self._unusable.remember(request.task, exc) from None
             finally:
                 self._scheduler.release(judge)
+            # The earlier judge is to blame only now that another one could do the same job.
             self._served(judge, tries.suspect)
             if self._prefilter is not None:
                 self._prefilter.note(result)
-            if told is not None:
-                result = result.model_copy(update={"profile": told.profile})
-            group = {"judge_group": place.group} if place.group else {}
-            return self._ended(result, tries, {**group, **pending.ticket.pin.note(place.model)})
-        return self._ended(not_judged(request, tries.failure, tries.made), tries, {})
+            if prefilter_result is not None:
+                result = result.model_copy(update={"profile": prefilter_result.profile})
+            group = {"judge_group": placement.group} if placement.group else {}
+            return self._ended(result, tries, {**group, **pending.ticket.pin.note(placement.model)})
+        return self._ended(not_judged(request, tries.failure, tries.attempts), tries, {})
 
-    def _ended(self, result: EvalResult, tries: Tries[Handle], env: dict[str, str]) -> Outcome:
-        outcome = Outcome(result, tries.made, tries.queue_seconds, env)
+    def _ended(self, result: EvalResult, tries: Tries[Handle], env: dict[str, str]) -> PoolOutcome:
+        outcome = PoolOutcome(result, tries.attempts, tries.queue_seconds, env)
         self._tally.note(result)
         self._tally.infra_errors += result.status is EvalStatus.INFRA_ERROR
         self._observer.result(outcome, time.monotonic() - tries.begun)
@@ -219,10 +237,10 @@ class Dispatcher(Generic[Handle]):
         return outcome
 
     def _failed(self, judge: Handle, request: EvalRequest, tries: Tries[Handle]) -> None:
-        then = "on to the next" if tries.left else "the candidate is not judged"
-        number, name, made = self._judges.index(judge), request.task.task_id, tries.made
-        _LOG.warning("judge %d failed on task %s (attempt %d, %s): %s", number, name, made, then, tries.failure)
-        self._tally.retries += tries.left
+        then = "on to the next" if tries.may_repeat else "the candidate is not judged"
+        number, name, attempts = self._judges.index(judge), request.task.task_id, tries.attempts
+        _LOG.warning("judge %d failed on task %s (attempt %d, %s): %s", number, name, attempts, then, tries.failure)
+        self._tally.retries += tries.may_repeat  # the last failure is followed by no other attempt
         self._supervisor.repair(judge)
         if isinstance(tries.failure, JudgeLost):
             self._supervisor.ask_neighbours(judge)
@@ -329,7 +347,15 @@ class Prefilter(Generic[Handle]):
         """
         await self._pool.ready()
 
-    async def told(self, request: EvalRequest) -> EvalResult | None:
+    async def one_ready(self) -> None:
+        """Wait until one worker has started.
+
+        Raises:
+            EnvironmentNotReady: none can start.
+        """
+        await self._pool.one_ready()
+
+    async def judge_on_cpu(self, request: EvalRequest) -> EvalResult | None:
         """Judge on a CPU; return the result, which may be final (`is_final`), or None if the workers cannot judge."""
         try:
             result = await self._pool.judge(request)

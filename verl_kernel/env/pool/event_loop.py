@@ -59,7 +59,7 @@ async def _finish_tasks() -> None:
     own = {asyncio.current_task()}
     if under_way := asyncio.all_tasks() - own:  # closed judges make most of these fail with a better message
         await asyncio.wait(under_way, timeout=_GRACE_S)
-    left = asyncio.all_tasks() - own
-    for task in left:
+    unfinished = asyncio.all_tasks() - own
+    for task in unfinished:
         task.cancel()
-    await asyncio.gather(*left, return_exceptions=True)
+    await asyncio.gather(*unfinished, return_exceptions=True)

@@ -80,8 +80,8 @@ class JudgeProcess:
             TaskError: as in `judge`.
             InfraError: as in `judge`.
         """
-        found: Audit = self._served(AuditRequest(task))
-        return found
+        result: Audit = self._served(AuditRequest(task))
+        return result
 
     def _served(self, request: EvalRequest | AuditRequest) -> Any:
         options = self._options
@@ -121,6 +121,7 @@ class JudgeProcess:
         if process is None:
             return 0
         try:
+            # A judge that has ended by itself gets time to do so: its exit status says why (`REFERENCE_HUNG`).
             process.wait(0.5 if connection is not None and not self._closed else 0)
         except subprocess.TimeoutExpired:
             process.kill()

@@ -99,18 +99,19 @@ def _read(connection: Connection[Any, Any], requests: queue.SimpleQueue[Request]
 @contextmanager
 def limit(options: GymOptions) -> Iterator[None]:
     """End this process if what is done in the body exceeds `reference_timeout_s`."""
-    done = threading.Event()
-    threading.Thread(target=_watch, args=(options.reference_timeout_s, done), daemon=True).start()
+    finished = threading.Event()
+    threading.Thread(target=_watch, args=(options.reference_timeout_s, finished), daemon=True).start()
     try:
         yield
     finally:
-        done.set()
+        finished.set()
 
 
-def _watch(limit_s: float, done: threading.Event) -> None:
+def _watch(limit_s: float, finished: threading.Event) -> None:
+    # A thread: the reference may hang in C code, where no signal handler of Python runs.
     own_time, deadline = OwnTime(os.getpid()), time.monotonic() + backstop_s(limit_s)
     # A longer time between two looks counts as a pause of the machine, and a reference that sleeps would never be late.
-    while not done.wait(min(_LOOK_S, max(0.1, limit_s - own_time.used_s()))):
+    while not finished.wait(min(_LOOK_S, max(0.1, limit_s - own_time.used_s()))):
         if own_time.is_over(limit_s) or time.monotonic() >= deadline:
             os._exit(REFERENCE_HUNG)
     own_time.close()

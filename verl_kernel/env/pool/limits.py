@@ -7,8 +7,10 @@ from verl_kernel.env.compilation.targets import CODE_S, COMPILE_S, MOST_CHOICES
 from verl_kernel.env.judge.processes.own_time import backstop_s
 from verl_kernel.env.options import GymOptions
 
-START_S, _SLACK_S = 180.0, 60.0
-"""Longest start of a judge process, and the margin of an evaluation's limit beyond the limits of its parts."""
+START_S = 180.0
+"""Longest start of a judge process, in seconds."""
+_SLACK_S = 60.0
+"""Margin of an evaluation's limit beyond the limits of its parts, in seconds."""
 REFERENCE_HUNG = 77
 """Exit status of a judge process whose reference exceeded `reference_timeout_s`."""
 

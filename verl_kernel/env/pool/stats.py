@@ -15,7 +15,7 @@ from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Record
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PoolOutcome:
     """The outcome of one evaluation, which all its callers share; `answer` adds each caller's own names."""
 
     result: EvalResult
@@ -126,7 +126,7 @@ class PoolStats(Record):
         return sum(judge.state == "quarantined" for judge in self.judges)
 
 
-class Tally:
+class PoolCounters:
     """The counters of a pool."""
 
     def __init__(self) -> None:

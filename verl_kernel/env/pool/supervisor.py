@@ -38,6 +38,7 @@ class JudgeSupervisor(Generic[Handle]):
         self._background: set[asyncio.Task[None]] = set()
         self._watched: set[int] = set()
         self._failing: set[int] = set()
+        self._failures: dict[int, Exception] = {}
 
     def start(self) -> None:
         """Start the judges without waiting for them; later calls do nothing."""
@@ -55,6 +56,21 @@ class JudgeSupervisor(Generic[Handle]):
         if self._refusals:
             raise next(iter(self._refusals.values()))
 
+    async def one_ready(self) -> None:
+        """Wait until a judge has started.
+
+        Raises:
+            EnvironmentNotReady: every judge has been refused; the first one's words.
+            InfraError: none starts, and some may later; the first one's words.
+        """
+        self.start()
+        waiting = set(self._starts)
+        while waiting:
+            ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if {self._starts.index(start) for start in ended} - self._refusals.keys() - self._failures.keys():
+                return
+        raise next(iter({**self._failures, **self._refusals}.values()))
+
     def repair(self, judge: Handle) -> None:
         """Take a judge that failed out of rotation until it answers again."""
         self._scheduler.down(judge)
@@ -63,18 +79,20 @@ class JudgeSupervisor(Generic[Handle]):
     def ask_neighbours(self, judge: Handle) -> None:
         """Check the idle judges on a lost judge's node before they get work: the whole node may be lost."""
         node = judge.describe().node
-        neighbours = [other for other in self._judges if other is not judge and other.describe().node == node]
-        for other in neighbours if node else ():
-            if self._scheduler.state(other) in ("free", "quarantined"):
-                self.repair(other)
+        neighbours = [
+            neighbour for neighbour in self._judges if neighbour is not judge and neighbour.describe().node == node
+        ]
+        for neighbour in neighbours if node else ():
+            if self._scheduler.state(neighbour) in ("free", "quarantined"):
+                self.repair(neighbour)
 
     def drain(self, nodes: Collection[str], numbers: Collection[int], on: bool) -> list[int]:
         """Drain all judges on these nodes, and these judges, or undo that; return the numbers of the judges."""
         self._drains.change(nodes, numbers, on)
         for judge in self._judges:
             self._apply_drain(judge)
-        places = enumerate(judge.describe().node for judge in self._judges)
-        return [number for number, node in places if number in numbers or node in nodes]
+        nodes_of_judges = enumerate(judge.describe().node for judge in self._judges)
+        return [number for number, node in nodes_of_judges if number in numbers or node in nodes]
 
     def close(self) -> None:
         """Stop supervising the judges."""
@@ -92,6 +110,7 @@ class JudgeSupervisor(Generic[Handle]):
         while True:
             try:
                 await judge.revive()
+                self._failures.pop(number, None)
                 break
             except (EnvironmentNotReady, ConfigError) as exc:
                 self._refuse(judge, exc)
@@ -99,6 +118,7 @@ class JudgeSupervisor(Generic[Handle]):
             except InfraError as exc:
                 _LOG.warning("judge %d does not start, next try in %g s: %s", number, pause, exc)
                 self._scheduler.down(judge)
+                self._failures[number] = exc
                 if pause >= _RESTART_S or not isinstance(exc, JudgeLost):
                     self._failing.add(number)
             # If no judge works, put this one into rotation anyway: requests then fail with the reason and do not wait

@@ -61,25 +61,25 @@ def main() -> None:
     execute_zygote.load_library(sys.argv[2])
     landlock.readable()
     jail.closed_paths()
-    apart = namespaces.are_granted()
+    has_namespaces = namespaces.are_granted()
     gc.collect()
     gc.freeze()
     libc.collapse()
     channel.send(Ready(ready={"torch": torch.__version__}))
-    fork_loop.serve(channel, partial(_become_outermost, apart))
+    fork_loop.serve(channel, partial(_become_outermost, has_namespaces))
 
 
-def _become_outermost(apart: bool, request: ForkRequest, fds: list[int]) -> NoReturn:
+def _become_outermost(has_namespaces: bool, request: ForkRequest, fds: list[int]) -> NoReturn:
     """Fork the first process of the jail, wait for its end, and end with its status."""
     jail.die_with_parent()
     sock, _, output, _ = fds
     fork_loop.replace_descriptors(output, sock)
     limits = jail.Limits(request["scratch"], request["memory_mb"], _profile(), os.getpid())
-    if apart:
+    if has_namespaces:
         namespaces.leave()
     first = os.fork()
     if first == 0:
-        _run(lambda: _become_first(apart, limits, sock))
+        _run(lambda: _become_first(has_namespaces, limits, sock))
     os.close(sock)
     os._exit(_status(os.waitpid(first, 0)[1]))
 
@@ -104,10 +104,10 @@ def _threads_of_user() -> int:
     return count
 
 
-def _become_first(apart: bool, limits: jail.Limits, sock: int) -> None:
+def _become_first(has_namespaces: bool, limits: jail.Limits, sock: int) -> None:
     """Enter the jail, fork the judge, and collect all processes that end until the judge does."""
-    in_force = [namespaces.NAME] if apart else []
-    if apart:
+    in_force = [namespaces.NAME] if has_namespaces else []
+    if has_namespaces:
         namespaces.furnish(limits.scratch, DISK_MB)
     variables = _environment(limits.scratch)
     landlock.settle(variables, limits.scratch)
@@ -117,6 +117,7 @@ def _become_first(apart: bool, limits: jail.Limits, sock: int) -> None:
         jail.die_with_parent()
         _run(lambda: _serve(Channel(socket.socket(fileno=sock)), in_force))
     os.close(sock)
+    # The first process of a namespace inherits all orphans; when it ends, Linux kills the rest.
     while (ended := os.wait())[0] != judge:
         pass
     os._exit(_status(ended[1]))
@@ -156,14 +157,15 @@ def _serve(channel: Channel, in_force: list[str]) -> None:
         options = GymOptions.from_node(channel.recv()["options"])
         processes = _processes(options)
         tf32.use("ieee")
+        # Warmed up before the task is known, by a judge without a seed: the processes serve the real one.
         judge = Judge(options, processes=processes)
         judge.warm_up()
         channel.send({"model": judge.model})
-        asked = cast(TaskRequest, channel.recv())
-        judge = Judge(options, asked["seed"], partial(limit, options), processes=processes)
+        request = cast(TaskRequest, channel.recv())
+        judge = Judge(options, request["seed"], partial(limit, options), processes=processes)
         while True:
-            _send(channel, answer(judge, request_from_json(asked)))
-            asked = cast(TaskRequest, channel.recv())
+            _send(channel, answer(judge, request_from_json(request)))
+            request = cast(TaskRequest, channel.recv())
 
 
 def _processes(options: GymOptions) -> JudgeProcesses:
@@ -177,11 +179,11 @@ def _processes(options: GymOptions) -> JudgeProcesses:
     return JudgeProcesses(CpuDevice(), options.targets, runners, compiling, executing)
 
 
-def _send(channel: Channel, found: Any) -> None:
+def _send(channel: Channel, outcome: Any) -> None:
     try:
-        channel.send(answer_as_json(found))
+        channel.send(answer_as_json(outcome))
     except ProtocolError:
-        channel.send(answer_as_json(found.model_copy(update=dict.fromkeys(_NO_LESS))))
+        channel.send(answer_as_json(outcome.model_copy(update=dict.fromkeys(_NO_LESS))))
 
 
 def _start() -> NoReturn:

@@ -44,7 +44,9 @@ _NEEDED = ("death_signal", "no_dump", "no_new_privs", "landlock", "no_capabiliti
 _SIGNALS_ABI = 6
 """Level of Landlock that limits signals."""
 _LONGEST = 2000
+"""Most characters of an error that a judge reports."""
 _ROUNDING = 1e-6
+"""How far a share of the work may lie outside of 0 to 1."""
 _KINDS: dict[str, type[VerlKernelError]] = {
     kind.__name__: kind for kind in (TaskError, InfraError, EnvironmentNotReady)
 }
@@ -102,23 +104,23 @@ class TaskJudges:
             TaskJudgeFailed: its judge died, does not answer, or says what no judge says.
             InfraError: as in `JudgeProcess.judge`.
         """
-        wanted = {
+        candidate = {
             "source": request.source, "kernel": request.kernel, "validate": request.validate, "step": request.step,
         }  # fmt: skip
-        told = self._asked(request.task, wanted)
+        answer = self._ask_judge(request.task, candidate)
         with _readable(request.task):
-            found = EvalResult.model_validate_json(told)
+            result = EvalResult.model_validate_json(answer)
             # Without what JSON has no number for: a reward must be finite.
-            found = EvalResult.model_validate_json(found.model_dump_json())
-            if not all(_is_share(share) for share in (found.time_coverage, found.number_coverage)):
+            result = EvalResult.model_validate_json(result.model_dump_json())
+            if not all(_is_share(share) for share in (result.time_coverage, result.number_coverage)):
                 raise ValueError("a share lies between 0 and 1")
         task = request.task
-        return found.model_copy(
+        return result.model_copy(
             update={
                 "task_id": task.task_id,
-                "task_hash": found.task_hash and task.text_hash,
+                "task_hash": result.task_hash and task.text_hash,
                 "kernel": request.kernel,
-                "env": {**found.env, "reference_isolation": self._isolation},
+                "env": {**result.env, "reference_isolation": self._isolation},
             }
         )
 
@@ -128,10 +130,10 @@ class TaskJudges:
         Raises:
             TaskError: as in `judge`; also `TaskJudgeFailed` and `InfraError`.
         """
-        told = self._asked(task, None)
+        answer = self._ask_judge(task, None)
         with _readable(task):
-            found = Audit.model_validate_json(told)
-        return found.model_copy(update={"task_id": task.task_id, "task_hash": task.text_hash})
+            result = Audit.model_validate_json(answer)
+        return result.model_copy(update={"task_id": task.task_id, "task_hash": task.text_hash})
 
     def close(self) -> None:
         """End all judges; none can be started again."""
@@ -152,21 +154,21 @@ class TaskJudges:
         assert self._server is not None and self._temp_dir is not None
         return _TaskJudge(self._server, self._temp_dir.path, self._options)
 
-    def _asked(self, task: Task, wanted: dict[str, Any] | None) -> str:
+    def _ask_judge(self, task: Task, candidate: dict[str, Any] | None) -> str:
         """Ask a task's judge; return its answer, in JSON."""
         self.start()
         judge = self._judges.pop(task.cache_key, None) or self._fresh()
         text = task.reference, task.task_id, task.entry_point, task.namespace
-        request = TaskRequest(task=text, seed=_seed(self._seed, task), judge=wanted)
+        request = TaskRequest(task=text, seed=_seed(self._seed, task), judge=candidate)
         try:
-            told = _answer(task, judge.ask(request, task, evaluation_limit_s(self._options)))
+            answer = _answer(task, judge.ask(request, task, evaluation_limit_s(self._options)))
         except BaseException:  # a judge whose task is not fit has no use either, and its reference may have left much
             judge.end()
             raise
         self._judges[task.cache_key] = judge
         while len(self._judges) > _KEPT:
             self._judges.popitem(last=False)[1].end()
-        return told
+        return answer
 
     def _fresh(self) -> _TaskJudge:
         """Return a judge that knows no task yet."""
@@ -195,7 +197,7 @@ class _TaskJudge:
         with closing(SharedMemory.create(1)) as memory:
             self._process: RunnerProcess = server.fork(self._path, memory, replace(options, disk_mb=DISK_MB))
         self._process.tell(JudgeOptions(options=asdict(inside)))
-        self._told: tuple[str, str] | None = None
+        self._introduction: tuple[str, str] | None = None
 
     def ready(self) -> tuple[str, str]:
         """Wait until it can be asked; return the GPU model that its times refer to, and the mechanisms of its jail.
@@ -204,19 +206,19 @@ class _TaskJudge:
             EnvironmentNotReady: the machine cannot jail it.
             InfraError: it did not start.
         """
-        if (told := self._told) is None:
+        if (introduction := self._introduction) is None:
             try:
                 # It has run nothing of a task yet, so both answers are those of our own code.
                 in_force = str(self._process.ask(None, START_S)["isolation"])
                 _refuse_weak(in_force.split())
-                self._told = told = str(self._process.ask(None, START_S)["model"]), in_force
+                self._introduction = introduction = str(self._process.ask(None, START_S)["model"]), in_force
             except _FAILURES as exc:
                 self.end()
                 raise InfraError(f"a task's judge did not start: {_words(self._process, exc)}") from None
             except EnvironmentNotReady:
                 self.end()
                 raise
-        return told
+        return introduction
 
     def ask(self, request: TaskRequest, task: Task, limit_s: float) -> Claims:
         """Send a request and wait for the answer.
@@ -270,12 +272,12 @@ def _seed(seed: int | None, task: Task) -> int | None:
     return int.from_bytes(hashlib.sha256(f"{seed}\0{task.cache_key}".encode()).digest()[:6], "big")
 
 
-def _answer(task: Task, told: Claims) -> str:
+def _answer(task: Task, reply: Claims) -> str:
     """Return what a judge answers, or raise what it reports."""
-    text = told.get("answer")
+    text = reply.get("answer")
     if isinstance(text, str):
         return text
-    kind, message = told.get("kind"), told.get("message")
+    kind, message = reply.get("kind"), reply.get("message")
     if not isinstance(kind, str) or kind not in _KINDS or not isinstance(message, str):
         raise TaskJudgeFailed(f"the judge of task {task.task_id} sent what no judge sends")
     message = message[:_LONGEST].encode(errors="replace").decode()
@@ -292,7 +294,7 @@ def _readable(task: Task) -> Iterator[None]:
 
 
 def _is_share(value: float | None) -> bool:
-    return value is None or -_ROUNDING <= value <= 1 + _ROUNDING
+    return value is None or -_ROUNDING <= value <= 1 + _ROUNDING  # sums of shares are rounded
 
 
 def request_from_json(message: TaskRequest) -> EvalRequest | AuditRequest:
@@ -302,9 +304,9 @@ def request_from_json(message: TaskRequest) -> EvalRequest | AuditRequest:
     return AuditRequest(task) if message["judge"] is None else EvalRequest(task, **message["judge"])
 
 
-def answer_as_json(found: object) -> dict[str, str]:
+def answer_as_json(outcome: object) -> dict[str, str]:
     """Return a message that `TaskJudges` reads."""
-    if isinstance(found, EvalResult | Audit):
-        return {"answer": found.model_dump_json()}
-    kinds = [name for name, kind in _KINDS.items() if isinstance(found, kind)]
-    return {"kind": kinds[0] if kinds else InfraError.__name__, "message": str(found)[:_LONGEST]}
+    if isinstance(outcome, EvalResult | Audit):
+        return {"answer": outcome.model_dump_json()}
+    kinds = [name for name, kind in _KINDS.items() if isinstance(outcome, kind)]
+    return {"kind": kinds[0] if kinds else InfraError.__name__, "message": str(outcome)[:_LONGEST]}

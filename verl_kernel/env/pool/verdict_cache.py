@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 from verl_kernel.env.lru import LRUCache
 from verl_kernel.env.pool.scheduling.scheduler import Pin, Ticket
-from verl_kernel.env.pool.stats import Outcome
+from verl_kernel.env.pool.stats import PoolOutcome
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 
@@ -43,7 +43,7 @@ class SharedEvaluation:
         ticket: the evaluation's place in the queue.
     """
 
-    def __init__(self, judge: Callable[[SharedEvaluation], Awaitable[Outcome]], ticket: Ticket) -> None:
+    def __init__(self, judge: Callable[[SharedEvaluation], Awaitable[PoolOutcome]], ticket: Ticket) -> None:
         self.ticket = ticket
         self.started = False
         self._waiters = 0
@@ -65,7 +65,7 @@ class SharedEvaluation:
         """Whether it has ended, by a verdict, an exception or a cancellation."""
         return self._task.done()
 
-    async def wait(self) -> Outcome:
+    async def wait(self) -> PoolOutcome:
         """Wait for the verdict; when the last caller is cancelled, an evaluation that has not started is too."""
         self._waiters += 1
         try:
@@ -86,8 +86,8 @@ class VerdictCache:
 
     def get(self, key: str) -> SharedEvaluation | None:
         """Return the evaluation with this key if it is useful, else None."""
-        known = self._items.get(key)
-        return known if known is not None and known.useful else None
+        pending = self._items.get(key)
+        return pending if pending is not None and pending.useful else None
 
     def put(self, key: str, pending: SharedEvaluation) -> SharedEvaluation:
         """Store and return an evaluation."""
@@ -98,7 +98,7 @@ class VerdictCache:
         self._items = LRUCache(self._capacity)
 
 
-def _retrieve_exception(task: asyncio.Task[Outcome] | asyncio.Future[Outcome]) -> None:
+def _retrieve_exception(task: asyncio.Task[PoolOutcome] | asyncio.Future[PoolOutcome]) -> None:
     """Retrieve the task's exception: if all callers were cancelled, asyncio would log that it was never retrieved."""
     if not task.cancelled():
         task.exception()

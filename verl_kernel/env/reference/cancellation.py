@@ -49,20 +49,21 @@ class _RoundedApart(OpMode):  # type: ignore[no-untyped-call]
         """Run an op on operands whose last bit may have changed."""
         name = func.overloadpacket.__name__
         if name in _SUMS:  # in place, only the other operand: the first is where the result goes
-            return func(*(self._moved(one) for one in args), **kwargs)
+            return func(*(self._with_last_bit(operand) for operand in args), **kwargs)
         if name in _SOFTMAX:
             return self._softmax(*args[:2], is_log=name == "_log_softmax")
         return func(*args, **kwargs)
 
     def _softmax(self, scores: torch.Tensor, dim: int, *, is_log: bool) -> torch.Tensor:
         wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        above = wide.amax(dim, keepdim=True) if scores.dim() else wide
-        shifted = self._moved(wide) - self._moved(above)
-        total = (self._moved(wide) - self._moved(above)).exp().sum(dim, keepdim=True)
+        # The scores are used twice, in the numerator and in the sum: each use gets last bits of its own.
+        maximum = wide.amax(dim, keepdim=True) if scores.dim() else wide
+        shifted = self._with_last_bit(wide) - self._with_last_bit(maximum)
+        total = (self._with_last_bit(wide) - self._with_last_bit(maximum)).exp().sum(dim, keepdim=True)
         result: torch.Tensor = shifted - total.log() if is_log else shifted.exp() / total
         return result.to(scores.dtype)
 
-    def _moved(self, value: Any) -> Any:
+    def _with_last_bit(self, value: Any) -> Any:
         """Return a tensor whose numbers have moved to a neighbour, or stayed, by chance; all else as it is."""
         if not isinstance(value, torch.Tensor) or value.dtype not in _LAST_BIT:
             return value

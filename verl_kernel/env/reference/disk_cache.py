@@ -53,7 +53,7 @@ class ReferenceCache:
         self._folder, self._device = Path(folder), device
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=self._folder).close()
+            tempfile.TemporaryFile(dir=self._folder).close()  # refused now, and not at the first task
         except OSError as exc:
             raise ConfigError(
                 f"kernelgym.reference_cache is {folder!r}, where nothing can be written ({exc.strerror}): "
@@ -66,6 +66,7 @@ class ReferenceCache:
         try:
             index = json.loads(path.read_bytes())
             data = (self._folder / str(index["tensors"])).read_bytes()
+            # With a damaged weight the reference would refuse every candidate.
             if hashlib.sha256(data).hexdigest() != index["sha256"]:
                 raise ValueError("the tensors are not those that the index names")
             return _read(index, data)
@@ -81,6 +82,7 @@ class ReferenceCache:
 
         path = self._index(task)
         named = _named(preparation)
+        # Clones: safetensors refuses tensors that share memory.
         data = save({name: tensor.contiguous().clone() for name, tensor in named.items()})
         digest = hashlib.sha256(data).hexdigest()
         tensors = f"{path.stem}-{digest[:16]}.safetensors"
@@ -119,6 +121,7 @@ class ReferenceCache:
             part.write_bytes(data)
 
     def _index(self, task: Task) -> Path:
+        # Another version may draw other weights or inputs from the same seed.
         versions = (platform.python_version(), torch.__version__, version("triton"), code_hash())
         key = "\0".join((task.cache_key, self._device, *versions))
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
@@ -151,6 +154,7 @@ def _read(index: dict[str, Any], data: bytes) -> Preparation:
 
 
 def _laid_out(flat: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    # With the strides it had: a reference may view its weights in a way that others do not allow.
     return torch.empty_strided(spec.shape, spec.stride, dtype=DTYPES[spec.dtype]).copy_(flat)
 
 

@@ -23,17 +23,17 @@ _HEADROOM = 64
 """Factor by which a size stays below the largest number of its type, so that sums do not overflow."""
 Tensors = list[torch.Tensor]
 Signs = tuple[int, ...]
-Reach = tuple[float, ...]
+Distances = tuple[float, ...]
 """Distance from zero of each tensor; 0.0 leaves it as drawn. A tensor that is not floating has only 0.0 and 1.0."""
 
 
-def at_end(tensor: torch.Tensor, role: Role, sign: int, reach: float) -> torch.Tensor:
+def at_end(tensor: torch.Tensor, role: Role, sign: int, distance: float) -> torch.Tensor:
     """Return a tensor with every element at the low (sign -1) or high (+1) end."""
-    if not reach or role.kind == "drawn":
+    if not distance or role.kind == "drawn":
         return tensor
     if role.is_floating:
-        return _away(tensor, reach) * sign
-    if role.is_odd:
+        return _away(tensor, distance) * sign
+    if role.has_other_values:
         return torch.full_like(tensor, role.values[sign > 0])
     if role.is_mask:
         return torch.full_like(tensor, sign > 0)
@@ -42,21 +42,23 @@ def at_end(tensor: torch.Tensor, role: Role, sign: int, reach: float) -> torch.T
     return _distinct(tensor, role, sign) if role.kind == "distinct" else _narrowed(tensor, role, sign)
 
 
-def _away(tensor: torch.Tensor, reach: float) -> torch.Tensor:
-    """Return magnitudes of at least `reach` that differ from each other as those of the tensor do."""
-    sizes = tensor.abs()
-    if reach <= 1:
-        return sizes
-    sizes = sizes.to(torch.promote_types(tensor.dtype, torch.float32))
-    mean = sizes.mean()
-    spread = sizes / mean if bool(mean > 0) and bool(mean.isfinite()) else sizes
-    reach = min(reach, torch.finfo(tensor.dtype).max / _HEADROOM)
-    return (reach * (1 + spread)).to(tensor.dtype)
+def _away(tensor: torch.Tensor, distance: float) -> torch.Tensor:
+    """Return magnitudes of at least `distance` that differ from each other as those of the tensor do."""
+    magnitudes = tensor.abs()
+    if distance <= 1:
+        return magnitudes
+    magnitudes = magnitudes.to(torch.promote_types(tensor.dtype, torch.float32))
+    # Beyond `distance` by the drawn magnitudes over their mean: elements still differ, so an order stays an order.
+    mean = magnitudes.mean()
+    spread = magnitudes / mean if bool(mean > 0) and bool(mean.isfinite()) else magnitudes
+    distance = min(distance, torch.finfo(tensor.dtype).max / _HEADROOM)
+    return (distance * (1 + spread)).to(tensor.dtype)
 
 
 def _narrowed(tensor: torch.Tensor, role: Role, sign: int) -> torch.Tensor:
     """Move integers into a quarter of their range, or the outer half of one side of zero; their order stays."""
     low, high = role.bounds(tensor)
+    # Integers of both signs get one sign; the outer half keeps them away from zero.
     first, last = (low, low // 2) if low < 0 else (low, low + (high - low) // 4)
     if sign > 0:
         first, last = (high + 1) // 2 if high > 0 > low else high - (high - low) // 4, high
@@ -66,20 +68,21 @@ def _narrowed(tensor: torch.Tensor, role: Role, sign: int) -> torch.Tensor:
 
 def _distinct(tensor: torch.Tensor, role: Role, sign: int) -> torch.Tensor:
     """Move integers that never repeat in a row to one side of zero, if their range has enough of them there."""
-    most = role.high if sign > 0 else -role.low
-    if role.low >= 0 or role.high <= 0 or most < tensor.shape[-1]:
+    room = role.high if sign > 0 else -role.low
+    if role.low >= 0 or role.high <= 0 or room < tensor.shape[-1]:
         return tensor
+    # Ranks in place of values, spread evenly over the side: no integer repeats, and the order stays.
     ranks = tensor.argsort(-1).argsort(-1).to(tensor.dtype)
-    step = most // tensor.shape[-1]
+    step = room // tensor.shape[-1]
     return (1 + ranks) * (sign * step) if sign > 0 else (ranks - tensor.shape[-1]) * step
 
 
-def single(tensor: torch.Tensor, axis: int | None, odd: int, generator: torch.Generator) -> torch.Tensor:
-    """Return a mask with one element `odd` in each slice along `axis` (in all of it, if None) and the others not."""
+def single(tensor: torch.Tensor, axis: int | None, minority: int, generator: torch.Generator) -> torch.Tensor:
+    """Return a mask with one element `minority` in each slice along `axis` (in all of it, if None), the others not."""
     first = tensor if axis is None else tensor.movedim(axis, 0)
-    slices = torch.full_like(first, 1 - odd).reshape(1 if axis is None else first.shape[0], -1)
-    places = torch.randint(slices.shape[1], (slices.shape[0], 1), generator=generator).to(tensor.device)
-    slices = slices.scatter(1, places, torch.full_like(slices[:, :1], odd)).view(first.shape)
+    slices = torch.full_like(first, 1 - minority).reshape(1 if axis is None else first.shape[0], -1)
+    indices = torch.randint(slices.shape[1], (slices.shape[0], 1), generator=generator).to(tensor.device)
+    slices = slices.scatter(1, indices, torch.full_like(slices[:, :1], minority)).view(first.shape)
     return torch.empty_like(tensor).copy_(slices if axis is None else slices.movedim(0, axis))
 
 
@@ -88,11 +91,11 @@ def by_slices(variants: Sequence[torch.Tensor], axis: int | None, generator: tor
     if axis is None:
         return variants[0]
     length = variants[0].shape[axis]
-    turn = (torch.arange(length) + int(torch.randint(len(variants), (), generator=generator))) % len(variants)
-    shape = [length if at == axis else 1 for at in range(variants[0].dim())]
-    turn, result = turn.view(shape).to(variants[0].device), variants[0]
+    choice = (torch.arange(length) + int(torch.randint(len(variants), (), generator=generator))) % len(variants)
+    shape = [length if dim == axis else 1 for dim in range(variants[0].dim())]
+    choice, result = choice.view(shape).to(variants[0].device), variants[0]
     for number, variant in enumerate(variants[1:], 1):
-        result = torch.where(turn == number, variant, result)
+        result = torch.where(choice == number, variant, result)
     return torch.empty_like(variants[0]).copy_(result)
 
 
@@ -104,29 +107,30 @@ def some_axis(tensor: torch.Tensor, generator: torch.Generator) -> int | None:
     return axes[-int(torch.randint(2, (), generator=generator))]
 
 
-def learn_reach(
-    probe: Tensors, roles: Sequence[Role], signs: Signs, bears: Callable[[Tensors], bool], is_steady: bool
-) -> Reach:
+def learn_distances(
+    probe: Tensors, roles: Sequence[Role], signs: Signs, accepts: Callable[[Tensors], bool], is_steady: bool
+) -> Distances:
     """Find how far from zero the tensors may be moved, each to its side: all together, or else those that can be.
 
     Args:
         probe: tensors of one draw.
         roles: roles of these tensors.
         signs: the side of each tensor.
-        bears: whether the reference accepts inputs.
+        accepts: whether the reference accepts inputs.
         is_steady: whether its outputs are well conditioned on drawn inputs; if not, magnitudes stay as drawn.
     """
 
-    def moved(reach: Reach) -> Tensors:
-        return [at_end(*each) for each in zip(probe, roles, signs, reach, strict=True)]
+    def moved(distances: Distances) -> Tensors:
+        return [at_end(*each) for each in zip(probe, roles, signs, distances, strict=True)]
 
     sizes = SIZES_OF_SEVERAL if sum(role.is_floating for role in roles) > 1 else SIZES
     for size in sizes if is_steady else SIZES[-1:]:
-        reach = tuple(size if role.is_floating else float(role.kind != "drawn") for role in roles)
-        if not any(reach) or bears(moved(reach)):
-            return reach
-    reach = (0.0,) * len(roles)
+        distances = tuple(size if role.is_floating else float(role.kind != "drawn") for role in roles)
+        if not any(distances) or accepts(moved(distances)):
+            return distances
+    # Together they fail at any distance: at least those that can be are moved, with the magnitudes drawn.
+    distances = (0.0,) * len(roles)
     for number, role in enumerate(roles):
-        tried = (*reach[:number], 1.0, *reach[number + 1 :])
-        reach = tried if role.kind != "drawn" and bears(moved(tried)) else reach
-    return reach
+        attempt = (*distances[:number], 1.0, *distances[number + 1 :])
+        distances = attempt if role.kind != "drawn" and accepts(moved(attempt)) else distances
+    return distances

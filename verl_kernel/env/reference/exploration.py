@@ -45,11 +45,14 @@ _DRAWS = 3
 """Number of draws in a preparation where sizes do not change."""
 _TRIES = 16
 """Seeds tried for these and the draws where sizes change, if some of them fail."""
-_MOST_DRAWS, _DRAWN_BYTES = 48, 1 << 28
-"""Draws from which relations between elements of inputs are learned where a few do not tell them from accidents."""
+_MOST_DRAWS = 48
+"""Most draws from which relations between elements of inputs are learned, where a few do not tell them from accidents.
+"""
+_DRAWN_BYTES = 1 << 28
+"""Bytes of all these draws after which no further one is made."""
 _MARGIN = 2
 """Factor of memory reserved for draws larger than all those of a preparation, where sizes change."""
-_ROOM = 3
+_NOISE_ROOM = 3
 """Factor by which a sharper tolerance must exceed the noise of jittered inputs (8 float32 units in the last place)."""
 
 
@@ -66,9 +69,9 @@ def explore(program: ReferenceProgram) -> Preparation:
     expected, events, demand = program.surveyed(probe.copy())
     program.has_choices = has_choices(events)
     _check(program, probe, expected, [*init.tensors, *state.values()])
-    known = Preparation(init, state, events, demand, _traits(program, probe, expected, constants, structured))
-    flags = _flags(program, known, probe, expected) + [FAILS_AT_TIMES] * program.fails_at_times
-    return replace(known, traits=replace(known.traits, task_flags=flags))
+    preparation = Preparation(init, state, events, demand, _traits(program, probe, expected, constants, structured))
+    flags = _flags(program, preparation, probe, expected) + [FAILS_AT_TIMES] * program.fails_at_times
+    return replace(preparation, traits=replace(preparation.traits, task_flags=flags))
 
 
 Changed = tuple[Constants, tuple[str, ...], dict[str, torch.Tensor]]
@@ -77,14 +80,15 @@ Changed = tuple[Constants, tuple[str, ...], dict[str, torch.Tensor]]
 
 def _change_weights(program: ReferenceProgram, probe: Value) -> Changed:
     """Give weights that start constant, or with a structure, other values, unless outputs degrade."""
-    structured, constants = find_structured(_starts(program)), find_constants(program.model)
+    structured, constants = find_structured(_initial_parameters(program)), find_constants(program.model)
+    # Both kinds of changes, or one of them, the first combination whose outputs stay usable.
     for changed in ((constants, structured), (constants, ()), ({}, structured)):
         if any(changed) and (state := _changed(program, probe, *changed)) is not None:
             return (*changed, state)
     return {}, (), program.state()
 
 
-def _starts(program: ReferenceProgram) -> list[dict[str, torch.Tensor]]:
+def _initial_parameters(program: ReferenceProgram) -> list[dict[str, torch.Tensor]]:
     """Return the trained parameters of models from several seeds, that of the task first; none of a large one."""
     starts = [program.trained()]
     if 0 < sum(tensor.numel() for tensor in starts[0].values()) <= MOST_ELEMENTS:
@@ -102,6 +106,7 @@ def _changed(
     expected = program.forward(probe)
     was_steady = _is_steady(program, probe, expected)
     values = {name: renewed(before[name], value, generator) for name, (value, _) in constants.items()}
+    # From one generator with the task's public seed: every judge gives a task the same weights.
     values |= {name: disturbed(before[name], generator) for name in structured}
     copy_state(program.model, {**before, **values})
     state = program.state()  # read back, so that tied tensors have one value
@@ -129,20 +134,21 @@ def _traits(
 ) -> Traits:
     """Return all traits but the task flags, which need trials."""
     mutates_inputs = _mutates(program, probe)
-    others = _others(program)
-    pairs = [(probe, expected), *itertools.islice(others, _DRAWS - 1)]
+    further = _further_draws(program)
+    pairs = [(probe, expected), *itertools.islice(further, _DRAWS - 1)]
     is_sized = any(draw.shapes != probe.shapes or output.shapes != expected.shapes for draw, output in pairs)
-    if is_sized:
-        pairs += itertools.islice(others, SIZED_DRAWS - _DRAWS)
+    if is_sized:  # memory is reserved for the largest draw seen, so more of them are looked at
+        pairs += itertools.islice(further, SIZED_DRAWS - _DRAWS)
     draws, outputs = [draw for draw, _ in pairs], [output for _, output in pairs]
+    # Before variations are learned, whose integers would end this process.
     program.may_crash = _may_crash(program, probe)
     variation = _learn(program, [draw.tensors for draw in draws] * (1 + (len(draws) == 1)), probe, expected)
     return Traits(
         mutates_inputs=mutates_inputs, is_finite=expected.is_finite, is_sized=is_sized, variation=variation,
         constants=constants, structured=structured, may_crash=program.may_crash,
         is_switchable=_is_switchable(program, probe, expected),
-        input_bytes=_space(draws, is_sized), output_bytes=_space(outputs, is_sized),
-        least=_least(program, variation, probe, expected), task_flags=[],
+        input_bytes=_shared_bytes(draws, is_sized), output_bytes=_shared_bytes(outputs, is_sized),
+        smallest_scale=_smallest_scale(program, variation, probe, expected), task_flags=[],
     )  # fmt: skip
 
 
@@ -155,7 +161,7 @@ def _noted(program: ReferenceProgram) -> Iterator[None]:
         program.fails_at_times = True
 
 
-def _others(program: ReferenceProgram) -> Iterator[tuple[Value, Value]]:
+def _further_draws(program: ReferenceProgram) -> Iterator[tuple[Value, Value]]:
     """Yield further inputs with the outputs on them, from the seeds at which the program works."""
     for number in range(1, _TRIES):
         with _noted(program):
@@ -163,7 +169,7 @@ def _others(program: ReferenceProgram) -> Iterator[tuple[Value, Value]]:
             yield inputs, program.forward(inputs)
 
 
-def _space(values: list[Value], is_sized: bool) -> int:
+def _shared_bytes(values: list[Value], is_sized: bool) -> int:
     """Return the bytes that the largest of these values takes in shared memory, with a margin where sizes change."""
     return (_MARGIN if is_sized else 1) * max(place(value.tensors)[1] for value in values)
 
@@ -173,33 +179,40 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
         return Variation(())
     is_steady = _is_steady(program, probe, expected)
 
-    def bears(some: Tensors) -> bool:
-        return _bears(program, Value(probe.tree, some), expected, is_steady)
+    def accepts(tensors: Tensors) -> bool:
+        return _accepts(program, Value(probe.tree, tensors), expected, is_steady)
 
-    def agree(one: Tensors, other: Tensors) -> bool:
-        first, second = (_forward_or_none(program, Value(probe.tree, some)) for some in (one, other))
+    def output_on(tensors: Tensors) -> Value | None:
+        return _forward_or_none(program, Value(probe.tree, tensors))
+
+    def agree(first_inputs: Tensors, second_inputs: Tensors) -> bool:
+        first, second = map(output_on, (first_inputs, second_inputs))
         return first is not None and second is not None and expected.is_floating and first.agrees(second)
 
-    def differ(one: Tensors, other: Tensors) -> bool:
-        first, second = (_forward_or_none(program, Value(probe.tree, some)) for some in (one, other))
+    # Asked of a small row only (`Variation.small`): it must matter more than rounding does.
+    def differ(first_inputs: Tensors, second_inputs: Tensors) -> bool:
+        first, second = map(output_on, (first_inputs, second_inputs))
         return first is not None and second is not None and first.is_apart(second)
 
-    def bears_end(some: Tensors) -> bool:
-        """Like `bears`, but an output of masks or integers may be constant, as it is for a mask that is all unset."""
-        return _bears(program, Value(probe.tree, some), expected, is_steady, may_be_constant=not expected.is_floating)
+    def accepts_extremes(tensors: Tensors) -> bool:
+        """Like `accepts`, but an output of masks or integers may be constant, as it is for a mask that is all unset."""
+        return _accepts(
+            program, Value(probe.tree, tensors), expected, is_steady, may_be_constant=not expected.is_floating
+        )
 
-    def more() -> Tensors | None:
+    def draw_more() -> Tensors | None:
         """Draw again, until there are so many draws, or so many bytes, that further ones would tell no more."""
         count = next(counts)
         if count >= _MOST_DRAWS or count * probe.nbytes > _DRAWN_BYTES:
             return None
         with contextlib.suppress(TaskError):
-            drawn = program.draw(seed_of(PROBE, b"%d" % count)).tensors
-            return drawn if len(drawn) == len(probe.tensors) else None
+            draw = program.draw(seed_of(PROBE, b"%d" % count)).tensors
+            return draw if len(draw) == len(probe.tensors) else None
         return None
 
     counts = itertools.count(len(draws))
-    return learn(draws, bears, is_steady, agree, bears_end, more, _sizes_of_spikes(probe, expected), differ=differ)
+    spikes = _sizes_of_spikes(probe, expected)
+    return learn(draws, accepts, is_steady, agree, accepts_extremes, draw_more, spikes, differ=differ)
 
 
 def _sizes_of_spikes(probe: Value, expected: Value) -> tuple[float, ...]:
@@ -209,7 +222,7 @@ def _sizes_of_spikes(probe: Value, expected: Value) -> tuple[float, ...]:
     return sizes_of_spikes(read, max(written)) if written else ()
 
 
-def _bears(
+def _accepts(
     program: ReferenceProgram, inputs: Value, usual: Value, is_steady: bool, may_be_constant: bool = False
 ) -> bool:
     """Whether outputs on `inputs` do not degrade from the usual ones; if those are steady, these must be too."""
@@ -227,6 +240,7 @@ def _may_crash(program: ReferenceProgram, probe: Value) -> bool:
     One child tries them all; where it ends, each has a child of its own, since a fault of one may show in the next.
     """
     runs = [partial(program.forward, Value(probe.tree, tensors)) for tensors in beyond(probe.tensors)]
+    # CUDA does not survive a fork; its ops raise an assertion on the device instead of ending the process.
     if program.device.name != "cpu" or not runs or survives(*runs):
         return False
     return not all(map(survives, runs))
@@ -255,41 +269,44 @@ def _mutates(program: ReferenceProgram, probe: Value) -> bool:
     return not all(map(same_bytes, copy.tensors, probe.tensors))
 
 
-def _least(program: ReferenceProgram, variation: Variation, probe: Value, expected: Value) -> float | None:
-    """Return the smallest scale (`Traits.least`) that tolerates the noise of outputs in usual and varied trials."""
+def _smallest_scale(program: ReferenceProgram, variation: Variation, probe: Value, expected: Value) -> float | None:
+    """Return the smallest scale (`Traits`) that tolerates the noise of outputs in usual and varied trials."""
     dtypes = {tensor.dtype for tensor in expected.tensors if tensor.is_floating_point()}
     if len(dtypes) != 1:
         return None
+    # Two varied ones, since each draws its scales anew.
     kinds: list[Kind] = ["varied", "varied", "large", *ENDS]
     varied = [Value(probe.tree, variation.apply(probe.tensors, seed, kind)) for seed, kind in enumerate(kinds)]
     pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
     for inputs in (probe, *varied):
         with contextlib.suppress(TaskError):
-            output, other = (
+            output, jittered_output = (
                 program.forward_if_it_survives(inputs),
                 program.forward(Value(inputs.tree, jittered(inputs.tensors))),
             )
-            pairs += zip(output.tensors, other.tensors, strict=True)
-    return next((least for least in SHARP.get(dtypes.pop(), ()) if _has_room(pairs, least)), None)
+            pairs += zip(output.tensors, jittered_output.tensors, strict=True)
+    return next((scale for scale in SHARP.get(dtypes.pop(), ()) if _has_room(pairs, scale)), None)
 
 
-def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], least: float) -> bool:
-    def exaggerated(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        return one + _ROOM * (other - one) if one.is_floating_point() else other
+def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], scale: float) -> bool:
+    def exaggerated(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return first + _NOISE_ROOM * (second - first) if first.is_floating_point() else second
 
-    def fits(one: torch.Tensor, other: torch.Tensor) -> bool:
-        agreement = compare(one, exaggerated(one, other), "scaled", least)
+    # Exaggerated, since a candidate's rounding differs from the reference's by more than one jitter shows.
+    def fits(first: torch.Tensor, second: torch.Tensor) -> bool:
+        agreement = compare(first, exaggerated(first, second), "scaled", scale)
         return agreement.ok or agreement.has_few
 
-    return all(one.shape == other.shape and fits(one, other) for one, other in pairs)
+    return all(first.shape == second.shape and fits(first, second) for first, second in pairs)
 
 
-def _flags(program: ReferenceProgram, known: Preparation, probe: Value, expected: Value) -> list[str]:
+def _flags(program: ReferenceProgram, preparation: Preparation, probe: Value, expected: Value) -> list[str]:
     """Return flags for inputs and outputs that are the same in every trial, and for terms without effect."""
-    trials = [draw_trial(program, known, _FLAGS, number, kind) for number, kind in enumerate(KINDS)]
+    # Trials of every kind: an output that is the same in all of them rewards any program that returns it.
+    trials = [draw_trial(program, preparation, _FLAGS, number, kind) for number, kind in enumerate(KINDS)]
     inputs, outputs = [probe, *(trial.inputs for trial in trials)], [expected, *(trial.expected for trial in trials)]
     if not all(expected.agrees(output) or expected.is_same_constant(output) for output in outputs):
-        terms = _ineffective_terms(program, known, list(zip(inputs, outputs, strict=True))[: 1 + _DRAWS])
+        terms = _ineffective_terms(program, preparation, list(zip(inputs, outputs, strict=True))[: 1 + _DRAWS])
         return terms + [f"{FIXED_INPUT}{number}" for number in _fixed(inputs)]
     constant = all(value.tree == probe.tree for value in inputs) and len(_fixed(inputs)) == len(probe.tensors)
     return ["constant_inputs"] * constant + ["constant_output"]
@@ -300,16 +317,22 @@ def _fixed(inputs: list[Value]) -> list[int]:
     if len({len(value.tensors) for value in inputs}) != 1:
         return []
     return [
-        number for number, same in enumerate(zip(*(value.tensors for value in inputs), strict=True)) if unchanged(same)
+        number
+        for number, copies in enumerate(zip(*(value.tensors for value in inputs), strict=True))
+        if unchanged(copies)
     ]
 
 
-def _ineffective_terms(program: ReferenceProgram, known: Preparation, pairs: list[tuple[Value, Value]]) -> list[str]:
+def _ineffective_terms(
+    program: ReferenceProgram, preparation: Preparation, pairs: list[tuple[Value, Value]]
+) -> list[str]:
     def comes_out(number: int, output: Value | None) -> bool:
-        return output is not None and pairs[number][1].agrees(output, known.traits.least)
+        return output is not None and pairs[number][1].agrees(output, preparation.traits.smallest_scale)
 
     runs = [partial(_forward_or_none, program, inputs) for inputs, _ in pairs]
-    return sorted(f"{INSENSITIVE}{name.partition('::')[2]}" for name in ineffective(known.events, runs, comes_out))
+    return sorted(
+        f"{INSENSITIVE}{name.partition('::')[2]}" for name in ineffective(preparation.events, runs, comes_out)
+    )
 
 
 def _forward_or_none(program: ReferenceProgram, inputs: Value) -> Value | None:

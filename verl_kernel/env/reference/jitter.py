@@ -27,6 +27,7 @@ def _moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _jittered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    # Exact zeros and ones stay: they are masks, padding and neutral elements, not rounded results.
     ends = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).to(tensor.device) * 2 - 1
     moved = tensor * (1 + ends.double() * _JITTER[tensor.dtype]).to(torch.promote_types(tensor.dtype, torch.float32))
     return torch.where((tensor == 0) | (tensor == 1), tensor, moved.to(tensor.dtype))

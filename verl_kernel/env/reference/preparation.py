@@ -36,7 +36,7 @@ class Traits:
     input_bytes: int
     """Bytes of shared memory reserved for a trial's inputs; `output_bytes` likewise."""
     output_bytes: int
-    least: float | None
+    smallest_scale: float | None
     """Smallest scale of a row or column in comparisons of outputs (`compare`)."""
     task_flags: list[str]
     """Reasons why it is a poor task (`EvalResult.task_flags`)."""
@@ -50,7 +50,7 @@ class Traits:
     def from_json(cls, data: dict[str, Any]) -> Traits:
         """Read what `to_json` wrote."""
         constants = {name: (value, is_parameter) for name, (value, is_parameter) in data["constants"].items()}
-        data = {**data, "structured": tuple(data["structured"])}
+        data = {**data, "structured": tuple(data["structured"])}  # JSON has lists only
         return cls(**{**data, "variation": Variation.from_json(data["variation"]), "constants": constants})
 
 

@@ -142,6 +142,7 @@ class ReferenceProgram:
         """Return the outputs of the model where inputs, parameters and buffers are float64 (raises TaskError)."""
         args, kwargs = Value(inputs.tree, [_widened(tensor) for tensor in inputs.tensors]).unflattened()
         state = {name: _widened(tensor) for name, tensor in state_of(self.model).items()}
+        # `functional_call`: the model keeps its own numbers, whatever happens in the forward.
         run = partial(self.model, *args, **kwargs)
         if state:
             run = partial(functional_call, self.model, state, args, kwargs)
@@ -155,13 +156,14 @@ class ReferenceProgram:
 
     def surveyed(self, inputs: Value) -> tuple[Value, list[TraceEvent], Demand]:
         """Like `traced`, plus the least memory traffic and work of the forward."""
-        given = [*inputs.tensors, *state_of(self.model).values()]
-        reads = Reads(given)
+        # An output that lies in an input's or a weight's memory is no new traffic.
+        operands = [*inputs.tensors, *state_of(self.model).values()]
+        reads = Reads(operands)
         with reads:
             output, events = self.traced(inputs)
-        known = {storage_of(tensor) for tensor in given}
-        made = {storage_of(tensor): tensor for tensor in output.tensors if storage_of(tensor) not in known}
-        return output, events, Demand.of(events, reads.bytes, sum(map(distinct_bytes, made.values())))
+        own_storages = {storage_of(tensor) for tensor in operands}
+        results = {storage_of(tensor): tensor for tensor in output.tensors if storage_of(tensor) not in own_storages}
+        return output, events, Demand.of(events, reads.bytes, sum(map(distinct_bytes, results.values())))
 
     def unfit(self, reason: str) -> TaskError:
         """Return an error that says why the program cannot be a task's reference."""
@@ -169,6 +171,7 @@ class ReferenceProgram:
 
     def _execute(self) -> dict[str, Any]:
         name = f"<reference {self.task.fingerprint[:12]}>"
+        # `inspect` finds the source of an executed string only in `linecache`.
         lines = self.task.reference.splitlines(keepends=True)
         linecache.cache[name] = (len(self.task.reference), None, lines, name)
         module = types.ModuleType(f"reference_{self.task.fingerprint[:12]}")
@@ -179,6 +182,7 @@ class ReferenceProgram:
         seed_everything(seed)
         if self.device.name == "cpu":
             return self._names["get_inputs"]()
+        # Drawn on the device itself where that works: large inputs would take long to draw on the host and to copy.
         try:
             with self.device.inputs_here():
                 return self._names["get_inputs"]()
@@ -195,7 +199,7 @@ class ReferenceProgram:
     def _value(self, what: str, data: Any) -> Value:
         try:
             return Value.of(data)
-        except TypeError as exc:
+        except TypeError as exc:  # its text names the leaf that cannot cross processes
             raise self.unfit(f"{what} returns {exc}") from exc
 
     def _call(self, what: str, function: Callable[[], Any]) -> Any:
@@ -211,7 +215,11 @@ def _trained(model: Any) -> dict[str, torch.Tensor]:
     if not isinstance(model, torch.nn.Module):
         return {}
     named = model.named_parameters()
-    return {name: each.detach().cpu() for name, each in named if each.requires_grad and each.is_floating_point()}
+    return {
+        name: parameter.detach().cpu()
+        for name, parameter in named
+        if parameter.requires_grad and parameter.is_floating_point()
+    }
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

@@ -39,24 +39,29 @@ class Reference:
     Args:
         task: the task with the source.
         device: device that it runs on.
-        known: an earlier preparation of the same task on the same device, used instead of a new one.
+        earlier: an earlier preparation of the same task on the same device, used instead of a new one.
 
     Raises:
         TaskError: the program cannot serve as a task; the message says why.
     """
 
-    def __init__(self, task: Task, device: DeviceBackend, known: Preparation | None = None) -> None:
+    def __init__(self, task: Task, device: DeviceBackend, earlier: Preparation | None = None) -> None:
         self.task = task
         with restored_generators(), precision("ieee"), torch.no_grad():
             self._program = ReferenceProgram(task, device)
-            self.preparation = _taken_over(self._program, known) or explore(self._program)
+            self.preparation = _taken_over(self._program, earlier) or explore(self._program)
+        # Set again, for a preparation that was taken over did not run the program.
         self._program.has_choices = has_choices(self.preparation.events)
         self._program.may_crash = self.preparation.traits.may_crash
         self.model, self.weight_seed = self._program.model, self._program.weight_seed
         self.init, self.state, self.events = self.preparation.init, self.preparation.state, self.preparation.events
         self.demand = None if self.preparation.traits.is_sized else self.preparation.demand
         traits = self.preparation.traits
-        self.constants, self.mutates_inputs, self.least = traits.constants, traits.mutates_inputs, traits.least
+        self.constants, self.mutates_inputs, self.smallest_scale = (
+            traits.constants,
+            traits.mutates_inputs,
+            traits.smallest_scale,
+        )
         self.is_switchable = traits.is_switchable
         self.is_sized, self.input_bytes, self.output_bytes = traits.is_sized, traits.input_bytes, traits.output_bytes
         self.task_flags = traits.task_flags
@@ -98,7 +103,7 @@ class Reference:
             guard: context manager around each of the forwards that this takes.
         """
         with restored_generators(), torch.no_grad():
-            return rooms(trial.expected.tensors, partial(self._rounded, trial, guard), self.least)
+            return rooms(trial.expected.tensors, partial(self._rounded, trial, guard), self.smallest_scale)
 
     def step_room(
         self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
@@ -111,6 +116,7 @@ class Reference:
         """
         with restored_generators(), precision("ieee"), torch.no_grad():
             runs = [self._jittered(trial, guard, seed) for seed in range(STEP_RUNS)]
+            # A program may be more precise than the reference: the exact value is right too.
             exact = self._exact(trial, guard)
             return step_rooms(trial.expected.tensors, runs if exact is None else [*runs, exact])
 
@@ -128,7 +134,11 @@ class Reference:
         """Return the outputs in float64; None if the program has none of the same shapes."""
         with guard(), contextlib.suppress(TaskError):
             exact = self._program.forward_in_float64(trial.inputs).tensors
-            return exact if [one.shape for one in exact] == [one.shape for one in trial.expected.tensors] else None
+            return (
+                exact
+                if [tensor.shape for tensor in exact] == [tensor.shape for tensor in trial.expected.tensors]
+                else None
+            )
         return None
 
     def _rounded(
@@ -136,10 +146,10 @@ class Reference:
     ) -> list[torch.Tensor] | None:
         with guard(), contextlib.suppress(TaskError), tf32.rounded_products(trial.events, seed) as rounding:
             output = self._program.forward(trial.inputs)
-            return output.tensors if rounding.was_used else None
+            return output.tensors if rounding.was_used else None  # nothing to allow where no factor was rounded
         return None  # the program fails on rounded factors
 
-    def otherwise(
+    def tied_outputs(
         self, trial: Trial, guard: Callable[[], contextlib.AbstractContextManager[object]]
     ) -> Iterator[list[torch.Tensor]]:
         """Yield outputs that are right too, as ties may be decided otherwise (`ties`).
@@ -169,8 +179,8 @@ class Reference:
     @contextlib.contextmanager
     def other_parameters(self, values: Mapping[str, torch.Tensor]) -> Iterator[None]:
         """Give the program's parameters other values in the body."""
-        before = self.parameters()
-        own = dict(self.model.named_parameters()) if before else {}
+        saved = self.parameters()
+        own = dict(self.model.named_parameters()) if saved else {}
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(values[name])
@@ -178,12 +188,13 @@ class Reference:
                 yield
             finally:
                 for name, tensor in own.items():
-                    tensor.copy_(before[name])
+                    tensor.copy_(saved[name])
 
     def use_weights(self, initial: bool) -> None:
         """Use the initial weights, for a candidate whose weights could not be matched, or the changed ones."""
         if not self.has_changed_weights or initial == self._has_initial:
             return
+        # Constants are written from their number; structured parameters need the model built once more.
         own = state_of(self.model)
         started = self._program.started() if initial and self.structured else {}
         with torch.no_grad():
@@ -198,11 +209,11 @@ class Reference:
         return bool(self.constants or self.structured)
 
 
-def _taken_over(program: ReferenceProgram, known: Preparation | None) -> Preparation | None:
+def _taken_over(program: ReferenceProgram, earlier: Preparation | None) -> Preparation | None:
     """Return an earlier preparation on the program's device; None if the model built now has other parameters."""
-    if known is None:
+    if earlier is None:
         return None
-    init = known.init.on(program.device)
+    init = earlier.init.on(program.device)
     program.build(init)
-    state = {name: program.device.to_device(tensor) for name, tensor in known.state.items()}
-    return replace(known, init=init, state=state) if copy_state(program.model, state) else None
+    state = {name: program.device.to_device(tensor) for name, tensor in earlier.state.items()}
+    return replace(earlier, init=init, state=state) if copy_state(program.model, state) else None

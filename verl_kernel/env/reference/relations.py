@@ -61,66 +61,76 @@ class Relations:
     cells: str = ""
     """Packed int32 (elements of all inputs,): the first element equal to each one in every draw, or `_CONSTANT`."""
     maps: tuple[Map, ...] = ()
-    held: tuple[int, ...] = ()
+    unchanged: tuple[int, ...] = ()
     """Indices of inputs that are left as they are drawn: offsets and the values that ascend between them."""
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Relations:
         """Read what `asdict` wrote."""
         maps = tuple(Map(**{**each, "values": tuple(each["values"])}) for each in data["maps"])
-        return cls(cells=data["cells"], maps=maps, held=tuple(data["held"]))
+        return cls(cells=data["cells"], maps=maps, unchanged=tuple(data["unchanged"]))
 
-    def restored(self, drawn: Tensors, changed: Tensors, structures: Sequence[tuple[str, ...]]) -> list[torch.Tensor]:
+    def restored(
+        self, originals: Tensors, changed: Tensors, structures: Sequence[tuple[str, ...]]
+    ) -> list[torch.Tensor]:
         """Return the changed tensors with all relations and structures; those that cannot have them as drawn.
 
         Args:
-            drawn: tensors of one draw.
-            changed: the same tensors after a change; one that is the drawn tensor itself is not changed.
+            originals: tensors of one draw.
+            changed: the same tensors after a change; one that is the original itself is not changed.
             structures: names of the structures of each tensor (`structure`).
         """
-        changed = [one if number in self.held else other for number, (one, other) in _numbered(drawn, changed)]
-        changed = self._related(drawn, self._structured(drawn, changed, structures))
-        kept = [
-            other if one is other or holds(names, one, other) else one
-            for one, other, names in zip(drawn, changed, structures, strict=True)
+        changed = [
+            original if number in self.unchanged else varied
+            for number, (original, varied) in _numbered(originals, changed)
         ]
-        if any(map(_differ, kept, changed)):  # a tensor was put back: what hangs on it follows
-            kept = self._related(drawn, kept)
-            if not all(holds(*each) for each in zip(structures, drawn, kept, strict=True)):
-                return list(drawn)
-        return kept
+        # Structures of single tensors first, then relations: a relation computes one tensor from another.
+        changed = self._related(originals, self._structured(originals, changed, structures))
+        result = [
+            varied if original is varied or holds(names, original, varied) else original
+            for original, varied, names in zip(originals, changed, structures, strict=True)
+        ]
+        if any(map(_is_replaced, result, changed)):  # a tensor was put back: what hangs on it follows
+            result = self._related(originals, result)
+            # Relations and structures contradict each other on these numbers: the trial takes them as drawn.
+            if not all(holds(*each) for each in zip(structures, originals, result, strict=True)):
+                return list(originals)
+        return result
 
     @staticmethod
-    def _structured(drawn: Tensors, changed: Tensors, structures: Sequence[tuple[str, ...]]) -> list[torch.Tensor]:
-        each = zip(drawn, changed, structures, strict=True)
-        return [one if one is other else restored(names, one, other) for one, other, names in each]
+    def _structured(originals: Tensors, changed: Tensors, structures: Sequence[tuple[str, ...]]) -> list[torch.Tensor]:
+        each = zip(originals, changed, structures, strict=True)
+        return [
+            original if original is varied else restored(names, original, varied) for original, varied, names in each
+        ]
 
-    def _related(self, drawn: Tensors, changed: Tensors) -> list[torch.Tensor]:
-        result = _with_cells(unpacked(self.cells), drawn, changed) if self.cells else list(changed)
-        for each in self.maps:
-            if result[each.source] is not drawn[each.source]:
-                result[each.target] = _mapped(each, result[each.source], drawn[each.target])
+    def _related(self, originals: Tensors, changed: Tensors) -> list[torch.Tensor]:
+        result = _with_cells(unpacked(self.cells), originals, changed) if self.cells else list(changed)
+        for relation in self.maps:
+            if result[relation.source] is not originals[relation.source]:
+                result[relation.target] = _mapped(relation, result[relation.source], originals[relation.target])
         return result
 
 
-def find_relations(draws: Sequence[Tensors], more: Callable[[], Tensors | None] = lambda: None) -> Relations:
+def find_relations(draws: Sequence[Tensors], draw_more: Callable[[], Tensors | None] = lambda: None) -> Relations:
     """Find the relations that all draws have.
 
     Args:
         draws: at least two draws of equally many tensors.
-        more: makes another draw, or None if there have been enough; asked where these draws do not tell a relation from
-            an accident, as for masks.
+        draw_more: makes another draw, or None if there have been enough; asked where these draws do not tell a
+            relation from an accident, as for masks.
     """
     groups = list(zip(*draws, strict=True))
     is_sized = any(len({tensor.shape for tensor in group}) > 1 for group in groups)
-    cells = "" if is_sized else _find_cells(list(draws), more)
+    # Cells are compared by their position, which means nothing where sizes change.
+    cells = "" if is_sized else _find_cells(list(draws), draw_more)
     return Relations(cells, tuple(_find_maps(groups)), tuple(sorted(_find_segments(groups))))
 
 
 # Cells.
 
 
-def _find_cells(draws: list[Tensors], more: Callable[[], Tensors | None]) -> str:
+def _find_cells(draws: list[Tensors], draw_more: Callable[[], Tensors | None]) -> str:
     """Return the packed index of equal and constant cells; empty where none are certain."""
     groups = list(zip(*draws, strict=True))
     searched = [number for number, group in enumerate(groups) if _is_searched(group)]
@@ -131,12 +141,13 @@ def _find_cells(draws: list[Tensors], more: Callable[[], Tensors | None]) -> str
     for number in fixed:  # only equal values within the one draw can be seen
         _enter(index, _Evidence([_flat([draws[0][number]])], is_fixed=True), [number], draws[0])
     changing = [number for number in searched if number not in fixed]
+    # As many draws as it takes to tell relations from accidents, or as there are.
     while changing:
         evidence = _Evidence([_flat([draw[number] for number in changing]) for draw in draws])
-        if evidence.is_certain or (another := more()) is None:
+        if evidence.is_certain or (draw := draw_more()) is None:
             _enter(index, evidence, changing, draws[0])
             break
-        draws.append(another)
+        draws.append(draw)
     return "" if torch.equal(index, torch.arange(len(index))) else packed(index)
 
 
@@ -174,9 +185,11 @@ class _Evidence:
         free = [values[~self._constant] for values in table]
         is_all_apart = len(self._classes) and int(self._classes.max()) == len(self._classes) - 1
         self._equal = 0.0 if is_all_apart else _equal_pairs(self._classes[~self._constant])
+        # Pairs that are equal in some draws only show how often chance makes numbers equal.
         self._equal_by_chance = _pairs_by_chance(free, self._equal)
         self._constant_by_chance = 0.0
         if bool(self._constant.any()):
+            # A cell is constant by chance if it draws the same value each time: the sum of p**n over the values.
             shares = _occurrences(free[0]) / max(len(free[0]), 1)
             self._constant_by_chance = len(self._classes) * float((shares ** len(table)).sum())
 
@@ -231,9 +244,10 @@ def _pairs_by_chance(table: Sequence[torch.Tensor], always: float) -> float:
     if not always:
         return 0.0
     pairs = len(table[0]) * (len(table[0]) - 1) / 2
-    others = max(len(table) * (pairs - always), 1.0)
+    other_pairs = max(len(table) * (pairs - always), 1.0)
+    # One is added to both counts, so that a few draws without an accidental pair do not prove that there is none.
     sometimes = sum(map(_equal_pairs, table)) - len(table) * always
-    return float(pairs * min((sometimes + 1) / (others + 1), 1.0) ** len(table))
+    return float(pairs * min((sometimes + 1) / (other_pairs + 1), 1.0) ** len(table))
 
 
 def _ranks(values: torch.Tensor) -> torch.Tensor:
@@ -261,35 +275,37 @@ def _flat(tensors: Tensors) -> torch.Tensor:
 def _enter(index: torch.Tensor, evidence: _Evidence, searched: Sequence[int], tensors: Tensors) -> None:
     """Enter what was found of the elements of some tensors into the index over those of all."""
     starts = torch.tensor([0, *(tensor.numel() for tensor in tensors)]).cumsum(0)
-    places = torch.cat([torch.arange(int(starts[number]), int(starts[number + 1])) for number in searched])
-    found = evidence.index()
-    index[places] = torch.where(found < 0, found, places[found.clamp(min=0)])
+    positions = torch.cat([torch.arange(int(starts[number]), int(starts[number + 1])) for number in searched])
+    first_equal = evidence.index()
+    index[positions] = torch.where(first_equal < 0, first_equal, positions[first_equal.clamp(min=0)])
 
 
-def _with_cells(index: torch.Tensor, drawn: Tensors, changed: Tensors) -> list[torch.Tensor]:
+def _with_cells(index: torch.Tensor, originals: Tensors, changed: Tensors) -> list[torch.Tensor]:
     """Give cells the value of their first equal, and constant ones that which was drawn."""
-    sizes = [tensor.numel() for tensor in drawn]
+    sizes = [tensor.numel() for tensor in originals]
     if sum(sizes) != len(index):
         return list(changed)
     is_own = index == torch.arange(len(index))
     values = None
     result, start = [], 0
-    for one, other in zip(drawn, changed, strict=True):
-        part, own = index[start : start + one.numel()], is_own[start : start + one.numel()]
-        start += one.numel()
+    for original, varied in zip(originals, changed, strict=True):
+        part, own = index[start : start + original.numel()], is_own[start : start + original.numel()]
+        start += original.numel()
         if bool(own.all()):
-            result.append(other)
+            result.append(varied)
             continue
+        # Float64 holds every element, but for int64 beyond 2**53; made only where a tensor needs it.
         values = _flat(changed) if values is None else values
-        taken = values[part.clamp(min=0)].to(one.device).view(one.shape)
-        fixed = (part == _CONSTANT).to(one.device).view(one.shape)
-        kept = torch.where(own.to(one.device).view(one.shape), other, taken.to(one.dtype))
-        result.append(torch.empty_like(one).copy_(torch.where(fixed, one, kept)))
+        copied = values[part.clamp(min=0)].to(original.device).view(original.shape)
+        fixed = (part == _CONSTANT).to(original.device).view(original.shape)
+        combined = torch.where(own.to(original.device).view(original.shape), varied, copied.to(original.dtype))
+        result.append(torch.empty_like(original).copy_(torch.where(fixed, original, combined)))
     return result
 
 
 def packed(index: torch.Tensor) -> str:
     """Return an index as text: what repeats with a period, as equal halves do, takes few bytes."""
+    # Differences of neighbours: an index that counts upwards becomes ones, which compress to almost nothing.
     steps = index.diff(prepend=index[:1] * 0).int().numpy().tobytes()
     return base64.b64encode(zlib.compress(steps, 6)).decode()
 
@@ -351,43 +367,46 @@ FLOAT_MAPS: dict[str, Function] = {
 
 
 def _find_maps(groups: Sequence[Sequence[torch.Tensor]]) -> list[Map]:
-    found: list[Map] = []
-    for target, wanted in enumerate(groups):
-        if wanted[0].numel() * len(wanted) < _FEWEST or all(torch.equal(wanted[0], tensor) for tensor in wanted[1:]):
+    maps: list[Map] = []
+    for target, targets in enumerate(groups):
+        if targets[0].numel() * len(targets) < _FEWEST or all(
+            torch.equal(targets[0], tensor) for tensor in targets[1:]
+        ):
             continue
-        followers = {each.target for each in found}
-        for source, given in enumerate(groups):
-            if source == target or target in {each.source for each in found} or source in followers:
+        # No chains: a source that follows another input would have to be restored before its target.
+        followers = {relation.target for relation in maps}
+        for source, sources in enumerate(groups):
+            if source == target or target in {relation.source for relation in maps} or source in followers:
                 continue
-            each = _find_map(target, wanted, source, given)
-            if each is not None:
-                found.append(each)
+            relation = _find_map(target, targets, source, sources)
+            if relation is not None:
+                maps.append(relation)
                 break
-    return found
+    return maps
 
 
-def _find_map(target: int, wanted: Tensors, source: int, given: Tensors) -> Map | None:
-    is_floating = given[0].is_floating_point()
-    if not is_floating and wanted[0].is_floating_point():
-        return _find_choice(target, wanted, source, given)
-    if is_floating != wanted[0].is_floating_point() or given[0].is_complex() or not all(map(torch.numel, given)):
+def _find_map(target: int, targets: Tensors, source: int, sources: Tensors) -> Map | None:
+    is_floating = sources[0].is_floating_point()
+    if not is_floating and targets[0].is_floating_point():  # a mask, and what is added to scores for it
+        return _find_choice(target, targets, source, sources)
+    if is_floating != targets[0].is_floating_point() or sources[0].is_complex() or not all(map(torch.numel, sources)):
         return None
     for name in FLOAT_MAPS if is_floating else INTEGER_MAPS:
-        if is_floating and not _may_be(name, wanted[0], given[0]):
+        if is_floating and not _may_be(name, targets[0], sources[0]):
             continue
-        factors = (_factor(name, one, other) for one, other in zip(wanted, given, strict=True))
+        factors = (_factor(name, *pair) for pair in zip(targets, sources, strict=True))
         first = next(factors)
-        if first is not None and all(other is not None and _is_near(other, first) for other in factors):
+        if first is not None and all(factor is not None and _is_near(factor, first) for factor in factors):
             return Map(target, source, name, first)
     return None
 
 
-def _find_choice(target: int, wanted: Tensors, source: int, given: Tensors) -> Map | None:
+def _find_choice(target: int, targets: Tensors, source: int, sources: Tensors) -> Map | None:
     """Return the map from a mask to the numbers between which it chooses, such as 0 and -inf."""
-    if any(one.numel() != other.numel() for one, other in zip(wanted, given, strict=True)):
+    if [tensor.numel() for tensor in targets] != [tensor.numel() for tensor in sources]:
         return None
-    flat = torch.cat([tensor.reshape(-1) for tensor in wanted])
-    bits = torch.cat([tensor.reshape(-1) for tensor in given])
+    flat = torch.cat([tensor.reshape(-1) for tensor in targets])
+    bits = torch.cat([tensor.reshape(-1) for tensor in sources])
     is_set = bits != 0
     if not bool(((bits == 0) | (bits == 1)).all()) or bool(is_set.all()) or not bool(is_set.any()):
         return None
@@ -406,52 +425,56 @@ def _may_be(name: str, target: torch.Tensor, source: torch.Tensor) -> bool:
     return _factor(name, target, source) is not None
 
 
-def _is_near(one: float, other: float) -> bool:
-    return abs(one - other) <= _ERROR * abs(other)
+def _is_near(value: float, expected: float) -> bool:
+    return abs(value - expected) <= _ERROR * abs(expected)
 
 
 def _factor(name: str, target: torch.Tensor, source: torch.Tensor) -> float | None:
     """Return the factor between a tensor and a function of another one; None where there is none."""
     try:
-        made = _made(name, source, target)
+        mapped = _apply_map(name, source, target)
     except (RuntimeError, IndexError):  # not a function of such tensors
         return None
-    if made.numel() != target.numel() or (made.dim() > 1 and _long(made.shape) != _long(target.shape)):
+    if mapped.numel() != target.numel() or (
+        mapped.dim() > 1 and _without_ones(mapped.shape) != _without_ones(target.shape)
+    ):
         return None
-    made, wanted = made.reshape(-1).double(), target.reshape(-1).double()
+    mapped, expected = mapped.reshape(-1).double(), target.reshape(-1).double()
     if not target.is_floating_point():
-        return 1.0 if torch.equal(made, wanted) else None
-    size = float(made.square().sum())
-    factor = float((made * wanted).sum()) / size if size > 0 else 0.0
+        return 1.0 if torch.equal(mapped, expected) else None
+    # Of least squares, as rounding moves each element a little.
+    size = float(mapped.square().sum())
+    factor = float((mapped * expected).sum()) / size if size > 0 else 0.0
     if not factor or not isfinite(factor):
         return None
-    error = _ERROR * float(wanted.abs().max())
-    return factor if torch.allclose(factor * made, wanted, rtol=_ERROR, atol=error) else None
+    error = _ERROR * float(expected.abs().max())
+    return factor if torch.allclose(factor * mapped, expected, rtol=_ERROR, atol=error) else None
 
 
-def _mapped(each: Map, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def _mapped(relation: Map, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Return the target of a map whose source was changed; as drawn where the function fails on it."""
-    if each.name == _CHOICE:
-        unset, is_set = (torch.full_like(target, value) for value in each.values)
+    if relation.name == _CHOICE:
+        unset, is_set = (torch.full_like(target, value) for value in relation.values)
         return torch.where(source.reshape(target.shape) != 0, is_set, unset)
     try:
-        made = _made(each.name, source, target) * (each.factor if source.is_floating_point() else 1)
+        result = _apply_map(relation.name, source, target) * (relation.factor if source.is_floating_point() else 1)
     except (RuntimeError, IndexError):
         return target
-    return torch.empty_like(target).copy_(made.reshape(target.shape)) if made.numel() == target.numel() else target
+    return torch.empty_like(target).copy_(result.reshape(target.shape)) if result.numel() == target.numel() else target
 
 
-def _made(name: str, source: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    made = (FLOAT_MAPS if source.is_floating_point() else INTEGER_MAPS)[name](_wide(source))
-    lacks = like.numel() - made.numel()
-    return torch.nn.functional.pad(made, (0, lacks)) if name == "counts" and lacks > 0 else made
+def _apply_map(name: str, source: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    mapped = (FLOAT_MAPS if source.is_floating_point() else INTEGER_MAPS)[name](_wide(source))
+    # `bincount` ends with the largest id that was drawn; the input may be longer.
+    missing = like.numel() - mapped.numel()
+    return torch.nn.functional.pad(mapped, (0, missing)) if name == "counts" and missing > 0 else mapped
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor.long()
 
 
-def _long(shape: torch.Size) -> tuple[int, ...]:
+def _without_ones(shape: torch.Size) -> tuple[int, ...]:
     return tuple(length for length in shape if length != 1)
 
 
@@ -460,14 +483,14 @@ def _long(shape: torch.Size) -> tuple[int, ...]:
 
 def _find_segments(groups: Sequence[Sequence[torch.Tensor]]) -> set[int]:
     """Return offsets and the integers that ascend between them in every draw."""
-    held = set[int]()
+    unchanged = set[int]()
     flat = [number for number, group in enumerate(groups) if _is_flat(group)]
     for offsets in flat:
         for values in flat:
             pairs = list(zip(groups[offsets], groups[values], strict=True))
             if offsets != values and all(_are_segments(*pair) for pair in pairs):
-                held |= {offsets, values}
-    return held
+                unchanged |= {offsets, values}
+    return unchanged
 
 
 def _is_flat(group: Sequence[torch.Tensor]) -> bool:
@@ -479,15 +502,16 @@ def _are_segments(offsets: torch.Tensor, values: torch.Tensor) -> bool:
     offsets = offsets.long()
     if int(offsets[0]) != 0 or int(offsets[-1]) != values.numel() or bool((offsets.diff() < 0).any()):
         return False
+    # Within a segment the integers must ascend; where one begins they may fall.
     is_first = torch.zeros(values.numel() + 1, dtype=torch.bool)
     is_first[offsets.cpu()] = True
     ascends = (values.long().diff() > 0).cpu()
     return bool((ascends | is_first[1:-1]).all())
 
 
-def _numbered(drawn: Tensors, changed: Tensors) -> enumerate[tuple[torch.Tensor, torch.Tensor]]:
-    return enumerate(zip(drawn, changed, strict=True))
+def _numbered(originals: Tensors, changed: Tensors) -> enumerate[tuple[torch.Tensor, torch.Tensor]]:
+    return enumerate(zip(originals, changed, strict=True))
 
 
-def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one is not other
+def _is_replaced(original: torch.Tensor, varied: torch.Tensor) -> bool:
+    return original is not varied

@@ -13,7 +13,7 @@ from verl_kernel.env.reference.structure import structures_of
 
 _FEWEST = 20
 """Fewest elements, in all draws, of two numbers that are no accident."""
-_HIDES = -1e3
+_HIDING = -1e3
 """Numbers from here on hide a score to which they are added."""
 _RARE = 1 / 16
 """A value of a mask is rare if at most this part of the elements has it."""
@@ -62,7 +62,7 @@ class Role:
         return self.kind in ("flipped", "mask")
 
     @property
-    def is_odd(self) -> bool:
+    def has_other_values(self) -> bool:
         """Whether these numbers are others than 0 and 1."""
         return self.is_mask and self.values != (0.0, 1.0)
 
@@ -81,7 +81,7 @@ def find_roles(draws: Sequence[Sequence[torch.Tensor]]) -> list[Role]:
     groups = list(zip(*draws, strict=True))
     is_sized = any(len({tensor.shape for tensor in tensors}) > 1 for tensors in groups)
     roles = [replace(_role(tensors), structures=structures_of(tensors), is_sized=is_sized) for tensors in groups]
-    if any(role.kind == "scaled" for role in roles):
+    if any(role.kind == "scaled" for role in roles):  # beside data that changes, constant zeros and ones are a mask
         return roles
     return [
         replace(role, kind="fixed") if _may_be_data(role, tensors) else role
@@ -106,6 +106,7 @@ def _role(tensors: Sequence[torch.Tensor]) -> Role:
             bits = _binary([tensor != values[0] for tensor in tensors])
             return replace(bits, values=values)
         return Role("fixed" if unchanged(tensors) else "scaled")
+    # Integers that are all equal may be a size or a dimension: any other one could be out of range.
     low, high = min(int(tensor.min()) for tensor in tensors), max(int(tensor.max()) for tensor in tensors)
     if low == high:
         return Role("drawn")
@@ -124,12 +125,12 @@ def _two_values(tensors: Sequence[torch.Tensor]) -> tuple[float, float] | None:
     if sum(tensor.numel() for tensor in tensors) < _FEWEST or any(bool(tensor.isnan().any()) for tensor in tensors):
         return None
     first = tensors[0].reshape(-1)[0]
-    others = [tensor[tensor != first] for tensor in tensors]
-    other = next((rest[0] for rest in others if rest.numel()), None)
-    if other is None or not all(bool((rest == other).all()) for rest in others):
+    parts = [tensor[tensor != first] for tensor in tensors]
+    second = next((part[0] for part in parts if part.numel()), None)
+    if second is None or not all(bool((part == second).all()) for part in parts):
         return None
-    low, high = sorted((float(first), float(other)), key=abs)
-    is_hiding = low == 0 and high <= _HIDES
+    low, high = sorted((float(first), float(second)), key=abs)
+    is_hiding = low == 0 and high <= _HIDING
     return (low, high) if is_hiding or not unchanged(tensors) else None
 
 
@@ -161,8 +162,9 @@ def _is_sorted(tensor: torch.Tensor) -> bool:
     return bool((tensor[..., 1:] >= tensor[..., :-1]).all())
 
 
-def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Whether two tensors of any shapes have the same shape, dtype and bytes, NaN included."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+    if first.shape != second.shape or first.dtype != second.dtype:
         return False
-    return torch.equal(one.contiguous().view(-1).view(torch.uint8), other.contiguous().view(-1).view(torch.uint8))
+    # Bytes, as NaN differs from itself and -0.0 equals 0.0.
+    return torch.equal(first.contiguous().view(-1).view(torch.uint8), second.contiguous().view(-1).view(torch.uint8))

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch.nn.functional import normalize
 
-_FEWEST, _IN_ORDER = 3, 6
-"""Fewest elements of a row whose sum, and whose order, is no accident: six random numbers are sorted once in 720."""
+_FEWEST = 3
+"""Fewest elements of a row whose sum is no accident."""
+_IN_ORDER = 6
+"""Fewest elements of a row whose order is no accident: six random numbers are sorted once in 720."""
 _NO_ACCIDENT = 20
 """Number of chances, each about one in two, after which what never failed is no accident."""
 _SUMS = 12
@@ -27,26 +29,28 @@ def structures_of(tensors: Sequence[torch.Tensor]) -> tuple[str, ...]:
     if not all(tensor.numel() and not tensor.is_complex() for tensor in tensors):
         return ()
     if all(bool((tensor == tensor.reshape(-1)[0]).all()) for tensor in tensors):
-        return ()
-    found = [name for name, (holds, _) in _STRUCTURES.items() if all(map(holds, tensors)) and _says(name, tensors)]
-    return tuple(found[:1] if found[:1] == ["one_hot"] else found)  # it implies the others, or they are accidents
+        return ()  # one number everywhere has many structures by accident
+    names = [
+        name for name, (holds, _) in _STRUCTURES.items() if all(map(holds, tensors)) and _is_no_accident(name, tensors)
+    ]
+    return tuple(names[:1] if names[:1] == ["one_hot"] else names)  # it implies the others, or they are accidents
 
 
-def restored(structures: Sequence[str], drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+def restored(structures: Sequence[str], original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     """Give the changed tensor the structures of the drawn one."""
     for name in structures:
-        changed = _STRUCTURES[name][1](drawn, changed)
+        changed = _STRUCTURES[name][1](original, changed)
     return changed
 
 
-def holds(structures: Sequence[str], drawn: torch.Tensor, changed: torch.Tensor) -> bool:
+def holds(structures: Sequence[str], original: torch.Tensor, changed: torch.Tensor) -> bool:
     """Whether a changed tensor has these structures of the drawn one; a row without numbers counts as drawn."""
     return all(_STRUCTURES[name][0](changed) for name in structures) and (
-        "equal_sums" not in structures or bool((changed.sum(-1) == drawn.sum(-1)).all())
+        "equal_sums" not in structures or bool((changed.sum(-1) == original.sum(-1)).all())
     )
 
 
-def _says(name: str, tensors: Sequence[torch.Tensor]) -> bool:
+def _is_no_accident(name: str, tensors: Sequence[torch.Tensor]) -> bool:
     """Whether a structure that all draws have is no accident."""
     return name not in _EVIDENCE or (_changes(tensors) and _EVIDENCE[name](tensors))
 
@@ -60,13 +64,14 @@ def _is_one_hot(tensor: torch.Tensor) -> bool:
     return tensor.dim() > 1 and tensor.shape[-1] >= _FEWEST and is_binary and bool((tensor.sum(-1) == 1).all())
 
 
-def _one_hot(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+def _one_hot(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     """Move the 1 of each changed row to another place, which all of its changed elements decide."""
-    other, size = drawn != changed, drawn.shape[-1]
-    moved = (other * torch.arange(size, device=drawn.device)).sum(-1, keepdim=True) % (size - 1) + 1
-    shift = moved * other.any(-1, keepdim=True)
-    places = (drawn.byte().argmax(-1, keepdim=True) + shift) % size
-    return torch.zeros_like(drawn).scatter(-1, places, 1)
+    is_changed, size = original != changed, original.shape[-1]
+    # A sum over the changed places, so that rows that changed differently get their 1 at different places.
+    moved = (is_changed * torch.arange(size, device=original.device)).sum(-1, keepdim=True) % (size - 1) + 1
+    shift = moved * is_changed.any(-1, keepdim=True)
+    positions = (original.byte().argmax(-1, keepdim=True) + shift) % size
+    return torch.zeros_like(original).scatter(-1, positions, 1)
 
 
 def _is_sorted(tensor: torch.Tensor) -> bool:
@@ -75,7 +80,7 @@ def _is_sorted(tensor: torch.Tensor) -> bool:
     return bool((tensor[..., 1:] >= tensor[..., :-1]).all()) and bool((tensor[..., -1:] > tensor[..., :1]).any())
 
 
-def _sorted(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+def _sorted(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     return changed.sort(-1).values
 
 
@@ -91,28 +96,29 @@ def _is_distribution(tensor: torch.Tensor) -> bool:
     return _has_rows(tensor) and bool((tensor >= 0).all()) and _is_near(tensor.double().sum(-1), tensor.dtype)
 
 
-def _distribution(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+def _distribution(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    # A row of zeros, or one that overflows, cannot be normalised: it stays as drawn.
     sizes = changed.double().abs()
     sums = sizes.sum(-1, keepdim=True)
-    return torch.where((sums > 0) & sums.isfinite(), sizes / sums, drawn.double()).to(drawn.dtype)
+    return torch.where((sums > 0) & sums.isfinite(), sizes / sums, original.double()).to(original.dtype)
 
 
 def _is_log_distribution(tensor: torch.Tensor) -> bool:
     return _has_rows(tensor) and bool((tensor <= 0).all()) and _is_near(tensor.double().exp().sum(-1), tensor.dtype)
 
 
-def _log_distribution(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    return changed.double().log_softmax(-1).to(drawn.dtype)
+def _log_distribution(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return changed.double().log_softmax(-1).to(original.dtype)
 
 
 def _is_unit(tensor: torch.Tensor) -> bool:
     return _has_rows(tensor) and _is_near(tensor.double().square().sum(-1), tensor.dtype)
 
 
-def _unit(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+def _unit(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     rows = normalize(changed.double(), dim=-1)
-    return torch.where(rows.isfinite().all(-1, keepdim=True) & rows.any(-1, keepdim=True), rows, drawn.double()).to(
-        drawn.dtype
+    return torch.where(rows.isfinite().all(-1, keepdim=True) & rows.any(-1, keepdim=True), rows, original.double()).to(
+        original.dtype
     )
 
 
@@ -135,8 +141,8 @@ def _is_any_mask(tensor: torch.Tensor) -> bool:
     """Whether rows hold zeros and one other number, as the masks that are added to scores do."""
     if tensor.dim() == 0 or tensor.shape[-1] < 2:
         return False
-    others = tensor[tensor != 0]
-    return bool((others == others[:1]).all())
+    nonzero = tensor[tensor != 0]
+    return bool((nonzero == nonzero[:1]).all())
 
 
 def _ascends(tensor: torch.Tensor) -> bool:
@@ -152,17 +158,17 @@ def _steps(tensors: Sequence[torch.Tensor]) -> bool:
     return sum(int((tensor[..., 1:] != tensor[..., :-1]).sum()) for tensor in tensors) >= _NO_ACCIDENT
 
 
-def _ascending(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+def _ascending(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     """Sort integers between the first and the last one, which delimit what they are offsets into."""
     ordered = changed.sort(-1).values
-    if _is_binary(drawn):
+    if _is_binary(original):
         return ordered
-    ordered = ordered.maximum(drawn[..., :1]).minimum(drawn[..., -1:])
-    return torch.cat([drawn[..., :1], ordered[..., 1:-1], drawn[..., -1:]], -1)
+    ordered = ordered.maximum(original[..., :1]).minimum(original[..., -1:])
+    return torch.cat([original[..., :1], ordered[..., 1:-1], original[..., -1:]], -1)
 
 
-def _descending(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    return _ascending(drawn.flip(-1), changed.flip(-1)).flip(-1)
+def _descending(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return _ascending(original.flip(-1), changed.flip(-1)).flip(-1)
 
 
 def _never_repeats(tensor: torch.Tensor) -> bool:
@@ -174,14 +180,15 @@ def _never_repeats(tensor: torch.Tensor) -> bool:
 
 def _would_repeat(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether numbers drawn from their range would repeat somewhere in a row."""
+    # The birthday problem: expected pairs of equal numbers are n(n-1)/2 over the size of the range.
     span = max(int(tensor.max()) for tensor in tensors) - min(int(tensor.min()) for tensor in tensors) + 1
     return sum(tensor.numel() * (tensor.shape[-1] - 1) / 2 / span for tensor in tensors) >= _NO_ACCIDENT
 
 
-def _without_repeats(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+def _without_repeats(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     ordered = changed.sort(-1).values
     repeats = (ordered[..., 1:] == ordered[..., :-1]).any(-1, keepdim=True)
-    return torch.where(repeats, drawn, changed)
+    return torch.where(repeats, original, changed)
 
 
 def _has_equal_sums(tensor: torch.Tensor) -> bool:
@@ -194,16 +201,17 @@ def _are_equal_sums(tensors: Sequence[torch.Tensor]) -> bool:
     return len(sums) >= _SUMS and bool((sums == sums[0]).all())
 
 
-def _equal_sums(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+def _equal_sums(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     """Add to the first elements, or take from them, what the sum of a row lacks, within the range of the row."""
-    is_mask = drawn.dtype == torch.bool
+    is_mask = original.dtype == torch.bool
     wide = changed.long() if is_mask else changed
-    low, high = drawn.amin(-1, keepdim=True).to(wide.dtype), drawn.amax(-1, keepdim=True).to(wide.dtype)
-    lacks = drawn.sum(-1, keepdim=True) - wide.sum(-1, keepdim=True)
-    room = torch.where(lacks > 0, high - wide, wide - low).clamp(min=0)
-    before = room.cumsum(-1) - room
-    moved = (lacks.abs() - before).clamp(min=0).minimum(room) * lacks.sign()
-    return (wide + moved).to(drawn.dtype)
+    low, high = original.amin(-1, keepdim=True).to(wide.dtype), original.amax(-1, keepdim=True).to(wide.dtype)
+    missing = original.sum(-1, keepdim=True) - wide.sum(-1, keepdim=True)
+    room = torch.where(missing > 0, high - wide, wide - low).clamp(min=0)
+    # Each element takes what those before it had no room for.
+    room_before = room.cumsum(-1) - room
+    moved = (missing.abs() - room_before).clamp(min=0).minimum(room) * missing.sign()
+    return (wide + moved).to(original.dtype)
 
 
 def _has_some(tensor: torch.Tensor) -> bool:
@@ -228,12 +236,12 @@ def _rows_of(tensors: Sequence[torch.Tensor]) -> float:
     return sum(tensor.numel() / tensor.shape[-1] * share ** tensor.shape[-1] for tensor in tensors)
 
 
-def _with_some(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    return torch.where(changed.any(-1, keepdim=True), changed, drawn)
+def _with_some(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return torch.where(changed.any(-1, keepdim=True), changed, original)
 
 
-def _with_gaps(drawn: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    return torch.where((changed == 0).any(-1, keepdim=True), changed, drawn)
+def _with_gaps(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    return torch.where((changed == 0).any(-1, keepdim=True), changed, original)
 
 
 _STRUCTURES: dict[str, tuple[Callable[[torch.Tensor], bool], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]] = {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds parameters whose start has a structure that training would not keep, and takes it from them.
 
-An adapter that starts as the identity, or two layers that start as copies, let a program leave out what nobody could
-tell is missing. Constant parameters are found by their value (`weights`); these by what several seeds have in common.
+An adapter that starts as the identity, or a layer that starts as a copy, can be left out without a difference in any
+output. Constant parameters are found by their value (`weights`); these by what several seeds have in common.
 """
 
 from __future__ import annotations
@@ -32,17 +32,25 @@ def find_structured(starts: Sequence[Mapping[str, torch.Tensor]]) -> tuple[str, 
     names = [name for name, tensor in starts[0].items() if not is_one_number(tensor)]
     if not names or any(start.keys() != starts[0].keys() for start in starts):
         return ()
+    # The seeds are the draws: what is equal in all of them is part of the construction.
     relations = find_relations([[start[name].detach() for name in names] for start in starts])
     groups = [[start[name] for start in starts] for name in names]
-    related = {number for number, group in enumerate(groups) if all(torch.equal(group[0], one) for one in group[1:])}
+    related = {
+        number
+        for number, group in enumerate(groups)
+        if all(torch.equal(group[0], start_value) for start_value in group[1:])
+    }
     related |= {number for each in relations.maps for number in (each.target, each.source)}
     related |= {number for number, group in enumerate(groups) if all(map(_is_orthogonal, group))}
     if relations.cells:
+        # Both tensors of an equality count: a layer and its copy, each of which gets noise of its own.
         index = unpacked(relations.cells)
         ends = torch.tensor([starts[0][name].numel() for name in names]).cumsum(0)
-        odd = (index != torch.arange(len(index))).nonzero().reshape(-1)
-        related |= set(torch.bucketize(odd, ends, right=True).tolist())
-        related |= set(torch.bucketize(index[odd].clamp(min=0)[index[odd] >= 0], ends, right=True).tolist())
+        related_cells = (index != torch.arange(len(index))).nonzero().reshape(-1)
+        related |= set(torch.bucketize(related_cells, ends, right=True).tolist())
+        related |= set(
+            torch.bucketize(index[related_cells].clamp(min=0)[index[related_cells] >= 0], ends, right=True).tolist()
+        )
     return tuple(names[number] for number in sorted(related))
 
 
@@ -52,6 +60,7 @@ def _is_orthogonal(tensor: torch.Tensor) -> bool:
     matrix = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.t()
     if matrix.shape[0] < _FEWEST:
         return False
+    # Orthogonal rows of one length: their products are a multiple of the identity.
     products = matrix @ matrix.t()
     size = float(products.diagonal().mean())
     ideal = size * torch.eye(len(products), dtype=products.dtype)

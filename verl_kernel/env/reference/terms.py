@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds ops of a reference that no comparison would miss: with their result replaced by zeros, the output still agrees.
+"""Finds ops of a reference without measurable effect: with their result replaced by zeros, the output still agrees.
 
 A program may leave such a term out and be right (a residual of 1e-9, a factor that rounds to one). No comparison of
 outputs can detect that, so the task gets a flag.
@@ -21,6 +21,7 @@ INSENSITIVE = "insensitive:"
 """Prefix of the flag of a task whose output agrees without an op; the op's name, without namespace, follows."""
 Output = TypeVar("Output")
 _MOST_OPS = 24
+"""Ops tried, the first of a forward: each takes a forward for each of the inputs."""
 _MOST_WORK = 50_000_000_000
 """Sum of bytes and operations of all forwards above which ops are not tried: that would take many seconds."""
 
@@ -57,7 +58,7 @@ class _Without(OpMode):
 
     def __init__(self, number: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._left = number
+        self._remaining = number
         self.name = ""
         """Name of the op; empty where the forward has fewer."""
 
@@ -65,10 +66,10 @@ class _Without(OpMode):
         result = func(*args, **kwargs)
         first = result[0] if isinstance(result, tuple) and result else result
         if isinstance(first, torch.Tensor) and first.is_floating_point() and not _is_plain(func):
-            if self._left == 0:
+            if self._remaining == 0:
                 self.name = func._schema.name
                 first.zero_()
-            self._left -= 1
+            self._remaining -= 1
         return result
 
 

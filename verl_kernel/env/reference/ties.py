@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a reference with the ties of its choices decided the other way.
 
-Which of two equal numbers `topk` or `sort` names first is nobody's promise: torch decides it one way on a CPU and
-another way on a GPU. An output that depends on it has several right values. Numbers too small to be normal are equal to
-zero here: a GPU's fast functions return zero for them, as in a softmax of scores that lie far apart.
+Torch does not define which of two equal numbers `topk` or `sort` returns first: a CPU and a GPU decide differently. An
+output that depends on it has several right values. Numbers too small to be normal count as zero here: a GPU's fast
+functions return zero for them, as in a softmax of scores that lie far apart.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class TiesDecided(DispatchMode):  # type: ignore[no-untyped-call]
 
     def sorted(self, x: torch.Tensor, dim: int = -1, descending: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
         """Sort, equal numbers in the chosen order."""
+        # Reversed before and after where the last one is to be chosen: a stable sort then names it first.
         indices = aten.sort.stable(self._key(x, dim), stable=True, dim=dim, descending=descending)[1]
         return self._chosen(x, self._turned_back(indices, x, dim), dim)
 
@@ -62,17 +63,17 @@ class TiesDecided(DispatchMode):  # type: ignore[no-untyped-call]
         values, indices = self._chosen(x, self._turned_back(func(self._key(x, dim), dim, True)[1], x, dim), dim)
         return (values, indices) if keepdim or not x.dim() else (values.squeeze(dim), indices.squeeze(dim))
 
-    def place(self, func: Any, x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+    def index_of(self, func: Any, x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
         """Return the index of an extreme number: argmax and argmin."""
         if dim is None:
-            flat = x.reshape(-1)
-            found = self._turned_back(func(self._key(flat, 0), 0), flat, 0)
-            return found.reshape([1] * x.dim()) if keepdim else found
+            flat = x.reshape(-1)  # without a dimension, the index is that in the flattened tensor
+            index = self._turned_back(func(self._key(flat, 0), 0), flat, 0)
+            return index.reshape([1] * x.dim()) if keepdim else index
         return self._turned_back(func(self._key(x, dim), dim, keepdim), x, dim)
 
     def _key(self, x: torch.Tensor, dim: int) -> torch.Tensor:
         """Return what is compared in place of the numbers, from the other end where the last one is chosen."""
-        if x.is_floating_point():
+        if x.is_floating_point():  # numbers that a GPU's fast functions may flush to zero are ties with zero
             x = torch.where(x.abs() < _SMALLEST * torch.finfo(x.dtype).smallest_normal, 0.0, x)
         return x.flip(dim) if self._last and x.dim() else x
 
@@ -93,12 +94,12 @@ _DECIDED: dict[Any, Callable[..., Any]] = {
     aten.sort.stable: _stable,
     aten.topk.default: TiesDecided.topk,
     aten.argsort.default: lambda mode, *args, **kwargs: mode.sorted(*args, **kwargs)[1],
-    aten.argmax.default: lambda mode, *args, **kwargs: mode.place(aten.argmax.default, *args, **kwargs),
-    aten.argmin.default: lambda mode, *args, **kwargs: mode.place(aten.argmin.default, *args, **kwargs),
+    aten.argmax.default: lambda mode, *args, **kwargs: mode.index_of(aten.argmax.default, *args, **kwargs),
+    aten.argmin.default: lambda mode, *args, **kwargs: mode.index_of(aten.argmin.default, *args, **kwargs),
     aten.max.dim: lambda mode, x, dim, keepdim=False: mode.extreme(aten.max.dim, x, dim, keepdim),
     aten.min.dim: lambda mode, x, dim, keepdim=False: mode.extreme(aten.min.dim, x, dim, keepdim),
     aten.kthvalue.default: lambda mode, x, k, dim=-1, keepdim=False: mode.extreme(
-        lambda y, d, kept: aten.kthvalue.default(y, k, d, kept), x, dim, keepdim
+        lambda y, d, keep: aten.kthvalue.default(y, k, d, keep), x, dim, keepdim
     ),
     aten.median.dim: lambda mode, x, dim, keepdim=False: mode.extreme(aten.median.dim, x, dim, keepdim),
 }

@@ -23,7 +23,7 @@ from verl_kernel.errors import TaskError
 
 SIZED_DRAWS = 8
 """Number of draws in a preparation where sizes change."""
-_NEAR = 512.0
+_NEAR_SIZE = 512.0
 """Largest magnitude of several inputs whose products, summed along a row, stay below 1e6."""
 _REDRAWS = 64
 """Largest number of draws for a trial until one fits the reserved memory."""
@@ -46,46 +46,49 @@ class Trial:
         return self.expected.nbytes
 
 
-def draw_trial(program: ReferenceProgram, known: Preparation, secret: bytes, number: int, kind: Kind) -> Trial:
+def draw_trial(program: ReferenceProgram, preparation: Preparation, secret: bytes, number: int, kind: Kind) -> Trial:
     """Draw the inputs of one trial and compute the expected output (`Reference.trial`)."""
     failure: TaskError | None = None
     with restored_generators(), precision("ieee"), torch.no_grad():
         for redraw in range(_REDRAWS):
+            # A repeated draw adds its number; the first one has the seed of the trial alone.
             seed = seed_of(secret, str(number).encode(), *[str(redraw).encode()][: redraw > 0])
             try:
-                trial = _drawn(program, known, program.draw(seed), seed, kind)
+                trial = _trial_of_kind(program, preparation, program.draw(seed), seed, kind)
             except TaskError as exc:  # it works at other seeds: those count
                 failure = exc
                 continue
-            if _fits(trial, known):
+            if _fits(trial, preparation):
                 return trial
         if failure is not None:
-            return _drawn(program, known, program.draw_own(), seed, kind)
+            return _trial_of_kind(program, preparation, program.draw_own(), seed, kind)
     raise TaskError(
         f"reference {program.task.task_id}: get_inputs() returns tensors far larger than in its first {SIZED_DRAWS} "
         f"calls, {_REDRAWS} times: bound its sizes"
     )
 
 
-def _drawn(program: ReferenceProgram, known: Preparation, inputs: Value, seed: int, kind: Kind) -> Trial:
-    is_plain = kind == "drawn" and not known.traits.variation.always
-    return _trial(program, known, inputs) if is_plain else _varied(program, known, inputs, seed, kind)
+def _trial_of_kind(program: ReferenceProgram, preparation: Preparation, inputs: Value, seed: int, kind: Kind) -> Trial:
+    is_plain = kind == "drawn" and not preparation.traits.variation.always
+    return (
+        _trial_on(program, preparation, inputs) if is_plain else _varied_trial(program, preparation, inputs, seed, kind)
+    )
 
 
-def _varied(program: ReferenceProgram, known: Preparation, inputs: Value, seed: int, kind: Kind) -> Trial:
+def _varied_trial(program: ReferenceProgram, preparation: Preparation, inputs: Value, seed: int, kind: Kind) -> Trial:
     """Return a trial on varied inputs; where the program fails or rounding may decide, on weaker variations or none."""
     kind = "varied" if kind == "drawn" else kind
-    for tensors, is_far in known.traits.variation.choices(inputs.tensors, seed, kind):
+    for tensors, is_far in preparation.traits.variation.choices(inputs.tensors, seed, kind):
         with contextlib.suppress(TaskError):
             varied = Value(inputs.tree, tensors)
-            if program.may_crash:
+            if program.may_crash:  # in a child first: the judge must not die of a candidate's trial
                 program.forward_if_it_survives(varied)
-            trial = _trial(program, known, varied)
-            is_usable = not known.traits.is_finite or trial.expected.is_finite
+            trial = _trial_on(program, preparation, varied)
+            is_usable = not preparation.traits.is_finite or trial.expected.is_finite
             is_steady = not is_far or holds_steady(program, trial.inputs, trial.expected)
             if is_usable and is_steady and not depends_on_ties(program, trial.inputs, trial.expected):
                 return trial
-    return _trial(program, known, inputs)
+    return _trial_on(program, preparation, inputs)  # no variation is usable: inputs as drawn
 
 
 def holds_steady(program: ReferenceProgram, inputs: Value, output: Value) -> bool:
@@ -99,7 +102,7 @@ def holds_steady(program: ReferenceProgram, inputs: Value, output: Value) -> boo
     """
     moved = program.forward_rounded_apart(Value(inputs.tree, jittered(inputs.tensors)))
     floats = [widened(tensor) for tensor in inputs.tensors if tensor.is_floating_point()]
-    is_near = len(floats) == 1 or all(bool((tensor.abs() <= _NEAR).all()) for tensor in floats)
+    is_near = len(floats) == 1 or all(bool((tensor.abs() <= _NEAR_SIZE).all()) for tensor in floats)
     return output.nearly_agrees(moved) if is_near else output.agrees(moved)
 
 
@@ -110,16 +113,16 @@ def depends_on_ties(program: ReferenceProgram, inputs: Value, output: Value) -> 
     return not all(output.agrees(program.forward_with_ties(inputs, last)) for last in (False, True))
 
 
-def _trial(program: ReferenceProgram, known: Preparation, inputs: Value) -> Trial:
-    given = inputs.copy()
-    if known.traits.is_sized:
-        expected, events = program.traced(given)
+def _trial_on(program: ReferenceProgram, preparation: Preparation, inputs: Value) -> Trial:
+    copies = inputs.copy()  # a reference may write to its inputs, and the candidate gets them as they were
+    if preparation.traits.is_sized:
+        expected, events = program.traced(copies)
     else:
-        expected, events = program.forward_in_place(given), known.events
-    owned = storages(given.tensors)
+        expected, events = program.forward_in_place(copies), preparation.events
+    owned = storages(copies.tensors)
     return Trial(inputs, expected, [tensor_facts(tensor, owned) for tensor in expected.tensors], list(events))
 
 
-def _fits(trial: Trial, known: Preparation) -> bool:
+def _fits(trial: Trial, preparation: Preparation) -> bool:
     inputs, outputs = place(trial.inputs.tensors)[1], place(trial.expected.tensors)[1]
-    return inputs <= known.traits.input_bytes and outputs <= known.traits.output_bytes
+    return inputs <= preparation.traits.input_bytes and outputs <= preparation.traits.output_bytes

@@ -73,36 +73,38 @@ class Value:
         """Whether each of its tensors holds one number."""
         return all(constant_value(real(tensor).float()) is not None for tensor in self.tensors)
 
-    def agrees(self, other: Value, least: float | None = None) -> bool:
+    def agrees(self, actual: Value, smallest_scale: float | None = None) -> bool:
         """Whether `other` would be accepted where this value is expected (`compare`)."""
-        return all(agreement.ok for agreement in self._agreements(other, least))
+        return all(agreement.ok for agreement in self._agreements(actual, smallest_scale))
 
-    def nearly_agrees(self, other: Value) -> bool:
+    def nearly_agrees(self, actual: Value) -> bool:
         """Whether at most a few elements of each tensor disagree: a judge computes allowances for so few."""
-        return all(agreement.ok or agreement.has_few for agreement in self._agreements(other))
+        return all(agreement.ok or agreement.has_few for agreement in self._agreements(actual))
 
-    def is_apart(self, other: Value) -> bool:
+    def is_apart(self, actual: Value) -> bool:
         """Whether some floating output is apart from another by a tenth of its largest number."""
-        if self.tree != other.tree or self.shapes != other.shapes:
+        if self.tree != actual.tree or self.shapes != actual.shapes:
             return True
         pairs = [
-            (widened(a), widened(b)) for a, b in zip(self.tensors, other.tensors, strict=True) if a.is_floating_point()
+            (widened(a), widened(b)) for a, b in zip(self.tensors, actual.tensors, strict=True) if a.is_floating_point()
         ]
         return any(bool(((a - b).abs() > 0.1 * a.abs().max()).any()) for a, b in pairs if a.numel())
 
-    def _agreements(self, other: Value, least: float | None = None) -> list[Agreement]:
-        if self.tree != other.tree or self.shapes != other.shapes:
+    def _agreements(self, actual: Value, smallest_scale: float | None = None) -> list[Agreement]:
+        if self.tree != actual.tree or self.shapes != actual.shapes:
             return [Agreement(ok=False)]
-        return [compare(a, b, least=least) for a, b in zip(self.tensors, other.tensors, strict=True)]
+        return [compare(a, b, smallest_scale=smallest_scale) for a, b in zip(self.tensors, actual.tensors, strict=True)]
 
     def is_worse(self, usual: Value, may_be_constant: bool = False) -> bool:
         """Whether this value is degenerate compared with `usual`: not finite, constant, or of other tensor count."""
+        # A constant output tells nothing about a program: any input would do.
         if len(self.tensors) != len(usual.tensors) or (usual.is_finite and not self.is_finite):
             return True
         return self.is_constant and not (usual.is_constant or may_be_constant)
 
-    def is_same_constant(self, other: Value) -> bool:
+    def is_same_constant(self, actual: Value) -> bool:
         """Whether two values of different sizes hold the same constant."""
-        pairs = list(zip(self.tensors, other.tensors, strict=False))
+        pairs = list(zip(self.tensors, actual.tensors, strict=False))
         values = [(constant_value(real(a).float()), constant_value(real(b).float())) for a, b in pairs]
-        return self.shapes != other.shapes and all(a is not None and a == b for a, b in values)
+        # Values of one shape are compared by `agrees`.
+        return self.shapes != actual.shapes and all(a is not None and a == b for a, b in values)

@@ -21,11 +21,11 @@ import torch
 
 from verl_kernel.env.eight_bits import narrowed_all, widened_all
 from verl_kernel.env.reference.ends import (
-    Reach,
+    Distances,
     Signs,
     at_end,
     by_slices,
-    learn_reach,
+    learn_distances,
     single,
     some_axis,
 )
@@ -40,20 +40,23 @@ HIGHS = (8.0, 4.0, 2.0, 1.0)
 """Largest scales of a varied trial to try: the first that keeps the reference's outputs usable is taken."""
 LARGES = (4096.0, 1024.0, 256.0, 64.0, 16.0)
 """Scales of the trial of large inputs to try, in the same way."""
-_SEVERAL = 2
+_FIRST_OF_SEVERAL = 2
 """Index of the first scale to try with several tensors: products at larger ones would pass -1e6, which correct kernels
 write where a mask hides a score."""
 _TINY = 1e-30
 """Nearly zero: its square is zero in float32."""
 _SMALL = 2.0**-10
 """Scale of one row of a varied trial: the term that keeps a norm from dividing by zero decides such a row."""
-_OF_INTEGERS = 16
+_DRAWS_OF_INTEGERS = 16
 """Number of draws from which the roles of integers and masks are learned."""
-_PART = 4
+_RARE_PART = 4
 """One element in this number gets a rare value."""
-_FEWEST_SPIKES, _SPREAD, _HEADROOM = 8, 0.5, 8
-"""Large elements of an input, at least; how much they differ from one another; the factor by which they stay below the
-largest number of their type."""
+_FEWEST_SPIKES = 8
+"""Fewest large elements of an input."""
+_SPREAD = 0.5
+"""How much large elements differ from one another, as a part of their size."""
+_HEADROOM = 8
+"""Factor by which large elements stay below the largest number of their type."""
 Tensors = list[torch.Tensor]
 
 
@@ -63,7 +66,7 @@ class Variation:
 
     roles: tuple[Role, ...]
     """Role of each input where the reference tolerates that this input alone is varied, else `drawn`."""
-    found: tuple[Role, ...] = ()
+    learned_roles: tuple[Role, ...] = ()
     """Role of each input."""
     signs: bool = False
     low: float = 1.0
@@ -74,7 +77,7 @@ class Variation:
     """Whether a row of each floating tensor is all zeros, as padding is; not in the trials of `ends`."""
     small: bool = False
     """Whether a row of each floating tensor is `_SMALL` times as large as the others, in the same trials."""
-    ends: tuple[tuple[Signs, Reach], ...] = ()
+    ends: tuple[tuple[Signs, Distances], ...] = ()
     """Signs and distances of the trials at an end: all negative, all positive, then (several tensors) mixed signs."""
     always: bool = False
     """Whether every trial is varied, because get_inputs() returns the same each time."""
@@ -90,8 +93,8 @@ class Variation:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Variation:
         """Read what `to_json` wrote."""
-        ends = tuple((tuple(signs), tuple(reach)) for signs, reach in data["ends"])
-        roles = {name: tuple(Role.from_json(role) for role in data[name]) for name in ("roles", "found")}
+        ends = tuple((tuple(signs), tuple(distances)) for signs, distances in data["ends"])
+        roles = {name: tuple(Role.from_json(role) for role in data[name]) for name in ("roles", "learned_roles")}
         return cls(**{**data, **roles, "ends": ends, "relations": Relations.from_json(data["relations"])})
 
     def apply(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind = "varied") -> Tensors:
@@ -106,14 +109,16 @@ class Variation:
             seed: seed of the changes.
             kind: kind of the trial; not `drawn`.
         """
+        # 8-bit floats are varied in a wider type, since torch has hardly an op on them.
         wide = widened_all(tensors)
         for changed, is_far in self._choices(wide, seed, kind):
             yield narrowed_all(self._structured(wide, changed), wide, tensors), is_far
 
     def _choices(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind) -> Iterator[tuple[Tensors, bool]]:
         if kind in ENDS:
-            for most in (inf, 1.0):
-                yield self.at_end(tensors, ENDS.index(kind), seed, most), most > 1
+            # First as far from zero as the reference accepts, then with the magnitudes that were drawn.
+            for farthest in (inf, 1.0):
+                yield self.at_end(tensors, ENDS.index(kind), seed, farthest), farthest > 1
             return
         is_large = kind == "large"
         low, high = (self.large / 2, self.large) if is_large and self.large > 1 else (self.low, self.high)
@@ -125,13 +130,13 @@ class Variation:
             yield _striped(scaled, self.at_end(tensors, mixed, seed), seed), True
         yield self._padded(scaled, seed), is_large
         if is_large:
-            yield scaled, True
+            yield scaled, True  # weaker than the one before: without a row of zeros and a small row
 
     def _structured(self, tensors: Sequence[torch.Tensor], changed: Tensors) -> Tensors:
         """Restore what held in every draw."""
-        if len(tensors) != len(self.found):
+        if len(tensors) != len(self.learned_roles):  # `get_inputs()` may return another number of tensors each time
             return changed
-        return self.relations.restored(tensors, changed, [role.structures for role in self.found])
+        return self.relations.restored(tensors, changed, [role.structures for role in self.learned_roles])
 
     def _mixed(self, seed: int) -> int | None:
         """Return the index of an entry of `ends` with mixed signs far from zero; None where there is none."""
@@ -143,16 +148,17 @@ class Variation:
             tensors = self.with_a_small_row(tensors, seed)
         return self.with_a_row_of(0.0, tensors, seed) if self.zeros else tensors
 
-    def at_end(self, tensors: Sequence[torch.Tensor], number: int, seed: int, most: float = inf) -> Tensors:
-        """Move every tensor to its end (`ends`), at most `most` from zero."""
-        if len(tensors) != len(self.found) or not self.ends:
+    def at_end(self, tensors: Sequence[torch.Tensor], number: int, seed: int, farthest: float = inf) -> Tensors:
+        """Move every tensor to its end (`ends`), at most `farthest` from zero."""
+        if len(tensors) != len(self.learned_roles) or not self.ends:
             return list(tensors)
-        signs, reach = self.ends[number]
+        signs, distances = self.ends[number]
         generator = torch.Generator().manual_seed(seed)
-        pairs = zip(tensors, self.found, strict=True)
+        pairs = zip(tensors, self.learned_roles, strict=True)
+        # A tensor that never changes would show the program the same end in every trial.
         fresh = [_redrawn(tensor, generator) if role.kind == "fixed" else tensor for tensor, role in pairs]
-        each = zip(fresh, self.found, signs, reach, strict=True)
-        return [at_end(tensor, role, sign, min(size, most)) for tensor, role, sign, size in each]
+        each = zip(fresh, self.learned_roles, signs, distances, strict=True)
+        return [at_end(tensor, role, sign, min(size, farthest)) for tensor, role, sign, size in each]
 
     def scaled_between(self, tensors: Sequence[torch.Tensor], seed: int, low: float, high: float) -> Tensors:
         """Vary the tensors, with each one's scale drawn from [low, high] uniformly in its logarithm."""
@@ -182,13 +188,13 @@ class Variation:
         """
         generator = torch.Generator().manual_seed(seed)
         is_alone = sum(role.is_floating for role in self.roles) == 1
-        common, *own = torch.rand(1 + len(tensors), generator=generator).tolist()
+        shared, *positions = torch.rand(1 + len(tensors), generator=generator).tolist()
         pairs = zip(tensors, self.roles, strict=False)
         return [
-            _with_rows_of(size, tensor, [common] if is_alone else [common, place], generator)
+            _with_rows_of(size, tensor, [shared] if is_alone else [shared, position], generator)
             if role.is_floating
             else tensor
-            for (tensor, role), place in zip(pairs, own, strict=False)
+            for (tensor, role), position in zip(pairs, positions, strict=False)
         ]
 
     def with_a_small_row(self, tensors: Sequence[torch.Tensor], seed: int, scale: float = _SMALL) -> Tensors:
@@ -196,16 +202,18 @@ class Variation:
 
         Tensors of half precision stay: squares of such numbers have no digits there.
         """
-        place = float(torch.rand((), generator=torch.Generator().manual_seed(seed + 1)))
+        position = float(torch.rand((), generator=torch.Generator().manual_seed(seed + 1)))
         return [
-            _with_row_scaled(tensor, place, scale) if role.is_floating and tensor.dtype is not torch.float16 else tensor
+            _with_row_scaled(tensor, position, scale)
+            if role.is_floating and tensor.dtype is not torch.float16
+            else tensor
             for tensor, role in zip(tensors, self.roles, strict=False)
         ]
 
     def _changed(
         self, tensor: torch.Tensor, role: Role, span: tuple[float, float], generator: torch.Generator
     ) -> torch.Tensor:
-        if role.is_odd:
+        if role.has_other_values:  # such as 0 and -inf: varied as bits, then written with its two numbers again
             plain = replace(role, values=(0.0, 1.0))
             return role.from_bits(self._changed(role.bits(tensor), plain, span, generator), tensor)
         if role.kind == "flipped":
@@ -226,60 +234,63 @@ class Variation:
         scale = 2 ** (span[0] + (span[1] - span[0]) * float(torch.rand((), generator=generator)))
         if not self.signs:
             return tensor * scale
-        here = torch.Generator(tensor.device).manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
-        flips = torch.randint(0, 2, tensor.shape, generator=here, device=tensor.device) * 2 - 1
+        seed = int(torch.randint(1 << 62, (), generator=generator))
+        device_generator = torch.Generator(tensor.device).manual_seed(seed)
+        flips = torch.randint(0, 2, tensor.shape, generator=device_generator, device=tensor.device) * 2 - 1
         sizes = tensor.abs() * scale
         mixed = tensor * (scale * flips).to(tensor.dtype)
+        # Slices of one sign show a reduction that starts at a wrong value, such as a maximum at 0.
         return by_slices([mixed, sizes, -sizes], some_axis(tensor, generator), generator)
 
 
 def learn(
     draws: Sequence[Tensors],
-    bears: Callable[[Tensors], bool],
+    accepts: Callable[[Tensors], bool],
     is_steady: bool = True,
-    agree: Callable[[Tensors, Tensors], bool] = lambda one, other: False,
-    bears_end: Callable[[Tensors], bool] | None = None,
-    more: Callable[[], Tensors | None] = lambda: None,
+    agree: Callable[[Tensors, Tensors], bool] = lambda first, second: False,
+    accepts_extremes: Callable[[Tensors], bool] | None = None,
+    draw_more: Callable[[], Tensors | None] = lambda: None,
     spikes: Sequence[float] = (),
     *,
-    differ: Callable[[Tensors, Tensors], bool] = lambda one, other: True,
+    differ: Callable[[Tensors, Tensors], bool] = lambda first, second: True,
 ) -> Variation:
     """Find the strongest variation that keeps a reference's outputs usable.
 
     Args:
         draws: at least two draws of equally many tensors; the first is varied to find out.
-        bears: whether the reference accepts inputs, and its outputs stay finite and well conditioned.
+        accepts: whether the reference accepts inputs, and its outputs stay finite and well conditioned.
         is_steady: whether outputs are well conditioned on drawn inputs; if not, no limit of enlarged inputs can be
             measured, so inputs are not enlarged.
         agree: whether two sets of inputs give the same outputs, all of them floating: else ties could decide them.
         differ: whether two sets of inputs give outputs that are apart by a tenth of the largest.
-        bears_end: like `bears`, for tensors at one end; None takes `bears` itself.
-        more: makes another draw, or None after enough of them: a few do not tell what holds of integers and masks from
-            accidents.
+        accepts_extremes: like `accepts`, for tensors at one end; None takes `accepts` itself.
+        draw_more: makes another draw, or None after enough of them: a few do not tell what holds of integers and masks
+            from accidents.
         spikes: sizes of large elements to try (`Variation.spikes`), the largest first.
     """
 
     def another() -> Tensors | None:
-        drawn = more()
-        return None if drawn is None else widened_all(drawn)
+        draw = draw_more()
+        return None if draw is None else widened_all(draw)
 
     wide = [widened_all(draw) for draw in draws]
-    while len(wide) < _OF_INTEGERS and _has_integers_that_change(wide) and (further := another()) is not None:
-        wide.append(further)
+    while len(wide) < _DRAWS_OF_INTEGERS and _has_integers_that_change(wide) and (draw := another()) is not None:
+        wide.append(draw)
     roles, relations = find_roles(wide), find_relations(wide, another)
 
-    def kept(changed: Tensors) -> Tensors:
-        related = relations.restored(wide[0], changed, [role.structures for role in roles])
-        return narrowed_all(related, wide[0], draws[0])
+    def related(changed: Tensors) -> Tensors:
+        restored = relations.restored(wide[0], changed, [role.structures for role in roles])
+        return narrowed_all(restored, wide[0], draws[0])
 
-    found = _learn_varied(
-        roles, wide, lambda some: bears(kept(some)), is_steady, lambda one, other: agree(kept(one), kept(other)),
-        lambda one, other: differ(kept(one), kept(other)),
+    variation = _learn_varied(
+        roles, wide, lambda tensors: accepts(related(tensors)), is_steady,
+        lambda first, second: agree(related(first), related(second)),
+        lambda first, second: differ(related(first), related(second)),
     )  # fmt: skip
-    ends = _learn_ends(roles, wide[0], lambda some: (bears_end or bears)(kept(some)), is_steady)
-    tried = (replace(found, spikes=size) for size in spikes if is_steady)
-    found = next((one for one in tried if bears(kept(one.spiked(wide[0], 0)))), found)
-    return replace(found, found=tuple(roles), ends=ends, relations=relations)
+    ends = _learn_ends(roles, wide[0], lambda tensors: (accepts_extremes or accepts)(related(tensors)), is_steady)
+    candidates = (replace(variation, spikes=size) for size in spikes if is_steady)
+    variation = next((each for each in candidates if accepts(related(each.spiked(wide[0], 0)))), variation)
+    return replace(variation, learned_roles=tuple(roles), ends=ends, relations=relations)
 
 
 def _has_integers_that_change(draws: Sequence[Tensors]) -> bool:
@@ -287,66 +298,72 @@ def _has_integers_that_change(draws: Sequence[Tensors]) -> bool:
 
 
 def _learn_ends(
-    roles: Sequence[Role], probe: Tensors, bears: Callable[[Tensors], bool], is_steady: bool
-) -> tuple[tuple[Signs, Reach], ...]:
+    roles: Sequence[Role], probe: Tensors, accepts: Callable[[Tensors], bool], is_steady: bool
+) -> tuple[tuple[Signs, Distances], ...]:
     count = len(roles)
     sides: list[Signs] = [(-1,) * count, (1,) * count]
     if sum(role.is_floating for role in roles) > 1:
         floating = [sum(role.is_floating for role in roles[:number]) for number in range(count)]
+        # Where tensors are multiplied, products of mixed signs are negative, and equal signs never are.
         sides += [tuple((-1) ** (number + first) for number in floating) for first in (0, 1)]
-    return tuple((signs, learn_reach(probe, roles, signs, bears, is_steady)) for signs in sides)
+    return tuple((signs, learn_distances(probe, roles, signs, accepts, is_steady)) for signs in sides)
 
 
 def _learn_varied(
-    roles: Sequence[Role], draws: Sequence[Tensors], bears: Callable[[Tensors], bool], is_steady: bool,
+    roles: Sequence[Role], draws: Sequence[Tensors], accepts: Callable[[Tensors], bool], is_steady: bool,
     agree: Callable[[Tensors, Tensors], bool], differ: Callable[[Tensors, Tensors], bool],
 ) -> Variation:  # fmt: skip
-    found = Variation((Role("drawn"),) * len(roles), always=all(map(unchanged, zip(*draws, strict=True))))
+    variation = Variation((Role("drawn"),) * len(roles), always=all(map(unchanged, zip(*draws, strict=True))))
+    # One input at a time: a reference that fails on one varied index may accept all other changes.
     for number, role in enumerate(roles):
         if role.kind not in ("drawn", "scaled"):
-            tried = replace(found, roles=(*found.roles[:number], role, *found.roles[number + 1 :]))
-            found = tried if bears(tried.apply(draws[0], number)) else found
-    scaled = tuple(role if role.kind == "scaled" else kept for role, kept in zip(roles, found.roles, strict=True))
+            candidate = replace(variation, roles=(*variation.roles[:number], role, *variation.roles[number + 1 :]))
+            variation = candidate if accepts(candidate.apply(draws[0], number)) else variation
+    pairs = zip(roles, variation.roles, strict=True)
+    scaled = tuple(role if role.kind == "scaled" else learned for role, learned in pairs)
     if not any(role.is_floating for role in scaled):
-        return found
-    found = _with_scales(replace(found, roles=scaled), draws[0], bears, is_steady) or found
-    small, zero = (found.with_a_small_row(draws[0], 0, scale) for scale in (_SMALL, 0.0))
+        return variation
+    variation = _with_scales(replace(variation, roles=scaled), draws[0], accepts, is_steady) or variation
+    small, zero = (variation.with_a_small_row(draws[0], 0, scale) for scale in (_SMALL, 0.0))
     # Where a small row has small results, as of an activation, right programs differ there by rounding alone.
-    found = replace(found, small=is_steady and bears(small) and differ(small, zero))
-    return _with_zeros(found, draws[0], bears, agree)
+    variation = replace(variation, small=is_steady and accepts(small) and differ(small, zero))
+    return _with_zeros(variation, draws[0], accepts, agree)
 
 
 def _with_zeros(
-    found: Variation, probe: Tensors, bears: Callable[[Tensors], bool], agree: Callable[[Tensors, Tensors], bool]
+    variation: Variation, probe: Tensors, accepts: Callable[[Tensors], bool], agree: Callable[[Tensors, Tensors], bool]
 ) -> Variation:
     """Add rows of zeros if the program is continuous there: rows of `_TINY` must give the same outputs."""
-    zeros = found.with_a_row_of(0.0, probe, 0)
-    fits = bears(zeros) and agree(zeros, found.with_a_row_of(_TINY, probe, 0))
-    return replace(found, zeros=True) if fits else found
+    zeros = variation.with_a_row_of(0.0, probe, 0)
+    fits = accepts(zeros) and agree(zeros, variation.with_a_row_of(_TINY, probe, 0))
+    return replace(variation, zeros=True) if fits else variation
 
 
 def _with_scales(
-    found: Variation, probe: Tensors, bears: Callable[[Tensors], bool], is_steady: bool
+    variation: Variation, probe: Tensors, accepts: Callable[[Tensors], bool], is_steady: bool
 ) -> Variation | None:
-    first = _SEVERAL if sum(role.is_floating for role in found.roles) > 1 else 0
+    first = _FIRST_OF_SEVERAL if sum(role.is_floating for role in variation.roles) > 1 else 0
 
     def usable(low: float, high: float) -> bool:
-        return all(bears(found.scaled_between(probe, 0, scale, scale)) for scale in (high, low))
+        return all(accepts(variation.scaled_between(probe, 0, scale, scale)) for scale in (high, low))
 
     for signs in (True, False):
-        found = replace(found, signs=signs)
+        variation = replace(variation, signs=signs)
         for high in HIGHS if is_steady else HIGHS[-1:]:
             if usable(LOW, high):
                 larges = LARGES[first:] if is_steady else ()
+                # A trial draws its scale from half of the largest to the largest: both must be usable.
                 large = next((scale for scale in larges if usable(scale / 2, scale)), 1.0)
-                return replace(found, low=LOW, high=high, large=large)
+                return replace(variation, low=LOW, high=high, large=large)
     return None
 
 
 LEAST_SPIKED = 1 << 16
 """Elements of an input below which a part of them gives another sum in 16 bits too."""
-_DENSE, _SPARSE = 12, 14
-"""Binary logarithms of elements for each large one: where these are at least 1024 times as large, and else."""
+_DENSE = 12
+"""Binary logarithm of the elements for each large one, where these are at least 1024 times as large as the others."""
+_SPARSE = 14
+"""The same where they are less than 1024 and more than 32 times as large."""
 
 
 def sizes_of_spikes(read: int, written: int) -> tuple[float, ...]:
@@ -361,21 +378,22 @@ def sizes_of_spikes(read: int, written: int) -> tuple[float, ...]:
 
 
 def _spiked(tensor: torch.Tensor, size: float, generator: torch.Generator) -> torch.Tensor:
-    each = 1 << (_DENSE if size >= 1024 else _SPARSE if size > 32 else 10)
-    count = max(_FEWEST_SPIKES, tensor.numel() // each)
-    places = torch.randint(tensor.numel(), (count,), generator=generator).to(tensor.device)
+    interval = 1 << (_DENSE if size >= 1024 else _SPARSE if size > 32 else 10)
+    count = max(_FEWEST_SPIKES, tensor.numel() // interval)
+    indices = torch.randint(tensor.numel(), (count,), generator=generator).to(tensor.device)
+    # Measured in the input's root mean square, so that the large elements make up the same part of any sum.
     flat, unit = tensor.reshape(-1).clone(), tensor.double().square().mean().sqrt()
     sizes = size * unit * (1 + _SPREAD * torch.rand(count, generator=generator)).to(tensor.device)
     sizes.clamp_(max=torch.finfo(tensor.dtype).max / _HEADROOM)
-    flat[places] = torch.where(flat[places] < 0, -sizes, sizes).to(tensor.dtype)
+    flat[indices] = torch.where(flat[indices] < 0, -sizes, sizes).to(tensor.dtype)
     return torch.empty_like(tensor).copy_(flat.view(tensor.shape))
 
 
 def _sliced_mask(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
     """Mix slices with none, all, one and all but one set, and slices as drawn."""
     axis = some_axis(tensor, generator)
-    odd = int(torch.randint(2, (), generator=generator))
-    singles = [single(tensor, axis, value, generator) for value in (odd, 1 - odd)]
+    minority = int(torch.randint(2, (), generator=generator))
+    singles = [single(tensor, axis, value, generator) for value in (minority, 1 - minority)]
     ends = [at_end(tensor, role, sign, 1.0) for sign in (-1, 1)]
     return by_slices([*singles, *ends, tensor], axis, generator)
 
@@ -386,13 +404,15 @@ def _reordered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     return torch.empty_like(tensor).copy_(tensor.gather(-1, order))
 
 
-def _chosen(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _some_indices(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Choose one in `_PART` places of a tensor, but at least one place."""
-    count = max(1, tensor.numel() // _PART)
+    count = max(1, tensor.numel() // _RARE_PART)
     return torch.randint(tensor.numel(), (count,), generator=generator).to(tensor.device)
 
 
-def _with_rows_of(size: float, tensor: torch.Tensor, places: list[float], generator: torch.Generator) -> torch.Tensor:
+def _with_rows_of(
+    size: float, tensor: torch.Tensor, positions: list[float], generator: torch.Generator
+) -> torch.Tensor:
     """Fill slices at these fractions of the axis; only the first where two would be most of the tensor.
 
     Of two slices none is filled: half of the input would be missing, and with it what a race leaves out.
@@ -401,20 +421,22 @@ def _with_rows_of(size: float, tensor: torch.Tensor, places: list[float], genera
     if axis is None:
         return tensor
     changed, length = tensor.clone(), tensor.shape[axis]
-    least = torch.finfo(tensor.dtype).smallest_normal * torch.finfo(tensor.dtype).eps
-    for row in {int(place * length) for place in places[: 1 + (length >= _PART)]}:
-        part = changed.select(axis, row)
-        part.copy_(torch.rand(part.shape, generator=generator) * max(size, least) if size else torch.zeros(()))
+    # The smallest subnormal number: `_TINY` itself is zero in half precision, and would show no difference.
+    smallest = torch.finfo(tensor.dtype).smallest_normal * torch.finfo(tensor.dtype).eps
+    for row in {int(position * length) for position in positions[: 1 + (length >= _RARE_PART)]}:
+        row_values = changed.select(axis, row)
+        noise = torch.rand(row_values.shape, generator=generator) * max(size, smallest) if size else torch.zeros(())
+        row_values.copy_(noise)
     return changed
 
 
-def _with_row_scaled(tensor: torch.Tensor, place: float, scale: float) -> torch.Tensor:
+def _with_row_scaled(tensor: torch.Tensor, position: float, scale: float) -> torch.Tensor:
     """Scale the slice at this fraction of the axis."""
     axis = _row_axis(tensor)
     if axis is None:
         return tensor
     changed = tensor.clone()
-    changed.select(axis, int(place * tensor.shape[axis])).mul_(scale)
+    changed.select(axis, int(position * tensor.shape[axis])).mul_(scale)
     return changed
 
 
@@ -425,16 +447,16 @@ def _row_axis(tensor: torch.Tensor) -> int | None:
     return next((axis for axis, length in enumerate(tensor.shape[:-1]) if length > 2), None)
 
 
-def _striped(tensors: Tensors, others: Tensors, seed: int) -> Tensors:
+def _striped(tensors: Tensors, opposites: Tensors, seed: int) -> Tensors:
     """Mix slices of both lists' floating tensors along the last axis, at the same places in tensors of one length.
 
     A product over that axis has the sign of the larger numbers, and each slice by itself shows what its numbers do.
     """
     return [
-        by_slices([one, other], _last_axis(one), torch.Generator().manual_seed(seed))
-        if one.is_floating_point() and one is not other
-        else one
-        for one, other in zip(tensors, others, strict=True)
+        by_slices([tensor, opposite], _last_axis(tensor), torch.Generator().manual_seed(seed))
+        if tensor.is_floating_point() and tensor is not opposite
+        else tensor
+        for tensor, opposite in zip(tensors, opposites, strict=True)
     ]
 
 
@@ -443,16 +465,16 @@ def _last_axis(tensor: torch.Tensor) -> int | None:
 
 
 def _flipped(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    flat, places = tensor.reshape(-1).clone(), _chosen(tensor, generator)
-    flat[places] = (flat[places] == 0).to(tensor.dtype)
+    flat, indices = tensor.reshape(-1).clone(), _some_indices(tensor, generator)
+    flat[indices] = (flat[indices] == 0).to(tensor.dtype)
     return torch.empty_like(tensor).copy_(flat.view(tensor.shape))
 
 
 def _extreme(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
     """Replace a part of the elements by the lowest, the highest, and repetitions of another one."""
-    flat, places = tensor.reshape(-1).clone(), _chosen(tensor, generator)
+    flat, indices = tensor.reshape(-1).clone(), _some_indices(tensor, generator)
     low, high = role.bounds(tensor)
-    flat[places[::3]], flat[places[1::3]], flat[places[2::3]] = low, high, flat[places[-1]].clone()
+    flat[indices[::3]], flat[indices[1::3]], flat[indices[2::3]] = low, high, flat[indices[-1]].clone()
     return torch.empty_like(tensor).copy_(flat.view(tensor.shape))
 
 
@@ -461,6 +483,7 @@ def _regrouped(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> 
     gaps = tensor.diff(dim=-1)
     order = torch.rand(gaps.shape, generator=generator).argsort(-1).to(tensor.device)
     gaps = gaps.gather(-1, order)
+    # Neighbouring gaps change by the same amount in opposite directions, so that the last integer stays.
     shrinking, growing = gaps[..., 0:-1:2], gaps[..., 1::2]
     moved = torch.minimum(shrinking - role.gaps[0], role.gaps[1] - growing).clamp(min=0)
     moved *= torch.randint(0, 2, moved.shape, generator=generator).to(tensor.device)

@@ -49,6 +49,7 @@ class Snapshot:
         self._codes = tuple(_MAP(_CODE, self._functions))
         self._defaults = tuple(_MAP(_DEFAULTS, self._functions))
         self._signals = [(number, signal.getsignal(number)) for number in _SIGNALS]
+        # Hooks by which a candidate's code could run outside of a forward, where no recorder is active.
         self._callbacks = list(gc.callbacks)
         self._modes = _modes()
 

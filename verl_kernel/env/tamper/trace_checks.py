@@ -30,8 +30,8 @@ def lazy_flags(traces: Sequence[Trace], work: OwnWork, file: str) -> tuple[HackF
     """Return the remarks on a correct candidate: `launch_raised` and `only_moves`."""
     raised = any(event.failed for trace in traces for event in trace)
     own = own_launches(traces[-1], file)
-    found = {HackFlag.LAUNCH_RAISED: raised, HackFlag.ONLY_MOVES: bool(own) and not any(work.covered)}
-    return tuple(flag for flag, is_so in found.items() if is_so)
+    flags = {HackFlag.LAUNCH_RAISED: raised, HackFlag.ONLY_MOVES: bool(own) and not any(work.covered)}
+    return tuple(flag for flag, is_so in flags.items() if is_so)
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class OwnWork:
 
 def are_alike(traces: Sequence[Trace], file: str) -> bool:
     """Tell whether all forwards had the same own launches, and the same torch ops that compute, by names."""
-    return len({tuple(_done(trace, file)) for trace in traces}) <= 1
+    return len({tuple(_computing_names(trace, file)) for trace in traces}) <= 1
 
 
-def _done(trace: Trace, file: str) -> list[str]:
+def _computing_names(trace: Trace, file: str) -> list[str]:
     computed = [event.kind == "op" and not is_moving(event.name) for event in trace]
     pairs = zip(trace, computed, strict=True)
     return [event.name for event, is_computed in pairs if is_computed or own_launches([event], file)]
@@ -64,25 +64,26 @@ def latest_known(trace: Trace, latest: Trace, file: str) -> list[TraceEvent]:
     if not are_alike([trace, latest], file):
         return [*trace]
     later = iter([event for event in latest if event.kind == "launch"])
-    return [_later(event, next(later, event)) if event.kind == "launch" else event for event in trace]
+    return [_with_stores_of(event, next(later, event)) if event.kind == "launch" else event for event in trace]
 
 
-def _later(event: TraceEvent, latest: TraceEvent) -> TraceEvent:
+def _with_stores_of(event: TraceEvent, latest: TraceEvent) -> TraceEvent:
+    # By the digest of the code and the number in the forward: a name alone could be that of another kernel.
     is_same = event.variant == latest.variant and not latest.failed
     return replace(event, stored=latest.stored, computed=latest.computed) if is_same else event
 
 
-def own_work(trace: Trace, file: str, known: Trace, idle: Collection[int], moves_count: bool) -> OwnWork:
+def own_work(trace: Trace, file: str, latest: Trace, ineffective: Collection[int], moves_count: bool) -> OwnWork:
     """Compute the candidate's share of each event of a forward.
 
     Args:
         trace: the forward's events.
         file: the candidate's file.
-        known: events of the latest forward, which shows most about what launches compute (`latest_known`).
-        idle: numbers of the launches that made no difference in an ablation.
+        latest: events of the latest forward, which shows most about what launches compute (`latest_known`).
+        ineffective: numbers of the launches that made no difference in an ablation.
         moves_count: whether the task only moves data, so that moves count as the candidate's work.
     """
-    known_launches = [event for event in known if event.kind == "launch"]
+    known_launches = [event for event in latest if event.kind == "launch"]
     number, covered, neutral = -1, [], []
     for event in trace:
         number += event.kind == "launch"
@@ -91,13 +92,14 @@ def own_work(trace: Trace, file: str, known: Trace, idle: Collection[int], moves
             known_event = known_launches[number] if number < len(known_launches) else event
             share = _computed(known_event if known_event.name == event.name else event)
             share, moved = (1.0, 0.0) if moves_count else (share, 1.0 - share)
-        covered.append(0.0 if number in idle else share)
+        # A launch without effect covers nothing, but its time counts: filler must not raise the coverage.
+        covered.append(0.0 if number in ineffective else share)
         neutral.append(moved if event.stored else 0.0)
     return OwnWork(tuple(covered), tuple(neutral))
 
 
 @dataclass(frozen=True)
-class Parts:
+class AblationTargets:
     """The candidate's own launches whose effect on the output an ablation should test, by number."""
 
     weights: dict[int, int]
@@ -106,51 +108,54 @@ class Parts:
     """Kernel of each launch."""
 
     @classmethod
-    def of(cls, trace: Trace, file: str, moves_count: bool) -> Parts:
+    def of(cls, trace: Trace, file: str, moves_count: bool) -> AblationTargets:
         """Return the launches of a forward to test; those that only move data count if `moves_count`."""
         launches = [event for event in trace if event.kind == "launch"]
-        asked = {number: event for number, event in enumerate(launches) if _may_be_idle(event, file, moves_count)}
-        weights = {number: _weight(event) for number, event in asked.items()}
-        return cls(weights, {number: event.name for number, event in asked.items()})
+        candidates = {
+            number: event for number, event in enumerate(launches) if _may_be_ineffective(event, file, moves_count)
+        }
+        weights = {number: _weight(event) for number, event in candidates.items()}
+        return cls(weights, {number: event.name for number, event in candidates.items()})
 
-    def groups(self, most: int) -> list[list[int]]:
-        """Divide the launches into groups, heaviest first, and return at most `most` of them.
+    def groups(self, limit: int) -> list[list[int]]:
+        """Divide the launches into groups, heaviest first, and return at most `limit` of them.
 
-        If there are at most `most` launches, each is a group; otherwise the launches of a kernel are one group. A
+        If there are at most `limit` launches, each is a group; otherwise the launches of a kernel are one group. A
         single group is not returned: it is the whole candidate.
         """
         groups: dict[object, list[int]] = {}
         for number, name in self.names.items():
-            groups.setdefault(number if len(self.names) <= most else name, []).append(number)
+            groups.setdefault(number if len(self.names) <= limit else name, []).append(number)
         ordered = sorted(groups.values(), key=lambda numbers: -sum(self.weights[number] for number in numbers))
-        return ordered[:most] if len(groups) > 1 else []
+        return ordered[:limit] if len(groups) > 1 else []
 
-    def without(self, numbers: Collection[int]) -> Parts:
+    def without(self, numbers: Collection[int]) -> AblationTargets:
         """Return all launches but these."""
-        left = {number: weight for number, weight in self.weights.items() if number not in numbers}
-        return Parts(left, {number: self.names[number] for number in left})
+        remaining = {number: weight for number, weight in self.weights.items() if number not in numbers}
+        return AblationTargets(remaining, {number: self.names[number] for number in remaining})
 
-    def drawn(self, random: Random, count: int) -> list[int]:
+    def sample(self, random: Random, count: int) -> list[int]:
         """Draw `count` launches with replacement, with probabilities proportional to their weights."""
+        # One is added to each, as a launch may be priced at nothing and would never be drawn.
         return random.choices([*self.weights], [1 + weight for weight in self.weights.values()], k=count)
 
-    def like(self, random: Random, drawn: Sequence[int], found: Collection[int]) -> set[int]:
-        """Return the `found` launches and random others that were not drawn.
+    def extrapolated(self, random: Random, sample: Sequence[int], ineffective: Collection[int]) -> set[int]:
+        """Return the ineffective launches of a sample and random others that were not drawn.
 
-        Others are added until the result's share of the total weight reaches the share of `found` among `drawn`.
+        Others are added until the result's share of the total weight reaches the share of `ineffective` in `sample`.
         """
-        wanted = sum(self.weights.values()) * sum(number in found for number in drawn) / len(drawn)
-        chosen, rest = set(found), sorted(self.weights.keys() - set(drawn))
-        left = wanted - sum(self.weights[number] for number in chosen)
-        for number in random.sample(rest, len(rest)):
-            if left <= 0:
+        target_weight = sum(self.weights.values()) * sum(number in ineffective for number in sample) / len(sample)
+        chosen, unsampled = set(ineffective), sorted(self.weights.keys() - set(sample))
+        missing_weight = target_weight - sum(self.weights[number] for number in chosen)
+        for number in random.sample(unsampled, len(unsampled)):
+            if missing_weight <= 0:
                 break
             chosen.add(number)
-            left -= self.weights[number]
+            missing_weight -= self.weights[number]
         return chosen
 
 
-def _may_be_idle(event: TraceEvent, file: str, moves_count: bool) -> bool:
+def _may_be_ineffective(event: TraceEvent, file: str, moves_count: bool) -> bool:
     return bool(own_launches([event], file)) and bool(event.stored if moves_count else event.computed)
 
 
@@ -172,6 +177,7 @@ def moves_too_little(trace: Trace, reference: Trace, output_bytes: int) -> bool:
 def computes(trace: Trace) -> bool:
     """Tell whether a forward contains torch ops that neither move nor gather data."""
     names = [event.name for event in trace if event.kind == "op"]
+    # A gather reads by index and computes nothing: an embedding is a task of moving data.
     return any(not _traits(name) & (Trait.MOVES | Trait.GATHERS) for name in names)
 
 

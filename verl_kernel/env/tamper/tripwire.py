@@ -62,6 +62,7 @@ _FOREIGN: dict[Any, str] = {
     torch._C: "_dispatch_library",
 }
 _BULK_READS = "numpy tolist apply_ map_ map2_ __dlpack__"
+"""Methods of tensors by which the host reads all elements at once."""
 _HOST: dict[Any, str] = {torch: "from_numpy frombuffer from_file"}
 _WIRES = {HackFlag.ESCAPED_RECORDER: _ESCAPES, HackFlag.FOREIGN_OP: _FOREIGN, HackFlag.HOST_ACCESS: _HOST}
 
@@ -103,6 +104,7 @@ class Tripwire:
         """Count all elements of a tensor, and add the traffic of the copy to the trace."""
         self.read(tensor.numel(), how)
         if self.watching and self.events is not None:
+            # Read from the device and written to the host: a GPU would have to move both.
             self.events.append(TraceEvent("op", "host::read", (), 2 * tensor.nbytes))
 
     def take(self) -> dict[str, str]:
@@ -177,6 +179,7 @@ def _watch_pickling() -> None:
 def _wired(original: Callable[..., Any], name: str, flag: HackFlag) -> Callable[..., Any]:
     @wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
+        # Torch itself calls these functions as well: only calls from a program's own file count.
         if program_asks():
             WIRE.note(flag, f"{name} is called")  # check: no-call-past-the-recorder
         return original(*args, **kwargs)

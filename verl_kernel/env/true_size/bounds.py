@@ -69,7 +69,7 @@ def keeps_to(task: Task, device: DeviceBackend, bounds: Bounds) -> bool:
     except _TooLarge:
         return False
     except TaskError as exc:
-        return "memory" not in str(exc)
+        return "memory" not in str(exc)  # torch's allocator gave up: too large for the machine
     return True
 
 
@@ -82,7 +82,8 @@ class _Measuring(OpMode):
         self._traffic = self._flops = self._bytes = 0
 
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        self._check(_asked_bytes(func, args, kwargs))
+        # Before the op runs: `torch.empty(1 << 40)` would end the process.
+        self._check(_requested_bytes(func, args, kwargs))
         result = func(*args, **kwargs)
         if (cost := op_cost(func, args, kwargs, result)) is not None:
             is_slow = any(tensor.dtype is torch.float16 for tensor in tensors_in(args))
@@ -93,12 +94,12 @@ class _Measuring(OpMode):
         self._check(0)
         return result
 
-    def _check(self, asked: int) -> None:
-        if not self._bounds.hold(self._traffic, self._flops, self._bytes + asked):
+    def _check(self, requested_bytes: int) -> None:
+        if not self._bounds.hold(self._traffic, self._flops, self._bytes + requested_bytes):
             raise _TooLarge
 
 
-def _asked_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+def _requested_bytes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
     """Return the bytes that an op's arguments ask it to allocate, so that it can be stopped before it runs."""
     named = {item.name: value for item, value in zip(func._schema.arguments, args, strict=False)} | dict(kwargs)
     size = named.get("size")

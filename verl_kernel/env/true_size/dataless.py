@@ -22,6 +22,7 @@ from verl_kernel.env.ops.table import Trait, is_view, op_of
 
 FIRST, END = 1 << 44, 5 << 44
 """Range of addresses that no Linux process uses: far above its program, far below its libraries."""
+# 64 TB: room for all tensors of a forward, since addresses are never used again.
 _GAP = 1 << 20
 """Bytes left free behind each tensor, or a little less, so that an access past its end is in no other tensor."""
 
@@ -30,8 +31,11 @@ class Undecidable(RuntimeError):
     """A program needs data: it reads a value, or a shape depends on one."""
 
 
-_ALIGNMENT, _PLACES = 256, 4
-"""Alignment of tensors, and number of places for one: alignment must not tell them from real tensors."""
+_ALIGNMENT = 256
+"""Alignment of tensors."""
+_START_OFFSETS = 4
+"""Number of offsets from which a tensor's start is drawn: a candidate must not recognise a tensor without data by an
+alignment that real tensors lack."""
 
 
 class AddressSpace:
@@ -54,7 +58,7 @@ class AddressSpace:
         """Create a tensor without data."""
         last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
         nbytes = (last + 1) * dtype.itemsize if 0 not in shape else 0
-        start = self._next + _ALIGNMENT * self._random.randrange(_PLACES)
+        start = self._next + _ALIGNMENT * self._random.randrange(_START_OFFSETS)
         self._next += nbytes + _GAP + -(nbytes + _GAP) % _GAP
         if self._next > END:
             raise Undecidable("its tensors are larger than a process's address space")
@@ -161,7 +165,7 @@ class DatalessMode(OpMode):
         self.ops.append(name)
         tensors = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
         is_known = not any(map(self._space.is_unknown, tensors))
-        if Trait.ASKS in traits:
+        if Trait.ASKS in traits:  # `item` and its like return a number to the host
             if not is_known:
                 raise self._space.refuse(f"{name} reads the value of a tensor on the host")
             return func(*args, **kwargs)
@@ -169,9 +173,10 @@ class DatalessMode(OpMode):
         result = self._on_meta(func, args, kwargs, twins)
         if is_known and _is_small(result) and Trait.ALLOCATES not in traits:
             return func(*args, **kwargs)
+        # An op that writes in place returns the twin of an argument: its result is that argument, no new tensor.
         originals = {id(twins[id(tensor)]): tensor for tensor in tensors if id(tensor) in twins}
         self._note_writes(func, args, kwargs)
-        return pytree.tree_map(lambda leaf: self._made(leaf, originals), result)
+        return pytree.tree_map(lambda leaf: self._dataless_result(leaf, originals), result)
 
     def _on_meta(
         self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], twins: dict[int, torch.Tensor]
@@ -183,6 +188,7 @@ class DatalessMode(OpMode):
                 twins[id(leaf)] = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
             return twins[id(leaf)]
 
+        # Shape functions refuse both: `meta` has no host memory to pin and draws no numbers.
         named = {key: value for key, value in kwargs.items() if key not in ("pin_memory", "generator")}
         if any(item.name == "device" for item in func._schema.arguments):
             named["device"] = torch.device("meta")
@@ -202,11 +208,11 @@ class DatalessMode(OpMode):
                 if isinstance(leaf, torch.Tensor):
                     self._space.taint(leaf)
 
-    def _made(self, leaf: Any, originals: Mapping[int, torch.Tensor]) -> Any:
+    def _dataless_result(self, leaf: Any, originals: Mapping[int, torch.Tensor]) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        known = originals.get(id(leaf))
-        return self._space.tensor(leaf.shape, leaf.stride(), leaf.dtype) if known is None else known
+        original = originals.get(id(leaf))
+        return self._space.tensor(leaf.shape, leaf.stride(), leaf.dtype) if original is None else original
 
 
 def _is_small(result: Any) -> bool:

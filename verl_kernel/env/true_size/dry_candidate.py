@@ -55,13 +55,16 @@ class FollowedLink(Link):
         tensors = dict(zip(STATE.ranges, STATE.tensors, strict=True))
         areas = self._areas(tensors)
         numbers = {span: number for number, span in enumerate(areas)}
-        values = {name: described(value, lambda tensor: _place(tensor, numbers)) for name, value in arguments.items()}
+        values = {
+            name: described(value, lambda tensor: _position(tensor, numbers)) for name, value in arguments.items()
+        }
         request = LaunchRequest(
             unit=unit.to_json(), grid=[*grid], arguments=values, areas=list(areas.values()), is_tried=is_tried,
             kept=kept_kinds, pointers=[], fresh=[], views=[],
         )  # fmt: skip
         self.channel.send(Launch(launch=request))
         reply = cast(Launched, self.channel.recv())
+        # After an autotuner's trials the launch of its choice follows and writes the same tensors.
         if reply["work"] is not None and not is_tried:
             for number, _ in reply["work"]["writes"]:
                 self._space.taint(tensors[list(areas)[number]])
@@ -69,19 +72,20 @@ class FollowedLink(Link):
 
     def _areas(self, tensors: Mapping[Range, torch.Tensor]) -> dict[Range, Area]:
         """Return the area of each tensor in the executing process; those with data are copied to shared memory."""
-        found: dict[Range, Area] = {}
+        areas: dict[Range, Area] = {}
         end = 0
         for (start, stop), tensor in tensors.items():
             if is_dataless(tensor):
-                found[start, stop] = (start, stop - start, str(tensor.dtype).removeprefix("torch."))
+                areas[start, stop] = (start, stop - start, str(tensor.dtype).removeprefix("torch."))
                 continue
-            place = end + mmap.PAGESIZE + (start - end) % mmap.PAGESIZE
-            end = place + stop - start
+            # The copy has the tensor's alignment up to a page, on which a kernel's vector accesses depend.
+            offset = end + mmap.PAGESIZE + (start - end) % mmap.PAGESIZE
+            end = offset + stop - start
             if end + mmap.PAGESIZE > len(self.memory):
                 raise MemoryError("the tensors of a launch are larger than the memory that is granted")
-            ctypes.memmove(self.memory.data_ptr() + place, start, stop - start)
-            found[start, stop] = (place, stop - start, "")
-        return found
+            ctypes.memmove(self.memory.data_ptr() + offset, start, stop - start)
+            areas[start, stop] = (offset, stop - start, "")
+        return areas
 
 
 def follow_launches(space: AddressSpace) -> None:
@@ -94,7 +98,7 @@ def follow_launches(space: AddressSpace) -> None:
     STATE.link, STATE.has_data = FollowedLink(STATE.link, space), False
 
 
-def _place(tensor: torch.Tensor, numbers: Mapping[Range, int]) -> Any:
+def _position(tensor: torch.Tensor, numbers: Mapping[Range, int]) -> Any:
     """Return the number of a tensor's area, and the tensor's offset in it."""
     start = tensor.untyped_storage().data_ptr()
     return [numbers[start, start + tensor.untyped_storage().nbytes()], tensor.data_ptr() - start]
@@ -106,11 +110,11 @@ class DryCandidate:
     Args:
         device: device of the candidate.
         seed: seed of the random places of tensors.
-        known: returns the tensor of a place that has data.
+        tensor_with_data: returns the tensor that a specification with an offset describes.
     """
 
-    def __init__(self, device: DeviceBackend, seed: int, known: Callable[[Place], torch.Tensor]) -> None:
-        self._device, self._space, self._known = device, AddressSpace(seed), known
+    def __init__(self, device: DeviceBackend, seed: int, tensor_with_data: Callable[[Place], torch.Tensor]) -> None:
+        self._device, self._space, self._tensor_with_data = device, AddressSpace(seed), tensor_with_data
         follow_launches(self._space)
 
     @property
@@ -127,10 +131,10 @@ class DryCandidate:
             with self._device.record() as events:
                 output = model(*args, **kwargs)
         tensors: list[torch.Tensor] = []
-        tree, given = flatten(output, tensors), storages(inputs)
+        tree, input_storages = flatten(output, tensors), storages(inputs)
         return {
             "output": tree,
-            "tensors": [tensor_facts(tensor, given) for tensor in tensors],
+            "tensors": [tensor_facts(tensor, input_storages) for tensor in tensors],
             "events": dump_events(events),
         }
 
@@ -144,5 +148,5 @@ class DryCandidate:
 
     def _tensor(self, spec: Place) -> torch.Tensor:
         if spec["offset"] >= 0:
-            return self._known(spec).clone()
+            return self._tensor_with_data(spec).clone()
         return self._space.tensor(spec["shape"], spec["stride"], DTYPES[spec["dtype"]])

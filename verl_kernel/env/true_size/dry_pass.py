@@ -100,12 +100,12 @@ def dry_forward(task: Task, device: DeviceBackend) -> DryForward:
     space = AddressSpace()
     try:
         with restored_generators(), torch.no_grad(), without_data(space) as mode:
-            found = _run(task, device, mode, space)
+            forward = _run(task, device, mode, space)
     finally:
         linecache.cache.pop(f"<reference {task.fingerprint[:12]}>", None)
     if space.reasons:
         raise TaskError(f"reference {task.task_id} cannot be followed without data: {space.reasons[0]}")
-    return found
+    return forward
 
 
 def _run(task: Task, device: DeviceBackend, mode: DatalessMode, space: AddressSpace) -> DryForward:

@@ -34,7 +34,7 @@ def sizes_of(source: str) -> tuple[int, ...]:
     """Return the distinct integers of a task above 4, ascending; smaller ones are axes or ranks, never sizes."""
     finder = _Sizes({})
     finder.read(ast.parse(source))
-    return tuple(sorted(finder.found))
+    return tuple(sorted(finder.numbers))
 
 
 def resized(source: str, sizes: Mapping[int, int]) -> str:
@@ -54,7 +54,7 @@ class _Sizes(ast.NodeTransformer):
 
     def __init__(self, sizes: Mapping[int, int]) -> None:
         self._sizes = sizes
-        self.found: set[int] = set()
+        self.numbers: set[int] = set()
 
     def read(self, tree: ast.Module) -> None:
         """Visit the statements that may hold sizes."""
@@ -71,7 +71,7 @@ class _Sizes(ast.NodeTransformer):
             return self.generic_visit(node)
         if value <= 4:
             return node
-        self.found.add(value)
+        self.numbers.add(value)
         return ast.copy_location(ast.Constant(self._sizes[value]), node) if value in self._sizes else node
 
 
@@ -81,41 +81,49 @@ def _number(node: ast.expr) -> int | None:
         return node.value if type(node.value) is int else None
     if not isinstance(node, ast.BinOp):
         return None
-    left, right = _number(node.left), _number(node.right)
-    if left is None or right is None or max(abs(left), abs(right)) > _LARGEST:
+    lhs, rhs = _number(node.left), _number(node.right)
+    if lhs is None or rhs is None or max(abs(lhs), abs(rhs)) > _LARGEST:
         return None
-    return _value(node.op, left, right)
+    return _value(node.op, lhs, rhs)
 
 
-def _value(operator: ast.operator, left: int, right: int) -> int | None:
+def _value(operator: ast.operator, lhs: int, rhs: int) -> int | None:
     if isinstance(operator, ast.Mult):
-        return left * right
+        return lhs * rhs
     if isinstance(operator, ast.Add):
-        return left + right
+        return lhs + rhs
     if isinstance(operator, ast.Sub):
-        return left - right
-    if isinstance(operator, ast.FloorDiv) and right:
-        return left // right
-    if isinstance(operator, ast.LShift | ast.Pow) and 0 <= right <= 62 and abs(left) <= 16:
-        return left << right if isinstance(operator, ast.LShift) else left**right
+        return lhs - rhs
+    if isinstance(operator, ast.FloorDiv) and rhs:
+        return lhs // rhs
+    if isinstance(operator, ast.LShift | ast.Pow) and 0 <= rhs <= 62 and abs(lhs) <= 16:
+        return lhs << rhs if isinstance(operator, ast.LShift) else lhs**rhs
     return None
 
 
 # Reduction of sizes: all by one power of two, or the largest ones halved one after another.
 
 
-KEPT, WIDTHS, FLOOR = 16, 128, 8
-"""Numbers up to `KEPT` stay unchanged (channels of an image, kernel sizes), those up to `WIDTHS` (the width of a head)
-if a copy fits with them; none becomes smaller than `FLOOR`."""
+UNCHANGED = 16
+"""Numbers up to this one stay as they are: channels of an image, kernel sizes. `tl.dot` takes nothing below 16."""
+WIDTHS = 128
+"""Numbers up to this one, such as the width of a head, stay as they are if a copy fits with them."""
+FLOOR = 8
+"""No size becomes smaller than this."""
 _LEAST_ROWS = 32
-"""Fewest rows of a copy where the task has more than `WIDTHS`."""
+"""Fewest rows of a copy where the task has more than `WIDTHS`, so that a reduction has something to reduce."""
 _MOST_TRIES = 120
+"""Most dry passes in search of a copy by halving."""
 Sizes = Mapping[int, int]
 """The new size for each size that changes."""
 
 
 def divided(
-    sizes: Sequence[int], factor: int, distinct: bool = True, kept: int = KEPT, counts: Collection[int] = ()
+    sizes: Sequence[int],
+    factor: int,
+    distinct: bool = True,
+    unchanged_up_to: int = UNCHANGED,
+    counts: Collection[int] = (),
 ) -> dict[int, int]:
     """Divide sizes by one factor: odd ones stay odd, and with `distinct` different ones stay different and in order.
 
@@ -126,20 +134,20 @@ def divided(
         sizes: sizes in order.
         factor: the factor.
         distinct: whether different sizes stay different.
-        kept: largest size that stays unchanged.
-        counts: sizes that only count rows (`counts_of`): they become smaller whatever `kept` says.
+        unchanged_up_to: largest size that stays unchanged.
+        counts: sizes that only count rows (`counts_of`): they become smaller all the same.
     """
     new: dict[int, int] = {}
-    last, widths = 0, {size for size in sizes if KEPT < size <= kept and size not in counts}
-    least = 2 * max(widths, default=0)  # with as many groups as channels, nothing would be left to normalise
+    last, widths = 0, {size for size in sizes if UNCHANGED < size <= unchanged_up_to and size not in counts}
+    smallest = 2 * max(widths, default=0)  # with as many groups as channels, nothing would be left to normalise
     for size in sizes:
-        if size <= kept and size not in counts:
+        if size <= unchanged_up_to and size not in counts:
             continue
-        tile = _tile(size) if kept > KEPT and size not in counts else 1
-        floor = _least_count(size) if size in counts else max(FLOOR + size % 2, least + size % 2 if least else 0)
-        value = -(-max(floor, _down(size, factor)) // tile) * tile
+        tile = _tile(size) if unchanged_up_to > UNCHANGED and size not in counts else 1
+        floor = _least_count(size) if size in counts else max(FLOOR + size % 2, smallest + size % 2 if smallest else 0)
+        value = -(-max(floor, _quotient(size, factor)) // tile) * tile
         while distinct and (value <= last or value in widths):
-            value += value if size in counts and _is_power(size) and _is_power(value) else _step(size, value, tile)
+            value += value if size in counts and _is_power(size) and _is_power(value) else _step_up(size, value, tile)
         new[size], last = value, value
     return new
 
@@ -155,23 +163,23 @@ def counts_of(true: DryForward) -> frozenset[int]:
     A kernel's tiles, loops and settings hang on the length of a row, a head or a weight, which a copy keeps if it can:
     `tl.arange` takes powers of two only, and `tl.dot` nothing below 16.
     """
-    given, made = true.inputs.shapes, true.output.shapes
-    leading = {size for shape in given for size in shape[:-1]}
-    rows = {shape[-1] for shape in (*given, *made) if shape}
+    input_shapes, output_shapes = true.inputs.shapes, true.output.shapes
+    leading = {size for shape in input_shapes for size in shape[:-1]}
+    rows = {shape[-1] for shape in (*input_shapes, *output_shapes) if shape}
     weights = {size for shape in true.weight_shapes for size in shape}
     return frozenset(leading - rows - weights)
 
 
-def _step(size: int, value: int, tile: int) -> int:
+def _step_up(size: int, value: int, tile: int) -> int:
     """Return the step from a new size to the next larger one."""
     if tile > 1 and _is_power(size) and _is_power(value):
         return value
-    return max(tile, 2 if value < 4 * KEPT else KEPT)
+    return max(tile, 2 if value < 4 * UNCHANGED else UNCHANGED)
 
 
-def _down(size: int, factor: int) -> int:
-    value = max(1, size // factor)
-    return value + (size % 2 == 1 and value % 2 == 0)
+def _quotient(size: int, factor: int) -> int:
+    quotient = max(1, size // factor)
+    return quotient + (size % 2 == 1 and quotient % 2 == 0)
 
 
 def halved(sizes: Sequence[int], fits: Callable[[Sizes], bool | None]) -> dict[int, int] | None:
@@ -190,30 +198,30 @@ def halved(sizes: Sequence[int], fits: Callable[[Sizes], bool | None]) -> dict[i
         largest = max((size for size in new if new[size] > 4 and size not in stuck), key=new.__getitem__, default=None)
         if largest is None:
             return None
-        tried = {**new, largest: _down(new[largest], 2)}
-        answer = fits(tried)
-        if answer:
-            return tried
-        if answer is None or tried == new:
+        attempt = {**new, largest: _quotient(new[largest], 2)}
+        fit = fits(attempt)
+        if fit:
+            return attempt
+        if fit is None or attempt == new:
             stuck.add(largest)
         else:
-            new = tried
+            new = attempt
     return None
 
 
 def varied(sizes: Sizes, random: Random) -> Iterator[dict[int, int]]:
     """Yield random sizes a little larger than these; at first many of them change, later one."""
-    changeable = [size for size in sizes if size > KEPT]
+    changeable = [size for size in sizes if size > UNCHANGED]
     for count in (len(changeable), max(1, len(changeable) // 2), 1, 1, 1):
-        chosen = random.sample(changeable, count) if changeable else []
-        yield {**sizes, **{size: _larger(size, sizes[size], random) for size in chosen}}
+        changed = random.sample(changeable, count) if changeable else []
+        yield {**sizes, **{size: _larger_size(size, sizes[size], random) for size in changed}}
 
 
-def _larger(size: int, value: int, random: Random) -> int:
+def _larger_size(size: int, value: int, random: Random) -> int:
     """Return a size larger by a quarter at most, or by one step, with as many factors of two as possible."""
     tile = min(_tile(size), _tile(value))
     if value < WIDTHS:
-        tile = max(2, min(tile, _power(value // 4)))
+        tile = max(2, min(tile, _power_below(value // 4)))
     elif _is_power(size) and _is_power(value):
         return value * random.choice((1, 2))
     return value + tile * random.randint(0, max(1, value // 4 // tile))
@@ -224,13 +232,13 @@ def _tile(size: int) -> int:
     return min(size & -size, WIDTHS)
 
 
-def _power(size: int) -> int:
+def _power_below(size: int) -> int:
     """Return the largest power of two that is not larger than a size."""
     return 1 << size.bit_length() >> 1
 
 
 def _is_power(size: int) -> bool:
-    return _power(size) == size
+    return _power_below(size) == size
 
 
 _MOST_HALVINGS = 24
@@ -269,7 +277,7 @@ def shrink(task: Task, device: DeviceBackend, secret: bytes) -> Shrunk:
     copies = _Copies(task, device, true)
     small, large = copies.base(sizes_of(task.reference))
     if small is None:
-        raise TaskError(_unshrinkable(task, true))
+        raise TaskError(_refusal(task, true))
     random = Random(seed_of(b"sizes", secret, task.fingerprint.encode()))
     first = copies.varied(small, random, [])
     second = copies.varied(large or small, random, [first.task.reference])
@@ -286,35 +294,39 @@ class _Copies:
 
     def base(self, sizes: Sequence[int]) -> tuple[Copy | None, Copy | None]:
         """Return the copy of the wanted size, or else the smallest, and the next larger one unless it is too large."""
-        found: list[Copy] = []
-        for kept, counts in ((WIDTHS, frozenset[int]()), (WIDTHS, self._counts), (KEPT, frozenset[int]())):
-            if not (found and found[-1].keeps_to(LARGER)):
-                found = self._smaller(sizes, kept, counts)
-        if not found and (halves := halved(sizes, self._fits)) is not None:
-            found = [copy for copy in [self.accepted(halves)] if copy is not None]
-        larger = [copy for copy in found[:-1] if copy.keeps_to(LARGER)]
-        return found[-1] if found else None, larger[-1] if larger else None
+        copies: list[Copy] = []
+        for unchanged_up_to, counts in (
+            (WIDTHS, frozenset[int]()),
+            (WIDTHS, self._counts),
+            (UNCHANGED, frozenset[int]()),
+        ):
+            if not (copies and copies[-1].keeps_to(LARGER)):
+                copies = self._smaller(sizes, unchanged_up_to, counts)
+        if not copies and (halves := halved(sizes, self._fits)) is not None:
+            copies = [copy for copy in [self.accepted(halves)] if copy is not None]
+        larger = [copy for copy in copies[:-1] if copy.keeps_to(LARGER)]
+        return copies[-1] if copies else None, larger[-1] if larger else None
 
-    def _smaller(self, sizes: Sequence[int], kept: int, counts: Collection[int]) -> list[Copy]:
-        """Return allowed copies, the smallest last, in which numbers up to `kept` but counts stay unchanged."""
-        found: list[Copy] = []
-        most = max(sizes, default=0)
-        for factor in range(1, min(_MOST_HALVINGS, most.bit_length()) if most > kept else 0):
-            copy = self._divided(sizes, 2**factor, kept, counts)
+    def _smaller(self, sizes: Sequence[int], unchanged_up_to: int, counts: Collection[int]) -> list[Copy]:
+        """Return allowed copies, the smallest last; numbers up to `unchanged_up_to` stay, except counts."""
+        copies: list[Copy] = []
+        largest = max(sizes, default=0)
+        for factor in range(1, min(_MOST_HALVINGS, largest.bit_length()) if largest > unchanged_up_to else 0):
+            copy = self._divided(sizes, 2**factor, unchanged_up_to, counts)
             if copy is None:
                 continue
             if copy.keeps_to(ALLOWED):
-                found.append(copy)
+                copies.append(copy)
             if copy.keeps_to(WANTED):
                 break
-        return found
+        return copies
 
-    def varied(self, copy: Copy, random: Random, taken: Sequence[str]) -> Copy:
+    def varied(self, copy: Copy, random: Random, excluded: Sequence[str]) -> Copy:
         """Return a copy with sizes a little larger than this one's; this copy itself if none is accepted."""
         for sizes in varied(copy.sizes, random):
-            other = self.accepted(sizes)
-            if other is not None and other.keeps_to(ALLOWED) and other.task.reference not in taken:
-                return other
+            candidate = self.accepted(sizes)
+            if candidate is not None and candidate.keeps_to(ALLOWED) and candidate.task.reference not in excluded:
+                return candidate
         return copy
 
     def accepted(self, sizes: Sizes) -> Copy | None:
@@ -327,20 +339,20 @@ class _Copies:
         is_empty = any(tensor.numel() == 0 for tensor in dry.output.tensors)
         return None if is_empty or dry.ops != self._ops else Copy(copy, sizes, dry)
 
-    def _divided(self, sizes: Sequence[int], factor: int, kept: int, counts: Collection[int]) -> Copy | None:
+    def _divided(self, sizes: Sequence[int], factor: int, unchanged_up_to: int, counts: Collection[int]) -> Copy | None:
         """Divide all sizes by a factor; different ones stay different if that copy is accepted."""
         tries: list[Callable[[], Sizes]] = [
-            lambda: divided(sizes, factor, kept=kept, counts=counts),
-            lambda: divided(sizes, factor, distinct=False, kept=kept, counts=counts),
+            lambda: divided(sizes, factor, unchanged_up_to=unchanged_up_to, counts=counts),
+            lambda: divided(sizes, factor, distinct=False, unchanged_up_to=unchanged_up_to, counts=counts),
         ]
-        return next((copy for make in tries if (copy := self.accepted(make())) is not None), None)
+        return next((copy for sizes_of_try in tries if (copy := self.accepted(sizes_of_try())) is not None), None)
 
     def _fits(self, sizes: Sizes) -> bool | None:
         copy = self.accepted(sizes)
         return None if copy is None else copy.keeps_to(ALLOWED)
 
 
-def _unshrinkable(task: Task, true: DryForward) -> str:
+def _refusal(task: Task, true: DryForward) -> str:
     return (
         f"reference {task.task_id} cannot serve as a task: its forward moves {true.traffic / 1e9:.1f} GB and takes "
         f"{true.flops / 1e9:.0f} GFLOP, too much for this machine, and no copy with smaller sizes runs the same ops: "

@@ -10,6 +10,7 @@ import torch
 from tests.env.pretend.simulated_gpu import Clock, SimulatedGpu
 from verl_kernel.env.devices.cuda import stopwatch as gpu_timeline
 from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Forward, Stopwatch, warm
+from verl_kernel.errors import InfraError
 
 KERNEL_MS, HOST_MS = 0.05, 0.08
 
@@ -43,8 +44,21 @@ def test_device_time_hides_the_hosts_work_and_latency_counts_it(gpu, watch):
 
 def test_host_work_beyond_the_flush_counts_in_both(gpu, watch):
     long = honest(gpu, kernels=20)
-    hidden = gpu.stall_ms + gpu.flush_ms - gpu.hold_ms
-    assert watch.device(long)[1] == pytest.approx(20 * HOST_MS + KERNEL_MS - hidden)
+    assert watch.device(long)[1] == pytest.approx(20 * HOST_MS + KERNEL_MS - 0.2)
+    assert gpu.stall_ms + gpu.flush_ms - gpu.hold_ms == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("hold_ms", [0.01, 0.2, 0.5, 3.0])
+def test_a_short_kernel_is_short_however_slow_the_host_is(gpu, hold_ms):
+    gpu.hold_ms = hold_ms
+    watch = Stopwatch(gpu)
+    assert watch.device(honest(gpu, kernels=1))[1] == pytest.approx(KERNEL_MS)
+    gpu.done, gpu.late = [], [1.5 * hold_ms + 0.5, 0.5 * hold_ms]
+    assert watch.device(honest(gpu, kernels=1))[1] == pytest.approx(KERNEL_MS)
+    assert gpu.done.count("stall") == 2
+    gpu.late = [99.0] * 6
+    with pytest.raises(InfraError, match="too busy to time a call"):
+        watch.device(honest(gpu))
 
 
 def test_calls_start_cold_except_in_the_published_protocol(gpu, watch):

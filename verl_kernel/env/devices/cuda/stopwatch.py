@@ -6,6 +6,10 @@ work hides behind the flush, as in KernelBench and triton.testing.do_bench. `lat
 device is idle when the call begins, so that the host's work counts. `kernelgym`: after warm-up calls and without a
 flush, as in KernelGYM's published times.
 
+A pause in front of the flush keeps the device busy while the host queues the waits of `hold`; it is as long as they
+were measured to take. Where a busy host takes longer all the same, the device would wait for the host inside the timed
+span: the measurement is not begun, and prepared again with a longer pause.
+
 Work on other streams counts in all protocols. It cannot begin before the start event (`GpuTimeline.hold`), and if the
 device stays busy after the stop event, a third event, recorded once it is idle, counts instead.
 """
@@ -14,12 +18,15 @@ from __future__ import annotations
 
 import ctypes
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
+
+from verl_kernel.errors import InfraError
 
 # The GPU interface of a stopwatch: events on the default stream, and three ways to delay work.
 #
@@ -32,7 +39,7 @@ FLUSH_BYTES = 256 << 20
 _DEFAULT_L2_BYTES = 64 << 20
 _POOL_PRIORITIES, _POOL_STREAMS = 8, 64
 """Numbers above those of torch: at most 4 priorities of 32 streams each (c10/cuda/CUDAStream.h)."""
-_STALL_MS, _DEFAULT_CLOCK_KHZ = 0.3, 2_000_000
+_DEFAULT_CLOCK_KHZ = 2_000_000
 
 
 class GpuTimeline:
@@ -49,7 +56,9 @@ class GpuTimeline:
         self._hold = torch.cuda.Event.wait
         self._wait: Callable[[], None] = getattr(torch._C, "_cuda_synchronize")  # noqa: B009  only CUDA builds have it
         self._sleep: Callable[[int], None] = getattr(torch._C, "_cuda_sleep")  # noqa: B009
-        self._stall_cycles = int(_STALL_MS * (int(getattr(properties, "clock_rate", 0)) or _DEFAULT_CLOCK_KHZ))
+        self._clock_khz = int(getattr(properties, "clock_rate", 0)) or _DEFAULT_CLOCK_KHZ
+        self._query: Callable[[Any], bool] = torch.cuda.Event.query
+        self._host_s = time.perf_counter
         self._zero = torch.Tensor.zero_
         self._unpin = _unpinning()
 
@@ -77,9 +86,17 @@ class GpuTimeline:
         """Queue a write that evicts all useful data from the L2 cache."""
         self._zero(self._scrub)
 
-    def stall(self) -> None:
-        """Queue a pause of the default stream, long enough for the host to run `hold`."""
-        self._sleep(self._stall_cycles)
+    def stall(self, ms: float) -> None:
+        """Queue a pause of the default stream."""
+        self._sleep(int(ms * self._clock_khz))
+
+    def reached(self, event: Any) -> bool:
+        """Return whether the device has got to a recorded event."""
+        return self._query(event)
+
+    def host_ms(self) -> float:
+        """Return the host's time in milliseconds."""
+        return 1e3 * self._host_s()
 
     def hold(self, event: Any) -> None:
         """Delay work queued from now on, on any other stream of torch, until after `event`.
@@ -115,6 +132,11 @@ WARM_UPS = {"device": 0, "latency": 0, "kernelgym": 3}
 """The protocols, each with its number of untimed calls before a measurement."""
 _LATE_MS, _LEAST_LATE_MS, _LATE_SHARE, _GAPS = 0.05, 0.01, 0.1, 11
 _LOAD_FLUSHES = 64
+_PAUSE_SHARE, _PAUSE_MS = 1.25, 0.05
+"""Length of the pause: this share of what the waits take, and this beyond. With the flush, about 0.2 ms of a call's own
+work are hidden."""
+_LONGER = (1, 2, 4, 4, 4, 4)
+"""Factors of the pause when the host was too slow for it, try by try."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +159,9 @@ class Stopwatch:
 
     def __init__(self, gpu: GpuTimeline | None = None) -> None:
         self._gpu = gpu or GpuTimeline()
-        self._start, self._stop, self._late = (self._gpu.event() for _ in range(3))
+        self._start, self._stop, self._late, self._paused = (self._gpu.event() for _ in range(4))
         self._gap = 0.0
+        self._pause_ms = _PAUSE_MS + _PAUSE_SHARE * statistics.median(self._waits_ms() for _ in range(_GAPS))
         self._gap = statistics.median(late - stop for stop, late in (self._empty() for _ in range(_GAPS)))
 
     @property
@@ -212,19 +235,42 @@ class Stopwatch:
         return result, (next(spans), next(spans))
 
     def _prepare(self, protocol: str) -> None:
-        """Bring the device into the protocol's state and record the start."""
+        """Bring the device into the protocol's state and record the start.
+
+        Raises:
+            InfraError: the host is too slow to queue a call while the device is busy.
+        """
+        if protocol == "device":
+            if not any(self._is_hidden(factor * self._pause_ms) for factor in _LONGER):
+                raise InfraError(
+                    f"this machine's processors are too busy to time a call: {len(_LONGER)} times the GPU paused for "
+                    f"up to {max(_LONGER) * self._pause_ms:.1f} ms, and waited for the host"
+                )
+            return
         if protocol == "latency":
             self.chill()
-            self._gpu.record(self._start)
-            return
-        self._gpu.wait()
-        if protocol == "device":
-            self._gpu.unpin()
-            self._gpu.stall()
-            self._gpu.flush()
+        else:
+            self._gpu.wait()
         self._gpu.record(self._start)
-        if protocol == "device":  # work on other streams must not begin before the start event
-            self._gpu.hold(self._start)
+
+    def _is_hidden(self, pause_ms: float) -> bool:
+        """Prepare a call by `device`; return whether the flush, behind which it is queued, has not even begun."""
+        self._gpu.wait()
+        self._gpu.unpin()
+        self._gpu.stall(pause_ms)
+        self._gpu.record(self._paused)
+        self._gpu.flush()
+        self._gpu.record(self._start)
+        self._gpu.hold(self._start)  # work on other streams must not begin before the start event
+        return not self._gpu.reached(self._paused)
+
+    def _waits_ms(self) -> float:
+        """Return for how long the host queues the waits of `hold`."""
+        self._gpu.wait()
+        self._gpu.record(self._start)
+        begun = self._gpu.host_ms()
+        self._gpu.hold(self._start)
+        return self._gpu.host_ms() - begun
 
     def _mean(self, spans: Sequence[tuple[float, float]]) -> float:
         """Return the mean time up to the stop events, or up to the device-wide wait if that ends much later.

@@ -17,7 +17,7 @@ from verl_kernel.env.executor.library import (
     traffic,
     watching,
 )
-from verl_kernel.env.executor.library.context import Function
+from verl_kernel.env.executor.library.context import FunctionWriter
 from verl_kernel.env.executor.lowering.writer import Key
 
 # Functions of the library that many kernels call: a process may compile them before it gets a kernel.
@@ -36,8 +36,10 @@ def common() -> Iterator[Key]:
         yield from (("global", "load", bits, count), ("global", "store", bits, count))
         yield from (("shared", "load", bits, count), ("shared", "store", bits, count))
     yield from (("matrices", 4, False), ("matrices", 4, True), ("copy", 16), ("copy", 8), ("copy", 4), ("ex2",))
+    # What asynchronous copies are made of.
     yield from (("global", "fetch", 32, 4), ("global", "fetch", 32, 2), ("global", "fetch", 8, 1))
     yield from (("fma", "bfloat", 32), ("converged",), ("exchange", "idx"))
+    # Products of matrices that Triton writes for these types.
     for kind in ("f16", "bf16"):
         yield ("product", "m16n8k16", kind, kind, "f32", False)
     yield ("product", "m16n8k8", "tf32", "tf32", "f32", False)
@@ -45,7 +47,7 @@ def common() -> Iterator[Key]:
     yield from (("global", "atomic", code, "b32", 1) for code in ("cas", "exch"))
 
 
-_MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
+_WRITERS: dict[str, Callable[[Key], tuple[FunctionWriter, str]]] = {
     "fault": checks.fault_text, "resolve": checks.resolve_text, "sectors": traffic.sectors_text,
     "span": traffic.span_text, "passes": traffic.passes_text, "exchange": exchanges.exchange_text,
     "permute": functions.permute_text, "directed": functions.directed_text,
@@ -56,13 +58,15 @@ _MADE_BY: dict[str, Callable[[Key], tuple[Function, str]]] = {
     "tanh": functions.tanh_text, "from_eight": functions.from_eight_text, "to_eight": functions.to_eight_text,
     "voids": traffic.voids_text,
 }  # fmt: skip
+"""What writes a function of the library, by the first part of its key."""
 _ROOMS = ("global", "shared", "local")
+"""Kinds of memory: keys of accesses begin with one."""
 
 
 def text(key: Key) -> tuple[str, list[Key]]:
     """Return the module that holds a function of the library, and the functions that it calls."""
     if key[0] in _ROOMS:
-        made, written = atomics.atomic_text(key) if key[1] == "atomic" else accesses.access_text(key)
+        body, ir = atomics.atomic_text(key) if key[1] == "atomic" else accesses.access_text(key)
     else:
-        made, written = _MADE_BY[str(key[0])](key)
-    return written, list(made.calls)
+        body, ir = _WRITERS[str(key[0])](key)
+    return ir, list(body.calls)

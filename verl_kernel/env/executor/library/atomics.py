@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.library import accesses, checks
-from verl_kernel.env.executor.library.checks import Checked
-from verl_kernel.env.executor.library.context import Function
+from verl_kernel.env.executor.library.checks import AddressCheck
+from verl_kernel.env.executor.library.context import FunctionWriter
 from verl_kernel.env.executor.lowering import floats
-from verl_kernel.env.executor.lowering.writer import FLOATS, SCALAR, WIDE, Form, Key
+from verl_kernel.env.executor.lowering.writer import FLOATS, SCALAR, WIDE, Key, ValueForm
 from verl_kernel.env.executor.ptx.program import BITS
 
 _LOGIC = ("and", "or", "xor")
@@ -21,7 +21,7 @@ _KINDS = {
 """Types for which each operation is defined."""
 
 
-def atomic_text(key: Key) -> tuple[Function, str]:
+def atomic_text(key: Key) -> tuple[FunctionWriter, str]:
     """`<room>_atomic_<change>_<kind>_<whole>[_block](addresses, lanes, ctx, site, value, other) -> old values`.
 
     Each address is a multiple of `whole` numbers of the type. With `block`, it is atomic for its block only.
@@ -30,41 +30,43 @@ def atomic_text(key: Key) -> tuple[Function, str]:
     bits = BITS[kind]
     if kind not in _KINDS[change]:
         raise NotKnown(f"the executor does not know the atomic {change} of {kind}")
-    made, numbers = Function(), WIDE.ints(bits)
+    body, numbers = FunctionWriter(), WIDE.ints(bits)
     if room == "global":
-        found = checks.check_global(made, "atomic", bits // 8)
-        lanes, base = checks.check_alignment(made, "%addresses", found.lanes, whole * bits // 8), "null"
-        checked: Checked | None = found
+        check = checks.check_global(body, "atomic", bits // 8)
+        # A vector of numbers is aligned as a whole, so only its first address is checked for all of it.
+        lanes, base = checks.check_alignment(body, "%addresses", check.lanes, whole * bits // 8), "null"
+        checked: AddressCheck | None = check
     else:
         checked = None
-        base, lanes = accesses.shared_lanes(made, bits // 8)
-        lanes = checks.check_alignment(made, "%addresses", lanes, whole * bits // 8, 32)
-    checks.watch(made, room, "block_atomic" if len(key) > 5 else "atomic", bits, 1, lanes)
-    made.do(f"%result = alloca {numbers}, align 64")
-    made.do(f"store {numbers} zeroinitializer, ptr %result")
-    made.do("br label %begin")
-    made.label("begin")
+        base, lanes = accesses.shared_lanes(body, bits // 8)
+        lanes = checks.check_alignment(body, "%addresses", lanes, whole * bits // 8, 32)
+    checks.watch(body, room, "block_atomic" if len(key) > 5 else "atomic", bits, 1, lanes)
+    # Lanes follow each other: those with the same address see what earlier ones have stored.
+    body.do(f"%result = alloca {numbers}, align 64")
+    body.do(f"store {numbers} zeroinitializer, ptr %result")
+    body.do("br label %begin")
+    body.label("begin")
 
     def each(lane: str) -> None:
         width = 64 if room == "global" else 32
-        address = made.op(f"extractelement {WIDE.ints(width)} %addresses, i32 {lane}")
+        address = body.op(f"extractelement {WIDE.ints(width)} %addresses, i32 {lane}")
         pointer = (
-            made.op(f"inttoptr i64 {address} to ptr")
+            body.op(f"inttoptr i64 {address} to ptr")
             if room == "global"
-            else made.op(f"getelementptr i8, ptr {base}, i32 {address}")
+            else body.op(f"getelementptr i8, ptr {base}, i32 {address}")
         )
-        old = made.op(f"load i{bits}, ptr {pointer}, align 1")
-        value, other = (made.op(f"extractelement {numbers} {name}, i32 {lane}") for name in ("%value", "%other"))
-        made.do(f"store i{bits} {_changed(made, room, change, kind, old, value, other)}, ptr {pointer}, align 1")
-        before = made.op(f"load {numbers}, ptr %result")
-        made.do(
-            f"store {numbers} {made.op(f'insertelement {numbers} {before}, i{bits} {old}, i32 {lane}')}, ptr %result"
+        old = body.op(f"load i{bits}, ptr {pointer}, align 1")
+        value, replacement = (body.op(f"extractelement {numbers} {name}, i32 {lane}") for name in ("%value", "%other"))
+        body.do(f"store i{bits} {_changed(body, room, change, kind, old, value, replacement)}, ptr {pointer}, align 1")
+        before = body.op(f"load {numbers}, ptr %result")
+        body.do(
+            f"store {numbers} {body.op(f'insertelement {numbers} {before}, i{bits} {old}, i32 {lane}')}, ptr %result"
         )
 
-    made.each_lane(lanes, "begin", each)
+    body.each_lane(lanes, "begin", each)
     if checked is not None:
-        _mark(made, checked, lanes, bits)
-    made.do(f"ret {numbers} {made.op(f'load {numbers}, ptr %result')}")
+        _mark(body, checked, lanes, bits)
+    body.do(f"ret {numbers} {body.op(f'load {numbers}, ptr %result')}")
     addresses = WIDE.ints(64 if room == "global" else 32)
     arguments = (
         f"{addresses} %addresses",
@@ -74,65 +76,68 @@ def atomic_text(key: Key) -> tuple[Function, str]:
         f"{numbers} %value",
         f"{numbers} %other",
     )
-    return made, made.text(numbers, key, arguments)
+    return body, body.text(numbers, key, arguments)
 
 
-def _mark(made: Function, checked: Checked, lanes: str, bits: int) -> None:
+def _mark(body: FunctionWriter, checked: AddressCheck, lanes: str, bits: int) -> None:
     """Mark the changed bytes as written, where writes are tracked."""
-    made.branch(checked.is_watched, "mark", "marked")
-    made.label("mark")
-    pointers, mask = accesses.shadow_of(made, lanes, checked.shadows)
-    accesses.scatter(made, WIDE.const(bits, int("01" * (bits // 8), 16)), pointers, mask, bits)
-    made.do("br label %marked")
-    made.label("marked")
+    body.branch(checked.is_watched, "mark", "marked")
+    body.label("mark")
+    pointers, mask = accesses.shadow_of(body, lanes, checked.shadows)
+    accesses.scatter(body, WIDE.const(bits, int("01" * (bits // 8), 16)), pointers, mask, bits)
+    body.do("br label %marked")
+    body.label("marked")
 
 
-def _changed(made: Function, room: str, change: str, kind: str, old: str, value: str, other: str) -> str:
+def _changed(body: FunctionWriter, room: str, change: str, kind: str, old: str, value: str, replacement: str) -> str:
     """Compute the new value."""
     bits = BITS[kind]
     number = f"i{bits}"
     if change == "exch":
         return value
     if change == "cas":
-        return made.op(f"select i1 {made.op(f'icmp eq {number} {old}, {value}')}, {number} {other}, {number} {old}")
+        return body.op(
+            f"select i1 {body.op(f'icmp eq {number} {old}, {value}')}, {number} {replacement}, {number} {old}"
+        )
     if change in _LOGIC:
-        return made.op(f"{change} {number} {old}, {value}")
+        return body.op(f"{change} {number} {old}, {value}")
     if kind in FLOATS or kind in ("f16x2", "bf16x2"):
-        return _changed_float(made, room, change, kind, old, value)
+        return _changed_float(body, room, change, kind, old, value)
     if change == "add":
-        return made.op(f"add {number} {old}, {value}")
+        return body.op(f"add {number} {old}, {value}")
     if change in ("min", "max"):
-        return made.overloaded(("s" if kind.startswith("s") else "u") + change, number, old, value)
-    return _counted(made, change, number, old, value)
+        return body.overloaded(("s" if kind.startswith("s") else "u") + change, number, old, value)
+    return _counted(body, change, number, old, value)
 
 
-def _counted(made: Function, change: str, number: str, old: str, value: str) -> str:
+def _counted(body: FunctionWriter, change: str, number: str, old: str, value: str) -> str:
     """Compute `inc` and `dec`, which wrap at the operand."""
     if change == "inc":
-        wraps = made.op(f"icmp uge {number} {old}, {value}")
-        return made.op(f"select i1 {wraps}, {number} 0, {number} {made.op(f'add {number} {old}, 1')}")
-    is_zero, is_above = made.op(f"icmp eq {number} {old}, 0"), made.op(f"icmp ugt {number} {old}, {value}")
-    wraps = made.op(f"or i1 {is_zero}, {is_above}")
-    return made.op(f"select i1 {wraps}, {number} {value}, {number} {made.op(f'sub {number} {old}, 1')}")
+        wraps = body.op(f"icmp uge {number} {old}, {value}")
+        return body.op(f"select i1 {wraps}, {number} 0, {number} {body.op(f'add {number} {old}, 1')}")
+    is_zero, is_above = body.op(f"icmp eq {number} {old}, 0"), body.op(f"icmp ugt {number} {old}, {value}")
+    wraps = body.op(f"or i1 {is_zero}, {is_above}")
+    return body.op(f"select i1 {wraps}, {number} {value}, {number} {body.op(f'sub {number} {old}, 1')}")
 
 
-def _changed_float(made: Function, room: str, change: str, kind: str, old: str, value: str) -> str:
+def _changed_float(body: FunctionWriter, room: str, change: str, kind: str, old: str, value: str) -> str:
     """Compute a float's new value; only sums of float32 in global memory flush subnormals to zero (PTX ISA)."""
-    form, element = (Form(2), FLOATS[kind[:-2]]) if kind.endswith("x2") else (SCALAR, FLOATS[kind])
+    form, element = (ValueForm(2), FLOATS[kind[:-2]]) if kind.endswith("x2") else (SCALAR, FLOATS[kind])
     number, own = f"i{BITS[kind]}", form.type(element)
-    left, right = (made.op(f"bitcast {number} {item} to {own}") for item in (old, value))
+    current, operand = (body.op(f"bitcast {number} {item} to {own}") for item in (old, value))
     is_flushed = (room, change, kind) == ("global", "add", "f32")
     if is_flushed:
-        left, right = (floats.flush(made, item, form) for item in (left, right))
+        current, operand = (floats.flush(body, item, form) for item in (current, operand))
     if element in ("half", "bfloat"):
-        left, right = (floats.widen(made, item, element, "float", form) for item in (left, right))
+        current, operand = (floats.widen(body, item, element, "float", form) for item in (current, operand))
     wide = "float" if element in ("half", "bfloat") else element
     if change == "add":
-        total = made.op(f"fadd {form.type(wide)} {left}, {right}")
+        total = body.op(f"fadd {form.type(wide)} {current}, {operand}")
     else:
-        total = made.overloaded(f"{change}num", form.type(wide), left, right)
+        # A NaN in memory or in the operand is ignored.
+        total = body.overloaded(f"{change}num", form.type(wide), current, operand)
     if element in ("half", "bfloat"):
-        total = floats.narrow(made, total, "float", element, form)
+        total = floats.narrow(body, total, "float", element, form)
     if is_flushed:
-        total = floats.flush(made, total, form)
-    return made.op(f"bitcast {own} {total} to {number}")
+        total = floats.flush(body, total, form)
+    return body.op(f"bitcast {own} {total} to {number}")

@@ -7,6 +7,7 @@ from verl_kernel.env.executor.library import context, traffic
 from verl_kernel.env.executor.library.context import filled
 from verl_kernel.env.executor.library.rereads import USES_TIME, thin_text
 
+# Counts are a block's own until it ends, as bytes that it requests again count once (`rereads.Use.own`).
 _TEXT = """
 define internal void @vk_settle(ptr %ctx) nounwind {
 entry:
@@ -25,7 +26,7 @@ each:
   %sum = phi i64 [ 0, %entry ], [ %sum.next, %add ]
   %more = icmp ult i64 %i, %blocks
   br i1 %more, label %add, label %out
-add:
+add:  ; lanes that entered a block of instructions, times its length
   %count.p = getelementptr i64, ptr %counts, i64 %i
   %count = load i64, ptr %count.p
   %weight.p = getelementptr i64, ptr %weights, i64 %i
@@ -34,7 +35,7 @@ add:
   %sum.next = add i64 %sum, %product
   %i.next = add i64 %i, 1
   br label %each
-out:
+out:  ; what has been added since the last pause is this block's
   %last.p = getelementptr i64, ptr %work, i64 @WORK_LAST@
   %last = load i64, ptr %last.p
   store i64 %sum, ptr %last.p
@@ -72,7 +73,7 @@ each:
   %moved.next = add i64 %moved, %now
   %none = icmp eq i64 %now, 0
   br i1 %none, label %added, label %add
-add:
+add:  ; sectors that the block requested again count once: at most those between the first and the last one
   %low.p = getelementptr i64, ptr %use, i64 1
   %high.p = getelementptr i64, ptr %use, i64 2
   %low = load i64, ptr %low.p
@@ -107,7 +108,7 @@ added:
   %i.next = add i64 %i, 1
   %rest = icmp ult i64 %i.next, %halves
   br i1 %rest, label %each, label %out
-out:
+out:  ; keep what the heaviest block did; the cache's time goes on by its size, so the next block finds it empty
   %heavy.p = getelementptr i64, ptr %work, i64 @SECTORS_MOST@
   %heavy = load i64, ptr %heavy.p
   %heavier = icmp ugt i64 %moved.next, %heavy

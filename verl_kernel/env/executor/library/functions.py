@@ -9,40 +9,40 @@ from __future__ import annotations
 
 import math
 
-from verl_kernel.env.executor.library.context import Function
+from verl_kernel.env.executor.library.context import FunctionWriter
 from verl_kernel.env.executor.lowering import floats
-from verl_kernel.env.executor.lowering.writer import WIDE, Form, Key, mangled, real
+from verl_kernel.env.executor.lowering.writer import WIDE, Key, ValueForm, mangled, real
 
 # Selects bytes with a selector known only at run time (PTX ISA, "prmt").
 
 
-def permute_text(key: Key) -> tuple[Function, str]:
+def permute_text(key: Key) -> tuple[FunctionWriter, str]:
     """`permute_<lanes>(low, high, selector)`: select four of eight bytes; a selector's top bit replicates the sign."""
-    made, form = Function(), Form(int(key[1]))
+    body, form = FunctionWriter(), ValueForm(int(key[1]))
     words, longs = form.ints(32), form.ints(64)
-    low, high = (made.resized(word, 32, 64, form) for word in ("%low", "%high"))
-    both = made.op(f"or {longs} {low}, {made.op(f'shl {longs} {high}, {form.const(64, 32)}')}")
-    value = _chosen(made, both, 0, form)
-    for place in range(1, 4):
-        value = made.op(f"or {words} {value}, {_chosen(made, both, place, form)}")
-    made.do(f"ret {words} {value}")
-    return made, made.text(words, key, tuple(f"{words} %{name}" for name in ("low", "high", "selector")))
+    low, high = (body.resized(word, 32, 64, form) for word in ("%low", "%high"))
+    eight_bytes = body.op(f"or {longs} {low}, {body.op(f'shl {longs} {high}, {form.const(64, 32)}')}")
+    value = _selected_byte(body, eight_bytes, 0, form)
+    for index in range(1, 4):
+        value = body.op(f"or {words} {value}, {_selected_byte(body, eight_bytes, index, form)}")
+    body.do(f"ret {words} {value}")
+    return body, body.text(words, key, tuple(f"{words} %{name}" for name in ("low", "high", "selector")))
 
 
-def _chosen(made: Function, both: str, place: int, form: Form) -> str:
+def _selected_byte(body: FunctionWriter, eight_bytes: str, index: int, form: ValueForm) -> str:
     """Return one byte of the result, shifted to its place."""
     words, longs = form.ints(32), form.ints(64)
-    nibble = made.op(f"lshr {words} %selector, {form.const(32, 4 * place)}")
-    shift_by = made.op(f"shl {words} {made.op(f'and {words} {nibble}, {form.const(32, 7)}')}, {form.const(32, 3)}")
-    byte = made.op(f"lshr {longs} {both}, {made.resized(shift_by, 32, 64, form)}")
-    byte = made.op(f"shl {words} {made.resized(byte, 64, 32, form)}, {form.const(32, 24)}")
-    spread = made.op(f"ashr {words} {byte}, {form.const(32, 31)}")
-    plain = made.op(f"lshr {words} {byte}, {form.const(32, 24)}")
-    top = made.op(f"and {words} {nibble}, {form.const(32, 8)}")
-    wants_sign = made.op(f"icmp ne {words} {top}, {form.const(32, 0)}")
-    chosen = made.op(f"select {form.ints(1)} {wants_sign}, {words} {spread}, {words} {plain}")
-    chosen = made.op(f"and {words} {chosen}, {form.const(32, 255)}")
-    return made.op(f"shl {words} {chosen}, {form.const(32, 8 * place)}")
+    nibble = body.op(f"lshr {words} %selector, {form.const(32, 4 * index)}")
+    shift_by = body.op(f"shl {words} {body.op(f'and {words} {nibble}, {form.const(32, 7)}')}, {form.const(32, 3)}")
+    byte = body.op(f"lshr {longs} {eight_bytes}, {body.resized(shift_by, 32, 64, form)}")
+    byte = body.op(f"shl {words} {body.resized(byte, 64, 32, form)}, {form.const(32, 24)}")
+    spread = body.op(f"ashr {words} {byte}, {form.const(32, 31)}")
+    plain = body.op(f"lshr {words} {byte}, {form.const(32, 24)}")
+    top = body.op(f"and {words} {nibble}, {form.const(32, 8)}")
+    wants_sign = body.op(f"icmp ne {words} {top}, {form.const(32, 0)}")
+    chosen = body.op(f"select {form.ints(1)} {wants_sign}, {words} {spread}, {words} {plain}")
+    chosen = body.op(f"and {words} {chosen}, {form.const(32, 255)}")
+    return body.op(f"shl {words} {chosen}, {form.const(32, 8 * index)}")
 
 
 # Arithmetic rounded towards zero, down or up: the host's own, in another mode.
@@ -54,26 +54,27 @@ _OPERATIONS = {
     "add": ("fadd", 2), "sub": ("fsub", 2), "mul": ("fmul", 2), "div": ("fdiv", 2), "fma": ("fma", 3),
     "sqrt": ("sqrt", 1),
 }  # fmt: skip
+"""LLVM's name of each operation, and how many operands it has."""
 
 
-def directed_text(key: Key) -> tuple[Function, str]:
+def directed_text(key: Key) -> tuple[FunctionWriter, str]:
     """`directed_<operation>_<rounding>_<element>_<lanes>_<operands>(a...)`; the mode is to nearest again in the end.
 
     The operands' element type is another one for a conversion (`sitofp`, `uitofp`, `fptrunc`).
     """
-    made, form, rounding = Function(), Form(int(key[4])), _MODES[str(key[2])]
+    body, form, rounding = FunctionWriter(), ValueForm(int(key[4])), _MODES[str(key[2])]
     kind = form.type(str(key[3]))
     name, count = _OPERATIONS.get(str(key[1]), (str(key[1]), 1))
     source = form.type(str(key[5]))
-    given = [(source, f"%a{number}") for number in range(count)]
+    operands = [(source, f"%a{number}") for number in range(count)]
     marks = [("metadata", f'!"{mark}"') for mark in ("round.dynamic", "fpexcept.strict")]
-    made.do(made.called("set.rounding", "void", [("i32", str(rounding))]) + " strictfp")
+    body.do(body.called("set.rounding", "void", [("i32", str(rounding))]) + " strictfp")
     types = mangled(kind) if source == kind else f"{mangled(kind)}.{mangled(source)}"
-    call = made.called(f"experimental.constrained.{name}.{types}", kind, [*given, *marks])
-    value = made.op(f"{call} strictfp")
-    made.do(made.called("set.rounding", "void", [("i32", str(_MODES["rn"]))]) + " strictfp")
-    made.do(f"ret {kind} {value}")
-    return made, made.text(kind, key, [" ".join(one) for one in given], "nounwind strictfp")
+    call = body.called(f"experimental.constrained.{name}.{types}", kind, [*operands, *marks])
+    value = body.op(f"{call} strictfp")
+    body.do(body.called("set.rounding", "void", [("i32", str(_MODES["rn"]))]) + " strictfp")
+    body.do(f"ret {kind} {value}")
+    return body, body.text(kind, key, [" ".join(operand) for operand in operands], "nounwind strictfp")
 
 
 SINGLES, DOUBLES, WORDS, LONGS = WIDE.type("float"), WIDE.type("double"), WIDE.ints(32), WIDE.ints(64)
@@ -84,7 +85,7 @@ _MAGIC = {"float": 12582912.0, "double": 6755399441055744.0}
 """1.5 times 2^23 and 2^52: adding one to a small whole number leaves that number in the lowest bits."""
 
 
-class Real(Function):
+class Real(FunctionWriter):
     """Writes arithmetic on vectors of one float type."""
 
     def __init__(self, element: str) -> None:
@@ -95,13 +96,13 @@ class Real(Function):
         """Return a vector constant."""
         return f"splat ({self.element} {real(self.element, value)})"
 
-    def calc(self, code: str, left: str, right: str) -> str:
+    def calc(self, code: str, lhs: str, rhs: str) -> str:
         """Compute `fadd`, `fsub`, `fmul` or `fdiv`."""
-        return self.op(f"{code} {self.kind} {left}, {right}")
+        return self.op(f"{code} {self.kind} {lhs}, {rhs}")
 
-    def fma(self, left: str, right: str, addend: str) -> str:
+    def fma(self, factor: str, other_factor: str, addend: str) -> str:
         """Compute a fused multiply-add."""
-        return self.overloaded("fma", self.kind, left, right, addend)
+        return self.overloaded("fma", self.kind, factor, other_factor, addend)
 
     def polynomial(self, x: str, coefficients: list[float]) -> str:
         """Evaluate a polynomial; coefficients begin with the constant term."""
@@ -114,16 +115,16 @@ class Real(Function):
         """Select one of two values per lane."""
         return self.op(f"select {WIDE.ints(1)} {condition}, {self.kind} {yes}, {self.kind} {no}")
 
-    def test(self, relation: str, left: str, right: str) -> str:
+    def test(self, relation: str, lhs: str, rhs: str) -> str:
         """Compare two values per lane."""
-        return self.op(f"fcmp {relation} {self.kind} {left}, {right}")
+        return self.op(f"fcmp {relation} {self.kind} {lhs}, {rhs}")
 
     def whole(self, value: str) -> str:
         """Convert a small whole number to an integer of the same width."""
         kind = WORDS if self.element == "float" else LONGS
-        moved = self.op(f"bitcast {self.kind} {self.calc('fadd', value, self.const(_MAGIC[self.element]))} to {kind}")
+        shifted = self.op(f"bitcast {self.kind} {self.calc('fadd', value, self.const(_MAGIC[self.element]))} to {kind}")
         base = self.op(f"bitcast {self.kind} {self.const(_MAGIC[self.element])} to {kind}")
-        return self.op(f"sub {kind} {moved}, {base}")
+        return self.op(f"sub {kind} {shifted}, {base}")
 
     def power_of_two(self, exponent: str) -> str:
         """Compute 2 to an integer power within the range of normal numbers."""
@@ -133,155 +134,164 @@ class Real(Function):
         return self.op(f"bitcast {kind} {self.op(f'shl {kind} {biased}, {WIDE.const(bits, mantissa)}')} to {self.kind}")
 
 
-def ex2_text(key: Key) -> tuple[Function, str]:
+def ex2_text(key: Key) -> tuple[FunctionWriter, str]:
     """Compute 2 to the power of x: the whole part sets the exponent, a Taylor polynomial covers the rest."""
-    made = Real("float")
-    x = made.choose(made.test("ogt", "%x", made.const(130.0)), made.const(130.0), "%x")
-    x = made.choose(made.test("olt", x, made.const(-160.0)), made.const(-160.0), x)
-    nearest = made.overloaded("roundeven", SINGLES, x)
-    value = made.polynomial(made.calc("fsub", x, nearest), [_LN2**n / math.factorial(n) for n in range(8)])
-    exponent = made.whole(nearest)
-    half = made.op(f"ashr {WORDS} {exponent}, {WIDE.const(32, 1)}")
-    for part in (half, made.op(f"sub {WORDS} {exponent}, {half}")):  # in two steps, as 2^-149 would be out of range
-        value = made.calc("fmul", value, made.power_of_two(part))
-    made.do(f"ret {SINGLES} {value}")
-    return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
+    body = Real("float")
+    # Beyond these bounds the result is infinity, or zero, in float32.
+    x = body.choose(body.test("ogt", "%x", body.const(130.0)), body.const(130.0), "%x")
+    x = body.choose(body.test("olt", x, body.const(-160.0)), body.const(-160.0), x)
+    nearest = body.overloaded("roundeven", SINGLES, x)
+    # The rest is at most 1/2, so the next term is below 6e-9.
+    value = body.polynomial(body.calc("fsub", x, nearest), [_LN2**n / math.factorial(n) for n in range(8)])
+    exponent = body.whole(nearest)
+    half = body.op(f"ashr {WORDS} {exponent}, {WIDE.const(32, 1)}")
+    for part in (half, body.op(f"sub {WORDS} {exponent}, {half}")):  # in two steps, as 2^-149 would be out of range
+        value = body.calc("fmul", value, body.power_of_two(part))
+    body.do(f"ret {SINGLES} {value}")
+    return body, body.text(SINGLES, key, [f"{SINGLES} %x"])
 
 
-def lg2_text(key: Key) -> tuple[Function, str]:
+def lg2_text(key: Key) -> tuple[FunctionWriter, str]:
     """Compute the binary logarithm: the exponent and, for m between 0.7 and 1.42, 2 atanh((m - 1) / (m + 1))."""
-    made = Real("double")
-    wide = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
-    bits = made.op(f"bitcast {DOUBLES} {wide} to {LONGS}")
+    body = Real("double")
+    wide = body.op(f"fpext {SINGLES} %x to {DOUBLES}")
+    bits = body.op(f"bitcast {DOUBLES} {wide} to {LONGS}")
     # the exponent of m / 0.707 is that of m, less one if m is small
-    moved = made.op(f"sub {LONGS} {bits}, {WIDE.const(64, 0x3FE6A09E667F3BCD)}")
-    exponent = made.op(f"ashr {LONGS} {moved}, {WIDE.const(64, 52)}")
-    mantissa = made.op(f"sub {LONGS} {bits}, {made.op(f'shl {LONGS} {exponent}, {WIDE.const(64, 52)}')}")
-    m = made.op(f"bitcast {LONGS} {mantissa} to {DOUBLES}")
-    ratio = made.calc("fdiv", made.calc("fsub", m, made.const(1.0)), made.calc("fadd", m, made.const(1.0)))
-    series = made.polynomial(made.calc("fmul", ratio, ratio), [2 / _LN2 / (2 * n + 1) for n in range(8)])
-    narrow = made.op(f"trunc {LONGS} {exponent} to {WORDS}")
-    whole = made.op(f"sitofp {WORDS} {narrow} to {DOUBLES}")
-    value = made.op(f"fptrunc {DOUBLES} {made.fma(ratio, series, whole)} to {SINGLES}")
-    made.element, made.kind = "float", SINGLES
-    value = made.choose(made.test("oeq", "%x", made.const(0.0)), made.const(-math.inf), value)
-    value = made.choose(made.test("olt", "%x", made.const(0.0)), made.const(math.nan), value)
-    value = made.choose(made.test("oeq", "%x", made.const(math.inf)), made.const(math.inf), value)
-    value = made.choose(made.test("uno", "%x", "%x"), "%x", value)
-    made.do(f"ret {SINGLES} {value}")
-    return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
+    rebased = body.op(f"sub {LONGS} {bits}, {WIDE.const(64, 0x3FE6A09E667F3BCD)}")
+    exponent = body.op(f"ashr {LONGS} {rebased}, {WIDE.const(64, 52)}")
+    mantissa = body.op(f"sub {LONGS} {bits}, {body.op(f'shl {LONGS} {exponent}, {WIDE.const(64, 52)}')}")
+    m = body.op(f"bitcast {LONGS} {mantissa} to {DOUBLES}")
+    ratio = body.calc("fdiv", body.calc("fsub", m, body.const(1.0)), body.calc("fadd", m, body.const(1.0)))
+    series = body.polynomial(body.calc("fmul", ratio, ratio), [2 / _LN2 / (2 * n + 1) for n in range(8)])
+    narrow = body.op(f"trunc {LONGS} {exponent} to {WORDS}")
+    whole = body.op(f"sitofp {WORDS} {narrow} to {DOUBLES}")
+    value = body.op(f"fptrunc {DOUBLES} {body.fma(ratio, series, whole)} to {SINGLES}")
+    body.element, body.kind = "float", SINGLES
+    value = body.choose(body.test("oeq", "%x", body.const(0.0)), body.const(-math.inf), value)
+    value = body.choose(body.test("olt", "%x", body.const(0.0)), body.const(math.nan), value)
+    value = body.choose(body.test("oeq", "%x", body.const(math.inf)), body.const(math.inf), value)
+    value = body.choose(body.test("uno", "%x", "%x"), "%x", value)
+    body.do(f"ret {SINGLES} {value}")
+    return body, body.text(SINGLES, key, [f"{SINGLES} %x"])
 
 
-def circular_text(key: Key) -> tuple[Function, str]:
+def circular_text(key: Key) -> tuple[FunctionWriter, str]:
     """Compute `sin` or `cos`: subtract the nearest multiple of pi / 2 in float64, then use a polynomial."""
-    made, quarter = Real("double"), 0 if key[0] == "sin" else 1
-    x = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
-    turns = made.overloaded("roundeven", DOUBLES, made.calc("fmul", x, made.const(2 / math.pi)))
-    minus = made.op(f"fneg {DOUBLES} {turns}")
-    r = made.fma(minus, made.const(_PI_HALF[1]), made.fma(minus, made.const(_PI_HALF[0]), x))
-    for relation, most in (("ogt", 1.0), ("olt", -1.0)):  # for a huge number the result only stays in range
-        r = made.choose(made.test(relation, r, made.const(most)), made.const(most), r)
-    square = made.calc("fmul", r, r)
+    body, quarter = Real("double"), 0 if key[0] == "sin" else 1
+    x = body.op(f"fpext {SINGLES} %x to {DOUBLES}")
+    quarter_turns = body.overloaded("roundeven", DOUBLES, body.calc("fmul", x, body.const(2 / math.pi)))
+    minus = body.op(f"fneg {DOUBLES} {quarter_turns}")
+    # Cody and Waite's reduction: pi / 2 in two parts, so that the difference keeps its digits.
+    r = body.fma(minus, body.const(_PI_HALF[1]), body.fma(minus, body.const(_PI_HALF[0]), x))
+    for relation, limit in (("ogt", 1.0), ("olt", -1.0)):  # for a huge number the result only stays in range
+        r = body.choose(body.test(relation, r, body.const(limit)), body.const(limit), r)
+    square = body.calc("fmul", r, r)
     signs = [(-1) ** n for n in range(7)]
-    sine = made.calc("fmul", r, made.polynomial(square, [signs[n] / math.factorial(2 * n + 1) for n in range(7)]))
-    cosine = made.polynomial(square, [signs[n] / math.factorial(2 * n) for n in range(7)])
-    place = made.calc("fadd", turns, made.const(quarter))
-    rest = made.calc(
+    # Taylor's series: r is at most pi / 4, so the next terms are below 1e-12.
+    sine = body.calc("fmul", r, body.polynomial(square, [signs[n] / math.factorial(2 * n + 1) for n in range(7)]))
+    cosine = body.polynomial(square, [signs[n] / math.factorial(2 * n) for n in range(7)])
+    quadrant = body.calc("fadd", quarter_turns, body.const(quarter))
+    quadrant_mod_4 = body.calc(
         "fsub",
-        place,
-        made.calc(
-            "fmul", made.const(4.0), made.overloaded("floor", DOUBLES, made.calc("fmul", place, made.const(0.25)))
+        quadrant,
+        body.calc(
+            "fmul", body.const(4.0), body.overloaded("floor", DOUBLES, body.calc("fmul", quadrant, body.const(0.25)))
         ),
     )
-    is_one, is_two, is_three = (made.test("oeq", rest, made.const(value)) for value in (1.0, 2.0, 3.0))
-    value = made.choose(made.op(f"or {WIDE.ints(1)} {is_one}, {is_three}"), cosine, sine)
-    negative = made.op(f"or {WIDE.ints(1)} {is_two}, {is_three}")
-    value = made.choose(negative, made.op(f"fneg {DOUBLES} {value}"), value)
+    is_one, is_two, is_three = (body.test("oeq", quadrant_mod_4, body.const(value)) for value in (1.0, 2.0, 3.0))
+    value = body.choose(body.op(f"or {WIDE.ints(1)} {is_one}, {is_three}"), cosine, sine)
+    negative = body.op(f"or {WIDE.ints(1)} {is_two}, {is_three}")
+    value = body.choose(negative, body.op(f"fneg {DOUBLES} {value}"), value)
     if not quarter:  # keeps the sign of a zero
-        value = made.choose(made.test("oeq", x, made.const(0.0)), x, value)
-    made.do(f"ret {SINGLES} {made.op(f'fptrunc {DOUBLES} {value} to {SINGLES}')}")
-    return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
+        value = body.choose(body.test("oeq", x, body.const(0.0)), x, value)
+    body.do(f"ret {SINGLES} {body.op(f'fptrunc {DOUBLES} {value} to {SINGLES}')}")
+    return body, body.text(SINGLES, key, [f"{SINGLES} %x"])
 
 
-def tanh_text(key: Key) -> tuple[Function, str]:
+def tanh_text(key: Key) -> tuple[FunctionWriter, str]:
     """Compute (1 - e) / (1 + e) with e = exp(-2 |x|) in float64; a tiny x is returned unchanged."""
-    made = Real("double")
-    x = made.op(f"fpext {SINGLES} %x to {DOUBLES}")
-    size = made.overloaded("fabs", DOUBLES, x)
-    bounded = made.choose(made.test("ogt", size, made.const(20.0)), made.const(20.0), size)
-    power = made.calc("fmul", bounded, made.const(-2 / _LN2))
-    nearest = made.overloaded("roundeven", DOUBLES, power)
-    part = made.polynomial(made.calc("fsub", power, nearest), [_LN2**n / math.factorial(n) for n in range(12)])
-    e = made.calc("fmul", part, made.power_of_two(made.whole(nearest)))
-    value = made.calc("fdiv", made.calc("fsub", made.const(1.0), e), made.calc("fadd", made.const(1.0), e))
-    value = made.choose(made.test("olt", size, made.const(1e-4)), size, value)
-    value = made.overloaded("copysign", DOUBLES, value, x)
-    value = made.choose(made.test("uno", x, x), x, value)
-    made.do(f"ret {SINGLES} {made.op(f'fptrunc {DOUBLES} {value} to {SINGLES}')}")
-    return made, made.text(SINGLES, key, [f"{SINGLES} %x"])
+    body = Real("double")
+    x = body.op(f"fpext {SINGLES} %x to {DOUBLES}")
+    size = body.overloaded("fabs", DOUBLES, x)
+    # tanh(20) is 1 in float32; an exponent far below would leave the range of `power_of_two`.
+    bounded = body.choose(body.test("ogt", size, body.const(20.0)), body.const(20.0), size)
+    power = body.calc("fmul", bounded, body.const(-2 / _LN2))
+    nearest = body.overloaded("roundeven", DOUBLES, power)
+    part = body.polynomial(body.calc("fsub", power, nearest), [_LN2**n / math.factorial(n) for n in range(12)])
+    e = body.calc("fmul", part, body.power_of_two(body.whole(nearest)))
+    value = body.calc("fdiv", body.calc("fsub", body.const(1.0), e), body.calc("fadd", body.const(1.0), e))
+    # There the difference of 1 and e would cancel, and tanh(x) is x up to 4e-9.
+    value = body.choose(body.test("olt", size, body.const(1e-4)), size, value)
+    value = body.overloaded("copysign", DOUBLES, value, x)
+    value = body.choose(body.test("uno", x, x), x, value)
+    body.do(f"ret {SINGLES} {body.op(f'fptrunc {DOUBLES} {value} to {SINGLES}')}")
+    return body, body.text(SINGLES, key, [f"{SINGLES} %x"])
 
 
-def from_eight_text(key: Key) -> tuple[Function, str]:
+def from_eight_text(key: Key) -> tuple[FunctionWriter, str]:
     """`from_eight_<kind>(pairs)`: convert two 8-bit floats to two halves, exactly."""
-    made = Function()
+    body = FunctionWriter()
     kind, shorts = str(key[1]), WIDE.ints(16)
-    pair = made.op(f"zext {shorts} %pair to {WORDS}")
+    pair = body.op(f"zext {shorts} %pair to {WORDS}")
     if kind == "e5m2":  # the byte is the upper half of a float16
-        upper = made.op(f"shl {WORDS} {made.op(f'and {WORDS} {pair}, {WIDE.const(32, 0xFF00)}')}, {WIDE.const(32, 16)}")
-        lower = made.op(f"shl {WORDS} {made.op(f'and {WORDS} {pair}, {WIDE.const(32, 0xFF)}')}, {WIDE.const(32, 8)}")
+        upper = body.op(f"shl {WORDS} {body.op(f'and {WORDS} {pair}, {WIDE.const(32, 0xFF00)}')}, {WIDE.const(32, 16)}")
+        lower = body.op(f"shl {WORDS} {body.op(f'and {WORDS} {pair}, {WIDE.const(32, 0xFF)}')}, {WIDE.const(32, 8)}")
     else:
-        upper, lower = (_from_e4m3(made, pair, shift) for shift in (8, 0))
-        upper = made.op(f"shl {WORDS} {upper}, {WIDE.const(32, 16)}")
-    made.do(f"ret {WORDS} {made.op(f'or {WORDS} {upper}, {lower}')}")
-    return made, made.text(WORDS, key, [f"{shorts} %pair"])
+        upper, lower = (_from_e4m3(body, pair, shift) for shift in (8, 0))
+        upper = body.op(f"shl {WORDS} {upper}, {WIDE.const(32, 16)}")
+    body.do(f"ret {WORDS} {body.op(f'or {WORDS} {upper}, {lower}')}")
+    return body, body.text(WORDS, key, [f"{shorts} %pair"])
 
 
-def _from_e4m3(made: Function, pair: str, shift: int) -> str:
+def _from_e4m3(body: FunctionWriter, pair: str, shift: int) -> str:
     """Convert a byte to the bits of a half: shift exponent and mantissa to their places, then correct the bias."""
-    byte = made.op(f"lshr {WORDS} {pair}, {WIDE.const(32, shift)}")
-    size = made.op(f"and {WORDS} {byte}, {WIDE.const(32, 0x7F)}")
-    bits = made.op(f"shl {WORDS} {size}, {WIDE.const(32, 20)}")
-    value = made.op(f"bitcast {WORDS} {bits} to {SINGLES}")
-    value = made.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0**120)}")
-    half = floats.narrow(made, value, "float", "half", WIDE)
-    half = made.resized(made.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.ints(16)}"), 16, 32, WIDE)
-    is_nan = made.op(f"icmp eq {WORDS} {size}, {WIDE.const(32, 0x7F)}")
-    half = made.op(f"select {WIDE.ints(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7FFF)}, {WORDS} {half}")
-    sign = made.op(f"shl {WORDS} {made.op(f'and {WORDS} {byte}, {WIDE.const(32, 0x80)}')}, {WIDE.const(32, 8)}")
-    return made.op(f"or {WORDS} {half}, {sign}")
+    byte = body.op(f"lshr {WORDS} {pair}, {WIDE.const(32, shift)}")
+    size = body.op(f"and {WORDS} {byte}, {WIDE.const(32, 0x7F)}")
+    bits = body.op(f"shl {WORDS} {size}, {WIDE.const(32, 20)}")
+    value = body.op(f"bitcast {WORDS} {bits} to {SINGLES}")
+    # The exponent's bias is 7 in e4m3 and 127 in float32; subnormals become normal by the product.
+    value = body.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0**120)}")
+    half = floats.narrow(body, value, "float", "half", WIDE)
+    half = body.resized(body.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.ints(16)}"), 16, 32, WIDE)
+    # e4m3 has one NaN of each sign and no infinity.
+    is_nan = body.op(f"icmp eq {WORDS} {size}, {WIDE.const(32, 0x7F)}")
+    half = body.op(f"select {WIDE.ints(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7FFF)}, {WORDS} {half}")
+    sign = body.op(f"shl {WORDS} {body.op(f'and {WORDS} {byte}, {WIDE.const(32, 0x80)}')}, {WIDE.const(32, 8)}")
+    return body.op(f"or {WORDS} {half}, {sign}")
 
 
-def to_eight_text(key: Key) -> tuple[Function, str]:
+def to_eight_text(key: Key) -> tuple[FunctionWriter, str]:
     """`to_eight_<kind>(bits of float32)`: round to the nearest 8-bit float, ties to even; saturates at the largest."""
-    made = Function()
+    body = FunctionWriter()
     mantissa, bias, largest = (3, 7, 448.0) if key[1] == "e4m3" else (2, 15, 57344.0)
-    size = made.op(f"and {WORDS} %bits, {WIDE.const(32, 0x7FFFFFFF)}")
-    is_nan = made.op(f"icmp ugt {WORDS} {size}, {WIDE.const(32, 0x7F800000)}")
-    value = made.op(f"bitcast {WORDS} {size} to {SINGLES}")
-    value = made.overloaded("minnum", SINGLES, value, WIDE.real("float", largest))
-    size = made.op(f"bitcast {SINGLES} {value} to {WORDS}")
-    lowest = made.op(
-        f"and {WORDS} {made.op(f'lshr {WORDS} {size}, {WIDE.const(32, 23 - mantissa)}')}, {WIDE.const(32, 1)}"
+    size = body.op(f"and {WORDS} %bits, {WIDE.const(32, 0x7FFFFFFF)}")
+    is_nan = body.op(f"icmp ugt {WORDS} {size}, {WIDE.const(32, 0x7F800000)}")
+    value = body.op(f"bitcast {WORDS} {size} to {SINGLES}")
+    value = body.overloaded("minnum", SINGLES, value, WIDE.real("float", largest))
+    size = body.op(f"bitcast {SINGLES} {value} to {WORDS}")
+    lowest = body.op(
+        f"and {WORDS} {body.op(f'lshr {WORDS} {size}, {WIDE.const(32, 23 - mantissa)}')}, {WIDE.const(32, 1)}"
     )
-    rounded = made.op(
-        f"add {WORDS} {size}, {made.op(f'add {WORDS} {lowest}, {WIDE.const(32, (1 << 22 - mantissa) - 1)}')}"
+    rounded = body.op(
+        f"add {WORDS} {size}, {body.op(f'add {WORDS} {lowest}, {WIDE.const(32, (1 << 22 - mantissa) - 1)}')}"
     )
-    rebased = made.op(f"sub {WORDS} {rounded}, {WIDE.const(32, 127 - bias << 23)}")
-    normal = made.op(f"lshr {WORDS} {rebased}, {WIDE.const(32, 23 - mantissa)}")
-    scaled = made.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0 ** (bias - 1 + mantissa))}")
-    moved = made.op(f"fadd {SINGLES} {scaled}, {WIDE.real('float', _MAGIC['float'])}")
-    tiny = made.op(f"and {WORDS} {made.op(f'bitcast {SINGLES} {moved} to {WORDS}')}, {WIDE.const(32, 0xFF)}")
-    is_tiny = made.op(f"fcmp olt {SINGLES} {value}, {WIDE.real('float', 2.0 ** (1 - bias))}")
-    byte = made.op(f"select {WIDE.ints(1)} {is_tiny}, {WORDS} {tiny}, {WORDS} {normal}")
-    byte = made.op(f"select {WIDE.ints(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7F)}, {WORDS} {byte}")
-    sign = made.op(f"and {WORDS} {made.op(f'lshr {WORDS} %bits, {WIDE.const(32, 24)}')}, {WIDE.const(32, 0x80)}")
-    made.do(f"ret {WORDS} {made.op(f'or {WORDS} {byte}, {sign}')}")
-    return made, made.text(WORDS, key, [f"{WORDS} %bits"])
+    rebased = body.op(f"sub {WORDS} {rounded}, {WIDE.const(32, 127 - bias << 23)}")
+    normal = body.op(f"lshr {WORDS} {rebased}, {WIDE.const(32, 23 - mantissa)}")
+    scaled = body.op(f"fmul {SINGLES} {value}, {WIDE.real('float', 2.0 ** (bias - 1 + mantissa))}")
+    # Adding 1.5 * 2^23 rounds a small number to a whole one, ties to even: the bits of a subnormal.
+    aligned_sum = body.op(f"fadd {SINGLES} {scaled}, {WIDE.real('float', _MAGIC['float'])}")
+    tiny = body.op(f"and {WORDS} {body.op(f'bitcast {SINGLES} {aligned_sum} to {WORDS}')}, {WIDE.const(32, 0xFF)}")
+    is_tiny = body.op(f"fcmp olt {SINGLES} {value}, {WIDE.real('float', 2.0 ** (1 - bias))}")
+    byte = body.op(f"select {WIDE.ints(1)} {is_tiny}, {WORDS} {tiny}, {WORDS} {normal}")
+    byte = body.op(f"select {WIDE.ints(1)} {is_nan}, {WORDS} {WIDE.const(32, 0x7F)}, {WORDS} {byte}")
+    sign = body.op(f"and {WORDS} {body.op(f'lshr {WORDS} %bits, {WIDE.const(32, 24)}')}, {WIDE.const(32, 0x80)}")
+    body.do(f"ret {WORDS} {body.op(f'or {WORDS} {byte}, {sign}')}")
+    return body, body.text(WORDS, key, [f"{WORDS} %bits"])
 
 
-def fma_text(key: Key) -> tuple[Function, str]:
+def fma_text(key: Key) -> tuple[FunctionWriter, str]:
     """`fma_<element>_<lanes>(a, b, c)`: fused multiply-add of half precision, rounded once."""
-    made, element, form = Function(), str(key[1]), Form(int(key[2]))
+    body, element, form = FunctionWriter(), str(key[1]), ValueForm(int(key[2]))
     kind = form.type(element)
-    made.do(f"ret {kind} {floats.in_wider(made, 'fma', element, form, ['%a', '%b', '%c'], False)}")
-    return made, made.text(kind, key, tuple(f"{kind} %{name}" for name in "abc"))
+    body.do(f"ret {kind} {floats.in_wider(body, 'fma', element, form, ['%a', '%b', '%c'], False)}")
+    return body, body.text(kind, key, tuple(f"{kind} %{name}" for name in "abc"))

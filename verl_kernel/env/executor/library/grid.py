@@ -11,13 +11,17 @@ from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.context import filled
 from verl_kernel.env.executor.library.endings import endings_text
 
+# Above any number of a block of instructions, so that one return value tells both.
 ENDED, YIELDS = -1, 1 << 24
-"""What a warp returns when it has ended; what is added to the place at which a waiting warp returns."""
+"""What a warp returns when it has ended; what is added to the number of the block at which a waiting warp resumes."""
+# `Watch.parts` takes memory for as many vector clocks, and orders turn round as many blocks at once.
 RESIDENT = 1024
 """How many blocks run at once if blocks may wait for each other."""
 DONE, WAITING, FAULTED = 0, 1, 2
 """What `block` returns."""
 
+# A round runs each warp that can go on once. A warp's state is what its function has returned: -1 when
+# it has ended, the block of instructions after a barrier, or that and `YIELDS` if it waits in a loop.
 _TEXT = """
 define i32 @vk_block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 %rounds) nounwind {
 entry:
@@ -35,7 +39,7 @@ entry:
 round:
   %left = phi i64 [ %rounds, %entry ], [ %left.next, %again ]
   br label %look
-look:
+look:  ; does a warp wait in a loop?
   %l = phi i32 [ 0, %round ], [ %l.next, %look ]
   %some = phi i1 [ false, %round ], [ %some.next, %look ]
   %l.p = getelementptr i32, ptr %states, i32 %l
@@ -45,7 +49,7 @@ look:
   %l.next = add i32 %l, 1
   %l.more = icmp ult i32 %l.next, %warps
   br i1 %l.more, label %look, label %began
-began:
+began:  ; if not, all warps stand at a barrier, at the start or at the end: a watch gives new stamps
   %watch.p = getelementptr i64, ptr %ctx, i64 @WATCH@
   %watch = load ptr, ptr %watch.p
   %is.watched = icmp ne ptr %watch, null
@@ -55,7 +59,7 @@ began:
 barrier:
   call void @vk_barrier(ptr %ctx, ptr %watch, i32 %warps)
   br label %turns
-turns:
+turns:  ; if one does, only such warps run in this round, else all that have not ended
   br label %turn
 turn:
   %w = phi i32 [ 0, %turns ], [ %w.next, %skip ]
@@ -69,14 +73,14 @@ turn:
   %ended.not = xor i1 %ended, true
   %runs = and i1 %same, %ended.not
   br i1 %runs, label %run, label %skip
-run:
+run:  ; a warp resumes at the block of instructions that it has returned
   %place = select i1 %yielded, i32 @YIELDS@, i32 0
   %resume = sub i32 %s, %place
   %offset = mul i32 %w, %frame.bytes
   %frame = getelementptr i8, ptr %frames, i32 %offset
   br i1 %is.watched, label %name, label %go
-name:
-  %now.p = getelementptr i64, ptr %watch, i64 @WARP_NOW@
+name:  ; a watch has to know whose accesses it sees
+  %now.p = getelementptr i64, ptr %watch, i64 @RUNNING_WARP@
   %w.64 = zext i32 %w to i64
   store i64 %w.64, ptr %now.p
   br label %go
@@ -97,7 +101,7 @@ skip:
   br i1 %more, label %turn, label %rest
 rest:
   br i1 %alive.next, label %again, label %finished
-again:
+again:  ; pause where a warp waits for others, or after some rounds
   %left.next = sub i64 %left, 1
   %spent = icmp sle i64 %left.next, 0
   %stop = or i1 %waits.next, %spent
@@ -108,7 +112,7 @@ finished:
 waiting:
   call void @vk_settle(ptr %ctx)
   ret i32 @WAITING@
-faulted:
+faulted:  ; native code has noted what happened: here is who did it
   %b.p = getelementptr i64, ptr %fault, i64 @BLOCK@
   store i64 %id, ptr %b.p
   %w.p = getelementptr i64, ptr %fault, i64 @WARP@
@@ -131,7 +135,7 @@ next:
   %i = phi i64 [ 0, %entry ], [ %i.next, %ran ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %start, label %out
-start:
+start:  ; the number of a block gives its coordinates, x first; shared memory holds NaN
   %id.p = getelementptr i64, ptr %order, i64 %i
   %id = load i64, ptr %id.p
   %id32 = trunc i64 %id to i32
@@ -145,10 +149,10 @@ start:
   %watch = load ptr, ptr %watch.p
   %is.watched = icmp ne ptr %watch, null
   br i1 %is.watched, label %tell, label %go
-tell:
+tell:  ; a watch gives the block its first stamps at once
   %fresh.p = getelementptr i64, ptr %watch, i64 @IS_FRESH@
   store i64 1, ptr %fresh.p
-  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_PLACE@
+  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_INDEX@
   store i64 %i, ptr %place.p
   br label %go
 go:
@@ -169,20 +173,20 @@ entry:
   %ordered = load i64, ptr %ordered.p
   %is.ordered = icmp ne i64 %ordered, 0
   br i1 %is.ordered, label %learn, label %plain
-learn:
+learn:  ; vector clocks are joined by the judging function
   %call.p = getelementptr i64, ptr %watch, i64 @CALL@
   %call = load ptr, ptr %call.p
   call void %call(i64 @BARRIER@, i64 0, ptr null, i64 0, ptr null, ptr %ctx, ptr null)
   ret void
-plain:
-  %clock.pp = getelementptr i64, ptr %watch, i64 @CLOCK@
+plain:  ; else each barrier takes the next stamps, one for each warp
+  %clock.pp = getelementptr i64, ptr %watch, i64 @NEXT_STAMP@
   %clock.p = load ptr, ptr %clock.pp
   %clock = load i64, ptr %clock.p
   %warps.64 = zext i32 %warps to i64
   %next = add i64 %clock, %warps.64
   %is.over = icmp uge i64 %next, @LOW@
   br i1 %is.over, label %lost, label %fine
-lost:
+lost:  ; stamps are used up, so the watch ends
   %lost.p = getelementptr i64, ptr %watch, i64 @IS_LOST@
   store i64 1, ptr %lost.p
   %watch.p = getelementptr i64, ptr %ctx, i64 @WATCH@
@@ -190,17 +194,17 @@ lost:
   ret void
 fine:
   store i64 %next, ptr %clock.p
-  %now.p = getelementptr i64, ptr %watch, i64 @NOW@
+  %now.p = getelementptr i64, ptr %watch, i64 @BARRIER_STAMP@
   store i64 %clock, ptr %now.p
   %fresh.p = getelementptr i64, ptr %watch, i64 @IS_FRESH@
   %fresh = load i64, ptr %fresh.p
   %is.fresh = icmp ne i64 %fresh, 0
   br i1 %is.fresh, label %begin, label %each
-begin:
+begin:  ; the first stamp of each block tells later whose a stamp is
   store i64 0, ptr %fresh.p
   %first.p = getelementptr i64, ptr %watch, i64 @FIRST@
   store i64 %clock, ptr %first.p
-  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_PLACE@
+  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_INDEX@
   %place = load i64, ptr %place.p
   %starts.pp = getelementptr i64, ptr %watch, i64 @STARTS@
   %starts = load ptr, ptr %starts.pp
@@ -217,7 +221,7 @@ each:
   %step = trunc i64 %step.64 to i32
   %first = trunc i64 %clock to i32
   br label %give
-give:
+give:  ; a step of 0 makes the warps share a stamp for global memory
   %w = phi i32 [ 0, %each ], [ %w.next, %give ]
   %part = mul i32 %step, %w
   %id = add i32 %first, %part
@@ -235,9 +239,10 @@ out:
 """
 
 _WATCH = (
-    "WATCH", "WARP_NOW", "IS_FRESH", "BLOCK_PLACE", "IS_ORDERED", "CALL", "CLOCK", "LOW", "IS_LOST", "NOW", "FIRST",
-    "STARTS", "IDS", "SHARED_IDS", "ID_STEP",
+    "WATCH", "RUNNING_WARP", "IS_FRESH", "BLOCK_INDEX", "IS_ORDERED", "CALL", "NEXT_STAMP", "LOW", "IS_LOST",
+    "BARRIER_STAMP", "FIRST", "STARTS", "IDS", "SHARED_IDS", "ID_STEP",
 )  # fmt: skip
+"""Words of a watch that the text names."""
 
 
 def grid_text() -> str:
@@ -245,6 +250,7 @@ def grid_text() -> str:
     values = {
         "FAULT": context.FAULT, "SHARED": context.SHARED, "SHARED_BYTES": context.SHARED_BYTES, "BLOCK": context.BLOCK,
         "WARP": context.WARP, "YIELDS": YIELDS, "ENTRY": context.ENTRY, "WARPS": context.WARPS, "FRAME": context.FRAME,
+        # Where no block waits for others, each runs to its end at once.
         "ALWAYS": 2**63 - 1, "DONE": DONE, "WAITING": WAITING, "FAULTED": FAULTED, "BARRIER": context.BARRIER,
         "NUMBER": context.NUMBER,
         **{name: getattr(context, name) for name in _WATCH},

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from verl_kernel.env.executor.errors import NotKnown
 from verl_kernel.env.executor.library import checks, context
 from verl_kernel.env.executor.library.accesses import give_back, result_type, shared_lanes
-from verl_kernel.env.executor.library.context import Function
+from verl_kernel.env.executor.library.context import FunctionWriter
 from verl_kernel.env.executor.lowering import floats
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
@@ -27,41 +27,43 @@ class Factor:
     """A type of factors: how many a register holds, and a function that extracts one as float32 or int32."""
 
     count: int
-    element: Callable[[Function, str, int], str]
+    element: Callable[[FunctionWriter, str, int], str]
 
 
-def _half(made: Function, register: str, place: int) -> str:
-    shifted = made.op(f"lshr {WORDS} {register}, {WIDE.const(32, 16 * place)}")
-    bits = made.resized(shifted, 32, 16, WIDE)
-    half = made.op(f"bitcast {WIDE.ints(16)} {bits} to {WIDE.type('half')}")
-    return floats.widen(made, half, "half", "float", WIDE)
+def _half(body: FunctionWriter, register: str, index: int) -> str:
+    shifted = body.op(f"lshr {WORDS} {register}, {WIDE.const(32, 16 * index)}")
+    bits = body.resized(shifted, 32, 16, WIDE)
+    half = body.op(f"bitcast {WIDE.ints(16)} {bits} to {WIDE.type('half')}")
+    return floats.widen(body, half, "half", "float", WIDE)
 
 
-def _brain(made: Function, register: str, place: int) -> str:
-    code = "and" if place else "shl"
-    bits = made.op(f"{code} {WORDS} {register}, {WIDE.const(32, 0xFFFF0000 if place else 16)}")
-    return made.op(f"bitcast {WORDS} {bits} to {FLOATS32}")
+def _brain(body: FunctionWriter, register: str, index: int) -> str:
+    code = "and" if index else "shl"
+    # A bfloat16 is the upper half of a float32.
+    bits = body.op(f"{code} {WORDS} {register}, {WIDE.const(32, 0xFFFF0000 if index else 16)}")
+    return body.op(f"bitcast {WORDS} {bits} to {FLOATS32}")
 
 
-def _tensor(made: Function, register: str, place: int) -> str:
-    bits = made.op(f"and {WORDS} {register}, {WIDE.const(32, 0xFFFFE000)}")
-    return made.op(f"bitcast {WORDS} {bits} to {FLOATS32}")
+def _tensor(body: FunctionWriter, register: str, index: int) -> str:
+    # A GPU reads 19 bits of a TF32 factor and ignores the others.
+    bits = body.op(f"and {WORDS} {register}, {WIDE.const(32, 0xFFFFE000)}")
+    return body.op(f"bitcast {WORDS} {bits} to {FLOATS32}")
 
 
-def _eight(kind: str) -> Callable[[Function, str, int], str]:
-    def element(made: Function, register: str, place: int) -> str:
-        byte = made.op(f"lshr {WORDS} {register}, {WIDE.const(32, 8 * place)}")
-        pair = made.resized(byte, 32, 16, WIDE)
-        halves = made.op(made.call(WORDS, ("from_eight", kind), f"{WIDE.ints(16)} {pair}"))
-        return _half(made, halves, 0)
+def _eight(kind: str) -> Callable[[FunctionWriter, str, int], str]:
+    def element(body: FunctionWriter, register: str, index: int) -> str:
+        byte = body.op(f"lshr {WORDS} {register}, {WIDE.const(32, 8 * index)}")
+        pair = body.resized(byte, 32, 16, WIDE)
+        halves = body.op(body.call(WORDS, ("from_eight", kind), f"{WIDE.ints(16)} {pair}"))
+        return _half(body, halves, 0)
 
     return element
 
 
-def _byte(is_signed: bool) -> Callable[[Function, str, int], str]:
-    def element(made: Function, register: str, place: int) -> str:
-        top = made.op(f"shl {WORDS} {register}, {WIDE.const(32, 24 - 8 * place)}")
-        return made.op(f"{'ashr' if is_signed else 'lshr'} {WORDS} {top}, {WIDE.const(32, 24)}")
+def _byte(is_signed: bool) -> Callable[[FunctionWriter, str, int], str]:
+    def element(body: FunctionWriter, register: str, index: int) -> str:
+        top = body.op(f"shl {WORDS} {register}, {WIDE.const(32, 24 - 8 * index)}")
+        return body.op(f"{'ashr' if is_signed else 'lshr'} {WORDS} {top}, {WIDE.const(32, 24)}")
 
     return element
 
@@ -70,40 +72,43 @@ FACTORS = {
     "f16": Factor(2, _half), "bf16": Factor(2, _brain), "tf32": Factor(1, _tensor), "e4m3": Factor(4, _eight("e4m3")),
     "e5m2": Factor(4, _eight("e5m2")), "s8": Factor(4, _byte(True)), "u8": Factor(4, _byte(False)),
 }  # fmt: skip
+"""How the elements of each type lie in a register."""
 SUMS = {"f32": ("f16", "bf16", "tf32", "e4m3", "e5m2"), "f16": ("f16", "e4m3", "e5m2"), "s32": ("s8", "u8")}
 """Types of factors for each type of sums."""
 
 
-def product_text(key: Key) -> tuple[Function, str]:
+def product_text(key: Key) -> tuple[FunctionWriter, str]:
     """`product_<shape>_<a>_<b>_<sum>_<saturates>(a..., b..., c...) -> d...`."""
     shape, first, second, total = map(str, key[1:5])
+    # float64 has a layout of its own.
     if (shape, first, total) == ("m8n8k4", "f64", "f64"):
         return _doubles(key)
     if not _is_known(shape, first, second, total):
         raise NotKnown(f"the executor does not know the product of matrices {shape} of {first} and {second} as {total}")
-    depth, made = int(shape.removeprefix("m16n8k")), Function()
+    depth, body = int(shape.removeprefix("m16n8k")), FunctionWriter()
     span = 4 * FACTORS[first].count
     halves = depth // span
-    names = [f"%a{place}" for place in range(2 * halves)], [f"%b{place}" for place in range(halves)]
+    names = [f"%a{index}" for index in range(2 * halves)], [f"%b{index}" for index in range(halves)]
     results = 2 if total == "f16" else 4
-    addends = _addends(made, total)
+    addends = _addends(body, total)
     sums = [WIDE.const(32, 0)] * 4 if total == "s32" else addends  # bytes' products alone cannot overflow
     factors = [
-        [[FACTORS[kind].element(made, name, place) for place in range(FACTORS[kind].count)] for name in group]
+        [[FACTORS[kind].element(body, name, index) for index in range(FACTORS[kind].count)] for name in group]
         for kind, group in zip((first, second), names, strict=True)
     ]
     element = "i32" if total == "s32" else "float"
     for step in range(depth):
-        half, rest = divmod(step, span)
-        column, place = divmod(rest, FACTORS[first].count)
-        rows = [_picked(made, element, factors[0][2 * half + lower][place], _row(column)) for lower in (0, 1)]
-        columns = [_picked(made, element, factors[1][half][place], _column(column, odd)) for odd in (0, 1)]
-        sums = [_added(made, total, rows[number // 2], columns[number % 2], sums[number]) for number in range(4)]
+        half, offset = divmod(step, span)
+        column, index = divmod(offset, FACTORS[first].count)
+        rows = [_from_lanes(body, element, factors[0][2 * half + lower][index], _row(column)) for lower in (0, 1)]
+        columns = [_from_lanes(body, element, factors[1][half][index], _column(column, odd)) for odd in (0, 1)]
+        sums = [_added(body, total, rows[number // 2], columns[number % 2], sums[number]) for number in range(4)]
     if total == "s32":
-        sums = [_whole_sum(made, *pair, bool(key[5])) for pair in zip(sums, addends, strict=True)]
-    _results(made, total, sums)
-    arguments = [f"{WORDS} {name}" for name in (*names[0], *names[1], *(f"%c{place}" for place in range(results)))]
-    return made, made.text(result_type(32, results), key, arguments)
+        # The addend comes last, as only the whole sum saturates.
+        sums = [_whole_sum(body, *pair, bool(key[5])) for pair in zip(sums, addends, strict=True)]
+    _results(body, total, sums)
+    arguments = [f"{WORDS} {name}" for name in (*names[0], *names[1], *(f"%c{index}" for index in range(results)))]
+    return body, body.text(result_type(32, results), key, arguments)
 
 
 def registers(shape: str, first: str, second: str, total: str) -> list[int]:
@@ -117,16 +122,16 @@ def registers(shape: str, first: str, second: str, total: str) -> list[int]:
     return [results, 2 * halves, halves, results]
 
 
-def _addends(made: Function, total: str) -> list[str]:
+def _addends(body: FunctionWriter, total: str) -> list[str]:
     if total == "s32":
-        return [f"%c{place}" for place in range(4)]
+        return [f"%c{index}" for index in range(4)]
     if total == "f32":
-        return [made.op(f"bitcast {WORDS} %c{place} to {FLOATS32}") for place in range(4)]
-    return [_half(made, f"%c{pair}", place) for pair in (0, 1) for place in (0, 1)]
+        return [body.op(f"bitcast {WORDS} %c{index} to {FLOATS32}") for index in range(4)]
+    return [_half(body, f"%c{pair}", index) for pair in (0, 1) for index in (0, 1)]
 
 
-def _picked(made: Function, element: str, value: str, lanes: list[int]) -> str:
-    return made.shuffle(element, value, lanes)
+def _from_lanes(body: FunctionWriter, element: str, value: str, lanes: list[int]) -> str:
+    return body.shuffle(element, value, lanes)
 
 
 def _row(part: int) -> list[int]:
@@ -139,10 +144,10 @@ def _column(part: int, odd: int) -> list[int]:
     return [(2 * (lane % 4) + odd) * 4 + part for lane in range(LANES)]
 
 
-def _added(made: Function, total: str, row: str, column: str, addend: str) -> str:
+def _added(body: FunctionWriter, total: str, row: str, column: str, addend: str) -> str:
     if total == "s32":
-        return made.op(f"add {WORDS} {made.op(f'mul {WORDS} {row}, {column}')}, {addend}")
-    return made.overloaded("fma", FLOATS32, row, column, addend)
+        return body.op(f"add {WORDS} {body.op(f'mul {WORDS} {row}, {column}')}, {addend}")
+    return body.overloaded("fma", FLOATS32, row, column, addend)
 
 
 def _is_known(shape: str, first: str, second: str, total: str) -> bool:
@@ -150,90 +155,94 @@ def _is_known(shape: str, first: str, second: str, total: str) -> bool:
     if not shape.startswith("m16n8k") or first not in SUMS.get(total, ()) or second not in SUMS[total]:
         return False
     count = FACTORS[first].count
+    # Two 8-bit floats, or signed and unsigned bytes, may be mixed: they have as many elements a register.
     is_alike = first == second or count == FACTORS[second].count == 4
     return is_alike and int(shape.removeprefix("m16n8k")) in (4 * count, 8 * count)
 
 
-def _whole_sum(made: Function, left: str, right: str, saturates: bool) -> str:
+def _whole_sum(body: FunctionWriter, total: str, addend: str, saturates: bool) -> str:
     if saturates:
-        return made.overloaded("sadd.sat", WORDS, left, right)
-    return made.op(f"add {WORDS} {left}, {right}")
+        return body.overloaded("sadd.sat", WORDS, total, addend)
+    return body.op(f"add {WORDS} {total}, {addend}")
 
 
-def _results(made: Function, total: str, sums: list[str]) -> None:
+def _results(body: FunctionWriter, total: str, sums: list[str]) -> None:
     if total == "s32":
         parts = sums
     elif total == "f32":
-        parts = [made.op(f"bitcast {FLOATS32} {value} to {WORDS}") for value in sums]
+        parts = [body.op(f"bitcast {FLOATS32} {value} to {WORDS}") for value in sums]
     else:
-        parts = [_paired(made, sums[place], sums[place + 1]) for place in (0, 2)]
+        parts = [_paired(body, sums[index], sums[index + 1]) for index in (0, 2)]
     kind, value = result_type(32, len(parts)), "poison"
-    for place, part in enumerate(parts):
-        value = made.op(f"insertvalue {kind} {value}, {WORDS} {part}, {place}")
-    made.do(f"ret {kind} {value}")
+    for index, part in enumerate(parts):
+        value = body.op(f"insertvalue {kind} {value}, {WORDS} {part}, {index}")
+    body.do(f"ret {kind} {value}")
 
 
-def _paired(made: Function, lower: str, upper: str) -> str:
+def _paired(body: FunctionWriter, lower: str, upper: str) -> str:
     """Round two float32 to float16 and pack them."""
     bits = []
     for value in (lower, upper):
-        half = floats.narrow(made, value, "float", "half", WIDE)
-        bits.append(made.resized(made.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.ints(16)}"), 16, 32, WIDE))
-    return made.op(f"or {WORDS} {made.op(f'shl {WORDS} {bits[1]}, {WIDE.const(32, 16)}')}, {bits[0]}")
+        half = floats.narrow(body, value, "float", "half", WIDE)
+        bits.append(body.resized(body.op(f"bitcast {WIDE.type('half')} {half} to {WIDE.ints(16)}"), 16, 32, WIDE))
+    return body.op(f"or {WORDS} {body.op(f'shl {WORDS} {bits[1]}, {WIDE.const(32, 16)}')}, {bits[0]}")
 
 
-def _doubles(key: Key) -> tuple[Function, str]:
+def _doubles(key: Key) -> tuple[FunctionWriter, str]:
     """Write m8n8k4 of float64: A has row l / 4, B column l / 4, both element l % 4 of k; C as in the other products."""
-    made, longs, doubles = Function(), WIDE.ints(64), WIDE.type("double")
-    left, right = (made.op(f"bitcast {longs} {name} to {doubles}") for name in ("%a0", "%b0"))
-    sums = [made.op(f"bitcast {longs} {name} to {doubles}") for name in ("%c0", "%c1")]
+    body, longs, doubles = FunctionWriter(), WIDE.ints(64), WIDE.type("double")
+    a_values, b_values = (body.op(f"bitcast {longs} {name} to {doubles}") for name in ("%a0", "%b0"))
+    sums = [body.op(f"bitcast {longs} {name} to {doubles}") for name in ("%c0", "%c1")]
     for step in range(4):
-        row = _picked(made, "double", left, _row(step))
+        row = _from_lanes(body, "double", a_values, _row(step))
         for odd in (0, 1):
-            column = _picked(made, "double", right, _column(step, odd))
-            sums[odd] = made.overloaded("fma", doubles, row, column, sums[odd])
+            column = _from_lanes(body, "double", b_values, _column(step, odd))
+            sums[odd] = body.overloaded("fma", doubles, row, column, sums[odd])
     kind, value = result_type(64, 2), "poison"
-    for place, item in enumerate(sums):
-        value = made.op(
-            f"insertvalue {kind} {value}, {longs} {made.op(f'bitcast {doubles} {item} to {longs}')}, {place}"
+    for index, total in enumerate(sums):
+        value = body.op(
+            f"insertvalue {kind} {value}, {longs} {body.op(f'bitcast {doubles} {total} to {longs}')}, {index}"
         )
-    made.do(f"ret {kind} {value}")
-    return made, made.text(kind, key, [f"{longs} {name}" for name in ("%a0", "%b0", "%c0", "%c1")])
+    body.do(f"ret {kind} {value}")
+    return body, body.text(kind, key, [f"{longs} {name}" for name in ("%a0", "%b0", "%c0", "%c1")])
 
 
-def matrices_text(key: Key) -> tuple[Function, str]:
+def matrices_text(key: Key) -> tuple[FunctionWriter, str]:
     """`matrices_<count>_<transposed>(addresses, ctx, site)`: `ldmatrix`; lanes hold the addresses of 16-byte rows."""
-    made, count, is_transposed = Function(), int(key[1]), bool(key[2])
+    body, count, is_transposed = FunctionWriter(), int(key[1]), bool(key[2])
+    # PTX ISA, "ldmatrix": eight lanes have the addresses of a matrix's rows.
     used = (1 << 8 * count) - 1
-    made.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
-    base, good = shared_lanes(made, 16, 8)
-    checks.watch(made, "shared", "load", 32, 4, good)
-    aligned = checks.check_alignment(made, "%addresses", good, 16, 32)
-    is_bad = made.op(f"icmp ne i32 {aligned}, %lanes")
-    places = made.op(f"select i1 {is_bad}, {WIDE.ints(32)} zeroinitializer, {WIDE.ints(32)} %addresses")
-    limit = made.context(context.SHARED_BYTES, "i64")
-    made.branch(made.op(f"icmp ult i64 {limit}, 16"), "none", "some")
-    made.label("none")
-    give_back(made, 32, [WIDE.const(32, 0)] * count)
-    made.label("some")
-    give_back(made, 32, [_matrix(made, base, places, number, is_transposed) for number in range(count)])
-    return made, made.text(result_type(32, count), key, (f"{WIDE.ints(32)} %addresses", "ptr %ctx", "ptr %site"))
+    body.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
+    # Eight rows of 16 bytes fill all banks once.
+    base, fitting = shared_lanes(body, 16, 8)
+    checks.watch(body, "shared", "load", 32, 4, fitting)
+    aligned = checks.check_alignment(body, "%addresses", fitting, 16, 32)
+    is_bad = body.op(f"icmp ne i32 {aligned}, %lanes")
+    addresses = body.op(f"select i1 {is_bad}, {WIDE.ints(32)} zeroinitializer, {WIDE.ints(32)} %addresses")
+    limit = body.context(context.SHARED_BYTES, "i64")
+    # Lanes with a bad address read row 0 after the fault: it must exist.
+    body.branch(body.op(f"icmp ult i64 {limit}, 16"), "none", "some")
+    body.label("none")
+    give_back(body, 32, [WIDE.const(32, 0)] * count)
+    body.label("some")
+    give_back(body, 32, [_matrix(body, base, addresses, number, is_transposed) for number in range(count)])
+    return body, body.text(result_type(32, count), key, (f"{WIDE.ints(32)} %addresses", "ptr %ctx", "ptr %site"))
 
 
-def _matrix(made: Function, base: str, places: str, number: int, is_transposed: bool) -> str:
+def _matrix(body: FunctionWriter, base: str, addresses: str, number: int, is_transposed: bool) -> str:
     rows, lanes = [], 4
     for row in range(8):
-        place = made.op(f"extractelement {WIDE.ints(32)} {places}, i32 {8 * number + row}")
-        rows.append(made.op(f"load <4 x i32>, ptr {made.op(f'getelementptr i8, ptr {base}, i32 {place}')}, align 1"))
+        address = body.op(f"extractelement {WIDE.ints(32)} {addresses}, i32 {8 * number + row}")
+        rows.append(body.op(f"load <4 x i32>, ptr {body.op(f'getelementptr i8, ptr {base}, i32 {address}')}, align 1"))
     while len(rows) > 1:
         rows = [
-            made.shuffle("i32", left, range(2 * lanes), lanes, right)
-            for left, right in zip(rows[::2], rows[1::2], strict=True)
+            body.shuffle("i32", even, range(2 * lanes), lanes, odd)
+            for even, odd in zip(rows[::2], rows[1::2], strict=True)
         ]
         lanes *= 2
     if not is_transposed:
         return rows[0]
-    halves = made.op(f"bitcast {WIDE.ints(32)} {rows[0]} to <{2 * LANES} x i16>")
+    halves = body.op(f"bitcast {WIDE.ints(32)} {rows[0]} to <{2 * LANES} x i16>")
     order = [(2 * (lane % 4) + part) * 8 + lane // 4 for lane in range(LANES) for part in range(2)]
-    halves = made.shuffle("i16", halves, order, 2 * LANES)
-    return made.op(f"bitcast <{2 * LANES} x i16> {halves} to {WIDE.ints(32)}")
+    halves = body.shuffle("i16", halves, order, 2 * LANES)
+    return body.op(f"bitcast <{2 * LANES} x i16> {halves} to {WIDE.ints(32)}")

@@ -1,28 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples what blocks load from the second-level cache, in native code, to find how far apart they load it again.
 
-An access is logged if a hash of its place is small enough: so for each place all accesses are logged or none. When the
-log fills, consecutive records of a block and place are merged; if that is not enough, half of the places are no longer
-sampled, and their records are removed (`vk_thin`).
+An access is logged if a hash of its location is small enough: so for each location all accesses are logged or none.
+When the log fills, consecutive records of a block and location are merged; if that is not enough, half of the locations
+are no longer sampled, and their records are removed (`vk_thin`).
 """
 
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.library.context import Function, filled
+from verl_kernel.env.executor.library.context import FunctionWriter, filled
 
 LOG_USED, LOG_MASK, LOG_SALT, LOG_HEAD = range(4)
 """Words of the log: how many records there are; bits of a hash that must be 0; the salt of hashes; then the records."""
 RECORD_PLACE, RECORD_BLOCK, RECORD_TIME, RECORD_WORDS = range(4)
-"""Words of a record: the place, as the buffer's row and the offset in it; the block's number times 65536, plus how many
+"""Words of a record: the location (`base` in rereads.py); the block's number times 65536, plus how many
 sectors were requested; how many the block had requested before."""
 RECORDS, MOST = 1 << 13, 1 << 11
 """How many records fit in the log; how many are kept when a block pauses."""
 ROW_SHIFT = 40
+"""Bits of a location for the offset in the buffer, in units of 512 bytes; the buffer's row is above."""
 USES_TIME = 1
 """Word of the block that runs (`traffic.USES_HEAD`): sectors that its loads have requested."""
 _HASH = 0x9E3779B97F4A7C15 - (1 << 64)  # 2**64 divided by the golden ratio, as a signed number
 _HASH_SHIFT = 24
+"""The product's lowest bits depend on few bits of the location, so they are not used."""
 _TEXT = """
 define internal void @vk_thin(ptr %log) nounwind {
 entry:
@@ -37,7 +39,7 @@ look:
   %used = load i64, ptr %used.p
   %is.full = icmp ugt i64 %used, @MOST@
   br i1 %is.full, label %each, label %out
-each:
+each:  ; copy each record down, or join it with the last one if location and block are the same
   %i = phi i64 [ 0, %look ], [ %i.next, %each ]
   %kept = phi i64 [ 0, %look ], [ %kept.next, %each ]
   %from.part = mul i64 %i, @RECORD_WORDS@
@@ -84,7 +86,7 @@ each:
   %i.next = add i64 %i, 1
   %more = icmp ult i64 %i.next, %used
   br i1 %more, label %each, label %halved
-halved:
+halved:  ; half as many locations pass the mask from now on
   store i64 %kept.next, ptr %used.p
   store i64 %mask, ptr %mask.p
   %mask.twice = shl i64 %mask, 1
@@ -107,34 +109,36 @@ def thin_text() -> str:
     return filled(_TEXT, values)
 
 
-def point_to(made: Function) -> None:
+def point_to(body: FunctionWriter) -> None:
     """Load what `note` needs; these values do not change within an access."""
-    made.do(f"%log = load ptr, ptr {made.word('%ctx', context.REREADS)}")
+    body.do(f"%log = load ptr, ptr {body.word('%ctx', context.REREADS)}")
     for name, word in (("mask", LOG_MASK), ("salt", LOG_SALT)):
-        made.do(f"%log_{name} = load i64, ptr {made.word('%log', word)}")
-    start = made.op(f"mul i64 %row, {context.ROW_WORDS}")
-    row = made.op(f"getelementptr i64, ptr {made.context(context.TABLE)}, i64 {start}")
-    made.do(f"%log_base = load i64, ptr {made.word(row, context.BASE)}")
-    made.do(f"%log_block = shl i64 {made.context(context.NUMBER, 'i64')}, 16")
-    made.do(f"%log_time_at = getelementptr i64, ptr {made.context(context.USES)}, i64 {USES_TIME}")
+        body.do(f"%log_{name} = load i64, ptr {body.word('%log', word)}")
+    start = body.op(f"mul i64 %row, {context.ROW_WORDS}")
+    row = body.op(f"getelementptr i64, ptr {body.context(context.TABLE)}, i64 {start}")
+    body.do(f"%log_base = load i64, ptr {body.word(row, context.BASE)}")
+    body.do(f"%log_block = shl i64 {body.context(context.NUMBER, 'i64')}, 16")
+    body.do(f"%log_time_at = getelementptr i64, ptr {body.context(context.USES)}, i64 {USES_TIME}")
 
 
-def note(made: Function, part: str, sectors: str) -> None:
+def note(body: FunctionWriter, part: str, sectors: str) -> None:
     """Log a request for sectors within 512 bytes, without a branch: a record not to be kept is overwritten."""
-    used_at = made.word("%log", LOG_USED)
-    used = made.op(f"load i64, ptr {used_at}")
-    place = made.op(f"sub i64 {part}, %log_base")
-    spread = made.op(f"mul i64 {made.op(f'xor i64 {place}, %log_salt')}, {_HASH}")
-    hashed = made.op(f"lshr i64 {spread}, {_HASH_SHIFT}")
-    is_drawn = made.op(f"icmp eq i64 {made.op(f'and i64 {hashed}, %log_mask')}, 0")
-    stays = made.op(f"and i1 {is_drawn}, {made.op(f'icmp ne i64 {sectors}, 0')}")
-    record = made.op(f"getelementptr i64, ptr %log, i64 {made.op(f'mul i64 {used}, {RECORD_WORDS}')}")
-    at = made.word(record, LOG_HEAD)
-    made.do(f"store i64 {place}, ptr {at}")
-    made.do(f"store i64 {made.op(f'or i64 %log_block, {sectors}')}, ptr {made.word(at, RECORD_BLOCK)}")
-    time = made.op("load i64, ptr %log_time_at")
-    made.do(f"store i64 {time}, ptr {made.word(at, RECORD_TIME)}")
-    made.do(f"store i64 {made.op(f'add i64 {time}, {sectors}')}, ptr %log_time_at")
-    after = made.op(f"add i64 {used}, {made.op(f'zext i1 {stays} to i64')}")
-    has_room = made.op(f"icmp ult i64 {after}, {RECORDS}")
-    made.do(f"store i64 {made.op(f'select i1 {has_room}, i64 {after}, i64 {RECORDS - 1}')}, ptr {used_at}")
+    used_at = body.word("%log", LOG_USED)
+    used = body.op(f"load i64, ptr {used_at}")
+    # Without the buffer's address, which differs between processes, the same places are sampled.
+    location = body.op(f"sub i64 {part}, %log_base")
+    spread = body.op(f"mul i64 {body.op(f'xor i64 {location}, %log_salt')}, {_HASH}")
+    hashed = body.op(f"lshr i64 {spread}, {_HASH_SHIFT}")
+    is_drawn = body.op(f"icmp eq i64 {body.op(f'and i64 {hashed}, %log_mask')}, 0")
+    stays = body.op(f"and i1 {is_drawn}, {body.op(f'icmp ne i64 {sectors}, 0')}")
+    record = body.op(f"getelementptr i64, ptr %log, i64 {body.op(f'mul i64 {used}, {RECORD_WORDS}')}")
+    at = body.word(record, LOG_HEAD)
+    body.do(f"store i64 {location}, ptr {at}")
+    body.do(f"store i64 {body.op(f'or i64 %log_block, {sectors}')}, ptr {body.word(at, RECORD_BLOCK)}")
+    time = body.op("load i64, ptr %log_time_at")
+    body.do(f"store i64 {time}, ptr {body.word(at, RECORD_TIME)}")
+    body.do(f"store i64 {body.op(f'add i64 {time}, {sectors}')}, ptr %log_time_at")
+    after = body.op(f"add i64 {used}, {body.op(f'zext i1 {stays} to i64')}")
+    # A full log overwrites its last record until the block pauses and the log is thinned.
+    has_room = body.op(f"icmp ult i64 {after}, {RECORDS}")
+    body.do(f"store i64 {body.op(f'select i1 {has_room}, i64 {after}, i64 {RECORDS - 1}')}, ptr {used_at}")

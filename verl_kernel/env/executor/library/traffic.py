@@ -4,7 +4,7 @@
 Each block has its own cache, as its share of an SM's first level: lines of 128 bytes whose four sectors are filled one
 by one. Four consecutive lines are kept in one entry, found by hashing, and expire when as many lines as fit have been
 added since one of them was last used. Loads look there first; what they miss, stores and atomics go to the second
-level. Buffers are counted by what goes there. What blocks load is sampled by its place (library/rereads.py).
+level. Buffers are counted by what goes there. What blocks load is sampled by its location (library/rereads.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from functools import reduce
 
 from verl_kernel.env.executor.library import context, rereads
-from verl_kernel.env.executor.library.context import Function
+from verl_kernel.env.executor.library.context import FunctionWriter
 from verl_kernel.env.executor.lowering import sites
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
@@ -22,64 +22,71 @@ from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 # which run in rotation, so that all warps are sampled.
 
 
-_EACH = 61
+_SAMPLE_EVERY = 61
 _BANKED = 128
 """Bytes of all banks."""
 _NUMBERS = WIDE.ints(32)
 
 
-def count_passes(made: Function, size: int, lanes: str, phase: int = LANES) -> None:
+def count_passes(body: FunctionWriter, size: int, lanes: str, phase: int = LANES) -> None:
     """Count the passes of some accesses to `%addresses`; `phase` lanes are served at a time."""
-    left = made.site(sites.LEFT)
-    made.branch(made.op(f"icmp eq i64 {left}, 0"), "sample", "sampled")
-    made.label("sample")
-    found = made.op(made.call("i64", ("passes", max(4, size), phase), f"{_NUMBERS} %addresses", f"i32 {lanes}"))
-    made.add_to(made.word("%site", sites.PASSES), found)
-    made.add_to(made.word("%site", sites.SAMPLES), "1")
-    made.do("br label %sampled")
-    made.label("sampled")
-    last = made.op(f"phi i64 [ {left}, %entry ], [ {_EACH}, %sample ]")
-    made.do(f"store i64 {made.op(f'sub i64 {last}, 1')}, ptr {made.word('%site', sites.LEFT)}")
+    until_sample = body.site(sites.LEFT)
+    body.branch(body.op(f"icmp eq i64 {until_sample}, 0"), "sample", "sampled")
+    body.label("sample")
+    passes = body.op(body.call("i64", ("passes", max(4, size), phase), f"{_NUMBERS} %addresses", f"i32 {lanes}"))
+    body.add_to(body.word("%site", sites.PASSES), passes)
+    body.add_to(body.word("%site", sites.SAMPLES), "1")
+    body.do("br label %sampled")
+    body.label("sampled")
+    next_count = body.op(f"phi i64 [ {until_sample}, %entry ], [ {_SAMPLE_EVERY}, %sample ]")
+    body.do(f"store i64 {body.op(f'sub i64 {next_count}, 1')}, ptr {body.word('%site', sites.LEFT)}")
 
 
-def passes_text(key: Key) -> tuple[Function, str]:
+def passes_text(key: Key) -> tuple[FunctionWriter, str]:
     """`passes_<bytes>_<phase>(addresses, lanes)`: per phase, the most distinct words that one bank must deliver."""
-    made, size, phase = Function(), int(key[1]), int(key[2])
+    body, size, phase = FunctionWriter(), int(key[1]), int(key[2])
+    # Wider words take as many banks together: a phase delivers 128 bytes.
     banks, phases = _BANKED // size, LANES // phase
-    words = made.op(f"lshr {_NUMBERS} %addresses, {WIDE.const(32, size.bit_length() - 1)}")
+    words = body.op(f"lshr {_NUMBERS} %addresses, {WIDE.const(32, size.bit_length() - 1)}")
     for name, length in (("held", LANES), ("counts", phases * banks), ("most", phases)):
-        made.do(f"%{name} = alloca [{length} x i32], align 64")
-    made.do(f"store {_NUMBERS} {words}, ptr %held")
-    made.do(f"store [{phases * banks} x i32] zeroinitializer, ptr %counts")
-    made.do(f"store [{phases} x i32] zeroinitializer, ptr %most")
-    made.each_lane("%lanes", "entry", lambda lane: _word(made, words, lane, banks, phase))
-    total = made.op("add i64 0, 0")
+        body.do(f"%{name} = alloca [{length} x i32], align 64")
+    body.do(f"store {_NUMBERS} {words}, ptr %held")
+    body.do(f"store [{phases * banks} x i32] zeroinitializer, ptr %counts")
+    body.do(f"store [{phases} x i32] zeroinitializer, ptr %most")
+    body.each_lane("%lanes", "entry", lambda lane: _count_word(body, words, lane, banks, phase))
+    total = body.op("add i64 0, 0")
     for number in range(phases):
-        most = made.op(f"load i32, ptr {made.op(f'getelementptr i32, ptr %most, i32 {number}')}")
-        total = made.op(f"add i64 {total}, {made.op(f'zext i32 {most} to i64')}")
-    made.do(f"ret i64 {total}")
-    return made, made.text("i64", key, (f"{_NUMBERS} %addresses", "i32 %lanes"))
+        worst = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr %most, i32 {number}')}")
+        total = body.op(f"add i64 {total}, {body.op(f'zext i32 {worst} to i64')}")
+    body.do(f"ret i64 {total}")
+    return body, body.text("i64", key, (f"{_NUMBERS} %addresses", "i32 %lanes"))
 
 
-def _word(made: Function, words: str, lane: str, banks: int, phase: int) -> None:
+def _count_word(body: FunctionWriter, words: str, lane: str, banks: int, phase: int) -> None:
     """Add a lane's word to its bank's count, unless an earlier lane of the phase has the same word."""
-    word = made.op(f"load i32, ptr {made.op(f'getelementptr i32, ptr %held, i32 {lane}')}")
-    equal = made.bits(made.op(f"icmp eq {_NUMBERS} {words}, {made.splat('i32', word)}"))
-    number = made.op(f"udiv i32 {lane}, {phase}")
-    here = made.op(f"shl i32 {(1 << phase) - 1 if phase < LANES else -1}, {made.op(f'mul i32 {number}, {phase}')}")
-    below = made.op(f"sub i32 {made.op(f'shl i32 1, {lane}')}, 1")
-    earlier = made.op(f"and i32 {made.op(f'and i32 {equal}, %lanes')}, {made.op(f'and i32 {here}, {below}')}")
-    is_new = made.op(f"zext i1 {made.op(f'icmp eq i32 {earlier}, 0')} to i32")
-    bank = made.op(f"add i32 {made.op(f'and i32 {word}, {banks - 1}')}, {made.op(f'mul i32 {number}, {banks}')}")
-    at = made.op(f"getelementptr i32, ptr %counts, i32 {bank}")
-    now = made.op(f"add i32 {made.op(f'load i32, ptr {at}')}, {is_new}")
-    made.do(f"store i32 {now}, ptr {at}")
-    most_at = made.op(f"getelementptr i32, ptr %most, i32 {number}")
-    old = made.op(f"load i32, ptr {most_at}")
-    made.do(f"store i32 {made.overloaded('umax', 'i32', now, old)}, ptr {most_at}")
+    word = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr %held, i32 {lane}')}")
+    equal = body.bits(body.op(f"icmp eq {_NUMBERS} {words}, {body.splat('i32', word)}"))
+    number = body.op(f"udiv i32 {lane}, {phase}")
+    phase_lanes = body.op(
+        f"shl i32 {(1 << phase) - 1 if phase < LANES else -1}, {body.op(f'mul i32 {number}, {phase}')}"
+    )
+    below = body.op(f"sub i32 {body.op(f'shl i32 1, {lane}')}, 1")
+    same_word_before = body.op(
+        f"and i32 {body.op(f'and i32 {equal}, %lanes')}, {body.op(f'and i32 {phase_lanes}, {below}')}"
+    )
+    # Lanes that read the same word share its delivery.
+    is_new = body.op(f"zext i1 {body.op(f'icmp eq i32 {same_word_before}, 0')} to i32")
+    bank = body.op(f"add i32 {body.op(f'and i32 {word}, {banks - 1}')}, {body.op(f'mul i32 {number}, {banks}')}")
+    at = body.op(f"getelementptr i32, ptr %counts, i32 {bank}")
+    now = body.op(f"add i32 {body.op(f'load i32, ptr {at}')}, {is_new}")
+    body.do(f"store i32 {now}, ptr {at}")
+    most_at = body.op(f"getelementptr i32, ptr %most, i32 {number}")
+    old = body.op(f"load i32, ptr {most_at}")
+    body.do(f"store i32 {body.overloaded('umax', 'i32', now, old)}, ptr {most_at}")
 
 
 SECTOR, LINE = 32, 128
+"""Bytes of a sector and of a line of NVIDIA's caches."""
 USE_WORDS = 4
 """Words of a buffer's reads, and of its writes: for the block that runs, sectors, the first and the last one; for all
 blocks, sectors, those without repeated accesses of a block, the first and the last one."""
@@ -96,6 +103,7 @@ WORK_LAST, WORK_MOST, SECTORS_MOST, WORK_BLOCKS, WORK_VOID = range(5)
 """Words of the launch's work: the sum when a block last paused, the largest work of a block, sectors of the block that
 moves most, how many weights there are; operations of products on zeros, a word for each of `VOID_UNITS`."""
 VOID_UNITS = ("half", "tf32")
+"""Units of products whose operations on zeros are counted (`work.PRODUCTS`)."""
 WORK_HEAD = WORK_VOID + len(VOID_UNITS)
 """Words before the weights; there is one weight for each block of instructions."""
 _HASH = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio: Fibonacci hashing
@@ -104,202 +112,209 @@ _READS = ("load", "fetch")
 _ADDRESSES = WIDE.ints(64)
 
 
-def span_text(key: Key) -> tuple[Function, str]:
+def span_text(key: Key) -> tuple[FunctionWriter, str]:
     """`span_<verb>(address, bytes, ctx, site, row)`: count the sectors of an access with consecutive lanes.
 
     Verbs are `load`; `fetch`, which bypasses the first level; `store`; and `atomic`, which loads and stores.
     """
-    made, verb = Function(), str(key[1])
-    end = made.op(f"sub i64 {made.op('add i64 %address, %bytes')}, 1")
+    body, verb = FunctionWriter(), str(key[1])
+    end = body.op(f"sub i64 {body.op('add i64 %address, %bytes')}, 1")
     shift = SECTOR.bit_length() - 1
-    first, last = (made.op(f"lshr i64 {address}, {shift}") for address in ("%address", end))
-    count = made.op(f"add i64 {made.op(f'sub i64 {last}, {first}')}, 1")
+    first, last = (body.op(f"lshr i64 {address}, {shift}") for address in ("%address", end))
+    count = body.op(f"add i64 {body.op(f'sub i64 {last}, {first}')}, 1")
     if verb in _READS:
-        rereads.point_to(made)
+        rereads.point_to(body)
     if verb == "load":
-        _point_to_cache(made)
-        ends = _by_lines(made, count, first, last)
+        _point_to_cache(body)
+        ends = _by_lines(body, count, first, last)
     else:
         if verb in _READS:
-            rereads.note(made, made.op(f"lshr i64 {first}, {_PART}"), count)
-        made.do("br label %done")
+            rereads.note(body, body.op(f"lshr i64 {first}, {_PART}"), count)
+        body.do("br label %done")
         ends = {"entry": (count, count, first, last)}
-    _add_up(made, verb, ends)
-    return made, made.text("void", key, ("i64 %address", "i64 %bytes", "ptr %ctx", "ptr %site", "i64 %row"))
+    _add_up(body, verb, ends)
+    return body, body.text("void", key, ("i64 %address", "i64 %bytes", "ptr %ctx", "ptr %site", "i64 %row"))
 
 
-def sectors_text(key: Key) -> tuple[Function, str]:
+def sectors_text(key: Key) -> tuple[FunctionWriter, str]:
     """`sectors_<verb>(addresses, lanes, ctx, site, row)`: count sectors for any lanes and addresses.
 
     Of a lane's access longer than 4 bytes, the first byte's sector counts: an aligned access lies in one sector.
     """
-    made, verb = Function(), str(key[1])
-    made.do(f"%held = alloca {_ADDRESSES}, align 64")
+    body, verb = FunctionWriter(), str(key[1])
+    body.do(f"%held = alloca {_ADDRESSES}, align 64")
     if verb in _READS:
-        rereads.point_to(made)
+        rereads.point_to(body)
     if verb == "load":
-        _point_to_cache(made)
-    sector = made.op(f"lshr {_ADDRESSES} %addresses, {WIDE.const(64, SECTOR.bit_length() - 1)}")
-    before = made.shuffle("i64", sector, [0, *range(LANES - 1)])
-    falls = made.bits(made.op(f"icmp ult {_ADDRESSES} {sector}, {before}"))
-    is_full = made.op("icmp eq i32 %lanes, -1")
-    made.do(f"store {_ADDRESSES} {sector}, ptr %held")
-    made.branch(made.op(f"and i1 {is_full}, {made.op(f'icmp eq i32 {falls}, 0')}"), "easy", "apart")
-    made.label("easy")
-    steps = made.bits(made.op(f"icmp ne {_ADDRESSES} {sector}, {before}"))
-    changes = made.op(f"zext i32 {made.overloaded('ctpop', 'i32', steps)} to i64")
-    count = made.op(f"add i64 {changes}, 1")
-    first, last = (made.op(f"extractelement {_ADDRESSES} {sector}, i32 {lane}") for lane in (0, LANES - 1))
+        _point_to_cache(body)
+    sector = body.op(f"lshr {_ADDRESSES} %addresses, {WIDE.const(64, SECTOR.bit_length() - 1)}")
+    # Each lane's sector beside its neighbour's: in ascending order, changes are distinct sectors.
+    before = body.shuffle("i64", sector, [0, *range(LANES - 1)])
+    falls = body.bits(body.op(f"icmp ult {_ADDRESSES} {sector}, {before}"))
+    is_full = body.op("icmp eq i32 %lanes, -1")
+    body.do(f"store {_ADDRESSES} {sector}, ptr %held")
+    # Only addresses in disorder need the loop over distinct sectors.
+    body.branch(body.op(f"and i1 {is_full}, {body.op(f'icmp eq i32 {falls}, 0')}"), "easy", "apart")
+    body.label("easy")
+    steps = body.bits(body.op(f"icmp ne {_ADDRESSES} {sector}, {before}"))
+    changes = body.op(f"zext i32 {body.overloaded('ctpop', 'i32', steps)} to i64")
+    count = body.op(f"add i64 {changes}, 1")
+    first, last = (body.op(f"extractelement {_ADDRESSES} {sector}, i32 {lane}") for lane in (0, LANES - 1))
     ends = {"easy": (count, count, first, last)}
     if verb == "load":
-        ends = {"head": (count, _in_order(made, steps), first, last)}
+        ends = {"head": (count, _in_order(body, steps), first, last)}
     else:
         if verb in _READS:
-            rereads.note(made, made.op(f"lshr i64 {first}, {_PART}"), count)
-        made.do("br label %done")
-    ends["loop"] = _distinct(made, sector, verb)
-    _add_up(made, verb, ends)
+            rereads.note(body, body.op(f"lshr i64 {first}, {_PART}"), count)
+        body.do("br label %done")
+    ends["loop"] = _by_distinct_sectors(body, sector, verb)
+    _add_up(body, verb, ends)
     arguments = (f"{_ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", "i64 %row")
-    return made, made.text("void", key, arguments)
+    return body, body.text("void", key, arguments)
 
 
-def _point_to_cache(made: Function) -> None:
-    made.do(f"%cache = load ptr, ptr {made.word('%ctx', context.CACHE)}")
+def _point_to_cache(body: FunctionWriter) -> None:
+    body.do(f"%cache = load ptr, ptr {body.word('%ctx', context.CACHE)}")
     for name, word in (("now", CACHE_NOW), ("room", CACHE_ROOM)):
-        made.do(f"%{name}_at = getelementptr i64, ptr %cache, i64 {word}")
+        body.do(f"%{name}_at = getelementptr i64, ptr %cache, i64 {word}")
 
 
-def _by_lines(made: Function, count: str, first: str, last: str) -> dict[str, tuple[str, str, str, str]]:
+def _by_lines(body: FunctionWriter, count: str, first: str, last: str) -> dict[str, tuple[str, str, str, str]]:
     """Look up consecutive sectors in the cache."""
-    low, high = (made.op(f"lshr i64 {sector}, {_PART}") for sector in (first, last))
-    skipped = made.op(f"and i64 {first}, 15")
-    above = made.op(f"sub i64 15, {made.op(f'and i64 {last}, 15')}")
-    made.do("br label %line")
-    made.label("line")
-    part = made.op(f"phi i64 [ {low}, %entry ], [ %next_part, %line ]")
-    missed = made.op("phi i64 [ 0, %entry ], [ %line_missed, %line ]")
-    left = made.op(f"select i1 {made.op(f'icmp eq i64 {part}, {low}')}, i64 {skipped}, i64 0")
-    right = made.op(f"select i1 {made.op(f'icmp eq i64 {part}, {high}')}, i64 {above}, i64 0")
-    wanted = made.op(f"and i64 {made.op(f'shl i64 65535, {left}')}, {made.op(f'lshr i64 65535, {right}')}")
-    made.do(f"%line_missed = add i64 {missed}, {_touch(made, part, wanted)}")
-    made.do(f"%next_part = add i64 {part}, 1")
-    made.branch(made.op(f"icmp ule i64 %next_part, {high}"), "line", "done")
+    low, high = (body.op(f"lshr i64 {sector}, {_PART}") for sector in (first, last))
+    skipped = body.op(f"and i64 {first}, 15")
+    above = body.op(f"sub i64 15, {body.op(f'and i64 {last}, 15')}")
+    body.do("br label %line")
+    body.label("line")
+    part = body.op(f"phi i64 [ {low}, %entry ], [ %next_part, %line ]")
+    missed = body.op("phi i64 [ 0, %entry ], [ %line_missed, %line ]")
+    skip_low = body.op(f"select i1 {body.op(f'icmp eq i64 {part}, {low}')}, i64 {skipped}, i64 0")
+    skip_high = body.op(f"select i1 {body.op(f'icmp eq i64 {part}, {high}')}, i64 {above}, i64 0")
+    sector_bits = body.op(f"and i64 {body.op(f'shl i64 65535, {skip_low}')}, {body.op(f'lshr i64 65535, {skip_high}')}")
+    body.do(f"%line_missed = add i64 {missed}, {_use_sectors(body, part, sector_bits)}")
+    body.do(f"%next_part = add i64 {part}, 1")
+    body.branch(body.op(f"icmp ule i64 %next_part, {high}"), "line", "done")
     return {"line": (count, "%line_missed", first, last)}
 
 
-def _in_order(made: Function, steps: str) -> str:
+def _in_order(body: FunctionWriter, steps: str) -> str:
     """Look up the sectors of lanes in ascending order; returns how many the cache did not have."""
-    heads = made.op(f"or i32 {steps}, 1")
-    made.do("br label %head")
-    made.label("head")
-    rest = made.op(f"phi i32 [ {heads}, %easy ], [ %other_heads, %head ]")
-    missed = made.op("phi i64 [ 0, %easy ], [ %head_missed, %head ]")
-    one = _of_lane(made, made.intrinsic("cttz.i32", "i32", ("i32", rest), ("i1", "true")))
-    made.do(f"%head_missed = add i64 {missed}, {_touch_one(made, one)}")
-    made.do(f"%other_heads = and i32 {rest}, {made.op(f'sub i32 {rest}, 1')}")
-    made.branch(made.op("icmp eq i32 %other_heads, 0"), "done", "head")
+    # The first lane of each run of lanes in one sector.
+    heads = body.op(f"or i32 {steps}, 1")
+    body.do("br label %head")
+    body.label("head")
+    heads_left = body.op(f"phi i32 [ {heads}, %easy ], [ %other_heads, %head ]")
+    missed = body.op("phi i64 [ 0, %easy ], [ %head_missed, %head ]")
+    sector = _of_lane(body, body.intrinsic("cttz.i32", "i32", ("i32", heads_left), ("i1", "true")))
+    body.do(f"%head_missed = add i64 {missed}, {_use_sector(body, sector)}")
+    body.do(f"%other_heads = and i32 {heads_left}, {body.op(f'sub i32 {heads_left}, 1')}")
+    body.branch(body.op("icmp eq i32 %other_heads, 0"), "done", "head")
     return "%head_missed"
 
 
-def _distinct(made: Function, sector: str, verb: str) -> tuple[str, str, str, str]:
+def _by_distinct_sectors(body: FunctionWriter, sector: str, verb: str) -> tuple[str, str, str, str]:
     """Loop over the distinct sectors."""
-    made.label("apart")
-    made.do("br label %loop")
-    made.label("loop")
-    left = made.op("phi i32 [ %lanes, %apart ], [ %less, %more ]")
+    body.label("apart")
+    body.do("br label %loop")
+    body.label("loop")
+    lanes_left = body.op("phi i32 [ %lanes, %apart ], [ %less, %more ]")
     names = ("total", "missed", "low", "high")
     total, missed, low, high = (
-        made.op(f"phi i64 [ {start}, %apart ], [ %{name}_next, %more ]")
+        body.op(f"phi i64 [ {start}, %apart ], [ %{name}_next, %more ]")
         for name, start in zip(names, (0, 0, -1, 0), strict=True)
     )
-    made.branch(made.op(f"icmp eq i32 {left}, 0"), "done", "more")
-    made.label("more")
-    one = _of_lane(made, made.intrinsic("cttz.i32", "i32", ("i32", left), ("i1", "true")))
-    others = made.bits(made.op(f"icmp ne {_ADDRESSES} {sector}, {made.splat('i64', one)}"))
-    made.do(f"%less = and i32 {left}, {others}")
-    made.do(f"%total_next = add i64 {total}, 1")
-    made.do(f"%missed_next = add i64 {missed}, {_touch_one(made, one) if verb == 'load' else 1}")
+    body.branch(body.op(f"icmp eq i32 {lanes_left}, 0"), "done", "more")
+    body.label("more")
+    lane_sector = _of_lane(body, body.intrinsic("cttz.i32", "i32", ("i32", lanes_left), ("i1", "true")))
+    differing = body.bits(body.op(f"icmp ne {_ADDRESSES} {sector}, {body.splat('i64', lane_sector)}"))
+    body.do(f"%less = and i32 {lanes_left}, {differing}")
+    body.do(f"%total_next = add i64 {total}, 1")
+    body.do(f"%missed_next = add i64 {missed}, {_use_sector(body, lane_sector) if verb == 'load' else 1}")
     if verb == "fetch":
-        rereads.note(made, made.op(f"lshr i64 {one}, {_PART}"), "1")
-    made.do(f"%low_next = {_least(made, low, one)}")
-    made.do(f"%high_next = {_most(made, high, one)}")
-    made.do("br label %loop")
+        rereads.note(body, body.op(f"lshr i64 {lane_sector}, {_PART}"), "1")
+    body.do(f"%low_next = {_smaller(body, low, lane_sector)}")
+    body.do(f"%high_next = {_larger(body, high, lane_sector)}")
+    body.do("br label %loop")
     return total, missed, low, high
 
 
-def _of_lane(made: Function, lane: str) -> str:
+def _of_lane(body: FunctionWriter, lane: str) -> str:
     """Load a lane's sector."""
-    return made.op(f"load i64, ptr {made.op(f'getelementptr i64, ptr %held, i32 {lane}')}")
+    return body.op(f"load i64, ptr {body.op(f'getelementptr i64, ptr %held, i32 {lane}')}")
 
 
-def _least(made: Function, left: str, right: str) -> str:
-    return f"select i1 {made.op(f'icmp ult i64 {left}, {right}')}, i64 {left}, i64 {right}"
+def _smaller(body: FunctionWriter, lhs: str, rhs: str) -> str:
+    return f"select i1 {body.op(f'icmp ult i64 {lhs}, {rhs}')}, i64 {lhs}, i64 {rhs}"
 
 
-def _most(made: Function, left: str, right: str) -> str:
-    return f"select i1 {made.op(f'icmp ugt i64 {left}, {right}')}, i64 {left}, i64 {right}"
+def _larger(body: FunctionWriter, lhs: str, rhs: str) -> str:
+    return f"select i1 {body.op(f'icmp ugt i64 {lhs}, {rhs}')}, i64 {lhs}, i64 {rhs}"
 
 
-def _touch_one(made: Function, sector: str) -> str:
+def _use_sector(body: FunctionWriter, sector: str) -> str:
     """Use a sector; returns 1 if the cache did not have it."""
-    part = made.op(f"lshr i64 {sector}, {_PART}")
-    return _touch(made, part, made.op(f"shl i64 1, {made.op(f'and i64 {sector}, 15')}"))
+    part = body.op(f"lshr i64 {sector}, {_PART}")
+    return _use_sectors(body, part, body.op(f"shl i64 1, {body.op(f'and i64 {sector}, 15')}"))
 
 
-def _touch(made: Function, part: str, wanted: str) -> str:
+def _use_sectors(body: FunctionWriter, part: str, sector_bits: str) -> str:
     """Use sectors of four lines; returns how many of them the cache did not have."""
-    room, now = made.op("load i64, ptr %room_at"), made.op("load i64, ptr %now_at")
-    place = made.op(f"lshr i64 {made.op(f'mul i64 {part}, {_HASH - (1 << 64)}')}, {65 - ENTRIES.bit_length()}")
-    place = made.op(f"add i64 {made.op(f'shl i64 {place}, 1')}, {CACHE_HEAD}")
-    tag_at = made.op(f"getelementptr i64, ptr %cache, i64 {place}")
-    state_at = made.word(tag_at, 1)
-    tag, state = (made.op(f"load i64, ptr {at}") for at in (tag_at, state_at))
-    age = made.op(f"sub i64 {now}, {made.op(f'lshr i64 {state}, 16')}")
-    is_there = made.op(f"and i1 {made.op(f'icmp eq i64 {tag}, {part}')}, {made.op(f'icmp ule i64 {age}, {room}')}")
-    had = made.op(f"select i1 {is_there}, i64 {made.op(f'and i64 {state}, 65535')}, i64 0")
-    has = made.op(f"or i64 {had}, {wanted}")
-    come = made.op(f"xor i64 {_lines(made, has)}, {_lines(made, had)}")
-    later = made.op(f"add i64 {now}, {made.overloaded('ctpop', 'i64', come)}")
-    state = made.op(f"or i64 {has}, {made.op(f'shl i64 {later}, 16')}")
-    for value, at in ((part, tag_at), (state, state_at), (later, "%now_at")):
-        made.do(f"store i64 {value}, ptr {at}")
-    missed = made.overloaded("ctpop", "i64", made.op(f"xor i64 {has}, {had}"))
-    rereads.note(made, part, missed)
+    room, now = body.op("load i64, ptr %room_at"), body.op("load i64, ptr %now_at")
+    # Fibonacci hashing (Knuth, "The Art of Computer Programming", volume 3, 6.4).
+    entry = body.op(f"lshr i64 {body.op(f'mul i64 {part}, {_HASH - (1 << 64)}')}, {65 - ENTRIES.bit_length()}")
+    entry = body.op(f"add i64 {body.op(f'shl i64 {entry}, 1')}, {CACHE_HEAD}")
+    tag_at = body.op(f"getelementptr i64, ptr %cache, i64 {entry}")
+    state_at = body.word(tag_at, 1)
+    tag, state = (body.op(f"load i64, ptr {at}") for at in (tag_at, state_at))
+    age = body.op(f"sub i64 {now}, {body.op(f'lshr i64 {state}, 16')}")
+    # An entry is as old as the lines that were added since: a cache that evicts the least recently used.
+    is_there = body.op(f"and i1 {body.op(f'icmp eq i64 {tag}, {part}')}, {body.op(f'icmp ule i64 {age}, {room}')}")
+    present = body.op(f"select i1 {is_there}, i64 {body.op(f'and i64 {state}, 65535')}, i64 0")
+    present_after = body.op(f"or i64 {present}, {sector_bits}")
+    # Only lines count as added: sectors of a line that is present take no room of their own.
+    new_lines = body.op(f"xor i64 {_present_lines(body, present_after)}, {_present_lines(body, present)}")
+    time_after = body.op(f"add i64 {now}, {body.overloaded('ctpop', 'i64', new_lines)}")
+    state = body.op(f"or i64 {present_after}, {body.op(f'shl i64 {time_after}, 16')}")
+    for value, at in ((part, tag_at), (state, state_at), (time_after, "%now_at")):
+        body.do(f"store i64 {value}, ptr {at}")
+    missed = body.overloaded("ctpop", "i64", body.op(f"xor i64 {present_after}, {present}"))
+    rereads.note(body, part, missed)
     return missed
 
 
-def _lines(made: Function, held: str) -> str:
+def _present_lines(body: FunctionWriter, sector_bits: str) -> str:
     """Return a bit for each line with some sector present."""
+    # Four sectors are a line: their bits are joined in its lowest one.
     for step in (1, 2):
-        held = made.op(f"or i64 {held}, {made.op(f'lshr i64 {held}, {step}')}")
-    return made.op(f"and i64 {held}, {0x1111}")
+        sector_bits = body.op(f"or i64 {sector_bits}, {body.op(f'lshr i64 {sector_bits}, {step}')}")
+    return body.op(f"and i64 {sector_bits}, {0x1111}")
 
 
-def _add_up(made: Function, verb: str, ends: dict[str, tuple[str, str, str, str]]) -> None:
+def _add_up(body: FunctionWriter, verb: str, ends: dict[str, tuple[str, str, str, str]]) -> None:
     """Add the counts to the site and to the buffer, and end the function."""
-    made.label("done")
+    body.label("done")
     total, missed, low, high = (
-        made.op("phi i64 " + ", ".join(f"[ {values[place]}, %{label} ]" for label, values in ends.items()))
-        for place in range(4)
+        body.op("phi i64 " + ", ".join(f"[ {values[index]}, %{label} ]" for label, values in ends.items()))
+        for index in range(4)
     )
-    made.add_to(made.word("%site", sites.SECTORS), total)
+    body.add_to(body.word("%site", sites.SECTORS), total)
     if verb == "load":
-        made.add_to(made.word("%site", sites.MISSED), missed)
-    uses = made.word(made.context(context.USES), USES_HEAD)
-    place = made.op(f"mul i64 %row, {2 * USE_WORDS}")
+        body.add_to(body.word("%site", sites.MISSED), missed)
+    uses = body.word(body.context(context.USES), USES_HEAD)
+    index = body.op(f"mul i64 %row, {2 * USE_WORDS}")
     for half in {"load": (0,), "fetch": (0,), "store": (1,), "atomic": (0, 1)}[verb]:
-        use = made.op(f"getelementptr i64, ptr {uses}, i64 {made.op(f'add i64 {place}, {half * USE_WORDS}')}")
-        made.add_to(use, missed)
-        for word, value, chosen in ((1, low, _least), (2, high, _most)):
-            at = made.word(use, word)
-            old = made.op(f"load i64, ptr {at}")
-            made.do(f"store i64 {made.op(chosen(made, old, value))}, ptr {at}")
-    made.do("ret void")
+        use = body.op(f"getelementptr i64, ptr {uses}, i64 {body.op(f'add i64 {index}, {half * USE_WORDS}')}")
+        body.add_to(use, missed)
+        for word, value, chosen in ((1, low, _smaller), (2, high, _larger)):
+            at = body.word(use, word)
+            old = body.op(f"load i64, ptr {at}")
+            body.do(f"store i64 {body.op(chosen(body, old, value))}, ptr {at}")
+    body.do("ret void")
 
 
 # Counts which part of a matrix product is computed on zeros, in native code.
 #
-# A row of A, a column of B or a place along k is not counted as computed if it holds only zeros, as where a tile
+# A row of A, a column of B or an index along k is not counted as computed if it holds only zeros, as where a tile
 # extends beyond a tensor. Single zeros are data. The lanes' registers are those of library/matrices.py.
 
 
@@ -307,54 +322,57 @@ _ROWS, _COLUMNS, _TOGETHER = 16, 8, 4
 """Rows and columns of a product; lanes that hold a row, or a column."""
 
 
-def voids_text(key: Key) -> tuple[Function, str]:
+def voids_text(key: Key) -> tuple[FunctionWriter, str]:
     """`voids_<k>_<count>_<word>(a..., b..., ctx)`: add the operations on zeros to a word of the launch's work.
 
     A register holds `count` elements along k.
     """
-    made, (depth, count, word) = Function(), map(int, key[1:4])
+    body, (depth, count, word) = FunctionWriter(), map(int, key[1:4])
     halves = depth // (_TOGETHER * count)
-    first = [_filled(made, f"%a{place}") for place in range(2 * halves)]
-    second = [_filled(made, f"%b{place}") for place in range(halves)]
-    rows = made.op(f"add i32 {_groups(made, first[::2])}, {_groups(made, first[1::2])}")
-    area = made.op(f"mul i32 {rows}, {_groups(made, second)}")
-    places = [
-        _counted(made, made.op(f"and i32 {_along(made, pair)}, {_along(made, [other])}"))
-        for pair, other in zip(zip(first[::2], first[1::2], strict=True), second, strict=True)
+    first = [_filled(body, f"%a{index}") for index in range(2 * halves)]
+    second = [_filled(body, f"%b{index}") for index in range(halves)]
+    # Registers of A come in pairs: a row of the upper eight, and its fellow of the lower eight.
+    rows = body.op(f"add i32 {_count_groups(body, first[::2])}, {_count_groups(body, first[1::2])}")
+    area = body.op(f"mul i32 {rows}, {_count_groups(body, second)}")
+    depth_counts = [
+        _counted(body, body.op(f"and i32 {_depth_mask(body, pair)}, {_depth_mask(body, [column])}"))
+        for pair, column in zip(zip(first[::2], first[1::2], strict=True), second, strict=True)
     ]
-    used = made.op(f"mul i32 {area}, {reduce(lambda one, other: made.op(f'add i32 {one}, {other}'), places)}")
+    depth_sum = reduce(lambda partial, count: body.op(f"add i32 {partial}, {count}"), depth_counts)
+    used = body.op(f"mul i32 {area}, {depth_sum}")
     total = _ROWS * _COLUMNS * _TOGETHER * halves
-    void = made.op(f"mul i32 {made.op(f'sub i32 {total}, {used}')}, {2 * count}")
-    made.add_to(made.word(made.context(context.WORK), WORK_VOID + word), made.op(f"zext i32 {void} to i64"))
-    made.do("ret void")
-    names = [f"%a{place}" for place in range(2 * halves)] + [f"%b{place}" for place in range(halves)]
-    return made, made.text("void", key, [*(f"{WIDE.ints(32)} {name}" for name in names), "ptr %ctx"])
+    # Operations on zeros are what is left of all of them; each product counts as two.
+    void = body.op(f"mul i32 {body.op(f'sub i32 {total}, {used}')}, {2 * count}")
+    body.add_to(body.word(body.context(context.WORK), WORK_VOID + word), body.op(f"zext i32 {void} to i64"))
+    body.do("ret void")
+    names = [f"%a{index}" for index in range(2 * halves)] + [f"%b{index}" for index in range(halves)]
+    return body, body.text("void", key, [*(f"{WIDE.ints(32)} {name}" for name in names), "ptr %ctx"])
 
 
-def _filled(made: Function, register: str) -> str:
+def _filled(body: FunctionWriter, register: str) -> str:
     """Return a bit for each lane whose register is not zero."""
-    return made.bits(made.op(f"icmp ne {WIDE.ints(32)} {register}, zeroinitializer"))
+    return body.bits(body.op(f"icmp ne {WIDE.ints(32)} {register}, zeroinitializer"))
 
 
-def _any(made: Function, masks: list[str]) -> str:
-    return reduce(lambda one, other: made.op(f"or i32 {one}, {other}"), masks)
+def _any(body: FunctionWriter, masks: list[str]) -> str:
+    return reduce(lambda union, mask: body.op(f"or i32 {union}, {mask}"), masks)
 
 
-def _groups(made: Function, masks: list[str]) -> str:
+def _count_groups(body: FunctionWriter, masks: list[str]) -> str:
     """Count the rows, or columns, with an element that is not zero."""
-    found = _any(made, masks)
+    filled = _any(body, masks)
     for step in (1, 2):
-        found = made.op(f"or i32 {found}, {made.op(f'lshr i32 {found}, {step}')}")
-    return _counted(made, made.op(f"and i32 {found}, {0x11111111}"))
+        filled = body.op(f"or i32 {filled}, {body.op(f'lshr i32 {filled}, {step}')}")
+    return _counted(body, body.op(f"and i32 {filled}, {0x11111111}"))
 
 
-def _along(made: Function, masks: list[str] | tuple[str, ...]) -> str:
-    """Return a bit for each place along k with an element that is not zero."""
-    found = _any(made, list(masks))
+def _depth_mask(body: FunctionWriter, masks: list[str] | tuple[str, ...]) -> str:
+    """Return a bit for each index along k with an element that is not zero."""
+    filled = _any(body, list(masks))
     for step in (LANES // 2, LANES // 4, LANES // 8):
-        found = made.op(f"or i32 {found}, {made.op(f'lshr i32 {found}, {step}')}")
-    return made.op(f"and i32 {found}, {(1 << _TOGETHER) - 1}")
+        filled = body.op(f"or i32 {filled}, {body.op(f'lshr i32 {filled}, {step}')}")
+    return body.op(f"and i32 {filled}, {(1 << _TOGETHER) - 1}")
 
 
-def _counted(made: Function, mask: str) -> str:
-    return made.overloaded("ctpop", "i32", mask)
+def _counted(body: FunctionWriter, mask: str) -> str:
+    return body.overloaded("ctpop", "i32", mask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.accesses import gathered
-from verl_kernel.env.executor.library.context import POINTERS, Function
+from verl_kernel.env.executor.library.context import POINTERS, FunctionWriter
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 ADDRESSES = WIDE.ints(64)
@@ -13,196 +13,212 @@ VERBS = {
     "load": context.LOAD, "store": context.STORE, "atomic": context.ATOMIC, "strong_load": context.STRONG_LOAD,
     "block_atomic": context.BLOCK_ATOMIC,
 }  # fmt: skip
+"""The reason for which the judging function is called, by the verb of the access."""
 
 
-def watch_text(key: Key) -> tuple[Function, str]:
+def watch_text(key: Key) -> tuple[FunctionWriter, str]:
     """`watch_<room>_<verb>_<bits>_<count>(addresses, lanes, ctx, site[, values...])`: record an access."""
     room, verb, bits, count = str(key[1]), str(key[2]), int(key[3]), int(key[4])
-    made, size = Function(), bits * count // 8
+    body, size = FunctionWriter(), bits * count // 8
     width = 32 if room == "shared" else 64
     kind = WIDE.ints(width)
-    made.do(f"%kept = alloca {ADDRESSES}, align 64")
+    body.do(f"%kept = alloca {ADDRESSES}, align 64")
     if verb == "store":
-        made.do(f"%new = alloca [{count} x {WIDE.ints(bits)}], align 64")
-    low = made.op(f"and {kind} %addresses, {WIDE.const(width, size - 1)}")
-    aligned = made.op(f"and i32 {made.bits(made.op(f'icmp eq {kind} {low}, zeroinitializer'))}, %lanes")
-    made.do(f"%watch = load ptr, ptr {made.word('%ctx', context.WATCH)}")
-    warp = made.op(f"load i64, ptr {made.word('%watch', context.WARP_NOW)}")
-    bad = _in_shared(made, verb, size, aligned, warp) if room == "shared" else _in_rows(made, verb, size, aligned, warp)
-    made.branch(made.op(f"icmp eq i32 {bad}, 0"), "fine", "odd")
-    made.label("odd")
-    wide = made.op(f"zext {kind} %addresses to {ADDRESSES}") if width == 32 else "%addresses"
-    made.do(f"store {ADDRESSES} {wide}, ptr %kept")
-    for place in range(count if verb == "store" else 0):
-        there = made.op(f"getelementptr {WIDE.ints(bits)}, ptr %new, i32 {place}")
-        made.do(f"store {WIDE.ints(bits)} %x{place}, ptr {there}")
-    what = VERBS[verb] + (context.IN_SHARED if room == "shared" else 0)
-    _ask(made, str(what), bad, str(size | bits << 16), "%new" if verb == "store" else "null")
-    made.do("br label %fine")
-    made.label("fine")
-    made.do("ret void")
+        body.do(f"%new = alloca [{count} x {WIDE.ints(bits)}], align 64")
+    # Misaligned lanes would lie in several cells; they are faults of their own (`checks.check_alignment`).
+    low = body.op(f"and {kind} %addresses, {WIDE.const(width, size - 1)}")
+    aligned = body.op(f"and i32 {body.bits(body.op(f'icmp eq {kind} {low}, zeroinitializer'))}, %lanes")
+    body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
+    warp = body.op(f"load i64, ptr {body.word('%watch', context.RUNNING_WARP)}")
+    undecided = (
+        _in_shared(body, verb, size, aligned, warp) if room == "shared" else _in_rows(body, verb, size, aligned, warp)
+    )
+    body.branch(body.op(f"icmp eq i32 {undecided}, 0"), "fine", "odd")
+    body.label("odd")
+    wide = body.op(f"zext {kind} %addresses to {ADDRESSES}") if width == 32 else "%addresses"
+    # The judging function reads addresses and new values from memory.
+    body.do(f"store {ADDRESSES} {wide}, ptr %kept")
+    for index in range(count if verb == "store" else 0):
+        slot = body.op(f"getelementptr {WIDE.ints(bits)}, ptr %new, i32 {index}")
+        body.do(f"store {WIDE.ints(bits)} %x{index}, ptr {slot}")
+    reason = VERBS[verb] + (context.IN_SHARED if room == "shared" else 0)
+    _call_judge(body, str(reason), undecided, str(size | bits << 16), "%new" if verb == "store" else "null")
+    body.do("br label %fine")
+    body.label("fine")
+    body.do("ret void")
     arguments = [f"{kind} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"]
-    arguments += [f"{WIDE.ints(bits)} %x{place}" for place in range(count)] if verb == "store" else []
-    return made, made.text("void", key, arguments)
+    arguments += [f"{WIDE.ints(bits)} %x{index}" for index in range(count)] if verb == "store" else []
+    return body, body.text("void", key, arguments)
 
 
-def _ask(made: Function, what: str, lanes: str, size: str, values: str) -> None:
+def _call_judge(body: FunctionWriter, reason: str, lanes: str, size: str, values: str) -> None:
     """Call the judging function."""
-    call = made.op(f"load ptr, ptr {made.word('%watch', context.CALL)}")
-    wide = made.op(f"zext i32 {lanes} to i64")
-    made.do(f"call void {call}(i64 {what}, i64 {wide}, ptr %kept, i64 {size}, ptr {values}, ptr %ctx, ptr %site)")
+    call = body.op(f"load ptr, ptr {body.word('%watch', context.CALL)}")
+    wide = body.op(f"zext i32 {lanes} to i64")
+    body.do(f"call void {call}(i64 {reason}, i64 {wide}, ptr %kept, i64 {size}, ptr {values}, ptr %ctx, ptr %site)")
 
 
-def _in_shared(made: Function, verb: str, size: int, lanes: str, warp: str) -> str:
+def _in_shared(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) -> str:
     """Record an access to shared memory, if that is watched; returns the lanes to be judged."""
-    row = made.op(f"load ptr, ptr {made.word('%watch', context.SHARED_ROW)}")
-    made.branch(made.op(f"icmp eq ptr {row}, null"), "fine", "row")
-    made.label("row")
-    me = _stamp(made, context.SHARED_IDS, warp)
-    shift = made.op(f"load i64, ptr {made.word('%watch', context.SHARED_SHIFT)}")
-    offsets = made.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
-    return _each_cell(made, verb, False, size, shift, offsets, lanes, row, ("0", me, "null", "0"), "row")
+    row = body.op(f"load ptr, ptr {body.word('%watch', context.SHARED_ROW)}")
+    # A block of one warp has no races in shared memory.
+    body.branch(body.op(f"icmp eq ptr {row}, null"), "fine", "row")
+    body.label("row")
+    own_stamp = _stamp(body, context.SHARED_IDS, warp)
+    shift = body.op(f"load i64, ptr {body.word('%watch', context.SHARED_SHIFT)}")
+    offsets = body.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
+    return _each_cell(body, verb, False, size, shift, offsets, lanes, row, ("0", own_stamp, "null", "0"), "row")
 
 
-def _stamp(made: Function, word: int, warp: str) -> str:
-    ids = made.op(f"load ptr, ptr {made.word('%watch', word)}")
-    return made.op(f"load i32, ptr {made.op(f'getelementptr i32, ptr {ids}, i64 {warp}')}")
+def _stamp(body: FunctionWriter, word: int, warp: str) -> str:
+    ids = body.op(f"load ptr, ptr {body.word('%watch', word)}")
+    return body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr {ids}, i64 {warp}')}")
 
 
 def _each_cell(
-    made: Function, verb: str, is_ordered: bool, size: int, shift: str, offsets: str, lanes: str, row: str,
-    who: tuple[str, str, str, str], begin: str,
+    body: FunctionWriter, verb: str, is_ordered: bool, size: int, shift: str, offsets: str, lanes: str, row: str,
+    warp_state: tuple[str, str, str, str], begin: str,
 ) -> str:  # fmt: skip
     """Loop over the cells of each lane; continues in the block `cells_done<tag>`."""
     tag = int(is_ordered)
-    first = made.op(f"lshr {ADDRESSES} {offsets}, {made.splat('i64', shift)}")
-    count = made.op(f"lshr i64 {size}, {shift}")
-    made.do(f"br label %cell{tag}")
-    made.label(f"cell{tag}")
-    made.do(f"%place{tag} = phi i64 [ 0, %{begin} ], [ %next_place{tag}, %cell{tag} ]")
-    made.do(f"%odd{tag} = phi i32 [ 0, %{begin} ], [ %more_odd{tag}, %cell{tag} ]")
-    cells = made.op(f"add {ADDRESSES} {first}, {made.splat('i64', f'%place{tag}')}")
-    start, me, known, entity = who
-    odd = made.op(
-        made.call(
+    first = body.op(f"lshr {ADDRESSES} {offsets}, {body.splat('i64', shift)}")
+    # Accesses are aligned and cells no longer than the smallest, so each access covers whole cells.
+    count = body.op(f"lshr i64 {size}, {shift}")
+    body.do(f"br label %cell{tag}")
+    body.label(f"cell{tag}")
+    body.do(f"%place{tag} = phi i64 [ 0, %{begin} ], [ %next_place{tag}, %cell{tag} ]")
+    body.do(f"%odd{tag} = phi i32 [ 0, %{begin} ], [ %more_odd{tag}, %cell{tag} ]")
+    cells = body.op(f"add {ADDRESSES} {first}, {body.splat('i64', f'%place{tag}')}")
+    start, own_stamp, clock, entity = warp_state
+    undecided = body.op(
+        body.call(
             "i32", ("cells", verb, is_ordered), f"{ADDRESSES} {cells}", f"i32 {lanes}", f"ptr {row}", f"i32 {start}",
-            f"i32 {me}", "ptr %watch", f"ptr {known}", f"i32 {entity}",
+            f"i32 {own_stamp}", "ptr %watch", f"ptr {clock}", f"i32 {entity}",
         )
     )  # fmt: skip
-    made.do(f"%more_odd{tag} = or i32 %odd{tag}, {odd}")
-    made.do(f"%next_place{tag} = add i64 %place{tag}, 1")
-    made.branch(made.op(f"icmp ult i64 %next_place{tag}, {count}"), f"cell{tag}", f"cells_done{tag}")
-    made.label(f"cells_done{tag}")
+    body.do(f"%more_odd{tag} = or i32 %odd{tag}, {undecided}")
+    body.do(f"%next_place{tag} = add i64 %place{tag}, 1")
+    body.branch(body.op(f"icmp ult i64 %next_place{tag}, {count}"), f"cell{tag}", f"cells_done{tag}")
+    body.label(f"cells_done{tag}")
     return f"%more_odd{tag}"
 
 
-def _in_rows(made: Function, verb: str, size: int, lanes: str, warp: str) -> str:
+def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) -> str:
     """Record an access to global memory; returns the lanes to be judged."""
-    me = _stamp(made, context.IDS, warp)
+    own_stamp = _stamp(body, context.IDS, warp)
     rows, count, shift, ordered, first = (
-        made.op(f"load {kind}, ptr {made.word('%watch', word)}")
+        body.op(f"load {kind}, ptr {body.word('%watch', word)}")
         for word, kind in (
             (context.ROWS, "ptr"), (context.ROW_COUNT, "i64"), (context.SHIFT, "i64"), (context.IS_ORDERED, "i64"),
             (context.FIRST, "i64"),
         )
     )  # fmt: skip
-    start = made.op(f"trunc i64 {first} to i32")
-    is_ordered = made.op(f"icmp ne i64 {ordered}, 0")
-    made.do("br label %rows")
-    made.label("rows")
-    made.do("%number = phi i64 [ 0, %entry ], [ %next_number, %next_row ]")
-    made.do(f"%left = phi i32 [ {lanes}, %entry ], [ %left_after, %next_row ]")
-    made.do("%bad = phi i32 [ 0, %entry ], [ %bad_after, %next_row ]")
-    more = made.op(f"icmp ult i64 %number, {count}")
-    made.branch(made.op(f"and i1 {more}, {made.op('icmp ne i32 %left, 0')}"), "row", "rows_done")
-    made.label("row")
-    row = made.op(f"getelementptr i64, ptr {rows}, i64 {made.op(f'mul i64 %number, {context.WATCH_ROW_WORDS}')}")
+    start = body.op(f"trunc i64 {first} to i32")
+    is_ordered = body.op(f"icmp ne i64 {ordered}, 0")
+    body.do("br label %rows")
+    body.label("rows")
+    body.do("%number = phi i64 [ 0, %entry ], [ %next_number, %next_row ]")
+    body.do(f"%left = phi i32 [ {lanes}, %entry ], [ %left_after, %next_row ]")
+    body.do("%bad = phi i32 [ 0, %entry ], [ %bad_after, %next_row ]")
+    has_more = body.op(f"icmp ult i64 %number, {count}")
+    body.branch(body.op(f"and i1 {has_more}, {body.op('icmp ne i32 %left, 0')}"), "row", "rows_done")
+    body.label("row")
+    row = body.op(f"getelementptr i64, ptr {rows}, i64 {body.op(f'mul i64 %number, {context.WATCH_ROW_WORDS}')}")
     begin, length = (
-        made.splat("i64", made.op(f"load i64, ptr {made.word(row, word)}"))
+        body.splat("i64", body.op(f"load i64, ptr {body.word(row, word)}"))
         for word in (context.CELLS_START, context.CELLS_SIZE)
     )
-    offsets = made.op(f"sub {ADDRESSES} %addresses, {begin}")
-    inside = made.op(f"and i32 %left, {made.bits(made.op(f'icmp ult {ADDRESSES} {offsets}, {length}'))}")
-    made.branch(made.op(f"icmp eq i32 {inside}, 0"), "next_row", "here")
-    made.label("here")
-    made.branch(is_ordered, "ordered", "plain")
-    made.label("plain")
-    plain = _each_cell(made, verb, False, size, shift, offsets, inside, row, (start, me, "null", "0"), "plain")
-    made.do("br label %next_row")
-    made.label("ordered")
-    known = made.op(f"load ptr, ptr {made.word('%watch', context.KNOWN)}")
-    known = made.op(f"load ptr, ptr {made.op(f'getelementptr ptr, ptr {known}, i64 {warp}')}")
-    mine = made.op(f"zext i32 {me} to i64")
-    used = made.op(f"load ptr, ptr {made.word('%watch', context.USED)}")
-    made.do(f"store i8 1, ptr {made.op(f'getelementptr i8, ptr {used}, i64 {mine}')}")
-    owners = made.op(f"load ptr, ptr {made.word('%watch', context.OWNERS)}")
-    entity = made.op(f"load i32, ptr {made.op(f'getelementptr i32, ptr {owners}, i64 {mine}')}")
-    ordered_bad = _each_cell(made, verb, True, size, shift, offsets, inside, row, (start, me, known, entity), "ordered")
-    made.do("br label %next_row")
-    made.label("next_row")
-    odd = made.op(f"phi i32 [ 0, %row ], [ {plain}, %cells_done0 ], [ {ordered_bad}, %cells_done1 ]")
-    made.do(f"%bad_after = or i32 %bad, {odd}")
-    made.do(f"%left_after = and i32 %left, {made.op(f'xor i32 {inside}, -1')}")
-    made.do("%next_number = add i64 %number, 1")
-    made.do("br label %rows")
-    made.label("rows_done")
+    offsets = body.op(f"sub {ADDRESSES} %addresses, {begin}")
+    # Lanes of one access may lie in several watched ranges, or in none.
+    lanes_inside = body.op(f"and i32 %left, {body.bits(body.op(f'icmp ult {ADDRESSES} {offsets}, {length}'))}")
+    body.branch(body.op(f"icmp eq i32 {lanes_inside}, 0"), "next_row", "here")
+    body.label("here")
+    body.branch(is_ordered, "ordered", "plain")
+    body.label("plain")
+    plain = _each_cell(
+        body, verb, False, size, shift, offsets, lanes_inside, row, (start, own_stamp, "null", "0"), "plain"
+    )
+    body.do("br label %next_row")
+    body.label("ordered")
+    clock = body.op(f"load ptr, ptr {body.word('%watch', context.CLOCKS)}")
+    clock = body.op(f"load ptr, ptr {body.op(f'getelementptr ptr, ptr {clock}, i64 {warp}')}")
+    stamp = body.op(f"zext i32 {own_stamp} to i64")
+    used = body.op(f"load ptr, ptr {body.word('%watch', context.USED)}")
+    # Clocks are compared only with stamps that accessed memory (`Stamps.latest`).
+    body.do(f"store i8 1, ptr {body.op(f'getelementptr i8, ptr {used}, i64 {stamp}')}")
+    owners = body.op(f"load ptr, ptr {body.word('%watch', context.OWNERS)}")
+    entity = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr {owners}, i64 {stamp}')}")
+    ordered = _each_cell(
+        body, verb, True, size, shift, offsets, lanes_inside, row, (start, own_stamp, clock, entity), "ordered"
+    )
+    body.do("br label %next_row")
+    body.label("next_row")
+    undecided = body.op(f"phi i32 [ 0, %row ], [ {plain}, %cells_done0 ], [ {ordered}, %cells_done1 ]")
+    body.do(f"%bad_after = or i32 %bad, {undecided}")
+    body.do(f"%left_after = and i32 %left, {body.op(f'xor i32 {lanes_inside}, -1')}")
+    body.do("%next_number = add i64 %number, 1")
+    body.do("br label %rows")
+    body.label("rows_done")
     return "%bad"
 
 
-def order_text(key: Key) -> tuple[Function, str]:
+def order_text(key: Key) -> tuple[FunctionWriter, str]:
     """`order_<marks>(addresses, lanes, ctx, site)`: report what may order blocks, if races are watched."""
-    made = Function()
-    made.do(f"%kept = alloca {ADDRESSES}, align 64")
-    made.do(f"%watch = load ptr, ptr {made.word('%ctx', context.WATCH)}")
-    nothing = made.op("icmp eq i32 %lanes, 0")
-    made.branch(made.op(f"or i1 {nothing}, {made.op('icmp eq ptr %watch, null')}"), "done", "tell")
-    made.label("tell")
-    made.do(f"store {ADDRESSES} %addresses, ptr %kept")
-    _ask(made, str(context.EVENT + 16 * int(key[1])), "%lanes", "0", "null")
-    made.do("br label %done")
-    made.label("done")
-    made.do("ret void")
-    return made, made.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
+    body = FunctionWriter()
+    body.do(f"%kept = alloca {ADDRESSES}, align 64")
+    body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
+    # Python is called for each event: not for those of no lane.
+    has_no_lane = body.op("icmp eq i32 %lanes, 0")
+    body.branch(body.op(f"or i1 {has_no_lane}, {body.op('icmp eq ptr %watch, null')}"), "done", "tell")
+    body.label("tell")
+    body.do(f"store {ADDRESSES} %addresses, ptr %kept")
+    _call_judge(body, str(context.EVENT + 16 * int(key[1])), "%lanes", "0", "null")
+    body.do("br label %done")
+    body.label("done")
+    body.do("ret void")
+    return body, body.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
 
 
 # Logs accesses to global memory while a block runs, with the bytes that memory held.
 
 
-def log_text(key: Key) -> tuple[Function, str]:
+def log_text(key: Key) -> tuple[FunctionWriter, str]:
     """`log_<verb>_<bits>_<count>(addresses, lanes, ctx, site)`: add a record to the log, if it is not full."""
     verb, bits, count = str(key[1]), int(key[2]), int(key[3])
-    made = Function()
-    watch = made.context(context.WATCH)
-    log = made.op(f"load ptr, ptr {made.word(watch, context.LOG)}")
-    used = made.op(f"load i64, ptr {made.word(log, context.LOG_USED)}")
-    room = made.op(f"load i64, ptr {made.word(log, context.LOG_ROOM)}")
-    some = made.op("icmp ne i32 %lanes, 0")
-    made.branch(made.op(f"and i1 {some}, {made.op(f'icmp ult i64 {used}, {room}')}"), "record", "done")
-    made.label("record")
-    made.do(f"store i64 {made.op(f'add i64 {used}, 1')}, ptr {made.word(log, context.LOG_USED)}")
-    place = made.op(f"add i64 {made.op(f'mul i64 {used}, {context.RECORD_WORDS}')}, {context.LOG_HEAD}")
-    record = made.op(f"getelementptr i64, ptr {log}, i64 {place}")
+    body = FunctionWriter()
+    watch = body.context(context.WATCH)
+    log = body.op(f"load ptr, ptr {body.word(watch, context.LOG)}")
+    used = body.op(f"load i64, ptr {body.word(log, context.LOG_USED)}")
+    room = body.op(f"load i64, ptr {body.word(log, context.LOG_ROOM)}")
+    has_lane = body.op("icmp ne i32 %lanes, 0")
+    body.branch(body.op(f"and i1 {has_lane}, {body.op(f'icmp ult i64 {used}, {room}')}"), "record", "done")
+    body.label("record")
+    body.do(f"store i64 {body.op(f'add i64 {used}, 1')}, ptr {body.word(log, context.LOG_USED)}")
+    offset = body.op(f"add i64 {body.op(f'mul i64 {used}, {context.RECORD_WORDS}')}, {context.LOG_HEAD}")
+    record = body.op(f"getelementptr i64, ptr {log}, i64 {offset}")
     values = {
-        context.RECORD_SITE: made.op("ptrtoint ptr %site to i64"),
-        context.RECORD_LANES: made.op("zext i32 %lanes to i64"),
+        context.RECORD_SITE: body.op("ptrtoint ptr %site to i64"),
+        context.RECORD_LANES: body.op("zext i32 %lanes to i64"),
         context.RECORD_KIND: str(VERBS[verb] | bits << 8 | count << 16),
-        context.RECORD_WARP: made.op(f"load i64, ptr {made.word(watch, context.WARP_NOW)}"),
+        context.RECORD_WARP: body.op(f"load i64, ptr {body.word(watch, context.RUNNING_WARP)}"),
     }
     for word, value in values.items():
-        made.do(f"store i64 {value}, ptr {made.word(record, word)}")
-    made.do(f"store {ADDRESSES} %addresses, ptr {made.word(record, context.RECORD_PLACES)}, align 8")
-    _keep(made, bits, count, made.word(record, context.RECORD_VALUES))
-    made.do("br label %done")
-    made.label("done")
-    made.do("ret void")
-    return made, made.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
+        body.do(f"store i64 {value}, ptr {body.word(record, word)}")
+    body.do(f"store {ADDRESSES} %addresses, ptr {body.word(record, context.RECORD_ADDRESSES)}, align 8")
+    _log_values(body, bits, count, body.word(record, context.RECORD_VALUES))
+    body.do("br label %done")
+    body.label("done")
+    body.do("ret void")
+    return body, body.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
 
 
-def _keep(made: Function, bits: int, count: int, target: str) -> None:
+def _log_values(body: FunctionWriter, bits: int, count: int, target: str) -> None:
     """Log what memory holds at the lanes' addresses, register by register."""
-    pointers, mask = made.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}"), made.mask("%lanes")
-    for place in range(count):
-        there = made.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {place * bits // 8}") if place else pointers
-        value = gathered(made, there, mask, bits)
-        kept = made.op(f"getelementptr i8, ptr {target}, i64 {place * bits // 8 * LANES}")
-        made.do(f"store {WIDE.ints(bits)} {value}, ptr {kept}, align 8")
+    pointers, mask = body.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}"), body.mask("%lanes")
+    for index in range(count):
+        pointers_here = (
+            body.op(f"getelementptr i8, {POINTERS} {pointers}, i64 {index * bits // 8}") if index else pointers
+        )
+        value = gathered(body, pointers_here, mask, bits)
+        slot = body.op(f"getelementptr i8, ptr {target}, i64 {index * bits // 8 * LANES}")
+        body.do(f"store {WIDE.ints(bits)} {value}, ptr {slot}, align 8")

@@ -9,10 +9,11 @@ from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.floats import flush, halves_of
 from verl_kernel.env.executor.lowering.integers import PACKED, is_float, is_signed
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form
+from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, ValueForm
 from verl_kernel.env.executor.ptx.program import BITS, Pair
 
 _ORDERED = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+"""LLVM's relations that are false for NaN."""
 _UNORDERED = {
     "equ": "ueq",
     "neu": "une",
@@ -23,16 +24,19 @@ _UNORDERED = {
     "num": "ord",
     "nan": "uno",
 }
+"""LLVM's relations that are true for NaN; `num` and `nan` ask for it."""
 _UNSIGNED = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
+"""PTX's relations of unsigned integers: lower, lower or same, higher, higher or same."""
 
 
-def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) -> str:
+def compare(body: Body, kind: str, relation: str, form: ValueForm, is_flushed: bool) -> str:
     """Compare the second and the third operand."""
     operands = body.item.operands[1:3]
     if kind in FLOATS:
         return _compare_floats(
             body, kind, relation, form, [body.read_float(item, kind, form) for item in operands], is_flushed
         )
+    # Packed floats are compared half by half (`set_predicate`); integers have no NaN.
     if is_float(kind) or is_flushed or relation in _UNORDERED:
         raise body.item.unknown()
     bits = BITS[kind]
@@ -40,11 +44,14 @@ def compare(body: Body, kind: str, relation: str, form: Form, is_flushed: bool) 
         code = relation
     else:
         code = _UNSIGNED.get(relation) or ("s" if is_signed(kind) else "u") + relation
-    left, right = (body.read(item, bits, form) for item in operands)
-    return body.op(f"icmp {code} {form.ints(bits)} {left}, {right}")
+    lhs, rhs = (body.read(item, bits, form) for item in operands)
+    return body.op(f"icmp {code} {form.ints(bits)} {lhs}, {rhs}")
 
 
-def _compare_floats(body: Body, kind: str, relation: str, form: Form, values: Sequence[str], is_flushed: bool) -> str:
+def _compare_floats(
+    body: Body, kind: str, relation: str, form: ValueForm, values: Sequence[str], is_flushed: bool
+) -> str:
+    # PTX ISA, "setp": `.ftz` is defined for f32 and f16 only.
     if relation not in _ORDERED | _UNORDERED or (is_flushed and kind not in ("f32", "f16")):
         raise body.item.unknown()
     if is_flushed:
@@ -65,13 +72,14 @@ def set_predicate(body: Body, modifiers: Modifiers) -> None:
     results = body.item.operands[0]
     targets = (results.first, results.second) if isinstance(results, Pair) else (results,)
     if kind in PACKED:
+        # Two results of one lane: a pair has no uniform form.
         form = WIDE
         pairs = zip(*(halves_of(body, item, kind) for item in body.item.operands[1:3]), strict=True)
-        found = [_compare_floats(body, kind[:-2], relation, form, values, is_flushed) for values in pairs]
+        truths = [_compare_floats(body, kind[:-2], relation, form, values, is_flushed) for values in pairs]
     else:
-        found = [compare(body, kind, relation, form, is_flushed)]
-        found.append(body.op(f"xor {form.ints(1)} {found[0]}, {form.const(1, 1)}"))
-    values = [_combined(body, value, combined, form) for value in found[: len(targets)]]  # before a result is written
+        truths = [compare(body, kind, relation, form, is_flushed)]
+        truths.append(body.op(f"xor {form.ints(1)} {truths[0]}, {form.const(1, 1)}"))
+    values = [_combined(body, value, combined, form) for value in truths[: len(targets)]]  # before a result is written
     for target, value in zip(targets, values, strict=True):
         body.write(target, value, 1, form)
 
@@ -91,18 +99,18 @@ def set_number(body: Body, modifiers: Modifiers) -> None:
 @opcode("slct")
 def select_by_sign(body: Body, modifiers: Modifiers) -> None:
     """Select the first operand where the third is not negative, else the second."""
-    by, bits, form = modifiers.need("s32"), BITS[modifiers.type()], body.form()
+    sign_kind, bits, form = modifiers.need("s32"), BITS[modifiers.type()], body.form()
     yes, no = (body.read(item, bits, form) for item in body.item.operands[1:3])
-    sign = body.read(body.item.operands[3], BITS[by], form)
+    sign = body.read(body.item.operands[3], BITS[sign_kind], form)
     holds, numbers = body.op(f"icmp sge {form.ints(32)} {sign}, {form.const(32, 0)}"), form.ints(bits)
     chosen = body.op(f"select {form.ints(1)} {holds}, {numbers} {yes}, {numbers} {no}")
     body.write(body.item.operands[0], chosen, bits, form)
 
 
-def _combined(body: Body, holds: str, how: str | None, form: Form) -> str:
-    if how is None:
+def _combined(body: Body, holds: str, operation: str | None, form: ValueForm) -> str:
+    if operation is None:
         return holds
-    return body.op(f"{how} {form.ints(1)} {holds}, {body.read(body.item.operands[3], 1, form)}")
+    return body.op(f"{operation} {form.ints(1)} {holds}, {body.read(body.item.operands[3], 1, form)}")
 
 
 @opcode("selp")

@@ -18,16 +18,16 @@ from verl_kernel.env.executor.lowering.body import ALIVE, Body
 from verl_kernel.env.executor.lowering.moves import converged
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, check, lower
 from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE
-from verl_kernel.env.executor.ptx.program import Constant, Instruction
+from verl_kernel.env.executor.ptx.program import Immediate, Instruction
 
-# Lowers a repetition of instructions on other registers to a loop that finds its registers' places in tables.
+# Lowers a repetition of instructions on other registers to a loop that finds its registers by tables of offsets.
 
 
 class Loop:
     """Lowers a repetition.
 
     Args:
-        body: the function; registers that the repetition reads have a place in its frame.
+        body: the function; registers that the repetition reads are in its frame.
         repeat: the instructions.
         after: registers that are read after it.
     """
@@ -36,100 +36,121 @@ class Loop:
         self._body, self._repeat = body, repeat
         self._reads, self._writes = body.graph.reads, body.graph.writes
         self._once = range(repeat.start, repeat.start + repeat.period)
-        self._rows = {place: dict(self._names(place)) for place in self._once}
+        self._round_names = {index: dict(self._names(index)) for index in self._once}
         """For each instruction of the first round, the names of its registers in all rounds, by their names in the
         first."""
+        # If not, a register that is written in one round may be read under another name in a later one.
         self._is_alike = self._has_one_shape()
         self._needed = after | self._exposed()
-        self._found: dict[tuple[int, ...], str] = {}
+        self._pointers: dict[tuple[int, ...], str] = {}
         self.tables: list[str] = []
         """Constants of the module."""
-        self._lower(list(self._places(after)))
+        self._lower(list(self._register_offsets(after)))
 
-    def _names(self, place: int) -> Iterator[tuple[str, tuple[str, ...]]]:
-        rounds = range(place, self._repeat.end, self._repeat.period)
-        for names in zip(*((*self._writes[one], *self._reads[one]) for one in rounds), strict=True):
+    def _names(self, index: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield each register of an instruction of the first round, with its names in all rounds."""
+        rounds = range(index, self._repeat.end, self._repeat.period)
+        for names in zip(
+            *((*self._writes[round_index], *self._reads[round_index]) for round_index in rounds), strict=True
+        ):
             yield names[0], names
 
     def _has_one_shape(self) -> bool:
         """Whether registers that are the same in the first round are the same in each round, and no others."""
-        seen: dict[str, tuple[str, ...]] = {}
-        for row in self._rows.values():
+        names_of: dict[str, tuple[str, ...]] = {}
+        for row in self._round_names.values():
             for name, names in row.items():
-                if seen.setdefault(name, names) != names:
+                if names_of.setdefault(name, names) != names:
                     return False
-        return all(len(set(turn)) == len(seen) for turn in zip(*seen.values(), strict=True))
+        return all(len(set(names_of_round)) == len(names_of) for names_of_round in zip(*names_of.values(), strict=True))
 
     def _exposed(self) -> frozenset[str]:
         """Return registers, of all rounds, that a round reads before it writes them."""
         written: set[str] = set()
-        found: set[str] = set()
-        for place, row in self._rows.items():
-            found.update(*(row[name] for name in self._reads[place] if name not in written))
-            written.update(self._writes[place])
-        return frozenset(found)
+        exposed: set[str] = set()
+        for index, row in self._round_names.items():
+            exposed.update(*(row[name] for name in self._reads[index] if name not in written))
+            written.update(self._writes[index])
+        return frozenset(exposed)
 
-    def _kept(self, place: int) -> frozenset[str]:
+    def _saved(self, index: int) -> frozenset[str]:
         """Return the results that an instruction must write to memory, by their names in the first round."""
-        row = self._rows[place]
+        row = self._round_names[index]
         return frozenset(
-            name for name in self._writes[place] if not self._is_alike or not self._needed.isdisjoint(row[name])
+            name for name in self._writes[index] if not self._is_alike or not self._needed.isdisjoint(row[name])
         )
 
-    def _places(self, after: frozenset[str]) -> Iterator[dict[str, int]]:
-        """Yield the places of each instruction's registers, in all rounds; places no longer read are reused."""
+    def _register_offsets(self, after: frozenset[str]) -> Iterator[dict[str, int]]:
+        """Yield the offsets of each instruction's registers, in all rounds; offsets no longer read are reused."""
         frame, repeat = self._body.frame, self._repeat
-        last = {name: place for place in range(repeat.start, repeat.end) for name in self._reads[place]}
-        kept = {place: self._kept(place) for place in self._once}
-        for place in range(repeat.start, repeat.end):
-            turn, offset = divmod(place - repeat.start, repeat.period)
+        last = {name: index for index in range(repeat.start, repeat.end) for name in self._reads[index]}
+        saved = {index: self._saved(index) for index in self._once}
+        for index in range(repeat.start, repeat.end):
+            round_number, offset = divmod(index - repeat.start, repeat.period)
             first = repeat.start + offset
-            own = {name: names[turn] for name, names in self._rows[first].items()}
-            found = {name: frame.places[own[name]] for name in self._reads[first] if own[name] in frame.places}
-            read = [own[name] for name in found if name not in self._writes[first]]
-            frame.free(name for name in read if last[name] == place and name not in after)
-            frame.lend(self._body.shapes(own[name] for name in kept[first]))
-            yield found | {name: frame.places[own[name]] for name in kept[first]}
+            current_names = {name: names[round_number] for name, names in self._round_names[first].items()}
+            offsets = {
+                name: frame.offsets[current_names[name]]
+                for name in self._reads[first]
+                if current_names[name] in frame.offsets
+            }
+            read = [current_names[name] for name in offsets if name not in self._writes[first]]
+            # An offset is free after the last read of its register, so a round can reuse it for its results.
+            frame.free(name for name in read if last[name] == index and name not in after)
+            frame.lend(self._body.shapes(current_names[name] for name in saved[first]))
+            yield offsets | {name: frame.offsets[current_names[name]] for name in saved[first]}
 
-    def _lower(self, places: list[dict[str, int]]) -> None:
+    def _lower(self, offsets: list[dict[str, int]]) -> None:
         body, start, period = self._body, self._repeat.start, self._repeat.period
         head, label, following = f"H{start}", f"R{start}", f"%next{start}"
         body.do(f"br label %{head}")
         body.begin(head)
         body.do(f"br label %{label}")
         body.begin(label)
-        turn = body.op(f"phi i64 [ 0, %{head} ], [ {following}, %{label} ]")
-        for place in self._once:
-            rounds = places[place - start :: period]
-            body.pointers = {name: self._pointer(tuple(row[name] for row in rounds), turn) for name in rounds[0]}
+        round_number = body.op(f"phi i64 [ 0, %{head} ], [ {following}, %{label} ]")
+        for index in self._once:
+            rounds = offsets[index - start :: period]
+            # All rounds share this code: only the offsets of registers differ.
+            body.pointers = {
+                name: self._pointer(tuple(row[name] for row in rounds), round_number) for name in rounds[0]
+            }
             body.masked = frozenset(
-                name for name, row in self._rows[place].items() if not body.crossing.isdisjoint(row)
+                name for name, row in self._round_names[index].items() if not body.crossing.isdisjoint(row)
             )
             if not self._is_alike:
                 body.forget()
-            body.enter(place, self._kept(place))
+            body.enter(index, self._saved(index))
             lower(body)
         body.pointers, body.masked = {}, body.crossing
-        body.do(f"{following} = add i64 {turn}, 1")
-        again = body.op(f"icmp ult i64 {following}, {self._repeat.rounds}")
-        body.do(f"br i1 {again}, label %{label}, label %E{start}")
+        body.do(f"{following} = add i64 {round_number}, 1")
+        has_next = body.op(f"icmp ult i64 {following}, {self._repeat.rounds}")
+        body.do(f"br i1 {has_next}, label %{label}, label %E{start}")
         body.begin(f"E{start}")
 
-    def _pointer(self, places: tuple[int, ...], turn: str) -> str:
-        """Return a pointer to a register's place in the current round."""
+    def _pointer(self, offsets: tuple[int, ...], round_number: str) -> str:
+        """Return a pointer to a register in the current round."""
         body = self._body
-        if places not in self._found:
-            self._found[places] = body.op(f"getelementptr i8, ptr %frame, i64 {self._offset(places, turn)}")
-        return self._found[places]
+        if offsets not in self._pointers:
+            self._pointers[offsets] = body.op(
+                f"getelementptr i8, ptr %frame, i64 {self._offset(offsets, round_number)}"
+            )
+        return self._pointers[offsets]
 
-    def _offset(self, places: tuple[int, ...], turn: str) -> str:
-        """Return the offset of a register's place in the frame in the current round."""
-        body, step = self._body, places[1] - places[0]
-        if all(place == places[0] + number * step for number, place in enumerate(places)):
-            return body.op(f"add i64 {body.op(f'mul i64 {turn}, {step}')}, {places[0]}") if step else str(places[0])
+    def _offset(self, offsets: tuple[int, ...], round_number: str) -> str:
+        """Return the offset of a register in the frame in the current round."""
+        body, step = self._body, offsets[1] - offsets[0]
+        # Offsets at equal distances need no table.
+        if all(offset == offsets[0] + number * step for number, offset in enumerate(offsets)):
+            return (
+                body.op(f"add i64 {body.op(f'mul i64 {round_number}, {step}')}, {offsets[0]}")
+                if step
+                else str(offsets[0])
+            )
         name = f"@vk_places_{self._repeat.start}_{len(self.tables)}"
-        self.tables.append(f"{name} = constant [{len(places)} x i32] [{', '.join(f'i32 {place}' for place in places)}]")
-        at = body.op(f"getelementptr i32, ptr {name}, i64 {turn}")
+        self.tables.append(
+            f"{name} = constant [{len(offsets)} x i32] [{', '.join(f'i32 {offset}' for offset in offsets)}]"
+        )
+        at = body.op(f"getelementptr i32, ptr {name}, i64 {round_number}")
         return body.op(f"zext i32 {body.op(f'load i32, ptr {at}')} to i64")
 
 
@@ -159,7 +180,8 @@ class Control:
         """Begin a block: if lanes have diverged, lanes that reach it are queued."""
         body = self._body
         body.begin(f"B{number}")
-        if body.lanes.may_part:
+        # Where lanes have parted, those that arrive queue up: a block of lower rank may have to run first.
+        if body.lanes.may_diverge:
             waiting = body.op("load i1, ptr %waiting")
             body.do(f"br i1 {waiting}, label %Q{number}, label %X{number}")
             body.label(f"Q{number}")
@@ -168,16 +190,16 @@ class Control:
             body.begin(f"X{number}")
             lanes = body.op(f"zext i32 {body.overloaded('ctpop', 'i32', body.active_bits())} to i64")
             body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number + self._end + 1}"), "1")
-        else:
+        else:  # all lanes run together
             lanes = str(LANES)
         body.add_to(body.op(f"getelementptr i64, ptr %counts, i64 {number}"), lanes)
 
     def _wait_for(self, rank: str, lanes: str) -> None:
         """Make lanes wait for the block of a rank."""
         body, words = self._body, WIDE.ints(32)
-        places = body.op(f"load {words}, ptr %places")
-        places = body.op(f"select {WIDE.ints(1)} {lanes}, {words} {body.splat('i32', rank)}, {words} {places}")
-        body.do(f"store {words} {places}, ptr %places")
+        lane_ranks = body.op(f"load {words}, ptr %places")
+        lane_ranks = body.op(f"select {WIDE.ints(1)} {lanes}, {words} {body.splat('i32', rank)}, {words} {lane_ranks}")
+        body.do(f"store {words} {lane_ranks}, ptr %places")
 
     def finish(self, number: int, last: Instruction) -> bool:
         """Lower a block's last instruction if it is a branch, barrier or end; returns whether it was."""
@@ -206,8 +228,9 @@ class Control:
     def _branch(self, number: int, item: Instruction, target: int) -> None:
         body = self._body
         yes, no = (target, number + 1) if not item.is_negated else (number + 1, target)
+        # Only a jump backwards can repeat, so only these are counted: code without them ends.
         if target <= number:
-            self._burn(number)
+            self._count_jump(number)
             if may_wait(body.graph, target, number):
                 self.may_wait = True
                 self._give_way(number, target, yes, no)
@@ -216,13 +239,13 @@ class Control:
         elif item.guard.name in body.lanes.uniform:
             body.do(f"br i1 {body.read(item.guard, 1, SCALAR)}, label %{self._label(yes)}, label %{self._label(no)}")
         else:
-            self._part(number, yes, no)
+            self._diverge(number, yes, no)
 
-    def _part(self, number: int, yes: int, no: int) -> None:
+    def _diverge(self, number: int, yes: int, no: int) -> None:
         """Branch with all lanes if they agree, or make each lane wait for its block."""
         body = self._body
         active = body.active()
-        taken = body.op(f"and {WIDE.ints(1)} {active}, {self._holds()}")
+        taken = body.op(f"and {WIDE.ints(1)} {active}, {self._guard()}")
         taken_bits, all_bits = body.bits(taken), body.bits(active)
         body.do(
             f"br i1 {body.op(f'icmp eq i32 {taken_bits}, {all_bits}')}, label %{self._label(yes)}, label %N{number}"
@@ -233,7 +256,7 @@ class Control:
         self._wait_for_both(yes, no)
         body.do("br label %schedule")
 
-    def _holds(self) -> str:
+    def _guard(self) -> str:
         """Return the guard of the current branch, not negated; true without a guard."""
         guard = self._body.item.guard
         return WIDE.const(1, 1) if guard is None else self._body.read(guard, 1, WIDE)
@@ -241,11 +264,12 @@ class Control:
     def _wait_for_both(self, yes: int, no: int) -> None:
         """Make active lanes wait for one of two blocks, by the guard; lanes at the kernel's end have ended."""
         body, words = self._body, WIDE.ints(32)
-        both = [WIDE.const(32, self._ranks[block] if block < self._end else NOWHERE) for block in (yes, no)]
-        chosen = body.op(f"select {WIDE.ints(1)} {self._holds()}, {words} {both[0]}, {words} {both[1]}")
-        places = body.op(f"load {words}, ptr %places")
-        places = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {chosen}, {words} {places}")
-        body.do(f"store {words} {places}, ptr %places")
+        target_ranks = [WIDE.const(32, self._ranks[block] if block < self._end else NOWHERE) for block in (yes, no)]
+        chosen = body.op(f"select {WIDE.ints(1)} {self._guard()}, {words} {target_ranks[0]}, {words} {target_ranks[1]}")
+        lane_ranks = body.op(f"load {words}, ptr %places")
+        lane_ranks = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {chosen}, {words} {lane_ranks}")
+        body.do(f"store {words} {lane_ranks}, ptr %places")
+        # Lanes at the end wait for nothing: barriers and shuffles must not count on them.
         if self._end in (yes, no):
             gone = body.op(f"icmp eq {words} {chosen}, {WIDE.const(32, NOWHERE)}")
             self._end_lanes(body.op(f"and {WIDE.ints(1)} {gone}, {body.active()}"))
@@ -256,37 +280,37 @@ class Control:
         alive = body.op(f"and i32 {body.op('load i32, ptr %alive')}, {body.op(f'xor i32 {body.bits(lanes)}, -1')}")
         body.do(f"store i32 {alive}, ptr %alive")
 
-    def _burn(self, number: int) -> None:
+    def _count_jump(self, number: int) -> None:
         """Take one from the remaining backward jumps."""
         body = self._body
-        left = body.op(f"sub i64 {body.op('load i64, ptr %fuel')}, 1")
-        body.do(f"store i64 {left}, ptr %fuel")
-        body.do(f"br i1 {body.op(f'icmp slt i64 {left}, 0')}, label %F{number}, label %G{number}")
+        jumps_left = body.op(f"sub i64 {body.op('load i64, ptr %fuel')}, 1")
+        body.do(f"store i64 {jumps_left}, ptr %fuel")
+        body.do(f"br i1 {body.op(f'icmp slt i64 {jumps_left}, 0')}, label %F{number}, label %G{number}")
         body.label(f"F{number}")
         self._fault(context.OUT_OF_FUEL, "1", "loop")
         body.do(f"ret i32 {ENDED}")
         body.label(f"G{number}")
 
-    def _fault(self, kind: int, lanes: str, place: str) -> None:
+    def _fault(self, kind: int, lanes: str, site_kind: str) -> None:
         body = self._body
-        site = body.site(place, 0)
+        site = body.site(site_kind, 0)
         lane_addresses = f"{WIDE.ints(64)} zeroinitializer"
         body.do(body.call("void", ("fault",), f"i32 {kind}", f"i32 {lanes}", lane_addresses, "ptr %ctx", f"ptr {site}"))
 
     def _give_way(self, number: int, target: int, yes: int, no: int) -> None:
         """Return from the function after some iterations; the warp resumes at the loop's first block."""
         body = self._body
-        turns = body.op(f"sub i32 {body.op('load i32, ptr %turns')}, 1")
-        body.do(f"store i32 {turns}, ptr %turns")
-        spent = body.op(f"icmp eq i32 {turns}, 0")
+        turns_left = body.op(f"sub i32 {body.op('load i32, ptr %turns')}, 1")
+        body.do(f"store i32 {turns_left}, ptr %turns")
+        is_due = body.op(f"icmp eq i32 {turns_left}, 0")
         guard = body.item.guard
-        if guard is not None and not body.lanes.may_part:
-            spent = body.op(f"and i1 {spent}, {body.condition(SCALAR)}")
+        if guard is not None and not body.lanes.may_diverge:
+            is_due = body.op(f"and i1 {is_due}, {body.condition(SCALAR)}")
         # Both are computed here, as the code after the branch must not reuse values of a path that was not taken.
-        body.active(), self._holds()
-        body.do(f"br i1 {spent}, label %Y{number}, label %Z{number}")
+        body.active(), self._guard()
+        body.do(f"br i1 {is_due}, label %Y{number}, label %Z{number}")
         body.label(f"Y{number}")
-        if body.lanes.may_part:
+        if body.lanes.may_diverge:
             self._wait_for_both(yes, no)
             self._keep_alive()
             body.do(f"ret i32 {YIELDS + self._end + 1}")
@@ -295,7 +319,7 @@ class Control:
         body.label(f"Z{number}")
 
     def _keep_alive(self) -> None:
-        """Store which lanes are alive; the lanes' places are in the frame already."""
+        """Store which lanes are alive; the ranks that lanes wait for are in the frame already."""
         body = self._body
         alive = body.op("load i32, ptr %alive")
         body.do(f"store i32 {alive}, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
@@ -308,23 +332,24 @@ class Control:
         modifiers.need("sync")
         modifiers.take("aligned")
         modifiers.close()
+        # A barrier that part of a block skips would have to count those that wait.
         if item.guard or len(item.operands) > 2:
             raise item.unknown("a barrier under a guard")
         self._check_number(item)
         if len(item.operands) == 2:
             threads = item.operands[1]
-            if not isinstance(threads, Constant) or body.literal(threads.text, 32) != LANES * body.warps:
+            if not isinstance(threads, Immediate) or body.literal(threads.text, 32) != LANES * body.warps:
                 raise item.unknown("a barrier of a part of the block")
-        if body.lanes.may_part:
+        if body.lanes.may_diverge:
             self._gather_at(number)
         converged(body)
-        if body.lanes.may_part:
+        if body.lanes.may_diverge:
             self._keep_alive()
         body.do(f"ret i32 {number + 1}")
 
     def _check_number(self, item: Instruction) -> None:
         """Check that a barrier's number is a constant, the same in the whole kernel (raises NotKnown)."""
-        if not item.operands or not isinstance(item.operands[0], Constant):
+        if not item.operands or not isinstance(item.operands[0], Immediate):
             raise item.unknown("its number must be a constant")
         self._numbers.add(self._body.literal(item.operands[0].text, 32))
         if len(self._numbers) > 1:
@@ -338,6 +363,7 @@ class Control:
         """Make lanes wait for those that have not reached the barrier yet."""
         body = self._body
         self._barriers.append(number)
+        # A barrier is for all lanes of the warp that have not ended: the first ones wait for the others.
         is_whole = body.op(f"icmp eq i32 {body.active_bits()}, {body.op('load i32, ptr %alive')}")
         body.do(f"br i1 {is_whole}, label %A{number}, label %W{number}")
         body.label(f"W{number}")
@@ -349,7 +375,7 @@ class Control:
         """Resume at a block, with all lanes that have not ended."""
         body = self._body
         body.label(f"RESUME{number}")
-        if body.lanes.may_part:
+        if body.lanes.may_diverge:
             alive = body.op(f"load i32, ptr {body.op(f'getelementptr i8, ptr %frame, i64 {ALIVE}')}")
             body.do(f"store i32 {alive}, ptr %alive")
             body.do(f"store i32 {alive}, ptr %active")
@@ -359,7 +385,7 @@ class Control:
         """Write the function's end, and the scheduler that chooses the next block if lanes may diverge."""
         body, words = self._body, WIDE.ints(32)
         body.begin("END")
-        if not body.lanes.may_part:
+        if not body.lanes.may_diverge:
             body.do(f"ret i32 {ENDED}")
             return
         active = body.active()
@@ -370,14 +396,17 @@ class Control:
         self._wait_for(body.op("load i32, ptr %next"), body.active())
         body.do("br label %schedule")
         body.label("schedule")
-        places = body.op(f"load {words}, ptr %places")
-        lowest = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, places))
-        chosen = body.op(f"icmp eq {words} {places}, {body.splat('i32', lowest)}")
+        lane_ranks = body.op(f"load {words}, ptr %places")
+        # The earliest block first: lanes that are ahead wait where the others will arrive.
+        lowest = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, lane_ranks))
+        chosen = body.op(f"icmp eq {words} {lane_ranks}, {body.splat('i32', lowest)}")
         body.do(f"store i32 {body.bits(chosen)}, ptr %active")
-        rest = body.op(f"select {WIDE.ints(1)} {chosen}, {words} {WIDE.const(32, NOWHERE)}, {words} {places}")
-        body.do(f"store {words} {rest}, ptr %places")
-        least = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, rest))
-        body.do(f"store i1 {body.op(f'icmp ne i32 {least}, {NOWHERE}')}, ptr %waiting")
+        waiting_ranks = body.op(
+            f"select {WIDE.ints(1)} {chosen}, {words} {WIDE.const(32, NOWHERE)}, {words} {lane_ranks}"
+        )
+        body.do(f"store {words} {waiting_ranks}, ptr %places")
+        next_rank = body.intrinsic(f"vector.reduce.umin.v{LANES}i32", "i32", (words, waiting_ranks))
+        body.do(f"store i1 {body.op(f'icmp ne i32 {next_rank}, {NOWHERE}')}, ptr %waiting")
         cases = [f"i32 {rank}, label %X{number}" for number, rank in enumerate(self._ranks)]
         cases += [f"i32 {self._at_barrier(number)}, label %A{number}" for number in self._barriers]
         body.do(f"switch i32 {lowest}, label %FINISHED [{' '.join(cases)}]")

@@ -16,11 +16,13 @@ from verl_kernel.env.executor.lowering.floats import (
 )
 from verl_kernel.env.executor.lowering.integers import is_signed
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
+from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, ValueForm, mangled
 from verl_kernel.env.executor.ptx.program import BITS, Register
 
 _WHOLE = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+"""LLVM's functions that round to a whole number, by PTX's modifiers."""
 _EIGHT = ("e4m3x2", "e5m2x2")
+"""Pairs of 8-bit floats."""
 
 
 @opcode("cvt")
@@ -59,8 +61,9 @@ def _pack(body: Body, modifiers: Modifiers, target: str) -> None:
     body.write(body.item.operands[0], body.op(f"or {WIDE.ints(32)} {upper}, {halves[1]}"), 32, WIDE)
 
 
-def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) -> str:
+def _half_bits(body: Body, value: str, element: str, rounding: str, form: ValueForm) -> str:
     """Return the bits of a float32 rounded to half precision."""
+    # LLVM's conversions round to nearest.
     if rounding == "rz":
         return _truncated_half(body, value, element, form)
     if element == "bfloat":
@@ -68,12 +71,13 @@ def _half_bits(body: Body, value: str, element: str, rounding: str, form: Form) 
     return body.op(f"bitcast {form.type('half')} {narrow(body, value, 'float', 'half', form)} to {form.ints(16)}")
 
 
-def _truncated_half(body: Body, value: str, element: str, form: Form) -> str:
+def _truncated_half(body: Body, value: str, element: str, form: ValueForm) -> str:
     """Round towards zero: return one step less than the nearest value if that is larger in magnitude."""
     if element == "bfloat":
         words = form.ints(32)
         bits = body.op(f"bitcast {form.type('float')} {value} to {words}")
         is_nan = body.op(f"fcmp uno {form.type('float')} {value}, {value}")
+        # Cutting off bits could turn a NaN into infinity.
         bits = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFF0000)}, {words} {bits}")
         return body.resized(body.op(f"lshr {words} {bits}, {form.const(32, 16)}"), 32, 16, form)
     floats, shorts = form.type("float"), form.ints(16)
@@ -93,18 +97,19 @@ def _tensor_float(body: Body, modifiers: Modifiers) -> None:
     bits = body.read(body.item.operands[1], 32, form)
     half = form.const(32, 0x1000)
     if rounding == "rn":
+        # Half a step less one, plus the lowest bit that stays: a tie goes to the even number.
         lowest = body.op(f"and {words} {body.op(f'lshr {words} {bits}, {form.const(32, 13)}')}, {form.const(32, 1)}")
         half = body.op(f"add {words} {lowest}, {form.const(32, 0xFFF)}")
-    kept = body.op(f"and {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 0xFFFFE000)}")
+    rounded = body.op(f"and {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 0xFFFFE000)}")
     if saturates:
-        kept = _finite(body, kept, form)
+        rounded = _finite(body, rounded, form)
     magnitude = body.op(f"and {words} {bits}, {form.const(32, 0x7FFFFFFF)}")
     is_nan = body.op(f"icmp ugt {words} {magnitude}, {form.const(32, 0x7F800000)}")
-    chosen = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFFFFFF)}, {words} {kept}")
+    chosen = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFFFFFF)}, {words} {rounded}")
     body.write(body.item.operands[0], chosen, 32, form)
 
 
-def _finite(body: Body, bits: str, form: Form) -> str:
+def _finite(body: Body, bits: str, form: ValueForm) -> str:
     """Replace infinity in a TF32 by the largest finite number."""
     words = form.ints(32)
     size = body.op(f"and {words} {bits}, {form.const(32, 0x7FFFFFFF)}")
@@ -122,27 +127,28 @@ def _eight_bits(body: Body, modifiers: Modifiers, source: str, target: str) -> N
     if source in _EIGHT:
         if target != "f16x2":
             raise body.item.unknown()
-        both = body.read(body.item.operands[1], 16, WIDE)
-        value = body.op(body.call(words, ("from_eight", source[:-2]), f"{shorts} {both}"))
+        pair = body.read(body.item.operands[1], 16, WIDE)
+        value = body.op(body.call(words, ("from_eight", source[:-2]), f"{shorts} {pair}"))
         body.write(body.item.operands[0], value, 32, WIDE)
         return
+    # PTX ISA, "cvt": conversions to 8-bit floats need it.
     modifiers.need("satfinite")
     if source == "f32":
         upper, lower = (body.read(item, 32, WIDE) for item in body.item.operands[1:3])
     elif source == "f16x2":
-        both = body.read(body.item.operands[1], 32, WIDE)
-        upper, lower = (_half_as_float(body, both, shift) for shift in (16, 0))
+        pair = body.read(body.item.operands[1], 32, WIDE)
+        upper, lower = (_half_as_float(body, pair, shift) for shift in (16, 0))
     else:
         raise body.item.unknown()
     bytes_ = [body.op(body.call(words, ("to_eight", target[:-2]), f"{words} {item}")) for item in (upper, lower)]
-    both = body.op(f"or {words} {body.op(f'shl {words} {bytes_[0]}, {WIDE.const(32, 8)}')}, {bytes_[1]}")
-    body.write(body.item.operands[0], body.resized(both, 32, 16, WIDE), 16, WIDE)
+    pair = body.op(f"or {words} {body.op(f'shl {words} {bytes_[0]}, {WIDE.const(32, 8)}')}, {bytes_[1]}")
+    body.write(body.item.operands[0], body.resized(pair, 32, 16, WIDE), 16, WIDE)
 
 
-def _half_as_float(body: Body, both: str, shift: int) -> str:
+def _half_as_float(body: Body, pair: str, shift: int) -> str:
     """Convert the bits of one of two packed halves to those of a float32."""
     words = WIDE.ints(32)
-    bits = body.resized(body.op(f"lshr {words} {both}, {WIDE.const(32, shift)}"), 32, 16, WIDE)
+    bits = body.resized(body.op(f"lshr {words} {pair}, {WIDE.const(32, shift)}"), 32, 16, WIDE)
     half = body.op(f"bitcast {WIDE.ints(16)} {bits} to {WIDE.type('half')}")
     return body.as_bits(widen(body, half, "half", "float", WIDE), "f32", WIDE)
 
@@ -155,6 +161,7 @@ def _float_to_float(body: Body, modifiers: Modifiers, source: str, target: str) 
     value = body.read_float(body.item.operands[1], source, form)
     if is_flushed and source == "f32":
         value = flush(body, value, form)
+    # To a whole number of the same type, before it is narrowed.
     if whole:
         value = body.overloaded(_WHOLE[whole], form.type(before), value)
     value = _resized_float(body, value, before, after, rounding or "rn", form)
@@ -167,7 +174,7 @@ def _float_to_float(body: Body, modifiers: Modifiers, source: str, target: str) 
     body.write_float(body.item.operands[0], value, target, form)
 
 
-def _resized_float(body: Body, value: str, before: str, after: str, rounding: str, form: Form) -> str:
+def _resized_float(body: Body, value: str, before: str, after: str, rounding: str, form: ValueForm) -> str:
     if before == after:
         return value
     widths = {"half": 11, "bfloat": 8, "float": 24, "double": 53}
@@ -181,6 +188,7 @@ def _resized_float(body: Body, value: str, before: str, after: str, rounding: st
         return body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
     if before in ("half", "bfloat"):
         value, before = widen(body, value, before, "float", form), "float"
+    # Rounded to odd first, so that rounding twice is rounding once (`floats.to_odd`).
     if before == "double":
         value = to_odd(body, value, form)
     if rounding not in ("rn", "rz"):
@@ -209,7 +217,7 @@ def _float_to_integer(body: Body, modifiers: Modifiers, source: str, target: str
     _put_extended(body, number, target, form)
 
 
-def _put_extended(body: Body, value: str, kind: str, form: Form) -> None:
+def _put_extended(body: Body, value: str, kind: str, form: ValueForm) -> None:
     """Write an integer to a register that may be wider; signed integers are sign-extended."""
     target, bits = body.item.operands[0], BITS[kind]
     width = body.width(target.name) if isinstance(target, Register) else bits
@@ -230,7 +238,8 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
         body.write_float(body.item.operands[0], number, target, form)
         return
     if element in ("half", "bfloat"):
-        value = value if bits <= 32 else _short_enough(body, value, is_signed(source), form)
+        # float64 has 53 bits: a longer integer would be rounded twice.
+        value = value if bits <= 32 else _shortened(body, value, is_signed(source), form)
         wide = body.op(f"{code} {form.ints(bits)} {value} to {form.type('double')}")
         body.write_float(body.item.operands[0], _resized_float(body, wide, "double", element, "rn", form), target, form)
         return
@@ -239,16 +248,18 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
     )
 
 
-def _short_enough(body: Body, value: str, has_sign: bool, form: Form) -> str:
+def _shortened(body: Body, value: str, has_sign: bool, form: ValueForm) -> str:
     """Shorten a 64-bit integer for float64: a large one gets a sticky bit that replaces its lowest 11 bits."""
     longs = form.ints(64)
-    rest = body.op(f"and {longs} {value}, {form.const(64, 0x7FF)}")
-    some = body.op(f"icmp ne {longs} {rest}, {form.const(64, 0)}")
+    low_bits = body.op(f"and {longs} {value}, {form.const(64, 0x7FF)}")
+    is_inexact = body.op(f"icmp ne {longs} {low_bits}, {form.const(64, 0)}")
     cut = body.op(f"and {longs} {value}, {form.const(64, -0x800)}")
-    sticky = body.op(f"select {form.ints(1)} {some}, {longs} {form.const(64, 0x800)}, {longs} {form.const(64, 0)}")
+    sticky = body.op(
+        f"select {form.ints(1)} {is_inexact}, {longs} {form.const(64, 0x800)}, {longs} {form.const(64, 0)}"
+    )
     cut = body.op(f"or {longs} {cut}, {sticky}")
-    moved = body.op(f"add {longs} {value}, {form.const(64, 1 << 53)}") if has_sign else value
-    is_large = body.op(f"icmp ugt {longs} {moved}, {form.const(64, 1 << 53 + has_sign)}")
+    biased = body.op(f"add {longs} {value}, {form.const(64, 1 << 53)}") if has_sign else value
+    is_large = body.op(f"icmp ugt {longs} {biased}, {form.const(64, 1 << 53 + has_sign)}")
     return body.op(f"select {form.ints(1)} {is_large}, {longs} {cut}, {longs} {value}")
 
 
@@ -259,21 +270,21 @@ def _integer_to_integer(body: Body, modifiers: Modifiers, source: str, target: s
     if saturates:
         value = _clamped(body, value, source, target, form)
     if after > before:
-        how = "sext" if is_signed(source) else "zext"
-        value = body.op(f"{how} {form.ints(before)} {value} to {form.ints(after)}")
+        extension = "sext" if is_signed(source) else "zext"
+        value = body.op(f"{extension} {form.ints(before)} {value} to {form.ints(after)}")
     elif after < before:
         value = body.op(f"trunc {form.ints(before)} {value} to {form.ints(after)}")
     _put_extended(body, value, target, form)
 
 
-def _clamped(body: Body, value: str, source: str, target: str, form: Form) -> str:
+def _clamped(body: Body, value: str, source: str, target: str, form: ValueForm) -> str:
     """Clamp an integer to the range of another type."""
     before, after, prefix = BITS[source], BITS[target], "s" if is_signed(source) else "u"
-    least = -(1 << after - 1) if is_signed(target) else 0
-    most = (1 << after - 1) - 1 if is_signed(target) else (1 << after) - 1
+    smallest = -(1 << after - 1) if is_signed(target) else 0
+    largest = (1 << after - 1) - 1 if is_signed(target) else (1 << after) - 1
     numbers = form.ints(before)
-    if most < (1 << before - (prefix == "s")):
-        value = body.overloaded(f"{prefix}min", numbers, value, form.const(before, most))
-    if prefix == "s" and least > -(1 << before - 1):
-        value = body.overloaded("smax", numbers, value, form.const(before, least))
+    if largest < (1 << before - (prefix == "s")):
+        value = body.overloaded(f"{prefix}min", numbers, value, form.const(before, largest))
+    if prefix == "s" and smallest > -(1 << before - 1):
+        value = body.overloaded("smax", numbers, value, form.const(before, smallest))
     return value

@@ -11,19 +11,22 @@ from collections.abc import Callable, Sequence
 
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Form, Key, Writer
+from verl_kernel.env.executor.lowering.writer import FLOATS, LANES, WIDE, Key, ValueForm, Writer
 from verl_kernel.env.executor.ptx.program import Operand
 
 # Rounding modes that the host does not have: to odd, and towards zero, down or up.
 
 
-def odd_sum(body: Writer, total: str, error: str, form: Form) -> str:
+def odd_sum(body: Writer, total: str, error: str, form: ValueForm) -> str:
     """Round a float64 sum to odd, given the error of its rounding to nearest."""
+    # Rounding to odd makes a second rounding harmless (Boldo and Melquiond, "Emulation of a FMA and
+    # correctly rounded sums: proved algorithms using rounding to odd", 2008).
     longs, doubles = form.ints(64), form.type("double")
     bits, lost = (body.op(f"bitcast {doubles} {item} to {longs}") for item in (total, error))
     is_inexact = body.op(f"fcmp one {doubles} {error}, {form.real('double', 0.0)}")
     lowest = body.op(f"and {longs} {bits}, {form.const(64, 1)}")
     is_even = body.op(f"icmp eq {longs} {lowest}, {form.const(64, 0)}")
+    # Error and sum of opposite signs: the exact sum lies one step nearer to zero.
     is_larger = body.op(f"icmp slt {longs} {body.op(f'xor {longs} {bits}, {lost}')}, {form.const(64, 0)}")
     step = body.op(f"select {form.ints(1)} {is_larger}, {longs} {form.const(64, -1)}, {longs} {form.const(64, 1)}")
     is_moved = body.op(f"and {form.ints(1)} {is_inexact}, {is_even}")
@@ -31,7 +34,7 @@ def odd_sum(body: Writer, total: str, error: str, form: Form) -> str:
     return body.op(f"bitcast {longs} {body.op(f'add {longs} {bits}, {step}')} to {doubles}")
 
 
-def to_odd(body: Writer, value: str, form: Form) -> str:
+def to_odd(body: Writer, value: str, form: ValueForm) -> str:
     """Round float64 to float32, to odd if inexact, so that a second rounding to fewer bits is correct."""
     nearest = body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
     back = body.op(f"fpext {form.type('float')} {nearest} to {form.type('double')}")
@@ -46,18 +49,20 @@ def to_odd(body: Writer, value: str, form: Form) -> str:
     return body.op(f"bitcast {form.ints(32)} {bits} to {form.type('float')}")
 
 
-def two_sum(body: Writer, left: str, right: str, form: Form) -> tuple[str, str]:
+def two_sum(body: Writer, lhs: str, rhs: str, form: ValueForm) -> tuple[str, str]:
     """Return the float64 sum of two float64 and its rounding error (Knuth's two-sum)."""
     op: Callable[[str, str, str], str] = lambda code, a, b: body.op(f"{code} {form.type('double')} {a}, {b}")  # noqa: E731
-    total = op("fadd", left, right)
-    part = op("fsub", total, left)
-    error = op("fadd", op("fsub", left, op("fsub", total, part)), op("fsub", right, part))
+    total = op("fadd", lhs, rhs)
+    part = op("fsub", total, lhs)
+    error = op("fadd", op("fsub", lhs, op("fsub", total, part)), op("fsub", rhs, part))
     return total, error
 
 
 _CODES = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+"""LLVM's instructions."""
 _DIRECTED = ("rz", "rm", "rp")
-PAIRS = Form(2 * LANES)
+"""Rounding towards zero, down and up."""
+PAIRS = ValueForm(2 * LANES)
 """Form of a value with two halves per lane."""
 
 
@@ -69,6 +74,7 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
     # `full` and `approx` quotients are correctly rounded too, which is within their error
     quotient = modifiers.take("full", "approx") if root == "div" and kind == "f32" else None
     saturates = root in ("add", "sub", "mul", "fma") and modifiers.has("sat")
+    # PTX ISA, "min": a NaN operand is ignored, except with `.NaN`.
     is_extreme = root in ("min", "max")
     knows_nan = is_extreme and modifiers.has("NaN")
     compares_sizes = is_extreme and modifiers.has("xorsign") and bool(modifiers.need("abs"))
@@ -91,6 +97,7 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
         value = saturated(body, value, element, form)
     if clips:
         value = rectified(body, value, element, form)
+    # Sign, magnitude and choice of normal numbers are normal.
     if is_flushed and not (root in ("neg", "abs", "min", "max") and body.flushed.issuperset(operands)):
         value = flush(body, value, form, element)
     if is_flushed:
@@ -102,12 +109,12 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
     body.write(body.item.operands[0], bits, 32, WIDE)
 
 
-def _shape(body: Body, kind: str) -> tuple[Form, str]:
+def _shape(body: Body, kind: str) -> tuple[ValueForm, str]:
     """Return the form and the element type in which values are computed."""
     return (PAIRS, FLOATS[kind[:-2]]) if kind.endswith("x2") else (body.form(), FLOATS[kind])
 
 
-def _operand(body: Body, number: int, kind: str, form: Form, is_flushed: bool) -> str:
+def _operand(body: Body, number: int, kind: str, form: ValueForm, is_flushed: bool) -> str:
     operand, element = body.item.operands[number], _shape(body, kind)[1]
     if form is PAIRS:
         value = body.op(f"bitcast {WIDE.ints(32)} {body.read(operand, 32, WIDE)} to {form.type(element)}")
@@ -116,7 +123,7 @@ def _operand(body: Body, number: int, kind: str, form: Form, is_flushed: bool) -
     return flush(body, value, form, element) if is_flushed else value
 
 
-def _computed(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
+def _computed(body: Body, root: str, element: str, form: ValueForm, operands: list[str], knows_nan: bool) -> str:
     kind = form.type(element)
     if root == "neg":
         return body.op(f"fneg {kind} {operands[0]}")
@@ -124,28 +131,31 @@ def _computed(body: Body, root: str, element: str, form: Form, operands: list[st
         return body.overloaded("fabs", kind, operands[0])
     if element in ("half", "bfloat") and root == "fma" and form.lanes:  # as a library function, since the code is long
         return body.op(body.call(kind, ("fma", element, form.lanes), *(f"{kind} {value}" for value in operands)))
+    # The host computes no half precision of its own.
     if element in ("half", "bfloat"):
         return in_wider(body, root, element, form, operands, knows_nan)
     return _plain(body, root, kind, operands, knows_nan)
 
 
-def _extreme_size(body: Body, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
+def _extreme_size(body: Body, root: str, element: str, form: ValueForm, operands: list[str], knows_nan: bool) -> str:
     """Lower `.xorsign.abs`: the extreme of two magnitudes, with the sign of the product (Triton's symmetric clamp)."""
     kind, words = form.type(element), form.ints({"float": 32}.get(element, 16))
-    size = _computed(body, root, element, form, [body.overloaded("fabs", kind, one) for one in operands], knows_nan)
-    left, right = (body.op(f"bitcast {kind} {one} to {words}") for one in operands)
-    sign = body.op(f"bitcast {words} {body.op(f'xor {words} {left}, {right}')} to {kind}")
+    size = _computed(
+        body, root, element, form, [body.overloaded("fabs", kind, operand) for operand in operands], knows_nan
+    )
+    first_bits, second_bits = (body.op(f"bitcast {kind} {operand} to {words}") for operand in operands)
+    sign = body.op(f"bitcast {words} {body.op(f'xor {words} {first_bits}, {second_bits}')} to {kind}")
     return body.overloaded("copysign", kind, size, sign)
 
 
-def _without_huge(body: Body, value: str, operands: list[str], form: Form) -> str:
+def _without_huge(body: Body, value: str, operands: list[str], form: ValueForm) -> str:
     """Apply the rules of `div.approx` for divisors beyond 2^126: the result is 0, and NaN for an infinite dividend."""
     floats = form.type("float")
     size = body.overloaded("fabs", floats, operands[1])
     is_huge = body.op(f"fcmp ogt {floats} {size}, {form.real('float', 2.0**126)}")
     zero = body.overloaded("copysign", floats, form.real("float", 0.0), operands[1])
-    other = body.op(f"fmul {floats} {operands[0]}, {zero}")
-    return body.op(f"select {form.ints(1)} {is_huge}, {floats} {other}, {floats} {value}")
+    beyond = body.op(f"fmul {floats} {operands[0]}, {zero}")
+    return body.op(f"select {form.ints(1)} {is_huge}, {floats} {beyond}, {floats} {value}")
 
 
 def _plain(body: Writer, root: str, kind: str, operands: list[str], knows_nan: bool) -> str:
@@ -156,26 +166,28 @@ def _plain(body: Writer, root: str, kind: str, operands: list[str], knows_nan: b
     return body.op(f"{_CODES[root]} {kind} {operands[0]}, {operands[1]}")
 
 
-def in_wider(body: Writer, root: str, element: str, form: Form, operands: list[str], knows_nan: bool) -> str:
+def in_wider(body: Writer, root: str, element: str, form: ValueForm, operands: list[str], knows_nan: bool) -> str:
     """Compute in a wider type and round to half precision."""
     wide = "double" if root == "fma" else "float"
     widened = [widen(body, value, element, wide, form) for value in operands]
+    # The wider type is precise enough that rounding again is exact.
     if root != "fma" or element == "half":
         return narrow(body, _plain(body, root, form.type(wide), widened, knows_nan), wide, element, form)
     product = body.op(f"fmul {form.type(wide)} {widened[0]}, {widened[1]}")  # float64 cannot hold the sum
     return narrow(body, odd_sum(body, *two_sum(body, product, widened[2], form), form), wide, element, form)
 
 
-def widen(body: Writer, value: str, element: str, wide: str, form: Form) -> str:
+def widen(body: Writer, value: str, element: str, wide: str, form: ValueForm) -> str:
     """Widen half precision to float32 or float64; bfloat16 uses integers, as hosts flush its subnormals."""
     if element == "bfloat":
         bits = body.op(f"bitcast {form.type(element)} {value} to {form.ints(16)}")
+        # A bfloat16 is the upper half of a float32.
         bits = body.op(f"shl {form.ints(32)} {body.resized(bits, 16, 32, form)}, {form.const(32, 16)}")
         value, element = body.op(f"bitcast {form.ints(32)} {bits} to {form.type('float')}"), "float"
     return value if element == wide else body.op(f"fpext {form.type(element)} {value} to {form.type(wide)}")
 
 
-def narrow(body: Writer, value: str, wide: str, element: str, form: Form) -> str:
+def narrow(body: Writer, value: str, wide: str, element: str, form: ValueForm) -> str:
     """Round to half precision, to nearest, ties to even."""
     if wide == "double":
         value = to_odd(body, value, form)
@@ -184,19 +196,20 @@ def narrow(body: Writer, value: str, wide: str, element: str, form: Form) -> str
     return body.op(f"bitcast {form.ints(16)} {bfloat_bits(body, value, form)} to {form.type('bfloat')}")
 
 
-def bfloat_bits(body: Writer, value: str, form: Form) -> str:
+def bfloat_bits(body: Writer, value: str, form: ValueForm) -> str:
     """Return the bits of the bfloat16 nearest to a float32; NaN is 0x7fff."""
     words = form.ints(32)
     is_nan = body.op(f"fcmp uno {form.type('float')} {value}, {value}")
     bits = body.op(f"bitcast {form.type('float')} {value} to {words}")
     lowest = body.op(f"and {words} {body.op(f'lshr {words} {bits}, {form.const(32, 16)}')}, {form.const(32, 1)}")
+    # To nearest, ties to even, by integers: the host has no instruction for it.
     half = body.op(f"add {words} {lowest}, {form.const(32, 0x7FFF)}")
     rounded = body.op(f"lshr {words} {body.op(f'add {words} {bits}, {half}')}, {form.const(32, 16)}")
     chosen = body.op(f"select {form.ints(1)} {is_nan}, {words} {form.const(32, 0x7FFF)}, {words} {rounded}")
     return body.resized(chosen, 32, 16, form)
 
 
-def flush(body: Writer, value: str, form: Form, element: str = "float") -> str:
+def flush(body: Writer, value: str, form: ValueForm, element: str = "float") -> str:
     """Replace subnormals of a float32 or float16 by a zero of the same sign."""
     if value in body.flushed:
         return value
@@ -212,18 +225,19 @@ def flush(body: Writer, value: str, form: Form, element: str = "float") -> str:
     return flushed
 
 
-def saturated(body: Body, value: str, element: str, form: Form) -> str:
+def saturated(body: Body, value: str, element: str, form: ValueForm) -> str:
     """Clamp to 0 and 1; NaN and -0 become 0."""
     if element == "double":
         raise body.item.unknown("`.sat` is not defined for f64")
-    kind, zero, one = form.type(element), form.real(element, 0.0), form.real(element, 1.0)
+    kind, zero, unity = form.type(element), form.real(element, 0.0), form.real(element, 1.0)
     is_above = body.op(f"fcmp ogt {kind} {value}, {zero}")
+    # NaN is not above 0, so it becomes 0 here.
     value = body.op(f"select {form.ints(1)} {is_above}, {kind} {value}, {kind} {zero}")
-    is_small = body.op(f"fcmp olt {kind} {value}, {one}")
-    return body.op(f"select {form.ints(1)} {is_small}, {kind} {value}, {kind} {one}")
+    is_small = body.op(f"fcmp olt {kind} {value}, {unity}")
+    return body.op(f"select {form.ints(1)} {is_small}, {kind} {value}, {kind} {unity}")
 
 
-def rectified(body: Body, value: str, element: str, form: Form) -> str:
+def rectified(body: Body, value: str, element: str, form: ValueForm) -> str:
     """Replace negative values by 0; NaN remains."""
     kind, zero = form.type(element), form.real(element, 0.0)
     is_below = body.op(f"fcmp olt {kind} {value}, {zero}")
@@ -231,7 +245,7 @@ def rectified(body: Body, value: str, element: str, form: Form) -> str:
 
 
 def directed(
-    body: Body, root: str, rounding: str, element: str, operands: Sequence[str], form: Form, source: str = ""
+    body: Body, root: str, rounding: str, element: str, operands: Sequence[str], form: ValueForm, source: str = ""
 ) -> str:
     """Compute float32 or float64 rounded towards zero, down or up, as a function of the library.
 
@@ -246,9 +260,10 @@ def directed(
     """
     if element not in ("float", "double"):
         raise body.item.unknown(f"rounding .{rounding} is defined for f32 and f64 only")
-    kind, given = form.type(element), form.type(source or element)
+    kind, operand_type = form.type(element), form.type(source or element)
+    # The library's function sets the host's rounding mode around one operation.
     key: Key = ("directed", root, rounding, element, form.lanes, source or element)
-    return body.op(body.call(kind, key, *(f"{given} {one}" for one in operands)))
+    return body.op(body.call(kind, key, *(f"{operand_type} {operand}" for operand in operands)))
 
 
 @opcode("fma")
@@ -271,6 +286,7 @@ def copy_sign(body: Body, modifiers: Modifiers) -> None:
 def classify(body: Body, modifiers: Modifiers) -> None:
     """Lower `testp`: whether a float is finite, infinite, a number, NaN, normal (zeros are) or subnormal."""
     kind, form = modifiers.type(), body.form()
+    # The bits of LLVM's `llvm.is.fpclass`; PTX counts zeros as normal.
     tests = {"notanumber": 3, "infinite": 516, "finite": 504, "number": 1020, "normal": 360, "subnormal": 144}
     test = tests[modifiers.need(*tests)]
     value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
@@ -285,17 +301,18 @@ def classify(body: Body, modifiers: Modifiers) -> None:
 def roots(body: Body, modifiers: Modifiers) -> None:
     """Lower square root, reciprocal and `rsqrt`, correctly rounded: within the error of `.approx` (1 and 2 ulp)."""
     kind, form, is_flushed, root = modifiers.type(), body.form(), modifiers.has("ftz"), body.item.root
+    # Correct rounding is within the error of every approximation, and the same on every machine.
     rounding = modifiers.take("rn", "approx", *(_DIRECTED if root != "rsqrt" else ()))
     value, floats = body.read_float(body.item.operands[1], kind, form), form.type(FLOATS[kind])
-    one = form.real(FLOATS[kind], 1.0)
+    unity = form.real(FLOATS[kind], 1.0)
     if is_flushed and kind == "f32":
         value = flush(body, value, form)
     if rounding in _DIRECTED:
-        code, operands = ("sqrt", [value]) if root == "sqrt" else ("div", [one, value])
+        code, operands = ("sqrt", [value]) if root == "sqrt" else ("div", [unity, value])
         value = directed(body, code, rounding, FLOATS[kind], operands, form)
     else:
         value = value if root == "rcp" else body.overloaded("sqrt", floats, value)
-        value = value if root == "sqrt" else body.op(f"fdiv {floats} {one}, {value}")
+        value = value if root == "sqrt" else body.op(f"fdiv {floats} {unity}, {value}")
     if is_flushed and kind == "f32":
         value = flush(body, value, form)
     body.write_float(body.item.operands[0], value, kind, form)
@@ -332,13 +349,13 @@ def halves_of(body: Body, operand: Operand, kind: str) -> list[str]:
     """Return the lower and the upper half of each lane's packed pair."""
     words, element = body.read(operand, 32, WIDE), WIDE.type(FLOATS[kind[:-2]])
     shifted = (words, body.op(f"lshr {WIDE.ints(32)} {words}, {WIDE.const(32, 16)}"))
-    return [body.op(f"bitcast {WIDE.ints(16)} {body.resized(one, 32, 16, WIDE)} to {element}") for one in shifted]
+    return [body.op(f"bitcast {WIDE.ints(16)} {body.resized(word, 32, 16, WIDE)} to {element}") for word in shifted]
 
 
 def joined(body: Body, halves: list[str], kind: str) -> str:
     """Return packed pairs as integers."""
     element = WIDE.type(FLOATS[kind[:-2]])
     bits = [body.op(f"bitcast {element} {half} to {WIDE.ints(16)}") for half in halves]
-    low, high = (body.resized(one, 16, 32, WIDE) for one in bits)
+    low, high = (body.resized(half_bits, 16, 32, WIDE) for half_bits in bits)
     high = body.op(f"shl {WIDE.ints(32)} {high}, {WIDE.const(32, 16)}")
     return body.op(f"or {WIDE.ints(32)} {low}, {high}")

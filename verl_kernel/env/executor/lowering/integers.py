@@ -7,8 +7,8 @@ from verl_kernel.env.executor.flow.graph import CARRY
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.floats import float_arithmetic
 from verl_kernel.env.executor.lowering.opcodes import SHORTS, Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, Form, mangled
-from verl_kernel.env.executor.ptx.program import BITS, Constant
+from verl_kernel.env.executor.lowering.writer import FLOATS, WIDE, ValueForm, mangled
+from verl_kernel.env.executor.ptx.program import BITS, Immediate
 
 # Shifts, bit fields, selections and counts of bits (PTX ISA, "Logic and Shift", "Integer Arithmetic", "prmt").
 
@@ -21,15 +21,16 @@ def shift(body: Body, modifiers: Modifiers) -> None:
     value, amount = body.read(body.item.operands[1], bits, form), body.read(body.item.operands[2], 32, form)
     is_arithmetic = body.item.root == "shr" and is_signed(kind)
     code = "shl" if body.item.root == "shl" else "ashr" if is_arithmetic else "lshr"
+    # PTX ISA, "shl": amounts beyond the width count as the width. In LLVM they are undefined.
     limit = form.const(32, bits - 1)
     clamped = body.overloaded("umin", form.ints(32), amount, limit)
     shifted = body.op(f"{code} {form.ints(bits)} {value}, {body.resized(clamped, 32, bits, form)}")
-    if not is_arithmetic and not isinstance(body.item.operands[2], Constant):
+    if not is_arithmetic and not isinstance(body.item.operands[2], Immediate):
         too_far = body.op(f"icmp ugt {form.ints(32)} {amount}, {limit}")
         shifted = body.op(
             f"select {form.ints(1)} {too_far}, {form.ints(bits)} {form.const(bits, 0)}, {form.ints(bits)} {shifted}"
         )
-    elif isinstance(body.item.operands[2], Constant) and body.literal(body.item.operands[2].text, 32) >= bits:
+    elif isinstance(body.item.operands[2], Immediate) and body.literal(body.item.operands[2].text, 32) >= bits:
         shifted = shifted if is_arithmetic else form.const(bits, 0)
     body.write(body.item.operands[0], shifted, bits, form)
 
@@ -37,15 +38,16 @@ def shift(body: Body, modifiers: Modifiers) -> None:
 @opcode("shf")
 def funnel_shift(body: Body, modifiers: Modifiers) -> None:
     """Lower a shift of two joined registers; `wrap` takes the amount modulo 32, `clamp` limits it to 32."""
-    way, how, form = modifiers.need("l", "r"), modifiers.need("wrap", "clamp"), body.form()
+    direction, overflow, form = modifiers.need("l", "r"), modifiers.need("wrap", "clamp"), body.form()
     modifiers.need("b32")
     low, high, amount = (body.read(item, 32, form) for item in body.item.operands[1:4])
-    name = "fshl" if way == "l" else "fshr"
+    name = "fshl" if direction == "l" else "fshr"
     value = body.overloaded(name, form.ints(32), high, low, amount)
-    if how == "clamp":
-        far = body.op(f"icmp uge {form.ints(32)} {amount}, {form.const(32, 32)}")
-        all_of = low if way == "l" else high
-        value = body.op(f"select {form.ints(1)} {far}, {form.ints(32)} {all_of}, {form.ints(32)} {value}")
+    # LLVM's funnel shifts wrap, so an amount of 32 needs a case of its own.
+    if overflow == "clamp":
+        is_far = body.op(f"icmp uge {form.ints(32)} {amount}, {form.const(32, 32)}")
+        all_of = low if direction == "l" else high
+        value = body.op(f"select {form.ints(1)} {is_far}, {form.ints(32)} {all_of}, {form.ints(32)} {value}")
     body.write(body.item.operands[0], value, 32, form)
 
 
@@ -54,12 +56,13 @@ def extract_bits(body: Body, modifiers: Modifiers) -> None:
     """Lower the extraction of a bit field with constant position and length."""
     kind, form = modifiers.type(), body.form()
     bits = BITS[kind]
-    place, length = (_constant(body, number) for number in (2, 3))
-    length = min(length, bits - place)
-    if place >= bits or length <= 0:
+    position, length = (_constant(body, number) for number in (2, 3))
+    # PTX ISA, "bfe": a field ends at the top bit.
+    length = min(length, bits - position)
+    if position >= bits or length <= 0:
         raise body.item.unknown("its field is empty")
     value = body.read(body.item.operands[1], bits, form)
-    value = body.op(f"shl {form.ints(bits)} {value}, {form.const(bits, bits - place - length)}")
+    value = body.op(f"shl {form.ints(bits)} {value}, {form.const(bits, bits - position - length)}")
     code = "ashr" if is_signed(kind) else "lshr"
     body.write(
         body.item.operands[0],
@@ -73,21 +76,21 @@ def extract_bits(body: Body, modifiers: Modifiers) -> None:
 def insert_bits(body: Body, modifiers: Modifiers) -> None:
     """Lower the insertion of a bit field with constant position and length."""
     form, bits = body.form(), BITS[modifiers.type()]
-    place, length = (_constant(body, number) for number in (3, 4))
-    mask = ((1 << length) - 1 << place) & (1 << bits) - 1
+    position, length = (_constant(body, number) for number in (3, 4))
+    mask = ((1 << length) - 1 << position) & (1 << bits) - 1
     field, base = (body.read(item, bits, form) for item in body.item.operands[1:3])
     numbers = form.ints(bits)
-    field = body.op(f"shl {numbers} {field}, {form.const(bits, min(place, bits - 1))}")
+    field = body.op(f"shl {numbers} {field}, {form.const(bits, min(position, bits - 1))}")
     field = body.op(f"and {numbers} {field}, {form.const(bits, mask)}")
     base = body.op(f"and {numbers} {base}, {form.const(bits, ~mask)}")
     body.write(body.item.operands[0], body.op(f"or {numbers} {field}, {base}"), bits, form)
 
 
 def _constant(body: Body, number: int) -> int:
-    known = body.constant(body.item.operands[number])
-    if known is None:
+    constant = body.constant(body.item.operands[number])
+    if constant is None:
         raise body.item.unknown("place and length must be constants")
-    return body.literal(known.text, 32)
+    return body.literal(constant.text, 32)
 
 
 @opcode("prmt")
@@ -96,9 +99,10 @@ def permute_bytes(body: Body, modifiers: Modifiers) -> None:
     modifiers.need("b32")
     form = body.form()
     words = [body.read(item, 32, form) for item in body.item.operands[1:3]]
-    known = body.constant(body.item.operands[3])
-    if known is not None:
-        value = _chosen_bytes(body, words, body.literal(known.text, 32), form)
+    selector = body.constant(body.item.operands[3])
+    # A constant selector is a constant shuffle of bytes.
+    if selector is not None:
+        value = _chosen_bytes(body, words, body.literal(selector.text, 32), form)
     else:
         words.append(body.read(body.item.operands[3], 32, form))
         value = body.op(
@@ -107,20 +111,20 @@ def permute_bytes(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], value, 32, form)
 
 
-def _chosen_bytes(body: Body, words: list[str], selector: int, form: Form) -> str:
+def _chosen_bytes(body: Body, words: list[str], selector: int, form: ValueForm) -> str:
     """Select bytes by a constant selector: a shuffle of bytes and of their signs."""
-    lanes, spread = max(1, form.lanes), [selector >> 4 * place & 8 for place in range(4)]
+    lanes, spread = max(1, form.lanes), [selector >> 4 * index & 8 for index in range(4)]
     kind = f"<{4 * lanes} x i8>"
     sources = [body.op(f"bitcast {form.ints(32)} {word} to {kind}") for word in words]
 
-    def shuffled(wanted: list[int]) -> str:
-        places = [lane * 4 + place % 4 + 4 * lanes * (place // 4) for lane in range(lanes) for place in wanted]
-        return body.shuffle("i8", sources[0], places, 4 * lanes, sources[1])
+    def shuffled(selected: list[int]) -> str:
+        indices = [lane * 4 + index % 4 + 4 * lanes * (index // 4) for lane in range(lanes) for index in selected]
+        return body.shuffle("i8", sources[0], indices, 4 * lanes, sources[1])
 
-    value = shuffled([selector >> 4 * place & 7 for place in range(4)])
+    value = shuffled([selector >> 4 * index & 7 for index in range(4)])
     if any(spread):
         signs = body.op(f"ashr {kind} {value}, splat (i8 7)")
-        mixed = [place + 4 * lanes * bool(spread[place % 4]) for place in range(4 * lanes)]
+        mixed = [index + 4 * lanes * bool(spread[index % 4]) for index in range(4 * lanes)]
         value = body.shuffle("i8", value, mixed, 4 * lanes, signs)
     return body.op(f"bitcast {kind} {value} to {form.ints(32)}")
 
@@ -134,19 +138,21 @@ def logic_of_three(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], _by_table(body, operands, table, form), 32, form)
 
 
-def _by_table(body: Body, operands: list[str], table: int, form: Form) -> str:
+def _by_table(body: Body, operands: list[str], table: int, form: ValueForm) -> str:
     """Compute a function of bits; the first operand selects the upper or the lower half of its table."""
     if table in (0, (1 << (1 << len(operands))) - 1):
         return form.const(32, -1 if table else 0)
     words, half = form.ints(32), 1 << len(operands) - 1
     low, high = table & (1 << half) - 1, table >> half
-    first, rest = operands[0], operands[1:]
+    first, remaining = operands[0], operands[1:]
+    # The function does not depend on this operand.
     if low == high:
-        return _by_table(body, rest, low, form)
-    no = _by_table(body, rest, low, form)
+        return _by_table(body, remaining, low, form)
+    no = _by_table(body, remaining, low, form)
+    # Its halves are complements: the operand only inverts.
     if low ^ high == (1 << half) - 1:
         return body.op(f"xor {words} {first}, {no}")
-    differs = body.op(f"and {words} {first}, {_by_table(body, rest, low ^ high, form)}")
+    differs = body.op(f"and {words} {first}, {_by_table(body, remaining, low ^ high, form)}")
     return body.op(f"xor {words} {no}, {differs}")
 
 
@@ -169,6 +175,7 @@ def find_bit(body: Body, modifiers: Modifiers) -> None:
     kind, form, is_amount = modifiers.type(), body.form(), modifiers.has("shiftamt")
     bits = BITS[kind]
     value, numbers = body.read(body.item.operands[1], bits, form), form.ints(bits)
+    # A negative number becomes its complement, whose leading zeros are the bits equal to the sign.
     if is_signed(kind):
         spread = body.op(f"ashr {numbers} {value}, {form.const(bits, bits - 1)}")
         value = body.op(f"xor {numbers} {value}, {spread}")
@@ -211,10 +218,8 @@ def arithmetic(body: Body, modifiers: Modifiers) -> None:
     elif modifiers.has("cc"):
         _with_carry(body, kind, modifiers)
     elif kind == "s32" and modifiers.has("sat"):
-        left, right = (body.read(item, 32, WIDE) for item in body.item.operands[1:])
-        body.write(
-            body.item.operands[0], body.overloaded(f"s{body.item.root}.sat", WIDE.ints(32), left, right), 32, WIDE
-        )
+        lhs, rhs = (body.read(item, 32, WIDE) for item in body.item.operands[1:])
+        body.write(body.item.operands[0], body.overloaded(f"s{body.item.root}.sat", WIDE.ints(32), lhs, rhs), 32, WIDE)
     else:
         _binary(body, body.item.root, BITS[kind])
 
@@ -230,25 +235,24 @@ def with_carry(body: Body, modifiers: Modifiers) -> None:
 def _with_carry(body: Body, kind: str, modifiers: Modifiers) -> None:
     """Lower `add.cc`, `sub.cc`, `addc`, `subc` of 32 or 64 bits."""
     bits, root = BITS[kind], body.item.root
-    left, right = (body.read(item, bits, WIDE) for item in body.item.operands[1:])
-    body.write(
-        body.item.operands[0], _carried(body, root.rstrip("c"), left, right, bits, root.endswith("c")), bits, WIDE
-    )
+    lhs, rhs = (body.read(item, bits, WIDE) for item in body.item.operands[1:])
+    body.write(body.item.operands[0], _carried(body, root.rstrip("c"), lhs, rhs, bits, root.endswith("c")), bits, WIDE)
 
 
-def _carried(body: Body, code: str, left: str, right: str, bits: int, reads: bool) -> str:
+def _carried(body: Body, code: str, lhs: str, rhs: str, bits: int, reads: bool) -> str:
     """Compute a sum or a difference, with the carry flag if `reads`; sets the flag for `.cc`."""
     numbers, bit = WIDE.ints(bits), WIDE.ints(1)
-    carry = body.resized(body.held(CARRY), 32, bits, WIDE) if reads else None
+    carry = body.resized(body.register_value(CARRY), 32, bits, WIDE) if reads else None
 
-    def overflows(before: str, after: str, other: str) -> str:
-        first, second = (after, other) if code == "add" else (before, other)
+    def overflows(before: str, after: str, addend: str) -> str:
+        first, second = (after, addend) if code == "add" else (before, addend)
         return body.op(f"icmp ult {numbers} {first}, {second}")
 
-    value = body.op(f"{code} {numbers} {left}, {right}")
-    out = overflows(left, value, right)
+    value = body.op(f"{code} {numbers} {lhs}, {rhs}")
+    out = overflows(lhs, value, rhs)
     if carry is not None:
         before, value = value, body.op(f"{code} {numbers} {value}, {carry}")
+        # Either addition may overflow, but not both.
         out = body.op(f"or {bit} {out}, {overflows(before, value, carry)}")
     if ".cc" in body.item.opcode:
         body.put(CARRY, body.op(f"zext {bit} {out} to {WIDE.ints(32)}"), 32, WIDE)
@@ -259,18 +263,20 @@ def _pairs(body: Body, kind: str) -> None:
     """Lower a sum or an extreme of pairs of 16-bit integers."""
     form, root = body.form(), body.item.root
     words, pairs = form.ints(32), f"<{2 * max(1, form.lanes)} x i16>"
-    left, right = (body.op(f"bitcast {words} {body.read(one, 32, form)} to {pairs}") for one in body.item.operands[1:])
+    lhs, rhs = (
+        body.op(f"bitcast {words} {body.read(operand, 32, form)} to {pairs}") for operand in body.item.operands[1:]
+    )
     if root == "add":
-        value = body.op(f"add {pairs} {left}, {right}")
+        value = body.op(f"add {pairs} {lhs}, {rhs}")
     else:
-        value = body.overloaded(f"{kind[0]}{root}", pairs, left, right)
+        value = body.overloaded(f"{kind[0]}{root}", pairs, lhs, rhs)
     body.write(body.item.operands[0], body.op(f"bitcast {pairs} {value} to {words}"), 32, form)
 
 
 def _binary(body: Body, code: str, bits: int) -> None:
     form = body.form()
-    left, right = (body.read(item, bits, form) for item in body.item.operands[1:])
-    body.write(body.item.operands[0], body.op(f"{code} {form.ints(bits)} {left}, {right}"), bits, form)
+    lhs, rhs = (body.read(item, bits, form) for item in body.item.operands[1:])
+    body.write(body.item.operands[0], body.op(f"{code} {form.ints(bits)} {lhs}, {rhs}"), bits, form)
 
 
 @opcode("and", "or", "xor")
@@ -296,14 +302,14 @@ def logical_complement(body: Body, modifiers: Modifiers) -> None:
     body.write(body.item.operands[0], body.op(f"zext {form.ints(1)} {is_zero} to {form.ints(bits)}"), bits, form)
 
 
-def product(body: Body, kind: str, form: Form) -> str:
+def product(body: Body, kind: str, form: ValueForm) -> str:
     """Compute the full product of the first two operands, with twice their width."""
     bits, extend = BITS[kind], "sext" if is_signed(kind) else "zext"
-    left, right = (
+    lhs, rhs = (
         body.op(f"{extend} {form.ints(bits)} {body.read(item, bits, form)} to {form.ints(2 * bits)}")
         for item in body.item.operands[1:3]
     )
-    return body.op(f"mul {form.ints(2 * bits)} {left}, {right}")
+    return body.op(f"mul {form.ints(2 * bits)} {lhs}, {rhs}")
 
 
 def _multiply(body: Body, modifiers: Modifiers, kind: str) -> None:
@@ -311,10 +317,10 @@ def _multiply(body: Body, modifiers: Modifiers, kind: str) -> None:
     if part == "lo":
         _binary(body, "mul", bits)
     else:
-        body.write(body.item.operands[0], *_part(body, product(body, kind, form), part, bits, form), form)
+        body.write(body.item.operands[0], *_product_part(body, product(body, kind, form), part, bits, form), form)
 
 
-def _part(body: Body, whole: str, part: str, bits: int, form: Form) -> tuple[str, int]:
+def _product_part(body: Body, whole: str, part: str, bits: int, form: ValueForm) -> tuple[str, int]:
     """Select a part of a product; returns it with its width."""
     if part == "wide":
         return whole, 2 * bits
@@ -330,7 +336,7 @@ def multiply_add(body: Body, modifiers: Modifiers) -> None:
     part, bits = modifiers.need("lo", "hi", "wide"), BITS[kind]
     is_plain = not has_carry and body.item.root == "mad"
     form = body.form() if is_plain else WIDE
-    value, bits = _part(body, product(body, kind, form), part, bits, form)
+    value, bits = _product_part(body, product(body, kind, form), part, bits, form)
     addend = body.read(body.item.operands[3], bits, form)
     if is_plain:
         body.write(body.item.operands[0], body.op(f"add {form.ints(bits)} {value}, {addend}"), bits, form)
@@ -345,16 +351,16 @@ def dot_of_bytes(body: Body, modifiers: Modifiers) -> None:
     kinds = [modifiers.need("s32", "u32") for _ in range(2)]
     words, total = WIDE.ints(32), body.read(body.item.operands[3], 32, WIDE)
     packed = [body.read(item, 32, WIDE) for item in body.item.operands[1:3]]
-    for place in range(4):
-        left, right = (_byte(body, value, place, is_signed(kind)) for value, kind in zip(packed, kinds, strict=True))
-        total = body.op(f"add {words} {total}, {body.op(f'mul {words} {left}, {right}')}")
+    for byte in range(4):
+        lhs, rhs = (_byte(body, value, byte, is_signed(kind)) for value, kind in zip(packed, kinds, strict=True))
+        total = body.op(f"add {words} {total}, {body.op(f'mul {words} {lhs}, {rhs}')}")
     body.write(body.item.operands[0], total, 32, WIDE)
 
 
-def _byte(body: Body, value: str, place: int, signed: bool) -> str:
+def _byte(body: Body, value: str, byte: int, signed: bool) -> str:
     """Return one byte of each lane's word, widened to a word."""
     words = WIDE.ints(32)
-    first = body.op(f"shl {words} {value}, {WIDE.const(32, 24 - 8 * place)}")
+    first = body.op(f"shl {words} {value}, {WIDE.const(32, 24 - 8 * byte)}")
     return body.op(f"{'ashr' if signed else 'lshr'} {words} {first}, {WIDE.const(32, 24)}")
 
 
@@ -362,10 +368,10 @@ def _byte(body: Body, value: str, place: int, signed: bool) -> str:
 def add_distance(body: Body, modifiers: Modifiers) -> None:
     """Add the distance of two integers to a third."""
     kind = modifiers.type()
-    bits, form, mark = BITS[kind], body.form(), "s" if is_signed(kind) else "u"
+    bits, form, prefix = BITS[kind], body.form(), "s" if is_signed(kind) else "u"
     numbers = form.ints(bits)
-    left, right, addend = (body.read(item, bits, form) for item in body.item.operands[1:])
-    high, low = (body.overloaded(f"{mark}{name}", numbers, left, right) for name in ("max", "min"))
+    lhs, rhs, addend = (body.read(item, bits, form) for item in body.item.operands[1:])
+    high, low = (body.overloaded(f"{prefix}{name}", numbers, lhs, rhs) for name in ("max", "min"))
     distance = body.op(f"sub {numbers} {high}, {low}")
     body.write(body.item.operands[0], body.op(f"add {numbers} {addend}, {distance}"), bits, form)
 
@@ -380,17 +386,18 @@ def divide(body: Body, modifiers: Modifiers) -> None:
         float_arithmetic(body, modifiers, kind)
         return
     bits, form = BITS[kind], body.form()
-    left, right = (body.read(item, bits, form) for item in body.item.operands[1:])
+    lhs, rhs = (body.read(item, bits, form) for item in body.item.operands[1:])
     numbers = form.ints(bits)
-    bad = body.op(f"icmp eq {numbers} {right}, {form.const(bits, 0)}")
+    # A division by zero would end the host's process.
+    is_unsafe = body.op(f"icmp eq {numbers} {rhs}, {form.const(bits, 0)}")
     if is_signed(kind):  # dividing the smallest integer by -1 traps on the host
-        minus = body.op(f"icmp eq {numbers} {right}, {form.const(bits, -1)}")
-        least = body.op(f"icmp eq {numbers} {left}, {form.const(bits, 1 << bits - 1)}")
-        both = body.op(f"and {form.ints(1)} {minus}, {least}")
-        bad = body.op(f"or {form.ints(1)} {bad}, {both}")
-    right = body.op(f"select {form.ints(1)} {bad}, {numbers} {form.const(bits, 1)}, {numbers} {right}")
+        minus = body.op(f"icmp eq {numbers} {rhs}, {form.const(bits, -1)}")
+        is_smallest = body.op(f"icmp eq {numbers} {lhs}, {form.const(bits, 1 << bits - 1)}")
+        overflows = body.op(f"and {form.ints(1)} {minus}, {is_smallest}")
+        is_unsafe = body.op(f"or {form.ints(1)} {is_unsafe}, {overflows}")
+    rhs = body.op(f"select {form.ints(1)} {is_unsafe}, {numbers} {form.const(bits, 1)}, {numbers} {rhs}")
     code = ("s" if is_signed(kind) else "u") + body.item.root
-    body.write(body.item.operands[0], body.op(f"{code} {numbers} {left}, {right}"), bits, form)
+    body.write(body.item.operands[0], body.op(f"{code} {numbers} {lhs}, {rhs}"), bits, form)
 
 
 @opcode("min", "max")
@@ -401,9 +408,9 @@ def extreme(body: Body, modifiers: Modifiers) -> None:
         float_arithmetic(body, modifiers, kind) if is_float(kind) else _pairs(body, kind)
         return
     bits, form = BITS[kind], body.form()
-    left, right = (body.read(item, bits, form) for item in body.item.operands[1:])
+    lhs, rhs = (body.read(item, bits, form) for item in body.item.operands[1:])
     name = ("s" if is_signed(kind) else "u") + body.item.root
-    body.write(body.item.operands[0], body.overloaded(name, form.ints(bits), left, right), bits, form)
+    body.write(body.item.operands[0], body.overloaded(name, form.ints(bits), lhs, rhs), bits, form)
 
 
 @opcode("abs", "neg")

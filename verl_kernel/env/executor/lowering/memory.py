@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from verl_kernel.env.executor.library.matrices import FACTORS, registers
 from verl_kernel.env.executor.library.traffic import VOID_UNITS
-from verl_kernel.env.executor.lowering.body import Body, is_of_block, is_strong, tell
+from verl_kernel.env.executor.lowering.body import Body, is_block_atomic, is_strong, record_event
 from verl_kernel.env.executor.lowering.moves import converged, load_parameter
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE
-from verl_kernel.env.executor.ptx.program import BITS, Constant, Group, Operand
+from verl_kernel.env.executor.ptx.program import BITS, Immediate, Operand, OperandGroup
 
+# Modifiers that change no value here: hints for caches; `MemoryOrder` reads orders and scopes itself.
 _HINTS = (
     "ca",
     "cg",
@@ -43,6 +44,7 @@ def _take_hints(body: Body, modifiers: Modifiers) -> int:
     """Take the modifiers for caches; returns how many operands at the end belong to them."""
     while modifiers.take(*_HINTS):
         pass
+    # A cache policy is one more operand, at the end.
     has_policy = False
     while hint := modifiers.take_prefix("L1::") or modifiers.take_prefix("L2::"):
         has_policy |= hint == "L2::cache_hint"
@@ -50,7 +52,7 @@ def _take_hints(body: Body, modifiers: Modifiers) -> int:
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
-    return operand.items if isinstance(operand, Group) else (operand,)
+    return operand.items if isinstance(operand, OperandGroup) else (operand,)
 
 
 def _count(modifiers: Modifiers) -> int:
@@ -60,10 +62,10 @@ def _count(modifiers: Modifiers) -> int:
 
 def _counted(body: Body, operand: Operand, count: int) -> tuple[Operand, ...]:
     """Return the registers of an operand, of which there must be `count` (raises NotKnown)."""
-    found = _items(operand)
-    if len(found) != count:
+    operands = _items(operand)
+    if len(operands) != count:
         raise body.item.unknown("its registers are of another number")
-    return found
+    return operands
 
 
 @opcode("ld")
@@ -83,10 +85,11 @@ def load(body: Body, modifiers: Modifiers) -> None:
     result = "{" + ", ".join([WIDE.ints(bits)] * len(targets)) + "}"
     value = body.op(_access(body, "load", space, bits, len(targets), result, ()))
     if marks := body.order.marks(body.item)[0]:
-        tell(body, marks, body.address(body.item.operands[1], 64), body.condition_bits())
-    for place, target in enumerate(targets):
-        part = body.op(f"extractvalue {result} {value}, {place}")
+        record_event(body, marks, body.address(body.item.operands[1], 64), body.condition_bits())
+    for index, target in enumerate(targets):
+        part = body.op(f"extractvalue {result} {value}, {index}")
         width = body.width(getattr(target, "name", "")) if hasattr(target, "name") else bits
+        # PTX ISA, "Operand Size Exceeding Instruction-Type Size".
         if kind.startswith("s") and width > bits:
             part, part_bits = body.op(f"sext {WIDE.ints(bits)} {part} to {WIDE.ints(width)}"), width
         else:
@@ -108,7 +111,7 @@ def store(body: Body, modifiers: Modifiers) -> None:
     values = tuple(body.read(item, bits, WIDE) for item in sources)
     body.do(_access(body, "store", space, bits, len(sources), "void", values))
     if marks := body.order.marks(body.item)[1]:
-        tell(body, marks, body.address(body.item.operands[0], 64), body.condition_bits())
+        record_event(body, marks, body.address(body.item.operands[0], 64), body.condition_bits())
 
 
 def _access(body: Body, verb: str, space: str, bits: int, count: int, result: str, values: tuple[str, ...]) -> str:
@@ -138,20 +141,21 @@ def copy_asynchronously(body: Body, modifiers: Modifiers) -> None:
     hints = _take_hints(body, modifiers)
     operands = body.item.operands[: len(body.item.operands) - hints]
     target, source = body.address(operands[0], 32), body.address(operands[1], 64)
-    if not isinstance(operands[2], Constant):
+    if not isinstance(operands[2], Immediate):
         raise body.item.unknown("its size must be a constant")
     size = body.literal(operands[2].text, 32)
+    # The size of the source; bytes beyond it are zeros.
     read = body.read(operands[3], 32, WIDE) if len(operands) > 3 else WIDE.const(32, size)
     words = WIDE.ints(32)
-    places = [
+    arguments = [
         f"{words} {target}",
         f"{WIDE.ints(64)} {source}",
         f"{words} {read}",
         f"i32 {body.condition_bits()}",
         "ptr %ctx",
     ]
-    places += [f"ptr {body.site('global load', size)}", f"ptr {body.site('shared store', size)}"]
-    body.do(body.call("void", ("copy", size), *places))
+    arguments += [f"ptr {body.site('global load', size)}", f"ptr {body.site('shared store', size)}"]
+    body.do(body.call("void", ("copy", size), *arguments))
 
 
 @opcode("atom", "red")
@@ -169,42 +173,43 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
     width = 32 if space == "shared" else 64
     address = body.address(operands[0], width)
     site = body.site(f"{space} atomic", count * bits // 8)
-    lanes, scope = body.condition_bits(), ("block",) if is_of_block(body.item) else ()
+    lanes, scope = body.condition_bits(), ("block",) if is_block_atomic(body.item) else ()
+    # All lanes' operands are read before the first result is written: one register may be both.
     values = [body.read(item, bits, WIDE) for item in _counted(body, operands[1], count)]
     targets = () if is_red else _counted(body, body.item.operands[0], count)
-    for place, new in enumerate(values):
-        moved = (
+    for index, new in enumerate(values):
+        element_address = (
             address
-            if not place
-            else body.op(f"add {WIDE.ints(width)} {address}, {WIDE.const(width, place * bits // 8)}")
+            if not index
+            else body.op(f"add {WIDE.ints(width)} {address}, {WIDE.const(width, index * bits // 8)}")
         )
-        other = body.read(operands[2], bits, WIDE) if change == "cas" else new
+        replacement = body.read(operands[2], bits, WIDE) if change == "cas" else new
         numbers = WIDE.ints(bits)
         arguments = [
-            f"{WIDE.ints(width)} {moved}",
+            f"{WIDE.ints(width)} {element_address}",
             f"i32 {lanes}",
             "ptr %ctx",
             f"ptr {site}",
             f"{numbers} {new}",
-            f"{numbers} {other}",
+            f"{numbers} {replacement}",
         ]
-        whole = count if not place else 1  # only the first address is aligned to the whole access
+        whole = count if not index else 1  # only the first address is aligned to the whole access
         old = body.op(body.call(numbers, (space, "atomic", change, kind, whole, *scope), *arguments))
         if space == "global":
-            _tell(body, change, moved, lanes, old, new, bits)
+            _record_events(body, change, element_address, lanes, old, new, bits)
         if not is_red:
-            body.write(targets[place], old, bits, WIDE)
+            body.write(targets[index], old, bits, WIDE)
 
 
-def _tell(body: Body, change: str, address: str, lanes: str, old: str, compared: str, bits: int) -> None:
+def _record_events(body: Body, change: str, address: str, lanes: str, old: str, compared: str, bits: int) -> None:
     """Record which accesses an atomic may order; a compare-and-swap that finds another value writes nothing."""
     reading, writing = body.order.marks(body.item)
     if change == "cas" and writing:
-        tell(body, reading, address, lanes)
+        record_event(body, reading, address, lanes)
         equal = body.bits(body.op(f"icmp eq {WIDE.ints(bits)} {old}, {compared}"))
-        tell(body, writing, address, body.op(f"and i32 {lanes}, {equal}"))
+        record_event(body, writing, address, body.op(f"and i32 {lanes}, {equal}"))
     else:
-        tell(body, reading | writing, address, lanes)
+        record_event(body, reading | writing, address, lanes)
 
 
 @opcode("ldmatrix")
@@ -217,8 +222,8 @@ def load_matrices(body: Body, modifiers: Modifiers) -> None:
     address = body.address(body.item.operands[1], 32)
     arguments = [f"{WIDE.ints(32)} {address}", "ptr %ctx", f"ptr {body.site('shared load', 16)}"]
     value = body.op(body.call(result, ("matrices", count, is_transposed), *arguments))
-    for place, target in enumerate(targets):
-        body.write(target, body.op(f"extractvalue {result} {value}, {place}"), 32, WIDE)
+    for index, target in enumerate(targets):
+        body.write(target, body.op(f"extractvalue {result} {value}, {index}"), 32, WIDE)
 
 
 def _matrices(modifiers: Modifiers) -> tuple[int, bool]:
@@ -239,8 +244,12 @@ def store_matrices(body: Body, modifiers: Modifiers) -> None:
     """
     count, is_transposed = _matrices(modifiers)
     converged(body)
-    held = [body.read(item, 32, WIDE) for item in _counted(body, body.item.operands[1], count)]
-    words = [_transposed(body, held, word) if is_transposed else _of_rows(body, held, word) for word in range(4)]
+    matrix_words = [body.read(item, 32, WIDE) for item in _counted(body, body.item.operands[1], count)]
+    words = [
+        _transposed(body, matrix_words, word) if is_transposed else _of_rows(body, matrix_words, word)
+        for word in range(4)
+    ]
+    # Eight lanes have addresses for each matrix.
     lanes = (1 << 8 * count) - 1
     arguments = [
         f"{WIDE.ints(32)} {body.address(body.item.operands[0], 32)}",
@@ -250,31 +259,33 @@ def store_matrices(body: Body, modifiers: Modifiers) -> None:
     body.do(body.call("void", ("shared", "store", 32, 4), *arguments))
 
 
-def _of_rows(body: Body, held: list[str], word: int) -> str:
+def _of_rows(body: Body, matrix_words: list[str], word: int) -> str:
     """Return for each lane a word of the row that it stores: lane 4 i + word of the matrix has it."""
-    return _chosen(body, held, [4 * row + word for row in range(8)])
+    return _chosen(body, matrix_words, [4 * row + word for row in range(8)])
 
 
-def _transposed(body: Body, held: list[str], word: int) -> str:
+def _transposed(body: Body, matrix_words: list[str], word: int) -> str:
     """Return the same of columns: their elements are the lower or the upper halves of two lanes' words."""
     words, parts = WIDE.ints(32), []
     for element in (2 * word, 2 * word + 1):
-        both = _chosen(body, held, [4 * element + row // 2 for row in range(8)])
+        pair = _chosen(body, matrix_words, [4 * element + row // 2 for row in range(8)])
         shifts = "<" + ", ".join(f"i32 {16 * (lane % 2)}" for lane in range(LANES)) + ">"
-        part = body.op(f"lshr {words} {both}, {shifts}")
+        part = body.op(f"lshr {words} {pair}, {shifts}")
         parts.append(body.op(f"and {words} {part}, {WIDE.const(32, 0xFFFF)}"))
     return body.op(f"or {words} {parts[0]}, {body.op(f'shl {words} {parts[1]}, {WIDE.const(32, 16)}')}")
 
 
-def _chosen(body: Body, held: list[str], lanes: list[int]) -> str:
+def _chosen(body: Body, matrix_words: list[str], lanes: list[int]) -> str:
     """Return for each lane 8 j + i a word of register j, from the lane that is given for row i."""
-    pairs = [held[number : number + 2] for number in range(0, len(held), 2)]
-    joined = [body.shuffle("i32", pair[0], range(2 * LANES), other=pair[-1]) for pair in pairs]
-    places = [LANES * (lane // 8 % 2) + lanes[lane % 8] for lane in range(LANES)]
-    found = [body.shuffle("i32", one, places, 2 * LANES) for one in joined]
-    if len(found) == 1:
-        return found[0]
-    return body.shuffle("i32", found[0], [lane if lane < 16 else LANES + lane for lane in range(LANES)], other=found[1])
+    pairs = [matrix_words[number : number + 2] for number in range(0, len(matrix_words), 2)]
+    joined = [body.shuffle("i32", pair[0], range(2 * LANES), second=pair[-1]) for pair in pairs]
+    indices = [LANES * (lane // 8 % 2) + lanes[lane % 8] for lane in range(LANES)]
+    picked = [body.shuffle("i32", pair_words, indices, 2 * LANES) for pair_words in joined]
+    if len(picked) == 1:
+        return picked[0]
+    return body.shuffle(
+        "i32", picked[0], [lane if lane < 16 else LANES + lane for lane in range(LANES)], second=picked[1]
+    )
 
 
 @opcode("mma")
@@ -291,18 +302,19 @@ def multiply_matrices(body: Body, modifiers: Modifiers) -> None:
         raise body.item.unknown()
     converged(body)
     groups = [_items(operand) for operand in body.item.operands]
-    wanted = registers(shape, first, second, result_kind)
-    if wanted and [len(group) for group in groups] != wanted:
-        raise body.item.unknown(f"its matrices are of {', '.join(map(str, wanted))} registers")
+    register_counts = registers(shape, first, second, result_kind)
+    if register_counts and [len(group) for group in groups] != register_counts:
+        raise body.item.unknown(f"its matrices are of {', '.join(map(str, register_counts))} registers")
     width = 64 if result_kind == "f64" else 32
     numbers = WIDE.ints(width)
     values = [f"{numbers} {body.read(item, width, WIDE)}" for group in groups[1:] for item in group]
     result = "{" + ", ".join([numbers] * len(groups[0])) + "}"
     key = ("product", shape, first, second, result_kind, saturates)
     value = body.op(body.call(result, key, *values))
+    # Products of float64 are not counted on zeros: their prices have no such discount.
     if width == 32:
         depth, word = shape.removeprefix("m16n8k"), VOID_UNITS.index("tf32" if first == "tf32" else "half")
         factors = values[: len(groups[1]) + len(groups[2])]
         body.do(body.call("void", ("voids", depth, FACTORS[first].count, word), *factors, "ptr %ctx"))
-    for place, target in enumerate(groups[0]):
-        body.write(target, body.op(f"extractvalue {result} {value}, {place}"), width, WIDE)
+    for index, target in enumerate(groups[0]):
+        body.write(target, body.op(f"extractvalue {result} {value}, {index}"), width, WIDE)

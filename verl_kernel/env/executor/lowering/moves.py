@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library.exchanges import RESULT
-from verl_kernel.env.executor.lowering.body import Body, tell_fence
+from verl_kernel.env.executor.lowering.body import Body, record_fence
 from verl_kernel.env.executor.lowering.integers import is_signed
 from verl_kernel.env.executor.lowering.opcodes import Modifiers, opcode
-from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE, Form
-from verl_kernel.env.executor.ptx.program import BITS, Address, Group, Pair, Register, Unused
+from verl_kernel.env.executor.lowering.writer import LANES, SCALAR, WIDE, ValueForm
+from verl_kernel.env.executor.ptx.program import BITS, Address, OperandGroup, Pair, Register, Unused
 
 
 @opcode("mov")
@@ -16,31 +16,32 @@ def move(body: Body, modifiers: Modifiers) -> None:
     """Lower a copy; a group of registers is joined or split, its first register being the lowest bits."""
     bits, form = BITS[modifiers.type()], body.form()
     target, source = body.item.operands
-    if isinstance(target, Group):
+    if isinstance(target, OperandGroup):
         _take_apart(body, target, body.read(source, bits, form), bits, form)
-    elif isinstance(source, Group):
+    elif isinstance(source, OperandGroup):
         body.write(target, _joined(body, source, bits, form), bits, form)
     else:
         body.write(target, body.read(source, bits, form), bits, form)
 
 
-def _take_apart(body: Body, target: Group, value: str, bits: int, form: Form) -> None:
+def _take_apart(body: Body, target: OperandGroup, value: str, bits: int, form: ValueForm) -> None:
     part = bits // len(target.items)
-    for place, item in enumerate(target.items):
+    for index, item in enumerate(target.items):
         if isinstance(item, Unused):
             continue
         shifted = value
-        if place:
-            shifted = body.op(f"lshr {form.ints(bits)} {value}, {form.const(bits, place * part)}")
+        if index:
+            shifted = body.op(f"lshr {form.ints(bits)} {value}, {form.const(bits, index * part)}")
         body.write(item, body.resized(shifted, bits, part, form), part, form)
 
 
-def _joined(body: Body, source: Group, bits: int, form: Form) -> str:
+def _joined(body: Body, source: OperandGroup, bits: int, form: ValueForm) -> str:
     part = bits // len(source.items)
+    # The first register holds the lowest bits.
     value = body.resized(body.read(source.items[0], part, form), part, bits, form)
-    for place, item in enumerate(source.items[1:], 1):
+    for index, item in enumerate(source.items[1:], 1):
         piece = body.resized(body.read(item, part, form), part, bits, form)
-        piece = body.op(f"shl {form.ints(bits)} {piece}, {form.const(bits, place * part)}")
+        piece = body.op(f"shl {form.ints(bits)} {piece}, {form.const(bits, index * part)}")
         value = body.op(f"or {form.ints(bits)} {value}, {piece}")
     return value
 
@@ -49,6 +50,7 @@ def _joined(body: Body, source: Group, bits: int, form: Form) -> str:
 def convert_address(body: Body, modifiers: Modifiers) -> None:
     """Convert an address between its space and generic; only generic addresses of global memory can then be used."""
     modifiers.take("to")
+    # Shared memory has addresses of 32 bits here: generic ones of it have no meaning.
     modifiers.need("global", "local", "const")
     modifiers.need("u64")
     form = body.form()
@@ -58,7 +60,7 @@ def convert_address(body: Body, modifiers: Modifiers) -> None:
 def load_parameter(body: Body, kind: str) -> None:
     """Lower `ld.param`, which reads the block of parameters that all lanes share."""
     target, source = body.item.operands
-    targets = target.items if isinstance(target, Group) else (target,)
+    targets = target.items if isinstance(target, OperandGroup) else (target,)
     if not isinstance(source, Address) or body.item.guard:
         raise body.item.unknown("parameters are read at an address, always")
     if isinstance(source.base, Register) and source.base.name not in body.lanes.uniform:
@@ -66,8 +68,8 @@ def load_parameter(body: Body, kind: str) -> None:
     begin = body.op(f"add i64 {body.read(source.base, 64, SCALAR)}, {source.offset}")
     last = body.program.parameter_bytes - BITS[kind] // 8 * len(targets)
     begin = body.overloaded("umin", "i64", begin, str(max(0, last)))  # no kernel of the compiler reads beyond
-    for place, item in enumerate(targets):
-        offset = body.op(f"add i64 {begin}, {place * BITS[kind] // 8}")
+    for index, item in enumerate(targets):
+        offset = body.op(f"add i64 {begin}, {index * BITS[kind] // 8}")
         pointer = body.op(f"getelementptr i8, ptr %params, i64 {offset}")
         value, bits = body.op(f"load i{BITS[kind]}, ptr {pointer}, align 1"), BITS[kind]
         width = max(bits, body.width(item.name)) if isinstance(item, Register) else bits
@@ -83,36 +85,42 @@ def shuffle(body: Body, modifiers: Modifiers) -> None:
     mode = modifiers.need("up", "down", "bfly", "idx")
     modifiers.need("b32")
     converged(body, 4)
-    target, source, place, clamp = body.item.operands[:4]
+    target, source, amount, clamp = body.item.operands[:4]
     value = body.read(source, 32, WIDE)
     results = (target.first, target.second) if isinstance(target, Pair) else (target, None)
-    known = (body.constant(place), body.constant(clamp))
-    if known[0] is not None and known[1] is not None:
+    constants = (body.constant(amount), body.constant(clamp))
+    if constants[0] is not None and constants[1] is not None:
         sources = [
-            _source(lane, mode, body.literal(known[0].text, 32), body.literal(known[1].text, 32))
+            _source_lane(lane, mode, body.literal(constants[0].text, 32), body.literal(constants[1].text, 32))
             for lane in range(LANES)
         ]
-        shuffled = body.shuffle("i32", value, [lane if other is None else other for lane, other in enumerate(sources)])
-        holds = "<" + ", ".join(f"i1 {'false' if other is None else 'true'}" for other in sources) + ">"
+        shuffled = body.shuffle(
+            "i32", value, [lane if origin is None else origin for lane, origin in enumerate(sources)]
+        )
+        holds = "<" + ", ".join(f"i1 {'false' if origin is None else 'true'}" for origin in sources) + ">"
     else:
         words = WIDE.ints(32)
-        given = [f"{words} {item}" for item in (value, body.read(place, 32, WIDE), body.read(clamp, 32, WIDE))]
-        both = body.op(body.call(RESULT, ("exchange", mode), *given))
-        shuffled = body.op(f"extractvalue {RESULT} {both}, 0")
-        holds = body.op(f"bitcast i32 {body.op(f'extractvalue {RESULT} {both}, 1')} to {WIDE.ints(1)}")
+        arguments = [f"{words} {item}" for item in (value, body.read(amount, 32, WIDE), body.read(clamp, 32, WIDE))]
+        exchanged = body.op(body.call(RESULT, ("exchange", mode), *arguments))
+        shuffled = body.op(f"extractvalue {RESULT} {exchanged}, 0")
+        holds = body.op(f"bitcast i32 {body.op(f'extractvalue {RESULT} {exchanged}, 1')} to {WIDE.ints(1)}")
     if results[1] is not None:
         body.write(results[1], holds, 1, WIDE)
     body.write(results[0], shuffled, 32, WIDE)
 
 
-def _source(lane: int, mode: str, amount: int, clamp: int) -> int | None:
+def _source_lane(lane: int, mode: str, amount: int, clamp: int) -> int | None:
     """Return the lane whose value a lane gets; None if the lane keeps its own value."""
+    # PTX ISA, "shfl": the operand holds a segment mask in bits 8 to 12 and a clamp in bits 0 to 4.
     segment, limit, amount = clamp >> 8 & 31, clamp & 31, amount & 31
     highest, lowest = lane & segment | limit & ~segment, lane & segment
-    other = {"bfly": lane ^ amount, "up": lane - amount, "down": lane + amount, "idx": lowest | amount & ~segment & 31}[
-        mode
-    ]
-    return other if (other >= highest if mode == "up" else other <= highest) else None
+    origin = {
+        "bfly": lane ^ amount,
+        "up": lane - amount,
+        "down": lane + amount,
+        "idx": lowest | amount & ~segment & 31,
+    }[mode]
+    return origin if (origin >= highest if mode == "up" else origin <= highest) else None
 
 
 def converged(body: Body, mask: int | None = None) -> None:
@@ -125,16 +133,17 @@ def converged(body: Body, mask: int | None = None) -> None:
         raise body.item.unknown("a guard before what all lanes do together")
     if mask is not None:
         lanes = body.constant(body.item.operands[mask])
+        # Lanes that a mask leaves out would have to be kept apart.
         if lanes is None or body.literal(lanes.text, 32) & 0xFFFFFFFF != 0xFFFFFFFF:
             raise body.item.unknown("its mask must name all lanes")
-    if body.lanes.may_part:
-        places = [f"i32 {body.active_bits()}", f"i32 {alive(body)}", "ptr %ctx", f"ptr {body.site('warp', 0)}"]
-        body.do(body.call("void", ("converged",), *places))
+    if body.lanes.may_diverge:
+        arguments = [f"i32 {body.active_bits()}", f"i32 {alive(body)}", "ptr %ctx", f"ptr {body.site('warp', 0)}"]
+        body.do(body.call("void", ("converged",), *arguments))
 
 
 def alive(body: Body) -> str:
     """Return the lanes that have not ended, as an integer."""
-    return body.op("load i32, ptr %alive") if body.lanes.may_part else "-1"
+    return body.op("load i32, ptr %alive") if body.lanes.may_diverge else "-1"
 
 
 @opcode("vote")
@@ -144,17 +153,18 @@ def vote(body: Body, modifiers: Modifiers) -> None:
     mode = modifiers.need("ballot", "any", "all", "uni")
     modifiers.need("b32" if mode == "ballot" else "pred")
     converged(body, 2)
+    # Lanes that have ended do not vote.
     present = body.active_bits()
-    said = body.bits(body.read(body.item.operands[1], 1, WIDE))
-    said = body.op(f"and i32 {said}, {present}")
+    ballot = body.bits(body.read(body.item.operands[1], 1, WIDE))
+    ballot = body.op(f"and i32 {ballot}, {present}")
     if mode == "ballot":
-        body.write(body.item.operands[0], body.splat("i32", said), 32, WIDE)
+        body.write(body.item.operands[0], body.splat("i32", ballot), 32, WIDE)
         return
-    some = body.op(f"icmp ne i32 {said}, 0")
-    every = body.op(f"icmp eq i32 {said}, {present}")
-    holds = some if mode == "any" else every
+    any_true = body.op(f"icmp ne i32 {ballot}, 0")
+    all_true = body.op(f"icmp eq i32 {ballot}, {present}")
+    holds = any_true if mode == "any" else all_true
     if mode == "uni":
-        holds = body.op(f"or i1 {every}, {body.op(f'xor i1 {some}, true')}")
+        holds = body.op(f"or i1 {all_true}, {body.op(f'xor i1 {any_true}, true')}")
     body.write(body.item.operands[0], body.splat("i1", holds), 1, WIDE)
 
 
@@ -166,7 +176,7 @@ def reduce(body: Body, modifiers: Modifiers) -> None:
     converged(body, 2)
     name = ("s" if is_signed(kind) else "u") + mode if mode in ("min", "max") else mode
     value = body.read(body.item.operands[1], 32, WIDE)
-    if body.lanes.may_part:  # ended lanes contribute the neutral element
+    if body.lanes.may_diverge:  # ended lanes contribute the neutral element
         none = {"and": -1, "umin": -1, "smin": (1 << 31) - 1, "smax": 1 << 31}.get(name, 0)
         words = WIDE.ints(32)
         value = body.op(f"select {WIDE.ints(1)} {body.active()}, {words} {value}, {words} {WIDE.const(32, none)}")
@@ -206,6 +216,7 @@ _HINTS = {
     "discard": "global L2", "griddepcontrol": "launch_dependents wait", "nanosleep": "u32",
     "applypriority": "global L2::evict_normal",
 }  # fmt: skip
+"""Opcodes that change no value, with the modifiers that they may have."""
 
 
 @opcode(*_HINTS)
@@ -213,4 +224,4 @@ def hint(body: Body, modifiers: Modifiers) -> None:
     """Lower fences, which need no code as memory is never out of order here, and hints for caches."""
     for name in _HINTS[body.item.root].split():
         modifiers.take(name)
-    tell_fence(body)
+    record_fence(body)

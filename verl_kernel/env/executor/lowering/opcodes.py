@@ -19,13 +19,13 @@ class Modifiers:
     """The modifiers of an instruction that were not taken yet."""
 
     def __init__(self, item: Instruction) -> None:
-        self._item, self._left = item, list(item.modifiers)
+        self._item, self._remaining = item, list(item.modifiers)
 
     def take(self, *names: str) -> str | None:
         """Take the first modifier that is one of these names; None if there is none."""
-        for name in self._left:
+        for name in self._remaining:
             if name in names:
-                self._left.remove(name)
+                self._remaining.remove(name)
                 return name
         return None
 
@@ -35,33 +35,35 @@ class Modifiers:
 
     def need(self, *names: str) -> str:
         """Take one of these names (raises NotKnown if none is there)."""
-        found = self.take(*names)
-        if found is None:
+        modifier = self.take(*names)
+        if modifier is None:
             raise self._item.unknown(f"it lacks one of {', '.join(names)}")
-        return found
+        return modifier
 
     def type(self) -> str:
         """Take the last type (raises NotKnown if there is none)."""
-        for place in range(len(self._left) - 1, -1, -1):
-            if self._left[place] in SHORTS and self._item.root not in ("add", "min", "max"):
+        for index in range(len(self._remaining) - 1, -1, -1):
+            if self._remaining[index] in SHORTS and self._item.root not in ("add", "min", "max"):
                 raise self._item.unknown("pairs of integers have sums and extremes only")
-            if self._left[place] in BITS:
-                return self._left.pop(place)
+            if self._remaining[index] in BITS:
+                return self._remaining.pop(index)
         raise self._item.unknown("it has no type")
 
     def take_prefix(self, prefix: str) -> str | None:
         """Take a modifier by its prefix; None if there is none."""
-        return self.take(*(name for name in self._left if name.startswith(prefix)))
+        return self.take(*(name for name in self._remaining if name.startswith(prefix)))
 
     def close(self) -> None:
         """Check that all modifiers were taken (raises NotKnown if some are left)."""
-        if self._left:
-            raise self._item.unknown(f"nothing is known of `.{'.'.join(self._left)}`")
+        if self._remaining:
+            raise self._item.unknown(f"nothing is known of `.{'.'.join(self._remaining)}`")
 
 
 Lowering: TypeAlias = Callable[[Body, Modifiers], None]
+"""A function that lowers an instruction, and takes the modifiers that it handles."""
 
 OPCODES: dict[str, Lowering] = {}
+"""The function for each root of an opcode."""
 _HOPPER = "that is Hopper's, and the executor compiles for GPUs before it"
 _CLUSTERS = "clusters of blocks are not executed"
 NOT_EXECUTED = {
@@ -114,6 +116,8 @@ def lower(body: Body) -> None:
     modifiers = Modifiers(item)
     try:
         lowering(body, modifiers)
+    # Malformed PTX is refused like unknown PTX: it may come from inline assembly of a candidate.
     except (ValueError, IndexError, KeyError) as error:
         raise item.unknown("its operands or its type are none that it may have") from error
+    # A modifier that no function has taken may change the result: refused, never ignored.
     modifiers.close()

@@ -16,6 +16,7 @@ LEFT, PASSES, SAMPLES = ROOM, SECTORS, MISSED
 """Words of a site of shared memory: how many accesses until the next sample, passes over the banks in all samples, and
 how many samples there were."""
 WORDS = 8
+"""How many words a site has."""
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,15 @@ from typing import TypeAlias
 Key: TypeAlias = "tuple[str | int | bool, ...]"
 """Names a function of the library: what it does and for which types."""
 LANES = 32
+"""Lanes of a warp."""
 FLOATS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
+"""LLVM's names of PTX's types of floats."""
 _SUFFIX = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
+"""How names of intrinsics spell them."""
 
 
 @dataclass(frozen=True)
-class Form:
+class ValueForm:
     """How many values an LLVM value holds: a vector of `lanes` values, or one value if `lanes` is 0."""
 
     lanes: int
@@ -31,6 +34,7 @@ class Form:
 
     def const(self, bits: int, value: int) -> str:
         """Return a constant with the same integer in each lane."""
+        # LLVM takes integers as signed, and one bit as a truth value.
         return self._each(f"i{bits}", str(_signed(value, bits)) if bits > 1 else ("true" if value & 1 else "false"))
 
     def real(self, element: str, value: float) -> str:
@@ -41,7 +45,8 @@ class Form:
         return f"splat ({element} {text})" if self.lanes else text
 
 
-SCALAR, WIDE = Form(0), Form(LANES)
+SCALAR, WIDE = ValueForm(0), ValueForm(LANES)
+"""One value for the warp, and one for each lane."""
 
 
 def real(element: str, value: float) -> str:
@@ -79,6 +84,7 @@ class Writer:
     def label(self, name: str) -> None:
         """Begin a block."""
         self.lines.append(f"{name}:")
+        # A value of another block may not be defined on every way to this one.
         self._splats.clear()
 
     def intrinsic(self, name: str, result: str, *arguments: tuple[str, str]) -> str:
@@ -97,6 +103,7 @@ class Writer:
     def call(self, result: str, key: Key, *arguments: str) -> str:
         """Return a call of a function of the library; each argument begins with its type."""
         types = ", ".join(
+            # The type stands before the value, which contains blanks only if it is a splat.
             argument.rpartition(" ")[0] if not argument.endswith(")") else argument.partition(" splat")[0]
             for argument in arguments
         )
@@ -106,6 +113,7 @@ class Writer:
     def splat(self, element: str, value: str, lanes: int = LANES) -> str:
         """Return a vector that holds a scalar in each lane."""
         kind = f"<{lanes} x {element}>"
+        # Literals are spread by LLVM.
         if not value.startswith("%"):
             return f"splat ({element} {value})"
         if (element, value, lanes) not in self._splats:
@@ -115,14 +123,14 @@ class Writer:
         return self._splats[element, value, lanes]
 
     def shuffle(
-        self, element: str, source: str, places: Iterable[int], lanes: int = LANES, other: str = "poison"
+        self, element: str, source: str, indices: Iterable[int], lanes: int = LANES, second: str = "poison"
     ) -> str:
-        """Select elements of one or two vectors at constant places."""
-        kind, picked = f"<{lanes} x {element}>", list(places)
-        mask = ", ".join(f"i32 {place}" for place in picked)
-        return self.op(f"shufflevector {kind} {source}, {kind} {other}, <{len(picked)} x i32> <{mask}>")
+        """Select elements of one or two vectors by constant indices."""
+        kind, picked = f"<{lanes} x {element}>", list(indices)
+        mask = ", ".join(f"i32 {index}" for index in picked)
+        return self.op(f"shufflevector {kind} {source}, {kind} {second}, <{len(picked)} x i32> <{mask}>")
 
-    def resized(self, value: str, bits: int, width: int, form: Form) -> str:
+    def resized(self, value: str, bits: int, width: int, form: ValueForm) -> str:
         """Truncate an integer, or extend it with zeros."""
         if bits == width:
             return value
@@ -156,9 +164,9 @@ def mangled(kind: str) -> str:
     return _SUFFIX.get(kind, kind)
 
 
-def lane_list(place: Callable[[int], int], bits: int = 32, lanes: int = LANES) -> str:
+def lane_list(value_of: Callable[[int], int], bits: int = 32, lanes: int = LANES) -> str:
     """Return a constant vector with the value of a function for each lane."""
-    return "<" + ", ".join(f"i{bits} {place(lane)}" for lane in range(lanes)) + ">"
+    return "<" + ", ".join(f"i{bits} {value_of(lane)}" for lane in range(lanes)) + ">"
 
 
 def _signed(value: int, bits: int) -> int:

@@ -12,16 +12,16 @@ from verl_kernel.env.executor.ptx.calls import inlined
 from verl_kernel.env.executor.ptx.program import (
     BITS,
     Address,
-    Constant,
-    Group,
+    Immediate,
     Instruction,
     Not,
     Operand,
+    OperandGroup,
     Pair,
     Parameter,
-    Place,
-    Program,
+    PtxProgram,
     Register,
+    SourceLine,
     Special,
     Symbol,
     Unused,
@@ -31,63 +31,65 @@ from verl_kernel.env.executor.ptx.program import (
 
 
 _SPACES = frozenset({"global", "shared", "local", "param", "const"})
+"""State spaces that an access can name."""
 
 
-def with_local(program: Program) -> Program:
+def with_local(program: PtxProgram) -> PtxProgram:
     """Name the local space in accesses without a space whose address can only be one of local memory."""
-    known = _local(program)
-    if known:
-        program.instructions[:] = [_named(item, known) for item in program.instructions]
+    local_registers = _local(program)
+    if local_registers:
+        program.instructions[:] = [_with_local_space(item, local_registers) for item in program.instructions]
     return program
 
 
-def _local(program: Program) -> set[str]:
+def _local(program: PtxProgram) -> set[str]:
     """Return the registers that only hold generic addresses of local memory."""
-    other: set[str] = set()
+    mixed: set[str] = set()
     while True:
-        known = _derived(program, other)
-        found = {
-            name for item in program.instructions if not _is_local(item, known) for name in _targets(item)
-        } & known  # fmt: skip
-        if not found:
-            return known
-        other |= found
+        local_only = _derived(program, mixed)
+        refuted = {
+            name for item in program.instructions if not _is_local(item, local_only) for name in _targets(item)
+        } & local_only  # fmt: skip
+        if not refuted:
+            return local_only
+        mixed |= refuted
 
 
-def _derived(program: Program, other: set[str]) -> set[str]:
+def _derived(program: PtxProgram, mixed: set[str]) -> set[str]:
     """Return the registers that some instruction derives from such an address."""
-    known: set[str] = set()
-    while found := {
-        name for item in program.instructions if _is_local(item, known) for name in _targets(item)
-    } - known - other:  # fmt: skip
-        known |= found
-    return known
+    derived: set[str] = set()
+    while added := {
+        name for item in program.instructions if _is_local(item, derived) for name in _targets(item)
+    } - derived - mixed:  # fmt: skip
+        derived |= added
+    return derived
 
 
-def _is_local(item: Instruction, known: set[str]) -> bool:
+def _is_local(item: Instruction, local_registers: set[str]) -> bool:
     if item.opcode == "cvta.local.u64":
         return True
-    sources = [one.name for one in item.operands[1:] if isinstance(one, Register)]
-    return item.root in ("mov", "add") and not item.guard and len(known.intersection(sources)) == 1
+    sources = [operand.name for operand in item.operands[1:] if isinstance(operand, Register)]
+    return item.root in ("mov", "add") and not item.guard and len(local_registers.intersection(sources)) == 1
 
 
 def _targets(item: Instruction) -> Iterator[str]:
     """Yield the registers that an instruction writes."""
     for operand in item.operands[:1]:
-        for one in operand.items if isinstance(operand, Group) else (operand,):
-            parts = (one.first, one.second) if isinstance(one, Pair) else (one,)
+        for member in operand.items if isinstance(operand, OperandGroup) else (operand,):
+            parts = (member.first, member.second) if isinstance(member, Pair) else (member,)
             yield from (part.name for part in parts if isinstance(part, Register))
 
 
-def _named(item: Instruction, known: set[str]) -> Instruction:
-    address = next((one for one in item.operands if isinstance(one, Address)), None)
+def _with_local_space(item: Instruction, local_registers: set[str]) -> Instruction:
+    address = next((operand for operand in item.operands if isinstance(operand, Address)), None)
     if item.root not in ("ld", "st") or address is None or not _SPACES.isdisjoint(item.modifiers):
         return item
-    if not isinstance(address.base, Register) or address.base.name not in known:
+    if not isinstance(address.base, Register) or address.base.name not in local_registers:
         return item
     return replace(item, opcode=".".join((item.root, "local", *item.modifiers)))
 
 
+# The parts of PTX; text that none of them matches is refused.
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?', re.M)
 _FUNCTION = re.compile(
@@ -105,7 +107,9 @@ _TABLE = re.compile(
 _REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)", re.S)
 _RANGE = re.compile(r"(%?[\w$]+)<(\d+)>")
 _GUARD = re.compile(r"@(!?)\s*(%?[\w$]+)\s+(.*)", re.S)
+# Two colons belong to a name, as in `shared::cta`.
 _LABEL = re.compile(r"([\w$]+)\s*:(?!:)")
+# These end with their line, other directives with a semicolon.
 _LINE = re.compile(r"\.(?:loc|file)\s")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)")
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\w+)\s*)?\]")
@@ -113,41 +117,44 @@ _NAME = re.compile(r"[A-Za-z_$][\w$]*$")
 _NUMBER = re.compile(r"-?(0[fFdD][0-9a-fA-F]+|0[xX][0-9a-fA-F]+U?|\d+\.\d*([eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)$")
 _SPECIAL = re.compile(r"%(tid|ntid|ctaid|nctaid)\.[xyz]$|%(laneid|warpid|clock|clock64|globaltimer|smid|nsmid)$")
 _IGNORED = (".file", ".loc", ".section", ".version", ".target", ".address_size", ".pragma")
+"""Directives that do not change what a kernel computes."""
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> PtxProgram:
     """Parse a module that holds one kernel (raises NotKnown for anything it cannot parse)."""
+    # Sections with debug information follow the code.
     text = _COMMENT.sub("", text).partition("\n\t.section")[0]
     text = text.replace("shared::cta", "shared")  # two names of one state space; Triton 3.8 writes the longer one
-    found = [match for match in _FUNCTION.finditer(text) if match["begin"] == "{"]
-    entries = [match for match in found if match[1] == "entry"]
+    bodies = [match for match in _FUNCTION.finditer(text) if match["begin"] == "{"]
+    entries = [match for match in bodies if match[1] == "entry"]
     if len(entries) != 1:
         raise NotKnown(f"the executor runs modules of one kernel, and this one has {len(entries)}")
-    head = text[: found[0].start()]
-    functions = {match["name"]: _body(match, head, text) for match in found if match[1] == "func"}
+    head = text[: bodies[0].start()]
+    functions = {match["name"]: _body(match, head, text) for match in bodies if match[1] == "func"}
     return with_local(inlined(_body(entries[0], head, text), functions))
 
 
-def _body(match: re.Match[str], head: str, text: str) -> Program:
+def _body(match: re.Match[str], head: str, text: str) -> PtxProgram:
     """Parse the body of a kernel or of a function."""
     results = tuple(item.name for item in _parameters(match["results"] or ""))
-    read = _Reader(match["name"], _parameters(match["parameters"] or ""), head, text[match.end() - 1 :])
-    return replace(read.program(), results=results)
+    reader = _Reader(match["name"], _parameters(match["parameters"] or ""), head, text[match.end() - 1 :])
+    return replace(reader.program(), results=results)
 
 
 def _parameters(text: str) -> list[Parameter]:
-    found: list[Parameter] = []
+    parameters: list[Parameter] = []
     offset = 0
     for item in filter(str.strip, text.split(",")):
         match = _PARAMETER.match(item)
         if match is None:
             raise NotKnown(f"the executor does not know the parameter `{item.strip()}`")
         size = int(match[4]) if match[4] else BITS[match[2]] // 8
+        # The layout is ours: kernels address parameters by their names, and 8 bytes suit every type.
         step = max(8, int(match[1] or 8))
         offset = -(-offset // step) * step
-        found.append(Parameter(match[3], match[2], offset, size))
+        parameters.append(Parameter(match[3], match[2], offset, size))
         offset += size
-    return found
+    return parameters
 
 
 class _Reader:
@@ -157,28 +164,29 @@ class _Reader:
         files = {
             int(number): f"{folder}/{file}" if file else folder for number, folder, file in _FILE.findall(head + tail)
         }
-        self._made = Program(name, parameters, {}, [], {}, {}, 0, {}, 0, {}, files)
-        self._added: list[tuple[str, int]] = []
+        self._program = PtxProgram(name, parameters, {}, [], {}, {}, 0, {}, 0, {}, files)
+        self._dynamic_shared: list[tuple[str, int]] = []
         self._scopes: list[dict[str, str]] = []
         self._label = ""
         self._targets: dict[str, list[str]] = {}
         """The targets of each jump table, by the table's label."""
         self._scope_count = 0
-        self._place: Place | None = None
+        self._source_line: SourceLine | None = None
         self._read_head(head)
         for kind, text in _statements(tail):
             self._read(kind, text)
 
-    def program(self) -> Program:
+    def program(self) -> PtxProgram:
         """Return the program; memory that the launch adds comes after all variables of declared length."""
-        made = self._made
-        for name, step in self._added:
-            made.shared_bytes = made.shared[name] = -(-made.shared_bytes // step) * step
-        return made
+        program = self._program
+        # `extern .shared x[]` has the length that the launch says, so nothing may come after it.
+        for name, step in self._dynamic_shared:
+            program.shared_bytes = program.shared[name] = -(-program.shared_bytes // step) * step
+        return program
 
     def _read_head(self, head: str) -> None:
         for width, name, _, values in _TABLE.findall(head):
-            self._made.constants[name] = _table(int(width) // 8, values.strip("{} "))
+            self._program.constants[name] = _table(int(width) // 8, values.strip("{} "))
         for item in re.findall(r"^\s*(?:\.(?:extern|visible|weak)\s+)?(\.shared[^;]*);", head, re.M):
             self._declare(item)
 
@@ -187,54 +195,59 @@ class _Reader:
         match = _VARIABLE.match(text)
         if match is None:
             raise NotKnown(f"the executor does not know the declaration `{text}`")
-        made, (space, align, width, name, count) = self._made, match.groups()
+        program, (space, align, width, name, count) = self._program, match.groups()
         size = int(width) // 8 * (1 if count is None else int(count or 0))
-        used, places = (made.shared_bytes, made.shared) if space == "shared" else (made.local_bytes, made.local)
+        used, offsets = (
+            (program.shared_bytes, program.shared) if space == "shared" else (program.local_bytes, program.local)
+        )
         step = int(align or int(width) // 8)
+        # An array without a length: the launch adds its memory (`program`).
         if count == "":
-            self._added.append((name, step))
-        places[name] = -(-used // step) * step
+            self._dynamic_shared.append((name, step))
+        offsets[name] = -(-used // step) * step
         if space == "shared":
-            made.shared_bytes = places[name] + size
+            program.shared_bytes = offsets[name] + size
         else:
-            made.local_bytes = places[name] + size
+            program.local_bytes = offsets[name] + size
 
     def _read(self, kind: str, text: str) -> None:
         if kind == "{":
+            # Inline assembly puts its registers into braces; each statement may declare the same names again.
             self._scopes.append({})
             self._scope_count += 1
         elif kind == "}":
             self._scopes.pop()
         elif kind == "label":
             self._label = self._scoped(text, declare=False)
-            self._made.labels[self._label] = len(self._made.instructions)
+            self._program.labels[self._label] = len(self._program.instructions)
         elif text.startswith(".loc "):
-            if place := _LOC.match(text):
-                self._place = Place(int(place[1]), int(place[2]), text)
+            if match := _LOC.match(text):
+                self._source_line = SourceLine(int(match[1]), int(match[2]), text)
         elif text.startswith(".reg"):
             self._read_registers(text)
         elif text.startswith((".shared", ".local")):
             self._declare(text)
         elif text.startswith(".param"):  # a variable that a call passes
             self._scoped(text.split()[-1].partition("[")[0], declare=True)
+        # The label before it names the table, which `brx.idx` jumps through.
         elif text.startswith(".branchtargets"):
             self._targets[self._label] = _split(text.partition(" ")[2])
         elif text.startswith("."):
             if not text.startswith(_IGNORED):
                 raise NotKnown(f"the executor does not know the directive `{text}`")
         else:
-            read = self._instruction(text)
-            self._made.instructions += self._jump(read) if read.root == "brx" else [read]
+            instruction = self._instruction(text)
+            self._program.instructions += self._jump(instruction) if instruction.root == "brx" else [instruction]
 
     def _read_registers(self, text: str) -> None:
         match = _REGISTERS.match(text)
         if match is None or match[1] not in BITS:
             raise NotKnown(f"the executor does not know the declaration `{text}`")
         for item in match[2].split(","):
-            many = _RANGE.match(item.strip())
-            names = [f"{many[1]}{number}" for number in range(int(many[2]) + 1)] if many else [item.strip()]
+            span = _RANGE.match(item.strip())
+            names = [f"{span[1]}{number}" for number in range(int(span[2]) + 1)] if span else [item.strip()]
             for name in names:
-                self._made.registers[self._scoped(name, declare=True)] = match[1]
+                self._program.registers[self._scoped(name, declare=True)] = match[1]
 
     def _scoped(self, name: str, *, declare: bool) -> str:
         """Return the kernel-wide name of a register that a scope declares."""
@@ -247,9 +260,9 @@ class _Reader:
         guard, is_negated, body = None, False, text
         if match := _GUARD.match(text):
             guard, is_negated, body = Register(self._scoped(match[2], declare=False)), match[1] == "!", match[3]
-        opcode, _, rest = body.partition(" ")
-        operands = tuple(self._operand(item, text) for item in _split(rest))
-        return Instruction(opcode, operands, guard, is_negated, self._place, text)
+        opcode, _, operand_text = body.partition(" ")
+        operands = tuple(self._operand(item, text) for item in _split(operand_text))
+        return Instruction(opcode, operands, guard, is_negated, self._source_line, text)
 
     def _jump(self, item: Instruction) -> list[Instruction]:
         """Expand a jump through a table to a sequence of branches; an index beyond the table traps."""
@@ -261,19 +274,20 @@ class _Reader:
             or index is None
         ):
             raise item.unknown()
-        holds = Register(f"%jump{len(self._made.registers)}")
-        self._made.registers[holds.name] = "pred"
-        made = []
+        # PTX ISA, "brx.idx": an index beyond the table is undefined, so it stops the launch.
+        is_chosen = Register(f"%jump{len(self._program.registers)}")
+        self._program.registers[is_chosen.name] = "pred"
+        branches = []
         for number, label in enumerate(self._targets.get(table.name, [])):
-            made.append(replace(item, opcode="setp.eq.u32", operands=(holds, index, Constant(str(number)))))
-            made.append(replace(item, opcode="bra", operands=(self._plain(label, item.text),), guard=holds))
-        return [*made, replace(item, opcode="trap", operands=())]
+            branches.append(replace(item, opcode="setp.eq.u32", operands=(is_chosen, index, Immediate(str(number)))))
+            branches.append(replace(item, opcode="bra", operands=(self._plain(label, item.text),), guard=is_chosen))
+        return [*branches, replace(item, opcode="trap", operands=())]
 
     def _operand(self, text: str, whole: str) -> Operand:
         if text == "_":
             return Unused()
         if text.startswith(("{", "(")):
-            return Group(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
+            return OperandGroup(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
         if text.startswith("["):
             return self._address(text, whole)
         if "|" in text:
@@ -283,28 +297,28 @@ class _Reader:
             return Not(self._register(text[1:].strip(), whole))
         return self._plain(text, whole)
 
-    def _plain(self, text: str, whole: str) -> Register | Special | Constant | Symbol:
+    def _plain(self, text: str, whole: str) -> Register | Special | Immediate | Symbol:
         if text in ("true", "false") or _NUMBER.match(text):
-            return Constant(text)
+            return Immediate(text)
         if _SPECIAL.match(text):
             return Special(text)
         name = self._scoped(text, declare=False)
-        if name in self._made.registers:
+        if name in self._program.registers:
             return Register(name)
         if _NAME.match(text):
             return Symbol(name)
         raise NotKnown(f"the executor does not know the operand `{text}` in `{whole}`")
 
     def _register(self, text: str, whole: str) -> Register:
-        found = self._plain(text, whole)
-        if not isinstance(found, Register):
+        operand = self._plain(text, whole)
+        if not isinstance(operand, Register):
             raise NotKnown(f"the executor expects a register in place of `{text}` in `{whole}`")
-        return found
+        return operand
 
-    def _address(self, text: str, whole: str) -> Address | Group:
+    def _address(self, text: str, whole: str) -> Address | OperandGroup:
         match = _ADDRESS.fullmatch(text)
-        if match is None and "," in text:  # of a tile: a description and places, which no instruction that is known has
-            return Group(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
+        if match is None and "," in text:  # of a tile (TMA): a descriptor and coordinates
+            return OperandGroup(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
         if match is None:
             raise NotKnown(f"the executor does not know the address `{text}` in `{whole}`")
         base = self._plain(match[1], whole)
@@ -341,14 +355,15 @@ def _statements(body: str) -> Iterator[tuple[str, str]]:
 
 def _split(text: str) -> list[str]:
     """Split at the commas outside of brackets."""
-    found, depth, begun = [], 0, 0
+    pieces, depth, start = [], 0, 0
     for position, letter in enumerate(text):
+        # Commas within an address or a group belong to one operand.
         depth += (letter in "[{(") - (letter in "]})")
         if letter == "," and not depth:
-            found.append(text[begun:position].strip())
-            begun = position + 1
-    last = text[begun:].strip()
-    return [*found, last] if last else found
+            pieces.append(text[start:position].strip())
+            start = position + 1
+    last = text[start:].strip()
+    return [*pieces, last] if last else pieces
 
 
 def _table(width: int, values: str) -> bytes:

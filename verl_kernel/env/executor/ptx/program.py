@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from verl_kernel.env.executor.errors import NotKnown
 
+# Packed types count whole: `f16x2` is one register of 32 bits.
 BITS = {
     "pred": 1, "b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32,
     "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "tf32": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64,
@@ -34,7 +35,7 @@ class Special:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Immediate:
     """A literal as it is written, such as `-1`, `0x10`, `0f3F800000` or `true`."""
 
     text: str
@@ -51,12 +52,12 @@ class Symbol:
 class Address:
     """An address, `[base + offset]`."""
 
-    base: Register | Constant | Symbol
+    base: Register | Immediate | Symbol
     offset: int
 
 
 @dataclass(frozen=True)
-class Group:
+class OperandGroup:
     """A group of operands, `{a, b, ...}`."""
 
     items: tuple[Operand, ...]
@@ -82,17 +83,17 @@ class Unused:
     """An unused result, `_`."""
 
 
-Operand: TypeAlias = "Register | Special | Constant | Symbol | Address | Group | Pair | Not | Unused"
+Operand: TypeAlias = "Register | Special | Immediate | Symbol | Address | OperandGroup | Pair | Not | Unused"
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLine:
     """A line of the source, with the number of its file."""
 
     file: int
     line: int
     text: str = field(default="", compare=False)
-    """The directive as written: with the column, and, for an inlined function, the place of its call."""
+    """The directive as written: with the column and, for an inlined function, the line of its call."""
 
 
 @dataclass(eq=False)
@@ -106,7 +107,7 @@ class Instruction:
     """The predicate before the opcode."""
     is_negated: bool
     """Whether it is executed where the guard is false."""
-    place: Place | None
+    source_line: SourceLine | None
     text: str
     """The instruction as it is written, for messages."""
 
@@ -136,7 +137,7 @@ class Parameter:
 
 
 @dataclass(eq=False)
-class Program:
+class PtxProgram:
     """A kernel, or a function before it is inlined."""
 
     name: str

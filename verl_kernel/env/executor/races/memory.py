@@ -12,6 +12,8 @@ from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.lowering.sites import Site
 
 WORDS = (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS)
+"""Kinds of accesses that have stamps, in the order in which native code finds them in a row."""
+# Also what rows are rounded to, so that a row begins and ends with a whole cell of any length.
 _WIDEST = 16
 _GRAIN = 64
 """Parts of memory end at multiples of this many bytes, so that no access lies in two parts."""
@@ -27,13 +29,14 @@ def cell_bytes(sites: Sequence[Site], room: str) -> int:
 def words_of(sites: Sequence[Site]) -> list[int]:
     """Return the kinds of accesses to global memory that a kernel has."""
     kinds = {site.kind for site in sites}
+    # A strong store is recorded as an atomic: atomics and strong accesses do not race with each other.
     atomics = bool({"global atomic", "global strong store"} & kinds)
     words = [context.STORES, context.LOADS, *[context.ATOMICS] * atomics]
     return words + [context.STRONG_LOADS] * ("global strong load" in kinds)
 
 
 @dataclass(frozen=True)
-class Row:
+class StampRow:
     """Watched memory with stamps for its cells; `stamps` lacks the kinds of accesses that the kernel does not have."""
 
     start: int
@@ -42,9 +45,10 @@ class Row:
     stamps: dict[int, np.ndarray]
 
     @classmethod
-    def of(cls, start: int, length: int, cell: int, words: Sequence[int]) -> Row:
+    def of(cls, start: int, length: int, cell: int, words: Sequence[int]) -> StampRow:
         """Make a row without accesses; its ends are rounded outwards to whole cells."""
         begin, end = start // _WIDEST * _WIDEST, -(-(start + length) // _WIDEST) * _WIDEST
+        # np.zeros takes pages only when they are written: cells without accesses cost nothing.
         stamps = {word: np.zeros((end - begin) // cell, np.uint32) for word in words}
         return cls(begin, end - begin, cell.bit_length() - 1, stamps)
 
@@ -65,36 +69,38 @@ class Row:
 
 def merged(ranges: Ranges) -> list[tuple[int, int]]:
     """Merge ranges into starts and lengths whose whole cells do not overlap."""
-    found: list[list[int]] = []
+    spans: list[list[int]] = []
     for start, length in sorted(ranges):
         if length <= 0:
             continue
-        if found and start // _WIDEST <= (found[-1][1] - 1) // _WIDEST:
-            found[-1][1] = max(found[-1][1], start + length)
+        # Tensors that share a cell would have two rows for it, and an access would be seen in one only.
+        if spans and start // _WIDEST <= (spans[-1][1] - 1) // _WIDEST:
+            spans[-1][1] = max(spans[-1][1], start + length)
         else:
-            found.append([start, start + length])
-    return [(start, end - start) for start, end in found]
+            spans.append([start, start + length])
+    return [(start, end - start) for start, end in spans]
 
 
-def parts(ranges: Ranges, most: int) -> list[list[tuple[int, int]]]:
-    """Split ranges into parts of at most `most` bytes (at least a grain each); returns at least one part."""
-    room = max(_GRAIN, most)
-    found: list[list[tuple[int, int]]] = [[]]
-    left = room
+def parts(ranges: Ranges, max_bytes: int) -> list[list[tuple[int, int]]]:
+    """Split ranges into parts of at most `max_bytes` bytes (at least a grain each); returns at least one part."""
+    part_bytes = max(_GRAIN, max_bytes)
+    split: list[list[tuple[int, int]]] = [[]]
+    bytes_left = part_bytes
     for start, length in merged(ranges):
         stop = start + length
         while start < stop:
-            end = stop if _whole(start, stop) <= left else (start + left) // _GRAIN * _GRAIN
+            # A part ends at a grain, so that no access lies in two parts.
+            end = stop if _cells_length(start, stop) <= bytes_left else (start + bytes_left) // _GRAIN * _GRAIN
             if end > start:
-                found[-1].append((start, end - start))
-                left -= _whole(start, end)
+                split[-1].append((start, end - start))
+                bytes_left -= _cells_length(start, end)
                 start = end
             else:
-                found.append([])
-                left = room
-    return found
+                split.append([])
+                bytes_left = part_bytes
+    return split
 
 
-def _whole(start: int, stop: int) -> int:
+def _cells_length(start: int, stop: int) -> int:
     """Return the bytes of the whole cells between two addresses."""
     return -(-stop // _WIDEST) * _WIDEST - start // _WIDEST * _WIDEST

@@ -19,7 +19,8 @@ from verl_kernel.env.executor.errors import Fault
 from verl_kernel.env.executor.races.memory import Ranges
 from verl_kernel.env.executor.races.watch import Watch
 
-_MOST = 256 << 20
+_MAX_COPIED = 256 << 20
+"""Bytes up to which a launch's memory is copied to run some of its blocks beforehand."""
 WINDOW = 1024
 """Blocks that are reversed together: later blocks may wait for earlier ones, which must therefore have begun."""
 Run = Callable[[np.ndarray, Ranges], LaunchCount]
@@ -64,50 +65,53 @@ def undone(ranges: Ranges, arrays: Sequence[np.ndarray]) -> Iterator[None]:
 
 def beforehand(run: Callable[[], object], ranges: Ranges, arrays: Sequence[np.ndarray]) -> None:
     """Run blocks and undo what they did, if the memory is small enough to be copied."""
-    if sum(length for _, length in ranges) <= _MOST:
+    if sum(length for _, length in ranges) <= _MAX_COPIED:
         with undone(ranges, arrays):
             run()
 
 
 def watched(
-    run: Run, watch: Watch, parts: Sequence[Ranges], numbers: np.ndarray, learns: bool,
+    run: Run, watch: Watch, parts: Sequence[Ranges], numbers: np.ndarray, syncs_blocks: bool,
     save: Callable[[], Saved],
 ) -> LaunchCount:  # fmt: skip
     """Look for races in each part of memory (raises Fault, as `run` does); only the last run is not undone.
 
     Args:
         run: runs the launch.
-        watch: is told what could not be watched.
+        watch: gets sentences about what could not be watched.
         parts: parts of memory; each has a run.
         numbers: the blocks' numbers, in order.
-        learns: whether blocks may learn of each other; if so, they also run with the last ones first.
+        syncs_blocks: whether blocks may synchronise; if so, they also run with the last ones first.
         save: copies what the launch may change.
     """
-    *others, last = parts
-    if not learns and not others:
-        return run(numbers, last)
+    *earlier_parts, last_part = parts
+    if not syncs_blocks and not earlier_parts:
+        return run(numbers, last_part)
     try:
+        # The kernel's counters are saved too (`Kernel.launch`), so that runs that are undone count nothing.
         saved = save()
     except MemoryError:
         watch.note("races in most of its memory: it cannot be kept while the launch is run again; make tensors smaller")
-        return run(numbers, last)
+        return run(numbers, last_part)
     try:
-        for part in parts if learns else ():
+        # First with the last blocks first: a block that reads a flag and does not wait for it runs early.
+        for part in parts if syncs_blocks else ():
             _backwards(run, watch, numbers, part, saved)
-        for part in others:
+        for part in earlier_parts:
             run(numbers, part)
             saved.put_back()
     except Fault:
         saved.put_back()
         raise
     del saved  # frees the copy before the last run
-    return run(numbers, last)
+    return run(numbers, last_part)
 
 
 def _backwards(run: Run, watch: Watch, numbers: np.ndarray, part: Ranges, saved: Saved) -> None:
     try:
         run(backwards(numbers), part)
     except Fault as fault:
+        # Any other fault may be due to the unusual order alone: no verdict, but a gap in the watch.
         if fault.kind == "race":
             raise
         watch.note(f"races where the last blocks run first: {fault}")

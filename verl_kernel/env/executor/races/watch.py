@@ -11,48 +11,48 @@ import numpy as np
 
 from verl_kernel.env.executor.flow.rounding import Formats, are_copies
 from verl_kernel.env.executor.library import context, grid
-from verl_kernel.env.executor.lowering.body import is_of_block
+from verl_kernel.env.executor.lowering.body import is_block_atomic
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.sites import WORDS, Site
 from verl_kernel.env.executor.races import memory
-from verl_kernel.env.executor.races.judge import Met, View, judged
-from verl_kernel.env.executor.races.knowledge import Knowledge, Stamps, Told
-from verl_kernel.env.executor.races.memory import Ranges, Row, cell_bytes
+from verl_kernel.env.executor.races.judge import Race, View, check_access
+from verl_kernel.env.executor.races.knowledge import BlockClocks, PublishedClocks, Stamps
+from verl_kernel.env.executor.races.memory import Ranges, StampRow, cell_bytes
 
 # The state of one block of a watched launch, with the words that native code reads.
 
 
-class Block:
+class WatchedBlock:
     """The state of a block; blocks that run one after the other share one.
 
     Args:
         sites: the kernel's sites.
         warps: warps of a block.
         shared: the block's shared memory.
-        place: the block's place in the order of blocks.
-        is_ordered: whether blocks may learn of each other.
+        index: the block's index in the order of blocks.
+        is_ordered: whether blocks may synchronise, so that vector clocks order their accesses.
     """
 
-    def __init__(self, sites: Sequence[Site], warps: int, shared: np.ndarray, place: int, is_ordered: bool) -> None:
+    def __init__(self, sites: Sequence[Site], warps: int, shared: np.ndarray, index: int, is_ordered: bool) -> None:
+        # Two rows: a release gives a new stamp for global memory only, as it orders nothing in shared memory.
         ids = np.zeros((2, warps), np.uint32)
         self.ids, self.shared_ids = ids
         """Stamps of the block's warps; those for shared memory stay the same from one barrier to the next."""
         self.pointers = np.zeros(warps, np.int64)
-        """Pointers to what each warp knows."""
+        """Pointers to each warp's vector clock."""
         self.shared_start = int(shared.ctypes.data)
         self.shared = _shared_row(sites, len(shared)) if warps > 1 else None
         """Stamps of shared memory; None if the block has one warp only."""
         self._shared_words = np.array(self.shared.words() if self.shared else [0], np.int64)
-        self.known: Knowledge | None = None
-        """What the block's warps know of others; None until the block begins, and if blocks cannot learn of each
-        other."""
+        self.vector_clocks: BlockClocks | None = None
+        """Vector clocks of the block's warps; None until the block begins, and if blocks do not synchronise."""
         self.words = np.zeros(context.WATCH_WORDS, np.int64)
-        self.words[[context.IS_ORDERED, context.IS_FRESH, context.BLOCK_PLACE]] = is_ordered, 1, place
+        self.words[[context.IS_ORDERED, context.IS_FRESH, context.BLOCK_INDEX]] = is_ordered, 1, index
         self._point()
 
     def _point(self) -> None:
         for word, array in (
-            (context.IDS, self.ids), (context.SHARED_IDS, self.shared_ids), (context.KNOWN, self.pointers),
+            (context.IDS, self.ids), (context.SHARED_IDS, self.shared_ids), (context.CLOCKS, self.pointers),
         ):  # fmt: skip
             self.words[word] = array.ctypes.data
         if self.shared is not None:
@@ -62,28 +62,29 @@ class Block:
     @property
     def warp(self) -> int:
         """Return the warp that runs."""
-        return int(self.words[context.WARP_NOW])
+        return int(self.words[context.RUNNING_WARP])
 
     @property
-    def place(self) -> int:
-        """Return the block's place in the order of blocks."""
-        return int(self.words[context.BLOCK_PLACE])
+    def index(self) -> int:
+        """Return the block's index in the order of blocks."""
+        return int(self.words[context.BLOCK_INDEX])
 
     @property
-    def clocks(self) -> Knowledge:
-        """Return `known`, which must not be None."""
-        assert self.known is not None
-        return self.known
+    def clocks(self) -> BlockClocks:
+        """Return `vector_clocks`, which must not be None."""
+        assert self.vector_clocks is not None
+        return self.vector_clocks
 
     def point_to_clocks(self) -> None:
         """Store pointers to the warps' clocks for native code."""
         self.pointers[:] = [clock.ctypes.data for clock in self.clocks.clocks]
 
 
-def _shared_row(sites: Sequence[Site], length: int) -> Row:
+def _shared_row(sites: Sequence[Site], length: int) -> StampRow:
     kinds = [context.STORES, context.LOADS]
+    # An array of stamps for each kind that the kernel has; shared memory has no strong loads and stores.
     kinds += [context.ATOMICS] * any(site.kind == "shared atomic" for site in sites)
-    return Row.of(0, length, cell_bytes(sites, "shared"), kinds)
+    return StampRow.of(0, length, cell_bytes(sites, "shared"), kinds)
 
 
 def lane_numbers(address: int) -> list[int]:
@@ -93,19 +94,21 @@ def lane_numbers(address: int) -> list[int]:
 
 def stored_bytes(address: int, size: int, bits: int) -> np.ndarray:
     """Return the bytes that each lane stores; memory holds one register of all lanes after the other."""
-    count, own = size * 8 // bits, bits // 8
+    count, register_bytes = size * 8 // bits, bits // 8
     raw = np.frombuffer(ctypes.string_at(address, size * 32), np.uint8)
-    return np.asarray(raw.reshape(count, 32, own).transpose(1, 0, 2).reshape(32, size))
+    return np.asarray(raw.reshape(count, 32, register_bytes).transpose(1, 0, 2).reshape(32, size))
 
 
-_CALL = ctypes.CFUNCTYPE(
+_CALLBACK = ctypes.CFUNCTYPE(
     None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
     ctypes.c_void_p,
 )  # fmt: skip
-_DID = {
+"""Type of the judging function, which native code calls."""
+_DEEDS = {
     context.STORES: "stored to", context.LOADS: "loaded from", context.ATOMICS: "changed atomically",
     context.STRONG_LOADS: "loaded from",
 }  # fmt: skip
+"""What the earlier access did, by its kind."""
 
 
 @dataclass
@@ -113,14 +116,14 @@ class Watch:
     """A request to look for races, and what could not be checked."""
 
     most_bytes: int = 1 << 30
-    """The bytes that stamps may take, and the bytes that the blocks' knowledge of each other may take."""
+    """Bytes that stamps may take, and bytes that vector clocks may take."""
     between_warps: bool = True
     """Whether warps of a block are distinguished in global memory; in shared memory they always are. Triton loads a
     scalar in each warp and stores it in one: without a barrier between them this is a race, mostly without effect."""
     not_watched: list[str] = field(default_factory=list)
-    """What could not be watched, in sentences; only if there is none is the launch known to be free of races."""
+    """Sentences about what could not be watched; only without any is the launch free of races."""
     not_decided: list[str] = field(default_factory=list)
-    """Accesses that were accepted although it is not known whether they race, in sentences."""
+    """Sentences about accesses that were accepted although they may race."""
 
     def note(self, sentence: str) -> None:
         """Record once that something could not be watched."""
@@ -141,14 +144,16 @@ class Watch:
             blocks: how many blocks run.
             ranges: memory that may be accessed.
         """
-        if module.learns and 4 * min(blocks, grid.RESIDENT) * blocks * warps > self.most_bytes:
+        # A resident block holds a clock of 4 bytes for each warp of the launch.
+        if module.has_cross_block_sync and 4 * min(blocks, grid.RESIDENT) * blocks * warps > self.most_bytes:
             self.note(f"races: what its {blocks} blocks know of each other takes too many bytes; launch fewer")
             return []
+        # Bytes of stamps for each cell.
         stamps = 4 * len(memory.words_of(module.sites))
         return memory.parts(ranges, self.most_bytes // stamps * memory.cell_bytes(module.sites, "global"))
 
 
-class Watcher:
+class RaceDetector:
     """Watches one launch.
 
     Args:
@@ -167,38 +172,47 @@ class Watcher:
     ) -> None:  # fmt: skip
         self._first_site = first_site
         self._watch, self._module, self._warps, self._numbers, self._fault = watch, module, warps, numbers, fault
-        if watch.between_warps and any(is_of_block(site.item) for site in module.sites):
+        # Recorded as stores, such atomics would race with each other; whether warps of a block have other
+        # races with them is left open.
+        if watch.between_warps and any(is_block_atomic(site.item) for site in module.sites):
             watch.doubt("races between warps of a block with its atomics of scope cta")
         self._total = len(numbers) * warps
-        self._rows = self._made_rows(ranges)
+        self._rows = self._new_rows(ranges)
         self._table = np.array([row.words() for row in self._rows] or [[0] * context.WATCH_ROW_WORDS], np.int64)
+        # Blocks that have not begun are behind every stamp, so that `_owner` may search among all.
         self._clock, self._starts = np.ones(1, np.int64), np.full(len(numbers), 1 << 62, np.int64)
-        self._stamps = Stamps() if module.learns or module.may_wait else None
-        self._told = Told(watch.most_bytes)
-        self._call = _CALL(self._called)
-        self._blocks: dict[int, tuple[np.ndarray, Block]] = {}
-        self._met: tuple[Met, int, int] | None = None
+        # Blocks that take turns get their stamps by turns: the owner of one does not follow from its number.
+        self._stamps = Stamps() if module.has_cross_block_sync or module.may_wait else None
+        self._published = PublishedClocks(watch.most_bytes)
+        # Kept as long as native code may call it.
+        self._call = _CALLBACK(self._on_call)
+        self._blocks: dict[int, tuple[np.ndarray, WatchedBlock]] = {}
+        self._race: tuple[Race, int, int] | None = None
         self._has_ended = False
 
-    def _made_rows(self, ranges: Ranges) -> list[Row]:
+    def _new_rows(self, ranges: Ranges) -> list[StampRow]:
         sites = self._module.sites
         cell, words = memory.cell_bytes(sites, "global"), memory.words_of(sites)
-        return [Row.of(start, length, cell, words) for start, length in ranges]
+        return [StampRow.of(start, length, cell, words) for start, length in ranges]
 
-    def begin(self, launch: np.ndarray, shared: np.ndarray, place: int = 0) -> None:
+    def begin(self, launch: np.ndarray, shared: np.ndarray, index: int = 0) -> None:
         """Put the words for a block into its context."""
         if self._has_ended:
             return
         try:
-            block = Block(self._module.sites, self._warps, shared, place, self._stamps is not None)
+            block = WatchedBlock(self._module.sites, self._warps, shared, index, self._stamps is not None)
         except MemoryError:
             self._give_up("memory is too small")
             return
         words = block.words
-        for word, array in ((context.ROWS, self._table), (context.CLOCK, self._clock), (context.STARTS, self._starts)):
+        for word, array in (
+            (context.ROWS, self._table),
+            (context.NEXT_STAMP, self._clock),
+            (context.STARTS, self._starts),
+        ):
             words[word] = array.ctypes.data
         words[[context.ID_STEP, context.BLOCK_WARPS]] = self._watch.between_warps, self._warps
-        words[context.BLOCK_OWNER] = place * self._warps
+        words[context.BLOCK_OWNER] = index * self._warps
         words[context.ROW_COUNT] = len(self._rows)
         words[context.SHIFT] = self._rows[0].shift if self._rows else 0
         words[context.CALL] = ctypes.cast(self._call, ctypes.c_void_p).value or 0
@@ -214,17 +228,20 @@ class Watcher:
         if block is not None and block.words[context.IS_LOST]:
             self._watch.note("races from some block on: there are more barriers than stamps; launch fewer blocks")
 
-    def _called(self, what: int, lanes: int, addresses: int, size: int, values: int, launch: int, site: int) -> None:
+    def _on_call(self, reason: int, lanes: int, addresses: int, size: int, values: int, launch: int, site: int) -> None:
         """Handle a call from native code."""
         block = self._blocks[launch][1]
         try:
-            if what == context.BARRIER:
+            if reason == context.BARRIER:
                 self._pass_barrier(block)
-            elif what & 15 == context.EVENT:
-                block.clocks.note(block.warp, what >> 4, {at for _, at in _chosen(lanes, addresses)})
+            elif reason & 15 == context.EVENT:
+                block.clocks.note(
+                    block.warp, reason >> 4, {address for _, address in _lane_addresses(lanes, addresses)}
+                )
                 block.point_to_clocks()
             else:
-                self._judge(block, what, _chosen(lanes, addresses), size, values, site)
+                self._check(block, reason, _lane_addresses(lanes, addresses), size, values, site)
+        # ctypes would print and ignore what a callback raises: the watch ends here, with a sentence.
         except (OverflowError, MemoryError) as exc:
             self._give_up(str(exc) if isinstance(exc, OverflowError) else "memory is too small")
 
@@ -233,69 +250,83 @@ class Watcher:
         self._watch.note(f"races from some block on: {reason}; launch fewer blocks")
         self._has_ended = True
         for launch, _ in self._blocks.values():
+            # Native code asks for the watch at each access: 0 turns it off at once.
             launch[context.WATCH] = 0
 
-    def _pass_barrier(self, block: Block) -> None:
+    def _pass_barrier(self, block: WatchedBlock) -> None:
         assert self._stamps is not None
+        # Native code reports a barrier also when a block begins, before its first access.
         is_first = bool(block.words[context.IS_FRESH])
         if is_first:
-            block.known = Knowledge(self._stamps, self._told, block.place, self._warps, self._total)
+            block.vector_clocks = BlockClocks(self._stamps, self._published, block.index, self._warps, self._total)
             block.ids[:] = 0
-            block.words[context.BLOCK_OWNER] = block.place * self._warps
-            block.known.ids, block.known.shared_ids = block.ids, block.shared_ids
+            block.words[context.BLOCK_OWNER] = block.index * self._warps
+            block.vector_clocks.ids, block.vector_clocks.shared_ids = block.ids, block.shared_ids
         block.clocks.pass_barrier()
-        block.words[[context.NOW, context.IS_FRESH]] = block.ids[0], 0
+        block.words[[context.BARRIER_STAMP, context.IS_FRESH]] = block.ids[0], 0
         block.point_to_clocks()
 
-    def _judge(self, block: Block, what: int, lanes: list[tuple[int, int]], size: int, values: int, site: int) -> None:
+    def _check(
+        self, block: WatchedBlock, reason: int, lanes: list[tuple[int, int]], size: int, values: int, site: int
+    ) -> None:
         """Judge an access of some lanes, of `size % 2**16` bytes each, in registers of `size >> 16` bits."""
-        in_shared, verb = bool(what & context.IN_SHARED), what & ~context.IN_SHARED
+        in_shared, verb = bool(reason & context.IN_SHARED), reason & ~context.IN_SHARED
         size, bits = size & 0xFFFF, size >> 16
         view = self._view(block, in_shared)
         stored = stored_bytes(values, size, bits) if verb == context.STORE else None
+        # Lanes that keep one number may have rounded it differently: that is no race (flow/rounding.py).
         formats = self._module.rounded.get((site - self._first_site) // 8 // WORDS) if in_shared else None
         for lane, address in lanes:
-            row = block.shared if in_shared else next(item for item in self._rows if item.holds(address))
+            row = block.shared if in_shared else next(candidate for candidate in self._rows if candidate.holds(address))
             assert row is not None
-            place = address + (block.shared_start if in_shared else 0)
+            host_address = address + (block.shared_start if in_shared else 0)
             for number, cell in enumerate(row.cells(address, size)):
                 start = number << row.shift
-                new = None if stored is None else stored[lane, start : number + 1 << row.shift].tobytes()
-                is_equal = _equality(new, place + start)
+                new_bytes = None if stored is None else stored[lane, start : number + 1 << row.shift].tobytes()
+                is_equal = _holds_bytes(new_bytes, host_address + start)
                 if stored is not None and formats:
-                    is_equal = _copies(formats, stored, lane, place, start // (bits // 8) * (bits // 8), bits // 8)
-                met = judged(view, verb, row, cell, is_equal)
-                if met is not None:
-                    self._note(block, met, lane, address, site)
+                    is_equal = _holds_copies(
+                        formats, stored, lane, host_address, start // (bits // 8) * (bits // 8), bits // 8
+                    )
+                race = check_access(view, verb, row, cell, is_equal)
+                if race is not None:
+                    self._note_race(block, race, lane, address, site)
                     return
 
-    def _view(self, block: Block, in_shared: bool) -> View:
+    def _view(self, block: WatchedBlock, in_shared: bool) -> View:
         words, warp = block.words, block.warp
-        now, first = int(words[context.NOW]), 0 if in_shared else int(words[context.FIRST])
-        own = int((block.shared_ids if in_shared else block.ids)[warp])
-        clock = None if block.known is None else block.known.clocks[warp]
-        is_plain = in_shared or clock is None
+        # Shared memory is new for each block: stamps of an earlier one in its cells count as in order.
+        barrier_stamp, first = int(words[context.BARRIER_STAMP]), 0 if in_shared else int(words[context.FIRST])
+        own_stamp = int((block.shared_ids if in_shared else block.ids)[warp])
+        clock = None if block.vector_clocks is None else block.vector_clocks.clocks[warp]
+        barriers_only = in_shared or clock is None
 
-        mine = range(block.place * self._warps, (block.place + 1) * self._warps)
-        same = {mine[warp]} if self._watch.between_warps or in_shared else {*mine}
+        block_warps = range(block.index * self._warps, (block.index + 1) * self._warps)
+        # Triton loads a scalar in each warp and stores it in one: `between_warps` says whether that counts.
+        own_warps = {block_warps[warp]} if self._watch.between_warps or in_shared else {*block_warps}
 
         def precedes(stamp: int) -> bool:
-            if not stamp or stamp == own or (is_plain and first <= stamp < now):
+            # Without clocks the block's stamps between its first and the last barrier are in order.
+            if not stamp or stamp == own_stamp or (barriers_only and first <= stamp < barrier_stamp):
                 return True
             owner = self._owner(stamp)
-            return clock is not None and (owner in same or int(clock[owner]) >= stamp)
+            return clock is not None and (owner in own_warps or int(clock[owner]) >= stamp)
 
         def precede(stamp: int, by_any: bool) -> bool:
-            return not is_plain and clock is not None and self._precede(clock, same, stamp, by_any)
+            return not barriers_only and clock is not None and self._precede(clock, own_warps, stamp, by_any)
 
-        return View(own, now, is_plain, precedes, precede, lambda stamp: self._owner(stamp) in mine)
+        return View(
+            own_stamp, barrier_stamp, barriers_only, precedes, precede, lambda stamp: self._owner(stamp) in block_warps
+        )
 
-    def _precede(self, clock: np.ndarray, same: set[int], stamp: int, by_any: bool) -> bool:
-        """Whether all accesses up to a stamp are known; for those of other blocks this is assumed and recorded."""
+    def _precede(self, clock: np.ndarray, own_warps: set[int], stamp: int, by_any: bool) -> bool:
+        """Whether all accesses up to a stamp happened before; of other blocks' this is assumed and recorded."""
         assert self._stamps is not None
         latest = self._stamps.latest(stamp, self._total)
-        latest[[*same]] = 0
+        # A warp's own accesses are in order.
+        latest[[*own_warps]] = 0
         if not by_any:
+            # Only the block that left the stamp.
             first = self._owner(stamp) // self._warps * self._warps
             return bool((latest <= clock)[first : first + self._warps].all())
         if not (latest <= clock).all():
@@ -306,43 +337,50 @@ class Watcher:
         """Return the warp that got a stamp, by its number in the launch."""
         if self._stamps is not None:
             return int(self._stamps.owners[stamp])
-        place = int(np.searchsorted(self._starts, stamp, "right")) - 1
-        return place * self._warps + int(stamp - self._starts[place]) % self._warps
+        index = int(np.searchsorted(self._starts, stamp, "right")) - 1
+        return index * self._warps + int(stamp - self._starts[index]) % self._warps
 
-    def _note(self, block: Block, met: Met, lane: int, address: int, site: int) -> None:
+    def _note_race(self, block: WatchedBlock, race: Race, lane: int, address: int, site: int) -> None:
         """Record a race as the launch's fault, if it is the first."""
+        # The launch stops at its first fault; another lane of the same access may have noted one.
         if self._fault[context.KIND]:
             return
         self._fault[[context.KIND, context.SITE, context.LANE]] = context.RACE, site, lane
-        self._fault[context.PLACE] = np.uint64(address).view(np.int64)
-        self._met = met, self._owner(met.stamp), block.place * self._warps + block.warp
+        self._fault[context.ADDRESS] = np.uint64(address).view(np.int64)
+        self._race = race, self._owner(race.stamp), block.index * self._warps + block.warp
 
     def sentence(self) -> str:
         """Describe the access that the first race was with; empty if there was no race."""
-        if self._met is None:
+        if self._race is None:
             return ""
-        met, other, own = self._met
-        block, warp = divmod(other, self._warps)
-        is_same_block = block == own // self._warps
-        if other == own:
-            who = "another warp" if met.is_of_warps else "another block"
+        race, other_warp, own_warp = self._race
+        block, warp = divmod(other_warp, self._warps)
+        is_same_block = block == own_warp // self._warps
+        if other_warp == own_warp:
+            accessor = "another warp" if race.is_within_block else "another block"
         else:
-            who = f"warp {warp} of the block" if is_same_block else f"block {int(self._numbers[block])} (warp {warp})"
-        ending = "with no barrier between" if is_same_block and who != "another block" else "and nothing orders the two"
-        return f"which {who} has {_DID[met.word]}, {ending}"
+            accessor = (
+                f"warp {warp} of the block" if is_same_block else f"block {int(self._numbers[block])} (warp {warp})"
+            )
+        ending = (
+            "with no barrier between" if is_same_block and accessor != "another block" else "and nothing orders the two"
+        )
+        return f"which {accessor} has {_DEEDS[race.kind]}, {ending}"
 
 
-def _chosen(lanes: int, addresses: int) -> list[tuple[int, int]]:
+def _lane_addresses(lanes: int, addresses: int) -> list[tuple[int, int]]:
     """Return the lanes of a mask with their addresses."""
-    return [(lane, at) for lane, at in enumerate(lane_numbers(addresses)) if lanes >> lane & 1]
+    return [(lane, address) for lane, address in enumerate(lane_numbers(addresses)) if lanes >> lane & 1]
 
 
-def _equality(new: bytes | None, place: int) -> Callable[[], bool]:
-    """Return a function that tells whether memory already holds these bytes."""
-    return lambda: new is not None and ctypes.string_at(place, len(new)) == new
+def _holds_bytes(new_bytes: bytes | None, host_address: int) -> Callable[[], bool]:
+    """Return a function that compares memory with these bytes."""
+    return lambda: new_bytes is not None and ctypes.string_at(host_address, len(new_bytes)) == new_bytes
 
 
-def _copies(formats: Formats, stored: np.ndarray, lane: int, place: int, start: int, size: int) -> Callable[[], bool]:
-    """Return a function that tells whether memory already holds a copy of the register that begins at a byte."""
+def _holds_copies(
+    formats: Formats, stored: np.ndarray, lane: int, host_address: int, start: int, size: int
+) -> Callable[[], bool]:
+    """Return a function that compares memory with the register that begins at a byte, as copies of one number."""
     register = stored[:, start : start + size]
-    return lambda: are_copies(formats, register, lane, ctypes.string_at(place + start, size))
+    return lambda: are_copies(formats, register, lane, ctypes.string_at(host_address + start, size))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch would have done with other accesses or other units: counts that are changed in one respect.
+"""Answers what a launch would have done with other accesses or other units, by counts changed in one respect.
 
 The changed counts become steps in the same way as the launch's own (`steps.launch_work`), so the clock prices both
 alike. A profile compares the prices; no time of a result is computed from changed counts.
@@ -18,7 +18,7 @@ import numpy as np
 
 from verl_kernel.env.executor.counts import LaunchCount, SiteCount
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import Instruction, Place, Program
+from verl_kernel.env.executor.ptx.program import Instruction, PtxProgram, SourceLine
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.executor.work.steps import passes
@@ -26,6 +26,7 @@ from verl_kernel.env.gpus import GPUS
 
 _SECTOR = 32
 Kind = Literal["load", "store", "atomic"]
+# What is not here is an atomic.
 _KINDS: dict[str, Kind] = {"ld": "load", "cp": "load", "st": "store"}
 
 
@@ -33,7 +34,7 @@ _KINDS: dict[str, Kind] = {"ld": "load", "cp": "load", "st": "store"}
 class Accesses:
     """What the instructions of one source line request from one buffer."""
 
-    place: Place | None
+    place: SourceLine | None
     """Place in the source; None if the PTX names none."""
     kind: Kind
     row: int
@@ -48,16 +49,17 @@ class Accesses:
 
 def accesses(count: LaunchCount) -> list[Accesses]:
     """Return the accesses to global memory by line, kind and buffer, in the order of the program."""
-    found: dict[tuple[Place | None, Kind, int], list[tuple[int, int, int]]] = defaultdict(list)
+    by_line: dict[tuple[SourceLine | None, Kind, int], list[tuple[int, int, int]]] = defaultdict(list)
     for site, needed in zip(count.sites, _needed(count), strict=True):
         if site.accesses and site.site.kind.startswith("global"):
-            key = (site.site.item.place, _KINDS.get(site.site.item.root, "atomic"), site.row)
-            found[key].append((site.accesses * site.site.bytes, site.sectors, needed))
-    return [Accesses(*key, *(sum(part) for part in zip(*parts, strict=True))) for key, parts in found.items()]
+            key = (site.site.item.source_line, _KINDS.get(site.site.item.root, "atomic"), site.row)
+            by_line[key].append((site.accesses * site.site.bytes, site.sectors, needed))
+    return [Accesses(*key, *(sum(part) for part in zip(*parts, strict=True))) for key, parts in by_line.items()]
 
 
 def _needed(count: LaunchCount) -> list[int]:
     """Return for each site the least sectors of its accesses: those of their bytes, and one for each request."""
+    # Instructions are compared by identity: equal ones occur in several blocks.
     blocks = {
         id(item): number
         for number, (start, end) in enumerate(count.module.blocks)
@@ -65,6 +67,7 @@ def _needed(count: LaunchCount) -> list[int]:
     }
     entered = [int(count.warps_entered[blocks[id(site.site.item)]]) for site in count.sites]
     return [
+        # A warp's request takes at least a sector, and a launch cannot need more than it took.
         min(site.sectors, max(ceil(site.accesses * site.site.bytes / _SECTOR), min(warps, site.accesses)))
         for site, warps in zip(count.sites, entered, strict=True)
     ]
@@ -90,14 +93,15 @@ def _is_plain(site: SiteCount) -> bool:
 def _requested(before: Sequence[SiteCount], after: Sequence[SiteCount], row: int, is_load: bool) -> tuple[int, int]:
     """Return the sectors requested from the second level for a buffer, before and after a change."""
     pairs = [
-        (one.missed, other.missed)
-        for one, other in zip(before, after, strict=True)
-        if one.row == row and _is_plain(one) and (_KINDS[one.site.item.root] == "load") is is_load
+        (old.missed, new.missed)
+        for old, new in zip(before, after, strict=True)
+        if old.row == row and _is_plain(old) and (_KINDS[old.site.item.root] == "load") is is_load
     ]
-    return sum(one for one, _ in pairs), sum(other for _, other in pairs)
+    return sum(old for old, _ in pairs), sum(new for _, new in pairs)
 
 
 def _scaled(use: Use, before: int, after: int) -> Use:
+    # Nothing reached the second level: nothing can change there.
     if not before:
         return use
     return replace(use, total=round(use.total * after / before), own=round(use.own * after / before))
@@ -114,19 +118,21 @@ def read_once(count: LaunchCount, row: int) -> LaunchCount:
 
 
 def _once(use: Use) -> Use:
-    least = min(use.own, use.once * GPUS["h100"].sms) if use.is_shared else use.once
-    return replace(use, total=min(use.total, least), own=min(use.own, least))
+    # An SM's first level cannot give a block what another SM has read.
+    read_once_bytes = min(use.own, use.once * GPUS["h100"].sms) if use.is_shared else use.once
+    return replace(use, total=min(use.total, read_once_bytes), own=min(use.own, read_once_bytes))
 
 
 def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> LaunchCount:
-    """Return a count with other traffic; what is read again from far away shrinks with what is read again at all."""
+    """Return a count with other traffic; repeated reads at far distances are scaled like all repeated reads."""
     total, before = (sum(use.total for use in uses) for uses in ((*reads, *writes), (*count.reads, *count.writes)))
-    again, earlier = (sum(use.own - use.once for use in uses) for uses in (reads, count.reads))
-    part, far = total / max(1, before), min(1.0, again / max(1, earlier))
+    repeated, repeated_before = (sum(use.own - use.once for use in uses) for uses in (reads, count.reads))
+    # The heaviest block's traffic is scaled like the launch's: blocks are not counted again.
+    scale, far_scale = total / max(1, before), min(1.0, repeated / max(1, repeated_before))
     return replace(
-        count, reads=reads, writes=writes, heaviest_bytes=ceil(count.heaviest_bytes * part),
-        rereads=tuple((distance, round(size * far)) for distance, size in count.rereads),
-        returns=tuple((distance, round(size * far)) for distance, size in count.returns),
+        count, reads=reads, writes=writes, heaviest_bytes=ceil(count.heaviest_bytes * scale),
+        rereads=tuple((distance, round(size * far_scale)) for distance, size in count.rereads),
+        returns=tuple((distance, round(size * far_scale)) for distance, size in count.returns),
     )  # fmt: skip
 
 
@@ -137,7 +143,9 @@ def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> Launc
 
 
 _MULTIPLIES = frozenset({"fma", "mad", "mul", "add"})
-_TABLES: weakref.WeakKeyDictionary[Program, tuple[np.ndarray, np.ndarray]] = weakref.WeakKeyDictionary()
+"""Opcodes of a product of matrices without tensor cores."""
+_TABLES: weakref.WeakKeyDictionary[PtxProgram, tuple[np.ndarray, np.ndarray]] = weakref.WeakKeyDictionary()
+"""What `_table` returned for each program."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,7 @@ def multiplied(count: LaunchCount) -> Multiplied:
         _TABLES[count.program] = _table(count)
     flops, units = _TABLES[count.program]
     busy = count.warps_entered.astype(np.float64) * LANES @ units
+    # Accesses to global memory remain without tensor cores; those to shared memory fetch factors.
     outside = (site for site in count.sites if site.site.kind.startswith("global"))
     busy[costs.SHARED] += sum(map(passes, outside)) * LANES * costs.PER_SHARED
     return Multiplied(int(count.lanes @ flops), round(float(busy.max())))
@@ -163,18 +172,18 @@ def multiplied(count: LaunchCount) -> Multiplied:
 
 def _table(count: LaunchCount) -> tuple[np.ndarray, np.ndarray]:
     """Return for each block of instructions the operations of a lane, and by unit what else a lane costs."""
-    known: dict[str, costs.Cost] = {}
+    cost_of: dict[str, costs.Cost] = {}
     flops, units = np.zeros(len(count.module.blocks), np.int64), np.zeros((len(count.module.blocks), costs.UNIT_COUNT))
     for number, (start, end) in enumerate(count.module.blocks):
         for item in count.program.instructions[start:end]:
-            cost = known.get(item.opcode) or known.setdefault(item.opcode, costs.cost(item))
+            cost = cost_of.get(item.opcode) or cost_of.setdefault(item.opcode, costs.cost(item))
             if cost.flops and item.root in _MULTIPLIES and not item.opcode.endswith("f64"):
                 flops[number] += cost.flops
-            elif not _feeds(item):
+            elif not _fetches_factors(item):
                 units[number] += cost.units
     return flops, units
 
 
-def _feeds(item: Instruction) -> bool:
+def _fetches_factors(item: Instruction) -> bool:
     """Whether an instruction brings factors from shared memory or from other lanes."""
     return item.root in ("shfl", "ldmatrix") or (item.root == "ld" and "shared" in item.modifiers)

@@ -19,7 +19,7 @@ import numpy as np
 from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import Instruction, Program
+from verl_kernel.env.executor.ptx.program import Instruction, PtxProgram
 from verl_kernel.env.executor.work import NARROW, PRODUCTS, WIDE
 
 ISSUE, INTEGER, SPECIAL, SHARED, DOUBLE = range(5)
@@ -28,12 +28,15 @@ UNIT_COUNT = 5
 PER_SHARED = 4.0
 """An SM issues this many times more instructions per cycle than its shared memory and shuffles process."""
 _PER_INTEGER, _PER_SPECIAL, _PER_DOUBLE = 2.0, 8.0, 2.0
+"""The same for integers, special functions and float64."""
 _FREE = frozenset({"mov", "cvta", "isspacep", "pragma"})
 """Instructions that ptxas usually turns into a renaming of registers, which costs nothing."""
+# Only the issue slot of these is counted here; `steps` adds what their sites counted.
 _BY_SITE = frozenset({"ld", "st", "atom", "red", "ldmatrix", "stmatrix"})
 _BY_PRODUCT = frozenset({"cp", "mma", "ldmatrix"})
 """These are not issued one by one on Hopper: wgmma reads its operands from shared memory, and TMA copies them there."""
 _FLOAT = frozenset({"f16", "bf16", "f32", "f64", "f16x2", "bf16x2"})
+# Functions of the special function unit.
 _SPECIAL = frozenset({"ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh"})
 _COUNTED = frozenset({"add", "sub", "mul", "min", "max", "neg", "abs", "div", "copysign"}) | _SPECIAL
 """Instructions that count as floating-point operations."""
@@ -63,6 +66,7 @@ def cost(item: Instruction) -> Cost:
     root = item.root
     if root == "mma":
         return _product(item)
+    # Instructions take parameters from the constant bank, as an operand.
     if root in _BY_PRODUCT or root in _FREE or "param" in item.modifiers[:1]:
         return Cost()
     if root in _BY_SITE:
@@ -74,16 +78,17 @@ def cost(item: Instruction) -> Cost:
 
 def _product(item: Instruction) -> Cost:
     shape, kind = next(part for part in item.modifiers if part.startswith("m") and "n" in part), item.modifiers[-3]
-    rows, rest = shape.removeprefix("m").split("n")
-    columns, depth = rest.split("k")
+    rows, sizes = shape.removeprefix("m").split("n")
+    columns, depth = sizes.split("k")
+    # 8-bit products count as half precision: no credit is given for those that a GPU computes faster.
     unit = {"tf32": "tf32", "f64": "fma"}.get(kind, "half")
     size = {"tf32": 4, "f64": 8, "f16": 2, "bf16": 2}.get(kind, 1)
     return Cost(product=unit, product_flops=2 * int(rows) * int(columns) * int(depth), operand_bytes=size)
 
 
 def _flops(root: str, kind: str) -> int:
-    each = 2 if root == "fma" else int(root in _COUNTED)
-    return each * (2 if kind.endswith("x2") else 1)
+    operations = 2 if root == "fma" else int(root in _COUNTED)
+    return operations * (2 if kind.endswith("x2") else 1)
 
 
 def _busy(item: Instruction, root: str, kind: str) -> tuple[float, ...]:
@@ -92,6 +97,7 @@ def _busy(item: Instruction, root: str, kind: str) -> tuple[float, ...]:
     if root in _SPECIAL:
         is_exact = "approx" not in item.modifiers
         return _units(_EXACT if is_exact else _FLUSHED if "ftz" in item.modifiers else _APPROXIMATE, special=1)
+    # A reduction over a warp has half the throughput of a shuffle.
     if root in ("shfl", "redux", "match"):
         return _units(1, shared=1 + (root == "redux"))
     if root in ("popc", "clz", "brev", "bfind", "fns"):
@@ -100,6 +106,7 @@ def _busy(item: Instruction, root: str, kind: str) -> tuple[float, ...]:
         return _units(1, special=1) if "64" in item.opcode else _units(1, integer=1)
     if kind in _FLOAT and root in ("add", "sub", "mul", "fma", "mad", "neg", "abs", "copysign"):
         return _units(1, double=int(kind == "f64"))
+    # The machine's integers have 32 bits: 64-bit ones take two instructions, their products four.
     wide = 2 if kind.endswith("64") else 1
     if root in ("mul", "mad") and wide == 2 and "wide" not in item.modifiers:
         wide = 4
@@ -116,8 +123,11 @@ def _units(
 
 
 _BUSY = {"issue": ISSUE, "integer": INTEGER, "special": SPECIAL}
+"""Units of which busy slots are counted."""
 UNITS = (*PRODUCTS, NARROW, WIDE, *_BUSY)
-_TABLES: weakref.WeakKeyDictionary[Program, dict[str, np.ndarray]] = weakref.WeakKeyDictionary()
+"""Units by which `operations` counts."""
+_TABLES: weakref.WeakKeyDictionary[PtxProgram, dict[str, np.ndarray]] = weakref.WeakKeyDictionary()
+"""What `_table` returned for each program."""
 
 
 def operations(count: LaunchCount) -> dict[str, float]:
@@ -130,18 +140,19 @@ def operations(count: LaunchCount) -> dict[str, float]:
     return {**{unit: float(count.warps_entered @ table[unit]) for unit in PRODUCTS}, **flops, **busy}
 
 
-def _table(program: Program, module: Module) -> dict[str, np.ndarray]:
+def _table(program: PtxProgram, module: Module) -> dict[str, np.ndarray]:
     """Return for each unit what a lane (for products of matrices, a warp) does in each block of instructions."""
     rows: dict[str, list[float]] = {unit: [] for unit in UNITS}
     for start, end in module.blocks:
         items = program.instructions[start:end]
-        each = [(item, cost(item)) for item in items]
+        priced = [(item, cost(item)) for item in items]
         for unit in PRODUCTS:
-            rows[unit].append(sum(one.product_flops for _, one in each if one.product == unit))
+            rows[unit].append(sum(price.product_flops for _, price in priced if price.product == unit))
+        # A lane of a packed instruction computes two halves, which `flops` counts already.
         for unit in (NARROW, WIDE):
-            rows[unit].append(sum(one.flops for item, one in each if _is_narrow(item.opcode) is (unit == NARROW)))
-        for unit, place in _BUSY.items():
-            rows[unit].append(sum(one.units[place] for _, one in each))
+            rows[unit].append(sum(price.flops for item, price in priced if _is_narrow(item.opcode) is (unit == NARROW)))
+        for unit, unit_index in _BUSY.items():
+            rows[unit].append(sum(price.units[unit_index] for _, price in priced))
     return {unit: np.array(values, np.float64) for unit, values in rows.items()}
 
 

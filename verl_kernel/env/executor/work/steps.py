@@ -19,7 +19,7 @@ from verl_kernel.env.executor.flow.graph import Graph, pressures
 from verl_kernel.env.executor.flow.repeats import may_wait
 from verl_kernel.env.executor.lowering.function import Module
 from verl_kernel.env.executor.lowering.writer import LANES
-from verl_kernel.env.executor.ptx.program import STORES, Constant, Instruction, Program
+from verl_kernel.env.executor.ptx.program import STORES, Immediate, Instruction, PtxProgram
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.gpus import GPUS
@@ -37,7 +37,8 @@ from verl_kernel.env.trace import Step
 _EACH, _SPECIAL, _SHARED, _BARRIER, _PRODUCT = 4.0, 14.0, 23.0, 20.0, 16.0
 """Cycles: of an instruction, of a special function in addition, of an access to shared memory or other lanes, of a
 barrier, of a product of matrices."""
-Way = Literal["", "meets", "stores", "loads"]
+Interaction = Literal["", "meets", "stores", "loads"]
+"""How an instruction meets other warps of its block: not, at a barrier, by storing or by loading shared memory."""
 _ROUND = 3
 """Iterations over which the time is averaged, after as many iterations that are not counted."""
 _STORED, _SHOWN = "%stored", "%shown"
@@ -54,11 +55,11 @@ class Chain:
     """The least number of cycles of an iteration."""
 
 
-def chains(program: Program) -> list[Chain]:
+def chains(program: PtxProgram) -> list[Chain]:
     """Return the loops of a kernel with the least time of their iterations."""
     graph = Graph(program)
-    found = [Chain(first, _cycles(graph, first, last)) for first, last in _loops(graph)]
-    return [chain for chain in found if chain.cycles]
+    loop_chains = [Chain(first, _cycles(graph, first, last)) for first, last in _loops(graph)]
+    return [chain for chain in loop_chains if chain.cycles]
 
 
 def _loops(graph: Graph) -> Iterator[tuple[int, int]]:
@@ -66,46 +67,52 @@ def _loops(graph: Graph) -> Iterator[tuple[int, int]]:
     ends = [graph.program.instructions[block.end - 1] for block in graph.blocks]
     jumps = {number: graph.target(item) for number, item in enumerate(ends) if item.root == "bra"}
     for last, first in jumps.items():
+        # Jumps within a loop make its iterations differ: it gets no time of its own. Jumps out of it do not.
         inner = [target for number, target in jumps.items() if first <= number < last]
         if first <= last and all(target > last for target in inner) and not may_wait(graph, first, last):
             yield first, last
 
 
 def _cycles(graph: Graph, first: int, last: int) -> float:
-    places = range(graph.blocks[first].start, graph.blocks[last].end)
-    turn = [
-        (_way(item), graph.reads[place], graph.writes[place], _latency(item))
-        for place, item in ((place, graph.program.instructions[place]) for place in places)
+    indices = range(graph.blocks[first].start, graph.blocks[last].end)
+    iteration = [
+        (_interaction(item), graph.reads[index], graph.writes[index], _latency(item))
+        for index, item in ((index, graph.program.instructions[index]) for index in indices)
     ]
-    there: dict[str, float] = defaultdict(float)
+    ready_at: dict[str, float] = defaultdict(float)
+    # The first iterations have nothing to wait for; what repeats shows in the next ones.
     for _ in range(_ROUND):
-        _go_round(turn, there)
-    before = dict(there)
+        _run_iteration(iteration, ready_at)
+    before = dict(ready_at)
     for _ in range(_ROUND):
-        _go_round(turn, there)
-    return max((time - before[name] for name, time in there.items()), default=0.0) / _ROUND
+        _run_iteration(iteration, ready_at)
+    return max((time - before[name] for name, time in ready_at.items()), default=0.0) / _ROUND
 
 
-def _go_round(turn: list[tuple[Way, tuple[str, ...], tuple[str, ...], float]], there: dict[str, float]) -> None:
+def _run_iteration(
+    iteration: list[tuple[Interaction, tuple[str, ...], tuple[str, ...], float]], ready_at: dict[str, float]
+) -> None:
     """Advance the times at which each register is available by one iteration."""
-    for way, reads, writes, latency in turn:
-        time = max((there[name] for name in reads), default=0.0)
-        if way == "meets":
-            there[_SHOWN] = max(there[_SHOWN], there[_STORED]) + _BARRIER
-        elif way == "stores":
-            there[_STORED] = max(there[_STORED], time)
-        elif way == "loads":
-            time = max(time, there[_SHOWN])
+    for interaction, reads, writes, latency in iteration:
+        time = max((ready_at[name] for name in reads), default=0.0)
+        # All stores before a barrier are visible after it, and no load after it comes sooner.
+        if interaction == "meets":
+            ready_at[_SHOWN] = max(ready_at[_SHOWN], ready_at[_STORED]) + _BARRIER
+        elif interaction == "stores":
+            ready_at[_STORED] = max(ready_at[_STORED], time)
+        elif interaction == "loads":
+            time = max(time, ready_at[_SHOWN])
         for name in writes:
-            there[name] = time + latency
+            ready_at[name] = time + latency
 
 
-def _way(item: Instruction) -> Way:
+def _interaction(item: Instruction) -> Interaction:
     """Classify how an instruction interacts with other warps of its block, through barriers and shared memory."""
     if item.root in ("bar", "barrier"):
         return "meets"
     if "shared" not in item.modifiers and item.root != "ldmatrix":
         return ""
+    # An asynchronous copy is waited for elsewhere (`LoadGroup`).
     if item.root == "cp":
         return ""
     return "stores" if item.root in STORES else "loads"
@@ -130,7 +137,7 @@ def _latency(item: Instruction) -> float:
 
 
 @dataclass(frozen=True)
-class Group:
+class LoadGroup:
     """Loads that wait for memory together."""
 
     block: int
@@ -141,49 +148,56 @@ class Group:
     """Iterations of a loop whose loads are under way at the same time."""
 
 
-def groups(program: Program, module: Module) -> list[Group]:
+def groups(program: PtxProgram, module: Module) -> list[LoadGroup]:
     """Group all loads from global memory but those that only wait for other blocks of the launch."""
-    places = {id(item): place for place, item in enumerate(program.instructions)}
+    index_of = {id(item): index for index, item in enumerate(program.instructions)}
     loads: dict[int, int] = {}
     for number, site in enumerate(module.sites):
         if site.kind in ("global load", "global atomic"):
-            loads[places[id(site.item)]] = number
-    left = _left_under_way(program.instructions)
-    found: list[Group] = []
+            loads[index_of[id(site.item)]] = number
+    copies_under_way = _copies_under_way(program.instructions)
+    load_groups: list[LoadGroup] = []
     for number, (start, end) in enumerate(module.blocks):
+        # A loop that polls loads the same words until they change: no wait for memory of the kernel's own.
         if number not in module.polls:
-            found += _of_block(program.instructions[start:end], number, start, loads, left)
-    return found
+            load_groups += _groups_of_block(program.instructions[start:end], number, start, loads, copies_under_way)
+    return load_groups
 
 
-def _of_block(items: Sequence[Instruction], number: int, start: int, loads: dict[int, int], left: int) -> list[Group]:
-    together: list[list[int]] = [[]]
+def _groups_of_block(
+    items: Sequence[Instruction], number: int, start: int, loads: dict[int, int], copies_under_way: int
+) -> list[LoadGroup]:
+    site_groups: list[list[int]] = [[]]
     copies: list[int] = []
     loaded: set[str] = set()
-    for place, item in enumerate(items, start):
-        site, needs = loads.get(place), set(graph.read(item))
+    for index, item in enumerate(items, start):
+        site, needs = loads.get(index), set(graph.read(item))
         if site is not None and item.root == "cp":
             copies.append(site)
             continue
+        # From here on loads need what earlier ones brought, or may read what was stored: a new group.
         if (site is not None and needs & loaded) or (item.root in ("st", "red") and ".global" in item.opcode):
-            together.append([])
+            site_groups.append([])
             loaded.clear()
         if site is not None:
-            together[-1].append(site)
+            site_groups[-1].append(site)
+        # What is computed from a load is waited for like the load.
         if site is not None or needs & loaded:
             loaded.update(graph.written(item))
-    groups = [Group(number, tuple(sites)) for sites in together if sites]
+    groups = [LoadGroup(number, tuple(sites)) for sites in site_groups if sites]
+    # Copies of several iterations are under way: each commit of an iteration is one group of them.
     commits = sum(item.opcode == "cp.async.commit_group" for item in items)
-    return [*groups, Group(number, tuple(copies), 1 + left / max(1, commits))] if copies else groups
+    return [*groups, LoadGroup(number, tuple(copies), 1 + copies_under_way / max(1, commits))] if copies else groups
 
 
-def _left_under_way(items: Sequence[Instruction]) -> int:
+def _copies_under_way(items: Sequence[Instruction]) -> int:
     """Return how many groups of copies the kernel leaves under way, at most, when it waits for copies."""
     waits = [item.operands[0] for item in items if item.opcode == "cp.async.wait_group" and item.operands]
-    return max((int(one.text, 0) for one in waits if isinstance(one, Constant)), default=0)
+    return max((int(operand.text, 0) for operand in waits if isinstance(operand, Immediate)), default=0)
 
 
 _LINE, _SECTOR = 128, 32
+"""Bytes that an SM's memory delivers per cycle, and bytes of a sector."""
 _KEPT_SPILLS = 128
 """Bytes per lane of spilled registers that the first-level cache keeps on a full SM."""
 
@@ -201,30 +215,30 @@ class LaunchWork:
     writes: tuple[int, ...]
 
 
-def launch_work(count: LaunchCount, known: Known | None = None) -> LaunchWork:
+def launch_work(count: LaunchCount, facts: KernelFacts | None = None) -> LaunchWork:
     """Compute what a launch did.
 
     Args:
         count: the result of `Kernel.launch`.
-        known: what is known of its kernel; None for what `known_of` finds.
+        facts: costs of its kernel; None: those that `facts_of` returns.
     """
-    known = known or known_of(count.program, count.module)
-    products = _products(count, known)
-    flops = int(count.lanes @ known.flops) + round(sum(each for each, _ in products.values()))
+    facts = facts or facts_of(count.program, count.module)
+    products = _products(count, facts)
+    flops = int(count.lanes @ facts.flops) + round(sum(operations for operations, _ in products.values()))
     half = round(products["half"][0]) if "half" in products else 0
     return LaunchWork(
-        bytes=sum(_asked(site) for site in count.sites),
+        bytes=sum(_requested_bytes(site) for site in count.sites),
         flops=flops,
         half_flops=half,
-        steps=_steps(count, known, products),
+        steps=_steps(count, facts, products),
         reads=tuple(use.once for use in count.reads),
         writes=tuple(use.once for use in count.writes),
     )
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of a kernel before it is launched; arrays have one entry for each block of instructions."""
+class KernelFacts:
+    """Costs of a kernel that do not depend on its launches; arrays have one entry for each block of instructions."""
 
     units: np.ndarray
     """Costs of a lane, by unit."""
@@ -232,7 +246,7 @@ class Known:
     products: dict[str, np.ndarray]
     """Operations of a warp, by the machine model's unit."""
     operand_bytes: dict[str, int]
-    groups: list[Group]
+    groups: list[LoadGroup]
     staged: list[int]
     """Sites that store operands of products to shared memory."""
     sizes: np.ndarray
@@ -244,35 +258,36 @@ class Known:
     """By how many registers each block of instructions needs more than a thread has; None if nothing is spilled."""
 
 
-_KNOWN: weakref.WeakKeyDictionary[Program, Known] = weakref.WeakKeyDictionary()
+_FACTS: weakref.WeakKeyDictionary[PtxProgram, KernelFacts] = weakref.WeakKeyDictionary()
+"""The facts of each program, computed once."""
 
 
-def remember(program: Program, found: Known) -> None:
-    """Store what `known_of` found for the same program in another process."""
-    _KNOWN[program] = found
+def remember(program: PtxProgram, facts: KernelFacts) -> None:
+    """Store what `facts_of` returned for the same program in another process."""
+    _FACTS[program] = facts
 
 
-def known_of(program: Program, module: Module) -> Known:
-    """Return what is known of a kernel independently of its launches."""
-    if program not in _KNOWN:
-        _KNOWN[program] = _looked_through(program, module)
-    return _KNOWN[program]
+def facts_of(program: PtxProgram, module: Module) -> KernelFacts:
+    """Return the costs of a kernel that do not depend on its launches."""
+    if program not in _FACTS:
+        _FACTS[program] = _computed_facts(program, module)
+    return _FACTS[program]
 
 
-def _looked_through(program: Program, module: Module) -> Known:
-    each = [costs.cost(item) for item in program.instructions]
-    blocks = [each[start:end] for start, end in module.blocks]
+def _computed_facts(program: PtxProgram, module: Module) -> KernelFacts:
+    item_costs = [costs.cost(item) for item in program.instructions]
+    blocks = [item_costs[start:end] for start, end in module.blocks]
     products = {
         unit: np.array([_flops(unit, block) for block in blocks], np.int64)
-        for unit in sorted({one.product for one in each if one.product})
+        for unit in sorted({cost.product for cost in item_costs if cost.product})
     }
-    return Known(
+    return KernelFacts(
         units=np.array(
-            [[sum(one.units[unit] for one in block) for unit in range(costs.UNIT_COUNT)] for block in blocks]
+            [[sum(cost.units[unit] for cost in block) for unit in range(costs.UNIT_COUNT)] for block in blocks]
         ),
-        flops=np.array([sum(one.flops for one in block) for block in blocks], np.int64),
+        flops=np.array([sum(cost.flops for cost in block) for block in blocks], np.int64),
         products=products,
-        operand_bytes={one.product: one.operand_bytes for one in each if one.product},
+        operand_bytes={cost.product: cost.operand_bytes for cost in item_costs if cost.product},
         groups=groups(program, module),
         staged=_staged(program, module, np.sum([*products.values()], axis=0) > 0) if products else [],
         sizes=sizes(module),
@@ -281,10 +296,10 @@ def _looked_through(program: Program, module: Module) -> Known:
 
 
 def _flops(unit: str, block: list[costs.Cost]) -> int:
-    return sum(one.product_flops for one in block if one.product == unit)
+    return sum(cost.product_flops for cost in block if cost.product == unit)
 
 
-def _staged(program: Program, module: Module, multiplies: np.ndarray) -> list[int]:
+def _staged(program: PtxProgram, module: Module, multiplies: np.ndarray) -> list[int]:
     """Return the sites that store to shared memory where products may follow."""
     leads = [*map(bool, multiplies), False]
     graph, changed = Graph(program), True
@@ -300,70 +315,78 @@ def _staged(program: Program, module: Module, multiplies: np.ndarray) -> list[in
     ]
 
 
-def _asked(site: SiteCount) -> int:
+def _requested_bytes(site: SiteCount) -> int:
     """Count the bytes that an access requests; lanes that share sectors count once."""
+    # A broadcast loads one sector for many lanes.
     return min(site.accesses * site.site.bytes, site.sectors * _SECTOR)
 
 
-def _products(count: LaunchCount, known: Known) -> dict[str, tuple[float, int]]:
+def _products(count: LaunchCount, facts: KernelFacts) -> dict[str, tuple[float, int]]:
     """Return by unit the operations, and products for each operand stored to shared memory; the largest first."""
-    done = {unit: float(count.warps_entered @ each) for unit, each in known.products.items()}
-    staged = sum(count.sites[number].accesses * count.sites[number].site.bytes for number in known.staged)
-    total = sum(done.values())
-    found = {
-        unit: (flops, max(1, round(total / 2 * known.operand_bytes[unit] / staged)) if staged else 0)
-        for unit, flops in done.items()
+    flops_of = {unit: float(count.warps_entered @ each) for unit, each in facts.products.items()}
+    staged = sum(count.sites[number].accesses * count.sites[number].site.bytes for number in facts.staged)
+    total = sum(flops_of.values())
+    products = {
+        # Products, of two operations each, for each operand that was stored to shared memory.
+        unit: (flops, max(1, round(total / 2 * facts.operand_bytes[unit] / staged)) if staged else 0)
+        for unit, flops in flops_of.items()
         if flops
     }
-    return dict(sorted(found.items(), key=lambda item: -item[1][0]))
+    return dict(sorted(products.items(), key=lambda item: -item[1][0]))
 
 
-def _steps(count: LaunchCount, known: Known, products: dict[str, tuple[float, int]]) -> tuple[Step, ...]:
-    blocks = _even_blocks(count, known)
+def _steps(count: LaunchCount, facts: KernelFacts, products: dict[str, tuple[float, int]]) -> tuple[Step, ...]:
+    blocks = _even_blocks(count, facts)
     reads, writes = count.reads, count.writes
-    load_bytes = _load_bytes(count, known.groups)
+    load_bytes = _load_bytes(count, facts.groups)
     total, read = sum(use.total for use in (*reads, *writes)), sum(use.total for use in reads)
+    # The busiest unit counts: units work side by side.
     base = Step(
-        instructions=round(float(busy_units(count, known).max())), blocks=blocks, warps=count.warps,
+        instructions=round(float(busy_units(count, facts).max())), blocks=blocks, warps=count.warps,
         in_flight=round(load_bytes if products or not read else load_bytes * total / read),
-        block_ns=max(int(constant("program_ns")), _chained_ns(count, known, blocks)), rereads=count.rereads,
+        block_ns=max(int(constant("program_ns")), _chained_ns(count, facts, blocks)), rereads=count.rereads,
         returns=count.returns, serial=max(1, round(count.serial)),
     )  # fmt: skip
     if not products:
-        return (_spilling(_moving(base, [*reads, *writes]), count, known),)
-    (unit, (most, intensity)), *others = products.items()
-    main = replace(_moving(base, reads), flops=round(most), unit=unit, intensity=intensity)
-    rest = [
-        Step(flops=round(flops), unit=name, intensity=each, blocks=blocks, warps=count.warps, kernels=0)
-        for name, (flops, each) in others
+        return (_with_spills(_with_traffic(base, [*reads, *writes]), count, facts),)
+    # The largest product overlaps with the loads; stores come when it is done.
+    (unit, (main_flops, intensity)), *other_products = products.items()
+    main = replace(_with_traffic(base, reads), flops=round(main_flops), unit=unit, intensity=intensity)
+    other_steps = [
+        # `kernels=0`: the launch is paid for once, by its first step.
+        Step(flops=round(flops), unit=name, intensity=step_intensity, blocks=blocks, warps=count.warps, kernels=0)
+        for name, (flops, step_intensity) in other_products
     ]
-    last = _moving(Step(blocks=blocks, warps=count.warps, kernels=0), writes)
-    return (_spilling(main, count, known), *rest, last)
+    last = _with_traffic(Step(blocks=blocks, warps=count.warps, kernels=0), writes)
+    return (_with_spills(main, count, facts), *other_steps, last)
 
 
-def _even_blocks(count: LaunchCount, known: Known) -> int:
+def _even_blocks(count: LaunchCount, facts: KernelFacts) -> int:
     """Return how many blocks as heavy as the heaviest one would do the launch's work."""
-    moved = sum(use.total for use in (*count.reads, *count.writes))
-    executed = int(count.lanes @ known.sizes)
+    bytes_moved = sum(use.total for use in (*count.reads, *count.writes))
+    executed = int(count.lanes @ facts.sizes)
     shares = [
+        # A quotient that is a whole number must not become the next one by rounding.
         ceil(total / heaviest - 1e-6)
-        for total, heaviest in ((moved, count.heaviest_bytes), (executed, count.heaviest_work))
+        for total, heaviest in ((bytes_moved, count.heaviest_bytes), (executed, count.heaviest_work))
         if heaviest
     ]
+    # Blocks that do little do not fill the GPU: the launch takes as long as its heaviest blocks.
     return max(1, min([prod(count.shape), *shares]))
 
 
-def _chained_ns(count: LaunchCount, known: Known, blocks: int) -> int:
+def _chained_ns(count: LaunchCount, facts: KernelFacts, blocks: int) -> int:
     """Return the least time of a block due to its loops: the mean over `blocks` blocks."""
     turns = count.warps_entered / (blocks * count.warps)
-    return int(sum(turns[chain.block] * chain.cycles for chain in known.chains) / GPUS["h100"].clock_ghz)
+    return int(sum(turns[chain.block] * chain.cycles for chain in facts.chains) / GPUS["h100"].clock_ghz)
 
 
-def busy_units(count: LaunchCount, known: Known) -> np.ndarray:
+def busy_units(count: LaunchCount, facts: KernelFacts) -> np.ndarray:
     """Return the time of each unit (`costs.UNIT_COUNT`), in instructions of single threads issued in that time."""
-    busy = np.asarray(count.warps_entered.astype(np.float64) * LANES @ known.units)
+    busy = np.asarray(count.warps_entered.astype(np.float64) * LANES @ facts.units)
     busy[costs.SHARED] += sum(map(passes, count.sites)) * LANES * costs.PER_SHARED
-    spilled = _spilled(count, known) / 4
+    # Each access of a thread moves 4 bytes.
+    spilled = _spilled(count, facts) / 4
     busy[costs.ISSUE] += spilled
     busy[costs.SHARED] += spilled * costs.PER_SHARED
     return busy
@@ -378,23 +401,25 @@ def passes(site: SiteCount) -> float:
     return max(site.accesses * site.site.bytes, site.sectors * _SECTOR) / _LINE
 
 
-def _load_bytes(count: LaunchCount, known: list[Group]) -> float:
+def _load_bytes(count: LaunchCount, load_groups: list[LoadGroup]) -> float:
     """Return the bytes that a block loads for each time that it waits.
 
     It waits once for each time that it comes to a group and misses something, as long as for what the group mostly
     reads: device memory, or the second level. A chain of small loads is not hidden by a large one beside it.
     """
-    near, far = constant("l2_latency_ns"), constant("latency_ns")
-    sectors, once, waits = 0.0, 0.0, 0.0
-    for group in known:
-        here = [count.sites[site] for site in group.sites]
-        missed = sum(site.missed for site in here)
-        first = sum(site.missed * _share(count.reads[site.row]) for site in here)
+    l2_ns, memory_ns = constant("l2_latency_ns"), constant("latency_ns")
+    all_sectors, from_memory, waits = 0.0, 0.0, 0.0
+    for group in load_groups:
+        sites = [count.sites[site] for site in group.sites]
+        missed = sum(site.missed for site in sites)
+        first = sum(site.missed * _share(count.reads[site.row]) for site in sites)
+        # Warps of a block wait at the same time, so the block waits as often as one of them.
         times = max(1.0, count.warps_entered[group.block] / count.warps)
         if missed:
-            waits += min(times / group.turns, missed) * max(near, far * first / missed)
-        sectors, once = sectors + missed, once + first
-    return max(far * once, near * sectors) * _SECTOR / waits if waits else 0.0
+            # At most once for each sector: a wait is for something.
+            waits += min(times / group.turns, missed) * max(l2_ns, memory_ns * first / missed)
+        all_sectors, from_memory = all_sectors + missed, from_memory + first
+    return max(memory_ns * from_memory, l2_ns * all_sectors) * _SECTOR / waits if waits else 0.0
 
 
 def _share(use: Use) -> float:
@@ -402,45 +427,47 @@ def _share(use: Use) -> float:
     return use.once / use.total if use.total else 0.0
 
 
-def _moving(step: Step, uses: list[Use]) -> Step:
-    own, shared = ([use for use in uses if use.is_shared is kind] for kind in (False, True))
+def _with_traffic(step: Step, uses: list[Use]) -> Step:
+    private, shared = ([use for use in uses if use.is_shared is kind] for kind in (False, True))
     return replace(
         step,
         bytes=sum(use.once for use in uses),
         l2_bytes=sum(use.total for use in uses),
         repeated_bytes=sum(use.repeated for use in uses),
-        private_bytes=sum(use.once for use in own) // step.blocks,
+        private_bytes=sum(use.once for use in private) // step.blocks,
         shared_bytes=sum(use.extent for use in shared),
     )
 
 
-def spilling(known: Known, program: Program, module: Module, spills: int, most: int) -> Known:
-    """Return what is known of a kernel that spills so many bytes, as a thread has no more than `most` registers."""
+def spilling(facts: KernelFacts, program: PtxProgram, module: Module, spills: int, max_registers: int) -> KernelFacts:
+    """Add to the facts the spills of a kernel whose threads have at most `max_registers` registers."""
     graph = Graph(program)
     starts = [block.start for block in graph.blocks]
-    beyond = [max(0, needed - most) for needed in pressures(graph)]
-    crowded = np.array([beyond[bisect_right(starts, start) - 1] for start, _ in module.blocks], np.int64)
-    return replace(known, spills=spills, crowded=crowded)
+    shortage = [max(0, needed - max_registers) for needed in pressures(graph)]
+    crowded = np.array([shortage[bisect_right(starts, start) - 1] for start, _ in module.blocks], np.int64)
+    return replace(facts, spills=spills, crowded=crowded)
 
 
-def _spilled(count: LaunchCount, known: Known) -> float:
+def _spilled(count: LaunchCount, facts: KernelFacts) -> float:
     """Count the bytes of spilled registers, stored and loaded where more are needed than a thread has.
 
     The mean over all instructions would make spills cheap by a branch that is never taken.
     """
-    places = known.sizes if known.crowded is None or not known.crowded.any() else known.crowded
-    often = float(count.warps_entered @ places) / max(1, int(places.sum()))
-    return 2.0 * known.spills * LANES * often
+    # Without a count of registers by block, every instruction counts alike.
+    weights = facts.sizes if facts.crowded is None or not facts.crowded.any() else facts.crowded
+    executions = float(count.warps_entered @ weights) / max(1, int(weights.sum()))
+    # Stored once and loaded once.
+    return 2.0 * facts.spills * LANES * executions
 
 
-def _spilling(step: Step, count: LaunchCount, known: Known) -> Step:
+def _with_spills(step: Step, count: LaunchCount, facts: KernelFacts) -> Step:
     """Add to a step the spills that the first-level cache does not keep."""
-    if known.spills <= _KEPT_SPILLS:
+    if facts.spills <= _KEPT_SPILLS:
         return step
-    moved = round(_spilled(count, known))
+    spilled_bytes = round(_spilled(count, facts))
     return replace(
         step,
-        l2_bytes=step.l2_bytes + moved,
-        repeated_bytes=step.repeated_bytes + moved,
-        private_bytes=step.private_bytes + known.spills * LANES * count.warps,
+        l2_bytes=step.l2_bytes + spilled_bytes,
+        repeated_bytes=step.repeated_bytes + spilled_bytes,
+        private_bytes=step.private_bytes + facts.spills * LANES * count.warps,
     )

@@ -62,6 +62,7 @@ class CodeTime:
     @property
     def left_s(self) -> float:
         """Seconds of own time for the next process; 0 if none are left."""
+        # By own time, or by the wall clock where that is much longer: a process that only waits must end, too.
         left_s = self._granted_s - max(self._spent_s, self.waited_ns() / 1e9 / WALL_FACTOR)
         return max(0.0, min(COMPILE_S, left_s))
 
@@ -69,11 +70,12 @@ class CodeTime:
     def making(self) -> Iterator[None]:
         """Count the time inside as making code, and charge this thread's processor time."""
         self._steps += 1
-        self._begun_ns, before = time.monotonic_ns(), time.thread_time()
+        self._begun_ns, processor_before = time.monotonic_ns(), time.thread_time()
         try:
             yield
         finally:
-            self.charge(time.thread_time() - before)
+            # This thread's own work is charged as well: reading a long source takes time.
+            self.charge(time.thread_time() - processor_before)
             self._waited_ns += time.monotonic_ns() - self._begun_ns
             self._begun_ns = 0
 
@@ -94,8 +96,14 @@ class CodeTime:
 
 MOST_BYTES = 64 << 20
 """Most bytes of a kernel's PTX, and of its native code."""
-_KEPT, _KEPT_BYTES = 4096, 256 << 20
-_MOST_WARPS, _MOST_SHARED = 64, 1 << 24
+_KEPT = 4096
+"""Most launches whose code is kept."""
+_KEPT_BYTES = 256 << 20
+"""Most bytes of PTX, and of native code, that are kept."""
+_MOST_WARPS = 64
+"""Most warps of a block; a GPU takes 32 of 32 threads."""
+_MOST_SHARED = 1 << 24
+"""Bound of a block's shared memory in bytes; no GPU has as much."""
 Asked = TypeVar("Asked")
 Answer = tuple[Asked | Refusal, bool]
 """The answer, and whether another process would give the same one."""
@@ -165,7 +173,7 @@ class CodeStore:
         texts: Mapping[Place, str],
         left_out: StoresLeftOut,
         stopping: Stopping,
-        spent: CodeTime,
+        code_time: CodeTime,
         namespace: str = "",
     ) -> LaunchCode | Refusal:
         """Return the code of a launch, or why there is none.
@@ -175,7 +183,7 @@ class CodeStore:
             texts: of the functions of its program, by name and line.
             left_out: numbers of the instructions that do not store; None to let all store.
             stopping: ends the process that makes the code.
-            spent: the candidate's time; what this takes is charged to it.
+            code_time: the candidate's time; what this takes is charged to it.
             namespace: whose candidate it is; code is kept for its namespace.
 
         Raises:
@@ -185,33 +193,35 @@ class CodeStore:
         """
         if left_out is not None and not (type(left_out) is list and all(type(number) is int for number in left_out)):
             raise ValueError("instructions have numbers")  # check: left-out-stores-are-numbers
+        # Without the rest of the program: code must depend on nothing but what it is stored under.
         source, alone = isolated(unit, texts)
-        translation = self._translation(source, alone, stopping, spent, namespace)
+        translation = self._translation(source, alone, stopping, code_time, namespace)
         if isinstance(translation, Refusal):
             return translation
         name = _name(_hash(translation.ptx), translation.warps, translation.shared, left_out and sorted(set(left_out)))
         native = self._native(
-            _name(namespace, self._options.memory_mb, name), translation, alone, left_out, stopping, spent
+            _name(namespace, self._options.memory_mb, name), translation, alone, left_out, stopping, code_time
         )
         if isinstance(native, Refusal):
             return native
         return LaunchCode(native, name, translation.signature, [item.line for item in alone.functions])
 
     def _translation(
-        self, source: str, unit: Unit, stopping: Stopping, spent: CodeTime, namespace: str
+        self, source: str, unit: Unit, stopping: Stopping, code_time: CodeTime, namespace: str
     ) -> Translation | Refusal:
         name = _name(namespace, self._options.memory_mb, source, unit.to_json())
-        known = self._cache.translations.get(name)
-        if known is not None:
-            return known
+        cached = self._cache.translations.get(name)
+        if cached is not None:
+            return cached
 
         def ask(process: CompilingProcess, memory: SharedMemory) -> Answer[Translation]:
             request = Translate(translate=unit.to_json())
             return process.asked(request, lambda reply: _translation(reply, memory), unit)
 
-        made, is_certain = self._asked(source, stopping, spent, ask)
-        size = len(made.ptx) if isinstance(made, Translation) else 0
-        return self._cache.translations.put(name, made, size) if is_certain else made
+        translation, is_certain = self._answer_of_process(source, stopping, code_time, ask)
+        # An uncertain answer, after a timeout say, is not kept: another candidate may have more time.
+        size = len(translation.ptx) if isinstance(translation, Translation) else 0
+        return self._cache.translations.put(name, translation, size) if is_certain else translation
 
     def _native(
         self,
@@ -220,39 +230,41 @@ class CodeStore:
         unit: Unit,
         left_out: StoresLeftOut,
         stopping: Stopping,
-        spent: CodeTime,
+        code_time: CodeTime,
     ) -> bytes | Refusal:
-        known = self._cache.natives.get(name)
-        if known is not None:
-            return known
+        cached = self._cache.natives.get(name)
+        if cached is not None:
+            return cached
 
         def ask(process: CompilingProcess, memory: SharedMemory) -> Answer[bytes]:
             _write(memory, translation.ptx)
             size = len(translation.ptx)
-            wanted = NativeRequest(ptx=size, warps=translation.warps, shared=translation.shared, left_out=left_out)
-            return process.asked(Native(native=wanted), lambda reply: _code(reply, memory), unit)
+            native_request = NativeRequest(
+                ptx=size, warps=translation.warps, shared=translation.shared, left_out=left_out
+            )
+            return process.asked(Native(native=native_request), lambda reply: _code(reply, memory), unit)
 
-        made, is_certain = self._asked("", stopping, spent, ask)
-        size = len(made) if isinstance(made, bytes) else 0
-        return self._cache.natives.put(name, made, size) if is_certain else made
+        native, is_certain = self._answer_of_process("", stopping, code_time, ask)
+        size = len(native) if isinstance(native, bytes) else 0
+        return self._cache.natives.put(name, native, size) if is_certain else native
 
-    def _asked(
-        self, source: str, stopping: Stopping, spent: CodeTime,
+    def _answer_of_process(
+        self, source: str, stopping: Stopping, code_time: CodeTime,
         ask: Callable[[CompilingProcess, SharedMemory], Answer[Asked]],
     ) -> Answer[Asked]:  # fmt: skip
         """Ask a new process, within the time that is left."""
-        granted_s = spent.left_s
+        granted_s = code_time.left_s
         if not granted_s:
-            return spent.late(granted_s), False
-        with spent.making(), self._forked(source, stopping) as (forked, memory):
+            return code_time.late(granted_s), False
+        with code_time.making(), self._forked(source, stopping) as (forked, memory):
             process = CompilingProcess(forked, may_be_killed=False, granted_s=granted_s)
             try:
-                made, is_certain = ask(process, memory)
+                answer, is_certain = ask(process, memory)
             finally:
-                spent.charge(process.used_s)
-        if isinstance(made, Refusal) and made.kind == LATE and not is_certain:
-            return spent.late(granted_s), False
-        return made, is_certain
+                code_time.charge(process.used_s)
+        if isinstance(answer, Refusal) and answer.kind == LATE and not is_certain:
+            return code_time.late(granted_s), False
+        return answer, is_certain
 
     @contextmanager
     def _forked(self, source: str, stopping: Stopping) -> Iterator[tuple[RunnerProcess, SharedMemory]]:
@@ -305,7 +317,7 @@ class CandidateCode:
     """The judge's code."""
     namespace: str = ""
     """Whose candidate it is."""
-    spent: CodeTime = field(default_factory=lambda: CodeTime(CODE_S))
+    code_time: CodeTime = field(default_factory=lambda: CodeTime(CODE_S))
     """Its time for making code."""
     units: dict[str, Unit] = field(default_factory=dict)
     """Launches whose code was made, by their digests."""
@@ -350,7 +362,7 @@ class CodeService:
         try:
             if self._texts is None:
                 self._texts = function_texts(self._source)
-            return self._made(request, self._texts)
+            return self._make(request, self._texts)
         except LookupError as exc:
             return Refusal("LookupError", f"the source has no such function: {exc}", 0)
         except (SyntaxError, TypeError, ValueError, AttributeError, RecursionError) as exc:
@@ -360,21 +372,21 @@ class CodeService:
                 self.failure = exc
             return exc
 
-    def _made(self, request: Any, texts: Mapping[Place, str]) -> LaunchCode | Refusal:
+    def _make(self, request: Any, texts: Mapping[Place, str]) -> LaunchCode | Refusal:
         unit = Unit.from_json(request["unit"])
         code = self._code
-        made = code.store.code(unit, texts, request["left_out"], self._stopping, code.spent, code.namespace)
-        if isinstance(made, LaunchCode):
-            code.units[unit.digest()] = unit
-        return made
+        launch_code = code.store.code(unit, texts, request["left_out"], self._stopping, code.code_time, code.namespace)
+        if isinstance(launch_code, LaunchCode):
+            code.units[unit.digest()] = unit  # compiled references ask for them again, by the digests of a trace
+        return launch_code
 
-    def _send(self, found: LaunchCode | Refusal | InfraError) -> None:
+    def _send(self, answer: LaunchCode | Refusal | InfraError) -> None:
         channel = self._channel
-        if isinstance(found, InfraError):
-            channel.send(Failed(failed=str(found)))
-        elif isinstance(found, Refusal):
-            channel.send(Refused(refused=asdict(found)))
+        if isinstance(answer, InfraError):
+            channel.send(Failed(failed=str(answer)))
+        elif isinstance(answer, Refusal):
+            channel.send(Refused(refused=asdict(answer)))
         else:
-            size = len(found.native)
-            channel.send(Code(code=size, name=found.name, signature=found.signature, starts=found.starts))
-            channel.send_bytes(found.native)
+            size = len(answer.native)
+            channel.send(Code(code=size, name=answer.name, signature=answer.signature, starts=answer.starts))
+            channel.send_bytes(answer.native)

@@ -38,8 +38,8 @@ class LaunchCompiler:
 
     def __init__(self, target: Target, options: GymOptions, zygote: CompileZygote) -> None:
         self.target, self._options, self._zygote = target, options, zygote
-        self._known: LRUCache[Outcome] = LRUCache(_KEPT)
-        self._threads = ThreadPoolExecutor(1, "compile")
+        self._outcomes: LRUCache[Outcome] = LRUCache(_KEPT)
+        self._threads = ThreadPoolExecutor(1, "compile")  # one job at a time: a judge has one candidate
         self._versions = (version("triton"), target.name)
 
     def job(self, source: str, texts: Texts, namespace: str) -> CompileJob:
@@ -62,15 +62,15 @@ class LaunchCompiler:
         """
         return unit.key(texts, *self._versions, namespace)
 
-    def known(self, key: str) -> Outcome | None:
+    def remembered(self, key: str) -> Outcome | None:
         """Return the outcome of a launch in an earlier evaluation; None if it is not known."""
-        return self._known.get(key)
+        return self._outcomes.get(key)
 
     def judged(self, key: str, outcome: Outcome, is_certain: bool) -> Outcome:
         """Return the outcome, or a refusal if no GPU can launch the kernel; remember it if it is certain."""
         if not isinstance(outcome.result, Refusal) and (reason := self.target.misfit(outcome.result)) is not None:
             outcome = Outcome(Refusal("OutOfResources", reason, 0), outcome.seconds)
-        return self._known.put(key, outcome) if is_certain else outcome
+        return self._outcomes.put(key, outcome) if is_certain else outcome
 
     def fork(self, scratch: Scratch, memory: SharedMemory) -> RunnerProcess:
         """Fork a compiling process (raises InfraError)."""
@@ -95,12 +95,12 @@ class CompileJob:
         self._compiler, self._source, self._texts, self._namespace = compiler, source, texts, namespace
         self._units: queue.SimpleQueue[Unit | None] = queue.SimpleQueue()
         self._stopping = Stopping()
-        self._asked: CompilingProcess | None = None
+        self._process: CompilingProcess | None = None
         self.future: Future[Compiled]
 
     def add(self, unit: Unit) -> None:
         """Add a launch (raises LookupError if a function is not in the source)."""
-        self._compiler.key(unit, self._texts, self._namespace)
+        self._compiler.key(unit, self._texts, self._namespace)  # raises here, in the evaluation's thread
         self._units.put(unit)
 
     def result(self) -> Compiled:
@@ -121,20 +121,22 @@ class CompileJob:
 
     def run(self) -> Compiled:
         """Compile launches as they are added, until the job ends."""
-        found: Compiled = []
+        outcomes: Compiled = []
         with ExitStack() as resources:
             while (unit := self._units.get()) is not None and not self._stopping.is_stopped:
-                if not any(isinstance(outcome.result, Refusal) for _, outcome in found):
-                    found.append((unit, self._outcome(unit, resources)))
-        return found
+                # The first refusal is the verdict; later launches are only taken from the queue.
+                if not any(isinstance(outcome.result, Refusal) for _, outcome in outcomes):
+                    outcomes.append((unit, self._outcome(unit, resources)))
+        return outcomes
 
     def _outcome(self, unit: Unit, resources: ExitStack) -> Outcome:
         key = self._compiler.key(unit, self._texts, self._namespace)
-        if (known := self._compiler.known(key)) is not None:
-            return known
-        if self._asked is None:
-            self._asked = CompilingProcess(self._fork(resources), target=self._compiler.target.name)
-        return self._compiler.judged(key, *self._asked.outcome(unit))
+        if (remembered := self._compiler.remembered(key)) is not None:
+            return remembered
+        if self._process is None:
+            # Forked at the first launch that no earlier evaluation knows; many evaluations need none.
+            self._process = CompilingProcess(self._fork(resources), target=self._compiler.target.name)
+        return self._compiler.judged(key, *self._process.outcome(unit))
 
     def _fork(self, resources: ExitStack) -> RunnerProcess:
         scratch = resources.enter_context(closing(Scratch(self._source)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A compiling process, asked for one launch after another.
 
-What it says can refuse a candidate and earn it nothing: whatever happens to it, crashes and endless compilation
-included, is a refusal of the launch that it was asked for.
+Its output is untrusted: it can only reject a candidate. Any failure, including a crash or a timeout, counts as
+rejection of that launch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stopping:
         """Note the process that works from now on; kill it if `stop` was called."""
         with self._lock:
             self._process = process
-            if self.is_stopped:
+            if self.is_stopped:  # `stop` came between the fork and this call
                 _kill(process)
 
     def end(self) -> None:
@@ -64,13 +64,16 @@ def _kill(process: RunnerProcess) -> None:
 
 
 _START_S = 60.0
+"""Own time until a compiling process is ready."""
 _INNOCENT_SHARE = 0.5
 """Share of its memory grant: a process that used less is not why the machine ran out of memory."""
 _REMARK = re.compile(rf'{re.escape(CANDIDATE_FILE)}"?:(\d+):\d+\)?: error: (.+)')
 """The error that a pass of the compiler prints; the exception says only that a pass failed."""
 _PASS_FAILED = "PassManager::run failed"
-_NO_REASON, _PASS = "Failures have been detected", re.compile(r"Pipeline failed while executing \[`(\w+)`")
-"""What is printed of a pass that names no reason, and of any that failed."""
+_NO_REASON = "Failures have been detected"
+"""Message of LLVM's pass manager for a pass that gives no reason."""
+_PASS = re.compile(r"Pipeline failed while executing \[`(\w+)`")
+"""Message of LLVM's pass manager that names the failed pass."""
 Read = TypeVar("Read")
 
 
@@ -107,12 +110,12 @@ class CompilingProcess:
         """Return a launch's outcome, and whether another process would give the same (raises what `asked` raises)."""
         begun, printed = time.perf_counter(), len(self._process.output)
         request = Compile(compile=unit.to_json(), target=self._target)
-        found, is_certain = self.asked(request, lambda reply: Outcome.from_json(reply["compiled"]), unit)
-        if isinstance(found, Refusal):
-            return Outcome(found, time.perf_counter() - begun), is_certain
-        if isinstance(found.result, Refusal):
-            return Outcome(self._explained(found.result, unit, printed), found.seconds), is_certain
-        return found, is_certain
+        answer, is_certain = self.asked(request, lambda reply: Outcome.from_json(reply["compiled"]), unit)
+        if isinstance(answer, Refusal):
+            return Outcome(answer, time.perf_counter() - begun), is_certain
+        if isinstance(answer.result, Refusal):
+            return Outcome(self._explained(answer.result, unit, printed), answer.seconds), is_certain
+        return answer, is_certain
 
     def asked(
         self, request: Compile | Translate | Native, read: Callable[[Any], Read], unit: Unit
@@ -130,10 +133,10 @@ class CompilingProcess:
         """
         printed = len(self._process.output)
         try:
-            found = read(self._asked(request))
-            return (self._explained(found, unit, printed) if isinstance(found, Refusal) else found), True
+            answer = read(self._answer(request))
+            return (self._explained(answer, unit, printed) if isinstance(answer, Refusal) else answer), True
         except TimeoutError:
-            self._process.end()
+            self._process.end()  # it would answer the next request with this one's outcome
             reason = Refusal("CompileTimeout", f"compiling takes more than {self._granted_s:g} s", 0)
         except GrantExceeded as exc:
             reason = Refusal("CompileMemory", f"while it was compiled, {exc}", 0)
@@ -143,31 +146,33 @@ class CompilingProcess:
             reason = Refusal("CompilerCrash", f"the compiler's answer cannot be read ({type(exc).__name__})", 0)
         return reason, False
 
-    def _asked(self, request: Compile | Translate | Native) -> Any:
+    def _answer(self, request: Compile | Translate | Native) -> Any:
         try:
+            # Never quite nothing: a budget of 0 would end a process that has its answer ready.
             return self._process.ask(request, max(0.1, self._left_s))
         finally:
             self._left_s -= self._process.used_s
 
-    def _explained(self, found: Refusal, unit: Unit, printed: int) -> Refusal:
+    def _explained(self, refusal: Refusal, unit: Unit, printed: int) -> Refusal:
         """Return the refusal with the error of a pass, and without this run's paths."""
-        if found.message == _PASS_FAILED:
-            found = self._remark(unit, printed) or found
-        message = found.message.replace(f"{self._process.scratch}/", "")
-        return Refusal(found.kind, message, found.function, found.offset)
+        if refusal.message == _PASS_FAILED:
+            refusal = self._remark(unit, printed) or refusal
+        message = refusal.message.replace(f"{self._process.scratch}/", "")
+        return Refusal(refusal.kind, message, refusal.function, refusal.offset)
 
     def _remark(self, unit: Unit, printed: int) -> Refusal | None:
         """Return the error that a pass has printed since, with its line; None if there is none."""
-        told = self._since(printed)
-        if (match := _REMARK.search(told)) is None:
+        output = self._since(printed)
+        if (match := _REMARK.search(output)) is None:
             return None
         line, message = int(match[1]), match[2]
-        if message.startswith(_NO_REASON) and (failed := _PASS.search(told)) is not None:
+        if message.startswith(_NO_REASON) and (failed := _PASS.search(output)) is not None:
             message = f"the compiler's pass {failed[1]} failed"
-        above = [number for number, function in enumerate(unit.functions) if function.line <= line]
-        if not above:
+        # The function that begins last above the line: a kernel's error may stand in a function that it calls.
+        candidates = [number for number, function in enumerate(unit.functions) if function.line <= line]
+        if not candidates:
             return Refusal("CompilationError", message, 0)
-        number = max(above, key=lambda number: unit.functions[number].line)
+        number = max(candidates, key=lambda number: unit.functions[number].line)
         return Refusal("CompilationError", message, number, line - unit.functions[number].line)
 
     def _died(self, code: int, unit: Unit, printed: int) -> Refusal:

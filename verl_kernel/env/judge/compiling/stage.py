@@ -18,14 +18,19 @@ from verl_kernel.env.result import CompiledKernel, EvalStatus, Limit
 from verl_kernel.env.trace import TraceEvent
 
 _ANSWER_S = 20.0
-SENTENCE, LINE, _NAME = 210, 80, 40
-"""Most characters of the compiler's sentence, of the source line and of a name; feedback has room for all."""
+"""Seconds of own time for a runner's description of its launches."""
+SENTENCE = 210
+"""Most characters of the compiler's sentence; feedback has room for this, a source line and a name."""
+LINE = 80
+"""Most characters of a source line."""
+_NAME = 40
+"""Most characters of a function's name."""
 
 
 _NO_ALLOCATOR = "a launch needs memory beside its arguments, and no allocator is set: call triton.set_allocator"
 
 
-class Unfit(Exception):
+class DoesNotFit(Exception):
     """An autotuner chose a configuration that does not fit a target; on a GPU it would choose another."""
 
     def __init__(self, variant: str) -> None:
@@ -41,7 +46,7 @@ class CompileStage:
         source: the candidate's text.
         findings: where compiled kernels are noted.
         may_choose_again: whether an autotuner may choose another configuration.
-        priced: how the names of those targets begin of which the first one says how many blocks fit into an SM.
+        priced: prefix of the priced GPU's targets; the first target with it gives the number of blocks per SM.
         namespace: whose candidate it is.
     """
 
@@ -58,6 +63,7 @@ class CompileStage:
         self._tuned: set[str] = set()
         self._lines = source_lines(source)
         self._sets_allocator = "set_allocator" in source
+        # From the candidate's text, not from what the runner says: a described function must stand in it.
         texts = function_texts(source)
         self._jobs = [(compiler.target, compiler.job(source, texts, namespace)) for compiler in compilers]
         self._units: dict[str, Unit] = {}
@@ -74,14 +80,14 @@ class CompileStage:
 
         Raises:
             Verdict: the compiler refuses a launch, or no GPU can launch the compiled kernel.
-            Unfit: the same, but an autotuner has other configurations.
+            DoesNotFit: the same, but an autotuner has other configurations.
             InfraError: the compiler failed, and the candidate is not the reason.
         """
         names = [target.name for target, _ in self._jobs]
         self._findings.compiled_for = names[0] if len(names) == 1 else tuple(names)
         kernels = {target: self._compiled(session, target, job) for target, job in self._jobs}
-        self._findings.compiled_kernels = tuple(kernel for made in kernels.values() for kernel in made.values())
-        priced = (made for target, made in kernels.items() if target.name.startswith(self._priced))
+        self._findings.compiled_kernels = tuple(kernel for compiled in kernels.values() for kernel in compiled.values())
+        priced = (compiled for target, compiled in kernels.items() if target.name.startswith(self._priced))
         session.kernels = next(priced, {})
         session.blocks_per_sm = occupancy((kernel.name, kernel.blocks_per_sm) for kernel in session.kernels.values())
 
@@ -101,6 +107,7 @@ class CompileStage:
                 # check: launch-has-an-allocator
                 raise self._verdict(session, target, unit, Refusal("NoAllocator", _NO_ALLOCATOR, 0))
         used = {unit.digest(): cast(Resources, outcome.result) for unit, outcome in compiled}
+        # Grids may differ between trials, where sizes change: each launch is checked, not each kernel.
         for event in (event for trace in session.traces for event in self._own(session, trace)):
             if (reason := target.wrong_grid(event.grid, used[event.variant])) is not None:
                 # check: grid-fits-the-target
@@ -108,9 +115,9 @@ class CompileStage:
         return {unit.digest(): _kernel(unit, outcome, target) for unit, outcome in compiled}
 
     def _refuse_configuration(self, unit: Unit, refusal: Refusal) -> None:
-        """Raise Unfit if an autotuner would skip the configuration for this refusal."""
+        """Raise DoesNotFit if an autotuner would skip the configuration for this refusal."""
         if self._may_choose_again and refusal.kind in PASSED_OVER and unit.digest() in self._tuned:
-            raise Unfit(unit.digest())  # check: configuration-fits
+            raise DoesNotFit(unit.digest())  # check: configuration-fits
 
     def _own(self, session: CandidateSession, trace: Sequence[TraceEvent]) -> list[TraceEvent]:
         """Return the launches of a forward that needed a compiled kernel of the candidate."""
@@ -148,11 +155,14 @@ def _kernel(unit: Unit, outcome: Outcome, target: Target) -> CompiledKernel:
 
 def limit(used: Resources, target: Target) -> Limit | None:
     """Return what keeps more blocks of a kernel from a multiprocessor; None if its registers are not known."""
-    few, small = replace(used, registers=used.registers and 1), replace(used, shared=0)
-    now, by_shared, by_registers, most = map(target.blocks, (used, few, small, replace(few, shared=0)))
-    if None in (now, most) or now == most:
-        return None if now is None else "warps and blocks"
-    return "registers" if now == by_registers else "shared memory" if now == by_shared else None
+    # A limit is what, taken away alone, would let more blocks onto the multiprocessor.
+    without_registers, without_shared = replace(used, registers=used.registers and 1), replace(used, shared=0)
+    actual, by_shared, by_registers, unlimited = map(
+        target.blocks, (used, without_registers, without_shared, replace(without_registers, shared=0))
+    )
+    if None in (actual, unlimited) or actual == unlimited:
+        return None if actual is None else "warps and blocks"
+    return "registers" if actual == by_registers else "shared memory" if actual == by_shared else None
 
 
 def occupancy(blocks: Iterable[tuple[str, int | None]]) -> dict[str, int]:
@@ -161,13 +171,13 @@ def occupancy(blocks: Iterable[tuple[str, int | None]]) -> dict[str, int]:
     Args:
         blocks: names of compiled kernels, each with how many of its blocks an SM holds.
     """
-    known: dict[str, int] = {}
+    fewest: dict[str, int] = {}
     for name, fitting in blocks:
         if fitting:
-            known[name] = min(known.get(name, fitting), fitting)
-    return known
+            fewest[name] = min(fewest.get(name, fitting), fitting)
+    return fewest
 
 
-def cut(text: str, most: int) -> str:
+def cut(text: str, longest: int) -> str:
     """Return a text of at most this many characters, cut at its end if it is longer."""
-    return text if len(text) <= most else f"{text[: most - 4]} ..."
+    return text if len(text) <= longest else f"{text[: longest - 4]} ..."

@@ -29,7 +29,10 @@ from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 MEMORY_MB = 8192
 """Memory that a process may take; torch's compiler alone takes a tenth of it."""
-_START_S, _LOOK_S = 300.0, 0.05
+_START_S = 300.0
+"""Longest start of the process, which imports torch's compiler."""
+_LOOK_S = 0.05
+"""Seconds between two looks at the time that a compilation has taken."""
 
 
 class NotCompiled(Exception):
@@ -67,6 +70,7 @@ class Inductor:
             EnvironmentNotReady: the installed torch has another compiler than this package knows.
             InfraError: the process does not answer.
         """
+        # By files: a program may be longer than a message, and is written by one process and read by one.
         with tempfile.TemporaryDirectory() as folder:
             request = {"reference": task.reference, "task_id": task.task_id, "entry_point": task.entry_point}
             Path(folder, "task.json").write_text(
@@ -77,10 +81,10 @@ class Inductor:
                 raise NotCompiled(f"torch.compile takes longer than kernelgym.reference_timeout_s = {limit_s:g} s")
             if code:
                 raise NotCompiled(f"torch.compile, which may use {MEMORY_MB} MB, ended with status {code}")
-            told = json.loads(Path(folder, "answer.json").read_text(encoding="utf-8"))
-        if "refused" in told:
-            raise NotCompiled(told["refused"])
-        return InductorProgram(told["program"], told["graphs"])
+            answer = json.loads(Path(folder, "answer.json").read_text(encoding="utf-8"))
+        if "refused" in answer:
+            raise NotCompiled(answer["refused"])
+        return InductorProgram(answer["program"], answer["graphs"])
 
     def close(self) -> None:
         """End the process (idempotent); the next reference starts another one."""
@@ -126,6 +130,7 @@ class Inductor:
                 status: int = channel.recv(_LOOK_S)["status"]
                 return None if is_late else status
             if not is_late and (own_time.is_over(limit_s) or time.monotonic() >= deadline):
+                # Its parent kills it, and then sends its status: so the channel stays in step.
                 is_late = True
                 channel.send({"kill": pid})
 

@@ -16,7 +16,10 @@ from typing import Protocol
 
 _PROCESS_CLOCK = 2
 """Low bits of the clock of a process (CPUCLOCK_SCHED in linux/posix-timers.h)."""
-WALL_FACTOR, _WALL_EXTRA_S = 10.0, 30.0
+WALL_FACTOR = 10.0
+"""The wall-clock limit as a multiple of a limit of own time."""
+_WALL_EXTRA_S = 30.0
+"""Seconds added to that, which a busy machine may need where the limit is short."""
 _PAUSE_S = 2.0
 """Longest time between two looks that follow each other directly. A longer one is a pause of the machine, such as a
 virtual machine that stands still, which no run queue counts."""
@@ -30,6 +33,7 @@ def backstop_s(budget_s: float) -> float:
 def processor_ns(pid: int) -> int:
     """Return the processor time of all threads of a process, as Linux counts it; 0 once it has ended."""
     with suppress(OSError):
+        # The clock of another process, as `clock_getcpuclockid(3)` builds its id: no file of /proc to parse.
         return time.clock_gettime_ns(~pid << 3 | _PROCESS_CLOCK)
     return 0
 
@@ -73,12 +77,12 @@ class OwnTime:
 
     Args:
         pid: the process; the waits of its first thread count.
-        asked: whether the calling thread exchanges messages with it; then waits of that thread do not count either.
+        is_asked: whether the calling thread exchanges messages with it; then waits of that thread do not count either.
     """
 
-    def __init__(self, pid: int, asked: bool = False) -> None:
+    def __init__(self, pid: int, is_asked: bool = False) -> None:
         self._pid = pid
-        self._queues: list[Waits] = [RunQueue(str(pid)), *([RunQueue("thread-self")] if asked else [])]
+        self._queues: list[Waits] = [RunQueue(str(pid)), *([RunQueue("thread-self")] if is_asked else [])]
         self.start()
 
     def serve(self, *waits: Waits) -> None:
@@ -88,12 +92,13 @@ class OwnTime:
 
     def start(self) -> None:
         """Begin again at zero."""
-        self._seen: int | None = None
+        self._ran_at_look: int | None = None
         self._processor, self._waited, self._wall = processor_ns(self._pid), self._waits(), time.monotonic_ns()
         self._looked, self._paused = self._wall, 0
 
     def used_s(self) -> float:
         """Return seconds: the larger of the processor time of all threads and wall-clock time without waits."""
+        # The larger of both: many threads use more processor time than the wall clock shows, and sleep uses none.
         elapsed = time.monotonic_ns() - self._wall - self._paused
         return max(self._ran(), elapsed - (self._waits() - self._waited)) / 1e9
 
@@ -105,17 +110,18 @@ class OwnTime:
         ran = self._ran()
         self._notice_pause()
         if self.used_s() <= budget_s:
-            self._seen = None
+            self._ran_at_look = None
             return False
         if ran > budget_s * 1e9 or not self._is_runnable():
             return True
-        before, self._seen = self._seen, ran
-        return before is not None and before != ran
+        # Runnable, and perhaps in the queue since long ago: it is late only if it has run between two looks.
+        ran_before, self._ran_at_look = self._ran_at_look, ran
+        return ran_before is not None and ran_before != ran
 
     def _notice_pause(self) -> None:
-        before, self._looked = self._looked, time.monotonic_ns()
-        if self._looked - before > _PAUSE_S * 1e9:
-            self._paused += self._looked - before
+        looked_before, self._looked = self._looked, time.monotonic_ns()
+        if self._looked - looked_before > _PAUSE_S * 1e9:
+            self._paused += self._looked - looked_before
 
     def close(self) -> None:
         """Close its descriptors."""

@@ -35,16 +35,16 @@ _ROOT = Path("/sys/fs/cgroup")
 
 def oom_kills() -> int:
     """Return the counter of this process's control group, or of the machine; only its growth has a meaning."""
-    place = _counter()
-    return 0 if place is None else _read(place) or 0
+    counter = _counter()
+    return 0 if counter is None else _kill_count(counter) or 0
 
 
 @lru_cache(maxsize=1)
 def _counter() -> Path | None:
-    return next((place for place in _places() if _read(place) is not None), None)
+    return next((path for path in _counter_paths() if _kill_count(path) is not None), None)
 
 
-def _places() -> Iterator[Path]:
+def _counter_paths() -> Iterator[Path]:
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, kinds, path = line.split(":", 2)
@@ -55,14 +55,15 @@ def _places() -> Iterator[Path]:
     yield from (_ROOT / "memory.events", _ROOT / "memory" / "memory.oom_control", Path("/proc/vmstat"))
 
 
-def _read(place: Path) -> int | None:
+def _kill_count(path: Path) -> int | None:
     with suppress(OSError):
-        if found := _COUNT.search(place.read_bytes()):
-            return int(found[1])
+        if match := _COUNT.search(path.read_bytes()):
+            return int(match[1])
     return None
 
 
 _WATCH_S = 0.1
+"""Seconds between two looks at a runner's memory, disk and time."""
 _KEPT_OUTPUT = 64 << 10
 """Most bytes that are kept of a runner's printed output."""
 _MEMORY = re.compile(rb"^RssAnon:\s+(\d+) kB$.*^RssShmem:\s+(\d+) kB$", re.MULTILINE | re.DOTALL)
@@ -116,7 +117,7 @@ class RunnerProcess:
     _next_look: float = 0.0
 
     def __post_init__(self) -> None:
-        self._own_time = OwnTime(self.pid, asked=True)
+        self._own_time = OwnTime(self.pid, is_asked=True)
         self._making: Waits | None = None
 
     def serve(self, executing: Waits, making: Waits) -> None:
@@ -141,6 +142,7 @@ class RunnerProcess:
         self._own_time.start()
         deadline = self._clock() + backstop_s(budget_s)
         try:
+            # A runner that never reads would block the judge in `send`.
             self.channel.sock.settimeout(backstop_s(budget_s))
             if request is not None:
                 self.channel.send(request)
@@ -148,7 +150,7 @@ class RunnerProcess:
                 pass
         except ChannelClosed:
             raise RunnerDied(self.end(grace_s=0.2)) from None  # check: runner-answers
-        if not self._inherited_kb:
+        if not self._inherited_kb:  # the first answer came before the first look
             self._look_at_memory()
         self._look_at_disk()
         return answer
@@ -180,6 +182,7 @@ class RunnerProcess:
         while grace_s and time.monotonic() < deadline and not self._own_time.is_over(grace_s):
             if self._ready(min(_WATCH_S, grace_s), self.pidfd):
                 break
+        # A pidfd is readable once the process has ended; later kills then hit only what it left behind.
         self.was_killed = not select.select([self.pidfd], [], [], 0)[0]
         self.kill()
         self._close()
@@ -190,6 +193,7 @@ class RunnerProcess:
         """Kill its process group without waiting, unless it has been collected."""
         if not self.alive:
             return
+        # By pidfd first: the id of a process that has been collected may belong to another one.
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         with suppress(ProcessLookupError):  # it may have died before it had a group
@@ -245,17 +249,19 @@ class RunnerProcess:
 
     def _grown_kb(self) -> int:
         """Return its own memory: private pages, and shared pages that the judge does not share with it."""
-        found = None
+        match = None
         with suppress(OSError):  # it has ended
-            found = _MEMORY.search(Path(f"/proc/{self.pid}/status").read_bytes())
-        if found is None:
+            match = _MEMORY.search(Path(f"/proc/{self.pid}/status").read_bytes())
+        if match is None:
             return 0
+        # The arena's pages are the judge's grant for tensors, not the candidate's own memory.
         handed_over = os.fstat(self.arena_fd).st_blocks // 2 if self.arena_fd >= 0 else 0
-        kilobytes = int(found[1]) + max(0, int(found[2]) - (self.memory_bytes >> 10) - handed_over)
+        kilobytes = int(match[1]) + max(0, int(match[2]) - (self.memory_bytes >> 10) - handed_over)
         self._inherited_kb = self._inherited_kb or kilobytes
         return kilobytes - self._inherited_kb
 
     def _ready(self, wait_s: float, *fds: int) -> list[int]:
+        # Output and seals are read all along: a runner that fills a pipe would stop there.
         watched = [*fds, *(fd for fd in (self.output_fd, self.seals.fd) if fd >= 0)]
         ready = select.select(watched, [], [], wait_s)[0]
         if self.seals.fd in ready:
@@ -267,6 +273,7 @@ class RunnerProcess:
     def _drain(self) -> None:
         data = os.read(self.output_fd, 1 << 16)
         self._printed += len(data)
+        # The rest counts as disk and is dropped: a candidate must not fill the judge's memory by printing.
         self.output += data[: max(0, _KEPT_OUTPUT - len(self.output))]
         if not data:
             os.close(self.output_fd)

@@ -75,6 +75,7 @@ def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | 
     if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
         return None
     preload()
+    # Frozen objects are not visited by the collector, so judge and zygote go on sharing their pages.
     gc.collect()
     gc.freeze()
     libc.collapse()  # in the judge: the zygote would make copies of shared pages
@@ -116,6 +117,7 @@ def _become_zygote(
         for fd, source in ((0, nothing), (1, nothing), (2, errors.fileno())):
             os.dup2(source, fd)
         keep = sock.detach()
+        # No descriptor of the judge may survive: not its sockets, not its files.
         os.closerange(3, keep)
         os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
         serve(keep)
@@ -128,7 +130,12 @@ def _become_zygote(
         os._exit(status)
 
 
-_START_S, _ANSWER_S, _EXIT_S = 300.0, 120.0, 5.0
+_START_S = 300.0
+"""Longest start of a process that forks others, on a busy machine too."""
+_ANSWER_S = 120.0
+"""Longest time for an answer: a fork, or the collection of a process."""
+_EXIT_S = 5.0
+"""Seconds of own time that the exit of a compiling or executing process may take."""
 COMPILER_VARIABLES = {"TRITON_DEFAULT_FP_FUSION": "1"}
 """Triton's default; without the variable Triton prints a warning."""
 
@@ -210,6 +217,7 @@ class ForkServer:
         if not self._is_prepared:
             self.start()
             self._send({"prepare": True})
+            # Its answer is read with the next one, so that the judge need not wait for it.
             self._is_prepared, self._owed = True, 1
 
     def fork(
@@ -255,7 +263,7 @@ class ForkServer:
                 memory_bytes=memory.size,
                 arena_fd=os.dup(further[1]) if arena_bytes else -1,
             )
-        except (InfraError, OSError) as exc:
+        except (InfraError, OSError) as exc:  # the other ends are closed below; these would leak
             ours.close()
             os.close(read_end)
             os.close(seals_read)
@@ -279,7 +287,7 @@ class ForkServer:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._process.wait()  # else it stays a zombie of the judge
         if self._errors is not None:
             self._errors.close()
         self._process = self._channel = self._errors = None

@@ -16,7 +16,7 @@ from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts, storages,
 from verl_kernel.env.judge.executing import CandidateExecutor, Execution, ExecutionDied
 from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.loading import Loading
-from verl_kernel.env.judge.native_trials import launched, worked
+from verl_kernel.env.judge.native_trials import event_fields, work_fields
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.judge.runner_client import ADDRESS, RunnerClient, Verdict
 from verl_kernel.env.options import GymOptions
@@ -37,13 +37,13 @@ class NotFollowed(Exception):
 
     Args:
         reason: the sentence.
-        is_unlike: whether it is known to fail, or to return something else than at reduced sizes.
+        is_mismatch: whether it is known to fail, or to return something else than at reduced sizes.
         was_killed: whether its runner ended before it answered.
     """
 
-    def __init__(self, reason: str, is_unlike: bool, was_killed: bool = False) -> None:
+    def __init__(self, reason: str, is_mismatch: bool, was_killed: bool = False) -> None:
         super().__init__(reason)
-        self.is_unlike, self.was_killed = is_unlike, was_killed
+        self.is_mismatch, self.was_killed = is_mismatch, was_killed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +74,13 @@ class DrySession:
             InfraError: the runner did not start.
         """
         self.zygote.prepare()
-        known = [tensor for dry in sizes for tensor in _tensors(dry) if not is_dataless(tensor)]
-        specs, size = place(known)
-        places = {id(tensor): spec for tensor, spec in zip(known, specs, strict=True)}
-        asked = [_size(dry, places, weight_seed) for dry in sizes]
-        request: DryRequest = {"entry": task.candidate_class, "seed": seed, "sizes": asked}
+        with_data = [tensor for dry in sizes for tensor in _tensors(dry) if not is_dataless(tensor)]
+        specs, size = place(with_data)
+        specs_of = {id(tensor): spec for tensor, spec in zip(with_data, specs, strict=True)}
+        requested = [_size(dry, specs_of, weight_seed) for dry in sizes]
+        request: DryRequest = {"entry": task.candidate_class, "seed": seed, "sizes": requested}
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(max(1, size))) as memory:
-            memory.write(known, specs)
+            memory.write(with_data, specs)
             return self._ask_both(self.executor.begin(source), request, scratch, memory, sizes)
 
     def _ask_both(
@@ -92,14 +92,15 @@ class DrySession:
             execution.started()
             execution.begin(request["seed"], watch=False, shows="all", refuses=True, backwards=False, sampled=True)
             try:
-                found = self._ask(request, scratch, memory, sizes, execution)
+                forwards = self._ask(request, scratch, memory, sizes, execution)
             except NotFollowed as exc:
+                # What stopped a launch says more than the runner's error about it.
                 if not exc.was_killed:  # a killed runner's launch may still run
                     _refuse(execution.report())
                 raise
             reported = execution.report()
             _refuse(reported)
-            return _counted_dry(found, reported["works"])
+            return _counted_dry(forwards, reported["works"])
         except ExecutionDied as exc:
             if not exc.by_kernel:
                 raise
@@ -111,8 +112,8 @@ class DrySession:
         self, request: DryRequest, scratch: Scratch, memory: SharedMemory, sizes: Sequence[DryForward],
         execution: Execution,
     ) -> list[Counted]:  # fmt: skip
-        found = Findings(self.timing_source, {})
-        loading = Loading(options=self.options, zygote=self.zygote, scratch=scratch, memory=memory, findings=found)
+        findings = Findings(self.timing_source, {})
+        loading = Loading(options=self.options, zygote=self.zygote, scratch=scratch, memory=memory, findings=findings)
         link = (execution.link.fileno(), execution.arena.fd)
         runner = self.zygote.fork(scratch.path, memory, self.options, link, execution.arena.size)
         execution.serve(runner)
@@ -122,16 +123,17 @@ class DrySession:
             reply = client.ask({"dry": request}, self.options.run_timeout_s)
             return client.parse(lambda: _read(reply, client, sizes))
         except Verdict as verdict:
-            is_unlike = verdict.status is EvalStatus.INCORRECT
+            is_mismatch = verdict.status is EvalStatus.INCORRECT
             text = f"{verdict.error.type}: {verdict.error.message}"
-            raise NotFollowed(text, is_unlike, was_killed=not runner.alive) from None  # check: dry-forward-is-followed
+            # check: dry-forward-is-followed
+            raise NotFollowed(text, is_mismatch, was_killed=not runner.alive) from None
         finally:
             runner.end()
 
 
-def _size(dry: DryForward, places: dict[int, TensorSpec], weight_seed: int) -> DrySize:
+def _size(dry: DryForward, specs_of: dict[int, TensorSpec], weight_seed: int) -> DrySize:
     def specs(tensors: list[torch.Tensor]) -> list[Place]:
-        return [(places.get(id(tensor)) or _without_data(tensor)).to_json() for tensor in tensors]
+        return [(specs_of.get(id(tensor)) or _without_data(tensor)).to_json() for tensor in tensors]
 
     return {
         "seed": weight_seed,
@@ -158,11 +160,14 @@ def _read(reply: Claims, client: RunnerClient, sizes: Sequence[DryForward]) -> l
     if reasons or len(replies) != len(sizes):
         # check: dry-forward-needs-no-data
         raise client.verdict(EvalStatus.RUNTIME_ERROR, "WithoutData", str((reasons or ["it ended early"])[0]))
-    found = [_followed(item, dry, client.verdict) for item, dry in zip(replies, sizes, strict=True)]
-    if client.runner.seals.take() != b"".join(seals(one.events) for one in found):
+    forwards = [_followed(item, dry, client.verdict) for item, dry in zip(replies, sizes, strict=True)]
+    # One stream of seals for all sizes: the runner ran them one after the other.
+    if client.runner.seals.take() != b"".join(seals(forward.events) for forward in forwards):
         # check: dry-trace-is-sealed
         raise client.hacking(HackFlag.EDITED_TRACE, "the record of a forward without data is not what happened in it")
-    return [replace(one, events=[_named_alike(event, client.file) for event in one.events]) for one in found]
+    return [
+        replace(forward, events=[_named_alike(event, client.file) for event in forward.events]) for forward in forwards
+    ]
 
 
 def _named_alike(event: TraceEvent, file: str) -> TraceEvent:
@@ -177,31 +182,32 @@ def _refuse(reported: Reported) -> None:
         message = ADDRESS.sub("0x...", stopped["message"])
         sentence = f"{line}in {stopped['kernel']}, on tensors without data: {message}"
         # check: dry-kernel-does-not-stop
-        raise NotFollowed(sentence, is_unlike=stopped["kind"] == ALWAYS_BEYOND)
+        raise NotFollowed(sentence, is_mismatch=stopped["kind"] == ALWAYS_BEYOND)
 
 
-def _counted_dry(found: list[Counted], works: Sequence[Work]) -> list[Counted]:
+def _counted_dry(forwards: list[Counted], works: Sequence[Work]) -> list[Counted]:
     """Add the executing process's account of the launches to the forwards (raises NotFollowed if they differ)."""
-    left = list(works)
+    # One account for all forwards together, in the order of their launches.
+    remaining = list(works)
     counted = []
-    for one in found:
-        launches = own_launches(one.events, CANDIDATE_FILE)
-        own, left = left[: len(launches)], left[len(launches) :]
-        if list(map(launched, launches)) != list(map(worked, own)):
+    for forward in forwards:
+        launches = own_launches(forward.events, CANDIDATE_FILE)
+        own, remaining = remaining[: len(launches)], remaining[len(launches) :]
+        if list(map(event_fields, launches)) != list(map(work_fields, own)):
             # check: dry-trace-agrees-with-execution
             raise NotFollowed("the record of a forward without data is not what its kernels did", False)
-        counted.append(replace(one, tallies=[work["tally"] for work in own], works=own))
+        counted.append(replace(forward, tallies=[work["tally"] for work in own], works=own))
     return counted
 
 
 def _followed(item: Claims, dry: DryForward, verdict: Callable[..., Verdict]) -> Counted:
-    given = read_facts(item["tensors"])
+    actual = read_facts(item["tensors"])
     owned = storages(dry.inputs.tensors)
-    wanted = [tensor_facts(tensor, owned) for tensor in dry.output.tensors]
-    is_alike = item["output"] == dry.output.tree and len(wanted) == len(given)
-    wrong = disagreement(wanted, given, "any") if is_alike else None
-    if not is_alike or wrong:
-        text = wrong[1] if wrong else "the output is not structured like the reference's"
+    expected = [tensor_facts(tensor, owned) for tensor in dry.output.tensors]
+    is_alike = item["output"] == dry.output.tree and len(expected) == len(actual)
+    mismatch = disagreement(expected, actual, "any") if is_alike else None
+    if not is_alike or mismatch:
+        text = mismatch[1] if mismatch else "the output is not structured like the reference's"
         # check: dry-output-is-the-verified
         raise verdict(EvalStatus.INCORRECT, "OtherOutput", f"at the true size {text}")
     return Counted(load_events(item["events"]), [], dry.flops, dry.share_read, functions=functions(dry.events))

@@ -33,7 +33,7 @@ from verl_kernel.env.true_size.consistency import Counted, difference, functions
 from verl_kernel.env.true_size.shrinking import Copy, Shrunk
 
 _FURTHER_TRIALS = 2
-"""Trials at each size but the first: one drawn, one varied."""
+"""Trials at each size but the first: one drawn, one varied. They are few, as copies at these sizes are larger."""
 _NONE = Measurement(None, None, None)
 Charged = tuple[Measurement, str | None, bool]
 """The times; the reason if there are none; whether the candidate does something else at the true size."""
@@ -53,7 +53,7 @@ class ReducedTimes:
         self, context: EvaluationContext, references: list[Reference], shrunk: Shrunk, request: EvalRequest
     ) -> None:
         self._context, self._options, self._device = context, context.options, context.device
-        self._others, self._shrunk, self._request = references[1:], shrunk, request
+        self._further_references, self._shrunk, self._request = references[1:], shrunk, request
         self._copied = tuple(dict(copy.sizes) for copy in shrunk.copies)
 
     @property
@@ -67,36 +67,37 @@ class ReducedTimes:
 
     def after_exit(self, candidate: LoadedCandidate, measured: Measurement) -> Measurement:
         """Verify the candidate at the other sizes, then time it at the true size (raises Verdict)."""
-        session, found = candidate.session, candidate.found
+        session, findings = candidate.session, candidate.findings
         verified = [_counted(session, self._shrunk.copies[0])]
         with candidate.stages.stage("correctness"):
-            for reference, copy in zip(self._others, self._shrunk.copies[1:], strict=True):
+            for reference, copy in zip(self._further_references, self._shrunk.copies[1:], strict=True):
                 verified.append(self._verified(candidate, reference, copy))
         with candidate.stages.stage("true_size"):
-            measured, unknown, is_other = self._at_true_size(candidate, verified)
-        found.true_size = TrueSize(sizes=self._copied, unknown=unknown)
-        if unknown is not None and is_other:
+            measured, unknown, is_mismatch = self._at_true_size(candidate, verified)
+        findings.true_size = TrueSize(sizes=self._copied, unknown=unknown)
+        if unknown is not None and is_mismatch:
             # check: work-does-not-depend-on-size
             raise session.client.verdict(EvalStatus.SIZE_DEPENDENT, "SizeDependent", unknown)
         return measured
 
     def _verified(self, candidate: LoadedCandidate, reference: Reference, copy: Copy) -> Counted:
         """Verify the candidate at another size (raises Verdict)."""
-        layout, found = MemoryLayout(reference), Findings(self._device.timing_source, {})
+        layout, findings = MemoryLayout(reference), Findings(self._device.timing_source, {})
         with closing(Scratch(self._request.source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
             begin = partial(self._sampler.begin, self._request.source)
             loading = Loading(
-                options=self._options, zygote=self._context.zygote, scratch=scratch, memory=memory, findings=found,
+                options=self._options, zygote=self._context.zygote, scratch=scratch, memory=memory, findings=findings,
                 describe=[], execution=begin,
             )  # fmt: skip
             session = loading.start(
                 reference, layout=layout, stages=candidate.stages, guard=self._context.guard, is_sealed=True
             )
-            trials = NativeTrials(loading, candidate.found.env)
+            trials = NativeTrials(loading, candidate.findings.env)
             try:
                 loading.load(session)
+                # One evaluation has one secret, to which its result is committed (`seed_commit`).
                 session.secret = candidate.session.secret
-                _further_trials(candidate.found, session, trials)
+                _further_trials(candidate.findings, session, trials)
                 if code := session.client.runner.finish():
                     raise session.client.crash(code)  # check: exit-after-reduced-sizes-is-clean
             finally:
@@ -117,23 +118,26 @@ class ReducedTimes:
             timing_source=self._device.timing_source, executor=self._sampler,
         )  # fmt: skip
         sizes = [self._shrunk.copies[len(verified) - 1].dry, self._shrunk.true]
+        # Which programs are sampled is secret, or a kernel could work in these only.
         seed = seed_of(b"dry", session.secret)
         task, source, weight_seed = self._request.task, self._request.source, session.reference.weight_seed
         try:
-            again, true = dry.follow(task, source, sizes, seed, weight_seed)
+            repeated, true = dry.follow(task, source, sizes, seed, weight_seed)
         except NotFollowed as exc:
-            return _NONE, str(exc), exc.is_unlike
-        if reason := not_repeated(verified[-1], again):
+            return _NONE, str(exc), exc.is_mismatch
+        # Counting without data is tested first, where the truth is known: a deviation there proves nothing.
+        if reason := not_repeated(verified[-1], repeated):
             return _NONE, reason, False
-        if unlike := difference(verified, again, true):
-            return _NONE, unlike.sentence, unlike.is_candidates
+        if mismatch := difference(verified, repeated, true):
+            return _NONE, mismatch.sentence, mismatch.is_candidates
         return self._charged(session, true), None, False
 
     def _charged(self, session: CandidateSession, true: Counted) -> Measurement:
         """Measure candidate and reference at the true size."""
         events = [replace(e, source=session.source) if e.source == CANDIDATE_FILE else e for e in true.events]
+        # From here on the clock sees the forwards at the true size in place of the trials'.
         session.charged, session.demand = (self._shrunk.true.events, [events]), self._shrunk.true.demand
-        session.charged_account = [*true.works]
+        session.charged_report = [*true.works]
         return self._context.clock.measure(session)
 
     @property
@@ -144,18 +148,18 @@ class ReducedTimes:
 
 def _counted(session: CandidateSession, copy: Copy) -> Counted:
     """Return the first forward of a candidate, as the forward without data is its model's first, too."""
-    tallies = [work["tally"] for work in session.accounts[0]]
+    tallies = [work["tally"] for work in session.launch_reports[0]]
     dry = copy.dry
     return Counted(session.traces[0], tallies, dry.flops, dry.share_read, functions=functions(dry.events))
 
 
-def _further_trials(found: Findings, session: CandidateSession, native: NativeTrials) -> None:
+def _further_trials(findings: Findings, session: CandidateSession, native: NativeTrials) -> None:
     for number in range(_FURTHER_TRIALS):
         kind: Kind = "varied" if number else "drawn"
         agreement = native.watched(session, number, kind, partial(session.forward, number, kind=kind))
-        trials = found.trials
+        trials = findings.trials
         assert trials is not None  # the trials at the first size have ended
-        found.trials = worst(trials.model_copy(update={"total": trials.total + 1}), agreement)
+        findings.trials = worst(trials.model_copy(update={"total": trials.total + 1}), agreement)
         if not agreement.ok:
             # check: reduced-output-is-right
             raise session.client.verdict(EvalStatus.INCORRECT, "WrongValues", wrong_values(agreement))

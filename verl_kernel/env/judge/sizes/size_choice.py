@@ -18,6 +18,7 @@ from verl_kernel.env.true_size.shrinking import Shrunk, shrink
 from verl_kernel.errors import TaskError
 
 _TASKS = 1024
+"""Most tasks whose sizes are remembered; sizes are drawn once, so that all candidates of a task see the same."""
 
 
 class SizeChoice:
@@ -42,7 +43,7 @@ class SizeChoice:
         self._is_on = options.true_size == "auto" and device.is_counted
         self._device, self._guard, self._on_large = device, guard, on_large
         self._secret = os.urandom(32) if seed is None else hashlib.sha256(f"sizes\0{seed}".encode()).digest()
-        self._known: LRUCache[tuple[Shrunk | TaskError | None]] = LRUCache(_TASKS)
+        self._decisions: LRUCache[tuple[Shrunk | TaskError | None]] = LRUCache(_TASKS)
 
     def of(self, task: Task) -> Shrunk | None:
         """Return the reduced copies that a task is judged by; None for a task that is judged at its own size.
@@ -52,19 +53,20 @@ class SizeChoice:
         """
         if not self._is_on:
             return None
-        known = self._known.get(task.cache_key) or self._known.put(task.cache_key, (self._decide(task),))
-        if isinstance(known[0], TaskError):
-            raise known[0]
-        return known[0]
+        decision = self._decisions.get(task.cache_key) or self._decisions.put(task.cache_key, (self._decide(task),))
+        if isinstance(decision[0], TaskError):
+            raise decision[0]
+        return decision[0]
 
     def _decide(self, task: Task) -> Shrunk | TaskError | None:
         with self._guard():
             if self._is_run_whole(task):
                 return None
-            self._on_large()
+            self._on_large()  # the zygote loads what forwards without data need, while sizes are searched
             try:
                 return shrink(task, self._device, self._secret)
             except TaskError as exc:
+                # Without a copy, a task that takes torch about a second is judged as it is.
                 return None if keeps_to(task, self._device, POSSIBLE) else exc
 
     def _is_run_whole(self, task: Task) -> bool:

@@ -59,8 +59,9 @@ def differs(session: CandidateSession) -> bool:
     return not are_alike([*session.traces[-1:], *session.other_traces[-1:]], session.source)
 
 
-_APART = 1000
-"""Distance of the trial numbers of further ablations, which no earlier ablation reaches."""
+_ABLATION_STRIDE = 1000
+"""Distance of the trial numbers of further ablations, which no earlier ablation reaches: inputs are drawn from the
+number of a trial, and no two forwards may have the same."""
 
 
 class CorrectnessTrials:
@@ -75,33 +76,35 @@ class CorrectnessTrials:
 
     def take(self, candidate: LoadedCandidate) -> None:
         """Do all trials, and the ablation among them, at the secret places of the plan (raises Verdict)."""
-        plan, found, mode = self._plan(candidate), candidate.found, None
+        plan, findings, mode = self._plan(candidate), candidate.findings, None
         candidate.begin_trials(self._options.memory_checks, plan.inspected)
-        found.trials = Trials(passed=0, total=plan.total)
+        findings.trials = Trials(passed=0, total=plan.total)
         for number in range(plan.total):
             mode = _trial(candidate, plan, number) or mode
+            # After every trial: the compiler works beside the next one.
             if candidate.compiling is not None:
                 candidate.compiling.look(candidate.session)
             if number >= plan.ablated and self._may_be_decoy(candidate):
                 with candidate.stages.stage("ablation"):
                     _ablation(candidate, plan.total)
-        if found.decoy_kernel is False and _shows_more(candidate.session):
-            candidate.session.idle.clear()
+        # What looked like a copy at the time of the ablation has computed since: the ablation must be done again.
+        if findings.decoy_kernel is False and _shows_more(candidate.session):
+            candidate.session.ineffective.clear()
             with candidate.stages.stage("ablation"):
-                _ablation(candidate, plan.total + 2 * _APART)
-        if found.decoy_kernel is False and mode is not None and differs(candidate.session):
+                _ablation(candidate, plan.total + 2 * _ABLATION_STRIDE)
+        if findings.decoy_kernel is False and mode is not None and differs(candidate.session):
             with candidate.stages.stage("ablation"):
-                found.decoy_kernel = _ablated(candidate, plan.total + _APART, mode).finds_decoy()
-                found.ablated_where = WHERE
+                findings.decoy_kernel = _ablated(candidate, plan.total + _ABLATION_STRIDE, mode).finds_decoy()
+                findings.ablated_where = WHERE
 
     def _plan(self, candidate: LoadedCandidate) -> TrialPlan:
         if self._counts is None:
             return TrialPlan.draw(candidate.session.secret, self._options.correctness_trials)
-        candidate.found.env["trial_kinds"] = dict(self._counts)
+        candidate.findings.env["trial_kinds"] = dict(self._counts)
         return TrialPlan.chosen(candidate.session.secret, self._counts)
 
     def _may_be_decoy(self, candidate: LoadedCandidate) -> bool:
-        undecided = self._options.ablation and candidate.found.decoy_kernel is None
+        undecided = self._options.ablation and candidate.findings.decoy_kernel is None
         return undecided and bool(own_launches(candidate.session.traces[-1], candidate.session.source))
 
 
@@ -109,7 +112,7 @@ def _trial(candidate: LoadedCandidate, plan: TrialPlan, number: int) -> Mode | N
     """Do one trial; return its mode, None for the usual one (raises Verdict)."""
     forward = partial(_forward, candidate.session, plan, number)
     agreement, mode = candidate.watched(number, plan.kinds[number], forward)
-    candidate.found.trials = worst(cast(Trials, candidate.found.trials), agreement)
+    candidate.findings.trials = worst(cast(Trials, candidate.findings.trials), agreement)
     if not agreement.ok:
         text = difference(agreement) + (WHERE if mode else "")
         raise candidate.session.client.verdict(EvalStatus.INCORRECT, "WrongValues", text)  # check: output-is-right
@@ -128,16 +131,18 @@ def _shows_more(session: CandidateSession) -> bool:
 
     Small inputs hide what a `clamp` computes. The candidate must have done the same in all trials.
     """
-    launches = [event for event in session.known if event.kind == "launch"]
+    launches = [event for event in session.known_events if event.kind == "launch"]
     computing = {number for number, event in enumerate(launches) if event.computed}
-    return bool(computing & session.only_moving) and are_alike([*session.traces, *session.other_traces], session.source)
+    return bool(computing & session.only_copying) and are_alike(
+        [*session.traces, *session.other_traces], session.source
+    )
 
 
 def _ablation(candidate: LoadedCandidate, total: int) -> None:
     ablation = _ablated(candidate, total)
-    candidate.found.decoy_kernel = ablation.finds_decoy()
-    if not candidate.found.decoy_kernel:
-        ablation.find_idle()
+    candidate.findings.decoy_kernel = ablation.finds_decoy()
+    if not candidate.findings.decoy_kernel:
+        ablation.find_ineffective()
 
 
 def _ablated(candidate: LoadedCandidate, number: int, mode: Mode | None = None) -> Ablation:

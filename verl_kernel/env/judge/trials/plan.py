@@ -24,7 +24,9 @@ from verl_kernel.errors import ConfigError
 
 
 FORMAT = 1
+"""Version of the file's format."""
 MOST_TRIALS = 64
+"""Most trials that a file may give to a task."""
 Counts = Mapping[Kind, int]
 
 
@@ -100,21 +102,22 @@ class TrialPlan:
         kinds: list[Kind] = ["drawn"] * total
         if total == 1:
             return cls(tuple(kinds), 0, secret[2] % total, None)
+        # Each choice takes a byte of its own of the secret, so that one place tells nothing of another.
         varied = _varied(secret, total)
-        others = [number for number in range(1, total) if number != varied] or [varied]
+        later = [number for number in range(1, total) if number != varied] or [varied]
         kinds[varied] = "varied"
-        kinds[others[secret[3] % len(others)]] = "large"
+        kinds[later[secret[3] % len(later)]] = "large"
         _add_ends(kinds, secret)
         return cls(tuple(kinds), _ablated(secret, varied, total), secret[2] % total, _switched(secret, total))
 
     @classmethod
     def chosen(cls, secret: bytes, counts: Mapping[Kind, int]) -> TrialPlan:
         """Draw a plan with given numbers of trials, at least one of each kind; places are drawn as in `draw`."""
-        rest = [kind for kind in KINDS for _ in range(counts[kind] - (kind in ("drawn", "varied")))]
-        Random(seed_of(secret, b"kinds")).shuffle(rest)
-        total = len(rest) + 2
+        later_kinds = [kind for kind in KINDS for _ in range(counts[kind] - (kind in ("drawn", "varied")))]
+        Random(seed_of(secret, b"kinds")).shuffle(later_kinds)
+        total = len(later_kinds) + 2
         varied = _varied(secret, total)
-        kinds: list[Kind] = ["drawn", *rest]
+        kinds: list[Kind] = ["drawn", *later_kinds]
         kinds.insert(varied, "varied")
         return cls(tuple(kinds), _ablated(secret, varied, total), secret[2] % total, _switched(secret, total))
 
@@ -122,13 +125,14 @@ class TrialPlan:
 def _add_ends(kinds: list[Kind], secret: bytes) -> None:
     """Place both ends if two later trials are free; if one is free, draw one of the ends."""
     random = Random(seed_of(secret, b"ends"))
-    left = [number for number in range(1, len(kinds)) if kinds[number] == "drawn"]
-    places = random.sample(left, min(len(ENDS), len(left)))
-    for place, end in zip(places, random.sample(ENDS, len(ENDS)), strict=False):
-        kinds[place] = end
+    free = [number for number in range(1, len(kinds)) if kinds[number] == "drawn"]
+    trials = random.sample(free, min(len(ENDS), len(free)))
+    for trial, end in zip(trials, random.sample(ENDS, len(ENDS)), strict=False):
+        kinds[trial] = end
 
 
 def _varied(secret: bytes, total: int) -> int:
+    # In the first half, since the ablation waits for it.
     return 1 + secret[0] % max(1, (total - 1) // 2)
 
 
@@ -137,6 +141,7 @@ def _switched(secret: bytes, total: int) -> int:
 
 
 def _ablated(secret: bytes, varied: int, total: int) -> int:
+    # Before the last trial, or a program could take the last forward for the ablation.
     last = max(varied, total - 2)
     return varied + secret[1] % (last - varied + 1)
 
@@ -144,8 +149,8 @@ def _ablated(secret: bytes, varied: int, total: int) -> int:
 def worst(so_far: Trials, agreement: Agreement) -> Trials:
     """Return the summary with one more trial."""
 
-    def larger(one: float | None, other: float | None) -> float | None:
-        return max((value for value in (one, other) if value is not None), default=None)
+    def larger(first: float | None, second: float | None) -> float | None:
+        return max((value for value in (first, second) if value is not None), default=None)
 
     return Trials(
         passed=so_far.passed + agreement.ok, total=so_far.total, first_bad_index=agreement.first_bad_index,

@@ -12,7 +12,7 @@ from functools import partial
 
 from verl_kernel.env.judge.evaluation import Evaluation
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate, Steps
+from verl_kernel.env.judge.steps import EvaluationContext, EvaluationSteps, LoadedCandidate
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
@@ -32,10 +32,10 @@ def survey(
     If its time runs out, the remaining trials are None; the time grows with the number of trials.
     """
     trials = SurveyTrials(context.options, kinds)
-    result = Evaluation(context, reference, Steps(trials, times=None)).run(request)
+    result = Evaluation(context, reference, EvaluationSteps(trials, times=None)).run(request)
     outcomes = trials.outcomes
-    left = None if result.status in (EvalStatus.OK, EvalStatus.TIMEOUT) and outcomes else result.status
-    return outcomes + [left] * (len(kinds) - len(outcomes))
+    rest_status = None if result.status in (EvalStatus.OK, EvalStatus.TIMEOUT) and outcomes else result.status
+    return outcomes + [rest_status] * (len(kinds) - len(outcomes))
 
 
 class SurveyTrials:
@@ -53,6 +53,7 @@ class SurveyTrials:
 
     def take(self, candidate: LoadedCandidate) -> None:
         """Do the trials until the time runs out (raises Verdict if the candidate games the evaluation)."""
+        # The limit is meant for the usual number of trials.
         candidate.session.seconds_left *= max(1.0, len(self._kinds) / self._options.correctness_trials)
         candidate.begin_trials(self._options.memory_checks)
         for number, kind in enumerate(self._kinds):
@@ -64,7 +65,7 @@ class SurveyTrials:
 def _outcome(candidate: LoadedCandidate, number: int, kind: Kind) -> EvalStatus:
     session = candidate.session
     try:
-        right = candidate.watched(number, kind, partial(session.forward, number, kind=kind)).ok
+        is_right = candidate.watched(number, kind, partial(session.forward, number, kind=kind)).ok
     except Verdict as verdict:
         if verdict.status is EvalStatus.HACKING:
             raise
@@ -72,4 +73,4 @@ def _outcome(candidate: LoadedCandidate, number: int, kind: Kind) -> EvalStatus:
             session.client.runner.end()  # its unfinished record would not agree with the next trial
             candidate.loading.again(session)
         return verdict.status
-    return EvalStatus.OK if right else EvalStatus.INCORRECT
+    return EvalStatus.OK if is_right else EvalStatus.INCORRECT

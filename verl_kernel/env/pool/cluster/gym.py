@@ -19,8 +19,10 @@ from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
 
 _LOG = logging.getLogger(__name__)
-_RETURN_S, _PAUSE_S = 120.0, 0.5
-"""Longest wait for a restarted router, and the pause between two tries."""
+_RETURN_S = 120.0
+"""Longest wait for a restarted router, in seconds."""
+_PAUSE_S = 0.5
+"""Seconds between two tries to reach it."""
 
 
 class KernelGym:
@@ -103,6 +105,15 @@ class KernelGym:
         pids: list[int] = self._control("ready")
         return pids
 
+    def one_ready(self) -> None:
+        """Wait until one judge has started.
+
+        Raises:
+            EnvironmentNotReady: none can run on its node.
+            InfraError: none starts.
+        """
+        self._control("one_ready")
+
     def forget(self) -> None:
         """Forget all verdicts."""
         self._control("forget")
@@ -161,9 +172,9 @@ class KernelGym:
         from verl_kernel.env.pool.cluster.judge import cause_of
         from verl_kernel.env.pool.cluster.router import CONTROL
 
-        asked = self._router.check_options.options(concurrency_group=CONTROL).remote(self._options, self._seed)
+        check = self._router.check_options.options(concurrency_group=CONTROL).remote(self._options, self._seed)
         try:
-            asked.future().result()  # ray.get warns in the actors in which verl makes its agent loops
+            check.future().result()  # ray.get warns in the actors in which verl makes its agent loops
         except RayTaskError as exc:
             raise cause_of(exc) from None
         except (RayActorError, ActorUnschedulableError):

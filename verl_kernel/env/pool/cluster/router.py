@@ -22,7 +22,7 @@ from verl_kernel.env.options import FILES, GymOptions
 from verl_kernel.env.pool.cluster.judge import RemoteJudge
 from verl_kernel.env.pool.dispatcher import Dispatcher, Observer, Prefilter, prefilter_options
 from verl_kernel.env.pool.event_loop import LoopThread
-from verl_kernel.env.pool.stats import Outcome, PoolStats
+from verl_kernel.env.pool.stats import PoolOutcome, PoolStats
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import ConfigError
@@ -63,7 +63,7 @@ class RayMetrics(Observer):
         for metric in (*self._gauges.values(), *self._prefilter.values(), *counted):
             metric.set_default_tags(tags)
 
-    def result(self, outcome: Outcome, seconds: float) -> None:
+    def result(self, outcome: PoolOutcome, seconds: float) -> None:
         """Count one result, its retries and its seconds."""
         self._results.inc(1, tags={"status": outcome.result.status.value})
         if outcome.attempts > 1:
@@ -101,10 +101,10 @@ def find_nodes(name: str) -> list[str]:
     nodes = ray.nodes()
     named = [node for node in nodes if name in (node["NodeManagerAddress"], node["NodeManagerHostname"])]
     begun = [node for node in nodes if name and node["NodeID"].startswith(name)]
-    found = [str(node["NodeID"]) for node in named or begun]
-    if not found or (not named and len(found) > 1):
-        raise ConfigError(f"{name!r} names {len(found)} nodes of the cluster, by id, address or host name: {_SEE}")
-    return found
+    ids = [str(node["NodeID"]) for node in named or begun]
+    if not ids or (not named and len(ids) > 1):
+        raise ConfigError(f"{name!r} names {len(ids)} nodes of the cluster, by id, address or host name: {_SEE}")
+    return ids
 
 
 def find_judge(number: int, count: int) -> list[int]:
@@ -150,14 +150,18 @@ class Router:
         Raises:
             ConfigError: they differ; the message names the keys and both values.
         """
-        there, here = _compared(self._options), _compared(options)
+        pool_values, caller_values = _compared(self._options), _compared(options)
         if seed is not None:
-            there["seed"], here["seed"] = self._seed, seed
-        others = [f"{key} is {there[key]!r} there and {here[key]!r} here" for key in here if here[key] != there[key]]
-        if others:
+            pool_values["seed"], caller_values["seed"] = self._seed, seed
+        differences = [
+            f"{key} is {pool_values[key]!r} there and {caller_values[key]!r} here"
+            for key in caller_values
+            if caller_values[key] != pool_values[key]
+        ]
+        if differences:
             raise ConfigError(
-                f"the pool {self._name!r} was made from other options ({'; '.join(others)}): connect with the same "
-                "ones, or give the pool another name"
+                f"the pool {self._name!r} was made from other options ({'; '.join(differences)}): connect with the "
+                "same ones, or give the pool another name"
             )
 
     async def judge(self, request: EvalRequest, lost: int) -> EvalResult:
@@ -168,6 +172,10 @@ class Router:
         """Wait until all judges have started and return their process ids."""
         await self._loop.run(self._dispatcher.ready())
         return [judge.pid for judge in self._judges if judge.pid is not None]
+
+    async def one_ready(self) -> None:
+        """Wait until one judge has started."""
+        await self._loop.run(self._dispatcher.one_ready())
 
     async def stats(self) -> PoolStats:
         """Return the current judges, queue and counts."""

@@ -74,7 +74,7 @@ _LOSSES = 3
 class Tries(Generic[Handle]):
     """The attempts at one evaluation."""
 
-    made: int = 0
+    attempts: int = 0
     """Attempts begun so far."""
     lost: int = 0
     """Attempts that ended because the judge's actor or node was lost."""
@@ -88,8 +88,8 @@ class Tries(Generic[Handle]):
 
     def begin(self) -> None:
         """Count a new attempt; a judge has been assigned."""
-        self.queue_seconds = self.queue_seconds if self.made else time.monotonic() - self.begun
-        self.made += 1
+        self.queue_seconds = self.queue_seconds if self.attempts else time.monotonic() - self.begun
+        self.attempts += 1
 
     def failed(self, judge: Handle, failure: InfraError) -> None:
         """Record that the attempt failed."""
@@ -98,9 +98,9 @@ class Tries(Generic[Handle]):
         self.lost += isinstance(failure, JudgeLost)
 
     @property
-    def left(self) -> bool:
+    def may_repeat(self) -> bool:
         """Whether another attempt is allowed."""
-        return self.made - self.lost < ATTEMPTS and self.lost <= _LOSSES
+        return self.attempts - self.lost < ATTEMPTS and self.lost <= _LOSSES
 
 
 # Drained judges get no new work: all judges on certain nodes, and single judges.

@@ -85,7 +85,7 @@ class Absences:
 
     def __init__(self, limit_s: float, on_loss: Callable[[], None]) -> None:
         self._limit_s, self._on_loss = limit_s, on_loss
-        self._known: set[str] = set()
+        self._models: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.lost: set[str] = set()
         """Models that once had a judge and have had none for longer than the limit."""
@@ -94,19 +94,19 @@ class Absences:
         """Record which models have a judge now; starts and stops their timers."""
         for model in present & self._timers.keys():
             self._timers.pop(model).cancel()
-        for model in self._known - present - self._timers.keys() - self.lost:
+        for model in self._models - present - self._timers.keys() - self.lost:
             self._timers[model] = asyncio.get_running_loop().call_later(self._limit_s, self._lose, model)
         self.lost -= present
-        self._known |= present
+        self._models |= present
 
     def _lose(self, model: str) -> None:
         del self._timers[model]
         self.lost.add(model)
-        others = sorted(self._known - self.lost)
-        if others:
+        remaining = sorted(self._models - self.lost)
+        if remaining:
             _LOG.warning(
                 "no judge of %s for %g s: its prompts go to %s, and their results say so",
-                model, self._limit_s, " or ".join(others),
+                model, self._limit_s, " or ".join(remaining),
             )  # fmt: skip
         self._on_loss()
 
@@ -144,9 +144,9 @@ class Pin:
 
     def note(self, model: str) -> dict[str, str]:
         """Record that a model has judged; return the entry for its result's `env` if another has judged before."""
-        others = [other for other in self.judged if other != model]
-        self.judged = [*others, model]
-        return {CHANGED: others[-1]} if others else {}
+        earlier = [earlier_model for earlier_model in self.judged if earlier_model != model]
+        self.judged = [*earlier, model]
+        return {CHANGED: earlier[-1]} if earlier else {}
 
 
 class Pins:
@@ -283,8 +283,8 @@ class JudgeScheduler(Generic[Judge]):
         """Record a failure on a request that another judge served; return the quarantine in seconds (0: none)."""
         slot = self._slot(judge)
         slot.failures_in_a_row += 1
-        others = sum(other.in_rotation for other in self._slots if other is not slot and other.model == slot.model)
-        if slot.failures_in_a_row < self._quarantine_after or slot.quarantine_timer is not None or not others:
+        peers = sum(peer.in_rotation for peer in self._slots if peer is not slot and peer.model == slot.model)
+        if slot.failures_in_a_row < self._quarantine_after or slot.quarantine_timer is not None or not peers:
             return 0.0
         seconds = self._quarantine_s * min(2**slot.quarantines, _LONGEST_FACTOR)
         slot.quarantines += 1
@@ -311,6 +311,7 @@ class JudgeScheduler(Generic[Judge]):
 
     def _match(self) -> None:
         candidates = rotation(self._slots)
+        # A judge that failed a request gets it again only as its model's only one: else the request would starve.
         peers = Counter(slot.model for slot in candidates)
         for slot in candidates:
             ticket = None if slot.busy else self._next(slot, alone=peers[slot.model] == 1)
@@ -321,6 +322,7 @@ class JudgeScheduler(Generic[Judge]):
                 ticket.future.set_result(slot.judge)
 
     def _next(self, slot: JudgeSlot[Judge], *, alone: bool) -> Ticket | None:
+        # Prompts of a lost model go to any judge; those without a pin are pinned by the judge that takes them.
         models = {None, slot.model, *self._absences.lost}
         fits = [t for t in self._queue if not t.future.done() and t.pin.model in models]
         fits = [t for t in fits if alone or t.avoid is not slot.judge]

@@ -22,9 +22,12 @@ from verl_kernel.env.reference.value import Value
 # The trials of an audit, and in which of them an output that should be wrong passes.
 
 
-DRAWN, VARIED = 3, 3
-"""Number of trials on inputs as drawn, and on varied inputs; the last varied trial has large ones."""
+DRAWN = 3
+"""Number of trials on inputs as drawn."""
+VARIED = 3
+"""Number of trials on varied inputs; the last one has large ones."""
 _SECRET = b"audit"
+"""In place of a judge's secret, so that an audit gives the same findings each time."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class AuditTrials:
     def passed(self, answer: Callable[[int, Trial], Value | None]) -> list[bool]:
         """Return for each trial whether the judge would accept `answer(number, trial)` as its output."""
         return [
-            output is not None and trial.expected.agrees(output, self.reference.least)
+            output is not None and trial.expected.agrees(output, self.reference.smallest_scale)
             for number, trial in enumerate(self.trials)
             for output in [answer(number, trial)]
         ]
@@ -59,6 +62,7 @@ def finding(defect: Defect, passed: Sequence[bool], evidence: str) -> list[Findi
     if not all(passed[:DRAWN]):
         return []
     counts = f"in {DRAWN} of {DRAWN} trials as drawn and {sum(passed[DRAWN:])} of {VARIED} varied ones"
+    # Where it does not hold on varied inputs, a judge refuses such answers all the same.
     # check: counted-defect
     return [Finding(defect=defect, evidence=f"{evidence} {counts}", only_drawn=not all(passed))]
 
@@ -71,7 +75,7 @@ def zeros(value: Value) -> Value:
 def allows_zeros(value: Value) -> bool:
     """Whether `torch.allclose` with 1e-2, KernelBench's comparison, accepts zeros in place of this value."""
     pairs = zip(value.tensors, zeros(value).tensors, strict=True)
-    return all(compare(wanted, zero, "parity").ok for wanted, zero in pairs)
+    return all(compare(expected, zero, "parity").ok for expected, zero in pairs)
 
 
 def largest(values: Sequence[Value]) -> float:
@@ -86,23 +90,25 @@ def largest(values: Sequence[Value]) -> float:
 def idle_answers(trials: AuditTrials) -> list[Finding]:
     """Find answers without computation that pass, and outputs that are not finite."""
     # check: zeros-pass
-    found = finding(
+    findings = finding(
         "zeros_pass", trials.passed(lambda number, trial: zeros(trial.expected)), f"{_size(trials)}; zeros are right"
     )
-    if not found:
-        found = _one_number(trials)
+    if not findings:
+        findings = _one_number(trials)
+    # Replays of one output: a program that remembers it would pass.
     first = trials.trials[0].expected
     same = trials.passed(lambda number, trial: first)
-    found += finding("constant_output", same, "the output of the first trial is right")  # check: constant-output-passes
-    if all(allows_zeros(trial.expected) for trial in trials.trials[:DRAWN]) and not _is_found(found):
+    # check: constant-output-passes
+    findings += finding("constant_output", same, "the output of the first trial is right")
+    if all(allows_zeros(trial.expected) for trial in trials.trials[:DRAWN]) and not _zeros_pass(findings):
         text = f"allclose with 1e-2 takes zeros for every output as drawn; {_size(trials)}"
         # check: zeros-pass-allclose
-        found.append(Finding(defect="zeros_pass_allclose", evidence=text, only_drawn=True))
-    return found + _not_finite(trials)
+        findings.append(Finding(defect="zeros_pass_allclose", evidence=text, only_drawn=True))
+    return findings + _not_finite(trials)
 
 
-def _is_found(found: list[Finding]) -> bool:
-    return any(one.defect == "zeros_pass" and not one.only_drawn for one in found)
+def _zeros_pass(findings: list[Finding]) -> bool:
+    return any(each.defect == "zeros_pass" and not each.only_drawn for each in findings)
 
 
 def _size(trials: AuditTrials) -> str:
@@ -145,32 +151,32 @@ _MOST_WEIGHTS = 24
 def ignored(trials: AuditTrials) -> list[Finding]:
     """Find inputs and weights without effect."""
     inputs = range(len(trials.trials[0].inputs.tensors))
-    return [one for number in inputs for one in _ignored_input(trials, number)] + _ignored_weights(trials)
+    return [each for number in inputs for each in _ignored_input(trials, number)] + _ignored_weights(trials)
 
 
-def _ignored_input(trials: AuditTrials, place: int) -> list[Finding]:
-    found = [_donor(trials, number, place) for number in range(len(trials.trials))]
-    donors = [donor for donor in found if donor is not None]
-    if len(donors) < len(found):
+def _ignored_input(trials: AuditTrials, index: int) -> list[Finding]:
+    candidates = [_donor(trials, number, index) for number in range(len(trials.trials))]
+    donors = [donor for donor in candidates if donor is not None]
+    if len(donors) < len(candidates):
         return []
 
     def answer(number: int, trial: Trial) -> Value | None:
         tensors = list(trial.inputs.tensors)
-        tensors[place] = donors[number]
+        tensors[index] = donors[number]
         return trials.reference.output(Value(trial.inputs.tree, tensors))
 
     # check: ignored-input
-    return finding("ignored_input", trials.passed(answer), f"with another tensor {place} the output is the same")
+    return finding("ignored_input", trials.passed(answer), f"with another tensor {index} the output is the same")
 
 
-def _donor(trials: AuditTrials, number: int, place: int) -> torch.Tensor | None:
+def _donor(trials: AuditTrials, number: int, index: int) -> torch.Tensor | None:
     """Return this input of another trial, with the same shape and other numbers; None where there is none."""
-    own = trials.trials[number].inputs.tensors[place]
+    own = trials.trials[number].inputs.tensors[index]
     for trial in (*trials.trials[number + 1 :], *trials.trials[:number]):
-        if len(trial.inputs.tensors) > place:
-            other = trial.inputs.tensors[place]
-            if other.shape == own.shape and not same_bytes(other, own):
-                return other
+        if len(trial.inputs.tensors) > index:
+            candidate = trial.inputs.tensors[index]
+            if candidate.shape == own.shape and not same_bytes(candidate, own):
+                return candidate
     return None
 
 
@@ -179,11 +185,11 @@ class _Parameters:
     """Parameters of a model, and replacements for them."""
 
     own: Mapping[str, torch.Tensor]
-    other: Mapping[str, torch.Tensor]
+    replacements: Mapping[str, torch.Tensor]
 
     def of(self, names: set[str]) -> dict[str, torch.Tensor]:
         """Return the model's parameters, those with these names replaced."""
-        return {name: self.other[name] if name in names else tensor for name, tensor in self.own.items()}
+        return {name: self.replacements[name] if name in names else tensor for name, tensor in self.own.items()}
 
 
 def _ignored_weights(trials: AuditTrials) -> list[Finding]:
@@ -193,16 +199,17 @@ def _ignored_weights(trials: AuditTrials) -> list[Finding]:
     if not own:
         return []
     passed = _passed(trials, numbers, set(own))
+    # All at once first: most models use their weights, and then each parameter has to be tried.
     if all(passed):
         text = f"with other numbers in all {len(own)} parameters the output is the same"
         return finding("ignored_weights", passed, text)  # check: ignored-weights
-    names = [] if len(own) > _MOST_WEIGHTS else list(_idle(trials, numbers))
+    names = [] if len(own) > _MOST_WEIGHTS else list(_ignored_names(trials, numbers))
     text = f"with other numbers in {', '.join(names)} the output is the same"
     # check: ignored-other-weights
     return finding("ignored_weights", _passed(trials, numbers, set(names)), text) if names else []
 
 
-def _idle(trials: AuditTrials, numbers: _Parameters) -> Iterator[str]:
+def _ignored_names(trials: AuditTrials, numbers: _Parameters) -> Iterator[str]:
     for name in numbers.own:
         if all(_passed(trials, numbers, {name})):
             yield name
@@ -217,6 +224,7 @@ def _shuffled(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Permute the numbers and multiply each by a factor between 0.5 and 1.5, which keeps its sign."""
     if not tensor.is_floating_point():
         return tensor
+    # Numbers of the same size as before, so that outputs are usable and finite.
     order = torch.randperm(tensor.numel(), generator=generator)
     scale = 0.5 + torch.rand(tensor.numel(), generator=generator)
     return (tensor.reshape(-1).cpu()[order] * scale).to(tensor).view(tensor.shape)
@@ -242,29 +250,29 @@ def find_defects(
     with guard():
         trials = AuditTrials.draw(reference)
     with guard():
-        found = idle_answers(trials)
+        findings = idle_answers(trials)
     with guard():
-        found += ignored(trials)
-    return found + _known(reference, found) + _too_small(reference_ms)
+        findings += ignored(trials)
+    return findings + _flagged_findings(reference, findings) + _too_small(reference_ms)
 
 
-def _known(reference: Reference, found: list[Finding]) -> list[Finding]:
+def _flagged_findings(reference: Reference, findings: list[Finding]) -> list[Finding]:
     """Return findings for the flags that the preparation of the reference has set."""
-    flags, known = reference.task_flags, []
-    if "constant_output" in flags and all(one.defect != "constant_output" for one in found):
+    flags, flagged = reference.task_flags, []
+    if "constant_output" in flags and all(each.defect != "constant_output" for each in findings):
         text = "the output is the same in every trial of the preparation: the judge rewards no answer"
-        known.append(Finding(defect="constant_output", evidence=text))  # check: constant-output
+        flagged.append(Finding(defect="constant_output", evidence=text))  # check: constant-output
     if "constant_inputs" in flags:
         # check: constant-inputs
-        known.append(Finding(defect="constant_inputs", evidence="the inputs are the same in every draw"))
+        flagged.append(Finding(defect="constant_inputs", evidence="the inputs are the same in every draw"))
     for number in (flag.removeprefix(FIXED_INPUT) for flag in flags if flag.startswith(FIXED_INPUT)):
         text = f"tensor {number} is the same in every trial, however varied: a program need not read it"
-        known.append(Finding(defect="fixed_input", evidence=text))  # check: fixed-input
+        flagged.append(Finding(defect="fixed_input", evidence=text))  # check: fixed-input
     ops = dict.fromkeys(flag.removeprefix(INSENSITIVE) for flag in flags if flag.startswith(INSENSITIVE))
     if ops:
         text = f"with zeros in place of the result of {', '.join(ops)} the output is still right"
-        known.append(Finding(defect="insensitive", evidence=text))  # check: insensitive
-    return known
+        flagged.append(Finding(defect="insensitive", evidence=text))  # check: insensitive
+    return flagged
 
 
 def _too_small(reference_ms: float | None) -> list[Finding]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keep what the scores of a bench are made of, and the table of all kept runs.
 
-python docs/evaluation/kept_runs.py [RUN NAME]: adds a run's folder, if one is named, and writes the table anew.
+python -m benchmarks.kept_runs [RUN NAME]: adds a run's folder to data/bench, if one is named, and writes the table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from verl_kernel.bench.score_tables import cell
 from verl_kernel.bench.scores import clock, score_run
 from verl_kernel.figures.record import Scores, View
 
-KEPT = Path(__file__).parent / "quickstart"
+KEPT = Path(__file__).parents[1] / "data" / "bench" / "quickstart"
 VIEWS: tuple[View, ...] = ("last turn", "best of history")
 FIGURES = ("correct", "fast@1.2", "speedup (all)")
 _RESULT = {
@@ -47,7 +47,7 @@ def table() -> str:
     parts = [
         "# Kept runs",
         "",
-        "Written by `kept_runs.py` from the folders beside it. Brackets: 95 % intervals by task.",
+        "Written by `benchmarks/kept_runs.py` from the folders beside it. Brackets: 95 % intervals by task.",
     ]
     for folder in sorted(one for one in KEPT.iterdir() if one.is_dir()):
         header, scores = score_run(folder)
