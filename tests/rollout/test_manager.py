@@ -164,14 +164,14 @@ def test_only_rounds_have_a_worker_of_ours():
 def test_a_first_validation_without_programs_ends_the_run(sent):
     known = {"start": 0, "stop": 4096, "reward": 0.0, "result": correct(2.0, 0.9)}
     answers, own = [TurnRecord(code=code, **known) for code in (None, None, "x")], manager()
-    first_validation.note(answers, least=0.5)
+    first_validation.note(answers, least_share=0.5)
     own.generate_sequences(batch(validate=True))
     with pytest.raises(ConfigError, match=r"1 of the 3 answers.*4096 tokens.*enable_thinking=false.*least_programs=0"):
         own.generate_sequences(batch())
     for least, seen in ((0.0, answers), (0.5, answers[1:])):
         own = manager()
         first_validation.note(seen, least)
-        first_validation.note(answers, least=0.5)
+        first_validation.note(answers, least_share=0.5)
         own.generate_sequences(batch())
 
 

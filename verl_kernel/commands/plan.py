@@ -36,25 +36,25 @@ def command(
     config = compose(config_name, overrides or [], config_dir)
     split, shape, gpu = step_plan.split_of(config), step_plan.shape_of(config), step_plan.gpu_of(where)
 
-    def planned(other: step_plan.Split) -> step_plan.StepPlan:
-        return step_plan.plan(other, shape, gpu, (where.gpu_mb or 0) / 1e3, rates)
+    def planned(candidate: step_plan.Split) -> step_plan.StepPlan:
+        return step_plan.plan(candidate, shape, gpu, (where.gpu_mb or 0) / 1e3, rates)
 
-    given = planned(split)
+    step = planned(split)
     typer.echo(
         f"{config_name} on {machine}: {split.trainers} GPUs train, {split.judges} judges on {split.judge_gpus:g} GPUs; "
         f"a model of {shape.parameters / 1e9:.1f}e9 parameters"
     )
-    typer.echo(f"{given.tokens / 1e6:.2f} million tokens and {given.evaluations} evaluations a step")
-    for part, seconds in given.seconds.items():
-        typer.echo(f"{seconds:9.0f} s  {seconds / given.step_s:4.0%}  {part}")
-    typer.echo(f"{given.step_s:9.0f} s        a step; limited by {given.limit}: {step_plan.REMEDIES[given.limit]}")
+    typer.echo(f"{step.tokens / 1e6:.2f} million tokens and {step.evaluations} evaluations a step")
+    for part, seconds in step.seconds.items():
+        typer.echo(f"{seconds:9.0f} s  {seconds / step.step_s:4.0%}  {part}")
+    typer.echo(f"{step.step_s:9.0f} s        a step; limited by {step.limit}: {step_plan.REMEDIES[step.limit]}")
     typer.echo("Memory of a trainer's GPU, of which vLLM's part is free while the model is trained:")
-    for part, gigabytes in given.memory.items():
+    for part, gigabytes in step.memory.items():
         typer.echo(f"{gigabytes:9.1f} GB       {part}")
     typer.echo("Other splits: seconds of a step, and the share of judging beyond generating:")
-    for words, other in step_plan.choices(split, where.nodes).items():
-        found = planned(other)
-        typer.echo(f"{found.step_s:9.0f} s  {found.judging_share:4.0%}  {words}")
+    for words, candidate in step_plan.choices(split, where.nodes).items():
+        alternative = planned(candidate)
+        typer.echo(f"{alternative.step_s:9.0f} s  {alternative.judging_share:4.0%}  {words}")
     assumed = ", ".join(f"{name}={value:g}" for name, value in vars(rates).items())
     typer.echo(f"assumed, not measured: {assumed}")
 
@@ -68,11 +68,11 @@ def read_rates(words: list[str]) -> Rates:
     from verl_kernel.errors import ConfigError
     from verl_kernel.preflight.step_plan import Rates
 
-    given: dict[str, float] = {}
+    stated: dict[str, float] = {}
     for word in words:
         name, _, value = word.partition("=")
         try:
-            given[name] = float(value)
+            stated[name] = float(value)
         except ValueError:
             raise ConfigError(f"--rate is {word!r}: write NAME=VALUE with a number, as in judge_s=5.0") from None
-    return Rates.from_node(given)
+    return Rates.from_node(stated)

@@ -24,17 +24,19 @@ def begin() -> None:
     _objections.clear()
 
 
-def note(turns: Iterable[TurnRecord], least: float) -> None:
+def note(turns: Iterable[TurnRecord], least_share: float) -> None:
     """Count the programs among a validation's answers; only the first validation of a run counts.
 
     Args:
         turns: all turns that were judged.
-        least: share of them that must hold a program.
+        least_share: share of them that must hold a program.
     """
     turns = list(turns)
     if not _objections and turns:
         without = [turn.stop - turn.start for turn in turns if turn.code is None]
-        _objections.append(_sentence(len(turns), without) if len(turns) - len(without) < least * len(turns) else "")
+        _objections.append(
+            _sentence(len(turns), without) if len(turns) - len(without) < least_share * len(turns) else ""
+        )
 
 
 def refuse() -> None:
