@@ -37,6 +37,27 @@ OUR_KEYS = (
 )
 
 
+VAGUE = set(
+    "found made told known kept place places asked given left one other others seen wanted rest least most held done "
+    "taken drawn shown said spent".split()
+)
+"""Names that say nothing of what they hold."""
+
+
+def stored(source: str) -> Iterator[str]:
+    """Names of the variables, parameters and attributes that a source stores."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.arg) and node.arg not in ("self", "cls"):
+            yield node.arg
+
+
+def test_names_say_what_they_hold():
+    names = [name.strip("_") for path in PACKAGE.values() for name in stored(SOURCES[path])]
+    assert sum(name in VAGUE for name in names) <= 0.005 * len(names)
+
+
 def test_a_source_begins_with_its_licence():
     licence = "# SPDX-License-Identifier: Apache-2.0\n"
     assert [str(path) for path, text in SOURCES.items() if text and not text.startswith(licence)] == []

@@ -27,8 +27,8 @@ def narrowed(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """
     if like.dtype not in EIGHT:
         return tensor
-    most = torch.finfo(like.dtype).max
-    return tensor.clamp(-most, most).to(like.dtype)
+    largest = torch.finfo(like.dtype).max
+    return tensor.clamp(-largest, largest).to(like.dtype)
 
 
 def differ_by_rounding(expected: torch.Tensor, actual: torch.Tensor) -> bool:
@@ -36,9 +36,9 @@ def differ_by_rounding(expected: torch.Tensor, actual: torch.Tensor) -> bool:
 
     A number that was rounded before may then be rounded to either neighbour.
     """
-    one, other = expected.float(), actual.float()
-    steps = (_rank(expected) - _rank(actual)).abs_().masked_fill_(one.isnan() & other.isnan(), 0)
-    is_near = (steps == 0) | ((steps == 1) & one.isfinite() & other.isfinite())
+    wide_expected, wide_actual = expected.float(), actual.float()
+    steps = (_rank(expected) - _rank(actual)).abs_().masked_fill_(wide_expected.isnan() & wide_actual.isnan(), 0)
+    is_near = (steps == 0) | ((steps == 1) & wide_expected.isfinite() & wide_actual.isfinite())
     return bool(is_near.all()) and int(steps.count_nonzero()) * _FEW <= steps.numel()
 
 

@@ -114,20 +114,20 @@ def gpu_named(profile: str) -> Gpu:
     name, *figures = profile.split("+")
     if name not in GPUS:
         raise ValueError(f"it must be one of {', '.join(GPUS)}, or one of them with figures, as {OWN_FIGURES}")
-    gpu, given = GPUS[name], dict(map(_figure, figures))
-    if len(given) < len(figures):
+    gpu, own_figures = GPUS[name], dict(map(_figure, figures))
+    if len(own_figures) < len(figures):
         raise ValueError("it has two figures of one unit: give each once")
-    sms, clock_ghz = int(given.get("SMs", gpu.sms)), given.get("GHz", gpu.clock_ghz)
+    sms, clock_ghz = int(own_figures.get("SMs", gpu.sms)), own_figures.get("GHz", gpu.clock_ghz)
     share = sms * clock_ghz / (gpu.sms * gpu.clock_ghz)
     return replace(
         gpu,
         sms=sms,
         clock_ghz=clock_ghz,
-        bandwidth_gbs=given.get("GB/s", gpu.bandwidth_gbs),
+        bandwidth_gbs=own_figures.get("GB/s", gpu.bandwidth_gbs),
         tflops=gpu.tflops * share,
         tf32_tflops=gpu.tf32_tflops * share,
         half_tflops=gpu.half_tflops * share,
-        is_calibrated=gpu.is_calibrated and not given,
+        is_calibrated=gpu.is_calibrated and not own_figures,
     )
 
 

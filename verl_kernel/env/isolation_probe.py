@@ -19,13 +19,13 @@ def granted_isolation(device: str) -> list[str]:
     """
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", __name__, scratch, device]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        last = (process.stderr.strip().splitlines() or ["no output"])[-1]
         raise EnvironmentNotReady(
             f"the gym's jail could not be entered ({last}): a runner needs fork, prctl and setrlimit"
         )
-    return done.stdout.split()
+    return process.stdout.split()
 
 
 def _enter(scratch: str, device: str) -> list[str]:

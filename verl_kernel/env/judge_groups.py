@@ -33,44 +33,44 @@ class JudgeGroup:
         return "+".join(sorted(name for name, _ in self.resources))
 
 
-def parse_groups(given: Any, num_judges: int) -> tuple[JudgeGroup, ...]:
+def parse_groups(node: Any, num_judges: int) -> tuple[JudgeGroup, ...]:
     """Convert a value of the option to groups; values that are groups already stay as they are.
 
     Args:
-        given: a mapping, a list of groups, or None.
+        node: a mapping, a list of groups, or None.
         num_judges: `kernelgym.num_judges`, which the groups' numbers must add up to.
 
     Raises:
         ConfigError: the value has another form, or an amount or a number of judges is invalid.
     """
-    if given is None or isinstance(given, Mapping):
-        return (JudgeGroup(_resources(given)),) if given else ()
-    if not isinstance(given, list | tuple):
-        raise ConfigError(f"{_KEY} is {given!r}; it must be a mapping of Ray resources to amounts, as in {_FORMS}")
-    groups = tuple(group if isinstance(group, JudgeGroup) else _group(group) for group in given)
+    if node is None or isinstance(node, Mapping):
+        return (JudgeGroup(_resources(node)),) if node else ()
+    if not isinstance(node, list | tuple):
+        raise ConfigError(f"{_KEY} is {node!r}; it must be a mapping of Ray resources to amounts, as in {_FORMS}")
+    groups = tuple(group if isinstance(group, JudgeGroup) else _group(group) for group in node)
     _check_sum(groups, num_judges)
     return groups
 
 
-def _group(given: Any) -> JudgeGroup:
-    if not isinstance(given, Mapping) or set(given) != {"resources", "num_judges"} or not given["resources"]:
+def _group(node: Any) -> JudgeGroup:
+    if not isinstance(node, Mapping) or set(node) != {"resources", "num_judges"} or not node["resources"]:
         raise ConfigError(
-            f"{_KEY} holds the group {given!r}; a group has the keys resources and num_judges, as in "
+            f"{_KEY} holds the group {node!r}; a group has the keys resources and num_judges, as in "
             "{resources: {rack_a: 1}, num_judges: 4}"
         )
-    number = given["num_judges"]
+    number = node["num_judges"]
     if type(number) is not int or number < 1:
         raise ConfigError(f"{_KEY} has a group whose num_judges is {number!r}; it must be a whole number of at least 1")
-    return JudgeGroup(_resources(given["resources"]), number)
+    return JudgeGroup(_resources(node["resources"]), number)
 
 
-def _resources(given: Any) -> tuple[tuple[str, float], ...]:
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{_KEY} holds the resources {given!r}; they must be a mapping, as in {_FORMS}")
-    for name, amount in given.items():
+def _resources(node: Any) -> tuple[tuple[str, float], ...]:
+    if not isinstance(node, Mapping):
+        raise ConfigError(f"{_KEY} holds the resources {node!r}; they must be a mapping, as in {_FORMS}")
+    for name, amount in node.items():
         _check_name(name)
         _check_amount(name, amount)
-    return tuple((name, float(amount)) for name, amount in given.items())
+    return tuple((name, float(amount)) for name, amount in node.items())
 
 
 def _check_name(name: Any) -> None:

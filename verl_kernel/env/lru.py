@@ -44,5 +44,5 @@ class LRUCache(Generic[Item]):
         self._items.clear()
 
     def _is_full(self) -> bool:
-        held = sum(size for _, size in self._items.values())
-        return len(self._items) > self._capacity or (self._most_bytes is not None and held > self._most_bytes)
+        held_bytes = sum(size for _, size in self._items.values())
+        return len(self._items) > self._capacity or (self._most_bytes is not None and held_bytes > self._most_bytes)

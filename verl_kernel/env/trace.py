@@ -163,8 +163,8 @@ class TraceEvent:
             raise ValueError("the counts of a trace event must be integers of at least 0, half_flops at most flops")
 
     def _check_shares(self) -> None:
-        known = (self.stored, self.computed)
-        if known != (None, None) and not _are_counts(*known):
+        shares = (self.stored, self.computed)
+        if shares != (None, None) and not _are_counts(*shares):
             raise ValueError("`stored` and `computed` of a trace event must both be null or integers of at least 0")
         if (self.computed or 0) > (self.stored or 0) or type(self.priced) is not bool:
             raise ValueError("a trace event needs a boolean `priced`, and `computed` of at most `stored`")

@@ -37,13 +37,13 @@ def find_constants(model: Any) -> Constants:
     if not isinstance(model, torch.nn.Module):
         return {}
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    found = {}
+    constants = {}
     for name, tensor in state_of(model).items():
         value = constant_value(tensor)
         if value is None or (tensor.numel() == 1 and not (name in parameters and _is_short(value, tensor.dtype))):
             continue
-        found[name] = (value, name in parameters)
-    return found
+        constants[name] = (value, name in parameters)
+    return constants
 
 
 def constant_value(tensor: torch.Tensor) -> float | None:
@@ -130,9 +130,9 @@ def _by_name_or_value(
     lost = [(kind, name) for kind, name in _kinds(state, constants) if name not in pairs]
     free = [(_kind(tensor, constant_value(tensor)), tensor) for name, tensor in own.items() if name not in pairs]
     for kind, name in lost:
-        found = [tensor for other, tensor in free if other == kind]
-        if len(found) == sum(other == kind for other, _ in lost) == 1:
-            pairs[name] = found[0]
+        candidates = [tensor for free_kind, tensor in free if free_kind == kind]
+        if len(candidates) == sum(free_kind == kind for free_kind, _ in lost) == 1:
+            pairs[name] = candidates[0]
     return pairs
 
 
@@ -148,10 +148,10 @@ def _spare(
     own: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor], pairs: Mapping[str, torch.Tensor]
 ) -> bool:
     """Tell whether the candidate has floating tensors unlike all of the reference's: they may hold missing weights."""
-    taken = [id(tensor) for tensor in pairs.values()]
-    kept = {_start(value) for name, value in state.items() if name not in pairs}
-    rest = [tensor for tensor in own.values() if tensor.is_floating_point() and id(tensor) not in taken]
-    return any(_start(tensor) not in kept for tensor in rest)
+    paired = [id(tensor) for tensor in pairs.values()]
+    starts = {_start(value) for name, value in state.items() if name not in pairs}
+    spare = [tensor for tensor in own.values() if tensor.is_floating_point() and id(tensor) not in paired]
+    return any(_start(tensor) not in starts for tensor in spare)
 
 
 def _start(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -164,8 +164,8 @@ def _write(pairs: Mapping[str, torch.Tensor], state: Mapping[str, torch.Tensor])
             tensor.copy_(state[name])
 
 
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype
+def _alike(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return first.shape == second.shape and first.dtype == second.dtype
 
 
 def _is_short(value: float, dtype: torch.dtype) -> bool:

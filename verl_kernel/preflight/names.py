@@ -88,16 +88,16 @@ def check_names(config: DictConfig) -> None:
     Raises:
         ConfigError: a name is unknown; the message names its key and the name that may be meant.
     """
-    for key, known in _registered(config):
+    for key, registered in _registered(config):
         name = read(config, key)
-        if name not in known:
-            raise unknown(key, name, known)
+        if name not in registered:
+            raise unknown(key, name, registered)
     for path, name in _objects(config):
-        if place := find(config, path):
-            _check_object(path, place, name, find(config, name))
+        if target := find(config, path):
+            _check_object(path, target, name, find(config, name))
     for path, name in DOTTED:
-        if place := find(config, path):
-            module, _, last = (place, "", find(config, name)) if name else place.rpartition(".")
+        if target := find(config, path):
+            module, _, last = (target, "", find(config, name)) if name else target.rpartition(".")
             _check_object(path, f"{PKG}{module}", name or path, last)
 
 
@@ -112,10 +112,10 @@ def agent_loops(config: DictConfig) -> set[str]:
     return {*plugin.registered("agent loop"), *_loops_of_file(read(config, LOOP_FILE))}
 
 
-def unknown(key: str, name: object, known: Iterable[str]) -> ConfigError:
+def unknown(key: str, name: object, names: Iterable[str]) -> ConfigError:
     """Return the error for an unknown name."""
-    known = sorted(str(getattr(each, "value", each)) for each in known)
-    return ConfigError(f"{key} is {in_words(name)}; {nearest(name, known)}it must be one of {', '.join(known)}")
+    names = sorted(str(getattr(each, "value", each)) for each in names)
+    return ConfigError(f"{key} is {in_words(name)}; {nearest(name, names)}it must be one of {', '.join(names)}")
 
 
 def _registered(config: DictConfig) -> Iterator[tuple[str, Iterable[str]]]:
@@ -146,26 +146,26 @@ def _objects(config: DictConfig) -> Iterator[tuple[str, str]]:
         yield f"{_MANAGER}.module.path", f"{_MANAGER}.name"
 
 
-def _check_object(key: str, place: str, name_key: str, name: str | None) -> None:
-    module = _load(key, place)
+def _check_object(key: str, target: str, name_key: str, name: str | None) -> None:
+    module = _load(key, target)
     if not name:
-        raise ConfigError(f"{name_key} is {in_words(name)} and {key} is {place}: give the name to take from there")
+        raise ConfigError(f"{name_key} is {in_words(name)} and {key} is {target}: give the name to take from there")
     if not hasattr(module, name):
         public = [each for each in vars(module) if not each.startswith("_")]
         raise ConfigError(
-            f"{name_key} names {name}, which {place.removeprefix(PKG)} does not define; {nearest(name, public)}give a "
+            f"{name_key} names {name}, which {target.removeprefix(PKG)} does not define; {nearest(name, public)}give a "
             "name that it defines"
         )
 
 
-def _load(key: str, place: str) -> Any:
+def _load(key: str, target: str) -> Any:
     from verl.utils.import_utils import load_module
 
     try:
-        return load_module(place)
+        return load_module(target)
     except Exception as exc:  # a module of the user's may fail in any way
         raise ConfigError(
-            f"{key} names {place.removeprefix(PKG)}, which cannot be loaded ({_reason(exc.__cause__ or exc)}): give a "
+            f"{key} names {target.removeprefix(PKG)}, which cannot be loaded ({_reason(exc.__cause__ or exc)}): give a "
             "file or module that is there and can be imported"
         ) from exc
 

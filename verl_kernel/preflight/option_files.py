@@ -57,27 +57,31 @@ def _file(title: str, kinds: Iterable[type[OptionGroup]]) -> str:
         nodes = kind.NODE.split(".")
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(nodes, open_nodes, strict=False)))
         for depth in range(shared, len(nodes)):
-            said = kind.__doc__ if depth == len(nodes) - 1 else None
-            lines += ["", *_comment((said or "").partition("\n")[0], "  " * depth), f"{'  ' * depth}{nodes[depth]}:"]
+            docstring = kind.__doc__ if depth == len(nodes) - 1 else None
+            lines += [
+                "",
+                *_comment((docstring or "").partition("\n")[0], "  " * depth),
+                f"{'  ' * depth}{nodes[depth]}:",
+            ]
         open_nodes = nodes
         lines += _node(kind, "  " * len(nodes))
     return _HEAD.format(title) + "\n".join(lines) + "\n"
 
 
 def _node(kind: type[OptionGroup], indent: str) -> Iterable[str]:
-    said, hints = sentences(kind), get_type_hints(kind, include_extras=True)
+    sentence_of, hints = sentences(kind), get_type_hints(kind, include_extras=True)
     for key, value in kind.in_recipes().items():
-        yield from ("", *_comment(f"{said[key]} {_rule(kind, key, hints[key], said[key])}", indent))
+        yield from ("", *_comment(f"{sentence_of[key]} {_rule(kind, key, hints[key], sentence_of[key])}", indent))
         yield f"{indent}{key}: {_scalar(value)}"
 
 
 def sentences(kind: type[OptionGroup]) -> dict[str, str]:
     """Return the text below each field of a class of options, including inherited fields."""
-    found: dict[str, str] = {}
+    by_field: dict[str, str] = {}
     for owner in reversed(kind.__mro__):
         if issubclass(owner, OptionGroup) and owner is not OptionGroup:
-            found |= _own_sentences(owner)
-    return found
+            by_field |= _own_sentences(owner)
+    return by_field
 
 
 def _own_sentences(kind: type[OptionGroup]) -> dict[str, str]:
@@ -90,12 +94,12 @@ def _own_sentences(kind: type[OptionGroup]) -> dict[str, str]:
     }
 
 
-def _rule(kind: type[OptionGroup], key: str, hint: Any, said: str) -> str:
+def _rule(kind: type[OptionGroup], key: str, hint: Any, sentence: str) -> str:
     """Return the rule for a value, in brackets, if neither its default nor its text shows it."""
     words = words_of(hint)
-    named = words and all(f"`{word}`" in said for word in words)
+    named = words and all(f"`{word}`" in sentence for word in words)
     rule = "" if named or hint in (bool, str, str | None, int, Any) else description(hint)
-    is_open = key in kind.LEFT_OPEN and "null" not in said
+    is_open = key in kind.LEFT_OPEN and "null" not in sentence
     usual = f"null: the loss's own value, else {_scalar(getattr(kind, key))}" if is_open else ""
     both = "; ".join(filter(None, (rule, usual)))
     return f"({both})" if both else ""

@@ -144,9 +144,9 @@ def _check_service(options: GymOptions, machine: Machine) -> Iterator[str]:
 
 def _refuse_no_gpu(options: GymOptions, machine: Machine) -> None:
     if options.device == "cuda" or _judges_on_gpus(options):
-        asked = f" and kernelgym.gpus_per_judge is {options.gpus_per_judge:g}" if options.device == "auto" else ""
+        remark = f" and kernelgym.gpus_per_judge is {options.gpus_per_judge:g}" if options.device == "auto" else ""
         raise EnvironmentNotReady(
-            f"kernelgym.device is {options.device}{asked}, and {machine} has no GPU: {_CLUSTER}, or use device cpu "
+            f"kernelgym.device is {options.device}{remark}, and {machine} has no GPU: {_CLUSTER}, or use device cpu "
             "with kernelgym.gpus_per_judge=0 (kernels on the CPU, simulated times)"
         )
 
@@ -184,9 +184,9 @@ def check_gpus(config: DictConfig, machine: Machine) -> Iterator[str]:
     """
     if read(config, "trainer.device") == "cpu":
         return
-    asked = _asked(config)
+    demand = _asked(config)
     if machine.cluster:
-        yield f"{sum(asked.values())} GPUs in the Ray cluster at {machine.cluster}: a run asks for them when it starts"
+        yield f"{sum(demand.values())} GPUs in the Ray cluster at {machine.cluster}: a run asks for them when it starts"
         return
     if not machine.gpus:
         raise EnvironmentNotReady(
@@ -194,10 +194,10 @@ def check_gpus(config: DictConfig, machine: Machine) -> Iterator[str]:
             "CPU with VERL_PLATFORM=cpu and a recipe for it"
         )
     node, there = read(config, "trainer.n_gpus_per_node"), machine.nodes * machine.gpus
-    if node > machine.gpus or sum(asked.values()) > there:
-        parts = ", ".join(f"{count} {who}" for who, count in asked.items() if count)
+    if node > machine.gpus or sum(demand.values()) > there:
+        parts = ", ".join(f"{count} {who}" for who, count in demand.items() if count)
         raise ConfigError(
-            f"the run asks for {sum(asked.values())} GPUs ({parts}) and {machine} has {there}, {machine.gpus} a node: "
+            f"the run asks for {sum(demand.values())} GPUs ({parts}) and {machine} has {there}, {machine.gpus} a node: "
             "choose gpus=one, eight or sixteen, set trainer.n_gpus_per_node, actor_rollout_ref.rollout.n_gpus_per_node "
             f"and kernelgym.num_judges, or {_CLUSTER}"
         )

@@ -93,17 +93,17 @@ def _resumed(config: DictConfig) -> Path | None:
 
 def _shape(config: DictConfig, step: Path) -> Iterator[tuple[str, object, object]]:
     """Yield what of processes, strategy and model differs between a checkpoint and a run."""
-    said = _json(step / "actor" / "fsdp_config.json")
-    processes, mine = said.get("world_size"), devices(config, "trainer")
+    fsdp_config = _json(step / "actor" / "fsdp_config.json")
+    processes, mine = fsdp_config.get("world_size"), devices(config, "trainer")
     if processes not in (None, mine):
         yield "trainer.nnodes x trainer.n_gpus_per_node", processes, mine
-    strategy = _VERSIONS.get(said.get("FSDP_version", 0))
+    strategy = _VERSIONS.get(fsdp_config.get("FSDP_version", 0))
     if strategy not in (None, read(config, _STRATEGY)):
         yield _STRATEGY, strategy, read(config, _STRATEGY)
-    written, wanted = _json(step / "actor" / "huggingface" / "config.json"), _json(model_file(read(config, _MODEL)))
+    written, configured = _json(step / "actor" / "huggingface" / "config.json"), _json(model_file(read(config, _MODEL)))
     for size in _SIZES:
-        if size in written and size in wanted and written[size] != wanted[size]:
-            yield f"a model whose {size} is", written[size], f"{wanted[size]} ({_MODEL} is {read(config, _MODEL)})"
+        if size in written and size in configured and written[size] != configured[size]:
+            yield f"a model whose {size} is", written[size], f"{configured[size]} ({_MODEL} is {read(config, _MODEL)})"
             return
 
 
@@ -146,7 +146,7 @@ def model_file(path: str) -> Path:
 def _json(path: Path) -> dict[str, Any]:
     """Return the mapping in a file; empty if there is none, or none that can be read."""
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -175,12 +175,12 @@ def shape_of(config: DictConfig) -> Shape:
     """
     path = read(config, _MODEL)
     try:
-        given = json.loads(model_file(path).read_text())
-        head = given.get("head_dim") or given["hidden_size"] // given["num_attention_heads"]
+        model = json.loads(model_file(path).read_text())
+        head = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
         return Shape(
-            given["hidden_size"], given["num_hidden_layers"], given["intermediate_size"], given["num_attention_heads"],
-            given.get("num_key_value_heads", given["num_attention_heads"]), head, given["vocab_size"],
-            bool(given.get("tie_word_embeddings", False)),
+            model["hidden_size"], model["num_hidden_layers"], model["intermediate_size"], model["num_attention_heads"],
+            model.get("num_key_value_heads", model["num_attention_heads"]), head, model["vocab_size"],
+            bool(model.get("tie_word_embeddings", False)),
         )  # fmt: skip
     except (OSError, ValueError, KeyError):
         named = re.findall(r"\d+(?:\.\d+)?b\b", path.lower())
@@ -279,9 +279,9 @@ def _judging_s(split: Split, rates: Rates) -> float:
     if not split.judge_gpus:
         return evaluations * rates.worker_s / split.judges
     on_workers = evaluations * rates.worker_s / split.workers if split.workers else 0.0
-    left = evaluations * (1 - rates.refused_share) if split.workers else evaluations
-    locked = left * rates.judge_s * rates.timed_share / split.judge_gpus
-    return max(on_workers, left * rates.judge_s / split.judges, locked)
+    judged = evaluations * (1 - rates.refused_share) if split.workers else evaluations
+    locked = judged * rates.judge_s * rates.timed_share / split.judge_gpus
+    return max(on_workers, judged * rates.judge_s / split.judges, locked)
 
 
 def choices(split: Split, nodes: int) -> dict[str, Split]:
@@ -295,7 +295,7 @@ def choices(split: Split, nodes: int) -> dict[str, Split]:
         return {}
     prefilter, halves = "kernelgym.prefilter=cpu kernelgym.prefilter_judges=16", 2 * split.judges
     shared = f"kernelgym.gpus_per_judge=0.5 kernelgym.num_judges={halves}"
-    found = {
+    splits = {
         prefilter: replace(split, workers=16),
         shared: replace(split, judges=halves),
         f"{shared} {prefilter}": replace(split, judges=halves, workers=16),
@@ -304,6 +304,6 @@ def choices(split: Split, nodes: int) -> dict[str, Split]:
     if nodes == 1 and less and less % split.tensors == 0:
         more = split.judges + split.trainers - less
         key = f"trainer.n_gpus_per_node={less} kernelgym.num_judges={more}"
-        found[key] = replace(split, trainers=less, judges=more, judge_gpus=float(more))
-        found[f"{key} {prefilter}"] = replace(found[key], workers=16)
-    return found
+        splits[key] = replace(split, trainers=less, judges=more, judge_gpus=float(more))
+        splits[f"{key} {prefilter}"] = replace(splits[key], workers=16)
+    return splits

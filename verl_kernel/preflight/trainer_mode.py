@@ -38,7 +38,7 @@ def check_asynchronous(config: DictConfig) -> None:
 
 def _check_age(config: DictConfig, mode: str) -> None:
     """Check the age of samples: a prompt waits for `num_warmup_batches` updates before it is trained on."""
-    waits, most, strategy = (
+    waits, oldest, strategy = (
         read(config, key)
         for key in (
             f"trainer.v1.{mode}.num_warmup_batches",
@@ -47,9 +47,9 @@ def _check_age(config: DictConfig, mode: str) -> None:
         )
     )
     needed = math.ceil(waits) + 1
-    if strategy == "drop" and most is not None and most < needed:
+    if strategy == "drop" and oldest is not None and oldest < needed:
         raise ConfigError(
-            f"{_SAMPLER}.max_off_policy_threshold is {most} and trainer.v1.{mode}.num_warmup_batches is {waits}, so "
+            f"{_SAMPLER}.max_off_policy_threshold is {oldest} and trainer.v1.{mode}.num_warmup_batches is {waits}, so "
             f"every prompt would be too old when its turn comes and be thrown away: set the threshold to {needed} or "
             f"more, or {_SAMPLER}.max_off_policy_strategy to wait"
         )

@@ -111,8 +111,8 @@ def _honest(evaluator: Evaluator) -> None:
     result = judged(evaluator, programs.HONEST)
     expect(result.rewarded and result.error is None, "an honest kernel to be rewarded", (result.status, result.error))
     expect(result.compiled is True and result.decoy_kernel is False, "compiled and no decoy", result)
-    known = (result.speedup, result.kernel_ms, result.reference_ms, result.time_coverage, result.number_coverage)
-    expect(None not in known, "time and coverage to be known", known)
+    figures = (result.speedup, result.kernel_ms, result.reference_ms, result.time_coverage, result.number_coverage)
+    expect(None not in figures, "time and coverage to be known", figures)
     expect(result.trials is not None and result.trials.passed == result.trials.total == 2, "2 trials", result.trials)
 
 
@@ -156,12 +156,14 @@ def _order(evaluator: Evaluator) -> None:
 def _judged_once(evaluator: Evaluator) -> None:
     source, before = programs.HONEST + "# again\n", evaluator.stats().evaluations
     alias = Task(programs.REFERENCE, task_id="alias")
-    one, two, three = evaluator.evaluate_many([(TASK, source, "a"), (TASK, source, "b"), (alias, source, "c")])
+    first, second, aliased = evaluator.evaluate_many([(TASK, source, "a"), (TASK, source, "b"), (alias, source, "c")])
     expect(evaluator.stats().evaluations - before == 1, "one evaluation of one source", evaluator.stats())
-    names = [(result.task_id, result.kernel) for result in (one, two, three)]
+    names = [(result.task_id, result.kernel) for result in (first, second, aliased)]
     expect(names == [("conformance", "a"), ("conformance", "b"), ("alias", "c")], "the callers' names", names)
-    same = one.model_copy(update={"task_id": "", "kernel": ""})
-    expect(all(r.model_copy(update={"task_id": "", "kernel": ""}) == same for r in (two, three)), "one result", two)
+    same = first.model_copy(update={"task_id": "", "kernel": ""})
+    expect(
+        all(r.model_copy(update={"task_id": "", "kernel": ""}) == same for r in (second, aliased)), "one result", second
+    )
 
 
 def _steps(evaluator: Evaluator) -> None:
@@ -180,8 +182,8 @@ def _deterministic(evaluator: Evaluator) -> None:
         return (await evaluator.evaluate(TASK, source, step=step)).model_copy(update=WALL_CLOCK)
 
     for source in (programs.HONEST, programs.WRONG, programs.RAISES):
-        one, other = (asyncio.run(in_step(source, step)) for step in (101, 102))
-        expect(one == other, f"the same result under the same seed: {one!r:.400}", other)
+        first, second = (asyncio.run(in_step(source, step)) for step in (101, 102))
+        expect(first == second, f"the same result under the same seed: {first!r:.400}", second)
 
 
 def _json(evaluator: Evaluator) -> None:

@@ -101,7 +101,7 @@ class DeviceBackend(Protocol):
         """Return a context in which tensors are created on this device by default."""
         return nullcontext()
 
-    def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
+    def confine(self, shared: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
         """Restrict launches in the memory shared with the judge to the tensors that the program was given."""
         return None
 

@@ -87,8 +87,8 @@ def peak_gbs(name: str, memory_clock_khz: int = 0, bus_bits: int = 0) -> float |
     The result is None where neither is known.
     """
     words = f" {name} "
-    known = [key for key in PEAK_GBS if any(f" {key}{end}" in words for end in (" ", "-"))]
-    sheet = PEAK_GBS[max(known, key=len)] if known else 0.0
+    keys = [key for key in PEAK_GBS if any(f" {key}{end}" in words for end in (" ", "-"))]
+    sheet = PEAK_GBS[max(keys, key=len)] if keys else 0.0
     return max(sheet, 2 * memory_clock_khz * bus_bits / 8e6) or None
 
 
@@ -115,9 +115,9 @@ def measured_roofline_ms(demand: Demand, name: str, peak: float | None, l2_bytes
         return None
     moved_s = (demand.read + max(0, demand.written - l2_bytes)) / (peak * 1e9)
     words = name.replace("-", " ").split()
-    known = next((GPUS[gpu] for word, gpu in _COMPUTE.items() if word in words), None)
-    single, half = (0.0, 0.0) if known is None else flop_rates(known, tf32)
-    product_s = demand.flops / single + demand.half_flops / half if known else 0.0
+    data_sheet = next((GPUS[gpu] for word, gpu in _COMPUTE.items() if word in words), None)
+    single, half = (0.0, 0.0) if data_sheet is None else flop_rates(data_sheet, tf32)
+    product_s = demand.flops / single + demand.half_flops / half if data_sheet else 0.0
     return 1e3 * max(moved_s, product_s) or None
 
 
@@ -168,7 +168,7 @@ def profile_kernels(kernels: DeviceKernels, events: Sequence[TraceEvent], source
         return None
     mine = Counter(e.name for e in events if e.kind == "launch" and e.source == source and not e.failed)
     # a name seen more often than launched is also that of a library kernel: it does not count
-    own = {name: seen for name, seen in kernels.items() if seen[0] <= mine[name]}
+    own = {name: entry for name, entry in kernels.items() if entry[0] <= mine[name]}
     total = sum(count for count, _ in kernels.values())
     total_ms = sum(ms for _, ms in kernels.values())
     launches = Counter((event.name, event.grid) for event in events if event.kind == "launch")
@@ -266,8 +266,8 @@ class CudaClock:
             "timing": options.timing, "forwards": rounds.chosen.count, "settled": rounds.chosen.settled,
             **baseline.remarks,
         }  # fmt: skip
-        found = self._verdict(rounds.samples, floor, profile, facts, self._roofline(session))
-        return replace(found, reference_mode=baseline.mode)
+        measurement = self._verdict(rounds.samples, floor, profile, facts, self._roofline(session))
+        return replace(measurement, reference_mode=baseline.mode)
 
     def _baseline(self, session: Session) -> Baseline:
         """Return the reference in the modes of `reference_mode` (raises TaskError).
@@ -276,13 +276,13 @@ class CudaClock:
         """
         reference, mode = session.reference, self._options.reference_mode
         if reference not in self._baselines:
-            found = Baseline({} if mode == "compile" else {"eager": reference.model})
+            baseline = Baseline({} if mode == "compile" else {"eager": reference.model})
             if mode != "eager":
-                self._compile(session, found)
-            self._baselines[reference] = found
+                self._compile(session, baseline)
+            self._baselines[reference] = baseline
         return self._baselines[reference]
 
-    def _compile(self, session: Session, found: Baseline) -> None:
+    def _compile(self, session: Session, baseline: Baseline) -> None:
         """Add the compiled reference, or a remark that there is none (raises TaskError if nothing else is left)."""
         model: Any = torch.compile(session.reference.model)
         args, kwargs = session.draw(_COMPILED_TRIAL).inputs.build()
@@ -294,11 +294,11 @@ class CudaClock:
             raise
         except Exception as exc:
             reason = f"{type(exc).__name__}: {' '.join(str(exc).split())[:200]}"
-            if not found.models:
+            if not baseline.models:
                 raise not_compiled(session.reference.task, reason) from exc
-            found.remarks["reference_not_compiled"] = reason
+            baseline.remarks["reference_not_compiled"] = reason
         else:
-            found.models["compile"] = model
+            baseline.models["compile"] = model
 
     def _sides(self, session: Session, model: Any) -> Sides:
         return Sides(session, model, self._stopwatch, self._options.run_timeout_s)
@@ -318,9 +318,9 @@ class CudaClock:
     ) -> Measurement:
         chosen = samples[self._options.timing]
         # the inputs of `kernelgym` may already be in the cache, so no lower bound holds for it
-        refusals = [one.refusal(0.0 if name == "kernelgym" else floor) for name, one in samples.items()]
-        found = {name: one.comparison for name, one in samples.items()}
-        times = {name: comparison for name, comparison in found.items() if comparison is not None}
+        refusals = [sample.refusal(0.0 if name == "kernelgym" else floor) for name, sample in samples.items()]
+        comparisons = {name: sample.comparison for name, sample in samples.items()}
+        times = {name: comparison for name, comparison in comparisons.items() if comparison is not None}
         sure = times[self._options.timing].speedup_low if self._options.timing in times else None
         blind = {"profiler_saw_nothing": True} if profile is None else {}
         return Measurement(
@@ -349,8 +349,8 @@ class CudaClock:
             trials = sides.draw(1)
             ours.append(sides.reference("device", trials).inner)
             theirs.append(sides.candidate("device", trials).wall)
-        held = place(first.inputs.tensors)[1] + place(first.expected.tensors)[1]
-        return RequestSize(min(ours), held, self.most_forwards), min(theirs)
+        held_bytes = place(first.inputs.tensors)[1] + place(first.expected.tensors)[1]
+        return RequestSize(min(ours), held_bytes, self.most_forwards), min(theirs)
 
     def _profile(self, session: Session, sides: Sides) -> Profile | None:
         """Return the second of two profiles: the first also starts the profiler, which may miss kernels meanwhile."""

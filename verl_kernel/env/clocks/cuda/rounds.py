@@ -56,9 +56,9 @@ class RequestSize:
 
     def of(self, wall_ms: float) -> int:
         """Return the number of forwards, given the candidate's quickest forward so far by the judge's clock."""
-        wanted = math.ceil(_LEAST_MS * _FASTER / max(self.reference_ms, 1e-6))
+        count = math.ceil(_LEAST_MS * _FASTER / max(self.reference_ms, 1e-6))
         quick = int(_MOST_MS / max(wall_ms, 1e-6))
-        return max(1, min(wanted, quick, self.most, memory_shares.TIMED_BYTES // max(self.held_bytes, 1)))
+        return max(1, min(count, quick, self.most, memory_shares.TIMED_BYTES // max(self.held_bytes, 1)))
 
     def has_grown(self, wall_ms: float, count: int) -> bool:
         """Whether a request of `count` forwards is much smaller than the number for `wall_ms`."""
@@ -173,7 +173,7 @@ class Samples:
     @property
     def calls(self) -> list[TimedCall]:
         """Times of the candidate's requests."""
-        return [one.call for one in self.rounds]
+        return [timed_round.call for timed_round in self.rounds]
 
     @property
     def null(self) -> NullCall:
@@ -182,10 +182,12 @@ class Samples:
         An empty request does not use the processor's caches as a forward does. The judge measures that difference on
         the reference's forwards and its own empty requests, which no candidate can influence.
         """
-        own = [one.own_empty_ms for one in self.rounds]
+        own = [timed_round.own_empty_ms for timed_round in self.rounds]
         ceiling = _SLACK_MS / self.count + _SHARE * upper(own)
-        beyond = statistics.median(one.reference.wall - one.reference.inner for one in self.rounds)
-        null = NullCall.of([one.empty_ms for one in self.rounds], ceiling)
+        beyond = statistics.median(
+            timed_round.reference.wall - timed_round.reference.inner for timed_round in self.rounds
+        )
+        null = NullCall.of([timed_round.empty_ms for timed_round in self.rounds], ceiling)
         return null.and_also(max(0.0, beyond - statistics.median(own)))
 
     @property
@@ -197,7 +199,7 @@ class Samples:
     @property
     def reference(self) -> list[float]:
         """The reference's times per forward."""
-        return [one.reference.inner for one in self.rounds]
+        return [timed_round.reference.inner for timed_round in self.rounds]
 
     @property
     def settled(self) -> bool:
@@ -245,13 +247,13 @@ class Sides:
 
     def __init__(self, session: Session, model: Any, stopwatch: Stopwatch, timeout_s: float) -> None:
         self._session, self._model, self._stopwatch, self._timeout_s = session, model, stopwatch, timeout_s
-        self._drawn = _FIRST_TRIAL
+        self._next_trial = _FIRST_TRIAL
         self._forms: list[Claims] = []
 
     def draw(self, count: int) -> list[Trial]:
         """Draw fresh trials, which are used only once."""
-        self._drawn += count
-        return [self._session.draw(number) for number in range(self._drawn - count, self._drawn)]
+        self._next_trial += count
+        return [self._session.draw(number) for number in range(self._next_trial - count, self._next_trial)]
 
     def batch(self, protocol: str, count: int) -> list[Trial]:
         """Draw the trials of one measurement, first those of its warm-up calls."""
@@ -392,13 +394,13 @@ class Rounds:
         while not is_over:
             late = time.monotonic() - begun > self._budget_s
             is_last = self._ends(len(self.chosen.rounds) + 1, late)
-            found = self._round(is_last)
-            wall_ms = min(wall_ms, *(one.call.wall for one in found.values()))
+            by_protocol = self._round(is_last)
+            wall_ms = min(wall_ms, *(timed_round.call.wall for timed_round in by_protocol.values()))
             if self._size.has_grown(wall_ms, self.chosen.count):  # the candidate may have been slow on purpose
                 self._begin(self._size.of(wall_ms))
             elif not self._is_thrown_away():
-                for name, one in found.items():
-                    self.samples[name].rounds.append(one)
+                for name, timed_round in by_protocol.items():
+                    self.samples[name].rounds.append(timed_round)
                 is_over = is_last and self._ends(len(self.chosen.rounds), late)
 
     @property
@@ -410,10 +412,10 @@ class Rounds:
         """Start again: always by `device` and `latency`, by `kernelgym` (as published, no flush) if it is scored."""
         self.samples = {name: Samples(count) for name in WARM_UPS if name in ("device", "latency", self._timing)}
 
-    def _ends(self, done: int, late: bool) -> bool:
+    def _ends(self, rounds: int, late: bool) -> bool:
         """Whether `done` rounds are enough."""
-        least, most = self._bounds()
-        return done >= most or (done >= least and (late or self.chosen.settled))
+        fewest, limit = self._bounds()
+        return rounds >= limit or (rounds >= fewest and (late or self.chosen.settled))
 
     def _bounds(self) -> tuple[int, int]:
         """Return the fewest and most rounds."""
@@ -452,5 +454,5 @@ class Rounds:
         """Return the places of the outputs to compare, which the candidate cannot predict."""
         if sum(place(trial.expected.tensors)[1] for trial in trials) <= _COMPARED_BYTES:
             return range(len(trials))
-        drawn = hashlib.sha256(self._secret + f"compared {protocol} {number}".encode()).digest()
-        return [drawn[1] % len(trials)] if is_last or drawn[0] % _SAMPLE == 0 else []
+        digest = hashlib.sha256(self._secret + f"compared {protocol} {number}".encode()).digest()
+        return [digest[1] % len(trials)] if is_last or digest[0] % _SAMPLE == 0 else []

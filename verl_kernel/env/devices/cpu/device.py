@@ -64,11 +64,11 @@ class CpuDevice(DeviceBackend):
         with torch.no_grad(), self.record(), self.suppress_launches():
             WarmUpProgram()(torch.randn(16))
 
-    def confine(self, shared: torch.Tensor, given: Sequence[torch.Tensor]) -> None:
+    def confine(self, shared: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
         """Store the memory ranges that launches may touch."""
         from verl_kernel.env.devices.cpu.state import STATE
 
-        STATE.granted.confine(shared, given)
+        STATE.granted.confine(shared, tensors)
 
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:

@@ -36,9 +36,9 @@ class Granted:
         self._shared: Range = (0, 0)
         self._ranges: list[Range] = []
 
-    def confine(self, shared: torch.Tensor, given: Iterable[torch.Tensor]) -> None:
+    def confine(self, shared: torch.Tensor, tensors: Iterable[torch.Tensor]) -> None:
         """Restrict launches in the judge's shared memory to these tensors, each at its place."""
-        self._shared, self._ranges = span(shared), sorted(map(span, given))
+        self._shared, self._ranges = span(shared), sorted(map(span, tensors))
 
     def memory(self, tensor: torch.Tensor) -> Range:
         """Return the memory that a tensor opens to a launch: its storage; in the judge's memory only its place."""

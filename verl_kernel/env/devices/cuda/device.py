@@ -231,8 +231,8 @@ class CudaDevice(SharedDevice):
         cannot be told from others; then the nodes of all GPUs stay open, as they do if the driver's files are missing.
         """
         if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            told = os.environ.get(gpu_isolation.MINOR)
-            return {} if told is None else {gpu_isolation.MINOR: told}
+            minor = os.environ.get(gpu_isolation.MINOR)
+            return {} if minor is None else {gpu_isolation.MINOR: minor}
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
         gpu, name = self._gpu, visible if visible.startswith("MIG-") else self.uuid
         if gpu is None or name not in (gpu.uuid, visible):

@@ -227,14 +227,14 @@ class Sharing:
             self.foreign_processes = None if before is None or after is None else max(before, after)
 
     def _look(self) -> int | None:
-        found = count_foreign(self._census())
-        if self._wants_idle and found != 0:
-            who = "processes that nobody can tell from judges" if found is None else f"{found} foreign processes"
+        foreign = count_foreign(self._census())
+        if self._wants_idle and foreign != 0:
+            who = "processes that nobody can tell from judges" if foreign is None else f"{foreign} foreign processes"
             raise InfraError(
                 f"the GPU was not idle: {who} used it while a candidate was timed; end them, or set "
                 "kernelgym.require_idle_gpu to false"
             )
-        return found
+        return foreign
 
 
 class SharedDevice(DeviceBackend):

@@ -26,10 +26,10 @@ def judge_share_mb(total_mb: int, options: GymOptions) -> int:
     judges, granted = options.judges_per_gpu, options.memory_mb
     share = total_mb // judges - granted - 2 * _CONTEXT_MB
     if share < _LEAST_MB:
-        most = total_mb // judges - 2 * _CONTEXT_MB - _LEAST_MB
+        most_mb = total_mb // judges - 2 * _CONTEXT_MB - _LEAST_MB
         raise EnvironmentNotReady(
             f"kernelgym.memory_mb is {granted}, and {judges} of its judges share a GPU of {total_mb} MB, which leaves "
-            f"a judge no memory of its own: {f'at most {most} fits' if most > 0 else 'let fewer judges share it'}"
+            f"a judge no memory of its own: {f'at most {most_mb} fits' if most_mb > 0 else 'let fewer judges share it'}"
         )
     return share
 

@@ -51,7 +51,7 @@ class GpuTimeline:
         self.flush_bytes = max(FLUSH_BYTES, 2 * self.l2_bytes)
         self._scrub = torch.empty(self.flush_bytes, dtype=torch.uint8, device="cuda")
         self._stream = torch.cuda.default_stream()
-        self._others = _pool_streams()
+        self._pool = _pool_streams()
         self._record, self._elapsed = torch.cuda.Event.record, torch.cuda.Event.elapsed_time
         self._hold = torch.cuda.Event.wait
         self._wait: Callable[[], None] = getattr(torch._C, "_cuda_synchronize")  # noqa: B009  only CUDA builds have it
@@ -104,18 +104,18 @@ class GpuTimeline:
         Streams outside torch's pools wait for the default stream by CUDA's rules, unless they were created with a flag
         that torch does not expose.
         """
-        for stream in self._others:
+        for stream in self._pool:
             self._hold(event, stream)
 
 
 def _pool_streams() -> list[Any]:
     """Return every stream that `torch.cuda.Stream` can return: it cycles through one pool per priority."""
-    found: dict[int, Any] = {}
+    streams: dict[int, Any] = {}
     for priority in range(_POOL_PRIORITIES):
         for _ in range(_POOL_STREAMS):
             stream = torch.cuda.Stream(priority=-priority)  # type: ignore[no-untyped-call]
-            found.setdefault(stream.cuda_stream, stream)
-    return list(found.values())
+            streams.setdefault(stream.cuda_stream, stream)
+    return list(streams.values())
 
 
 def _unpinning() -> Callable[[], Any]:
@@ -193,13 +193,13 @@ class Stopwatch:
             The results of `keep`, and the mean milliseconds of a call. It is a mean, so that a call that does the work
             of later calls gains nothing.
         """
-        kept, spans = [], []
+        results, spans = [], []
         for forward in forwards:
             forward.ready()
             result, span = self._time(protocol, forward.run)
-            kept.append(forward.keep(result))
+            results.append(forward.keep(result))
             spans.append(span)
-        return kept, self._mean(spans)
+        return results, self._mean(spans)
 
     def wait(self) -> None:
         """Wait until the device is idle."""
@@ -216,9 +216,9 @@ class Stopwatch:
         """Return `read()`, called while the device is busy for some milliseconds."""
         for _ in range(_LOAD_FLUSHES):
             self._gpu.flush()
-        found = read()
+        reading = read()
         self._gpu.wait()
-        return found
+        return reading
 
     def _one(self, protocol: str, call: Callable[[], Result]) -> tuple[Result, float]:
         ((result,), milliseconds) = self.many(protocol, [Forward(call, keep=lambda result: result)])
