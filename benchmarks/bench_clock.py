@@ -34,7 +34,7 @@ from benchmarks.clock.intervals import coverage, widths  # noqa: E402
 from benchmarks.clock.reasons import reason  # noqa: E402
 from benchmarks.clock.references import Prediction, Published, forward_events, read_published  # noqa: E402
 from verl_kernel.env.gpus import gpu_named  # noqa: E402
-from verl_kernel.env.machine.machine import Machine  # noqa: E402
+from verl_kernel.env.machine.machine import MachineModel  # noqa: E402
 from verl_kernel.env.machine.price import time_ms  # noqa: E402
 from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS  # noqa: E402
 from verl_kernel.env.trace import TraceEvent  # noqa: E402
@@ -50,7 +50,7 @@ WORST = 10
 
 
 def predicted(
-    programs: list[Published], machine: Machine, other: Callable[[Published], float], forward: Forward
+    programs: list[Published], machine: MachineModel, other: Callable[[Published], float], forward: Forward
 ) -> tuple[list[Prediction], dict[str, str]]:
     """Predictions, and by name of those programs that have none the reason."""
     found, failed = [], {}
@@ -85,7 +85,7 @@ def fidelity(found: list[Prediction], bars: Mapping[str, tuple[float, ...]]) -> 
     return table
 
 
-def ratios(found: list[Prediction], machine: Machine, title: str) -> Table:
+def ratios(found: list[Prediction], machine: MachineModel, title: str) -> Table:
     """Predictions with their ratios and reasons."""
     table = Table("program", "predicted ms", "ratio", "what decides", title=title)
     for one in found:
@@ -106,7 +106,7 @@ def main() -> int:
     parser.add_argument("--gpu", default="h100", help="as kernelgym.gpu_profile")
     parser.add_argument("--measure", action="store_true", help="time the programs on this machine's GPU")
     options = parser.parse_args()
-    machine = Machine(gpu_named(options.gpu), convolution_tf32=True)  # torch's defaults
+    machine = MachineModel(gpu_named(options.gpu), convolution_tf32=True)  # torch's defaults
     programs = read_published(options.folder, options.times, LEFT_OUT)
     with compiled_forwards(options.cache) if options.compiled else nullcontext(_eager) as forward:
         found, failed = predicted(programs, machine, _other(options.measure, options.compiled), forward)

@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import event_ms
 from verl_kernel.env.trace import TraceEvent
 
@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=[], help="programs; all if none is named")
     parser.add_argument("--steps", action="store_true", help="print what the machine model was told")
     options = parser.parse_args()
-    machine = Machine.of("h100")
+    machine = MachineModel.of("h100")
     print(f"{'kernel':<24}{'us':>10}")
     for name, event in events(options.names or list(PROGRAMS)).items():
         print(f"{name:<24}{1e3 * event_ms(event, machine):>10.2f}")

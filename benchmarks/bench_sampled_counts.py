@@ -27,10 +27,10 @@ from verl_kernel.env.executor.counts import LaunchCount
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.work.steps import launch_work
 from verl_kernel.env.ipc.execution_messages import Tally, furthest
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import step_ms
 
-_LAUNCH, _MACHINE = Kernel.launch, Machine.of("h100")
+_LAUNCH, _MACHINE = Kernel.launch, MachineModel.of("h100")
 _SEEN: list[dict[str, Any]] = []
 
 

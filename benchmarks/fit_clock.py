@@ -26,7 +26,7 @@ from benchmarks.clock.fitting import Clock, fit, fitted_names  # noqa: E402
 from benchmarks.clock.references import read_published  # noqa: E402
 from verl_kernel.env.gpus import GPUS  # noqa: E402
 from verl_kernel.env.machine.constants import CONSTANTS, constant  # noqa: E402
-from verl_kernel.env.machine.machine import Machine  # noqa: E402
+from verl_kernel.env.machine.machine import MachineModel  # noqa: E402
 from verl_kernel.figures.agreement import TimeAgreement  # noqa: E402
 
 LEVEL = "level1"
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("times", type=Path, help="published times, JSON")
     parser.add_argument("--out", type=Path, help="write the values and the agreement, JSON")
     options = parser.parse_args()
-    machine = Machine(GPUS["h100"], convolution_tf32=True)  # torch's defaults
+    machine = MachineModel(GPUS["h100"], convolution_tf32=True)  # torch's defaults
     programs = read_published(options.folder, options.times, LEFT_OUT)
     levels = sorted({program.level for program in programs})
     found = summary({level: Clock([one for one in programs if one.level == level], machine) for level in levels})

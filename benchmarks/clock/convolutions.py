@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 
 from benchmarks.clock.references import Prediction
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import event_ms
 from verl_kernel.env.trace import TraceEvent
 
@@ -31,7 +31,7 @@ def left_ms(one: Prediction, ms: float) -> float:
     return one.theirs - (one.ours - ms)
 
 
-def spread(found: Sequence[Prediction], machine: Machine) -> Table:
+def spread(found: Sequence[Prediction], machine: MachineModel) -> Table:
     """By convolution its predicted milliseconds, and those that each program's published time leaves for it."""
     table = Table(
         "programs", "predicted ms", "left by the published times", title="one convolution in several programs"

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from benchmarks.clock.references import Published, forward_events
 from verl_kernel.env.machine.constants import CONSTANTS
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.trace import TraceEvent
 
@@ -64,7 +64,7 @@ class Clock:
     def __init__(
         self,
         programs: Sequence[Published],
-        machine: Machine,
+        machine: MachineModel,
         record: Callable[[Published], list[TraceEvent]] = lambda program: forward_events(program.path),
     ) -> None:
         """Record every program, and find out which constants enter its record."""

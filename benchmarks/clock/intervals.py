@@ -11,7 +11,7 @@ from math import ceil, log
 from rich.table import Table
 
 from benchmarks.clock.references import Prediction
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.uncertainty import COVERED, HALF_WIDTHS, interval_ms, time_by_class
 
 BAR = (0.85, 0.95)
@@ -24,7 +24,7 @@ def quantile(errors: Sequence[float]) -> float | None:
     return sorted(errors)[rank - 1] if rank <= len(errors) else None
 
 
-def half_widths(found: Iterable[Prediction], machine: Machine) -> dict[str, tuple[int, float]]:
+def half_widths(found: Iterable[Prediction], machine: MachineModel) -> dict[str, tuple[int, float]]:
     """By class its programs and its half-width, as `machine.uncertainty` defines them."""
     errors: defaultdict[str, list[float]] = defaultdict(list)
     for one in found:
@@ -35,7 +35,7 @@ def half_widths(found: Iterable[Prediction], machine: Machine) -> dict[str, tupl
     return {name: (len(some), quantile(some) or max(pooled, *some)) for name, some in errors.items()}
 
 
-def coverage(found: Sequence[Prediction], machine: Machine, stated: Mapping[str, float] = HALF_WIDTHS) -> Table:
+def coverage(found: Sequence[Prediction], machine: MachineModel, stated: Mapping[str, float] = HALF_WIDTHS) -> Table:
     """How many published times of each level the stated intervals hold."""
     table = Table("level", "programs", "held by 90 % intervals", "median half-width", "bar", title="stated intervals")
     for level in sorted({one.program.level for one in found}):
@@ -48,7 +48,7 @@ def coverage(found: Sequence[Prediction], machine: Machine, stated: Mapping[str,
     return table
 
 
-def widths(found: Sequence[Prediction], machine: Machine, stated: Mapping[str, float] = HALF_WIDTHS) -> Table:
+def widths(found: Sequence[Prediction], machine: MachineModel, stated: Mapping[str, float] = HALF_WIDTHS) -> Table:
     """Half-widths by class: computed from level 1, and stated."""
     table = Table("class", "programs of level 1", "computed", "stated", title="half-widths of ln(time)")
     computed = half_widths([one for one in found if one.program.level == "level1"], machine)

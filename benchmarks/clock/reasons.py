@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import event_ms, step_ms
 from verl_kernel.env.ops.call import plain_name
 from verl_kernel.env.trace import Step, TraceEvent
@@ -27,7 +27,7 @@ _COUNTED = "counted from its code, in the configuration that the clock prices lo
 _FORMS = {"direct": "grouped or with few channels", "transposed": "transposed, 3-D, stride 1", "half": "16-bit"}
 
 
-def reason(events: Sequence[TraceEvent], machine: Machine) -> str:
+def reason(events: Sequence[TraceEvent], machine: MachineModel) -> str:
     """One sentence on the heaviest op of a forward."""
     if not events:
         return "no op was recorded"
@@ -43,7 +43,7 @@ def reason(events: Sequence[TraceEvent], machine: Machine) -> str:
     return f"{share:.0%} in {name} ({_bound(step, machine)}{form}): {known}"
 
 
-def _bound(step: Step, machine: Machine) -> str:
+def _bound(step: Step, machine: MachineModel) -> str:
     if not step.flops and not step.instructions:
         return "memory"
     arithmetic = step.flops / machine.flop_rate(step.unit, step.intensity) + step.instructions / machine.gpu.lane_rate

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.loss.options import RecOptions, ToprOptions
+from verl_kernel.loss.options import RecLossOptions, ToprLossOptions
 from verl_kernel.loss.rec import rec_terms
 from verl_kernel.loss.topr import topr_weights
 from verl_kernel.reporting.plots import drawing
@@ -55,7 +55,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def _rec(**options: Any) -> Loss:
-    parsed = RecOptions(**options)
+    parsed = RecLossOptions(**options)
 
     def loss(log_pi: torch.Tensor, log_mu: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
         return rec_terms(log_pi, log_mu, advantages, torch.ones_like(log_pi).bool(), parsed).loss
@@ -66,7 +66,7 @@ def _rec(**options: Any) -> Loss:
 def _topr(log_pi: torch.Tensor, log_mu: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
     mask = torch.ones_like(log_pi).bool()
     # An answer is one token here, so that all levels are the same.
-    weights = topr_weights((log_pi - log_mu).detach(), advantages, mask, ToprOptions(ratio="token"))
+    weights = topr_weights((log_pi - log_mu).detach(), advantages, mask, ToprLossOptions(ratio="token"))
     return -weights.alpha * advantages * log_pi
 
 

@@ -16,13 +16,13 @@ from benchmarks.fit_clock import tables
 from tests.benchmarks.scripts import PUBLISHED, ROOT, TIMES, bench, needs_published, program
 from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import CONSTANTS, constant
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.machine.uncertainty import HALF_WIDTHS
 from verl_kernel.env.trace import Step, TraceEvent
 
 RESULT = ROOT / "benchmarks" / "clock" / "fit.json"
-H100, MACHINE = Machine.of("h100"), Machine(GPUS["h100"], convolution_tf32=True)
+H100, MACHINE = MachineModel.of("h100"), MachineModel(GPUS["h100"], convolution_tf32=True)
 LARGE = "1 << 16, 1 << 12"
 EVENTS = {
     "memory": [TraceEvent("op", "a", steps=(Step(10**9),))],

@@ -17,7 +17,7 @@ from tests.tiers import one_of_each
 from verl_kernel.advantage import GROUPED
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss import LOSSES
-from verl_kernel.loss.options import ToprOptions
+from verl_kernel.loss.options import ToprLossOptions
 from verl_kernel.loss.preflight import check_mismatch
 from verl_kernel.preflight.checks import (
     ESTIMATOR,
@@ -208,7 +208,7 @@ def test_clipping_does_nothing_where_policies_agree():
 
 
 def test_toprs_ratio_is_the_papers_unless_a_key_says_otherwise():
-    assert nodes("topr")[1].policy_loss.topr["ratio"] == ToprOptions().ratio == "sequence"
+    assert nodes("topr")[1].policy_loss.topr["ratio"] == ToprLossOptions().ratio == "sequence"
     named = quickstart("method=topr", "actor_rollout_ref.actor.policy_loss.topr.ratio=geometric")
     check(named)
     assert named.actor_rollout_ref.actor.policy_loss.topr.ratio == "geometric"

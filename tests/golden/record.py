@@ -12,7 +12,7 @@ from tests.exploits.tasks import TASKS
 from verl_kernel.bench.records import read_turns
 from verl_kernel.bench.scores import score_run
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
@@ -45,7 +45,7 @@ def prices(name: str) -> dict[str, Any]:
     device = resolve_device("cpu")
     device.setup()
     events = Reference(Task(TASKS[name], task_id=name), device).events
-    return {"ms": time_ms(events, Machine.of("h100")), "events": _hash(dump_events(events))}
+    return {"ms": time_ms(events, MachineModel.of("h100")), "events": _hash(dump_events(events))}
 
 
 def figures(run: Path) -> dict[str, dict[str, float | None]]:

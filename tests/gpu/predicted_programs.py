@@ -59,11 +59,11 @@ def predictions() -> dict[str, float]:
     from verl_kernel.env.devices.op_recorder import OpRecorder
     from verl_kernel.env.executor import driver
     from verl_kernel.env.gpus import GPUS
-    from verl_kernel.env.machine.machine import Machine
+    from verl_kernel.env.machine.machine import MachineModel
     from verl_kernel.env.machine.price import time_ms
 
     driver.activate()
-    events, machine, found = [], Machine(GPUS["h100"], convolution_tf32=True), {}
+    events, machine, found = [], MachineModel(GPUS["h100"], convolution_tf32=True), {}
     record_launches(events)
     for name, run in programs("cpu").items():
         events.clear()

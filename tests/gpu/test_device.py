@@ -10,7 +10,7 @@ from tests.env.processes import printed
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.clocks.cuda.clock import peak_gbs
 from verl_kernel.env.clocks.cuda.timed_calls import device_kernels
-from verl_kernel.env.devices.cuda.stopwatch import Forward
+from verl_kernel.env.devices.cuda.stopwatch import TimedForward
 
 from .programs import HEADER
 
@@ -132,7 +132,7 @@ def test_a_chilled_cache_is_cold(device):
 
     def warm(call):
         call()
-        (_,), milliseconds = watch.many("kernelgym", [Forward(call)])
+        (_,), milliseconds = watch.many("kernelgym", [TimedForward(call)])
         return None, milliseconds
 
     assert median(watch.latency, x.sum) > median(warm, x.sum)

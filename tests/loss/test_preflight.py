@@ -14,7 +14,7 @@ from tests.sentences import refused
 from tests.tiers import one_of_each
 from verl_kernel.errors import ConfigError
 from verl_kernel.loss.config import KernelPolicyLossConfig
-from verl_kernel.loss.options import TOPR, ToprOptions, TurnCorrectionOptions
+from verl_kernel.loss.options import TOPR, ToprLossOptions, TurnCorrectionOptions
 from verl_kernel.loss.preflight import CLASS, check_mismatch, check_off_policy
 
 pytestmark = pytest.mark.slow
@@ -129,7 +129,7 @@ def test_the_node_reaches_the_loss_as_its_class():
     actor = omega_conf_to_dataclass(config.actor_rollout_ref.actor)
     assert isinstance(actor.policy_loss, KernelPolicyLossConfig)
     assert dict(actor.policy_loss.rec) == {"clip": "ring", "eps_low": 0.3}
-    assert actor.policy_loss.topr == ToprOptions.in_recipes()
+    assert actor.policy_loss.topr == ToprLossOptions.in_recipes()
 
 
 @pytest.mark.parametrize("overrides", one_of_each(
@@ -276,12 +276,12 @@ def test_verls_bounds_are_read_as_verl_reads_them(rules, thresholds, narrow):
     (TurnCorrectionOptions, {"cap": -1}, "cap", "above 0"),
     (TurnCorrectionOptions, {"low": 2.0, "high": 1.0}, "low", "no ratio"),
     (TurnCorrectionOptions, {"band": 1}, "band", "known keys are"),
-    (ToprOptions, {"ratio": "row"}, "ratio", "one of sequence, geometric, token, turn"),
-    (ToprOptions, {"sign": "row"}, "sign", "one of token, turn"),
-    (ToprOptions, {"neg_low": 2.0}, "neg_low", "neg_high"),
-    (ToprOptions, {"pos_high": 0.5}, "pos_low", "pos_high"),
-    (ToprOptions, {"neg_weight": -1.0}, "neg_weight", "at least 0"),
-    (ToprOptions, {"low": 1.0}, "low", "known keys are ratio"),
+    (ToprLossOptions, {"ratio": "row"}, "ratio", "one of sequence, geometric, token, turn"),
+    (ToprLossOptions, {"sign": "row"}, "sign", "one of token, turn"),
+    (ToprLossOptions, {"neg_low": 2.0}, "neg_low", "neg_high"),
+    (ToprLossOptions, {"pos_high": 0.5}, "pos_low", "pos_high"),
+    (ToprLossOptions, {"neg_weight": -1.0}, "neg_weight", "at least 0"),
+    (ToprLossOptions, {"low": 1.0}, "low", "known keys are ratio"),
 ])  # fmt: skip
 def test_bad_options_are_refused(kind, node, key, remedy):
     with refused(f"{kind.NODE}.{key} ", remedy, by=ConfigError):

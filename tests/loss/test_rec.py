@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.loss.cases import SEEDS, Batch, actor, assert_same, evaluate, random_batch
 from tests.sentences import refused
 from verl_kernel.errors import ConfigError
-from verl_kernel.loss.options import MODE, PRESETS, RecOptions, options_of
+from verl_kernel.loss.options import MODE, PRESETS, RecLossOptions, options_of
 from verl_kernel.loss.rec import with_eps
 
 RATIOS = [0.3, 0.5, 0.9, 1.0, 1.1, 1.9, 3.5]
@@ -136,7 +136,7 @@ def test_a_clipped_token_keeps_its_regulariser():
 
 def test_eps_is_the_nodes_or_the_presets_or_the_actors():
     config = actor("rec_ring", clip=(0.1, 0.3))
-    assert (with_eps(RecOptions(), config).eps_low, with_eps(RecOptions(), config).eps_high) == (0.1, 0.3)
+    assert (with_eps(RecLossOptions(), config).eps_low, with_eps(RecLossOptions(), config).eps_high) == (0.1, 0.3)
     assert with_eps(options_of("rec_gspo_is", {"eps_low": None}), config).eps_low == 3e-4
     assert with_eps(options_of("rec_gspo_is", {"eps_high": 0.5}), config).eps_high == 0.5
     far = random_batch(spread=3.0)
@@ -173,5 +173,5 @@ def test_presets_are_what_the_paper_calls_them():
     ("vanilla", None, MODE, "rec_custom"),
 ])  # fmt: skip
 def test_options_that_contradict_or_do_nothing_are_refused(mode, node, key, remedy):
-    with refused(key if key == MODE else f"{RecOptions.NODE}.{key}", remedy, by=ConfigError):
+    with refused(key if key == MODE else f"{RecLossOptions.NODE}.{key}", remedy, by=ConfigError):
         options_of(mode, node)

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.loss.cases import SEEDS, Batch, assert_same, evaluate, random_batch, segments
-from verl_kernel.loss.options import ToprOptions
+from verl_kernel.loss.options import ToprLossOptions
 from verl_kernel.loss.topr import topr_weights
 
 
-def naive_alpha(batch: Batch, options: ToprOptions) -> torch.Tensor:
+def naive_alpha(batch: Batch, options: ToprLossOptions) -> torch.Tensor:
     """Weights by the formula, segment by segment."""
     alpha = torch.zeros_like(batch.log_ratio)
     for row, mask in enumerate(batch.mask.int().tolist()):
@@ -40,7 +40,7 @@ def naive_alpha(batch: Batch, options: ToprOptions) -> torch.Tensor:
     ),
 )
 def test_weights_are_those_of_the_formula(seed, ratio, sign, limits):
-    batch, options = random_batch(seed, rows=3), ToprOptions(ratio=ratio, sign=sign, **limits)
+    batch, options = random_batch(seed, rows=3), ToprLossOptions(ratio=ratio, sign=sign, **limits)
     found = topr_weights(batch.log_ratio, batch.advantages, batch.mask, options).alpha
     assert_same(torch.where(batch.mask, found, 0), naive_alpha(batch, options))
 

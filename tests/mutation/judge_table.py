@@ -21,7 +21,7 @@ from verl_kernel.env.compilation import nvidia
 from verl_kernel.env.ipc.channel import ChannelClosed, ProtocolError
 from verl_kernel.env.judge.candidate_session import CpuTime
 from verl_kernel.env.judge.compiling.code import CodeStore
-from verl_kernel.env.judge.evaluation import Evaluation
+from verl_kernel.env.judge.evaluation import CandidateEvaluation
 from verl_kernel.env.judge.executing import ExecutionDied
 from verl_kernel.env.judge.findings import Stages
 from verl_kernel.env.judge.output_check import OutputCheck
@@ -74,7 +74,7 @@ def charged(**measured: Any) -> Shown:
         _reference=SimpleNamespace(task_flags=[]), _options=GymOptions(), _findings=SimpleNamespace(env={}),
         _device=SimpleNamespace(seals_traces=False),
     )  # fmt: skip
-    return value(lambda: Evaluation._take(evaluation, session, Measurement(None, None, None, refusal=refusal)))
+    return value(lambda: CandidateEvaluation._take(evaluation, session, Measurement(None, None, None, refusal=refusal)))
 
 
 def outside_the_trials() -> Shown:

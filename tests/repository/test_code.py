@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -56,6 +57,11 @@ def stored(source: str) -> Iterator[str]:
 def test_names_say_what_they_hold():
     names = [name.strip("_") for path in PACKAGE.values() for name in stored(SOURCES[path])]
     assert sum(name in VAGUE for name in names) <= 0.005 * len(names)
+
+
+def test_a_public_class_has_its_name_alone():
+    names = Counter(re.findall(r"^class ([A-Z]\w+)", "\n".join(SOURCES[path] for path in PACKAGE.values()), re.M))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_a_source_begins_with_its_licence():

@@ -14,7 +14,17 @@ from verl_kernel.env import EvalStatus, GymOptions, LocalPool, Task, check
 from verl_kernel.reward.extract import extract_code
 from verl_kernel.rollout.tried import ACCEPTED
 from verl_kernel.world.answers import FLAWS, all_answers, right_answers
-from verl_kernel.world.chains import DTYPES, HIDEABLE, SIZES, Program, Step, draw_shape, draw_steps, is_sound, states
+from verl_kernel.world.chains import (
+    DTYPES,
+    HIDEABLE,
+    SIZES,
+    ChainStep,
+    Program,
+    draw_shape,
+    draw_steps,
+    is_sound,
+    states,
+)
 from verl_kernel.world.difficulty import read_difficulty
 from verl_kernel.world.kernels import Style
 from verl_kernel.world.kinds import RIGHT, Kind
@@ -98,7 +108,7 @@ def test_steps_that_do_not_fit_are_refused(names):
 ])  # fmt: skip
 def test_poor_tasks_are_not_drawn(names):
     assert states(names) is not None
-    assert not is_sound(tuple(map(Step, names)))
+    assert not is_sound(tuple(map(ChainStep, names)))
 
 
 def test_functions_that_answers_imagine_are_missing():

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from verl_kernel.bench.models.answers import Model, ModelAnswer, Question, no_endpoint
+from verl_kernel.bench.models.answers import LanguageModel, ModelAnswer, Question, no_endpoint
 from verl_kernel.bench.records import BenchTurn, Failure
 from verl_kernel.bench.request import BenchOptions
 from verl_kernel.bench.store import Store, as_written
@@ -121,7 +121,7 @@ class Progress(Protocol):
 class Trajectories:
     """Plays trajectories; holds what all of them share."""
 
-    model: Model
+    model: LanguageModel
     judges: Judges
     store: Store
     options: BenchOptions
@@ -241,7 +241,7 @@ def _earlier_answer(turn: BenchTurn) -> ModelAnswer:
 
 
 async def play_all(
-    jobs: Sequence[Job], model: Model, judges: Judges, store: Store, options: BenchOptions, num_judges: int,
+    jobs: Sequence[Job], model: LanguageModel, judges: Judges, store: Store, options: BenchOptions, num_judges: int,
     progress: Progress, reward: ProfilingReward | None = None,
 ) -> None:  # fmt: skip
     """Play all trajectories to their ends; the first error ends the run, and the stored answers stay.

@@ -36,7 +36,7 @@ def command(
     config = compose(config_name, overrides or [], config_dir)
     split, shape, gpu = step_plan.split_of(config), step_plan.shape_of(config), step_plan.gpu_of(where)
 
-    def planned(candidate: step_plan.Split) -> step_plan.StepPlan:
+    def planned(candidate: step_plan.GpuSplit) -> step_plan.StepPlan:
         return step_plan.plan(candidate, shape, gpu, (where.gpu_mb or 0) / 1e3, rates)
 
     step = planned(split)

@@ -78,7 +78,7 @@ class TurnCorrectionOptions(OptionGroup):
 
 
 @dataclass(frozen=True)
-class RecOptions(OptionGroup):
+class RecLossOptions(OptionGroup):
     """Which tokens stay in the loss, what they weigh, and what is added (arXiv 2509.24203).
 
     Raises:
@@ -135,7 +135,7 @@ class RecOptions(OptionGroup):
                 )
 
 
-def options_of(mode: str, node: Mapping[str, Any] | None) -> RecOptions:
+def options_of(mode: str, node: Mapping[str, Any] | None) -> RecLossOptions:
     """Return the options of a loss by its name; a null in the node means the default.
 
     Raises:
@@ -147,25 +147,26 @@ def options_of(mode: str, node: Mapping[str, Any] | None) -> RecOptions:
         )
     stated = {
         key: value
-        for key, value in as_mapping(RecOptions.NODE, node, option_names(RecOptions)).items()
+        for key, value in as_mapping(RecLossOptions.NODE, node, option_names(RecLossOptions)).items()
         if value is not None
     }
     fixed = [key for key in _CHOICES if key in stated and mode != CUSTOM]
     if fixed:
         raise ConfigError(
-            f"{RecOptions.NODE}.{fixed[0]} is {stated[fixed[0]]} and {MODE} is {mode}, whose name decides about it: "
-            f"remove the key, or set {MODE}={CUSTOM}"
+            f"{RecLossOptions.NODE}.{fixed[0]} is {stated[fixed[0]]} and {MODE} is {mode}, whose name decides "
+            f"about it: remove the key, or set {MODE}={CUSTOM}"
         )
-    options = RecOptions.from_node({**PRESETS[mode], **stated})
+    options = RecLossOptions.from_node({**PRESETS[mode], **stated})
     for key in stated:
         if key not in _read_by(options, mode):
             raise ConfigError(
-                f"{RecOptions.NODE}.{key} is {stated[key]} and {MODE} is {mode}, which does not read it: remove the key"
+                f"{RecLossOptions.NODE}.{key} is {stated[key]} and {MODE} is {mode}, which does not read it: "
+                "remove the key"
             )
     return options
 
 
-def compares(options: RecOptions) -> bool:
+def compares(options: RecLossOptions) -> bool:
     """Whether the loss reads log pi_old at all."""
     return (
         options.clip != "none"
@@ -174,7 +175,7 @@ def compares(options: RecOptions) -> bool:
     )
 
 
-def _read_by(options: RecOptions, mode: str) -> set[str]:
+def _read_by(options: RecLossOptions, mode: str) -> set[str]:
     read = set(_CHOICES)
     read |= {"coef"} if options.regulariser != "none" else set()
     read |= {"temperature", "cap"} if options.weights == "advantage" else set()
@@ -184,7 +185,7 @@ def _read_by(options: RecOptions, mode: str) -> set[str]:
 
 
 @dataclass(frozen=True)
-class ToprOptions(OptionGroup):
+class ToprLossOptions(OptionGroup):
     """What a token weighs by its sign and its ratio pi / mu (arXiv 2503.14286, Eq. 7 and 8).
 
     Raises:

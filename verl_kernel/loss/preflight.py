@@ -24,8 +24,8 @@ from verl_kernel.loss.options import (
     MODE,
     PRESETS,
     TOPR,
-    RecOptions,
-    ToprOptions,
+    RecLossOptions,
+    ToprLossOptions,
     TurnCorrectionOptions,
     compares,
     options_of,
@@ -144,12 +144,12 @@ def check_off_policy(config: DictConfig) -> None:
         ConfigError: one of these does not hold; the message names the key and the remedy.
     """
     mode = read(config, MODE)
-    _check_node(config, RecOptions, mode, PRESETS, CUSTOM)
-    _check_node(config, ToprOptions, mode, [TOPR], TOPR)
+    _check_node(config, RecLossOptions, mode, PRESETS, CUSTOM)
+    _check_node(config, ToprLossOptions, mode, [TOPR], TOPR)
     if mode == TOPR:
         _check_topr(config)
     if mode in PRESETS:
-        options = with_eps(options_of(mode, find(config, RecOptions.NODE)), SimpleNamespace(**_clip_range(config)))
+        options = with_eps(options_of(mode, find(config, RecLossOptions.NODE)), SimpleNamespace(**_clip_range(config)))
         if compares(options):
             _check_rec(config, mode)
         if options.regulariser in ("k2", "k2_sequence"):
@@ -175,7 +175,7 @@ def _check_node(config: DictConfig, kind: type[OptionGroup], mode: str, readers:
 
 
 def _check_topr(config: DictConfig) -> None:
-    ToprOptions.from_node(find(config, ToprOptions.NODE))
+    ToprLossOptions.from_node(find(config, ToprLossOptions.NODE))
     if not _bypassed(config):
         raise ConfigError(
             f"{CORRECTION}.bypass_mode is not true and {MODE} is {TOPR}, which weighs answers by the policy that "

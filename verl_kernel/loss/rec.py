@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.loss.options import EPS, PRESETS, RecOptions, options_of
+from verl_kernel.loss.options import EPS, PRESETS, RecLossOptions, options_of
 from verl_kernel.loss.policy_loss import LossBatch, counted, log_ratio_at, policy_loss, segment_sum, within
 from verl_kernel.option_group import checked
 
@@ -64,7 +64,7 @@ def rec(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
     return batch.total(terms.loss), rec_metrics(terms, batch.advantages, batch.mask, options)
 
 
-def with_eps(options: RecOptions, config: Any) -> RecOptions:
+def with_eps(options: RecLossOptions, config: Any) -> RecLossOptions:
     """Return options whose eps are numbers: null is replaced by the clip range of `config`."""
     both = {}
     for side in EPS:
@@ -84,7 +84,7 @@ def rec_terms(
     old_log_prob: torch.Tensor,
     advantages: torch.Tensor,
     mask: torch.Tensor,
-    options: RecOptions,
+    options: RecLossOptions,
 ) -> RecTerms:
     """Return the loss of each token, before aggregation.
 
@@ -119,7 +119,7 @@ def _regulariser(log_prob: torch.Tensor, old_log_prob: torch.Tensor, mask: torch
     return torch.zeros_like(log_prob)
 
 
-def stays(ratio: torch.Tensor, advantages: torch.Tensor, options: RecOptions) -> torch.Tensor:
+def stays(ratio: torch.Tensor, advantages: torch.Tensor, options: RecLossOptions) -> torch.Tensor:
     """Return whether a token stays in the loss, M: (B, T) bool."""
     if options.clip == "none":
         return torch.ones_like(ratio, dtype=torch.bool)
@@ -135,7 +135,7 @@ def stays(ratio: torch.Tensor, advantages: torch.Tensor, options: RecOptions) ->
 
 
 def token_weights(
-    log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions
+    log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, options: RecLossOptions
 ) -> torch.Tensor:
     """Return the weight of each token, w: (B, T)."""
     if options.weights == "none":
@@ -146,7 +146,9 @@ def token_weights(
     return log_ratio_at(_LEVELS.get(options.weights, "token"), log_ratio, mask).exp()
 
 
-def rec_metrics(terms: RecTerms, advantages: torch.Tensor, mask: torch.Tensor, options: RecOptions) -> dict[str, float]:
+def rec_metrics(
+    terms: RecTerms, advantages: torch.Tensor, mask: torch.Tensor, options: RecLossOptions
+) -> dict[str, float]:
     """Return metrics `rec/*` of a micro-batch, counts and sums over tokens: see `counted`."""
     limit = math.log(options.cap) if options.weights == "advantage" else math.inf
     return counted(

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.loss.options import TOPR, ToprOptions
+from verl_kernel.loss.options import TOPR, ToprLossOptions
 from verl_kernel.loss.policy_loss import LossBatch, counted, log_ratio_at, policy_loss, segment_sum
 
 
@@ -42,7 +42,7 @@ def topr_taper(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
     Raises:
         ConfigError: the options are bad.
     """
-    options = ToprOptions.from_node(batch.node("topr"))
+    options = ToprLossOptions.from_node(batch.node("topr"))
     log_ratio = (batch.log_prob - batch.old_log_prob).detach()
     weights = topr_weights(log_ratio, batch.advantages, batch.mask, options)
     loss = batch.total(-weights.alpha * batch.advantages * batch.log_prob)
@@ -50,7 +50,7 @@ def topr_taper(batch: LossBatch) -> tuple[torch.Tensor, dict[str, Any]]:
 
 
 def topr_weights(
-    log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, options: ToprOptions
+    log_ratio: torch.Tensor, advantages: torch.Tensor, mask: torch.Tensor, options: ToprLossOptions
 ) -> ToprWeights:
     """Return the weight of each token, alpha.
 
@@ -68,7 +68,7 @@ def topr_weights(
     return ToprWeights(torch.where(negative, bad, good), negative, level)
 
 
-def topr_metrics(weights: ToprWeights, mask: torch.Tensor, options: ToprOptions) -> dict[str, float]:
+def topr_metrics(weights: ToprWeights, mask: torch.Tensor, options: ToprLossOptions) -> dict[str, float]:
     """Return metrics `topr/*` of a micro-batch, counts and sums over tokens: see `counted`."""
     negative = mask & weights.negative
     return counted(

@@ -22,7 +22,7 @@ from verl_kernel.advantage.options import RecOptions as RecBaselines
 from verl_kernel.advantage.options import TrlooOptions
 from verl_kernel.advantage.topr import ToprOptions as ToprSigns
 from verl_kernel.env.options import STRICT, GymOptions
-from verl_kernel.loss.options import RecOptions, ToprOptions, TurnCorrectionOptions
+from verl_kernel.loss.options import RecLossOptions, ToprLossOptions, TurnCorrectionOptions
 from verl_kernel.option_group import OptionGroup, description, words_of
 from verl_kernel.reward.options import RolloutOptions
 from verl_kernel.reward.profiling import ProfilingReward
@@ -32,7 +32,7 @@ CONFIG = Path(__file__).parents[1] / "config"
 GYM: tuple[type[OptionGroup], ...] = (RolloutOptions, GymOptions, ProfilingReward)
 TRAINING: tuple[type[OptionGroup], ...] = (
     *(TrlooOptions, RecBaselines, ToprSigns, AdaOptions),
-    *(TurnCorrectionOptions, RecOptions, ToprOptions),
+    *(TurnCorrectionOptions, RecLossOptions, ToprLossOptions),
     PRSOptions,
 )
 _HEAD = "# @package _global_\n# {}\n# Made of the classes of options by `make options`: do not edit.\n"

@@ -59,7 +59,7 @@ class Rates(OptionGroup):
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """Sizes of a transformer with grouped attention, as its `config.json` names them."""
 
     hidden: int
@@ -85,18 +85,18 @@ class Shape:
 
 
 SHAPES = {
-    "0.6b": Shape(1024, 28, 3072, 16, 8, tied=True),
-    "1.7b": Shape(2048, 28, 6144, 16, 8, tied=True),
-    "4b": Shape(2560, 36, 9728, 32, 8, tied=True),
-    "8b": Shape(4096, 36, 12288, 32, 8),
-    "14b": Shape(5120, 40, 17408, 40, 8),
-    "32b": Shape(5120, 64, 25600, 64, 8),
+    "0.6b": ModelShape(1024, 28, 3072, 16, 8, tied=True),
+    "1.7b": ModelShape(2048, 28, 6144, 16, 8, tied=True),
+    "4b": ModelShape(2560, 36, 9728, 32, 8, tied=True),
+    "8b": ModelShape(4096, 36, 12288, 32, 8),
+    "14b": ModelShape(5120, 40, 17408, 40, 8),
+    "32b": ModelShape(5120, 64, 25600, 64, 8),
 }
 """Qwen3's dense models, by the size in their names; drkernel-8b and drkernel-14b are made of two of them."""
 
 
 @dataclass(frozen=True)
-class Split:
+class GpuSplit:
     """What a step does and on how many GPUs."""
 
     trainers: int
@@ -150,11 +150,11 @@ REMEDIES = {
 }
 
 
-def split_of(config: DictConfig) -> Split:
+def split_of(config: DictConfig) -> GpuSplit:
     """Return what a configuration asks for."""
     options = parse_options(find(config, "kernelgym"))
     rollout = "actor_rollout_ref.rollout"
-    return Split(
+    return GpuSplit(
         trainers=devices(config, "trainer"), judges=options.env.num_judges,
         judge_gpus=options.env.num_judges * (options.env.gpus_per_judge if options.env.device != "cpu" else 0.0),
         workers=options.env.prefilter_judges if options.env.prefilter != "off" else 0,
@@ -167,7 +167,7 @@ def split_of(config: DictConfig) -> Split:
     )  # fmt: skip
 
 
-def shape_of(config: DictConfig) -> Shape:
+def shape_of(config: DictConfig) -> ModelShape:
     """Return the sizes of the model, by its `config.json`, or by its name if that is not here.
 
     Raises:
@@ -177,7 +177,7 @@ def shape_of(config: DictConfig) -> Shape:
     try:
         model = json.loads(model_file(path).read_text())
         head = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
-        return Shape(
+        return ModelShape(
             model["hidden_size"], model["num_hidden_layers"], model["intermediate_size"], model["num_attention_heads"],
             model.get("num_key_value_heads", model["num_attention_heads"]), head, model["vocab_size"],
             bool(model.get("tie_word_embeddings", False)),
@@ -206,7 +206,7 @@ def gpu_of(machine: Machine) -> Gpu:
     return GPUS[name]
 
 
-def plan(split: Split, shape: Shape, gpu: Gpu, gpu_gb: float, rates: Rates) -> StepPlan:
+def plan(split: GpuSplit, shape: ModelShape, gpu: Gpu, gpu_gb: float, rates: Rates) -> StepPlan:
     """Return the seconds and the memory of a step.
 
     Raises:
@@ -252,7 +252,7 @@ _ACTIVATIONS_GB = 4.0
 """Of vLLM's share of a GPU, for activations and CUDA graphs."""
 
 
-def _cached_tokens(split: Split, shape: Shape, gpu_gb: float) -> float:
+def _cached_tokens(split: GpuSplit, shape: ModelShape, gpu_gb: float) -> float:
     """Return how many tokens the cache of a replica of vLLM holds."""
     room = split.tensors * (split.utilization * gpu_gb - _ACTIVATIONS_GB) * 1e9 - 2 * shape.parameters
     if room <= 0:
@@ -263,7 +263,7 @@ def _cached_tokens(split: Split, shape: Shape, gpu_gb: float) -> float:
     return room / shape.kv_bytes
 
 
-def _generating_s(split: Split, shape: Shape, gpu: Gpu, gpu_gb: float, rates: Rates) -> float:
+def _generating_s(split: GpuSplit, shape: ModelShape, gpu: Gpu, gpu_gb: float, rates: Rates) -> float:
     replicas = split.trainers / split.tensors
     # While rows grow, half of their length is cached on average.
     cached = rates.row_share * (split.prompt + split.response / 2)
@@ -274,7 +274,7 @@ def _generating_s(split: Split, shape: Shape, gpu: Gpu, gpu_gb: float, rates: Ra
     return rates.tail * split.trajectories * rates.row_share * split.response / replicas / together * token_s
 
 
-def _judging_s(split: Split, rates: Rates) -> float:
+def _judging_s(split: GpuSplit, rates: Rates) -> float:
     evaluations = float(split.trajectories * split.turns)
     if not split.judge_gpus:
         return evaluations * rates.worker_s / split.judges
@@ -284,7 +284,7 @@ def _judging_s(split: Split, rates: Rates) -> float:
     return max(on_workers, judged * rates.judge_s / split.judges, locked)
 
 
-def choices(split: Split, nodes: int) -> dict[str, Split]:
+def choices(split: GpuSplit, nodes: int) -> dict[str, GpuSplit]:
     """Return other splits of the same GPUs, by what to set.
 
     Args:

@@ -16,8 +16,8 @@ from verl_kernel.world.chains import (
     CONSTANTS,
     DTYPES,
     SHIFTS,
+    ChainStep,
     Program,
-    Step,
     Steps,
     draw_constant,
     evaluate,
@@ -154,7 +154,7 @@ def _changed(answer: Answer, number: int, index: int, new: Steps) -> str | None:
     return render(answer.program, parts, answer.dtype) if is_seen else None
 
 
-def _step(variants: Callable[[Step, Random], Iterable[Steps]]) -> Flaw:
+def _step(variants: Callable[[ChainStep, Random], Iterable[Steps]]) -> Flaw:
     """Return the flaw that puts other steps in place of one that a kernel does."""
 
     def edit(answer: Answer, rng: Random) -> str | None:
@@ -170,22 +170,22 @@ def _step(variants: Callable[[Step, Random], Iterable[Steps]]) -> Flaw:
     return edit
 
 
-def _mistaken(step: Step, rng: Random) -> Iterator[Steps]:
+def _mistaken(step: ChainStep, rng: Random) -> Iterator[Steps]:
     for name, op in OPS.items():
         if name != step.name and (op.family, op.shape, op.operand) == (step.op.family, step.op.shape, step.op.operand):
             yield (replace(step, name=name, a=step.a or draw_constant(op, rng)),)
 
 
-def _constants(step: Step, rng: Random) -> list[Steps]:
+def _constants(step: ChainStep, rng: Random) -> list[Steps]:
     alternatives = SHIFTS if step.op.shape is Shape.MOVE else CONSTANTS
     return [(replace(step, a=a),) for a in alternatives if step.a not in ("", a)]
 
 
-def _dropped(step: Step, rng: Random) -> list[Steps]:
+def _dropped(step: ChainStep, rng: Random) -> list[Steps]:
     return [()] if step.op.shape in (Shape.MAP, Shape.ROW) else []
 
 
-def _imagined(step: Step, rng: Random) -> list[Steps]:
+def _imagined(step: ChainStep, rng: Random) -> list[Steps]:
     can = step.op.shape in (Shape.MAP, Shape.ROW, Shape.REDUCE) and not step.op.operand and step.name not in EXISTING
     return [(replace(step, is_imagined=True),)] if can else []
 

@@ -71,7 +71,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """An operation with its constant."""
 
     name: str
@@ -100,7 +100,7 @@ class Step:
         return self.op.shape is Shape.MAP and not self.op.operand
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[ChainStep, ...]
 
 
 def value(count: int) -> str:
@@ -244,7 +244,7 @@ class Program:
         """Return the steps and a hash of the reference."""
         return f"{'-'.join(self.names)}-{hashlib.sha256(self.reference.encode()).hexdigest()[:8]}"
 
-    def _typed(self) -> list[tuple[Step, State]]:
+    def _typed(self) -> list[tuple[ChainStep, State]]:
         return list(zip(self.steps, self.states, strict=False))
 
     def _operands(self, is_parameter: bool) -> dict[str, str]:
@@ -269,7 +269,7 @@ def draw_steps(count: int, families: Mapping[str, float], rng: Random) -> Steps:
         step_families = rng.choices(list(by_weight), list(by_weight.values()), k=count)
         names = tuple(rng.choice(names_of[family]) for family in step_families)
         if states(names) is not None:
-            steps = tuple(Step(name, draw_constant(OPS[name], rng)) for name in names)
+            steps = tuple(ChainStep(name, draw_constant(OPS[name], rng)) for name in names)
             if is_sound(steps):
                 return steps
 
@@ -351,7 +351,7 @@ def _inputs(trial: Trial) -> torch.Tensor:
 
 
 @lru_cache(maxsize=256)
-def launched(step: Step) -> tuple[str, ...]:
+def launched(step: ChainStep) -> tuple[str, ...]:
     """Return the ops that torch executes for a step, views left out, by the names that the gym gives them."""
     x, operand = _noise(6, 20, "x"), _operand(step.op.operand, 6, 20)
     with _Launched() as launches:
@@ -370,7 +370,7 @@ class _Launched(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def _apply(step: Step, x: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
+def _apply(step: ChainStep, x: torch.Tensor, operand: torch.Tensor) -> torch.Tensor:
     name = step.op.operand or "unused"
     space = {"torch": torch, "F": F, "x": x, name: operand, "self": SimpleNamespace(**{name: operand})}
     result = eval(_compiled(step.torch), space)

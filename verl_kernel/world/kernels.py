@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
-from verl_kernel.world.chains import Program, Step, Steps, named, torch_lines, value
+from verl_kernel.world.chains import ChainStep, Program, Steps, named, torch_lines, value
 from verl_kernel.world.ops import OPERANDS, Shape, Stat
 
 _LOOP_BLOCK, _FLAT_BLOCK, _TILE = 64, 256, 16
@@ -211,7 +211,7 @@ class _Kernel:
         return [*self._start(), *self._load(), *computed, self._store()]
 
     @property
-    def _numbered(self) -> list[tuple[int, Step]]:
+    def _numbered(self) -> list[tuple[int, ChainStep]]:
         """Return the steps, each with the number of those of the chain before it."""
         return list(enumerate(self._part.steps, self._steps_done))
 
@@ -252,7 +252,7 @@ class _Kernel:
     def _offset(self) -> str:
         return "offs" if self._is_flat else f"row * cols + {self._col}"
 
-    def _step(self, step: Step, index: int) -> list[str]:
+    def _step(self, step: ChainStep, index: int) -> list[str]:
         expression = step.triton.replace("{axis}", self._axis[0])
         before, after = self._operand(step), list[str]()
         if step.op.shape is Shape.MATMUL:
@@ -262,7 +262,7 @@ class _Kernel:
         stats = [line for stat in _stats(step) for line in self._stat(stat, index)]
         return [_comment(step, index), *before, *stats, _assignment(expression, index), *after]
 
-    def _operand(self, step: Step) -> list[str]:
+    def _operand(self, step: ChainStep) -> list[str]:
         name = step.op.operand
         if step.op.shape is not Shape.MAP or not name:
             return []
@@ -303,7 +303,7 @@ class _Kernel:
         return ["for start in range(0, cols, BLOCK):", *(f"    {line}" for line in lines)]
 
 
-def _stats(step: Step) -> tuple[Stat, ...]:
+def _stats(step: ChainStep) -> tuple[Stat, ...]:
     return () if step.is_imagined else step.op.stats
 
 
@@ -317,7 +317,7 @@ def _assignment(expression: str, index: int) -> str:
     return f"{value(index + 1)} = {named(expression or 'x', index)}"
 
 
-def _comment(step: Step, index: int) -> str:
+def _comment(step: ChainStep, index: int) -> str:
     """Return the line that tells which step of the reference follows."""
     return f"# {torch_lines((step,), index)[0]}"
 

@@ -28,7 +28,7 @@ from verl_kernel.env import EvalError, EvalResult, EvalStatus, LocalPool, Memory
 from verl_kernel.env.result import Launch, TrueSize
 from verl_kernel.figures.attempts import PlannedTask, RunPlan
 from verl_kernel.world.answers import all_answers
-from verl_kernel.world.chains import Program, Step
+from verl_kernel.world.chains import ChainStep, Program
 
 
 def details(*turns, limit=1000):
@@ -197,7 +197,7 @@ def test_lines_are_counted_as_python_counts_them():
     assert source_lines("a\r\nb\rc\nd\x0ce\u2028f\n\n") == ["a", "b", "c", "d\x0ce\u2028f"]
 
 
-PROGRAM = Program((Step("abs"), Step("softmax")), (6, 100, 16))
+PROGRAM = Program((ChainStep("abs"), ChainStep("softmax")), (6, 100, 16))
 FLAWS = {one.name: one.source for one in all_answers(PROGRAM, Random(14))}
 FUSED = next(iter(FLAWS.values()))
 ABS, SHAPE, UNBOUND = "h1 = tl.abs(x)", "h1 = x + tl.zeros((BLOCK // 3,), tl.float32)[:1]", "h1 = y"

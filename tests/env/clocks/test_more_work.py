@@ -12,13 +12,13 @@ from tests.env.ops.ways import FAMILIES, t
 from tests.env.programs import program, reference
 from tests.tiers import one_of_each, thinned
 from verl_kernel.env.gpus import GPUS
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import event_ms, step_ms, time_ms
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import ACCESSES, UNITS, Step, TraceEvent
 
-H100 = Machine.of("h100")
+H100 = MachineModel.of("h100")
 ROUNDING = 1 - 1e-9
 FULLER = 0.95
 """What a larger tensor may cost over a smaller one: more blocks may fill the last round better."""
@@ -40,7 +40,7 @@ WAYS = one_of_each(((family, way) for family, ways in FAMILIES.items() for way i
 @pytest.mark.parametrize("name", WORK)
 @given(STEPS, st.integers(1, 1 << 30), st.sampled_from(sorted(GPUS)))
 def test_more_of_anything_in_a_step_takes_no_less(name, step, more, gpu):
-    machine = Machine.of(gpu)
+    machine = MachineModel.of(gpu)
     plain, larger = (step_ms(one, machine) for one in (step, replace(step, **{name: getattr(step, name) + more})))
     assert ROUNDING * plain <= larger < 1e18
     assert plain > 0

@@ -9,12 +9,12 @@ from tests.env.programs import elementwise, reference
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.clocks.needed import bounded, needed_share
 from verl_kernel.env.clocks.statistics import timing
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import TraceEvent
 
-H100 = Machine.of("h100")
+H100 = MachineModel.of("h100")
 EVENTS = [
     TraceEvent("op", f"aten::{name}", (), megabytes << 20, 0)
     for name, megabytes in (("mul.Tensor", 64), ("tanh", 64), ("mul.Scalar", 256), ("add.Tensor", 64))

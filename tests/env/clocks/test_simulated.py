@@ -15,12 +15,12 @@ from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.clocks.base import CompiledReference
 from verl_kernel.env.clocks.simulated import SimulatedClock
 from verl_kernel.env.gpus import GPUS
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.tamper.trace_checks import own_work
 from verl_kernel.env.trace import Step, TraceEvent, dump_events, load_events
 
-H100 = Machine.of("h100")
+H100 = MachineModel.of("h100")
 counts = st.integers(0, 10**13)
 events = st.builds(
     lambda moved, vector, tensor: TraceEvent("op", "x", (), moved, vector + tensor, tensor), counts, counts, counts
@@ -122,7 +122,7 @@ def test_a_fused_chain_beats_eager_by_the_number_of_its_ops():
         torch.relu(x + y) * 2.0
     fused = [TraceEvent("launch", "fused", (64, 1, 1), bytes=3 * 4 * x.numel(), flops=3 * x.numel())]
     for name in GPUS:
-        machine = Machine.of(name)
+        machine = MachineModel.of(name)
         assert 2.5 < time_ms(eager, machine) / time_ms(fused, machine) < 3.5
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from verl_kernel.env.compilation.description import Description, Function, Launch, function_texts
+from verl_kernel.env.compilation.description import Description, Function, LaunchDescription, function_texts
 
 SOURCE = "\ndef helper(a):\n    return a\n\n\ndef k(x, function):\n    return helper(x)\n"
 HELPER = Function("helper", 2, False, {}, {}, {}, {})
 KERNEL = Function("k", 6, False, {"x": "*fp32"}, {}, {}, {"helper": {"function": 0}, "function": 7})
-LAUNCH = Launch(1, [{"tensor": {"dtype": "float32", "aligned": True}}], {}, {"num_warps": 4})
+LAUNCH = LaunchDescription(1, [{"tensor": {"dtype": "float32", "aligned": True}}], {}, {"num_warps": 4})
 GOOD = Description([HELPER, KERNEL], [LAUNCH]).to_json()
 FUNCTION, LAUNCHED = GOOD["functions"][0], GOOD["launches"][0]
 

@@ -17,11 +17,11 @@ from verl_kernel.env.executor import driver
 from verl_kernel.env.executor.kernel import Kernel
 from verl_kernel.env.executor.work.steps import launch_work
 from verl_kernel.env.machine.constants import constant
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import step_ms
 
 driver.activate()
-MACHINE = Machine.of("h100")
+MACHINE = MachineModel.of("h100")
 PRICES, COUNTS, LAUNCH = {}, [], Kernel.launch
 
 

@@ -10,7 +10,7 @@ from tests.env.programs import HONEST, REFERENCE, reference
 from verl_kernel.env import EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.compiled_references import CompiledReferences
 from verl_kernel.env.judge.processes.inductor import Inductor, NotCompiled
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.errors import EnvironmentNotReady, TaskError
 
@@ -79,7 +79,7 @@ def test_the_reference_is_timed_by_its_compiled_form(judge):
     found = judge.compiled(fused)
     assert result.rewarded
     assert result.reference_mode == "compile"
-    assert result.reference_ms.median == time_ms(found.events, Machine.of("h100"), found.blocks_per_sm)
+    assert result.reference_ms.median == time_ms(found.events, MachineModel.of("h100"), found.blocks_per_sm)
 
 
 def test_what_is_not_compiled_is_refused_in_a_sentence(judge):

@@ -10,13 +10,13 @@ import pytest
 
 from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import CONSTANTS, constant
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import event_ms, step_ms, time_ms, timeline
 from verl_kernel.env.options import GymOptions, TargetName
 from verl_kernel.env.trace import ACCESSES, Step, TraceEvent
 from verl_kernel.option_group import words_of
 
-H100 = Machine.of("h100")
+H100 = MachineModel.of("h100")
 LAUNCH = constant("launch_us") / 1e3
 BANDWIDTH = 0.9 * 3350.0 * 1e6
 """Bytes in a millisecond."""
@@ -29,7 +29,7 @@ def work(step, machine=H100, blocks_per_sm=None):
     return step_ms(step, machine, blocks_per_sm) - LAUNCH
 
 
-TF32 = Machine.of("h100", "tf32")
+TF32 = MachineModel.of("h100", "tf32")
 READ = 10**9 / BANDWIDTH
 L2, MANY, AT_ONCE = int(H100.l2_bytes), Step(10**9, blocks=132 * 1000), Step(10**9, blocks=132)
 AGAIN = Step(10**9, blocks=1320, repeated_bytes=2 * 10**9, private_bytes=2**14)

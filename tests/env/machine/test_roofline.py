@@ -10,7 +10,7 @@ from tests.env import programs
 from tests.env.programs import HONEST, REFERENCE
 from tests.tiers import thinned
 from verl_kernel.env.gpus import GPUS
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.machine.roofline import Demand, flop_rates, roofline_ms
 from verl_kernel.env.options import GymOptions
@@ -57,7 +57,7 @@ def test_no_reference_is_faster_than_its_roofline(device, name):
     *_, known = PROGRAMS[name]
     assert known is None or demand == Demand(*known)
     for gpu, float32 in product(GPUS, ["ieee", "tf32"]):
-        machine = Machine.of(gpu, float32)
+        machine = MachineModel.of(gpu, float32)
         assert (roofline_ms(demand, machine) or 0.0) <= time_ms(events, machine), machine
 
 
@@ -67,7 +67,7 @@ def test_without_data_it_is_the_same(device, name):
 
 
 def test_the_longer_of_memory_and_products_counts():
-    machine = Machine.of("h100")
+    machine = MachineModel.of("h100")
     single, half = flop_rates(machine.gpu, tf32=False)
     assert roofline_ms(Demand(2 * 10**9, 10**9, 0, 0), machine) == pytest.approx(3e9 / 3350e9 * 1e3)
     assert roofline_ms(Demand(8, 8, 10**12, 0), machine) == pytest.approx(1e15 / single)

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_kernel.env.machine import uncertainty
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS, bound, interval_ms, time_by_class
 from verl_kernel.env.trace import Step, TraceEvent
 
-H100 = Machine.of("h100")
+H100 = MachineModel.of("h100")
 COPY = Step(10**9)
 STEPS = {
     "memory": COPY,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.ops.table import OPS, Op, Trait, _rows, op_of, row_of
+from verl_kernel.env.ops.table import OPS, TorchOp, Trait, _rows, op_of, row_of
 from verl_kernel.env.tamper.trace_checks import is_moving
 
 X = torch.randn(6, 8)
@@ -190,9 +190,9 @@ def test_what_is_not_known_has_no_price(run):
 
 def test_the_table_has_one_row_for_an_op_and_stays():
     with pytest.raises(ValueError, match="op exp has two rows"):
-        _rows(("exp sin", Op()), ("cos exp", Op()))
+        _rows(("exp sin", TorchOp()), ("cos exp", TorchOp()))
     with pytest.raises(TypeError):
-        OPS["add"] = Op()
+        OPS["add"] = TorchOp()
     left = {"_segment_reduce", "fake_quantize", "real_copy"}  # torch has them with other endings or no longer
     assert {name for name in OPS if not hasattr(ATEN, name)} <= left
 

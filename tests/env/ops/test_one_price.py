@@ -18,11 +18,11 @@ from tests.tiers import one_of_each, thinned
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices.cpu.cuda_shim import CudaAsCpu
 from verl_kernel.env.devices.op_recorder import OpRecorder, whole
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import event_ms
 from verl_kernel.env.true_size.dataless import DatalessMode
 
-H100 = Machine.of("h100")
+H100 = MachineModel.of("h100")
 CHEAPEST, DEAREST = 0.8, 1.3
 """What another way may cost, over the plain one."""
 DEPTHS, WIDTHS = st.sampled_from([64, 512, 4096]), st.sampled_from([128, 1024, 4096])

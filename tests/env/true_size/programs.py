@@ -5,7 +5,7 @@ import ast
 from pathlib import Path
 
 from tests.env.programs import program, program_of, reference
-from verl_kernel.world.chains import Program, Step
+from verl_kernel.world.chains import ChainStep, Program
 
 
 def filled(text: str, **words: str) -> str:
@@ -229,7 +229,7 @@ def forward(self, table, index):
 
 # A task of the quickstart's world.
 
-HARD = Program((Step("leaky", "1.5"), Step("silu")), (512, 12000, 32)).reference
+HARD = Program((ChainStep("leaky", "1.5"), ChainStep("silu")), (512, 12000, 32)).reference
 
 
 def chained(launch: str = "chained[(triton.cdiv(n, 4096),)](x, out, n, LOOPS=4, BLOCK=1024)") -> str:

@@ -53,7 +53,7 @@ class ModelAnswer:
     completion_tokens: int | None = None
 
 
-class Model(Protocol):
+class LanguageModel(Protocol):
     """A source of answers."""
 
     @property

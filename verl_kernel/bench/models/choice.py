@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from verl_kernel.bench.models.answers import Model
+from verl_kernel.bench.models.answers import LanguageModel
 from verl_kernel.bench.models.endpoint import Endpoint, Sampling, require_client
 from verl_kernel.bench.models.saved_kernels import Found, SavedKernels, find_kernels, refuse_no_folder
 from verl_kernel.bench.models.vllm_server import VllmServer, refuse_no_model
@@ -200,7 +200,7 @@ class CheckedModel:
 class OpenedModel:
     """A model that is ready to answer."""
 
-    model: Model
+    model: LanguageModel
     server: VllmServer | None = None
 
     @contextmanager

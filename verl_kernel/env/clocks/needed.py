@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from verl_kernel.env.clocks.base import Measurement
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import event_ms
 from verl_kernel.env.reference.terms import INSENSITIVE
 from verl_kernel.env.trace import TraceEvent
@@ -23,7 +23,7 @@ def bounded(measured: Measurement, events: Sequence[TraceEvent], flags: Sequence
         flags: flags of the task.
         gpu_profile: profile of the GPU that prices ops.
     """
-    needed = needed_share(events, flags, Machine.of(gpu_profile))
+    needed = needed_share(events, flags, MachineModel.of(gpu_profile))
     if needed == 1.0:
         return measured
     return replace(measured, needed=needed, facts={**measured.facts, "reference_needed": needed})
@@ -40,7 +40,7 @@ def at_most_parity(measured: Measurement) -> Measurement:
     return replace(measured, needed=measured.needed / measured.speedup, facts=facts)
 
 
-def needed_share(events: Sequence[TraceEvent], flags: Sequence[str], machine: Machine) -> float:
+def needed_share(events: Sequence[TraceEvent], flags: Sequence[str], machine: MachineModel) -> float:
     """Return the part of a forward's time that is left without the ops named in flags, the longest of each name.
 
     Args:

@@ -12,7 +12,7 @@ from verl_kernel.env.clocks.forward.figures import Setting
 from verl_kernel.env.clocks.forward.profile import forward_profile
 from verl_kernel.env.clocks.profile import profile_events
 from verl_kernel.env.clocks.statistics import compared, timing
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import event_ms, time_ms
 from verl_kernel.env.machine.roofline import roofline_ms
 from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS, interval_ms, speedup_interval
@@ -64,7 +64,7 @@ class SimulatedClock:
     """
 
     def __init__(self, gpu_profile: str, float32: str = "ieee", reference_mode: str = "eager") -> None:
-        self._machine, self._mode = Machine.of(gpu_profile, float32), reference_mode
+        self._machine, self._mode = MachineModel.of(gpu_profile, float32), reference_mode
         self.source = self._machine.gpu.timing_source
 
     def measure(self, session: Session) -> Measurement:

@@ -90,7 +90,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchDescription:
     """A launch, reduced to what determines its compiled kernel.
 
     Raises:
@@ -111,17 +111,17 @@ class Launch:
         if not all(type(getattr(self, key)) is kind for key, kind in kinds.items()):
             raise ValueError("a described launch has a field of another type than it must have")
 
-    def renumbered(self, order: Mapping[int, int]) -> Launch:
+    def renumbered(self, order: Mapping[int, int]) -> LaunchDescription:
         """Return the same launch with other numbers for functions."""
         positional = _renumbered(self.positional, order)
-        return Launch(order[self.function], positional, _each(self.named, order), _each(self.options, order))
+        return LaunchDescription(order[self.function], positional, _each(self.named, order), _each(self.options, order))
 
 
 @dataclass(frozen=True)
 class Unit:
     """One launch and the functions that it may run, its kernel first; they refer to each other by their numbers."""
 
-    launch: Launch
+    launch: LaunchDescription
     functions: tuple[Function, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class Unit:
     @classmethod
     def from_json(cls, value: Any) -> Unit:
         """Read what `to_json` wrote."""
-        return cls(Launch(**value["launch"]), tuple(Function(**item) for item in value["functions"]))
+        return cls(LaunchDescription(**value["launch"]), tuple(Function(**item) for item in value["functions"]))
 
     def digest(self) -> str:
         """Return a name for the launch in a trace."""
@@ -156,7 +156,7 @@ class Description:
     """Every launch of a program that needs its own compiled kernel."""
 
     functions: Sequence[Function]
-    launches: Sequence[Launch]
+    launches: Sequence[LaunchDescription]
     tuned: Sequence[str] = ()
     """Digests of launches whose configuration an autotuner chose."""
 
@@ -179,9 +179,9 @@ class Description:
             raise ValueError("a description names tuned launches by their digests")
         if len(functions) > MOST_FUNCTIONS or len(launches) > MOST_LAUNCHES:
             raise ValueError("a description holds more functions or launches than a program can have")
-        return cls([Function(**item) for item in functions], [Launch(**item) for item in launches], tuned)
+        return cls([Function(**item) for item in functions], [LaunchDescription(**item) for item in launches], tuned)
 
-    def unit(self, launch: Launch) -> Unit:
+    def unit(self, launch: LaunchDescription) -> Unit:
         """Return one of the launches with its functions.
 
         Raises:
@@ -190,7 +190,7 @@ class Description:
         order = self._reached(launch)
         return Unit(launch.renumbered(order), tuple(self.functions[number].renumbered(order) for number in order))
 
-    def _reached(self, launch: Launch) -> dict[int, int]:
+    def _reached(self, launch: LaunchDescription) -> dict[int, int]:
         """Return new numbers of the functions that a launch may run, by their old ones."""
         order: dict[int, int] = {}
         waiting = [launch.function, *references([launch.positional, *launch.named.values(), *launch.options.values()])]
@@ -205,7 +205,7 @@ class Description:
         return order
 
 
-def _fields(item: Function | Launch) -> dict[str, Any]:
+def _fields(item: Function | LaunchDescription) -> dict[str, Any]:
     """Return the fields as JSON values; `asdict` would copy them, which costs more than a launch of a small kernel."""
     return dict(vars(item))
 

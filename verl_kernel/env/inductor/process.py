@@ -30,7 +30,7 @@ from verl_kernel.env.devices.cpu.device import CpuDevice
 from verl_kernel.env.inductor.kernel_texts import NotWritten
 from verl_kernel.env.inductor.pretended_gpu import pretend
 from verl_kernel.env.inductor.program_text import write_program
-from verl_kernel.env.inductor.recording import Compiled
+from verl_kernel.env.inductor.recording import CompiledProgram
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.task import Task
@@ -89,7 +89,7 @@ def compiled(task: Task) -> dict[str, Any]:
     """Return the program that does what a compiled reference does, or why there is none."""
     try:
         model, (args, kwargs), mode = _on_gpu(task)
-        recording = Compiled().record(model, args, kwargs, mode)
+        recording = CompiledProgram().record(model, args, kwargs, mode)
         text = write_program(task.candidate_class, (args, kwargs), recording)
     except (NotWritten, TaskError) as exc:
         return {"refused": str(exc)}

@@ -85,7 +85,7 @@ class _Recorder(DispatchMode):
         return result
 
 
-class Compiled:
+class CompiledProgram:
     """Stands in for Inductor's kernels, and for the functions with which its code makes tensors.
 
     There is one of it in a process.

@@ -166,7 +166,7 @@ class LaunchRequest(TypedDict):
     """For each area, offset and length of the part that the launch's tensors cover."""
 
 
-class Launch(TypedDict):
+class RunLaunch(TypedDict):
     """Run a launch; answered by `Launched`."""
 
     launch: LaunchRequest

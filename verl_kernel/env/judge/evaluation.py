@@ -49,7 +49,7 @@ from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.trace_checks import lazy_flags, moves_too_little, own_launches
 
 
-class Evaluation:
+class CandidateEvaluation:
     """The stages of one candidate; used once.
 
     Args:

@@ -24,7 +24,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge.compiled_references import make_compiled_references
 from verl_kernel.env.judge.compiling.code import CodeStore
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
-from verl_kernel.env.judge.evaluation import Evaluation
+from verl_kernel.env.judge.evaluation import CandidateEvaluation
 from verl_kernel.env.judge.executing import LaunchExecutor
 from verl_kernel.env.judge.judge_processes import JudgeProcesses
 from verl_kernel.env.judge.processes.own_time import OwnTime
@@ -37,7 +37,7 @@ from verl_kernel.env.judge.trials.plan import Counts, TrialChoice
 from verl_kernel.env.judge.trials.survey import Outcome, survey
 from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.lru import LRUCache
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.defects.findings import Audit
@@ -147,14 +147,14 @@ class Judge:
         with self._served(request):
             return self._evaluation(request).run(request)
 
-    def _evaluation(self, request: EvalRequest) -> Evaluation:
+    def _evaluation(self, request: EvalRequest) -> CandidateEvaluation:
         compilers = self._compilers if self._compiles(request) else []
         shrunk = self._sizes.of(request.task)
         references = [self._reference(task) for task in _tasks(request.task, shrunk)]
         compiled = self.compiled(request.task, references[0].is_sized)
         context = self._context(request.task, self._secret(request), self._choice.of(request), compilers, compiled)
         times = ClockTimes(self._clock) if shrunk is None else ReducedTimes(context, references, shrunk, request)
-        return Evaluation(context, references[0], EvaluationSteps(CorrectnessTrials(context), times))
+        return CandidateEvaluation(context, references[0], EvaluationSteps(CorrectnessTrials(context), times))
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
         """Return how each of many trials ends; a failed one does not stop the next. Not a verdict (`trials.survey`).
@@ -200,7 +200,7 @@ class Judge:
             copy = None if shrunk is None else shrunk.copies[0]
             reference = self._reference(task if copy is None else copy.task)
             events = reference.events if shrunk is None else shrunk.true.events
-            machine = Machine.of(self._options.gpu_profile, self._options.float32)
+            machine = MachineModel.of(self._options.gpu_profile, self._options.float32)
             reference_ms = None if unpriced(events) else time_ms(events, machine)
             with self._device.shared():
                 defects = find_defects(reference, reference_ms, self._guard)

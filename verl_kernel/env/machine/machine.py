@@ -15,7 +15,7 @@ _CACHE_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineModel:
     """The GPU and settings on which prices depend."""
 
     gpu: Gpu
@@ -25,7 +25,7 @@ class Machine:
     """Whether convolutions and recurrent layers may do so, which torch's defaults allow."""
 
     @classmethod
-    def of(cls, gpu_profile: str, float32: str = "ieee") -> Machine:
+    def of(cls, gpu_profile: str, float32: str = "ieee") -> MachineModel:
         """Return the machine for a judge's options `gpu_profile` and `float32`."""
         return cls(gpu_named(gpu_profile), float32 == "tf32", float32 == "tf32")
 

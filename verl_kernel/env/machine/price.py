@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from math import ceil, fsum
 
 from verl_kernel.env.machine.constants import constant
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.trace import Step, TraceEvent
 
 _SCHEDULERS = 4
 """Schedulers of an SM, each with a quarter of its units."""
 
 
-def event_ms(event: TraceEvent, machine: Machine, blocks_per_sm: int | None = None) -> float:
+def event_ms(event: TraceEvent, machine: MachineModel, blocks_per_sm: int | None = None) -> float:
     """Return the milliseconds for which an event keeps the device busy.
 
     Args:
@@ -26,7 +26,7 @@ def event_ms(event: TraceEvent, machine: Machine, blocks_per_sm: int | None = No
     return fsum(step_ms(step, machine, blocks_per_sm) for step in priced_steps(event, machine))
 
 
-def priced_steps(event: TraceEvent, machine: Machine) -> tuple[Step, ...]:
+def priced_steps(event: TraceEvent, machine: MachineModel) -> tuple[Step, ...]:
     """Return the steps of an event, without the device-memory traffic of what L2 still holds of earlier events."""
     first, *later = event.steps or (_plain(event),)
     recent_bytes = sum(size for size, since in event.recent if size + since <= machine.l2_bytes)
@@ -59,12 +59,12 @@ class Parts:
         return max(self.starts + max(self.memory, self.l2, self.arithmetic), self.blocks)
 
 
-def step_ms(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> float:
+def step_ms(step: Step, machine: MachineModel, blocks_per_sm: int | None = None) -> float:
     """Return the milliseconds of one step."""
     return 1e3 * step_parts(step, machine, blocks_per_sm).total
 
 
-def step_parts(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> Parts:
+def step_parts(step: Step, machine: MachineModel, blocks_per_sm: int | None = None) -> Parts:
     """Return what a step spends its time on (arguments as of `event_ms`)."""
     gpu = machine.gpu
     resident = slots(step.warps, machine, blocks_per_sm)
@@ -81,7 +81,7 @@ def step_parts(step: Step, machine: Machine, blocks_per_sm: int | None = None) -
     )
 
 
-def slots(warps: int, machine: Machine, blocks_per_sm: int | None = None) -> int:
+def slots(warps: int, machine: MachineModel, blocks_per_sm: int | None = None) -> int:
     """Return the number of blocks, of so many warps each, that the GPU holds at once."""
     gpu = machine.gpu
     fitting = min(gpu.blocks_per_sm, gpu.warps_per_sm // warps)
@@ -113,7 +113,7 @@ def _block_s(step: Step, moved: int) -> float:
     return max(step.block_ns, rounds * constant("latency_ns"), l2_rounds * constant("l2_latency_ns")) * 1e-9
 
 
-def moved_bytes(step: Step, machine: Machine, resident: int) -> int:
+def moved_bytes(step: Step, machine: MachineModel, resident: int) -> int:
     """Return the device-memory traffic of a step, with repeated reads that L2 cannot serve.
 
     Args:
@@ -147,13 +147,13 @@ class Turn:
 
 
 def timeline(
-    events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
+    events: Sequence[TraceEvent], machine: MachineModel, blocks_per_sm: Mapping[str, int] | None = None
 ) -> list[Turn]:
     """Return when the device runs each event of a forward (arguments as of `time_ms`)."""
     return turns((event, known_ms(event, machine, blocks_per_sm or {})) for event in events)
 
 
-def known_ms(event: TraceEvent, machine: Machine, blocks_per_sm: Mapping[str, int]) -> float:
+def known_ms(event: TraceEvent, machine: MachineModel, blocks_per_sm: Mapping[str, int]) -> float:
     """Return an event's milliseconds (`event_ms`), given blocks that fit into an SM by kernel."""
     return event_ms(event, machine, fitting(event, blocks_per_sm))
 
@@ -183,7 +183,9 @@ def turns(spans: Iterable[tuple[TraceEvent, float]]) -> list[Turn]:
     return schedule
 
 
-def time_ms(events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None) -> float:
+def time_ms(
+    events: Sequence[TraceEvent], machine: MachineModel, blocks_per_sm: Mapping[str, int] | None = None
+) -> float:
     """Return the milliseconds from when the device is free until it has run all events; 0 if there are none.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verl_kernel.env.gpus import Gpu
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.trace import TraceEvent
 
 _SPLITS = 3
@@ -46,7 +46,7 @@ def flop_rates(gpu: Gpu, tf32: bool) -> tuple[float, float]:
     return single, half
 
 
-def roofline_ms(demand: Demand, machine: Machine) -> float | None:
+def roofline_ms(demand: Demand, machine: MachineModel) -> float | None:
     """Return the longer of memory and product time in ms, at the machine's peaks; None if nothing is counted."""
     single, half = flop_rates(machine.gpu, machine.matmul_tf32)
     moved_s = (demand.read + demand.written) / (machine.gpu.bandwidth_gbs * 1e9)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, hypot, log
 
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import fitting, priced_steps, step_ms, turns
 from verl_kernel.env.trace import Step, TraceEvent
 
@@ -59,7 +59,7 @@ _CONVOLUTIONS = ("convolution", "direct", "transposed")
 Interval = tuple[float, float]
 
 
-def bound(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> str:
+def bound(step: Step, machine: MachineModel, blocks_per_sm: int | None = None) -> str:
     """Return the class of a step, a key of `HALF_WIDTHS`: what it spends its time on.
 
     `latency` where neither transfers nor arithmetic explain half of its time.
@@ -77,7 +77,7 @@ def bound(step: Step, machine: Machine, blocks_per_sm: int | None = None) -> str
 
 
 def time_by_class(
-    events: Iterable[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
+    events: Iterable[TraceEvent], machine: MachineModel, blocks_per_sm: Mapping[str, int] | None = None
 ) -> dict[str, float]:
     """Return for how many milliseconds each class keeps the device busy."""
     times: defaultdict[str, float] = defaultdict(float)
@@ -90,7 +90,7 @@ def time_by_class(
 
 def interval_ms(
     events: Sequence[TraceEvent],
-    machine: Machine,
+    machine: MachineModel,
     blocks_per_sm: Mapping[str, int] | None = None,
     widths: Mapping[str, float] = HALF_WIDTHS,
 ) -> Interval:
@@ -110,7 +110,7 @@ def interval_ms(
 def speedup_interval(
     reference: tuple[Sequence[TraceEvent], Mapping[str, int]],
     candidate: tuple[Sequence[TraceEvent], Mapping[str, int]],
-    machine: Machine,
+    machine: MachineModel,
     widths: Mapping[str, float] = HALF_WIDTHS,
 ) -> Interval | None:
     """Return the interval of a predicted speedup; None where a program takes no time.
@@ -147,7 +147,7 @@ class _Forward:
 
     @classmethod
     def of(
-        cls, events: Sequence[TraceEvent], machine: Machine, blocks_per_sm: Mapping[str, int] | None = None
+        cls, events: Sequence[TraceEvent], machine: MachineModel, blocks_per_sm: Mapping[str, int] | None = None
     ) -> _Forward:
         alike = [replace(event, touched=()) for event in events]  # tensors have other numbers in another forward
         return cls(alike, [_shares(event, machine, blocks_per_sm) for event in alike])
@@ -162,7 +162,7 @@ class _Forward:
         return schedule[-1].end if schedule else 0.0
 
 
-def _shares(event: TraceEvent, machine: Machine, blocks_per_sm: Mapping[str, int] | None) -> dict[str, float]:
+def _shares(event: TraceEvent, machine: MachineModel, blocks_per_sm: Mapping[str, int] | None) -> dict[str, float]:
     """Return an event's milliseconds by the class whose half-width they have."""
     prefix = _LAUNCH if event.kind == "launch" else ""
     return {f"{prefix}{name}": ms for name, ms in time_by_class([event], machine, blocks_per_sm).items()}

@@ -52,7 +52,7 @@ _MATMUL_HOST, _LAYER_HOST = "product_host_us", "convolution_host_us"
 
 
 @dataclass(frozen=True)
-class Op:
+class TorchOp:
     """A row of the table."""
 
     flops: Formula | None = None
@@ -81,13 +81,13 @@ class Op:
         return 0 if Trait.FILLS in self.traits and is_in_place(name) else self.unread
 
 
-def _rows(*rows: tuple[str, Op]) -> Mapping[str, Op]:
+def _rows(*rows: tuple[str, TorchOp]) -> Mapping[str, TorchOp]:
     """Map names to rows.
 
     Raises:
         ValueError: a name occurs in two rows.
     """
-    table: dict[str, Op] = {}
+    table: dict[str, TorchOp] = {}
     for names, op in rows:
         for name in names.split():
             if name in table:
@@ -101,173 +101,173 @@ OPS = _rows(
     (
         "_prelu_kernel prelu gelu mish hardswish hardsigmoid hardtanh softplus leaky_relu elu celu selu threshold lerp "
         "addcmul addcdiv native_dropout native_dropout_backward floor_divide copysign",
-        Op(each, prices.elementwise),
+        TorchOp(each, prices.elementwise),
     ),
     (
         "glu polar complex one_hot fake_quantize linalg_cross cross multi_margin_loss multilabel_margin_loss_forward "
         "_masked_scale quantize_per_tensor special_ndtr _segment_reduce segment_reduce histc bincount searchsorted "
         "bucketize _cummax_helper _cummin_helper _weight_norm_interface",
-        Op(each),
+        TorchOp(each),
     ),
-    ("log_sigmoid_forward", Op(each, prices.elementwise, traits=Trait.HOST_BUFFER)),
-    ("rrelu_with_noise", Op(each, prices.elementwise, unread=1)),
+    ("log_sigmoid_forward", TorchOp(each, prices.elementwise, traits=Trait.HOST_BUFFER)),
+    ("rrelu_with_noise", TorchOp(each, prices.elementwise, unread=1)),
     # reductions, scans, losses, softmax
     (
         "sum nansum mean prod amax amin aminmax max min all any argmax argmin norm linalg_vector_norm std std_mean var "
         "var_mean count_nonzero adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool3d",
-        Op(each, prices.reduced),
+        TorchOp(each, prices.reduced),
     ),
-    ("trace", Op(each, prices.reduced, traffic.diagonal)),
-    ("equal", Op(each, prices.reduced, traits=Trait.ASKS)),
-    ("item _local_scalar_dense", Op(each, traits=Trait.ASKS)),
-    ("is_nonzero", Op(traits=Trait.ASKS)),
-    ("logsumexp", Op(each, prices.logsumexp)),
-    ("cumsum cumprod logcumsumexp", Op(each, prices.scanned)),
-    ("cummax cummin", Op(each, prices.scanned_rows)),
-    ("_softmax _log_softmax _safe_softmax softmax log_softmax", Op(each, prices.softmax)),
-    ("mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss dist", Op(each, prices.loss)),
-    ("binary_cross_entropy_with_logits", Op(each, prices.loss_of_logits)),
-    ("nll_loss_forward nll_loss2d_forward", Op(each, prices.nll_loss)),
+    ("trace", TorchOp(each, prices.reduced, traffic.diagonal)),
+    ("equal", TorchOp(each, prices.reduced, traits=Trait.ASKS)),
+    ("item _local_scalar_dense", TorchOp(each, traits=Trait.ASKS)),
+    ("is_nonzero", TorchOp(traits=Trait.ASKS)),
+    ("logsumexp", TorchOp(each, prices.logsumexp)),
+    ("cumsum cumprod logcumsumexp", TorchOp(each, prices.scanned)),
+    ("cummax cummin", TorchOp(each, prices.scanned_rows)),
+    ("_softmax _log_softmax _safe_softmax softmax log_softmax", TorchOp(each, prices.softmax)),
+    ("mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss dist", TorchOp(each, prices.loss)),
+    ("binary_cross_entropy_with_logits", TorchOp(each, prices.loss_of_logits)),
+    ("nll_loss_forward nll_loss2d_forward", TorchOp(each, prices.nll_loss)),
     # norms
-    ("native_layer_norm rms_norm _fused_rms_norm", Op(each, prices.layer_norm, host=_MATMUL_HOST)),
-    ("native_group_norm", Op(each, prices.group_norm, host=_MATMUL_HOST)),
+    ("native_layer_norm rms_norm _fused_rms_norm", TorchOp(each, prices.layer_norm, host=_MATMUL_HOST)),
+    ("native_group_norm", TorchOp(each, prices.group_norm, host=_MATMUL_HOST)),
     (
         "native_batch_norm _native_batch_norm_legit _batch_norm_with_update cudnn_batch_norm _batch_norm_no_update "
         "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training",
-        Op(each, prices.batch_norm, host=_LAYER_HOST),
+        TorchOp(each, prices.batch_norm, host=_LAYER_HOST),
     ),
-    ("renorm", Op(each, prices.renormed)),
+    ("renorm", TorchOp(each, prices.renormed)),
     # gradients
-    ("_softmax_backward_data _log_softmax_backward_data", Op(each, prices.softmax_gradient)),
-    ("native_layer_norm_backward", Op(each, prices.layer_norm_gradient)),
+    ("_softmax_backward_data _log_softmax_backward_data", TorchOp(each, prices.softmax_gradient)),
+    ("native_layer_norm_backward", TorchOp(each, prices.layer_norm_gradient)),
     (
         "native_batch_norm_backward cudnn_batch_norm_backward native_group_norm_backward",
-        Op(each, prices.norm_gradient),
+        TorchOp(each, prices.norm_gradient),
     ),
-    ("embedding_dense_backward", Op(each, prices.embedding_gradient, traits=Trait.GATHERS)),
+    ("embedding_dense_backward", TorchOp(each, prices.embedding_gradient, traits=Trait.GATHERS)),
     (
         "nll_loss_backward nll_loss2d_backward _adaptive_avg_pool2d_backward avg_pool2d_backward "
         "max_pool2d_with_indices_backward upsample_nearest2d_backward upsample_bilinear2d_backward glu_backward "
         "mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward slice_backward "
         "select_backward unfold_backward",
-        Op(each),
+        TorchOp(each),
     ),
     # sorts
-    ("sort argsort msort mode _unique2", Op(flops.sorted_rows, prices.sorted_rows)),
-    ("topk kthvalue median nanmedian", Op(flops.sorted_rows, prices.selected)),
-    ("unique_consecutive", Op(flops.sorted_rows)),
+    ("sort argsort msort mode _unique2", TorchOp(flops.sorted_rows, prices.sorted_rows)),
+    ("topk kthvalue median nanmedian", TorchOp(flops.sorted_rows, prices.selected)),
+    ("unique_consecutive", TorchOp(flops.sorted_rows)),
     # windows
     (
         "max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d",
-        Op(flops.pooled, convolutions.pooled),
+        TorchOp(flops.pooled, convolutions.pooled),
     ),
-    ("adaptive_max_pool2d adaptive_max_pool3d col2im max_unpool2d max_unpool3d", Op(each)),
+    ("adaptive_max_pool2d adaptive_max_pool3d col2im max_unpool2d max_unpool3d", TorchOp(each)),
     (
         "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d "
         "_upsample_nearest_exact3d",
-        Op(each, bytes=traffic.sampled, traits=_MOVES),
+        TorchOp(each, bytes=traffic.sampled, traits=_MOVES),
     ),
-    ("upsample_linear1d", Op(flops.interpolated(4))),
-    ("upsample_bilinear2d", Op(flops.interpolated(8))),
-    ("_upsample_bilinear2d_aa upsample_trilinear3d grid_sampler_2d", Op(flops.interpolated(16))),
-    ("grid_sampler_3d", Op(flops.interpolated(32))),
-    ("upsample_bicubic2d", Op(flops.interpolated(40))),
-    ("_upsample_bicubic2d_aa", Op(flops.interpolated(80))),
+    ("upsample_linear1d", TorchOp(flops.interpolated(4))),
+    ("upsample_bilinear2d", TorchOp(flops.interpolated(8))),
+    ("_upsample_bilinear2d_aa upsample_trilinear3d grid_sampler_2d", TorchOp(flops.interpolated(16))),
+    ("grid_sampler_3d", TorchOp(flops.interpolated(32))),
+    ("upsample_bicubic2d", TorchOp(flops.interpolated(40))),
+    ("_upsample_bicubic2d_aa", TorchOp(flops.interpolated(80))),
     # moves
-    ("clone where", Op(each, prices.elementwise, traits=_MOVES)),
-    ("copy", Op(each, traits=_MOVES | _FILLS)),
-    ("cat stack", Op(each, prices.joined, traits=_MOVES)),
+    ("clone where", TorchOp(each, prices.elementwise, traits=_MOVES)),
+    ("copy", TorchOp(each, traits=_MOVES | _FILLS)),
+    ("cat stack", TorchOp(each, prices.joined, traits=_MOVES)),
     (
         "_to_copy tril triu roll flip repeat repeat_interleave constant_pad_nd reflection_pad1d reflection_pad2d "
         "reflection_pad3d replication_pad1d replication_pad2d replication_pad3d pixel_shuffle pixel_unshuffle "
         "channel_shuffle diag_embed im2col unfold_copy masked_select",
-        Op(each, traits=_MOVES),
+        TorchOp(each, traits=_MOVES),
     ),
     (
         "linspace logspace tril_indices triu_indices rot90 scalar_tensor diag _reshape_copy nonzero nonzero_static "
         "view_as_complex_copy contiguous _assert_async _linalg_check_errors expand_copy permute_copy transpose_copy "
         "real_copy meshgrid",
-        Op(each),
+        TorchOp(each),
     ),
-    ("resize_as", Op(each, traits=Trait.GROWS)),
+    ("resize_as", TorchOp(each, traits=Trait.GROWS)),
     # gathers and scatters
-    ("index index_select gather take embedding", Op(each, bytes=traffic.gathered, traits=_MOVES)),
-    ("_unsafe_index", Op(each, bytes=traffic.gathered)),
-    ("slice_copy select_copy", Op(each, bytes=traffic.sampled)),
-    ("scatter put", Op(each, bytes=traffic.scattered(traffic.elements_of_index), traits=_MOVES)),
-    ("scatter_add", Op(each, bytes=traffic.scattered(traffic.elements_of_index, adds=True), traits=Trait.GATHERS)),
-    ("scatter_reduce", Op(each, bytes=traffic.scattered(traffic.elements_of_index, adds=True))),
-    ("index_fill index_copy", Op(each, bytes=traffic.scattered(traffic.rows_of_index), traits=_MOVES)),
-    ("index_add", Op(each, bytes=traffic.scattered(traffic.rows_of_index, adds=True), traits=Trait.GATHERS)),
-    ("index_reduce", Op(each, bytes=traffic.scattered(traffic.rows_of_index, adds=True))),
-    ("index_put", Op(each, bytes=traffic.scattered(traffic.elements_of_indices), traits=_MOVES)),
-    ("_index_put_impl", Op(each, bytes=traffic.scattered(traffic.elements_of_indices))),
-    ("_unsafe_index_put", Op(each)),
-    ("select_scatter slice_scatter masked_scatter", Op(each, bytes=traffic.copied_into, traits=_MOVES)),
-    ("diagonal_scatter as_strided_scatter", Op(each, bytes=traffic.copied_into)),
-    ("_embedding_bag _embedding_bag_forward_only", Op(flops.bagged, prices.bagged, traffic.bagged)),
+    ("index index_select gather take embedding", TorchOp(each, bytes=traffic.gathered, traits=_MOVES)),
+    ("_unsafe_index", TorchOp(each, bytes=traffic.gathered)),
+    ("slice_copy select_copy", TorchOp(each, bytes=traffic.sampled)),
+    ("scatter put", TorchOp(each, bytes=traffic.scattered(traffic.elements_of_index), traits=_MOVES)),
+    ("scatter_add", TorchOp(each, bytes=traffic.scattered(traffic.elements_of_index, adds=True), traits=Trait.GATHERS)),
+    ("scatter_reduce", TorchOp(each, bytes=traffic.scattered(traffic.elements_of_index, adds=True))),
+    ("index_fill index_copy", TorchOp(each, bytes=traffic.scattered(traffic.rows_of_index), traits=_MOVES)),
+    ("index_add", TorchOp(each, bytes=traffic.scattered(traffic.rows_of_index, adds=True), traits=Trait.GATHERS)),
+    ("index_reduce", TorchOp(each, bytes=traffic.scattered(traffic.rows_of_index, adds=True))),
+    ("index_put", TorchOp(each, bytes=traffic.scattered(traffic.elements_of_indices), traits=_MOVES)),
+    ("_index_put_impl", TorchOp(each, bytes=traffic.scattered(traffic.elements_of_indices))),
+    ("_unsafe_index_put", TorchOp(each)),
+    ("select_scatter slice_scatter masked_scatter", TorchOp(each, bytes=traffic.copied_into, traits=_MOVES)),
+    ("diagonal_scatter as_strided_scatter", TorchOp(each, bytes=traffic.copied_into)),
+    ("_embedding_bag _embedding_bag_forward_only", TorchOp(flops.bagged, prices.bagged, traffic.bagged)),
     # fills and random numbers
-    ("arange full ones zeros masked_fill", Op(each, prices.elementwise, traits=_MOVES)),
-    ("eye", Op(each, traits=_MOVES)),
-    ("fill zero", Op(each, prices.elementwise, traits=_MOVES | _FILLS)),
-    ("zeros_like ones_like full_like", Op(each, prices.elementwise, traits=_MOVES, unread=0)),
-    ("new_zeros new_ones new_full", Op(flops.each_of_result, prices.elementwise, traits=_MOVES, unread=0)),
-    ("rand randn randint", Op(each, prices.elementwise)),
-    ("rand_like randn_like randint_like", Op(each, prices.elementwise, unread=0)),
-    ("uniform normal bernoulli random exponential", Op(each, prices.elementwise, traits=_FILLS)),
-    ("log_normal", Op(each, traits=_FILLS)),
-    ("randperm cauchy geometric multinomial poisson", Op(each)),
+    ("arange full ones zeros masked_fill", TorchOp(each, prices.elementwise, traits=_MOVES)),
+    ("eye", TorchOp(each, traits=_MOVES)),
+    ("fill zero", TorchOp(each, prices.elementwise, traits=_MOVES | _FILLS)),
+    ("zeros_like ones_like full_like", TorchOp(each, prices.elementwise, traits=_MOVES, unread=0)),
+    ("new_zeros new_ones new_full", TorchOp(flops.each_of_result, prices.elementwise, traits=_MOVES, unread=0)),
+    ("rand randn randint", TorchOp(each, prices.elementwise)),
+    ("rand_like randn_like randint_like", TorchOp(each, prices.elementwise, unread=0)),
+    ("uniform normal bernoulli random exponential", TorchOp(each, prices.elementwise, traits=_FILLS)),
+    ("log_normal", TorchOp(each, traits=_FILLS)),
+    ("randperm cauchy geometric multinomial poisson", TorchOp(each)),
     # products
-    ("mm bmm", Op(None, products.product, host=_MATMUL_HOST, factors=(0, 1))),
+    ("mm bmm", TorchOp(None, products.product, host=_MATMUL_HOST, factors=(0, 1))),
     (
         "addmm addbmm baddbmm _addmm_activation",
-        Op(flops.added_product, products.product, host=_MATMUL_HOST, is_product=True, factors=(1, 2)),
+        TorchOp(flops.added_product, products.product, host=_MATMUL_HOST, is_product=True, factors=(1, 2)),
     ),
-    ("_int_mm", Op(flops.plain_product, products.product, host=_MATMUL_HOST, is_product=True)),
-    ("linear", Op(flops.linear, products.product, host=_MATMUL_HOST, is_product=True)),
-    ("mv", Op(flops.twice(0), prices.reduced, is_product=True, factors=(0, 1))),
-    ("addmv", Op(flops.twice(1), prices.reduced, is_product=True, factors=(1, 2))),
-    ("dot vdot", Op(flops.twice(0), prices.reduced, is_product=True)),
-    ("addr", Op(flops.twice_result, is_product=True)),
-    ("ger", Op(flops.each_of_result, is_product=True)),
-    ("_trilinear", Op(flops.trilinear)),
-    ("_cdist_forward _euclidean_dist _pdist_forward", Op(flops.distances, products.distances)),
+    ("_int_mm", TorchOp(flops.plain_product, products.product, host=_MATMUL_HOST, is_product=True)),
+    ("linear", TorchOp(flops.linear, products.product, host=_MATMUL_HOST, is_product=True)),
+    ("mv", TorchOp(flops.twice(0), prices.reduced, is_product=True, factors=(0, 1))),
+    ("addmv", TorchOp(flops.twice(1), prices.reduced, is_product=True, factors=(1, 2))),
+    ("dot vdot", TorchOp(flops.twice(0), prices.reduced, is_product=True)),
+    ("addr", TorchOp(flops.twice_result, is_product=True)),
+    ("ger", TorchOp(flops.each_of_result, is_product=True)),
+    ("_trilinear", TorchOp(flops.trilinear)),
+    ("_cdist_forward _euclidean_dist _pdist_forward", TorchOp(flops.distances, products.distances)),
     (
         "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu "
         "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
         "_scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward "
         "_scaled_dot_product_cudnn_attention_backward",
-        Op(None, products.attention, host=_MATMUL_HOST),
+        TorchOp(None, products.attention, host=_MATMUL_HOST),
     ),
     # convolutions and recurrent layers
-    ("convolution _convolution", Op(None, convolutions.convolved, host=_LAYER_HOST, factors=(0, 1))),
-    ("convolution_overrideable cudnn_convolution mkldnn_convolution", Op(factors=(0, 1))),
-    ("gru lstm rnn_tanh rnn_relu", Op(flops.recurrent, products.layer, host=_LAYER_HOST, is_product=True)),
-    ("mkldnn_rnn_layer", Op(flops.recurrent_layer, is_product=True)),
-    ("gru_cell lstm_cell", Op(flops.cell, products.cell, host=_MATMUL_HOST, is_product=True)),
+    ("convolution _convolution", TorchOp(None, convolutions.convolved, host=_LAYER_HOST, factors=(0, 1))),
+    ("convolution_overrideable cudnn_convolution mkldnn_convolution", TorchOp(factors=(0, 1))),
+    ("gru lstm rnn_tanh rnn_relu", TorchOp(flops.recurrent, products.layer, host=_LAYER_HOST, is_product=True)),
+    ("mkldnn_rnn_layer", TorchOp(flops.recurrent_layer, is_product=True)),
+    ("gru_cell lstm_cell", TorchOp(flops.cell, products.cell, host=_MATMUL_HOST, is_product=True)),
     # ops without a device kernel
     (
         "empty empty_like empty_strided empty_permuted new_empty new_empty_strided",
-        Op(traits=Trait.ALLOCATES),
+        TorchOp(traits=Trait.ALLOCATES),
     ),
-    ("resize", Op(traits=Trait.FREE | Trait.GROWS)),
-    ("set detach t transpose squeeze unsqueeze as_strided _unsafe_view", Op(traits=_ALIASES)),
+    ("resize", TorchOp(traits=Trait.FREE | Trait.GROWS)),
+    ("set detach t transpose squeeze unsqueeze as_strided _unsafe_view", TorchOp(traits=_ALIASES)),
     (
         "_reshape_alias lift lift_fresh is_pinned is_same_size unsafe_split unsafe_chunk unsafe_split_with_sizes",
-        Op(traits=Trait.FREE),
+        TorchOp(traits=Trait.FREE),
     ),
 )
 """The table of ops by plain name."""
-_UNKNOWN, _POINTWISE = Op(), Op(each, prices.elementwise)
+_UNKNOWN, _POINTWISE = TorchOp(), TorchOp(each, prices.elementwise)
 
 
-def row_of(name: str) -> Op:
+def row_of(name: str) -> TorchOp:
     """Return the row of an op by its name (`aten::add_`), which may be any text; an empty row where it has none."""
     return OPS.get(plain_name(name), _UNKNOWN) if name.startswith("aten::") else _UNKNOWN
 
 
 @cache
-def op_of(func: Any) -> Op:
+def op_of(func: Any) -> TorchOp:
     """Return the row of an `OpOverload`; ops marked as pointwise share one row."""
     name = plain_name(func._schema.name)
     if func.namespace != "aten" or name in OPS:

@@ -83,7 +83,7 @@ _SLICE_LINE = re.compile(r"^DeviceFileMinor:\s*(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuNode:
     """A GPU described by the driver's files."""
 
     minor: str
@@ -91,14 +91,14 @@ class Gpu:
     uuid: str
 
 
-def find_gpu(uuid: str, pci_address: str) -> Gpu | None:
+def find_gpu(uuid: str, pci_address: str) -> GpuNode | None:
     """Find the GPU with this UUID or PCI address (`0000:3b:00.0`); None if the driver's files do not tell."""
     for path in sorted(glob.glob(f"{DRIVER}/gpus/*/information")):
         text = Path(path).read_text(errors="replace")
         minor, uuid_line = _MINOR_LINE.search(text), _UUID_LINE.search(text)
         is_it = Path(path).parent.name == pci_address or (uuid_line is not None and uuid_line[1] == uuid)
         if is_it and minor is not None and uuid_line is not None:
-            return Gpu(minor[1], uuid_line[1])
+            return GpuNode(minor[1], uuid_line[1])
     return None
 
 

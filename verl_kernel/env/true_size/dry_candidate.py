@@ -15,7 +15,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.devices.cpu.link import Link, Range, described
 from verl_kernel.env.devices.cpu.state import STATE
 from verl_kernel.env.executor.flow.origins import Kind
-from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, LaunchRequest
+from verl_kernel.env.ipc.execution_messages import Fresh, Launched, LaunchRequest, RunLaunch
 from verl_kernel.env.ipc.messages import DryReply, DrySize, Place
 from verl_kernel.env.ipc.shared_memory import DTYPES, flatten, unflatten
 from verl_kernel.env.ipc.tensor_facts import storages, tensor_facts
@@ -62,7 +62,7 @@ class FollowedLink(Link):
             unit=unit.to_json(), grid=[*grid], arguments=values, areas=list(areas.values()), is_tried=is_tried,
             kept=kept_kinds, pointers=[], fresh=[], views=[],
         )  # fmt: skip
-        self.channel.send(Launch(launch=request))
+        self.channel.send(RunLaunch(launch=request))
         reply = cast(Launched, self.channel.recv())
         # After an autotuner's trials the launch of its choice follows and writes the same tensors.
         if reply["work"] is not None and not is_tried:

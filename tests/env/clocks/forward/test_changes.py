@@ -11,12 +11,12 @@ from verl_kernel.env.clocks.forward.figures import Setting, no_tensor_cores, ten
 from verl_kernel.env.clocks.forward.fusing import fusions
 from verl_kernel.env.clocks.forward.launches import Flow, explanations, join
 from verl_kernel.env.clocks.forward.profile import forward_profile
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import Turn, event_ms, time_ms, timeline
 from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.trace import Step, TraceEvent
 
-MEGABYTE, FILE, H100 = 1 << 20, "candidate.py", Machine.of("h100")
+MEGABYTE, FILE, H100 = 1 << 20, "candidate.py", MachineModel.of("h100")
 BOUNDS = {
     "device memory": Step(10**9, l2_bytes=10**9), "L2": Step(10**6, l2_bytes=10**10),
     "tensor cores": Step(10**6, flops=10**12, unit="half"), "arithmetic": Step(10**6, instructions=10**12),
@@ -185,7 +185,7 @@ def test_the_least_is_what_lanes_asked_for():
     ("*fp32", ELSEWHERE, H100, "no tl.dot"),
     ("*fp32", DOT, H100, '"tf32x3"'),
     ("*fp32", IN_A_PART, H100, '"tf32x3"'),
-    ("*fp32", DOT, Machine.of("h100", "tf32"), '"tf32"'),
+    ("*fp32", DOT, MachineModel.of("h100", "tf32"), '"tf32"'),
 ])  # fmt: skip
 def test_why_products_run_without_tensor_cores(kind, text, machine, reason):
     told = work(FIRST, multiplied=[10**9, 0])

@@ -9,7 +9,7 @@ import torch
 
 from tests.env.pretend.simulated_gpu import Clock, SimulatedGpu
 from verl_kernel.env.devices.cuda import stopwatch as gpu_timeline
-from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Forward, Stopwatch, warm
+from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Stopwatch, TimedForward, warm
 from verl_kernel.errors import InfraError
 
 KERNEL_MS, HOST_MS = 0.05, 0.08
@@ -64,7 +64,7 @@ def test_a_short_kernel_is_short_however_slow_the_host_is(gpu, hold_ms):
 def test_calls_start_cold_except_in_the_published_protocol(gpu, watch):
     for protocol, flushes in (("device", 3), ("latency", 3), ("kernelgym", 0)):
         gpu.done.clear()
-        watch.many(protocol, [Forward(honest(gpu))] * 3)
+        watch.many(protocol, [TimedForward(honest(gpu))] * 3)
         assert gpu.done.count("flush") == gpu.done.count("unpin") == flushes
     assert WARM_UPS == {"device": 0, "latency": 0, "kernelgym": 3}
 
@@ -77,12 +77,12 @@ def test_work_on_another_stream_cannot_begin_before_the_start(gpu, watch, protoc
         gpu.launch(0.25, stream="side")
         gpu.free["default"] = max(gpu.free["default"], gpu.free["side"])  # the default stream waits for it
 
-    assert watch.many(protocol, [Forward(elsewhere)])[1] == pytest.approx(0.25)
+    assert watch.many(protocol, [TimedForward(elsewhere)])[1] == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("protocol", WARM_UPS)
 def test_work_on_another_stream_after_the_stop_counts(gpu, watch, protocol):
-    measured = watch.many(protocol, [Forward(lambda: gpu.launch(0.4, stream="side"))])[1]
+    measured = watch.many(protocol, [TimedForward(lambda: gpu.launch(0.4, stream="side"))])[1]
     assert measured == pytest.approx(0.4, abs=0.001)
 
 
@@ -91,8 +91,8 @@ def test_allowed_lateness_shrinks_with_the_number_of_calls(gpu, watch):
         gpu.launch(0.01)
         gpu.launch(0.045, stream="side")
 
-    assert watch.many("latency", [Forward(sly)])[1] == pytest.approx(0.01)
-    assert watch.many("latency", [Forward(sly)] * 16)[1] == pytest.approx(0.045, abs=0.001)
+    assert watch.many("latency", [TimedForward(sly)])[1] == pytest.approx(0.01)
+    assert watch.many("latency", [TimedForward(sly)] * 16)[1] == pytest.approx(0.045, abs=0.001)
 
 
 def test_the_wait_itself_is_nobodys_time(gpu):
@@ -102,12 +102,14 @@ def test_the_wait_itself_is_nobodys_time(gpu):
 
 def test_a_call_that_does_the_work_of_all_gains_nothing(gpu, watch):
     left = [0.16, 0.0, 0.0, 0.0]
-    _, mean = watch.many("device", [Forward(lambda: gpu.launch(left.pop(0))) for _ in range(4)])
+    _, mean = watch.many("device", [TimedForward(lambda: gpu.launch(left.pop(0))) for _ in range(4)])
     assert mean == pytest.approx(0.04)
 
 
 def test_preparation_and_keeping_are_not_timed(gpu, watch):
-    slow = Forward(lambda: gpu.launch(0.02), ready=lambda: gpu.launch(5.0), keep=lambda _: gpu.launch(5.0) or "kept")
+    slow = TimedForward(
+        lambda: gpu.launch(0.02), ready=lambda: gpu.launch(5.0), keep=lambda _: gpu.launch(5.0) or "kept"
+    )
     kept, mean = watch.many("device", [slow, slow])
     assert kept == ["kept", "kept"]
     assert mean == pytest.approx(0.02)
@@ -131,7 +133,7 @@ def test_all_streams_of_torchs_pools_are_held(monkeypatch):
     found = gpu_timeline._pool_streams()
     assert sorted(one.cuda_stream for one in found) == sorted(itertools.chain.from_iterable(pools.values()))
     timeline, held = object.__new__(gpu_timeline.GpuTimeline), []
-    timeline._others, timeline._hold = found, lambda event, one: held.append((event, one.cuda_stream))
+    timeline._pool, timeline._hold = found, lambda event, one: held.append((event, one.cuda_stream))
     timeline.hold("start")
     assert len(held) == 96
     assert {event for event, _ in held} == {"start"}

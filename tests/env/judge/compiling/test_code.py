@@ -15,7 +15,7 @@ from tests.env.judge.compiling.test_process import UNIT, Pretended
 from tests.env.judge.test_native_trials import CUMSUM
 from tests.env.programs import program
 from verl_kernel.env import EvalStatus, GymOptions
-from verl_kernel.env.compilation.description import Description, Function, Launch, Unit, function_texts
+from verl_kernel.env.compilation.description import Description, Function, LaunchDescription, Unit, function_texts
 from verl_kernel.env.compilation.outcome import UNKNOWN, Refusal
 from verl_kernel.env.compilation.targets import COMPILE_S
 from verl_kernel.env.ipc import channel as channels
@@ -50,7 +50,7 @@ def launch(source: str, block: int = 32, line: int = 0, **options: object) -> Un
     uses = {"tl": {"module": "triton.language"}}
     function = Function("copying", line, False, {"BLOCK": "tl.constexpr"}, {}, {}, uses)
     tensor = {"tensor": {"dtype": "float32", "aligned": True}}
-    made = Launch(0, [tensor, tensor], {"BLOCK": block}, dict(options))
+    made = LaunchDescription(0, [tensor, tensor], {"BLOCK": block}, dict(options))
     return Description([function], [made]).unit(made)
 
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from verl_kernel.env.compilation.description import Description, Function, Launch
+from verl_kernel.env.compilation.description import Description, Function, LaunchDescription
 from verl_kernel.env.compilation.outcome import Outcome, Refusal, Resources
 from verl_kernel.env.compilation.targets import TARGETS
 from verl_kernel.env.ipc.channel import ProtocolError
@@ -20,7 +20,7 @@ from verl_kernel.env.pool.limits import evaluation_limit_s
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 FUNCTIONS = [Function(name, line, False, {}, {}, {}, {}) for name, line in (("k", 20), ("helper", 5))]
-LAUNCH = Launch(0, [{"function": 1}], {}, {})
+LAUNCH = LaunchDescription(0, [{"function": 1}], {}, {})
 UNIT = Description(FUNCTIONS, [LAUNCH]).unit(LAUNCH)
 USED = Outcome(Resources(4, 0, 16, 0), 0.5)
 

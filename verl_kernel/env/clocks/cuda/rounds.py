@@ -21,7 +21,7 @@ import torch
 from verl_kernel.env.clocks.base import Session
 from verl_kernel.env.clocks.statistics import compared, is_settled, median_interval
 from verl_kernel.env.devices.cuda import memory_shares
-from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Forward, Stopwatch, warm
+from verl_kernel.env.devices.cuda.stopwatch import WARM_UPS, Stopwatch, TimedForward, warm
 from verl_kernel.env.ipc.messages import CallStep, Claims, NullStep, TimeStep
 from verl_kernel.env.ipc.shared_memory import place, unflatten
 from verl_kernel.env.reference.trial import Trial
@@ -308,7 +308,7 @@ class Sides:
             self._session.accept(trial, form, values=False)
         return self._session.parse(lambda: TimedCall(_read_ms(reply["inner_ms"]), wall / count))
 
-    def _forward(self, trial: Trial, protocol: str) -> Forward[Any]:
+    def _forward(self, trial: Trial, protocol: str) -> TimedForward[Any]:
         inputs = [tensor.clone() for tensor in trial.inputs.tensors]
         args, kwargs = unflatten(trial.inputs.tree, inputs)
         like = _nothing(trial)
@@ -318,7 +318,7 @@ class Sides:
             if protocol == "kernelgym":
                 warm(inputs)
 
-        return Forward(run=lambda: self._model(*args, **kwargs), ready=ready, keep=like.keep)
+        return TimedForward(run=lambda: self._model(*args, **kwargs), ready=ready, keep=like.keep)
 
     def _wall(self, act: Callable[[], object]) -> float:
         self._stopwatch.wait()
@@ -330,13 +330,13 @@ class Sides:
         return self._session.ask({"time": step}, self._timeout_s)
 
 
-def _nothing(trial: Trial) -> Forward[Any]:
+def _nothing(trial: Trial) -> TimedForward[Any]:
     """Return a call that only copies the output, as a runner does: twice to poison memory, once to keep the output."""
 
     def copies() -> list[torch.Tensor]:
         return [tensor.clone() for tensor in trial.expected.tensors]
 
-    return Forward(run=lambda: None, ready=lambda: [copies(), copies()], keep=lambda _: copies())
+    return TimedForward(run=lambda: None, ready=lambda: [copies(), copies()], keep=lambda _: copies())
 
 
 def _read_forms(value: object, count: int) -> list[Claims]:

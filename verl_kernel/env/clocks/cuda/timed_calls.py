@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from verl_kernel.env.devices.cuda.stopwatch import Forward, Stopwatch, warm
+from verl_kernel.env.devices.cuda.stopwatch import Stopwatch, TimedForward, warm
 from verl_kernel.env.ipc.shared_memory import SharedMemory, TensorSpec, flatten, unflatten
 from verl_kernel.env.trace import dump_events
 
@@ -87,7 +87,7 @@ class TimedCalls:
             self._blanks = [self._device.to_device(self._view(spec)) for spec in request["outputs"]]
         return {}
 
-    def _forward(self, model: Callable[..., Any], protocol: str) -> Forward[Any]:
+    def _forward(self, model: Callable[..., Any], protocol: str) -> TimedForward[Any]:
         offer = self._offers.popleft()
 
         def ready() -> None:
@@ -95,13 +95,13 @@ class TimedCalls:
             if protocol == "kernelgym":
                 warm(offer.inputs)
 
-        return Forward(
+        return TimedForward(
             run=lambda: model(*offer.args, **offer.kwargs), ready=ready,
             keep=lambda output: self._kept(output, offer.inputs, offer.places),
         )  # fmt: skip
 
-    def _nothing(self) -> Forward[Any]:
-        return Forward(
+    def _nothing(self) -> TimedForward[Any]:
+        return TimedForward(
             run=lambda: None, ready=lambda: self._device.poison(self._blanks),
             keep=lambda _: self._kept(tuple(self._blanks), [], []),
         )  # fmt: skip

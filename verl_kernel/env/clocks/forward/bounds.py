@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from math import ceil, prod
 
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import Parts, Turn, moved_bytes, priced_steps, slots, step_parts
 from verl_kernel.env.result import Bound
 from verl_kernel.env.trace import Step, TraceEvent
@@ -15,7 +15,7 @@ from verl_kernel.env.trace import Step, TraceEvent
 _TENSOR_UNITS = ("half", "tf32")
 
 
-def bound_of(event: TraceEvent, machine: Machine, blocks_per_sm: int | None, turn: Turn) -> Bound:
+def bound_of(event: TraceEvent, machine: MachineModel, blocks_per_sm: int | None, turn: Turn) -> Bound:
     """Return what takes most of an event's time; `host` if the device waited longer for it than it takes."""
     if turn.idle > turn.ms:
         return "host"
@@ -40,7 +40,7 @@ def _of_step(step: Step, parts: Parts) -> Bound:
     return "tensor cores" if is_tensor else "arithmetic"
 
 
-def traffic(event: TraceEvent, machine: Machine, blocks_per_sm: int | None) -> tuple[int, int]:
+def traffic(event: TraceEvent, machine: MachineModel, blocks_per_sm: int | None) -> tuple[int, int]:
     """Return an event's bytes from and to device memory, and from and to L2."""
     steps = priced_steps(event, machine)
     moved = sum(moved_bytes(step, machine, slots(step.warps, machine, blocks_per_sm)) for step in steps)
@@ -58,7 +58,7 @@ class Filling:
     theoretical_occupancy: float
 
     @classmethod
-    def of(cls, event: TraceEvent, machine: Machine, blocks_per_sm: int | None) -> Filling:
+    def of(cls, event: TraceEvent, machine: MachineModel, blocks_per_sm: int | None) -> Filling:
         """Compute the fields of a `LaunchProfile` with the same names."""
         gpu, step = machine.gpu, event.steps[0]
         resident, blocks = slots(step.warps, machine, blocks_per_sm), prod(event.grid)

@@ -50,7 +50,7 @@ class Steps:
     line: int | None = None
 
 
-class Forward:
+class PricedForward:
     """A forward whose events are priced once, so that a change prices only what it changes."""
 
     def __init__(self, events: Sequence[TraceEvent], setting: Setting) -> None:
@@ -97,7 +97,7 @@ def priced_changes(
         flow: which events use each tensor.
         setting: what else is known.
     """
-    forward, changes = Forward(events, setting), list[Change]()
+    forward, changes = PricedForward(events, setting), list[Change]()
     for launch in kinds:
         alike = {one.index for one in launches if one.key == launch.key}
         for change in _changes(launch, flow, setting):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from verl_kernel.env.clocks.forward.bounds import Filling, bound_of, traffic
 from verl_kernel.env.clocks.forward.launches import Flow, OwnLaunch
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import Turn, fitting
 from verl_kernel.env.machine.roofline import Demand, flop_rates
 from verl_kernel.env.parse import parse_once
@@ -28,7 +28,7 @@ _PART = 0.25
 class Setting:
     """What a profile needs to know beside the trace."""
 
-    machine: Machine
+    machine: MachineModel
     demand: Demand | None
     """Least work of the task; None if sizes change."""
     text: str
@@ -103,7 +103,7 @@ def wasted_sectors(launch: OwnLaunch) -> tuple[WastedSectors, ...]:
     return tuple(sorted(wasted, key=lambda line_waste: line_waste.needed - line_waste.sectors))
 
 
-def _roofline(launch: OwnLaunch, needed: int, ms: float, machine: Machine) -> float:
+def _roofline(launch: OwnLaunch, needed: int, ms: float, machine: MachineModel) -> float:
     """Return the share of a launch's time that its least bytes and its operations take at the GPU's peaks."""
     gpu, operations = machine.gpu, launch.tally["operations"]
     single, _ = flop_rates(gpu, machine.matmul_tf32)

@@ -21,7 +21,7 @@ from triton.runtime.errors import OutOfResources
 from triton.runtime.jit import ConstexprFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from verl_kernel.env.compilation.description import Description, Function, Launch, Unit
+from verl_kernel.env.compilation.description import Description, Function, LaunchDescription, Unit
 from verl_kernel.env.devices.cpu.kernel_source import KernelSource, is_function, library_path
 
 # Values in the description of a launch, as far as Triton's compiler distinguishes them.
@@ -122,10 +122,10 @@ def _last(dtype: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedLaunch:
     """The description of a launch."""
 
-    launch: Launch
+    launch: LaunchDescription
     """The launch, with functions numbered in this process."""
     unit: Unit
     """The launch with only the functions that it needs."""
@@ -149,12 +149,12 @@ class Descriptions:
         self._alive: list[Any] = []
         """Objects that functions use, kept alive so that their ids are not reused."""
         self._numbers: dict[Any, int] = {}
-        self._launches: dict[str, Launch] = {}
-        self._described: dict[str, Described] = {}
+        self._launches: dict[str, LaunchDescription] = {}
+        self._described: dict[str, DescribedLaunch] = {}
         """Descriptions by the text of the launch."""
         self._tried: set[str] = set()
 
-    def describe(self, kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> Described:
+    def describe(self, kernel: Any, args: tuple[Any, ...], options: Mapping[str, Any]) -> DescribedLaunch:
         """Describe a launch.
 
         Args:
@@ -169,10 +169,10 @@ class Descriptions:
         text = repr(launch)
         if text not in self._described:
             unit = Description(self._functions, ()).unit(launch)
-            self._described[text] = Described(launch, unit, unit.digest())
+            self._described[text] = DescribedLaunch(launch, unit, unit.digest())
         return self._described[text]
 
-    def note(self, described: Described, is_tried: bool) -> None:
+    def note(self, described: DescribedLaunch, is_tried: bool) -> None:
         """Record a launch of the program, or a configuration that an autotuner tries, if `is_on`.
 
         Raises:
@@ -231,13 +231,13 @@ class _Values(Values):
     def __init__(self, descriptions: Descriptions) -> None:
         self._descriptions = descriptions
 
-    def launch(self, source: KernelSource, args: tuple[Any, ...], options: Mapping[str, Any]) -> Launch:
+    def launch(self, source: KernelSource, args: tuple[Any, ...], options: Mapping[str, Any]) -> LaunchDescription:
         names = [item.name for item in source.kernel.params]
         constants = {item.name for item in source.kernel.params if item.is_constexpr}
         positional = [self.passed(value, name in constants) for name, value in zip(names, args, strict=False)]
         named = {name: self.passed(item, name in constants) for name, item in options.items() if name in names}
         extra_options = {name: self.used(value) for name, value in options.items() if name not in names}
-        return Launch(self._descriptions.number(source.kernel, self), positional, named, extra_options)
+        return LaunchDescription(self._descriptions.number(source.kernel, self), positional, named, extra_options)
 
     def path(self, value: Any) -> tuple[str, str] | None:
         return library_path(value)

@@ -18,7 +18,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.channel import Channel
-from verl_kernel.env.ipc.execution_messages import Fresh, Launch, Launched, LaunchRequest
+from verl_kernel.env.ipc.execution_messages import Fresh, Launched, LaunchRequest, RunLaunch
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.tamper.tripwire import WIRE
 
@@ -237,7 +237,7 @@ class Link:
         self._copy(offsets, inwards=True)
         areas = [(offset, stop - start) for (start, stop), offset in offsets.items()]
         self.channel.send(
-            Launch(
+            RunLaunch(
                 launch=LaunchRequest(
                     unit=unit.to_json(),
                     grid=[*grid],

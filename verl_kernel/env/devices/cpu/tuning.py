@@ -15,12 +15,12 @@ from typing import Any
 from triton.runtime.autotuner import Autotuner
 
 from verl_kernel.env.devices.cpu.state import STATE
-from verl_kernel.env.machine.machine import Machine
+from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
 
 MOST_CONFIGURATIONS = 8
 """Largest number of configurations tried for a kernel; from a longer list, evenly spaced ones are taken."""
-_MACHINE = Machine.of("h100")
+_MACHINE = MachineModel.of("h100")
 
 
 def simulated_ms(tuner: Any, call: Callable[[], Any], quantiles: Any = None, **options: Any) -> Any:

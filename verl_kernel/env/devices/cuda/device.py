@@ -240,7 +240,7 @@ class CudaDevice(SharedDevice):
         return {gpu_isolation.MINOR: gpu.minor, "CUDA_VISIBLE_DEVICES": name}
 
     @cached_property
-    def _gpu(self) -> gpu_isolation.Gpu | None:
+    def _gpu(self) -> gpu_isolation.GpuNode | None:
         """The GPU found by UUID or PCI address; if torch does not know the address, one that no GPU has is used."""
         numbers: list[int] = [getattr(self.properties, f"pci_{part}_id", -1) for part in ("domain", "bus", "device")]
         return gpu_isolation.find_gpu(self.uuid, "{:04x}:{:02x}:{:02x}.0".format(*numbers))

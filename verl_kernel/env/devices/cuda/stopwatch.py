@@ -140,7 +140,7 @@ _LONGER = (1, 2, 4, 4, 4, 4)
 
 
 @dataclass(frozen=True)
-class Forward(Generic[Result]):
+class TimedForward(Generic[Result]):
     """One call to time."""
 
     run: Callable[[], Result]
@@ -182,7 +182,7 @@ class Stopwatch:
         """Return `call()` and its milliseconds, with a cold cache on an idle device, the host's work included."""
         return self._one("latency", call)
 
-    def many(self, protocol: str, forwards: Sequence[Forward[Any]]) -> tuple[list[Any], float]:
+    def many(self, protocol: str, forwards: Sequence[TimedForward[Any]]) -> tuple[list[Any], float]:
         """Time calls one after another.
 
         Args:
@@ -221,7 +221,7 @@ class Stopwatch:
         return reading
 
     def _one(self, protocol: str, call: Callable[[], Result]) -> tuple[Result, float]:
-        ((result,), milliseconds) = self.many(protocol, [Forward(call, keep=lambda result: result)])
+        ((result,), milliseconds) = self.many(protocol, [TimedForward(call, keep=lambda result: result)])
         return result, milliseconds
 
     def _time(self, protocol: str, call: Callable[[], Result]) -> tuple[Result, tuple[float, float]]:

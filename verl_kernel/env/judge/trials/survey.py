@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from verl_kernel.env.judge.evaluation import Evaluation
+from verl_kernel.env.judge.evaluation import CandidateEvaluation
 from verl_kernel.env.judge.runner_client import Verdict
 from verl_kernel.env.judge.steps import EvaluationContext, EvaluationSteps, LoadedCandidate
 from verl_kernel.env.options import GymOptions
@@ -32,7 +32,7 @@ def survey(
     If its time runs out, the remaining trials are None; the time grows with the number of trials.
     """
     trials = SurveyTrials(context.options, kinds)
-    result = Evaluation(context, reference, EvaluationSteps(trials, times=None)).run(request)
+    result = CandidateEvaluation(context, reference, EvaluationSteps(trials, times=None)).run(request)
     outcomes = trials.outcomes
     rest_status = None if result.status in (EvalStatus.OK, EvalStatus.TIMEOUT) and outcomes else result.status
     return outcomes + [rest_status] * (len(kinds) - len(outcomes))
