@@ -194,6 +194,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "serve --port 0 --options {}": (MISSING, FOLDER, "bad.yaml"),
     "mcp --suite {}": TASKS,
     "preflight --config-name=mine --config-dir={}": READ,
+    "plan --config-name=mine --config-dir={}": READ,
 }
 """Command lines by what stands in their braces, each of which cannot work there."""
 WITHOUT_PATHS = {"doctor", "serve-status", "serve-drain"}

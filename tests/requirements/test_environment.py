@@ -143,6 +143,7 @@ def packages(checkout: Checkout) -> set[str]:
     return {name for name in checkout.installed() if not name.startswith(("pip-", "setuptools-"))}
 
 
+@exhaustive
 def test_a_cpu_build_is_preferred(checkout):
     done = checkout.make()
     assert done.returncode == 0, done.stdout + done.stderr

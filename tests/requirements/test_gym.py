@@ -67,6 +67,7 @@ def test_the_names_are_blocked(without):
     assert "No module named 'hydra'" in done.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_the_gym_imports_nothing_of_verl_or_ray(without):
     files = sorted(GYM.rglob("*.py"))

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from tests.env.waiting import until
+from tests.tiers import thinned
 from verl_kernel.env import EvalStatus, GymOptions, Judge, Task
 from verl_kernel.env.conformance.programs import HONEST, RAISES, REFERENCE, WRONG
 from verl_kernel.env.pool import task_judges
@@ -71,6 +72,7 @@ def test_an_audit_is_that_of_a_judge(judges):
     assert here.task_hash == task().text_hash
 
 
+@pytest.mark.exhaustive
 def test_a_compiled_reference_is_counted_in_the_jail():
     with closing(TaskJudges(GymOptions(device="cpu", references="jailed", reference_mode="compile"))) as judges:
         result = judged(judges, task())
@@ -90,7 +92,7 @@ def answering(text: str) -> bytes:
     return json.dumps({"answer": text}).encode()
 
 
-@pytest.mark.parametrize("code", [
+@pytest.mark.parametrize("code", thinned([
     forged(answering(verdict(time_coverage=1e9))),
     forged(answering(verdict(number_coverage=-1))),
     forged(answering(verdict(task_flags=3))),
@@ -102,7 +104,7 @@ def answering(text: str) -> bytes:
     forged(b"x", length=1 << 31),
     "import os\nos.kill(os.getpid(), 9)",
     "import os\nos._exit(0)",
-])  # fmt: skip
+], every=4))  # fmt: skip
 def test_what_no_judge_says_is_no_verdict(judges, code):
     with pytest.raises(TaskJudgeFailed, match="the judge of task t"):
         judged(judges, task(code))
@@ -122,6 +124,7 @@ def test_an_error_is_cut(judges):
     assert len(str(raised.value).encode()) <= 4000
 
 
+@pytest.mark.exhaustive
 def test_a_reference_that_takes_too_long_is_told_so(judges):
     with pytest.raises(TaskError, match="kernelgym.reference_timeout_s = 10 s"):
         judged(judges, task("import time\ntime.sleep(1000)"))
@@ -154,7 +157,7 @@ def test_a_task_has_a_seed_of_its_own():
     assert task_judges._seed(None, task()) is None
 
 
-@pytest.mark.parametrize("missing", ["landlock", "seccomp", "no_capabilities"])
+@pytest.mark.parametrize("missing", thinned(["landlock", "seccomp", "no_capabilities"], every=3))
 def test_a_weak_jail_is_refused(missing):
     in_force = {"process_namespace", *task_judges._NEEDED} - {missing}
     with pytest.raises(EnvironmentNotReady, match=f"this machine offers no {missing}"):

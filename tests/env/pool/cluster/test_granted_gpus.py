@@ -9,6 +9,7 @@ from tests.env.pool.cluster.nodes import ray_cluster
 from verl_kernel.env import GymOptions
 
 
+@pytest.mark.exhaustive
 @pytest.mark.ray
 def test_judges_see_what_ray_granted_whatever_it_sets(monkeypatch):
     import ray
