@@ -30,7 +30,7 @@ from verl_kernel.verl_keys import KEYS
 
 GROUPS = (
     *(GymOptions, RolloutOptions, ProfilingReward, TrlooOptions, RecOptions, ToprOptions, AdaOptions, PRSOptions),
-    *(of_losses.TurnCorrectionOptions, of_losses.RecOptions, of_losses.ToprOptions),
+    *(of_losses.TurnCorrectionOptions, of_losses.RecLossOptions, of_losses.ToprLossOptions),
 )
 OURS = {f"{group.NODE}.{key}": group._hints()[key] for group in GROUPS for key in option_names(group)}
 NODES = sorted({key.rpartition(".")[0] for key in (*OURS, *KEYS)} | {"algorithm", "trainer.v1", "reward", "kernelgym"})

@@ -16,6 +16,6 @@ class KernelPolicyLossConfig(PolicyLossConfig):  # type: ignore[misc]
     turn_correction: dict[str, Any] = field(default_factory=dict)
     """Keys of `options.TurnCorrectionOptions`, read by `turn_corrected`."""
     rec: dict[str, Any] = field(default_factory=dict)
-    """Keys of `options.RecOptions`, read by the losses of `options.PRESETS`."""
+    """Keys of `options.RecLossOptions`, read by the losses of `options.PRESETS`."""
     topr: dict[str, Any] = field(default_factory=dict)
-    """Keys of `options.ToprOptions`, read by `topr_taper`."""
+    """Keys of `options.ToprLossOptions`, read by `topr_taper`."""

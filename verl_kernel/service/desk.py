@@ -215,7 +215,7 @@ class Desk:
                 self._unfinished[request.task.namespace] -= 1
                 raise
             ending = Ending(
-                "cancelled", Problem(type="CancelledError", message="nobody waits for it").model_dump_json()
+                "cancelled", Problem(type="CancelledError", message="no client waits for it").model_dump_json()
             )
         except VerlKernelError as exc:
             if self.is_draining and isinstance(exc, InfraError):  # the pool was closed

@@ -144,7 +144,7 @@ def test_reads_of_unwritten_bytes_are_told_in_sentences():
     assert target.tolist() == list(range(32))
     marks[[3, 4, 40]] = 0
     (sentence,) = copied(*buffers, made=made).unwritten()
-    assert "`ld.global.b32 %x1, [%in]` reads bytes that nobody has written in 6 lanes" in sentence
+    assert "`ld.global.b32 %x1, [%in]` reads uninitialised memory in 6 lanes" in sentence
     assert "(/folder/kernel.py, line 7)" in sentence
 
 

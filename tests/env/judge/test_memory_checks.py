@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kernelgym.memory_checks`: faults, races, reads of what nobody has written, accesses that leave a launch's views."""
+"""`kernelgym.memory_checks`: faults, races, reads of uninitialised memory, accesses that leave a launch's views."""
 
 from collections.abc import Callable, Iterator
 
@@ -189,7 +189,7 @@ def test_a_read_of_what_nobody_has_written_is_unsafe(refusing):
     result = refusing.evaluate(TWICE, adding(before="extra[1:].zero_()"))
     assert (result.status, result.error.type) == (EvalStatus.UNSAFE, "CompiledUnwritten"), result.error
     assert "line 10, in adding" in result.error.message
-    assert "nobody has written" in result.error.message
+    assert "uninitialised memory" in result.error.message
 
 
 def test_a_race_is_unsafe(refusing):

@@ -229,7 +229,7 @@ def _timeout_is_kept(evaluator: Evaluator) -> None:
 def _infra(evaluator: Evaluator) -> None:
     task = Task(programs.CRASHING_REFERENCE, task_id="crashing")
     result = judged(evaluator, programs.HONEST, task)
-    expect(result.status is EvalStatus.INFRA_ERROR, "infra_error, for nobody was judged", result)
+    expect(result.status is EvalStatus.INFRA_ERROR, "infra_error, as no kernel was judged", result)
     unknown = (result.correctness, result.speedup, result.compiled)
     expect(unknown == (None, None, None), "everything unknown", unknown)
     expect(result.attempts == 2 and not result.rewarded, "two attempts", result.attempts)
@@ -256,7 +256,7 @@ def _cancellation(evaluator: Evaluator) -> None:
     expect(all(result.rewarded for result in results), "the others to be served", results)
     _idle(evaluator)
     count = evaluator.stats().evaluations - before
-    expect(count == len(hanging) + 2, "what nobody waits for not to be started", f"{count} evaluations")
+    expect(count == len(hanging) + 2, "cancelled requests not to start", f"{count} evaluations")
 
 
 async def _until(

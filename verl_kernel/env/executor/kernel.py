@@ -157,7 +157,7 @@ def unwritten(program: PtxProgram, counts: Iterable[SiteCount]) -> list[str]:
 def _unwritten(program: PtxProgram, count: SiteCount) -> str:
     line = line_of(program, count.site)
     location = f" ({line[0]}, line {line[1]})" if line else ""
-    return f"`{count.site.item.text}` reads bytes that nobody has written in {count.unwritten} lanes{location}"
+    return f"`{count.site.item.text}` reads uninitialised memory in {count.unwritten} lanes{location}"
 
 
 _ROUNDS = 64

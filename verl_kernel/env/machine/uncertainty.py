@@ -115,8 +115,8 @@ def speedup_interval(
 ) -> Interval | None:
     """Return the interval of a predicted speedup; None where a program takes no time.
 
-    What both programs run is wrong by the same factor in both. The other events of each are wrong independently of
-    that and of each other, so the effects of the three on the logarithm are combined as those of independent errors.
+    Events that both programs share have the same relative error in both. The remaining events of each program have
+    independent errors. So the three variances of the logarithm add.
 
     Args:
         reference: events of a forward of the reference, and `blocks_per_sm` of its kernels as of `interval_ms`.

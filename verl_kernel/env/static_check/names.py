@@ -125,7 +125,7 @@ def _learn(paths_of: dict[Key, frozenset[str]], waiting: list[Key], key: Key, pa
         return
     paths_of[key] = before | paths
     if len(paths_of[key]) > _MEANINGS:  # bounds the time that a hostile text can take
-        raise ValueError(f"{key[1]} stands for too many things to follow")
+        raise ValueError(f"{key[1]} has too many possible values to analyse")
     waiting.append(key)
 
 

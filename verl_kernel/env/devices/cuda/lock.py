@@ -229,7 +229,7 @@ class Sharing:
     def _look(self) -> int | None:
         foreign = count_foreign(self._census())
         if self._wants_idle and foreign != 0:
-            who = "processes that nobody can tell from judges" if foreign is None else f"{foreign} foreign processes"
+            who = "processes that may be judges" if foreign is None else f"{foreign} foreign processes"
             raise InfraError(
                 f"the GPU was not idle: {who} used it while a candidate was timed; end them, or set "
                 "kernelgym.require_idle_gpu to false"
