@@ -60,6 +60,7 @@ def test_telling_kinds_get_the_trials(root):
     assert (root / "choice.json").read_text() == text
 
 
+@pytest.mark.exhaustive
 @pytest.mark.processes
 def test_eval_names_the_kernel_to_keep(root):
     files = ("reference.py", "cut.py", "wrong.py", "good.py", "empty.py")

@@ -137,7 +137,8 @@ def test_what_trains_is_absent(small):
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("address", [None, pytest.param("service", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("address", [None, "service"])
 def test_kernels_are_judged_without_what_trains(small, address, request):
     judges = "--device=cpu" if address is None else f"--address={request.getfixturevalue(address)}"
     done = run(small, "eval", *FILES, judges, "--json")

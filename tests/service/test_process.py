@@ -55,6 +55,7 @@ async def all_of(gym, count):
     return [await gym.evaluate(TASK, f"{HONEST}# {number}\n") for number in range(count)]
 
 
+@pytest.mark.exhaustive
 def test_told_to_end_it_finishes_what_it_judges(tmp_path):
     with Started(tmp_path) as service, client(service.address) as http:
         name = posted(http, HONEST)["id"]
