@@ -54,7 +54,9 @@ class Resumed(Run):
 def run(quickstart, killed):
     folder, first = killed.folder, killed.done + 1
     words = command(
-        quickstart, folder, f"data.train_files={folder}/train.parquet", "trainer.resume_mode=auto",
+        quickstart, folder, f"data.train_files={folder}/train.parquet", "trainer.resume_mode=resume_path",
+        # Another estimator has written it, which `auto` would refuse.
+        f"trainer.resume_from_path={folder}/checkpoints/global_step_{killed.done}",
         f"trainer.total_training_steps={first + 1}", *checkpoints(folder), f"trainer.test_freq={first + 1}",
         "actor_rollout_ref.rollout.val_kwargs.n=1", f"trainer.validation_data_dir={folder}/validation",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
