@@ -66,7 +66,7 @@ def compose(name: str, overrides: Sequence[str], folder: Path | None = None) -> 
     except MissingConfigException as exc:
         raise _missing(str(exc.missing_cfg_file), exc.options, folder) from exc
     except (HydraException, OmegaConfBaseException, ValueError) as exc:
-        raise _told(name, overrides, folder, " ".join(str(exc).split())) from exc
+        raise _explained(name, overrides, folder, " ".join(str(exc).split())) from exc
 
 
 def why_refused(command: Sequence[str]) -> str | None:
@@ -106,7 +106,7 @@ def _verls() -> Path:
     return Path(spec.submodule_search_locations[0]) / "trainer" / "config"
 
 
-def _told(name: str, overrides: Sequence[str], folder: Path | None, text: str) -> ConfigError:
+def _explained(name: str, overrides: Sequence[str], folder: Path | None, text: str) -> ConfigError:
     """Return the error for a message of Hydra's that is text only."""
     for pattern, sentence in _SAID.items():
         if match := pattern.match(text):

@@ -69,9 +69,9 @@ def check_registries(config: DictConfig) -> None:
     from verl_kernel import plugin
 
     for (kind, name), holder in plugin.missing().items():
-        who = f"held by {holder}" if holder else "not registered"
+        state = f"held by {holder}" if holder else "not registered"
         if read(config, NAMES[kind]) != name:
-            logger.warning("%s %r is %s; this run does not use it", kind, name, who)
+            logger.warning("%s %r is %s; this run does not use it", kind, name, state)
             continue
         remedy = (
             "choose another, or leave the other package out of VERL_USE_EXTERNAL_PLUGINS or VERL_USE_EXTERNAL_MODULES"
@@ -79,7 +79,7 @@ def check_registries(config: DictConfig) -> None:
             else "allow verl_kernel in VERL_USE_EXTERNAL_PLUGINS, and look for the error that the plugin logged when "
             "verl was imported"
         )
-        raise RegistrationError(f"{NAMES[kind]} is {name}, a name of verl_kernel that is {who}: {remedy}")
+        raise RegistrationError(f"{NAMES[kind]} is {name}, a name of verl_kernel that is {state}: {remedy}")
 
 
 def check_names(config: DictConfig) -> None:

@@ -184,7 +184,7 @@ def check_gpus(config: DictConfig, machine: Machine) -> Iterator[str]:
     """
     if read(config, "trainer.device") == "cpu":
         return
-    demand = _asked(config)
+    demand = _gpus_by_part(config)
     if machine.cluster:
         yield f"{sum(demand.values())} GPUs in the Ray cluster at {machine.cluster}: a run asks for them when it starts"
         return
@@ -195,7 +195,7 @@ def check_gpus(config: DictConfig, machine: Machine) -> Iterator[str]:
         )
     node, there = read(config, "trainer.n_gpus_per_node"), machine.nodes * machine.gpus
     if node > machine.gpus or sum(demand.values()) > there:
-        parts = ", ".join(f"{count} {who}" for who, count in demand.items() if count)
+        parts = ", ".join(f"{count} {part}" for part, count in demand.items() if count)
         raise ConfigError(
             f"the run asks for {sum(demand.values())} GPUs ({parts}) and {machine} has {there}, {machine.gpus} a node: "
             "choose gpus=one, eight or sixteen, set trainer.n_gpus_per_node, actor_rollout_ref.rollout.n_gpus_per_node "
@@ -203,7 +203,7 @@ def check_gpus(config: DictConfig, machine: Machine) -> Iterator[str]:
         )
 
 
-def _asked(config: DictConfig) -> dict[str, int]:
+def _gpus_by_part(config: DictConfig) -> dict[str, int]:
     options = _gym(config)
     judges = 0
     if uses_gym(config) and options.address is None and _judges_on_gpus(options):

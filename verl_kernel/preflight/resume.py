@@ -67,7 +67,7 @@ def remember(config: DictConfig) -> None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / RECORD).write_text(json.dumps(_told(config), indent=1) + "\n")
+        (folder / RECORD).write_text(json.dumps(_settings_of(config), indent=1) + "\n")
     except OSError as exc:
         raise ConfigError(f"{_FOLDER} is {folder}, which cannot be written ({exc.strerror}): name another") from exc
 
@@ -109,13 +109,13 @@ def _shape(config: DictConfig, step: Path) -> Iterator[tuple[str, object, object
 
 def _settings(config: DictConfig) -> Iterator[tuple[str, object, object]]:
     """Yield the settings in which a run differs from the one whose checkpoints would be resumed."""
-    noted, here = _json(Path(read(config, _FOLDER)) / RECORD), _told(config)
+    noted, here = _json(Path(read(config, _FOLDER)) / RECORD), _settings_of(config)
     for key in noted:
         if key in here and noted[key] != here[key]:
             yield key, f"= {noted[key]}", here[key]
 
 
-def _told(config: DictConfig) -> dict[str, Any]:
+def _settings_of(config: DictConfig) -> dict[str, Any]:
     flat = {key: value for name in SETTINGS for key, value in _flat(name, find(config, name))}
     return {key: value for key, value in flat.items() if not key.endswith(_FILES)}
 

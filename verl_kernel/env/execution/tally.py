@@ -58,7 +58,7 @@ def tally(
     sites_by_access = _sites_by_access(count, entered)
     useful, offered = _useful_and_offered(sites_by_access.values())
     # Lanes that the whole access had, idle instructions of a short row included.
-    lanes = useful / max(_needed_share(count, entered), _SMALLEST_SHARE)
+    lanes = useful / max(_active_share(count, entered), _SMALLEST_SHARE)
     stores = _useful_and_offered([sites for (root, _), sites in sites_by_access.items() if root not in ("ld", "cp")])
     areas, stored = {}, _stored_bytes(count)
     for name, number in names.items():  # `Tally.areas`
@@ -75,7 +75,7 @@ def tally(
 
 
 _SMALLEST_SHARE = 1e-6
-"""Where nothing was accessed, or next to nothing, lanes are not a division by zero."""
+"""Least share of active lanes: a launch that accesses nothing must not divide by zero."""
 
 
 def _sites_by_access(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[str, object], list[tuple[int, int]]]:
@@ -87,7 +87,7 @@ def _sites_by_access(count: LaunchCount, entered: Sequence[int]) -> dict[tuple[s
     return sites_by_access
 
 
-def _needed_share(count: LaunchCount, entered: Sequence[int]) -> float:
+def _active_share(count: LaunchCount, entered: Sequence[int]) -> float:
     """Return the share of lanes that masks let through, over all instructions of an access of the source.
 
     Where a block is far longer than its row, some of them are idle. A buffer counts with its distinct bytes, so that a
@@ -99,12 +99,10 @@ def _needed_share(count: LaunchCount, entered: Sequence[int]) -> float:
     best: dict[tuple[bool, int], float] = {}
     for (root, _), sites in accesses.items():
         # An instruction that never accessed anything has no buffer of its own.
-        buffer = root in ("ld", "cp"), max(sites, key=lambda site_bytes: site_bytes[0].accesses)[0].row
-        bytes_of_sites = [_bytes(site, lanes) for site, lanes in sites]
-        best[buffer] = max(
-            best.get(buffer, 0.0),
-            sum(site_bytes for _, site_bytes in bytes_of_sites) / max(1, _offered(bytes_of_sites)),
-        )
+        buffer = root in ("ld", "cp"), max((site for site, _ in sites), key=lambda site: site.accesses).row
+        pairs = [_bytes(site, lanes) for site, lanes in sites]
+        share = sum(accessed for _, accessed in pairs) / max(1, _offered(pairs))
+        best[buffer] = max(best.get(buffer, 0.0), share)
     weights = {key: (count.reads if key[0] else count.writes)[key[1]].once for key in best}
     return sum(weights[key] * share for key, share in best.items()) / max(1, sum(weights.values()))
 

@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from tests.env.waiting import until
 from verl_kernel.env.devices.cuda.driver import compute_processes, count_foreign
 from verl_kernel.env.devices.cuda.lock import Sharing
 from verl_kernel.env.options import GymOptions
@@ -31,6 +33,8 @@ def orphan():
     def start(*words):
         done = subprocess.run([sys.executable, "-c", ORPHAN, *words], capture_output=True, text=True, check=True)
         pids.append(int(done.stdout))
+        # A process that has just begun another program has no command line for a moment.
+        until(Path(f"/proc/{pids[-1]}/cmdline").read_bytes)
         return pids[-1]
 
     yield start
