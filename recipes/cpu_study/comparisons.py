@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from recipes.cpu_study.held_out import BEST
 from recipes.cpu_study.plan import Comparison, Study, arms_of
 from recipes.cpu_study.student import p_value, power
 from recipes.cpu_study.summary import Interval, interval, last_turn
+from verl_kernel.data.temperatures import MARK
 
 Row = Mapping[str, Any]
 PREFIX = "held_out/"
@@ -97,12 +99,28 @@ def effect(rows: Sequence[Row], arms: tuple[str, str], figure: str) -> Effect | 
 
 def _by_pair(rows: Sequence[Row], side: str, figure: str) -> dict[tuple[int, str], float]:
     """Return one side's figure, that of an arm or the mean of several, by seed and hash of the first weights."""
-    found = [
-        {(row["seed"], row.get("model", "")): row[PREFIX + figure] for row in rows if _is_end(row, arm, figure)}
-        for arm in arms_of(side)
-    ]
+    found = [_of_arm(rows, arm, figure) for arm in arms_of(side)]
     shared = set.intersection(*map(set, found))
     return {pair: float(np.mean([own[pair] for own in found])) for pair in shared}
+
+
+def _of_arm(rows: Sequence[Row], arm: str, figure: str) -> dict[tuple[int, str], float]:
+    """Return an arm's figure by seed and hash of the first weights.
+
+    At the best temperature, that of each pair is chosen by the others alone: a maximum over what it is itself compared
+    by would be too high. A single pair has no others, and its own maximum.
+    """
+    split, mark, rest = figure.partition(f"{MARK}{BEST}/")
+    if not mark:
+        return {(row["seed"], row.get("model", "")): row[PREFIX + figure] for row in rows if _is_end(row, arm, figure)}
+    keys = {key for row in rows for key in row if key.startswith(f"{PREFIX}{split}{MARK}") and key.endswith(f"/{rest}")}
+    at = {key: _of_arm(rows, arm, key.removeprefix(PREFIX)) for key in sorted(keys)}
+    pairs = set.intersection(*map(set, at.values())) if at else set()
+
+    def mean_without(pair: tuple[int, str], key: str) -> float:
+        return float(np.mean([value for other, value in at[key].items() if other != pair or len(pairs) == 1]))
+
+    return {pair: at[max(at, key=lambda key, pair=pair: mean_without(pair, key))][pair] for pair in pairs}
 
 
 def holm(found: Sequence[float]) -> list[float]:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from verl_kernel.data.temperatures import MARK
 from verl_kernel.errors import DataError
 from verl_kernel.figures import figures
 from verl_kernel.figures.attempts import Attempt, attempt_of
@@ -16,6 +17,8 @@ from verl_kernel.world.kinds import SPLITS
 
 Trajectory = tuple[Attempt, ...]
 Figure = Callable[[Sequence[Trajectory]], float]
+BEST = "best"
+"""Stands for the temperature at which an arm's figure is best."""
 CAP = 3.0
 """Speedup beyond which `useful speedup` grows no more."""
 
@@ -55,9 +58,14 @@ share of right answers whose normal form is not in the cold start, 0 if there ar
 
 
 def is_figure(name: str) -> bool:
-    """Whether a name is that of a figure over the whole validation, or, after a slash, over one of its splits."""
+    """Whether a name is that of a figure over the whole validation, or, after a slash, over one of its splits.
+
+    A split may be that of one temperature (`new_chain@0.3`), or of each arm's best one (`new_chain@best`).
+    """
     split, _, figure = name.rpartition("/")
-    return figure in FIGURES and split in ("", *SPLITS)
+    split, mark, temperature = split.partition(MARK)
+    is_split = split in SPLITS and (temperature == BEST or temperature.replace(".", "", 1).isdecimal() or not mark)
+    return figure in FIGURES and (is_split or not split + mark)
 
 
 def held_out(path: Path, splits: Mapping[str, str]) -> dict[str, float]:

@@ -24,8 +24,9 @@ from verl.utils.rollout_trace import rollout_trace_op
 
 from verl_kernel.client import Gym, connect
 from verl_kernel.data.rows import task_from_row
+from verl_kernel.data.temperatures import temperature_of
 from verl_kernel.env import EvalResult, GymOptions, Task
-from verl_kernel.errors import ConfigError
+from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.reward.judging import Judged
 from verl_kernel.reward.novelty import read_cold_start
 from verl_kernel.reward.options import parse_options
@@ -43,6 +44,19 @@ from verl_kernel.verl_names import append_messages
 def gym_handle(options: GymOptions) -> Gym:
     """Return this process's handle on the judges."""
     return connect(options)
+
+
+def _own_temperature(row: dict[str, Any]) -> dict[str, float]:
+    """Return the temperature of a validation row that states one (`data.temperatures`)."""
+    temperature = temperature_of(row)
+    if temperature is None:
+        return {}
+    if not is_validation(row):  # the trainer's log-probabilities are those of one temperature
+        raise DataError(
+            "a row of data.train_files has extra_info.temperature, which only a validation can follow: train on the "
+            "file that it was made from"
+        )
+    return {"temperature": temperature}
 
 
 class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
@@ -67,12 +81,13 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
             InfraError: a turn of a training rollout could not be judged, and no sampler of this package removes it.
             ConfigError: the prompt leaves no token for an answer, or a training row has options that only a validation
                 may use.
-            DataError: the row holds no usable reference program.
+            DataError: the row holds no usable reference program, or is one of training with a temperature.
         """
         task = task_from_row(row)
         messages = [dict(message) for message in row["raw_prompt"]]
         if not is_validation(row):
             self.options.rollout.refuse_training()
+        sampling_params = {**sampling_params, **_own_temperature(row)}
         if self.options.rollout.context == "concat":
             return await self._run_in_one_row(sampling_params, task, messages, row)
         return await self._run_rebuilt(sampling_params, task, messages, row)
