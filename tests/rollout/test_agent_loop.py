@@ -110,6 +110,19 @@ async def test_the_gym_gets_the_task_the_step_and_what_is_validation(monkeypatch
     assert policy.params[0]["logprobs"] is True
 
 
+async def test_a_row_of_a_validation_may_state_its_temperature(monkeypatch, tokenizer):
+    row = ROW | {"kernel_validation": True, "extra_info": {"task_id": "t1", "temperature": 0.3}}
+    loop, policy, _ = play(monkeypatch, tokenizer, [ANSWER], [OK], max_turns=1)
+    await loop.run({"temperature": 1.0}, **row)
+    assert policy.params[0]["temperature"] == 0.3
+
+
+async def test_training_has_one_temperature(monkeypatch, tokenizer):
+    row = ROW | {"extra_info": {"task_id": "t1", "temperature": 0.3}}
+    with pytest.raises(DataError, match="data.train_files has extra_info.temperature"):
+        await played(monkeypatch, tokenizer, [ANSWER], [OK], row=row)
+
+
 async def test_a_response_without_room_for_a_turn_names_the_keys(monkeypatch, tokenizer):
     with pytest.raises(ConfigError, match="data.max_response_length is 2.*kernelgym.max_turns"):
         await played(monkeypatch, tokenizer, [ANSWER], [OK], response_length=2, max_turns=3)

@@ -45,6 +45,26 @@ def test_arms_are_paired_by_seed():
     assert effect(rows("a", {0: 0.4}), ("a", "b"), "correct") is None
 
 
+def at_temperatures(arm, values):
+    """Rows of one arm: a figure by temperature, for each seed."""
+    return [
+        {"arm": arm, "seed": seed, "step": 2, **{f"held_out/same@{mark}/correct": share for mark, share in own.items()}}
+        for seed, own in values.items()
+    ]
+
+
+def test_each_arm_is_compared_at_its_best_temperature():
+    cool = at_temperatures("a", {seed: {"1": 0.4, "0.3": 0.7} for seed in range(3)})
+    warm = at_temperatures("b", {seed: {"1": 0.6, "0.3": 0.2} for seed in range(3)})
+    assert effect([*cool, *warm], ("a", "b"), "same@best/correct").differences == pytest.approx((0.1,) * 3)
+
+
+def test_a_seeds_temperature_is_chosen_by_the_other_seeds():
+    lucky = {0: {"1": 0.5, "0": 0.8}, 1: {"1": 0.5, "0": 0.1}, 2: {"1": 0.5, "0": 0.1}}
+    found = effect([*at_temperatures("a", lucky), *at_temperatures("b", lucky)], ("a", "b"), "same@best/correct")
+    assert found.ends == (0.5, 0.5)
+
+
 def test_an_effect_knows_where_both_arms_began_and_ended():
     found = effect(DATA, ("a", "b"), "correct")
     assert (found.ends, found.starts) == (pytest.approx((0.6, 0.3)), (0.25, 0.5))

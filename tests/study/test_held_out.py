@@ -69,6 +69,7 @@ def test_right_programs_that_the_cold_start_lacks_are_novel(tmp_path):
 
 @pytest.mark.parametrize(("name", "known"), [
     ("correct", True), ("new_chain/correct", True), ("newer_chain/correct", False), ("new_chain/", False),
+    ("new_chain@0.3/correct", True), ("same@best/correct", True), ("same@hot/correct", False), ("@1/correct", False),
 ])  # fmt: skip
 def test_names_of_figures(name, known):
     assert is_figure(name) is known
