@@ -116,11 +116,11 @@ def _of_arm(rows: Sequence[Row], arm: str, figure: str) -> dict[tuple[int, str],
     keys = {key for row in rows for key in row if key.startswith(f"{PREFIX}{split}{MARK}") and key.endswith(f"/{rest}")}
     at = {key: _of_arm(rows, arm, key.removeprefix(PREFIX)) for key in sorted(keys)}
     pairs = set.intersection(*map(set, at.values())) if at else set()
-
-    def mean_without(pair: tuple[int, str], key: str) -> float:
-        return float(np.mean([value for other, value in at[key].items() if other != pair or len(pairs) == 1]))
-
-    return {pair: at[max(at, key=lambda key, pair=pair: mean_without(pair, key))][pair] for pair in pairs}
+    best = {}
+    for pair in pairs:
+        others = {key: [own[other] for other in pairs - {pair} or {pair}] for key, own in at.items()}
+        best[pair] = at[max(others, key=lambda key: float(np.mean(others[key])))][pair]
+    return best
 
 
 def holm(found: Sequence[float]) -> list[float]:

@@ -81,6 +81,17 @@ def test_a_run_its_tables_and_its_folder(tmp_path):
     assert "cpu, simulated times" in everything
 
 
+def test_several_temperatures_are_a_run_each_and_one_table(tmp_path):
+    with StubEndpoint() as stub:
+        done = bench(*words(stub, tmp_path / "run", "--temperature=1,0.5", tasks=1, turns=1))
+        assert [body["temperature"] for body in stub.asked] == [1.0, 0.5]
+        again = bench(*words(stub, tmp_path / "run", "--temperature=1,0.5", "--json", tasks=1, turns=1))
+        assert len(stub.asked) == 2
+    assert "(best)" in done.stdout
+    assert [read_run(tmp_path / "run" / f"temperature_{at}")[0].temperature for at in ("1", "0.5")] == [1.0, 0.5]
+    assert {at: scores["answers"] for at, scores in json.loads(again.stdout).items()} == {"1": 1, "0.5": 1}
+
+
 @pytest.mark.exhaustive
 def test_malformed_answers_end_a_run_that_can_go_on(tmp_path):
     with StubEndpoint(always=b"<html>Log in</html>") as stub:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import IO
 
 from verl_kernel.bench.page.page import write_page
 from verl_kernel.bench.records import BenchTurn, RunHeader, read_turns
-from verl_kernel.bench.score_tables import all_tables, cell, conventions, main_table, notes
+from verl_kernel.bench.score_tables import all_tables, cell, conventions, main_table, notes, temperatures_table
 from verl_kernel.bench.scores import attempt, baseline, clock, score_run, times, timing_sources
 from verl_kernel.errors import StorageError
 from verl_kernel.figures.record import Scores
@@ -57,6 +58,35 @@ def report_run(
     more = "" if everything else "; all figures: there, or --all"
     out.write(f"answers and verdicts: {folder}, as a page: {page}{more}\n")
     return scores.lost
+
+
+def report_temperatures(
+    runs: Mapping[float, Path], out: IO[str], as_json: bool = False, cold_start: str | None = None
+) -> int:
+    """Write the pages of runs at several temperatures and print a table of them; return how many answers are unjudged.
+
+    Args:
+        runs: folder by temperature.
+        out: where the table goes.
+        as_json: whether the scores are printed instead, as one object by temperature.
+        cold_start: as for `report_run`.
+
+    Raises:
+        DataError: a folder holds no readable run.
+        StorageError: the disk is full.
+    """
+    texts = {temperature: StringIO() for temperature in runs}
+    lost = sum(report_run(folder, texts[at], as_json=True, cold_start=cold_start) for at, folder in runs.items())
+    if as_json:
+        out.write(json.dumps({f"{at:g}": json.loads(text.getvalue()) for at, text in texts.items()}) + "\n")
+        return lost
+    scored = {at: score_run(folder) for at, folder in runs.items()}
+    header = next(iter(scored.values()))[0]
+    title = f"{header.model} on {header.suite} by temperature, at the last turn"
+    screen(out).print(temperatures_table({at: scores for at, (_, scores) in scored.items()}, title))
+    for at, folder in runs.items():
+        out.write(f"temperature {at:g}: {folder}\n")
+    return lost
 
 
 def _print(header: RunHeader, scores: Scores, turns: Sequence[BenchTurn], out: IO[str], everything: bool) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.markup import escape
 from rich.table import Table
@@ -62,6 +62,24 @@ def main_table(scores: Scores, title: str) -> Table:
     values = scores.overall.all_answers.values
     for name in (*MAIN, *(name for name in NOVELTY if name in values)):
         table.add_row(name, *(cell(name, scores.overall.view(view).values[name]) for view in views))
+    return table
+
+
+def temperatures_table(scores: Mapping[float, Scores], title: str) -> Table:
+    """Return the main figures of runs at several temperatures, at the last turn, with those of each family.
+
+    The temperature with the most correct answers is marked: what training adds shows beside the untrained model at its
+    best one.
+    """
+    correct = {at: own.overall.last_turn.values["correct"].value or 0.0 for at, own in scores.items()}
+    best = max(correct, key=lambda at: correct[at])
+    table = Table("temperature", "tasks", *MAIN, title=escape(title), title_justify="left")
+    for at, own in scores.items():
+        name = f"{at:g}" + " (best)" * (at == best)
+        parts = {"all": own.overall, **own.by_family}
+        for part, views in parts.items():
+            values = views.last_turn.values
+            table.add_row(name if part == "all" else "", part, *(cell(key, values[key]) for key in MAIN))
     return table
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +14,9 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from verl_kernel.bench.models.choice import ModelChoice, OpenedModel
+from verl_kernel.bench.models.choice import CheckedModel, ModelChoice, OpenedModel
 from verl_kernel.bench.models.endpoint import Sampling
+from verl_kernel.bench.records import RunHeader
 from verl_kernel.bench.request import BenchOptions, make_header
 from verl_kernel.bench.self_check import SelfCheck, check_suite, self_check_options, write_self_check
 from verl_kernel.bench.store import Store
@@ -98,29 +100,53 @@ class Request:
     reward: ProfilingReward = field(default_factory=ProfilingReward)
 
 
-def run_bench(request: Request, say: Callable[[str], None]) -> None:
-    """Play the remaining part of a run.
+def run_bench(request: Request, say: Callable[[str], None], temperatures: Sequence[float] = ()) -> list[Path]:
+    """Play the remaining part of a run, or of one run for each temperature, all by the same server.
 
     Args:
         request: the request.
         say: called with a sentence that the user should read.
+        temperatures: further ones than the request's; none makes a single run in its folder, several a run each in a
+            folder of its own there.
+
+    Returns:
+        The folders of the runs.
 
     Raises:
         VerlKernelError: any of its subclasses; finished answers stay stored.
     """
     gym = on_device(request.gym)
     choice = request.model.checked(request.suite, say)
-    suite, options = choice.suite, choice.adapted(request.options)
-    header = make_header(
-        suite, options, request.sampling, gym, choice.name, choice.source, gym.device, choice.versions, request.reward
-    )
-    with Store(request.out, header, suite) as store:
-        jobs = [job for job in choice.jobs(options) if goes_on(store.history(job), options)]
-        if not jobs:
-            say(f"{request.out} is complete: nothing to do.")
-            return
-        with choice.opened(request.sampling, request.out, options) as opened:
-            asyncio.run(_play(jobs, opened, store, replace(request, options=options, gym=gym)))
+    request = replace(request, suite=choice.suite, options=choice.adapted(request.options), gym=gym)
+    requests = [_at(request, temperature) for temperature in temperatures] or [request]
+    with ExitStack() as stack:
+        stores = [stack.enter_context(Store(one.out, _header(one, choice), one.suite)) for one in requests]
+        remaining = [
+            [job for job in choice.jobs(request.options) if goes_on(store.history(job), request.options)]
+            for store in stores
+        ]
+        for one, jobs in zip(requests, remaining, strict=True):
+            if not jobs:
+                say(f"{one.out} is complete: nothing to do.")
+        if any(remaining):
+            sampled = stack.enter_context(choice.opened(request.out, request.options))
+            for one, jobs, store in zip(requests, remaining, stores, strict=True):
+                if jobs:
+                    asyncio.run(_play(jobs, sampled(one.sampling), store, one))
+    return [one.out for one in requests]
+
+
+def _at(request: Request, temperature: float) -> Request:
+    """Return the request at one of several temperatures, in a folder of its own."""
+    sampling = replace(request.sampling, temperature=temperature)
+    return replace(request, sampling=sampling, out=request.out / f"temperature_{temperature:g}")
+
+
+def _header(request: Request, choice: CheckedModel) -> RunHeader:
+    return make_header(
+        request.suite, request.options, request.sampling, request.gym, choice.name, choice.source, request.gym.device,
+        choice.versions, request.reward,
+    )  # fmt: skip
 
 
 def run_self_check(suite: Suite, gym: GymOptions, seed: int, out: Path) -> SelfCheck:

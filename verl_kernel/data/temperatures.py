@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Validation rows that are asked at several temperatures: a model whose answers only became likelier gains nothing there.
+"""Validation rows that are asked at several temperatures.
 
-Training makes likely answers likelier, and so does a lower temperature, for nothing. A policy has learnt something else
+Training makes likely answers likelier, and so does a lower temperature, for nothing. A policy has learnt more than that
 only where it is ahead of the untrained one with each at its own best temperature.
 """
 

@@ -178,22 +178,24 @@ class CheckedModel:
         return [(item, sample) for item, samples in named for sample in sorted(samples)]
 
     @contextmanager
-    def opened(self, sampling: Sampling, out: Path, options: BenchOptions) -> Iterator[OpenedModel]:
-        """Yield the model, with a server that runs until the block ends if one is needed."""
-        choice = self.choice
-        if self.files is not None:
-            yield OpenedModel(SavedKernels(self.files))
+    def opened(self, out: Path, options: BenchOptions) -> Iterator[Callable[[Sampling], OpenedModel]]:
+        """Yield a function that gives the model as it is sampled; a server that it needs runs until the block ends."""
+        choice, files = self.choice, self.files
+        if files is not None:
+            yield lambda sampling: OpenedModel(SavedKernels(files))
         elif choice.vllm is None:
-            yield OpenedModel(Endpoint(str(choice.base_url), self.name, choice.key(), sampling))
+            yield lambda sampling: OpenedModel(Endpoint(str(choice.base_url), self.name, choice.key(), sampling))
         else:
             arguments = ["--max-num-seqs", str(options.requests), *shlex.split(choice.vllm_arguments)]
-            server = VllmServer(choice.vllm, out / LOG, arguments)
             clean, extra = read_tokenizer(choice.vllm)
-            with server:
-                own_sampling = replace(sampling, extra=extra)
-                yield OpenedModel(
-                    Endpoint(server.base_url, server.model, server.key, own_sampling, clean, is_own=True), server
-                )
+            with VllmServer(choice.vllm, out / LOG, arguments) as server:
+
+                def sampled(sampling: Sampling) -> OpenedModel:
+                    own_sampling = replace(sampling, extra=extra)
+                    own = Endpoint(server.base_url, server.model, server.key, own_sampling, clean, is_own=True)
+                    return OpenedModel(own, server)
+
+                yield sampled
 
 
 @dataclass(frozen=True)

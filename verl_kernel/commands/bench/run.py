@@ -19,6 +19,7 @@ import typer
 
 from verl_kernel.commands import gym_options
 from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
+from verl_kernel.data.temperatures import read_temperatures
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError, DataError
 
@@ -58,7 +59,9 @@ def command(
     window: Annotated[int, typer.Option(help="How many earlier turns; concat shows all.")] = 4,
     total_tokens: Annotated[int | None, typer.Option(help="Tokens after which a trajectory begins no turn.")] = None,
     total_seconds: Annotated[float | None, typer.Option(help="Seconds after which it begins no turn.")] = None,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 1.0,
+    temperature: Annotated[
+        str, typer.Option(help="0 is greedy; several, as 1,0.6,0.3,0, are a run each, and one table.")
+    ] = "1",
     top_p: Annotated[float, typer.Option(min=0.0, max=1.0)] = 1.0,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer; default is the suite's.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of answers and of judges' inputs.")] = 0,
@@ -110,13 +113,18 @@ def command(
 
 
 def _bench(args: dict[str, Any]) -> int:
-    from verl_kernel.bench.report import report_run
+    from verl_kernel.bench.report import report_run, report_temperatures
     from verl_kernel.bench.session import run_bench
 
     cold_start = _cold_start(args["cold_start"])
-    request = _request(args)
-    run_bench(request, lambda text: typer.echo(text, err=True))
-    lost = report_run(request.out, sys.stdout, args["json"], args["everything"], cold_start)
+    temperatures = read_temperatures(args["temperature"], "--temperature")
+    request = _request(args, temperatures[0])
+    several = temperatures if len(temperatures) > 1 else ()
+    folders = run_bench(request, lambda text: typer.echo(text, err=True), several)
+    if several:
+        lost = report_temperatures(dict(zip(several, folders, strict=True)), sys.stdout, args["json"], cold_start)
+    else:
+        lost = report_run(request.out, sys.stdout, args["json"], args["everything"], cold_start)
     if lost:
         typer.echo(f"{lost} answers could not be judged; the same command tries them again.", err=True)
     return INFRA_ERROR if lost else 0
@@ -153,8 +161,8 @@ def _self_check(args: dict[str, Any]) -> int:
     return CHECK_FAILED if check.failures else 0
 
 
-def _request(args: dict[str, Any]) -> Request:
-    """Return the request; cheap checks run before torch is imported, and the suite's tasks are read last."""
+def _request(args: dict[str, Any], temperature: float) -> Request:
+    """Return the request; cheap checks run before torch is imported, and the tasks are read last."""
     from verl_kernel.bench.models.endpoint import Sampling
     from verl_kernel.bench.request import BenchOptions
     from verl_kernel.bench.session import Request
@@ -176,7 +184,7 @@ def _request(args: dict[str, Any]) -> Request:
     if args["feedback_chars"] is None:
         options = replace(options, feedback_chars=suite.feedback_chars)
     sampling = Sampling(
-        args["temperature"], args["top_p"], args["max_tokens"] or suite.max_tokens, args["request_timeout"],
+        temperature, args["top_p"], args["max_tokens"] or suite.max_tokens, args["request_timeout"],
         args["retries"],
     )  # fmt: skip
     name = args["model"] or (args["vllm"] or args["kernels"] or Path("model")).resolve().name
