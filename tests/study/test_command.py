@@ -116,24 +116,24 @@ def test_rows_that_are_none_are_refused_in_a_sentence(plan, text, sentence):
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "data" / "study"
-EARLIER = [(f"data/study/{name}/study.yaml", name) for name in ("first", "second")]
-TABLES = [*EARLIER, ("recipes/cpu_study/study.yaml", "third")]
+EARLIER = [(f"data/study/{name}/study.yaml", name) for name in ("first", "second", "third")]
+TABLES = [*EARLIER, ("recipes/cpu_study/study.yaml", "fourth")]
 
 
-@pytest.mark.parametrize("names", thinned(TABLES, 3))
+@pytest.mark.parametrize("names", thinned(TABLES, 4))
 def test_a_committed_table_is_made_again_byte_for_byte(tmp_path, names):
     study, folder = names
     kept = KEPT / folder
     invoked(ROOT / study, "--rows", kept / "study.jsonl", "--out", tmp_path, command=app)
     assert (tmp_path / "table.md").read_bytes() == (kept / "table.md").read_bytes()
-    made = {path.name for path in kept.iterdir()} - {"study.jsonl", "study.yaml"}
+    made = {path.name for path in kept.iterdir()} - {"study.jsonl", "study.yaml", "power.md"}
     assert {path.name for path in tmp_path.iterdir()} == made
 
 
 def test_the_page_holds_the_comparisons_of_the_kept_table():
-    table = (KEPT / "third" / "table.md").read_text()
+    table = (KEPT / "fourth" / "table.md").read_text()
     page = (ROOT / "docs" / "notes" / "study.md").read_text()
     verdicts = ("decided |", "confirmed |", "expected |", "smaller |", "larger |")
     made = [line for line in table.splitlines() if line.endswith(verdicts)]
-    assert len(made) == 8
+    assert len(made) == 4
     assert [line for line in made if line not in page] == []
