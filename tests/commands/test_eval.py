@@ -15,8 +15,10 @@ from rich.console import Console
 
 from tests.commands.lines import assert_one_sentence, in_a_process
 from tests.env.programs import program_of, reference
+from tests.env.test_sizes import task
 from tests.interrupts import hears_interrupts
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
+from verl_kernel.env.size_verdicts import joined
 from verl_kernel.reporting.verdict_table import print_verdicts, remarks
 
 pytestmark = pytest.mark.processes
@@ -314,6 +316,16 @@ def test_a_speedup_is_shown_with_how_sure_it_is(facts, shown):
     console = Console(width=80, record=True, file=io.StringIO())
     print_verdicts("reference.py", [result], console)
     assert shown in console.export_text()
+
+
+def test_each_size_of_a_task_has_a_row():
+    ok = EvalResult(task_id="t", kernel="k.py", status=EvalStatus.OK, correctness=True, speedup=2.0)
+    wrong = EvalResult(task_id="t", kernel="k.py", status=EvalStatus.INCORRECT, correctness=False)
+    console = Console(width=80, record=True, file=io.StringIO())
+    print_verdicts("reference.py", [joined(task("[256, 257]"), [ok, wrong])], console)
+    assert [line.split() for line in console.export_text().splitlines() if line.startswith("   25")] == [
+        ["256", "ok", "2.00x"], ["257", "incorrect"],
+    ]  # fmt: skip
 
 
 def test_a_narrow_terminal_cuts_figures_but_not_help():

@@ -3,6 +3,7 @@ from random import Random
 
 import pytest
 
+from tests.env.test_sizes import REFERENCE as SIZED
 from tests.generated import draw_tasks
 from tests.sentences import refused
 from verl_kernel.data.files import read_yaml, value_of
@@ -98,3 +99,13 @@ def test_a_key_that_stands_twice_is_refused(tmp_path):
 def test_a_row_may_hold_another_ones_keys(tmp_path):
     (path := tmp_path / "rows.yaml").write_text("one: &one {a: 1, b: 2}\ntwo: {<<: *one, b: 3}\n")
     assert read_yaml(path, "")["two"] == {"a": 1, "b": 3}
+
+
+def test_a_row_may_name_the_sizes_of_its_task():
+    reference = SIZED.format(sizes="[1]", parameters="columns", annotation="").rpartition("WORKLOADS")[0]
+    row = make_row([], reference, data_source="d", task_id="t", split="val", index=0)
+    row["extra_info"]["workloads"] = '[{"columns": 256}, {"columns": 257}]'
+    assert task_from_row(row).workloads == ({"columns": 256}, {"columns": 257})
+    row["extra_info"]["workloads"] = "256, 257"
+    with pytest.raises(DataError, match="extra_info.workloads of row t is no JSON: store a list"):
+        task_from_row(row)

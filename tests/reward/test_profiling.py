@@ -9,13 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.env.test_sizes import task
 from tests.reward.results import correct, failed, timed
 from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.size_verdicts import joined
 from verl_kernel.errors import ConfigError, InfraError
 from verl_kernel.option_group import option_names
 from verl_kernel.reward.options import parse_options
 from verl_kernel.reward.profiling import TERMS, ProfilingReward, profiling_reward
 
+TWO_SIZES = task("[256, 257]")
 PENALTIES = tuple(key for key in option_names(ProfilingReward) if key.endswith("_penalty"))
 VARIANTS = ("sum", "weighted", "milestone")
 EQ8 = {"scale": 1.0}
@@ -37,6 +40,7 @@ def but(result: EvalResult, **update: Any) -> EvalResult:
 
 DECOY = but(correct(2.0, 0.0), decoy_kernel=True)
 CONSTANT = correct(1.6, 1.0, task_flags=("constant_output",))
+SIZED = joined(TWO_SIZES, [correct(4.0, 1.0), correct(1.0, 1.0)])
 COUNTED = but(correct(), time_coverage=0.25, number_coverage=0.75)
 
 
@@ -46,6 +50,8 @@ COUNTED = but(correct(), time_coverage=0.25, number_coverage=0.75)
     (EQ8, correct(0.25, 0.0), 1.25), (EQ8, correct(None, None), 1.0), ({}, correct(2.0, 0.5), 1.75),
     (EQ8, COUNTED, 2.25), (EQ8 | {"coverage": "number"}, COUNTED, 2.75),
     ({}, correct(1.0, 1.5), 1.5),  # coverage beyond the whole
+    # Of a task of several sizes the geometric mean, or the least.
+    (SPEED, SIZED, 2.0), (SPEED | {"sizes": "worst"}, SIZED, 1.0), (SPEED | {"sizes": "worst"}, correct(2.0), 2.0),
     # What a speedup is worth.
     (SPEED, correct(0.85), 0.85),
     *[(WEIGHTED, correct(speedup), worth) for speedup, worth in ((1.0, 0), (1.01, 1), (9.0, 1))],

@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.env.test_sizes import task
 from tests.figures.profiles import profiled
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Launch, Timing, Trials, TrueSize
+from verl_kernel.env.size_verdicts import joined
 from verl_kernel.figures.profile_lines import result_lines
 from verl_kernel.rollout.feedback import format_feedback
 
@@ -29,6 +31,12 @@ def test_a_correct_kernel_is_told_its_figures():
     assert "46%" in text
     assert "add_kernel 2.0 us, aten::mul 1.0 us" in text
     assert text.endswith("defines ModelNew.")
+
+
+def test_the_least_speedup_over_the_sizes_is_told():
+    fast, slow = (result(EvalStatus.OK, correctness=True, speedup=speedup) for speedup in (4.0, 1.0))
+    text = format_feedback(joined(task("[256, 257]"), [fast, slow]))
+    assert "Speedup: 2.00x, the mean over 2 sizes; the least is 1.00x at 257" in text
 
 
 @pytest.mark.parametrize("form", ["short", "full"])

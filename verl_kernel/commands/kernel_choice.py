@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from verl_kernel.aces import outcome_table, select
 from verl_kernel.env import EvalResult, GymOptions, Task
+from verl_kernel.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ def choose_kernel(
         inputs: number of further inputs for each kernel.
         seed: seed of the inputs, to draw the same ones in every run.
     """
+    if task.workloads:
+        raise ConfigError("--choose is given, and the reference has WORKLOADS: it chooses for tasks of one size")
     if not any(result.rewarded for result in results):
         return None
     from verl_kernel.env import KINDS, Judge  # torch and triton, which a usage error need not wait for

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -131,7 +132,7 @@ def _table(rows: list[Row]) -> pa.Table:
 
 
 def task_from_row(row: Mapping[str, Any]) -> Task:
-    """Build the task from `reward_model.ground_truth` (reference source) and `extra_info`.
+    """Build the task from `reward_model.ground_truth` (reference source) and `extra_info`, `workloads` included.
 
     Raises:
         DataError: the row has no reference, or its reference is not a KernelBench-style program.
@@ -144,10 +145,27 @@ def task_from_row(row: Mapping[str, Any]) -> Task:
         raise DataError(
             f"row {name or '<unnamed>'} has no reward_model.ground_truth: store the reference program's source there"
         )
+    if (workloads := info.get("workloads")) is not None:
+        reference = with_workloads(reference, str(workloads), name)
     try:
         return Task(reference=reference, task_id=name, entry_point=str(info.get("entry_point") or "Model"))
     except TaskError as exc:
         raise DataError(f"reward_model.ground_truth of row {name or '<unnamed>'}: {exc}") from exc
+
+
+def with_workloads(reference: str, workloads: str, name: str) -> str:
+    """Return a reference with the sizes of its row (`extra_info.workloads`, JSON text) as its `WORKLOADS`.
+
+    Raises:
+        DataError: the text is no JSON.
+    """
+    try:
+        sizes = json.loads(workloads)
+    except ValueError:
+        raise DataError(
+            f'extra_info.workloads of row {name or "<unnamed>"} is no JSON: store a list, as in [{{"rows": 128}}]'
+        ) from None
+    return f"{reference.rstrip()}\n\nWORKLOADS = {sizes!r}\n"
 
 
 def read_tasks(path: str | Path) -> list[Task]:

@@ -251,6 +251,21 @@ class TrueSize(Record):
     """Why times at the true sizes are unknown; null if the times are those of the true sizes."""
 
 
+class SizeVerdict(Record):
+    """The verdict at one size of a task that has several."""
+
+    name: str
+    """What the size is drawn with, as in `rows=128,columns=64`."""
+    status: EvalStatus
+    speedup: float | None
+    speedup_low: float | None
+    kernel_ms: float | None
+    """Median."""
+    reference_ms: float | None
+    """Median."""
+    time_coverage: float | None
+
+
 class EvalError(Record):
     """An error, shortened to what its reader needs."""
 
@@ -324,6 +339,10 @@ class EvalResult(Record):
     trials: Trials | None = None
     true_size: TrueSize | None = None
     """Set if the task was judged at reduced sizes; times and coverage are then those of its true sizes."""
+    sizes: tuple[SizeVerdict, ...] | None = None
+    """The verdict at each size of a task of several (`WORKLOADS`); null for a task of one. `speedup` and its interval
+    are then geometric means over the sizes; all else is that of the worst one: the first that is not right, else the
+    one with the least speedup."""
     error: EvalError | None = None
     isolation: tuple[str, ...] | None = None
     """Mechanisms of isolation in force for the runner, e.g. `("rlimits", "seccomp")`."""
@@ -357,6 +376,22 @@ class EvalResult(Record):
         This is `speedup_low`; in older records without it, `speedup` if the clock was simulated and thus has no noise.
         """
         return self.speedup if self.speedup_low is None and self.is_simulated else self.speedup_low
+
+    @property
+    def worst_speedup(self) -> float | None:
+        """The least speedup over the sizes of the task; `speedup` for a task of one size."""
+        speedups = [verdict.speedup for verdict in self.sizes or ()]
+        return self.speedup if self.sizes is None else min((one for one in speedups if one is not None), default=None)
+
+    def at_worst_size(self) -> EvalResult:
+        """Return the result with the speedup of the size at which it is least."""
+        lows = [one.speedup_low for one in self.sizes or () if one.speedup_low is not None]
+        return self.model_copy(update={"speedup": self.worst_speedup, "speedup_low": min(lows, default=None)})
+
+    @property
+    def wrong_sizes(self) -> tuple[str, ...]:
+        """Names of the sizes at which the candidate is not right."""
+        return tuple(verdict.name for verdict in self.sizes or () if verdict.status is not EvalStatus.OK)
 
     @property
     def is_simulated(self) -> bool:

@@ -8,9 +8,10 @@ import hashlib
 import io
 import tokenize
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from verl_kernel.env.sizes import AT_SIZE, Workload, read_workloads, size_name
 from verl_kernel.errors import TaskError
 
 
@@ -18,8 +19,10 @@ from verl_kernel.errors import TaskError
 class Task:
     """A reference program in KernelBench form: `class Model`, `get_inputs()`, `get_init_inputs()`.
 
+    With a list `WORKLOADS` it has several sizes, and `get_inputs` takes what the list holds.
+
     Raises:
-        TaskError: the source does not parse or lacks one of the three names.
+        TaskError: the source does not parse or lacks one of the three names, or its sizes cannot be read.
     """
 
     reference: str
@@ -32,9 +35,12 @@ class Task:
     """Whose task it is, in a service for several; what is remembered of a task is remembered for its namespace."""
     fingerprint: str = field(init=False, repr=False)
     """SHA-256 of the reference and its entry point; input values depend on it."""
+    workloads: tuple[Workload, ...] = field(init=False, repr=False, compare=False)
+    """What the sizes of the task are drawn with (`sizes`); empty for a task of one size."""
 
     def __post_init__(self) -> None:
-        missing = self._missing_names()
+        module = self._parsed()
+        missing = self._missing_names(module)
         if missing:
             raise TaskError(
                 f"reference {self.task_id or '<unnamed>'} defines no {' and no '.join(missing)}: a reference program "
@@ -42,6 +48,7 @@ class Task:
             )
         digest = hashlib.sha256(f"{self.entry_point}\0{self.reference}".encode()).hexdigest()
         object.__setattr__(self, "fingerprint", digest)
+        object.__setattr__(self, "workloads", read_workloads(module, self.task_id))
         if not self.task_id:
             object.__setattr__(self, "task_id", digest[:12])
 
@@ -62,15 +69,24 @@ class Task:
         """SHA-256 of the reference's text without comments and white space; identifies a published task's version."""
         return hashlib.sha256(_essence(self.reference).encode()).hexdigest()
 
-    def _missing_names(self) -> list[str]:
+    def at_size(self, workload: Workload) -> Task:
+        """Return the task at one of its sizes, whose `get_inputs` takes nothing."""
+        call = f"**{workload!r}" if isinstance(workload, dict) else repr(workload)
+        drawn = f"{AT_SIZE} = get_inputs\n\n\ndef get_inputs():\n    return {AT_SIZE}({call})\n"
+        name = f"{self.task_id}[{size_name(workload)}]"
+        return replace(self, reference=f"{self.reference}\n\n{drawn}", task_id=name)
+
+    def _parsed(self) -> ast.Module:
         if not isinstance(self.reference, str) or not self.reference.strip():
             raise TaskError(f"reference {self.task_id or '<unnamed>'} is empty: give the source text of the program")
         try:
-            tree = ast.parse(self.reference)
+            return ast.parse(self.reference)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
             raise TaskError(f"reference {self.task_id or '<unnamed>'} is not valid Python: {exc}") from exc
-        classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
-        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+    def _missing_names(self, module: ast.Module) -> list[str]:
+        classes = {node.name for node in module.body if isinstance(node, ast.ClassDef)}
+        functions = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
         missing = [] if self.entry_point in classes else [f"`class {self.entry_point}`"]
         return missing + [f"`{name}()`" for name in ("get_inputs", "get_init_inputs") if name not in functions]
 

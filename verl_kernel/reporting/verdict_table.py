@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verl_kernel.env import EvalResult, EvalStatus
+from verl_kernel.env import EvalResult, EvalStatus, SizeVerdict
 from verl_kernel.reporting.compiled import resources
 
 _COLUMNS = ("status", "speedup", "ms", "ref. ms", "time cov.", "kernels")
@@ -79,6 +79,8 @@ def _table(reference: str, results: Sequence[EvalResult]) -> Table:
         table.add_column(name, no_wrap=True, overflow="ellipsis", justify="left" if name == "status" else "right")
     for name, result in zip(_names(results), results, strict=True):
         table.add_row(name, *_cells(result))
+        for verdict in result.sizes or ():
+            table.add_row(f"  {verdict.name}", *_size_cells(verdict))
     return table
 
 
@@ -97,6 +99,18 @@ def _cells(result: EvalResult) -> tuple[Text | str, ...]:
         "" if result.reference_ms is None else f"{result.reference_ms.median:.4f}",
         "" if result.time_coverage is None else f"{result.time_coverage:.0%}",
         "" if total is None else f"{result.num_custom_kernels} of {total}",
+    )
+
+
+def _size_cells(verdict: SizeVerdict) -> tuple[str, ...]:
+    """Return the cells of a size; how many kernels there are is said of the whole."""
+    return (
+        verdict.status.value,
+        "" if verdict.speedup is None else f"{verdict.speedup:.2f}x",
+        "" if verdict.kernel_ms is None else f"{verdict.kernel_ms:.4f}",
+        "" if verdict.reference_ms is None else f"{verdict.reference_ms:.4f}",
+        "" if verdict.time_coverage is None else f"{verdict.time_coverage:.0%}",
+        "",
     )
 
 

@@ -55,6 +55,8 @@ class ProfilingReward(OptionGroup):
     `milestone` (0.2 at 1x to 1 at 3x)."""
     speedup: Literal["point", "low"] = "low"
     """Which speedup: `low` (the lower end of its interval; unknown in a measured record without one) or `point`."""
+    sizes: Literal["mean", "worst"] = "mean"
+    """Which speedup of a task of several sizes: `mean` (the geometric one) or `worst` (the least)."""
     scale: _Amount = 0.5
     """Factor of the sum r = scale * (correct_weight + speedup_weight * f(speedup) + coverage_weight * coverage), which
     a correct kernel earns: 0.5 in the released recipe, 1.0 in the paper's Eq. 8."""
@@ -142,6 +144,8 @@ def profiling_reward(result: EvalResult, options: ProfilingReward | None = None)
     if result.status is EvalStatus.INFRA_ERROR:
         reason = result.error.message if result.error else "no reason given"
         raise InfraError(f"task {result.task_id} was not judged ({reason}); an infra_error has no reward")
+    if options.sizes == "worst" and result.sizes is not None:
+        result = result.at_worst_size()
     if not earns(result, options.pay_decoys):
         return 0.0 - _penalty(result, options)
     earned = sum(weight * TERMS[name](result, options) for name, weight in options.weights.items())

@@ -25,7 +25,7 @@ _REPAIR = "Fix the error."
 _SHAPES_VARY = "Shapes vary: outputs are compared at reduced sizes, time is that of the sizes in {reference}."
 _REPORT = (
     *("compiled", "correctness", "decoy_kernel", "hack_flags", "memory_findings", "speedup", "speedup_low"),
-    *("kernel_ms", "reference_ms"),
+    *("sizes", "kernel_ms", "reference_ms"),
     *("reference_mode", "timing_source", "time_coverage", "number_coverage", "num_custom_kernels", "num_total_kernels"),
     *("top_kernels", "launches", "fallback_ops", "trials", "true_size", "error"),
 )
@@ -112,7 +112,7 @@ def _facts(result: EvalResult, reference: str) -> list[str]:
     if result.hack_flags:
         lines.append(f"Flags: {', '.join(result.hack_flags)}")
     if result.speedup is not None:
-        lines.append(f"Speedup: {result.speedup:.2f}x{_certainty(result)}")
+        lines.append(f"Speedup: {result.speedup:.2f}x{_certainty(result)}{_worst_size(result)}")
     if result.true_size is not None and result.true_size.unknown and result.status is EvalStatus.OK:
         lines.append(f"No speedup: {result.true_size.unknown}")
     if result.time_coverage is not None:
@@ -125,6 +125,15 @@ def _certainty(result: EvalResult) -> str:
     if result.is_simulated:
         return " (simulated)"
     return "" if result.speedup_low is None else f" (at least {result.speedup_low:.2f}x, noise considered)"
+
+
+def _worst_size(result: EvalResult) -> str:
+    """Return the size of a task of several at which the kernel gains least."""
+    known = [verdict for verdict in result.sizes or () if verdict.speedup is not None]
+    if not known:
+        return ""
+    worst = min(known, key=lambda verdict: verdict.speedup or 0.0)
+    return f", the mean over {len(known)} sizes; the least is {worst.speedup:.2f}x at {worst.name}"
 
 
 def _mismatch(result: EvalResult) -> str:

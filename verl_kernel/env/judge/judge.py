@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from random import Random
 from types import TracebackType
 
@@ -47,6 +48,7 @@ from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
+from verl_kernel.env.size_verdicts import at_sizes, ends_sizes, joined
 from verl_kernel.env.task import Task, slow_reference
 from verl_kernel.env.true_size.shrinking import Shrunk
 from verl_kernel.errors import ConfigError, InfraError, TaskError
@@ -121,13 +123,20 @@ class Judge:
         return self.judge(EvalRequest(task, source, kernel))
 
     def judge(self, request: EvalRequest) -> EvalResult:
-        """Judge one candidate.
+        """Judge one candidate, at each size of its task.
 
         Raises:
             TaskError: the reference cannot serve.
             InfraError: the evaluator failed; the candidate was not judged.
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
+        if request.task.workloads:
+            results: list[EvalResult] = []
+            for one_size in at_sizes(request):
+                results.append(self.judge(one_size))
+                if ends_sizes(results[-1]):
+                    break
+            return joined(request.task, results)
         result = self._verdict(request)
         if not self._options.timing_noise or request.validate:  # noise is for the times of a training
             return result
@@ -190,11 +199,13 @@ class Judge:
         return None if self._compiled is None else self._compiled.of(task, is_sized)
 
     def audit(self, task: Task) -> Audit:
-        """Return the defects of a task, with evidence; a large task is run at reduced sizes, as in `judge`.
+        """Return the defects of a task at its first size, with evidence; a large one is run at reduced sizes.
 
         Raises:
             TaskError: the reference cannot serve; also `InfraError` and `EnvironmentNotReady`.
         """
+        if task.workloads:
+            task = replace(task.at_size(task.workloads[0]), task_id=task.task_id)
         with self._served(EvalRequest(task, "")):
             shrunk = self._sizes.of(task)
             copy = None if shrunk is None else shrunk.copies[0]

@@ -25,6 +25,7 @@ from verl_kernel.env.pool.supervisor import JudgeSupervisor
 from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import OUT_OF_BOUNDS, EvalResult, EvalStatus
+from verl_kernel.env.size_verdicts import at_sizes, ends_sizes, joined
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
 _LOG = logging.getLogger(__name__)
@@ -77,7 +78,7 @@ class Dispatcher(Generic[Handle]):
             await self._prefilter.start()
 
     async def judge(self, request: EvalRequest, lost: int = 0) -> EvalResult:
-        """Judge one candidate, or return the verdict on the same source for the same task in the same step.
+        """Judge one candidate at each size of its task, or return the verdict on the same source in the same step.
 
         Args:
             request: the candidate and its task.
@@ -87,6 +88,16 @@ class Dispatcher(Generic[Handle]):
             TaskError: the reference is unusable.
             EnvironmentNotReady: no judge can start.
         """
+        if not request.task.workloads:
+            return await self._judge_one(request, lost)
+        results: list[EvalResult] = []
+        for one_size in at_sizes(request):
+            results.append(await self._judge_one(one_size, lost))
+            if ends_sizes(results[-1]):
+                break
+        return joined(request.task, results)
+
+    async def _judge_one(self, request: EvalRequest, lost: int) -> EvalResult:
         self._supervisor.start()
         pin = self._pins.of(request.task, request.step)
         pending = self._shared(request, pin)

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A candidate is judged at each size of its task, and gets one verdict."""
+
+import asyncio
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.env.test_sizes import task
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, LocalPool
+from verl_kernel.env.pool.dispatcher import Dispatcher
+from verl_kernel.env.pool.scheduling.judges import Placement
+from verl_kernel.env.request import EvalRequest
+from verl_kernel.env.size_verdicts import joined
+
+OPTIONS = GymOptions(device="cpu", correctness_trials=1)
+SIZES = task("[{'columns': 256}, {'columns': 257}, {'columns': 1024}]")
+RIGHT = """import torch, triton, triton.language as tl
+@triton.jit
+def softmax(x, out, columns, BLOCK: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    values = tl.load(x + row * columns + at, mask=at < columns, other=float("-inf"))
+    values = tl.exp(values - tl.max(values, 0))
+    tl.store(out + row * columns + at, values / tl.sum(values, 0), mask=at < columns)
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        softmax[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+        return out
+"""
+PADDED_BY_ZEROS = RIGHT.replace('float("-inf")', "0.0")
+
+
+def verdict(status=EvalStatus.OK, speedup=2.0, low=None, **facts):
+    known = {"speedup": speedup, "speedup_low": low or speedup} if status is EvalStatus.OK else {}
+    return EvalResult(task_id="t", status=status, correctness=status is EvalStatus.OK, **known, **facts)
+
+
+class Scripted:
+    """A judge that gives these verdicts, in order."""
+
+    def __init__(self, *verdicts):
+        self.left = list(verdicts)
+
+    async def judge(self, request):
+        return self.left.pop(0)
+
+    async def revive(self):
+        pass
+
+    def describe(self):
+        return Placement("here", 7, "cpu")
+
+
+def judged(*verdicts):
+    """The verdict of a pool whose judge is scripted, and how many verdicts were not asked for."""
+
+    async def ask(judge):
+        dispatcher = Dispatcher([judge], GymOptions())
+        try:
+            return await dispatcher.judge(EvalRequest(SIZES, "source"))
+        finally:
+            await dispatcher.close()
+
+    judge = Scripted(*verdicts)
+    return asyncio.run(ask(judge)), len(judge.left)
+
+
+def test_a_task_at_one_size_draws_its_inputs_without_arguments():
+    one = SIZES.at_size(SIZES.workloads[1])
+    names: dict = {}
+    exec(one.reference, names)
+    assert [tuple(x.shape) for x in names["get_inputs"]()] == [(4, 257)]
+    assert (one.task_id, one.workloads) == ("softmax[columns=257]", ())
+    assert one.fingerprint != SIZES.fingerprint
+
+
+@given(st.lists(st.floats(0.05, 50.0), min_size=3, max_size=3))
+def test_the_speedup_is_the_geometric_mean(speedups):
+    result = joined(SIZES, [verdict(speedup=speedup) for speedup in speedups])
+    assert result.speedup == pytest.approx(math.prod(speedups) ** (1 / 3))
+    assert result.worst_speedup == min(speedups)
+    assert [one.speedup for one in result.sizes] == speedups
+
+
+def test_all_else_is_that_of_the_slowest_size():
+    result = joined(SIZES, [verdict(time_coverage=0.9), verdict(speedup=0.5, time_coverage=0.3), verdict()])
+    assert (result.task_id, result.task_hash, result.time_coverage) == ("softmax", SIZES.text_hash, 0.3)
+
+
+def test_wrong_at_one_size_is_wrong():
+    wrong = verdict(EvalStatus.INCORRECT, error=EvalError(stage="correctness", type="WrongValues", message="off"))
+    result, left = judged(verdict(), wrong, verdict())
+    assert (result.status, result.speedup, result.rewarded) == (EvalStatus.INCORRECT, None, False)
+    assert result.error.message == "at columns=257: off"
+    assert result.wrong_sizes == ("columns=257",)
+    assert left == 0
+
+
+def test_an_unknown_time_at_one_size_leaves_the_mean_unknown():
+    result = joined(SIZES, [verdict(), verdict(speedup=None), verdict()])
+    assert (result.status, result.speedup) == (EvalStatus.OK, None)
+
+
+@pytest.mark.parametrize("status", [EvalStatus.REJECTED_STATIC, EvalStatus.LOAD_ERROR])
+def test_no_other_size_is_judged_where_it_could_not_matter(status):
+    result, left = judged(verdict(status), verdict(), verdict())
+    assert result.status is status
+    assert left == 2
+
+
+def test_our_failure_at_one_size_is_no_verdict():
+    result = joined(SIZES, [verdict(EvalStatus.INCORRECT), verdict(EvalStatus.INFRA_ERROR)])
+    assert result.status is EvalStatus.INFRA_ERROR
+
+
+def test_the_worst_size_can_be_what_counts():
+    result = joined(SIZES, [verdict(speedup=4.0, low=3.0), verdict(speedup=1.5, low=1.0), verdict(speedup=2.0)])
+    assert (result.at_worst_size().speedup, result.at_worst_size().speedup_low) == (1.5, 1.0)
+
+
+def test_an_audit_is_of_the_first_size(judge):
+    assert judge.audit(SIZES).task_id == "softmax"
+
+
+@pytest.mark.processes
+def test_padding_that_only_a_power_of_two_forgives_is_found():
+    with LocalPool(OPTIONS) as pool:
+        right, wrong = pool.evaluate_many([(SIZES, RIGHT, ""), (SIZES, PADDED_BY_ZEROS, "")])
+    assert (right.status, len(right.sizes)) == (EvalStatus.OK, 3)
+    assert (wrong.status, wrong.wrong_sizes) == (EvalStatus.INCORRECT, ("columns=257",))
