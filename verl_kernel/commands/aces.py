@@ -47,9 +47,15 @@ def command(
 
 
 def _choose(
-    tasks: Sequence[Task], folder: Path, out: Path, trials: int, inputs: int, method: str, options: GymOptions,
+    tasks: Sequence[Task],
+    folder: Path,
+    out: Path,
+    trials: int,
+    inputs: int,
+    method: str,
+    options: GymOptions,
     seed: int | None,
-) -> None:  # fmt: skip
+) -> None:
     from verl_kernel.env import KINDS, Judge  # torch and triton, which a usage error need not wait for
 
     choices, chosen = _earlier_choices(out), 0
@@ -91,9 +97,12 @@ def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, met
     }
     plan = "aces" if not weighting.degenerate and expected["aces"] >= expected["own"] else "own"
     return {
-        "kinds": aces_plan if plan == "aces" else own_plan, "plan": plan, "expected_rejections": expected,
-        "inputs": list(kinds), "report": report(table, method, ran),
-    }  # fmt: skip
+        "kinds": aces_plan if plan == "aces" else own_plan,
+        "plan": plan,
+        "expected_rejections": expected,
+        "inputs": list(kinds),
+        "report": report(table, method, ran),
+    }
 
 
 def _own_plan(trials: int) -> dict[str, int]:

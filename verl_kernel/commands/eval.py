@@ -128,9 +128,14 @@ def _job(task: Task, kernel: str) -> tuple[Task, str, str] | EvalResult:
     except NotText as exc:
         error = EvalError(stage="load", type="SyntaxError", message=str(exc))
         return EvalResult(
-            task_id=task.task_id, task_hash=task.text_hash, kernel=kernel, status=EvalStatus.LOAD_ERROR, compiled=False,
-            correctness=False, error=error,
-        )  # fmt: skip
+            task_id=task.task_id,
+            task_hash=task.text_hash,
+            kernel=kernel,
+            status=EvalStatus.LOAD_ERROR,
+            compiled=False,
+            correctness=False,
+            error=error,
+        )
 
 
 def _refuse_duplicates(kernels: list[str]) -> None:

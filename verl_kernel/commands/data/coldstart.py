@@ -95,8 +95,11 @@ def _run(suite: Suite, args: dict[str, Any]) -> None:
     chosen = {key: args[key] for key in ("samples", "turns", "seed", "requests")}
     sampling = Sampling(args["temperature"], args["top_p"], args["max_tokens"] or suite.max_tokens)
     request = Request(
-        suite, ModelChoice(args["base_url"], args["model"], args["key_variable"], args["vllm"]), args["run"],
-        BenchOptions(**chosen, feedback_chars=suite.feedback_chars), sampling,
+        suite,
+        ModelChoice(args["base_url"], args["model"], args["key_variable"], args["vllm"]),
+        args["run"],
+        BenchOptions(**chosen, feedback_chars=suite.feedback_chars),
+        sampling,
         gym_options.chosen(args),
-    )  # fmt: skip
+    )
     run_bench(request, lambda text: typer.echo(text, err=True))

@@ -203,9 +203,12 @@ class Launches:
             room -= self._sizes[end]
             end += 1
         return Reported(
-            works=self._works[first:end], left=len(self._works) - end, stopped=self._stopped,
-            not_watched=self._checks.not_watched, found=self._findings,
-        )  # fmt: skip
+            works=self._works[first:end],
+            left=len(self._works) - end,
+            stopped=self._stopped,
+            not_watched=self._checks.not_watched,
+            found=self._findings,
+        )
 
     def _record(self, launch_work: Work) -> None:
         """Keep what a launch did for the report, which the judge holds in its memory."""

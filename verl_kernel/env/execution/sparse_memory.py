@@ -27,9 +27,15 @@ _BELOW = 8
 """Whole numbers are below this one: as indices they lie inside of nearly any tensor."""
 _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 _WHOLE = {
-    "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "uint16": np.uint16, "int32": np.int32,
-    "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64,
-}  # fmt: skip
+    "int8": np.int8,
+    "uint8": np.uint8,
+    "int16": np.int16,
+    "uint16": np.uint16,
+    "int32": np.int32,
+    "uint32": np.uint32,
+    "int64": np.int64,
+    "uint64": np.uint64,
+}
 
 
 def is_whole(dtype: str) -> bool:
@@ -77,10 +83,7 @@ _MOST_MAPPINGS = 40_000
 # Flags of mmap(2), mprotect(2) and madvise(2) on Linux for x86-64; Python's `mmap` cannot map at a given address.
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000
 _NONE, _READ_WRITE, _DONT_NEED = 0, 3, 4
-_MMAP = ctypes.CFUNCTYPE(
-    ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_size_t,
-    use_errno=True,
-)(("mmap", LIBC))  # fmt: skip
+_MMAP = ctypes.CFUNCTYPE(*[ctypes.c_size_t] * 3, *[ctypes.c_int] * 3, ctypes.c_size_t, use_errno=True)(("mmap", LIBC))
 Tensor = tuple[int, int, str]
 """A tensor without data: its address in the request, its bytes, the type of its elements."""
 

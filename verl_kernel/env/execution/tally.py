@@ -17,9 +17,14 @@ from verl_kernel.env.ipc.execution_messages import Explained, Tally, Work
 
 
 def work(
-    variant: str, count: LaunchCount, launch_tally: Tally, areas: int, stored: int, computed: int,
+    variant: str,
+    count: LaunchCount,
+    launch_tally: Tally,
+    areas: int,
+    stored: int,
+    computed: int,
     explanation: Explained | None = None,
-) -> Work:  # fmt: skip
+) -> Work:
     """Return the work of a launch.
 
     Args:
@@ -36,10 +41,18 @@ def work(
         [(number, size) for number, size in enumerate(sizes[:areas]) if size] for sizes in (total.reads, total.writes)
     )
     return Work(
-        variant=variant, bytes=total.bytes, flops=total.flops, half_flops=total.half_flops, stored=stored,
-        computed=computed, steps=[step.to_json() for step in total.steps], reads=reads, writes=writes,
-        tally=launch_tally, explained=explanation,
-    )  # fmt: skip
+        variant=variant,
+        bytes=total.bytes,
+        flops=total.flops,
+        half_flops=total.half_flops,
+        stored=stored,
+        computed=computed,
+        steps=[step.to_json() for step in total.steps],
+        reads=reads,
+        writes=writes,
+        tally=launch_tally,
+        explained=explanation,
+    )
 
 
 def tally(
@@ -67,11 +80,18 @@ def tally(
         areas[name] = [sizes[number], read.once, read.total, once, written.total]
     by_unit = {unit: round(value) for unit, value in operations(count).items()}
     return Tally(
-        kernel=kernel, grid=list(count.shape), operations=by_unit,
+        kernel=kernel,
+        grid=list(count.shape),
+        operations=by_unit,
         types={name: str(kind) for name, kind in signature.items()},
-        useful=round(useful), offered=round(offered), lanes=round(lanes), areas=areas, guessed=[],
-        voids=dict(zip(VOID_UNITS, count.voids, strict=True)), stores=[*map(round, stores)],
-    )  # fmt: skip
+        useful=round(useful),
+        offered=round(offered),
+        lanes=round(lanes),
+        areas=areas,
+        guessed=[],
+        voids=dict(zip(VOID_UNITS, count.voids, strict=True)),
+        stores=[*map(round, stores)],
+    )
 
 
 _SMALLEST_SHARE = 1e-6

@@ -109,9 +109,12 @@ class CompiledReferences:
         dry, executor = self._dry(task), self._executor.for_candidate(task.namespace)
         program = self.inductor.program(task, self._options.float32, self._options.reference_timeout_s)
         session = DrySession(
-            options=self._options, zygote=self._zygote, stages=Stages(self._device),
-            timing_source=self._device.timing_source, executor=executor,
-        )  # fmt: skip
+            options=self._options,
+            zygote=self._zygote,
+            stages=Stages(self._device),
+            timing_source=self._device.timing_source,
+            executor=executor,
+        )
         # Of the task alone: each judge samples the same programs, so a reference has one time.
         seed = seed_of(b"compiled", task.fingerprint.encode())
         (counted,) = session.follow(task, program.source, [dry], seed, seed)

@@ -205,14 +205,21 @@ class Judge:
             with self._device.shared():
                 defects = find_defects(reference, reference_ms, self._guard)
         return Audit(
-            task_id=task.task_id, task_hash=task.text_hash, sizes={} if copy is None else dict(copy.sizes),
-            reference_ms=reference_ms, findings=tuple(defects),
-        )  # fmt: skip
+            task_id=task.task_id,
+            task_hash=task.text_hash,
+            sizes={} if copy is None else dict(copy.sizes),
+            reference_ms=reference_ms,
+            findings=tuple(defects),
+        )
 
     def _context(
-        self, task: Task, draw_secret: Callable[[], bytes], counts: Counts | None = None,
-        compilers: Sequence[LaunchCompiler] = (), compiled: CompiledReference | None = None,
-    ) -> EvaluationContext:  # fmt: skip
+        self,
+        task: Task,
+        draw_secret: Callable[[], bytes],
+        counts: Counts | None = None,
+        compilers: Sequence[LaunchCompiler] = (),
+        compiled: CompiledReference | None = None,
+    ) -> EvaluationContext:
         return EvaluationContext(
             options=self._options,
             namespace=task.namespace,

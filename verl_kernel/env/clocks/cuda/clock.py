@@ -262,10 +262,15 @@ class CudaClock:
             profile = self._profile(session, sides)
             clocks = {"before": before, "after": self._state()}
         facts = {
-            "clocks": clocks, "throttled": rounds.throttled, "null_ms": rounds.chosen.null.typical, "floor_ms": floor,
-            "timing": options.timing, "forwards": rounds.chosen.count, "settled": rounds.chosen.settled,
+            "clocks": clocks,
+            "throttled": rounds.throttled,
+            "null_ms": rounds.chosen.null.typical,
+            "floor_ms": floor,
+            "timing": options.timing,
+            "forwards": rounds.chosen.count,
+            "settled": rounds.chosen.settled,
             **baseline.remarks,
-        }  # fmt: skip
+        }
         measurement = self._verdict(rounds.samples, floor, profile, facts, self._roofline(session))
         return replace(measurement, reference_mode=baseline.mode)
 
@@ -324,9 +329,15 @@ class CudaClock:
         sure = times[self._options.timing].speedup_low if self._options.timing in times else None
         blind = {"profiler_saw_nothing": True} if profile is None else {}
         return Measurement(
-            timing(chosen.kernel), timing(chosen.reference), profile, next(filter(None, refusals), None),
-            facts={**facts, **blind}, times=times, sure=sure, roofline_ms=roofline,
-        )  # fmt: skip
+            timing(chosen.kernel),
+            timing(chosen.reference),
+            profile,
+            next(filter(None, refusals), None),
+            facts={**facts, **blind},
+            times=times,
+            sure=sure,
+            roofline_ms=roofline,
+        )
 
     def _roofline(self, session: Session) -> float | None:
         """Return the roofline's milliseconds; None for `kernelgym`, whose inputs may already be in the cache."""

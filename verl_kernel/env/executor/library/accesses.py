@@ -273,9 +273,14 @@ def copy_text(key: Key) -> tuple[FunctionWriter, str]:
     body.do(body.call("void", ("shared", "store", 32, size // 4), *store_arguments, *stored))
     body.do("ret void")
     arguments = (
-        f"{WORDS} %targets", f"{ADDRESSES} %addresses", f"{WORDS} %read", "i32 %all_lanes", "ptr %ctx", "ptr %site",
+        f"{WORDS} %targets",
+        f"{ADDRESSES} %addresses",
+        f"{WORDS} %read",
+        "i32 %all_lanes",
+        "ptr %ctx",
+        "ptr %site",
         "ptr %scratch",
-    )  # fmt: skip
+    )
     return body, body.text("void", key, arguments)
 
 

@@ -15,9 +15,15 @@ _LOGIC = ("and", "or", "xor")
 _BITS, _WHOLE = ("b32", "b64"), ("u32", "s32", "u64", "s64")
 _FLOATS = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
 _KINDS = {
-    "add": (*_WHOLE, *_FLOATS), "min": (*_WHOLE, *_FLOATS), "max": (*_WHOLE, *_FLOATS),
-    "inc": ("u32",), "dec": ("u32",), "exch": _BITS, "cas": ("b16", *_BITS), **dict.fromkeys(_LOGIC, _BITS),
-}  # fmt: skip
+    "add": (*_WHOLE, *_FLOATS),
+    "min": (*_WHOLE, *_FLOATS),
+    "max": (*_WHOLE, *_FLOATS),
+    "inc": ("u32",),
+    "dec": ("u32",),
+    "exch": _BITS,
+    "cas": ("b16", *_BITS),
+    **dict.fromkeys(_LOGIC, _BITS),
+}
 """Types for which each operation is defined."""
 
 

@@ -28,9 +28,11 @@ def fault_text(key: Key) -> tuple[FunctionWriter, str]:
     lane = body.op(f"and i32 {lane}, 31")
     address = body.op(f"extractelement {ADDRESSES} %addresses, i32 {lane}")
     values = {
-        context.KIND: body.op("zext i32 %kind to i64"), context.SITE: body.op("ptrtoint ptr %site to i64"),
-        context.ADDRESS: address, context.LANE: body.op(f"zext i32 {lane} to i64"),
-    }  # fmt: skip
+        context.KIND: body.op("zext i32 %kind to i64"),
+        context.SITE: body.op("ptrtoint ptr %site to i64"),
+        context.ADDRESS: address,
+        context.LANE: body.op(f"zext i32 {lane} to i64"),
+    }
     for word, value in values.items():
         body.do(f"store i64 {value}, ptr {body.word(fault, word)}")
     body.do("br label %done")

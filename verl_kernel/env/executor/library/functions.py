@@ -51,9 +51,13 @@ def _selected_byte(body: FunctionWriter, eight_bytes: str, index: int, form: Val
 _MODES = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
 """LLVM's numbers of the rounding modes ("llvm.set.rounding")."""
 _OPERATIONS = {
-    "add": ("fadd", 2), "sub": ("fsub", 2), "mul": ("fmul", 2), "div": ("fdiv", 2), "fma": ("fma", 3),
+    "add": ("fadd", 2),
+    "sub": ("fsub", 2),
+    "mul": ("fmul", 2),
+    "div": ("fdiv", 2),
+    "fma": ("fma", 3),
     "sqrt": ("sqrt", 1),
-}  # fmt: skip
+}
 """LLVM's name of each operation, and how many operands it has."""
 
 

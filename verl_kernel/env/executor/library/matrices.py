@@ -69,9 +69,14 @@ def _byte(is_signed: bool) -> Callable[[FunctionWriter, str, int], str]:
 
 
 FACTORS = {
-    "f16": Factor(2, _half), "bf16": Factor(2, _brain), "tf32": Factor(1, _tensor), "e4m3": Factor(4, _eight("e4m3")),
-    "e5m2": Factor(4, _eight("e5m2")), "s8": Factor(4, _byte(True)), "u8": Factor(4, _byte(False)),
-}  # fmt: skip
+    "f16": Factor(2, _half),
+    "bf16": Factor(2, _brain),
+    "tf32": Factor(1, _tensor),
+    "e4m3": Factor(4, _eight("e4m3")),
+    "e5m2": Factor(4, _eight("e5m2")),
+    "s8": Factor(4, _byte(True)),
+    "u8": Factor(4, _byte(False)),
+}
 """How the elements of each type lie in a register."""
 SUMS = {"f32": ("f16", "bf16", "tf32", "e4m3", "e5m2"), "f16": ("f16", "e4m3", "e5m2"), "s32": ("s8", "u8")}
 """Types of factors for each type of sums."""

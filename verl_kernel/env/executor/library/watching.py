@@ -10,9 +10,12 @@ from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 ADDRESSES = WIDE.ints(64)
 VERBS = {
-    "load": context.LOAD, "store": context.STORE, "atomic": context.ATOMIC, "strong_load": context.STRONG_LOAD,
+    "load": context.LOAD,
+    "store": context.STORE,
+    "atomic": context.ATOMIC,
+    "strong_load": context.STRONG_LOAD,
     "block_atomic": context.BLOCK_ATOMIC,
-}  # fmt: skip
+}
 """The reason for which the judging function is called, by the verb of the access."""
 
 
@@ -76,9 +79,17 @@ def _stamp(body: FunctionWriter, word: int, warp: str) -> str:
 
 
 def _each_cell(
-    body: FunctionWriter, verb: str, is_ordered: bool, size: int, shift: str, offsets: str, lanes: str, row: str,
-    warp_state: tuple[str, str, str, str], begin: str,
-) -> str:  # fmt: skip
+    body: FunctionWriter,
+    verb: str,
+    is_ordered: bool,
+    size: int,
+    shift: str,
+    offsets: str,
+    lanes: str,
+    row: str,
+    warp_state: tuple[str, str, str, str],
+    begin: str,
+) -> str:
     """Loop over the cells of each lane; continues in the block `cells_done<tag>`."""
     tag = int(is_ordered)
     first = body.op(f"lshr {ADDRESSES} {offsets}, {body.splat('i64', shift)}")
@@ -92,10 +103,18 @@ def _each_cell(
     start, own_stamp, clock, entity = warp_state
     undecided = body.op(
         body.call(
-            "i32", ("cells", verb, is_ordered), f"{ADDRESSES} {cells}", f"i32 {lanes}", f"ptr {row}", f"i32 {start}",
-            f"i32 {own_stamp}", "ptr %watch", f"ptr {clock}", f"i32 {entity}",
+            "i32",
+            ("cells", verb, is_ordered),
+            f"{ADDRESSES} {cells}",
+            f"i32 {lanes}",
+            f"ptr {row}",
+            f"i32 {start}",
+            f"i32 {own_stamp}",
+            "ptr %watch",
+            f"ptr {clock}",
+            f"i32 {entity}",
         )
-    )  # fmt: skip
+    )
     body.do(f"%more_odd{tag} = or i32 %odd{tag}, {undecided}")
     body.do(f"%next_place{tag} = add i64 %place{tag}, 1")
     body.branch(body.op(f"icmp ult i64 %next_place{tag}, {count}"), f"cell{tag}", f"cells_done{tag}")
@@ -109,10 +128,13 @@ def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) 
     rows, count, shift, ordered, first = (
         body.op(f"load {kind}, ptr {body.word('%watch', word)}")
         for word, kind in (
-            (context.ROWS, "ptr"), (context.ROW_COUNT, "i64"), (context.SHIFT, "i64"), (context.IS_ORDERED, "i64"),
+            (context.ROWS, "ptr"),
+            (context.ROW_COUNT, "i64"),
+            (context.SHIFT, "i64"),
+            (context.IS_ORDERED, "i64"),
             (context.FIRST, "i64"),
         )
-    )  # fmt: skip
+    )
     start = body.op(f"trunc i64 {first} to i32")
     is_ordered = body.op(f"icmp ne i64 {ordered}, 0")
     body.do("br label %rows")

@@ -254,8 +254,10 @@ def store_matrices(body: Body, modifiers: Modifiers) -> None:
     arguments = [
         f"{WIDE.ints(32)} {body.address(body.item.operands[0], 32)}",
         f"i32 {body.op(f'and i32 {body.active_bits()}, {lanes - (1 << 32) if lanes >> 31 else lanes}')}",
-        "ptr %ctx", f"ptr {body.site('shared store', 16)}", *(f"{WIDE.ints(32)} {word}" for word in words),
-    ]  # fmt: skip
+        "ptr %ctx",
+        f"ptr {body.site('shared store', 16)}",
+        *(f"{WIDE.ints(32)} {word}" for word in words),
+    ]
     body.do(body.call("void", ("shared", "store", 32, 4), *arguments))
 
 

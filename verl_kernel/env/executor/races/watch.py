@@ -52,8 +52,10 @@ class WatchedBlock:
 
     def _point(self) -> None:
         for word, array in (
-            (context.IDS, self.ids), (context.SHARED_IDS, self.shared_ids), (context.CLOCKS, self.pointers),
-        ):  # fmt: skip
+            (context.IDS, self.ids),
+            (context.SHARED_IDS, self.shared_ids),
+            (context.CLOCKS, self.pointers),
+        ):
             self.words[word] = array.ctypes.data
         if self.shared is not None:
             self.words[context.SHARED_ROW] = self._shared_words.ctypes.data
@@ -99,15 +101,14 @@ def stored_bytes(address: int, size: int, bits: int) -> np.ndarray:
     return np.asarray(raw.reshape(count, 32, register_bytes).transpose(1, 0, 2).reshape(32, size))
 
 
-_CALLBACK = ctypes.CFUNCTYPE(
-    None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
-    ctypes.c_void_p,
-)  # fmt: skip
+_CALLBACK = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3)
 """Type of the judging function, which native code calls."""
 _DEEDS = {
-    context.STORES: "stored to", context.LOADS: "loaded from", context.ATOMICS: "changed atomically",
+    context.STORES: "stored to",
+    context.LOADS: "loaded from",
+    context.ATOMICS: "changed atomically",
     context.STRONG_LOADS: "loaded from",
-}  # fmt: skip
+}
 """What the earlier access did, by its kind."""
 
 
@@ -167,9 +168,15 @@ class RaceDetector:
     """
 
     def __init__(
-        self, watch: Watch, module: Module, warps: int, ranges: Ranges, numbers: np.ndarray,
-        fault: np.ndarray, first_site: int,
-    ) -> None:  # fmt: skip
+        self,
+        watch: Watch,
+        module: Module,
+        warps: int,
+        ranges: Ranges,
+        numbers: np.ndarray,
+        fault: np.ndarray,
+        first_site: int,
+    ) -> None:
         self._first_site = first_site
         self._watch, self._module, self._warps, self._numbers, self._fault = watch, module, warps, numbers, fault
         # Recorded as stores, such atomics would race with each other; whether warps of a block have other

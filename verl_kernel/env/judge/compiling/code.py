@@ -249,9 +249,12 @@ class CodeStore:
         return self._cache.natives.put(name, native, size) if is_certain else native
 
     def _answer_of_process(
-        self, source: str, stopping: Stopping, code_time: CodeTime,
+        self,
+        source: str,
+        stopping: Stopping,
+        code_time: CodeTime,
         ask: Callable[[CompilingProcess, SharedMemory], Answer[Asked]],
-    ) -> Answer[Asked]:  # fmt: skip
+    ) -> Answer[Asked]:
         """Ask a new process, within the time that is left."""
         granted_s = code_time.left_s
         if not granted_s:
