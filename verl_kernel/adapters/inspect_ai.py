@@ -29,6 +29,7 @@ _MESSAGES = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": 
 @task  # type: ignore[untyped-decorator]
 def kernels(
     suite: str = "cpu",
+    *,
     turns: int = 3,
     device: str = "auto",
     num_judges: int = 1,

@@ -59,6 +59,7 @@ def curves(
     attempts: Sequence[Attempt],
     plan: RunPlan,
     figure: str = FIGURE,
+    *,
     budgets: Sequence[int] | None = None,
     bootstrap: Bootstrap | None = None,
 ) -> Curves:

@@ -75,6 +75,7 @@ def make_header(
     options: BenchOptions,
     sampling: Sampling,
     gym: GymOptions,
+    *,
     model: str,
     source: Literal["endpoint", "vllm", "kernels"],
     device: str,

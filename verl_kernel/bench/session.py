@@ -112,7 +112,15 @@ def run_bench(request: Request, say: Callable[[str], None]) -> None:
     choice = request.model.checked(request.suite, say)
     suite, options = choice.suite, choice.adapted(request.options)
     header = make_header(
-        suite, options, request.sampling, gym, choice.name, choice.source, gym.device, choice.versions, request.reward
+        suite,
+        options,
+        request.sampling,
+        gym,
+        model=choice.name,
+        source=choice.source,
+        device=gym.device,
+        versions=choice.versions,
+        reward=request.reward,
     )
     with Store(request.out, header, suite) as store:
         jobs = [job for job in choice.jobs(options) if goes_on(store.history(job), options)]
@@ -147,6 +155,15 @@ async def _play(jobs: list[Job], opened: OpenedModel, store: Store, request: Req
             RunProgress("turns", len(jobs) * options.turns, completed) as progress,
             opened.explained(),
         ):
-            await play_all(jobs, opened.model, pool, store, options, gym.num_judges, progress, request.reward)
+            await play_all(
+                jobs,
+                opened.model,
+                pool,
+                store,
+                options=options,
+                num_judges=gym.num_judges,
+                progress=progress,
+                reward=request.reward,
+            )
     finally:
         await opened.model.close()

@@ -256,6 +256,7 @@ async def play_all(
     model: LanguageModel,
     judges: Judges,
     store: Store,
+    *,
     options: BenchOptions,
     num_judges: int,
     progress: Progress,

@@ -76,6 +76,7 @@ class Endpoint:
         key: str,
         sampling: Sampling,
         clean: Callable[[str], str] = split_chat_tokens,
+        *,
         is_own: bool = False,
     ) -> None:
         self.clean, self._model, self._sampling, self._url = clean, model, sampling, base_url

@@ -33,6 +33,7 @@ CHECK_FAILED = 1
 
 
 def command(
+    *,
     suite: Annotated[
         str, typer.Option(help="cpu, kernelbench:PATH, a parquet file of tasks, or a folder of references.")
     ],

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def command(
+    *,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="Tasks: parquet, Python file, folder or KernelBench.")],
     out: Annotated[
         Path | None, typer.Option(help="JSON lines file; finished tasks in it are skipped on a rerun.")

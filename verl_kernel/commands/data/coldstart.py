@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def command(
+    *,
     suite: Annotated[str, typer.Option(help="Tasks: kernelbench:PATH, a parquet file, a folder of references, cpu.")],
     run: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run continues.")],
     out: Annotated[Path, typer.Option(help="Parquet file of conversations to write.")],

@@ -107,8 +107,8 @@ class SparseMemory:
         self.clearings = 0
         """How often all tensors without data were unmapped to free addresses."""
         try:
-            self._start = _map(0, _RESERVED, _NONE, _PRIVATE | _ANONYMOUS | _NO_RESERVE, -1, 0)
-            _map(self._start, arena_bytes, _READ_WRITE, _PRIVATE | _FIXED | _NO_RESERVE, arena, 0)
+            self._start = _map(0, _RESERVED, _NONE, _PRIVATE | _ANONYMOUS | _NO_RESERVE)
+            _map(self._start, arena_bytes, _READ_WRITE, _PRIVATE | _FIXED | _NO_RESERVE, fd=arena)
         except OSError:  # addresses are limited: tensors without data will be refused
             return
         self._arena_bytes = arena_bytes
@@ -178,7 +178,7 @@ class SparseMemory:
         start, number = self._next, len(self._addresses)
         self._bytes[number] = self._template(dtype)
         for window in range(start, start + windows * BYTES, BYTES):
-            _map(window, BYTES, _READ_WRITE, _SHARED | _FIXED | _NO_RESERVE, self.fd, number * BYTES)
+            _map(window, BYTES, _READ_WRITE, _SHARED | _FIXED | _NO_RESERVE, fd=self.fd, offset=number * BYTES)
         self._next = start + windows * BYTES + _GAP
         return start + remainder
 
@@ -186,13 +186,13 @@ class SparseMemory:
         """Unmap all tensors without data; those of the launch being prepared are mapped again when requested."""
         if self._arena_bytes and self._next > self._first:
             length = self._next - self._first
-            _map(self._first, length, _NONE, _PRIVATE | _FIXED | _ANONYMOUS | _NO_RESERVE, -1, 0)
+            _map(self._first, length, _NONE, _PRIVATE | _FIXED | _ANONYMOUS | _NO_RESERVE)
             self._next = self._first
         self._addresses.clear()
         self.clearings += 1
 
 
-def _map(address: int, length: int, access: int, flags: int, fd: int, offset: int) -> int:
+def _map(address: int, length: int, access: int, flags: int, *, fd: int = -1, offset: int = 0) -> int:
     mapped = int(_MMAP(address, length, access, flags, fd, offset))
     if mapped == ctypes.c_size_t(-1).value:
         raise refusal("mmap")

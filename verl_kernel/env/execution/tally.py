@@ -21,8 +21,8 @@ def work(
     count: LaunchCount,
     launch_tally: Tally,
     areas: int,
-    stored: int,
-    computed: int,
+    *,
+    stores: tuple[int, int] = (0, 0),
     explanation: Explained | None = None,
 ) -> Work:
     """Return the work of a launch.
@@ -32,8 +32,7 @@ def work(
         count: what the launch did.
         launch_tally: its tally.
         areas: how many pieces of the arena it got.
-        stored: bytes of its stores.
-        computed: bytes of its stores that compute.
+        stores: bytes of its stores, and of those among them that compute.
         explanation: why it takes its time; None if an earlier launch had the same.
     """
     total = launch_work(count)
@@ -45,8 +44,8 @@ def work(
         bytes=total.bytes,
         flops=total.flops,
         half_flops=total.half_flops,
-        stored=stored,
-        computed=computed,
+        stored=stores[0],
+        computed=stores[1],
         steps=[step.to_json() for step in total.steps],
         reads=reads,
         writes=writes,

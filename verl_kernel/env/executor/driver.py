@@ -89,13 +89,11 @@ class Launcher:
         z: int,
         stream: int,
         function: bytes,
-        packed: Any,
-        launch_metadata: Any,
-        enter: Callable[..., None] | None,
-        leave: Callable[..., None] | None,
-        *arguments: Any,
+        *further: Any,
     ) -> None:
         """Run the whole grid and return when it has ended."""
+        # Triton passes everything by position: its own data, two hooks, and then the kernel's arguments.
+        _packed, _launch_metadata, _enter, _leave, *arguments = further
         metadata = self._metadata
         # Blocks of a cluster would have to read each other's shared memory.
         if metadata.num_ctas != 1:

@@ -258,7 +258,7 @@ class Kernel:
             buffers = whole_words(buffers)
         x, y, z = (*shape, 1, 1)[:3]
         numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.ascontiguousarray(order, np.int64)
-        run = functools.partial(self._run, (x, y, z), arguments, buffers, fuel)
+        run = functools.partial(self._run, (x, y, z), arguments, buffers, fuel=fuel)
         areas = [(item.address, item.bytes) for item in buffers]
         parts = watch.parts(self.module, self._warps, len(numbers), areas) if watch is not None else []
         if watch is None or not parts:
@@ -272,8 +272,8 @@ class Kernel:
             watch,
             parts,
             numbers,
-            self.module.has_cross_block_sync,
-            lambda: rehearsal.Saved(ranges, self._counters.arrays),
+            syncs_blocks=self.module.has_cross_block_sync,
+            save=lambda: rehearsal.Saved(ranges, self._counters.arrays),
         )
 
     def _run(
@@ -281,15 +281,15 @@ class Kernel:
         shape: tuple[int, int, int],
         arguments: Sequence[int | float],
         buffers: Sequence[Buffer],
-        fuel: int,
         numbers: np.ndarray,
         part: Ranges = (),
         *,
+        fuel: int,
         watch: Watch | None = None,
         follow: Follow | None = None,
     ) -> LaunchCount:
         """Run blocks; if asked, look for races in a part of memory, or follow the first blocks."""
-        run = _Run(self, shape, arguments, buffers, numbers, fuel)
+        run = _Run(self, shape, arguments, buffers, numbers=numbers, fuel=fuel)
         if watch is not None:
             run.watch_races(watch, part, numbers)
         elif follow is not None:
@@ -328,6 +328,7 @@ class _Run:
         shape: tuple[int, int, int],
         arguments: Sequence[int | float],
         buffers: Sequence[Buffer],
+        *,
         numbers: np.ndarray,
         fuel: int,
     ) -> None:
@@ -356,7 +357,13 @@ class _Run:
         try:
             first_site = int(self._kernel._counters.words.ctypes.data)
             self._detector = RaceDetector(
-                watch, self._kernel.module, self._kernel._warps, part, numbers, self._fault, first_site
+                watch,
+                self._kernel.module,
+                self._kernel._warps,
+                ranges=part,
+                numbers=numbers,
+                fault=self._fault,
+                first_site=first_site,
             )
         except MemoryError:
             watch.note("races: the memory to look for them is too small; make tensors smaller")

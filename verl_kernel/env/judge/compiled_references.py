@@ -58,6 +58,7 @@ class CompiledReferences:
         device: DeviceBackend,
         zygote: Zygote,
         executor: LaunchExecutor,
+        *,
         compiler: LaunchCompiler | None,
         store: ReferenceCache | None,
         guard: Callable[[], AbstractContextManager[object]],
@@ -158,6 +159,7 @@ def make_compiled_references(
     device: DeviceBackend,
     zygote: Zygote,
     executor: LaunchExecutor | None,
+    *,
     compilers: Sequence[LaunchCompiler],
     store: ReferenceCache | None,
     guard: Callable[[], AbstractContextManager[object]],
@@ -167,4 +169,4 @@ def make_compiled_references(
         return None
     priced = gpu_named(options.gpu_profile).targets
     compiler = next((each for each in compilers if each.target.name.startswith(priced)), None)
-    return CompiledReferences(options, device, zygote, executor, compiler, store, guard)
+    return CompiledReferences(options, device, zygote, executor, compiler=compiler, store=store, guard=guard)

@@ -150,9 +150,9 @@ class CandidateEvaluation:
             self._context.compilers,
             candidate.loading.source,
             self._findings,
-            may_choose_again,
-            priced,
-            self._context.namespace,
+            may_choose_again=may_choose_again,
+            priced=priced,
+            namespace=self._context.namespace,
         )
         try:
             yield

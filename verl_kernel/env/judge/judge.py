@@ -108,7 +108,13 @@ class Judge:
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceCache(folder, self._device.name)
         self._compiled = make_compiled_references(
-            options, self._device, self.processes.runners, self._executor, self._compilers, self._store, guard
+            options,
+            self._device,
+            self.processes.runners,
+            self._executor,
+            compilers=self._compilers,
+            store=self._store,
+            guard=guard,
         )
 
     @property

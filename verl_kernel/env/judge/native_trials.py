@@ -110,7 +110,12 @@ class NativeTrials:
         # Two forwards share an order, which the second one reverses: each of any two programs comes first once, so that
         # a program which needs the other's result is found.
         seed = seed_of(session.secret, b"order", (number // 2).to_bytes(8, "little"))
-        self._guarded(session, lambda: execution.begin(seed, watch, shows, self._refuses, number % 2 == 1))
+        self._guarded(
+            session,
+            lambda: execution.begin(
+                seed=seed, watch=watch, shows=shows, refuses=self._refuses, backwards=number % 2 == 1
+            ),
+        )
 
     def _report(self, session: CandidateSession, execution: Execution) -> Reported:
         return self._guarded(session, execution.report)

@@ -219,7 +219,16 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
 
     counts = itertools.count(len(draws))
     spikes = _sizes_of_spikes(probe, expected)
-    return learn(draws, accepts, is_steady, agree, accepts_extremes, draw_more, spikes, differ=differ)
+    return learn(
+        draws,
+        accepts,
+        is_steady=is_steady,
+        agree=agree,
+        accepts_extremes=accepts_extremes,
+        draw_more=draw_more,
+        spikes=spikes,
+        differ=differ,
+    )
 
 
 def _sizes_of_spikes(probe: Value, expected: Value) -> tuple[float, ...]:

@@ -246,12 +246,12 @@ class Variation:
 def learn(
     draws: Sequence[Tensors],
     accepts: Callable[[Tensors], bool],
+    *,
     is_steady: bool = True,
     agree: Callable[[Tensors, Tensors], bool] = lambda first, second: False,
     accepts_extremes: Callable[[Tensors], bool] | None = None,
     draw_more: Callable[[], Tensors | None] = lambda: None,
     spikes: Sequence[float] = (),
-    *,
     differ: Callable[[Tensors, Tensors], bool] = lambda first, second: True,
 ) -> Variation:
     """Find the strongest variation that keeps a reference's outputs usable.
@@ -286,9 +286,9 @@ def learn(
         roles,
         wide,
         lambda tensors: accepts(related(tensors)),
-        is_steady,
-        lambda first, second: agree(related(first), related(second)),
-        lambda first, second: differ(related(first), related(second)),
+        is_steady=is_steady,
+        agree=lambda first, second: agree(related(first), related(second)),
+        differ=lambda first, second: differ(related(first), related(second)),
     )
     ends = _learn_ends(roles, wide[0], lambda tensors: (accepts_extremes or accepts)(related(tensors)), is_steady)
     candidates = (replace(variation, spikes=size) for size in spikes if is_steady)
@@ -316,6 +316,7 @@ def _learn_varied(
     roles: Sequence[Role],
     draws: Sequence[Tensors],
     accepts: Callable[[Tensors], bool],
+    *,
     is_steady: bool,
     agree: Callable[[Tensors, Tensors], bool],
     differ: Callable[[Tensors, Tensors], bool],

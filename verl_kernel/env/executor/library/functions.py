@@ -297,5 +297,6 @@ def fma_text(key: Key) -> tuple[FunctionWriter, str]:
     """`fma_<element>_<lanes>(a, b, c)`: fused multiply-add of half precision, rounded once."""
     body, element, form = FunctionWriter(), str(key[1]), ValueForm(int(key[2]))
     kind = form.type(element)
-    body.do(f"ret {kind} {floats.in_wider(body, 'fma', element, form, ['%a', '%b', '%c'], False)}")
+    total = floats.in_wider(body, "fma", element, form, ["%a", "%b", "%c"], knows_nan=False)
+    body.do(f"ret {kind} {total}")
     return body, body.text(kind, key, tuple(f"{kind} %{name}" for name in "abc"))

@@ -220,7 +220,7 @@ def matrices_text(key: Key) -> tuple[FunctionWriter, str]:
     body.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
     # Eight rows of 16 bytes fill all banks once.
     base, fitting = shared_lanes(body, 16, 8)
-    checks.watch(body, "shared", "load", 32, 4, fitting)
+    checks.watch(body, "shared", "load", bits=32, count=4, lanes=fitting)
     aligned = checks.check_alignment(body, "%addresses", fitting, 16, 32)
     is_bad = body.op(f"icmp ne i32 {aligned}, %lanes")
     addresses = body.op(f"select i1 {is_bad}, {WIDE.ints(32)} zeroinitializer, {WIDE.ints(32)} %addresses")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.accesses import gathered
 from verl_kernel.env.executor.library.context import POINTERS, FunctionWriter
@@ -70,7 +72,18 @@ def _in_shared(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str
     own_stamp = _stamp(body, context.SHARED_IDS, warp)
     shift = body.op(f"load i64, ptr {body.word('%watch', context.SHARED_SHIFT)}")
     offsets = body.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
-    return _each_cell(body, verb, False, size, shift, offsets, lanes, row, ("0", own_stamp, "null", "0"), "row")
+    return _each_cell(
+        body,
+        verb,
+        size,
+        is_ordered=False,
+        shift=shift,
+        offsets=offsets,
+        lanes=lanes,
+        row=row,
+        warp_state=("0", own_stamp, "null", "0"),
+        begin="row",
+    )
 
 
 def _stamp(body: FunctionWriter, word: int, warp: str) -> str:
@@ -81,8 +94,9 @@ def _stamp(body: FunctionWriter, word: int, warp: str) -> str:
 def _each_cell(
     body: FunctionWriter,
     verb: str,
-    is_ordered: bool,
     size: int,
+    *,
+    is_ordered: bool,
     shift: str,
     offsets: str,
     lanes: str,
@@ -157,9 +171,8 @@ def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) 
     body.label("here")
     body.branch(is_ordered, "ordered", "plain")
     body.label("plain")
-    plain = _each_cell(
-        body, verb, False, size, shift, offsets, lanes_inside, row, (start, own_stamp, "null", "0"), "plain"
-    )
+    each_cell = partial(_each_cell, body, verb, size, shift=shift, offsets=offsets, lanes=lanes_inside, row=row)
+    plain = each_cell(is_ordered=False, warp_state=(start, own_stamp, "null", "0"), begin="plain")
     body.do("br label %next_row")
     body.label("ordered")
     clock = body.op(f"load ptr, ptr {body.word('%watch', context.CLOCKS)}")
@@ -170,9 +183,7 @@ def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) 
     body.do(f"store i8 1, ptr {body.op(f'getelementptr i8, ptr {used}, i64 {stamp}')}")
     owners = body.op(f"load ptr, ptr {body.word('%watch', context.OWNERS)}")
     entity = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr {owners}, i64 {stamp}')}")
-    ordered = _each_cell(
-        body, verb, True, size, shift, offsets, lanes_inside, row, (start, own_stamp, clock, entity), "ordered"
-    )
+    ordered = each_cell(is_ordered=True, warp_state=(start, own_stamp, clock, entity), begin="ordered")
     body.do("br label %next_row")
     body.label("next_row")
     undecided = body.op(f"phi i32 [ 0, %row ], [ {plain}, %cells_done0 ], [ {ordered}, %cells_done1 ]")

@@ -75,6 +75,7 @@ def watched(
     watch: Watch,
     parts: Sequence[Ranges],
     numbers: np.ndarray,
+    *,
     syncs_blocks: bool,
     save: Callable[[], Saved],
 ) -> LaunchCount:

@@ -55,6 +55,7 @@ class CompileStage:
         compilers: Sequence[LaunchCompiler],
         source: str,
         findings: Findings,
+        *,
         may_choose_again: bool,
         priced: str,
         namespace: str,

@@ -94,7 +94,7 @@ class DrySession:
         """Ask the runner for the forwards, and the executing process for its account of the launches."""
         try:
             execution.started()
-            execution.begin(request["seed"], watch=False, shows="all", refuses=True, backwards=False, sampled=True)
+            execution.begin(seed=request["seed"], watch=False, shows="all", refuses=True, backwards=False, sampled=True)
             try:
                 forwards = self._ask(request, scratch, memory, sizes, execution)
             except NotFollowed as exc:
