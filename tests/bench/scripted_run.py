@@ -24,7 +24,16 @@ def suite_of(*names, name="s"):
 
 def header_of(suite, options=None, **changes):
     versions = {"torch": "2"}
-    made = make_header(suite, options or BenchOptions(), Sampling(), GymOptions(), "m", "endpoint", "cpu", versions)
+    made = make_header(
+        suite,
+        options or BenchOptions(),
+        Sampling(),
+        GymOptions(),
+        model="m",
+        source="endpoint",
+        device="cpu",
+        versions=versions,
+    )
     return made.model_copy(update=changes)
 
 
@@ -102,7 +111,9 @@ async def played(folder, suite, model, judges, num_judges=1, reward=None, header
     options, progress = BenchOptions(**options), Counted()
     with Store(folder, header_of(suite, options, **(header or {})), suite) as store:
         jobs = [(item, sample) for item in suite.tasks for sample in range(options.samples)]
-        await play_all(jobs, model, judges, store, options, num_judges, progress, reward)
+        await play_all(
+            jobs, model, judges, store, options=options, num_judges=num_judges, progress=progress, reward=reward
+        )
     return read_run(folder)[1], progress
 
 

@@ -72,4 +72,4 @@ def test_eval_names_the_kernel_to_keep(root):
 
 def test_of_kernels_without_a_reward_none_is_kept():
     failed = EvalResult(task_id="relu", kernel="wrong.py", status=EvalStatus.INCORRECT, correctness=False)
-    assert choose_kernel(Task(REFERENCE), [GOOD], [failed], GymOptions(device="cpu"), 6, None) is None
+    assert choose_kernel(Task(REFERENCE), [GOOD], [failed], GymOptions(device="cpu"), inputs=6, seed=None) is None

@@ -206,4 +206,4 @@ def test_bad_files_and_words_are_one_sentence(tmp_path):
         ("kernelbook", files.write(tmp_path, "kernelbook"), junk / "x", (), "junk.parquet is a file: name another fol"),
     ):
         with refused(sentence, by=ConfigError):
-            convert_source(name, "rows", source, place, levels)
+            convert_source(name, "rows", source, place, levels=levels)

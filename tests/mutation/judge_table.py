@@ -153,7 +153,8 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "shared-memory-is-possible": ("passes", passing(f"{ANSWERS}[answer3]")),
     "signature-is-an-object": ("passes", passing(f"{ANSWERS}[answer4]")),
     "left-out-stores-are-numbers": (
-        "instructions have numbers", value(lambda: CodeStore.code(None, None, None, ["stores"], None, None)),
+        "instructions have numbers",
+        value(lambda: CodeStore.code(None, None, None, ["stores"], stopping=None, code_time=None)),
     ),
     "code-has-a-length": ("passes", passing(f"{ANSWERS}[answer0]")),
     "kernel-fits-the-target": ("compile_error/OutOfResources", program(TASKS["sum"], tuned((256, 64)), **COMPILED)),

@@ -76,7 +76,7 @@ def test_a_stopped_run_ends_where_one_that_was_not_stopped_does(tmp_path, router
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tune(stopped, routing, Dialects(), small(save_every=2), tmp_path / "parts", stop)
+        tune(stopped, routing, Dialects(), small(save_every=2), tmp_path / "parts", on_step=stop)
     assert [line["step"] for line in lines(tmp_path / "parts")] == [1, 2, 3, 4, 5]
     again, _ = trained(tmp_path / "parts", small(), router)
     for name, weight in model.named_parameters():

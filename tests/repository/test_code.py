@@ -64,6 +64,29 @@ def test_a_public_class_has_its_name_alone():
     assert [name for name, count in names.items() if count > 1] == []
 
 
+def by_position(source: str) -> Iterator[tuple[str, int]]:
+    """Names of a source's functions, and how many parameters of each a caller may pass by position."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+            yield getattr(node, "name", "lambda"), len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+def test_what_is_passed_by_position_is_counted():
+    source = "class A:\n    def f(self, a, /, b, *c, d): ...\nasync def g(a, *, b): ...\nh = lambda a, b=1: a\n"
+    assert sorted(by_position(source)) == [("f", 2), ("g", 1), ("lambda", 2)]
+
+
+def test_no_call_has_six_arguments_by_position():
+    """A reader of such a call would have to count."""
+    counts = [(str(path), *function) for path in PACKAGE.values() for function in by_position(SOURCES[path])]
+    assert [function for function in counts if function[-1] >= 6] == []
+
+
+def test_tables_alone_keep_their_own_layout():
+    assert sum(SOURCES[path].count("# fmt: skip") for path in PACKAGE.values()) <= 20
+
+
 def test_a_source_begins_with_its_licence():
     licence = "# SPDX-License-Identifier: Apache-2.0\n"
     assert [str(path) for path, text in SOURCES.items() if text and not text.startswith(licence)] == []

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages name what exists: commands, keys, figures of the preset, links and paths (tests/test_docs.py runs examples)."""
 
+import ast
 import importlib.metadata
 import os
+import pkgutil
 import re
 import shlex
 import shutil
@@ -31,6 +33,8 @@ RUFF = Path(sys.executable).with_name("ruff")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 DESIGN = PAGES["docs/design.md"].partition("## Where things stand")[2].partition("\n## ")[0]
 PLACES = re.findall(r"`((?:verl_kernel|tests)/[^`]+)`", DESIGN)
+WALKS = PAGES["docs/design.md"].partition("## Five walks")[2].partition("\n## ")[0].split("**\n\n")[1:]
+STEP = re.compile(r"^\d+\. `([\w/]+\.py)` calls `([\w.]+)`", re.M)
 UNPLAIN = ("anew", "whoever", "somebody", "nobody else", "of the one", "bring about", "thereof", "whereof", "hereby")
 """Words that a newcomer has to decode; CONTRIBUTING.md shows what to write in their place."""
 
@@ -253,6 +257,27 @@ def test_the_pages_to_read_have_at_most_16000_words():
 def test_a_place_in_the_design_is_a_folder_where_it_says_so():
     assert len(PLACES) > 20
     assert [place for place in PLACES if (ROOT / place).is_dir() != place.endswith("/")] == []
+
+
+def called(source: str) -> set[str]:
+    """Names of what a source calls, or hands to a call."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    parts = [part for call in calls for item in (call.func, *call.args) for part in ast.walk(item)]
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    return names | {part.attr for part in parts if isinstance(part, ast.Attribute)}
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=range(len(WALKS)))
+def test_a_walk_through_the_design_goes_from_call_to_call(walk):
+    steps = [line for line in walk.splitlines() if re.match(r"\d", line)]
+    assert 5 <= len(STEP.findall(walk)) == len(steps) <= 10
+    for file, function in STEP.findall(walk):
+        assert callable(pkgutil.resolve_name(f"verl_kernel.{function}")), function
+        assert function.rpartition(".")[2] in called((ROOT / "verl_kernel" / file).read_text()), (file, function)
+
+
+def test_there_are_five_walks():
+    assert len(WALKS) == 5
 
 
 def test_pages_use_no_word_that_must_be_decoded():

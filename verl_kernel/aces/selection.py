@@ -106,16 +106,25 @@ def report(
     tests = []
     for test, group in enumerate(groups.number):
         first, auc = int(groups.first[group]), float(facts.auc[group])
-        tests.append({
-            "pass_rate": float(facts.pass_rate[group]), "auc": auc, "weight": float(weighting.values[test]),
-            "kind": _kind(table, test, auc), "same_as": None if first == test else first,
-        })  # fmt: skip
+        tests.append(
+            {
+                "pass_rate": float(facts.pass_rate[group]),
+                "auc": auc,
+                "weight": float(weighting.values[test]),
+                "kind": _kind(table, test, auc),
+                "same_as": None if first == test else first,
+            }
+        )
     candidates, count = table.passed.shape
     shares = np.bincount(groups.number, weighting.values)
     return {
-        "candidates": candidates, "tests": count, "distinct_tests": int(groups.first.size),
-        "effective_tests": float(1 / np.square(shares).sum()), "degenerate": weighting.degenerate, "columns": tests,
-    }  # fmt: skip
+        "candidates": candidates,
+        "tests": count,
+        "distinct_tests": int(groups.first.size),
+        "effective_tests": float(1 / np.square(shares).sum()),
+        "degenerate": weighting.degenerate,
+        "columns": tests,
+    }
 
 
 def _kind(table: Table, test: int, auc: float) -> str:

@@ -28,9 +28,15 @@ _MESSAGES = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": 
 
 @task  # type: ignore[untyped-decorator]
 def kernels(
-    suite: str = "cpu", turns: int = 3, device: str = "auto", num_judges: int = 1, trials: int = 5,
-    address: str | None = None, address_key: str | None = None,
-) -> InspectTask:  # fmt: skip
+    suite: str = "cpu",
+    *,
+    turns: int = 3,
+    device: str = "auto",
+    num_judges: int = 1,
+    trials: int = 5,
+    address: str | None = None,
+    address_key: str | None = None,
+) -> InspectTask:
     """Return a suite as a task of Inspect: write a kernel, read the verdict, write a better one.
 
     Args:
@@ -43,10 +49,8 @@ def kernels(
         address_key: file with a key of that service.
     """
     options = chosen(
-        {
-            "device": device, "address": address, "address_key": address_key, "num_judges": num_judges, "trials": trials
-        }
-    )  # fmt: skip
+        {"device": device, "address": address, "address_key": address_key, "num_judges": num_judges, "trials": trials}
+    )
     return InspectTask(
         dataset=samples_of(load_suite(suite)),
         solver=kernel_turns(options, turns),

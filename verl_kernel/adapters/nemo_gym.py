@@ -24,10 +24,12 @@ def task_lines(suite: Suite) -> list[dict[str, Any]]:
     return [
         {
             "responses_create_params": {"input": [dict(message) for message in item.messages]},
-            "reference": item.task.reference, "task_id": item.task.task_id, "entry_point": item.task.entry_point,
+            "reference": item.task.reference,
+            "task_id": item.task.task_id,
+            "entry_point": item.task.entry_point,
         }
         for item in suite.tasks
-    ]  # fmt: skip
+    ]
 
 
 class KernelServerConfig(BaseResourcesServerConfig):  # type: ignore[misc]

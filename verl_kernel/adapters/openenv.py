@@ -88,10 +88,13 @@ class KernelEnvironment(Environment[KernelAction, KernelObservation, State]):  #
         judged = await judge_answer(task, action.answer, self._gym.evaluate)
         self._state.step_count += 1
         return KernelObservation(
-            message=format_feedback(judged.result, candidate_class=task.candidate_class), task_id=task.task_id,
-            status=judged.result.status.value, speedup=judged.result.speedup,
-            reward=None if judged.lost else judged.reward, done=self._state.step_count >= self._turns,
-        )  # fmt: skip
+            message=format_feedback(judged.result, candidate_class=task.candidate_class),
+            task_id=task.task_id,
+            status=judged.result.status.value,
+            speedup=judged.result.speedup,
+            reward=None if judged.lost else judged.reward,
+            done=self._state.step_count >= self._turns,
+        )
 
     @property
     def state(self) -> State:
@@ -105,7 +108,10 @@ def app() -> FastAPI:
     suite, turns = load_suite(setting("KERNEL_SUITE", "cpu")), int(setting("KERNEL_TURNS", "3"))
     gym = gym_of(setting("KERNEL_DEVICE", "auto"), setting("KERNEL_ADDRESS"))
     application: FastAPI = create_app(
-        lambda: KernelEnvironment(suite, gym, turns), KernelAction, KernelObservation, env_name="kernelgym",
+        lambda: KernelEnvironment(suite, gym, turns),
+        KernelAction,
+        KernelObservation,
+        env_name="kernelgym",
         max_concurrent_envs=_MOST_SESSIONS,
-    )  # fmt: skip
+    )
     return application

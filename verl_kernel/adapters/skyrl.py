@@ -23,12 +23,14 @@ def task_rows(suite: Suite) -> list[dict[str, Any]]:
     """Return the tasks of a suite as rows for a parquet file of SkyRL."""
     return [
         {
-            "data_source": suite.name, "prompt": [dict(message) for message in item.messages], "env_class": "kernelgym",
+            "data_source": suite.name,
+            "prompt": [dict(message) for message in item.messages],
+            "env_class": "kernelgym",
             "reward_spec": {"method": "rule", "ground_truth": item.task.reference},
             "extra_info": {"task_id": item.task.task_id, "entry_point": item.task.entry_point},
         }
         for item in suite.tasks
-    ]  # fmt: skip
+    ]
 
 
 class KernelEnv(BaseTextEnv):  # type: ignore[misc]
@@ -60,9 +62,11 @@ class KernelEnv(BaseTextEnv):  # type: ignore[misc]
         is_done = self.turns >= self.max_turns
         feedback = format_feedback(judged.result, candidate_class=self._task.candidate_class)
         return BaseTextEnvStepOutput(
-            observations=[] if is_done else [{"role": "user", "content": feedback}], reward=judged.reward, done=is_done,
+            observations=[] if is_done else [{"role": "user", "content": feedback}],
+            reward=judged.reward,
+            done=is_done,
             metadata={"status": judged.result.status.value},
-        )  # fmt: skip
+        )
 
     def get_metrics(self) -> dict[str, float]:
         """Return the figures of the last answer."""

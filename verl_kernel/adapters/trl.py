@@ -25,12 +25,14 @@ def task_dataset(suite: Suite) -> Dataset:
     return Dataset.from_list(
         [
             {
-                "prompt": [dict(message) for message in item.messages], "reference": item.task.reference,
-                "task_id": item.task.task_id, "entry_point": item.task.entry_point,
+                "prompt": [dict(message) for message in item.messages],
+                "reference": item.task.reference,
+                "task_id": item.task.task_id,
+                "entry_point": item.task.entry_point,
             }
             for item in suite.tasks
         ]
-    )  # fmt: skip
+    )
 
 
 class KernelReward:
@@ -48,9 +50,13 @@ class KernelReward:
         self._gym, self._reward = gym, reward
 
     def __call__(
-        self, completions: Sequence[Any], reference: Sequence[str], task_id: Sequence[str], entry_point: Sequence[str],
+        self,
+        completions: Sequence[Any],
+        reference: Sequence[str],
+        task_id: Sequence[str],
+        entry_point: Sequence[str],
         **_: object,
-    ) -> list[float | None]:  # fmt: skip
+    ) -> list[float | None]:
         """Judge the completions of a batch, whose other columns are those of `task_dataset`."""
         tasks = [Task(*texts) for texts in zip(reference, task_id, entry_point, strict=True)]
 

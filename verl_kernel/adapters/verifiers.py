@@ -71,10 +71,12 @@ class KernelTaskset(vf.Taskset[KernelTask, KernelTasksetConfig]):  # type: ignor
         return [
             KernelTask(
                 KernelData(
-                    name=item.task.task_id, prompt="\n\n".join(message["content"] for message in item.messages),
-                    reference=item.task.reference, entry_point=item.task.entry_point,
+                    name=item.task.task_id,
+                    prompt="\n\n".join(message["content"] for message in item.messages),
+                    reference=item.task.reference,
+                    entry_point=item.task.entry_point,
                 ),
                 self.config.task,
             )
             for item in load_suite(self.config.suite).tasks
-        ]  # fmt: skip
+        ]

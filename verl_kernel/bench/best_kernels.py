@@ -205,12 +205,20 @@ def _of_bench(folder: Path, header: RunHeader, turns: Iterable[BenchTurn]) -> It
             continue
         result = turn.result
         provenance = Provenance(
-            task=turn.task_id, task_hash=turn.task_hash, run=folder.resolve().name, model=header.model,
-            speedup=result.speedup, sure_speedup=result.sure_speedup, timing_source=result.timing_source,
-            reference_mode=result.reference_mode, device=_device(result.env) or header.device,
-            versions=_versions(result.env) or _versions(header.versions), sample=str(turn.sample), turn=turn.turn,
+            task=turn.task_id,
+            task_hash=turn.task_hash,
+            run=folder.resolve().name,
+            model=header.model,
+            speedup=result.speedup,
+            sure_speedup=result.sure_speedup,
+            timing_source=result.timing_source,
+            reference_mode=result.reference_mode,
+            device=_device(result.env) or header.device,
+            versions=_versions(result.env) or _versions(header.versions),
+            sample=str(turn.sample),
+            turn=turn.turn,
             date=header.started,
-        )  # fmt: skip
+        )
         yield BestKernel(provenance, turn.code, (turn.turn, turn.sample))
 
 
@@ -219,11 +227,21 @@ def _of_training(folder: Path, kernel: Kernel, date: str) -> BestKernel:
     source, env = _text(kernel.get("timing_source")), kernel.get("env")
     facts = env if isinstance(env, dict) else {}
     provenance = Provenance(
-        task=kernel["task_id"], task_hash=_hash(kernel), run=folder.resolve().name, model=None,
-        speedup=kernel["speedup"], sure_speedup=sure_speedup_of(kernel), timing_source=source,
-        reference_mode=_text(kernel.get("reference_mode")), device=_device(facts), versions=_versions(facts),
-        sample=_text(kernel.get("sample")), turn=kernel["turn"], date=date, step=kernel["step"],
-    )  # fmt: skip
+        task=kernel["task_id"],
+        task_hash=_hash(kernel),
+        run=folder.resolve().name,
+        model=None,
+        speedup=kernel["speedup"],
+        sure_speedup=sure_speedup_of(kernel),
+        timing_source=source,
+        reference_mode=_text(kernel.get("reference_mode")),
+        device=_device(facts),
+        versions=_versions(facts),
+        sample=_text(kernel.get("sample")),
+        turn=kernel["turn"],
+        date=date,
+        step=kernel["step"],
+    )
     return BestKernel(provenance, kernel["code"], (kernel["step"], kernel["turn"]))
 
 

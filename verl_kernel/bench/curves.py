@@ -59,6 +59,7 @@ def curves(
     attempts: Sequence[Attempt],
     plan: RunPlan,
     figure: str = FIGURE,
+    *,
     budgets: Sequence[int] | None = None,
     bootstrap: Bootstrap | None = None,
 ) -> Curves:
@@ -81,11 +82,14 @@ def curves(
     costs = _costs(samples)
     steps = [] if costs is None else budgets if budgets is not None else _budgets(costs)
     return Curves(
-        name=name, figure=figure, tasks=len(plan.tasks), samples=plan.samples,
+        name=name,
+        figure=figure,
+        tasks=len(plan.tasks),
+        samples=plan.samples,
         mean_tokens=None if costs is None else tuple(_mean_cost(costs, turn) for turn in turns),
         by_turn=tuple(points.point(turn, samples, turn) for turn in turns),
         by_tokens=tuple(points.point(step, _within_budget(samples, costs or {}, step), plan.turns) for step in steps),
-    )  # fmt: skip
+    )
 
 
 class _Points:

@@ -71,22 +71,44 @@ class BenchOptions(ConversationOptions):
 
 
 def make_header(
-    suite: Suite, options: BenchOptions, sampling: Sampling, gym: GymOptions, model: str,
-    source: Literal["endpoint", "vllm", "kernels"], device: str, versions: Mapping[str, str],
+    suite: Suite,
+    options: BenchOptions,
+    sampling: Sampling,
+    gym: GymOptions,
+    *,
+    model: str,
+    source: Literal["endpoint", "vllm", "kernels"],
+    device: str,
+    versions: Mapping[str, str],
     reward: ProfilingReward | None = None,
-) -> RunHeader:  # fmt: skip
+) -> RunHeader:
     """Return the header of a run that begins now."""
     return RunHeader(
-        suite=suite.name, suite_hash=suite.hash, prompt_hash=suite.prompt_hash, tasks=len(suite.tasks),
-        model=model, source=source, samples=options.samples, turns=options.turns, context=options.context,
+        suite=suite.name,
+        suite_hash=suite.hash,
+        prompt_hash=suite.prompt_hash,
+        tasks=len(suite.tasks),
+        model=model,
+        source=source,
+        samples=options.samples,
+        turns=options.turns,
+        context=options.context,
         window=None if options.context == "concat" else options.window,
-        total_tokens=options.total_tokens, total_seconds=options.total_seconds,
-        temperature=sampling.temperature, top_p=sampling.top_p, max_tokens=sampling.max_tokens,
-        feedback=options.feedback, feedback_chars=options.feedback_chars, seed=options.seed,
-        device=device, baseline=gym.reference_mode, gym=_chosen(gym),
-        reward=_chosen(reward or ProfilingReward()), versions=dict(versions),
+        total_tokens=options.total_tokens,
+        total_seconds=options.total_seconds,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_tokens=sampling.max_tokens,
+        feedback=options.feedback,
+        feedback_chars=options.feedback_chars,
+        seed=options.seed,
+        device=device,
+        baseline=gym.reference_mode,
+        gym=_chosen(gym),
+        reward=_chosen(reward or ProfilingReward()),
+        versions=dict(versions),
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    )  # fmt: skip
+    )
 
 
 def versions_here(*packages: str) -> dict[str, str]:

@@ -57,10 +57,15 @@ def attempt(turn: BenchTurn, cold_start: ColdStart | None = None) -> Attempt:
     """Return what figures need to know about an answer; whether it is novel only with a cold start."""
     tokens = (turn.prompt_tokens, turn.completion_tokens)
     return attempt_of(
-        turn.result, task=turn.task_id, sample=turn.sample, turn=turn.turn, level=turn.level, family=turn.family,
+        turn.result,
+        task=turn.task_id,
+        sample=turn.sample,
+        turn=turn.turn,
+        level=turn.level,
+        family=turn.family,
         tokens=None if tokens[0] is None or tokens[1] is None else tokens[0] + tokens[1],
         novelty=None if cold_start is None or turn.code is None else cold_start.novelty(turn.code),
-    )  # fmt: skip
+    )
 
 
 def run_plan(header: RunHeader, tasks: Sequence[SuiteTask], turns: Sequence[BenchTurn]) -> RunPlan:
@@ -123,9 +128,13 @@ def compare_runs(a: Path, b: Path, bootstrap: Bootstrap | None = None) -> RunCom
     compared = compare(sides[0], sides[1], bootstrap)
     settings, answers = _differences(runs[0][1], runs[1][1]), [turn for _, _, turns in runs for turn in turns]
     return RunComparison(
-        a=str(a), b=str(b), settings=settings, times=clock(answers), baseline=runs[0][1].baseline,
+        a=str(a),
+        b=str(b),
+        settings=settings,
+        times=clock(answers),
+        baseline=runs[0][1].baseline,
         comparison=compared,
-    )  # fmt: skip
+    )
 
 
 def _refuse_different(a: tuple[Path, RunHeader, list[BenchTurn]], b: tuple[Path, RunHeader, list[BenchTurn]]) -> None:

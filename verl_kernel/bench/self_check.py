@@ -119,9 +119,15 @@ async def _checked(item: SuiteItem, judges: Judges) -> CheckedReference:
         )
     reason = _fault(result)
     return CheckedReference(
-        task_id=task.task_id, task_hash=task.text_hash, level=item.level, passed=not reason, reason=_one_line(reason),
-        status=result.status.value, speedup=result.speedup, task_flags=result.task_flags,
-    )  # fmt: skip
+        task_id=task.task_id,
+        task_hash=task.text_hash,
+        level=item.level,
+        passed=not reason,
+        reason=_one_line(reason),
+        status=result.status.value,
+        speedup=result.speedup,
+        task_flags=result.task_flags,
+    )
 
 
 def _fault(result: EvalResult) -> str:

@@ -144,9 +144,16 @@ def _at(request: Request, temperature: float) -> Request:
 
 def _header(request: Request, choice: CheckedModel) -> RunHeader:
     return make_header(
-        request.suite, request.options, request.sampling, request.gym, choice.name, choice.source, request.gym.device,
-        choice.versions, request.reward,
-    )  # fmt: skip
+        request.suite,
+        request.options,
+        request.sampling,
+        request.gym,
+        model=choice.name,
+        source=choice.source,
+        device=request.gym.device,
+        versions=choice.versions,
+        reward=request.reward,
+    )
 
 
 def run_self_check(suite: Suite, gym: GymOptions, seed: int, out: Path) -> SelfCheck:
@@ -173,6 +180,15 @@ async def _play(jobs: list[Job], opened: OpenedModel, store: Store, request: Req
             RunProgress("turns", len(jobs) * options.turns, completed) as progress,
             opened.explained(),
         ):
-            await play_all(jobs, opened.model, pool, store, options, gym.num_judges, progress, request.reward)
+            await play_all(
+                jobs,
+                opened.model,
+                pool,
+                store,
+                options=options,
+                num_judges=gym.num_judges,
+                progress=progress,
+                reward=request.reward,
+            )
     finally:
         await opened.model.close()

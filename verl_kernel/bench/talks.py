@@ -105,15 +105,24 @@ def _talk(item: SuiteItem, history: Sequence[BenchTurn], header: RunHeader) -> T
     messages = rebuilt_messages(item.messages, past, last.shown)
     messages.append({"role": "assistant", "content": last.completion or ""})
     facts = {
-        "task_id": last.task_id, "task_hash": last.task_hash, "sample": last.sample, "turn": last.turn,
-        "speedup": last.result.speedup, "speedup_low": last.result.sure_speedup, "reward": last.reward,
-        "model": header.model, "suite": header.suite,
-    }  # fmt: skip
+        "task_id": last.task_id,
+        "task_hash": last.task_hash,
+        "sample": last.sample,
+        "turn": last.turn,
+        "speedup": last.result.speedup,
+        "speedup_low": last.result.sure_speedup,
+        "reward": last.reward,
+        "model": header.model,
+        "suite": header.suite,
+    }
     return make_talk(checked_talk(messages), facts)
 
 
 def _feedback(item: SuiteItem, turn: BenchTurn, header: RunHeader) -> str:
     return format_feedback(
-        turn.result, header.feedback_chars, candidate_class=item.task.candidate_class, form=header.feedback,
+        turn.result,
+        header.feedback_chars,
+        candidate_class=item.task.candidate_class,
+        form=header.feedback,
         clean=split_chat_tokens,
-    )  # fmt: skip
+    )

@@ -158,12 +158,23 @@ class Trajectories:
         started = time.perf_counter()
         judged, failure = await self._judge_answer(item.task, answer)
         return BenchTurn(
-            task_id=item.task.task_id, task_hash=item.task.text_hash, sample=sample, turn=len(history) + 1,
-            result=judged.result, reward=judged.reward, code=judged.code,
-            completion=answer.text, failure=failure, shown=turns_shown,
-            prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens,
-            generate_s=generate_s, judge_s=time.perf_counter() - started, level=item.level, family=item.family,
-        )  # fmt: skip
+            task_id=item.task.task_id,
+            task_hash=item.task.text_hash,
+            sample=sample,
+            turn=len(history) + 1,
+            result=judged.result,
+            reward=judged.reward,
+            code=judged.code,
+            completion=answer.text,
+            failure=failure,
+            shown=turns_shown,
+            prompt_tokens=answer.prompt_tokens,
+            completion_tokens=answer.completion_tokens,
+            generate_s=generate_s,
+            judge_s=time.perf_counter() - started,
+            level=item.level,
+            family=item.family,
+        )
 
     async def _ask(self, item: SuiteItem, sample: int, history: History) -> tuple[ModelAnswer, tuple[int, ...], float]:
         """Ask the model; if the prompt is too long for the whole window, show fewer earlier turns."""
@@ -228,22 +239,29 @@ def is_lost(turn: BenchTurn) -> bool:
 def unfit_task(task: Task, exc: TaskError) -> EvalResult:
     """Return the verdict for a candidate whose task cannot be judged; the candidate is not to blame."""
     error = EvalError(stage="reference", type="TaskError", message=str(exc)[:2000])
-    return EvalResult(
-        task_id=task.task_id, task_hash=task.text_hash, status=EvalStatus.INFRA_ERROR, error=error
-    )  # fmt: skip
+    return EvalResult(task_id=task.task_id, task_hash=task.text_hash, status=EvalStatus.INFRA_ERROR, error=error)
 
 
 def _earlier_answer(turn: BenchTurn) -> ModelAnswer:
     return ModelAnswer(
-        text=turn.completion, code=None if turn.completion is not None else turn.code,
-        prompt_tokens=turn.prompt_tokens, completion_tokens=turn.completion_tokens,
-    )  # fmt: skip
+        text=turn.completion,
+        code=None if turn.completion is not None else turn.code,
+        prompt_tokens=turn.prompt_tokens,
+        completion_tokens=turn.completion_tokens,
+    )
 
 
 async def play_all(
-    jobs: Sequence[Job], model: LanguageModel, judges: Judges, store: Store, options: BenchOptions, num_judges: int,
-    progress: Progress, reward: ProfilingReward | None = None,
-) -> None:  # fmt: skip
+    jobs: Sequence[Job],
+    model: LanguageModel,
+    judges: Judges,
+    store: Store,
+    *,
+    options: BenchOptions,
+    num_judges: int,
+    progress: Progress,
+    reward: ProfilingReward | None = None,
+) -> None:
     """Play all trajectories to their ends; the first error ends the run, and the stored answers stay.
 
     Raises:

@@ -60,12 +60,19 @@ def _turns(rows: Sequence[ValidationRow]) -> Iterator[BenchTurn]:
     is_split = len(rows) == len(first.turns)
     for number, turn in enumerate(first.turns, 1):
         yield BenchTurn(
-            task_id=turn.result.task_id, task_hash=first.task_hash, sample=first.sample, turn=number,
-            result=turn.result, reward=turn.reward, code=turn.code,
+            task_id=turn.result.task_id,
+            task_hash=first.task_hash,
+            sample=first.sample,
+            turn=number,
+            result=turn.result,
+            reward=turn.reward,
+            code=turn.code,
             completion=rows[number - 1].output if is_split else None,
             failure="no_code" if turn.code is None else None,
-            shown=turn.shown, prompt_tokens=turn.prompt_tokens, completion_tokens=turn.stop - turn.start,
-        )  # fmt: skip
+            shown=turn.shown,
+            prompt_tokens=turn.prompt_tokens,
+            completion_tokens=turn.stop - turn.start,
+        )
 
 
 def read_rows(path: Path) -> Iterator[ValidationRow]:

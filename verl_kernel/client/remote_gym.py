@@ -183,11 +183,14 @@ class RemoteGym:
         """Send requests; return nothing if they are refused together, which each of them alone may not be."""
         candidates = [
             {
-                "task": await self._task_id(request.task), "source": request.source, "kernel": request.kernel,
-                "validate": request.validate, "step": request.step,
+                "task": await self._task_id(request.task),
+                "source": request.source,
+                "kernel": request.kernel,
+                "validate": request.validate,
+                "step": request.step,
             }
             for request in requests
-        ]  # fmt: skip
+        ]
         body = {"evaluations": candidates, "wait_s": wait_s}
         parted = _PARTED if len(requests) > 1 else ()
         answer = await self._request_until_taken("POST", "/v1/evaluations", body, parted)

@@ -31,6 +31,7 @@ Choices = dict[str, dict[str, Any]]
 
 
 def command(
+    *,
     tasks: Annotated[Path, typer.Argument(metavar="TASKS.parquet", help="Tasks, as a recipe trains on.")],
     candidates: Annotated[Path, typer.Option(help="Folder with <task_id>/*.py: two candidates or more of a task.")],
     out: Annotated[Path, typer.Option(help="File to write; tasks in it with the same candidates are skipped.")],
@@ -43,13 +44,29 @@ def command(
     """Choose kinds of trials for `kernelgym.trial_choice`."""
     weights([[1]], method)  # a wrong name must not wait for the judge
     check_file(out)
-    _choose(read_tasks(tasks), candidates, out, trials, inputs, method, _options(device), seed)
+    _choose(
+        read_tasks(tasks),
+        candidates,
+        out,
+        trials=trials,
+        inputs=inputs,
+        method=method,
+        options=_options(device),
+        seed=seed,
+    )
 
 
 def _choose(
-    tasks: Sequence[Task], folder: Path, out: Path, trials: int, inputs: int, method: str, options: GymOptions,
+    tasks: Sequence[Task],
+    folder: Path,
+    out: Path,
+    *,
+    trials: int,
+    inputs: int,
+    method: str,
+    options: GymOptions,
     seed: int | None,
-) -> None:  # fmt: skip
+) -> None:
     from verl_kernel.env import KINDS, Judge  # torch and triton, which a usage error need not wait for
 
     choices, chosen = _earlier_choices(out), 0
@@ -91,9 +108,12 @@ def _entry(rows: Sequence[Sequence[Any]], kinds: Sequence[str], trials: int, met
     }
     plan = "aces" if not weighting.degenerate and expected["aces"] >= expected["own"] else "own"
     return {
-        "kinds": aces_plan if plan == "aces" else own_plan, "plan": plan, "expected_rejections": expected,
-        "inputs": list(kinds), "report": report(table, method, ran),
-    }  # fmt: skip
+        "kinds": aces_plan if plan == "aces" else own_plan,
+        "plan": plan,
+        "expected_rejections": expected,
+        "inputs": list(kinds),
+        "report": report(table, method, ran),
+    }
 
 
 def _own_plan(trials: int) -> dict[str, int]:

@@ -31,6 +31,7 @@ def clock() -> None:
 
 @app.command()
 def validate(
+    *,
     data: Annotated[
         Path,
         typer.Argument(

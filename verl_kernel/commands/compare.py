@@ -33,8 +33,10 @@ def _print(runs: RunComparison) -> None:
     console, comparison = screen(), runs.comparison
     console.print(
         f"A: {runs.a}\nB: {runs.b}\ntimes: {runs.times}\nspeedups over: {runs.baseline}",
-        markup=False, highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
     for name, (ours, theirs) in runs.settings.items():
         console.print(f"{name}: {ours} in A, {theirs} in B", markup=False, highlight=False, soft_wrap=True)
     for view in VIEWS[:2]:
@@ -44,5 +46,7 @@ def _print(runs: RunComparison) -> None:
     console.print(
         f"{comparison.tasks} tasks, paired; brackets: {100 * comparison.confidence:g} % percentile bootstrap by task, "
         f"{comparison.resamples} resamples, seed {comparison.seed}; * where the interval of B - A leaves out 0",
-        markup=False, highlight=False, soft_wrap=True,
-    )  # fmt: skip
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -28,6 +28,7 @@ from verl_kernel.reporting.verdict_table import print_verdicts
 
 
 def command(
+    *,
     reference: Annotated[str, typer.Argument(metavar="REFERENCE.py", help="Program that defines the task.")],
     kernels: Annotated[list[str], typer.Argument(metavar="KERNEL.py...", help="Candidates to judge.")],
     device: gym_options.Device = gym_options.USUAL["device"],
@@ -115,7 +116,7 @@ def _kernel_to_keep(
     task = Task(read_source(reference))
     jobs = [_job(task, result.kernel) for result in results]
     sources = ["" if isinstance(job, EvalResult) else job[1] for job in jobs]
-    choice = choose_kernel(task, sources, results, options, inputs, seed)
+    choice = choose_kernel(task, sources, results, options, inputs=inputs, seed=seed)
     if choice is None:
         return "keep: none, no kernel is rewarded"
     return f"keep: {results[choice.kernel].kernel} (right on {choice.passed} of {choice.inputs} further inputs)"
@@ -128,9 +129,14 @@ def _job(task: Task, kernel: str) -> tuple[Task, str, str] | EvalResult:
     except NotText as exc:
         error = EvalError(stage="load", type="SyntaxError", message=str(exc))
         return EvalResult(
-            task_id=task.task_id, task_hash=task.text_hash, kernel=kernel, status=EvalStatus.LOAD_ERROR, compiled=False,
-            correctness=False, error=error,
-        )  # fmt: skip
+            task_id=task.task_id,
+            task_hash=task.text_hash,
+            kernel=kernel,
+            status=EvalStatus.LOAD_ERROR,
+            compiled=False,
+            correctness=False,
+            error=error,
+        )
 
 
 def _refuse_duplicates(kernels: list[str]) -> None:

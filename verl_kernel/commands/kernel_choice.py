@@ -28,6 +28,7 @@ def choose_kernel(
     sources: Sequence[str],
     results: Sequence[EvalResult],
     options: GymOptions,
+    *,
     inputs: int,
     seed: int | None,
 ) -> KernelChoice | None:

@@ -18,6 +18,7 @@ from verl_kernel.errors import ConfigError
 
 
 def command(
+    *,
     suite: Annotated[str, typer.Option(help="Tasks: cpu, kernelbench:PATH, FILE.parquet, or a FOLDER of references.")],
     levels: Annotated[str, typer.Option(help="KernelBench levels, as in 1,2; all by default.")] = "",
     submissions: Annotated[int, typer.Option(min=1, help="How often this server's clients may submit in all.")] = 20,

@@ -23,6 +23,7 @@ from verl_kernel.errors import DataError, EnvironmentNotReady, InfraError, TaskE
 
 
 def command(
+    *,
     reference: Annotated[str, typer.Argument(metavar="REFERENCE.py", help="Program that defines the task.")],
     kernel: Annotated[str, typer.Argument(metavar="KERNEL.py", help="Candidate to profile.")],
     page: Annotated[Path | None, typer.Option(help="Write the long form there, an HTML page.")] = None,

@@ -20,6 +20,7 @@ _SHAPE, _TUNING = ReMixOptions(), TuningOptions()
 
 
 def command(
+    *,
     data: Annotated[Path, typer.Option(help="Conversations: parquet with a column `messages`.")],
     model: Annotated[Path, typer.Option(help="Folder of the model, in the form of Hugging Face.")],
     out: Annotated[Path, typer.Option(help="Folder for adapters, losses and state; a stopped run continues.")],
@@ -59,7 +60,17 @@ def command(
 
     _check_files(data, model, key_column)
     with writing_folder(out):
-        _run(data, model, out, shape, tuning, key_column, target, max_length, gradient_checkpointing)
+        _run(
+            data,
+            model,
+            out,
+            shape,
+            tuning,
+            key_column=key_column,
+            targets=target,
+            max_length=max_length,
+            gradient_checkpointing=gradient_checkpointing,
+        )
 
 
 def _check_files(data: Path, model: Path, key_column: str | None) -> None:
@@ -83,6 +94,7 @@ def _run(
     out: Path,
     shape: ReMixOptions,
     tuning: TuningOptions,
+    *,
     key_column: str | None,
     targets: list[str] | None,
     max_length: int,
@@ -103,9 +115,11 @@ def _run(
     if gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     before, _ = measure(model, routing, rows, tuning)
-    tune(
-        model, routing, rows, tuning, out, lambda step, loss: typer.echo(f"step {step}/{tuning.steps} loss {loss:.4f}")
-    )
+
+    def print_loss(step: int, loss: float) -> None:
+        typer.echo(f"step {step}/{tuning.steps} loss {loss:.4f}")
+
+    tune(model, routing, rows, tuning, out, on_step=print_loss)
     after, runs = measure(model, routing, rows, tuning)
     _report(out, shape, tuning, (before, after), _export(routing, rows.keys, runs, out, str(folder)))
 

@@ -50,25 +50,46 @@ def row_of_verl(record: Record, number: int, *, source: str, level: int | None =
     metadata["extra_info"] = {name: value for name, value in info.items() if name not in _INNER}
     metadata["ground_truth"] = {name: value for name, value in program.items() if name != "reference_code"}
     return row_for_prompt(
-        prompt_of(record.get(key)), program["reference_code"], entry, number, source=source,
-        task_id=_task_id(info, record, source), data_source=str(record.get("data_source") or source), level=grade,
+        prompt_of(record.get(key)),
+        program["reference_code"],
+        entry,
+        number,
+        source=source,
+        task_id=_task_id(info, record, source),
+        data_source=str(record.get("data_source") or source),
+        level=grade,
         metadata=metadata,
-    )  # fmt: skip
+    )
 
 
 def row_for_prompt(
-    prompt: list[Message], reference: str, entry_point: str, number: int, *, source: str, task_id: str,
-    data_source: str, level: int | None, metadata: Mapping[str, Any],
-) -> Row:  # fmt: skip
+    prompt: list[Message],
+    reference: str,
+    entry_point: str,
+    number: int,
+    *,
+    source: str,
+    task_id: str,
+    data_source: str,
+    level: int | None,
+    metadata: Mapping[str, Any],
+) -> Row:
     """Return a row for a prompt and a reference, whose class the prompt and the gym agree on (raises DataError)."""
     words = words_of(prompt)
     if "ModelNew" in words and entry_point != "Model" and f"{entry_point}New" not in words:
         reference, entry_point = _with_model_class(reference, entry_point), "Model"
     task = checked_task(reference, entry_point)
     return make_row(
-        prompt, reference, data_source=data_source, task_id=task_id or f"{source}-{task.text_hash[:10]}",
-        split="train", index=number, level=level, entry_point=entry_point, source=as_json(metadata),
-    )  # fmt: skip
+        prompt,
+        reference,
+        data_source=data_source,
+        task_id=task_id or f"{source}-{task.text_hash[:10]}",
+        split="train",
+        index=number,
+        level=level,
+        entry_point=entry_point,
+        source=as_json(metadata),
+    )
 
 
 def checked_task(reference: str, entry_point: str) -> Task:

@@ -149,6 +149,13 @@ def task_row(record: Record, number: int, targets: Sequence[str] = ()) -> Row:
     """Return a row for a problem, whose prompt names the targets (raises DataError)."""
     code, level = record["code"], as_level(record["level"])
     return row_for_prompt(
-        task_prompt(code, targets=targets), code, "Model", number, source="kernelbench", task_id=record["id"],
-        data_source=f"kernelbench_level{level}", level=level, metadata={"problem_id": record["problem_id"]},
-    )  # fmt: skip
+        task_prompt(code, targets=targets),
+        code,
+        "Model",
+        number,
+        source="kernelbench",
+        task_id=record["id"],
+        data_source=f"kernelbench_level{level}",
+        level=level,
+        metadata={"problem_id": record["problem_id"]},
+    )

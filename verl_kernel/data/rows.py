@@ -35,15 +35,23 @@ Row = dict[str, Any]
 _MESSAGES = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
 _REWARD_MODEL = pa.struct({"style": pa.string(), "ground_truth": pa.string()})
 _INFO = {
-    "split": pa.string(), "index": pa.int64(), "entry_point": pa.string(), "task_id": pa.string(), "level": pa.int64(),
+    "split": pa.string(),
+    "index": pa.int64(),
+    "entry_point": pa.string(),
+    "task_id": pa.string(),
+    "level": pa.int64(),
     "source": pa.string(),
-}  # fmt: skip
+}
 SCHEMA = pa.schema(
     {
-        "data_source": pa.string(), "prompt": _MESSAGES, "ability": pa.string(), "reward_model": _REWARD_MODEL,
-        "extra_info": pa.struct(_INFO), "agent_name": pa.string(),
+        "data_source": pa.string(),
+        "prompt": _MESSAGES,
+        "ability": pa.string(),
+        "reward_model": _REWARD_MODEL,
+        "extra_info": pa.struct(_INFO),
+        "agent_name": pa.string(),
     }
-)  # fmt: skip
+)
 """Columns of `make_row`. Files of equal columns can be trained on together."""
 
 
@@ -97,19 +105,25 @@ def make_row(
         "ability": "kernel",
         "reward_model": {"style": "rule", "ground_truth": reference},
         "extra_info": {
-            "split": split, "index": index, "entry_point": entry_point, "task_id": task_id, "level": level,
+            "split": split,
+            "index": index,
+            "entry_point": entry_point,
+            "task_id": task_id,
+            "level": level,
             "source": source,
         },
         "agent_name": "kernel_agent",
-    }  # fmt: skip
+    }
 
 
 def with_tools(row: Mapping[str, Any], tools: Sequence[str]) -> Row:
     """Return a row that verl's ToolAgentLoop plays, with the tools of `rollout.tools` by their names."""
     info = dict(row["extra_info"])
     task = {
-        "reference": row["reward_model"]["ground_truth"], "task_id": info["task_id"], "entry_point": info["entry_point"]
-    }  # fmt: skip
+        "reference": row["reward_model"]["ground_truth"],
+        "task_id": info["task_id"],
+        "entry_point": info["entry_point"],
+    }
     info |= {"need_tools_kwargs": True, "tools_kwargs": {tool: {"create_kwargs": task} for tool in tools}}
     return {**row, "extra_info": info, "agent_name": "tool_agent"}
 

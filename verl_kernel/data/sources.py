@@ -116,7 +116,7 @@ def names(kind: str) -> list[str]:
 
 
 def convert_source(
-    name: str, kind: str, path: Path, out: Path, levels: Collection[int] = (), targets: Sequence[str] = ()
+    name: str, kind: str, path: Path, out: Path, *, levels: Collection[int] = (), targets: Sequence[str] = ()
 ) -> Written:
     """Convert a published data set to rows or conversations.
 

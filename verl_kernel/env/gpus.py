@@ -54,24 +54,54 @@ class Gpu:
 _CDNA: Mapping[str, Any] = {"warps_per_sm": 32, "blocks_per_sm": 16, "lanes_per_sm": 64, "targets": "gfx"}
 # NVIDIA H100 data sheet and Hopper white paper; rate of L2: published micro-benchmarks, 5.5 to 7 TB/s.
 _H100 = Gpu(
-    "NVIDIA H100 SXM5 80GB", sms=132, clock_ghz=1.755, bandwidth_gbs=3350.0, l2_mb=50.0, l2_gbs=5500.0, tflops=67.0,
-    tf32_tflops=494.7, half_tflops=989.4, shared_kb=228, is_calibrated=True,
-)  # fmt: skip
+    "NVIDIA H100 SXM5 80GB",
+    sms=132,
+    clock_ghz=1.755,
+    bandwidth_gbs=3350.0,
+    l2_mb=50.0,
+    l2_gbs=5500.0,
+    tflops=67.0,
+    tf32_tflops=494.7,
+    half_tflops=989.4,
+    shared_kb=228,
+    is_calibrated=True,
+)
 # NVIDIA A100 data sheet and Ampere architecture white paper.
 _A100 = Gpu(
-    "NVIDIA A100 SXM4 80GB", sms=108, clock_ghz=1.41, bandwidth_gbs=2039.0, l2_mb=40.0, l2_gbs=3900.0, tflops=19.5,
-    tf32_tflops=156.0, half_tflops=312.0, shared_kb=164, is_calibrated=False, lanes_per_sm=64,
-)  # fmt: skip
+    "NVIDIA A100 SXM4 80GB",
+    sms=108,
+    clock_ghz=1.41,
+    bandwidth_gbs=2039.0,
+    l2_mb=40.0,
+    l2_gbs=3900.0,
+    tflops=19.5,
+    tf32_tflops=156.0,
+    half_tflops=312.0,
+    shared_kb=164,
+    is_calibrated=False,
+    lanes_per_sm=64,
+)
 GPUS: Mapping[str, Gpu] = {
     "h100": _H100,
     "h100_sxm": _H100,
     # The same data sheet; its memory is HBM2e.
     "h100_pcie": replace(
-        _H100, name="NVIDIA H100 PCIe 80GB", sms=114, bandwidth_gbs=2039.0, tflops=51.2, tf32_tflops=378.0,
-        half_tflops=756.0, is_calibrated=False,
+        _H100,
+        name="NVIDIA H100 PCIe 80GB",
+        sms=114,
+        bandwidth_gbs=2039.0,
+        tflops=51.2,
+        tf32_tflops=378.0,
+        half_tflops=756.0,
+        is_calibrated=False,
     ),
     "h100_nvl": replace(
-        _H100, name="NVIDIA H100 NVL 94GB", bandwidth_gbs=3938.0, tflops=60.0, tf32_tflops=417.5, half_tflops=835.5,
+        _H100,
+        name="NVIDIA H100 NVL 94GB",
+        bandwidth_gbs=3938.0,
+        tflops=60.0,
+        tf32_tflops=417.5,
+        half_tflops=835.5,
         is_calibrated=False,
     ),
     # NVIDIA H200 data sheet: the H100's processor with faster memory.
@@ -82,19 +112,37 @@ GPUS: Mapping[str, Gpu] = {
     # AMD Instinct MI300X data sheet and CDNA 3 white paper. A compute unit counts as an SM, a wave as a warp, and the
     # Infinity Cache, the last one before the memory, as L2.
     "mi300x": Gpu(
-        "AMD Instinct MI300X", sms=304, clock_ghz=2.1, bandwidth_gbs=5325.0, l2_mb=256.0, l2_gbs=17200.0,
-        tflops=163.4, tf32_tflops=653.7, half_tflops=1307.4, shared_kb=64, is_calibrated=False, **_CDNA,
+        "AMD Instinct MI300X",
+        sms=304,
+        clock_ghz=2.1,
+        bandwidth_gbs=5325.0,
+        l2_mb=256.0,
+        l2_gbs=17200.0,
+        tflops=163.4,
+        tf32_tflops=653.7,
+        half_tflops=1307.4,
+        shared_kb=64,
+        is_calibrated=False,
+        **_CDNA,
     ),
     # AMD Instinct MI355X data sheet and CDNA 4 white paper; it has no TF32. Rate of the cache: assumed as before.
     "mi355x": Gpu(
-        "AMD Instinct MI355X", sms=256, clock_ghz=2.4, bandwidth_gbs=8000.0, l2_mb=256.0, l2_gbs=17200.0,
-        tflops=157.3, tf32_tflops=157.3, half_tflops=2516.6, shared_kb=160, is_calibrated=False, **_CDNA,
+        "AMD Instinct MI355X",
+        sms=256,
+        clock_ghz=2.4,
+        bandwidth_gbs=8000.0,
+        l2_mb=256.0,
+        l2_gbs=17200.0,
+        tflops=157.3,
+        tf32_tflops=157.3,
+        half_tflops=2516.6,
+        shared_kb=160,
+        is_calibrated=False,
+        **_CDNA,
     ),
-}  # fmt: skip
+}
 """GPUs by the name in `kernelgym.gpu_profile`; `h100` and `a100` are the SXM modules with 80 GB."""
-GpuName = Literal[
-    "h100", "h100_sxm", "h100_pcie", "h100_nvl", "h200", "a100", "a100_80", "a100_40", "mi300x", "mi355x"
-]  # fmt: skip
+GpuName = Literal["h100", "h100_sxm", "h100_pcie", "h100_nvl", "h200", "a100", "a100_80", "a100_40", "mi300x", "mi355x"]
 OWN_FIGURES = "h100_sxm+2447GB/s+114SMs+1.62GHz"
 """Example of a GPU with figures of one's own, as `gpu_named` reads them."""
 _FIGURE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>GB/s|TB/s|SMs|GHz)")

@@ -95,7 +95,7 @@ Bound = Literal["device memory", "L2", "tensor cores", "arithmetic", "latency", 
 Limit = Literal["registers", "shared memory", "warps and blocks"]
 ChangeKind = Literal[
     "coalesce", "once", "tensor_cores", "tiles", "fill", "occupancy", "spills", "in_flight", "integers", "fuse"
-]  # fmt: skip
+]
 """`coalesce`: lanes access consecutive elements; `once`: each byte of a tensor is moved once; `tensor_cores`: products
 run there; `tiles`: of products, with twice as many rows and columns; `fill`: more programs share the work; `occupancy`:
 an SM holds as many blocks as its places for warps allow; `spills`: none; `in_flight`: twice as many bytes are requested

@@ -101,9 +101,16 @@ class Attempt:
 
 
 def attempt_of(
-    result: EvalResult, *, task: str | None = None, sample: int = 0, turn: int = 1, tokens: int | None = None,
-    level: int | None = None, family: str | None = None, novelty: tuple[bool, bool] | None = None,
-) -> Attempt:  # fmt: skip
+    result: EvalResult,
+    *,
+    task: str | None = None,
+    sample: int = 0,
+    turn: int = 1,
+    tokens: int | None = None,
+    level: int | None = None,
+    family: str | None = None,
+    novelty: tuple[bool, bool] | None = None,
+) -> Attempt:
     """Take from a verdict what figures need; numbers that are not finite or not above 0 count as unknown.
 
     `novelty` is `reward.novelty.Novelty` of the program, by normal form and by bytes.
@@ -111,16 +118,26 @@ def attempt_of(
     right = result.rewarded
     share, sol = _nearness(result) if right else (None, None)
     return Attempt(
-        task=result.task_id if task is None else task, sample=sample, turn=turn, status=_status(result), correct=right,
+        task=result.task_id if task is None else task,
+        sample=sample,
+        turn=turn,
+        status=_status(result),
+        correct=right,
         compiled=bool(result.compiled),
         speedup=_positive(result.speedup) if right else None,
         sure_speedup=_positive(result.sure_speedup) if right else None,
         predicted_low=_positive(result.speedup_interval[0]) if right and result.speedup_interval else None,
-        roofline=share, sol=sol, tokens=tokens, level=level, family=family, found_decoy=bool(result.decoy_kernel),
+        roofline=share,
+        sol=sol,
+        tokens=tokens,
+        level=level,
+        family=family,
+        found_decoy=bool(result.decoy_kernel),
         time_coverage=result.time_coverage if right else None,
         number_coverage=result.number_coverage if right else None,
-        novel=novelty and novelty[0], novel_bytes=novelty and novelty[1],
-    )  # fmt: skip
+        novel=novelty and novelty[0],
+        novel_bytes=novelty and novelty[1],
+    )
 
 
 def _status(result: EvalResult) -> str:

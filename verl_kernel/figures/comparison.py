@@ -97,8 +97,10 @@ def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> FigureCompa
             for criterion in CRITERIA
             for change in _changes(tasks, criterion, view, a_answers, b_answers)
         ),
-        confidence=bootstrap.confidence, resamples=bootstrap.resamples, seed=bootstrap.seed,
-    )  # fmt: skip
+        confidence=bootstrap.confidence,
+        resamples=bootstrap.resamples,
+        seed=bootstrap.seed,
+    )
 
 
 class _Answers(NamedTuple):
@@ -131,9 +133,14 @@ def _changes(
     columns = [column.astype(int).tolist() for side in sides for column in (side.sums, side.counts)]
     return [
         SideChange(
-            task=task, criterion=criterion, view=view,
-            a_passed=passed, a_samples=samples, b_passed=other_passed, b_samples=other_samples,
+            task=task,
+            criterion=criterion,
+            view=view,
+            a_passed=passed,
+            a_samples=samples,
+            b_passed=other_passed,
+            b_samples=other_samples,
         )
         for task, passed, samples, other_passed, other_samples in zip(tasks, *columns, strict=True)
         if samples and other_samples and bool(passed) != bool(other_passed)
-    ]  # fmt: skip
+    ]

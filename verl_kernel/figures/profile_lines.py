@@ -146,9 +146,10 @@ def _launch(launch: LaunchProfile, measured: float | None) -> Iterator[str]:
 
 def _occupancy(launch: LaunchProfile) -> str:
     parts = [
-        f"SMs {launch.sms} of {launch.gpu_sms}", f"Waves Per SM {launch.waves:.2f}",
+        f"SMs {launch.sms} of {launch.gpu_sms}",
+        f"Waves Per SM {launch.waves:.2f}",
         f"Achieved Occupancy {share(launch.occupancy)} of {launch.theoretical_occupancy:.0%}",
-    ]  # fmt: skip
+    ]
     if launch.limit is not None:
         parts[-1] += f" (limited by {launch.limit})"
     if launch.registers is not None:

@@ -84,16 +84,23 @@ def score(attempts: Sequence[Attempt], plan: RunPlan, bootstrap: Bootstrap | Non
     scorer = _Scorer(samples, bootstrap)
     turns = range(1, plan.turns + 1)
     return Scores(
-        tasks=len(plan.tasks), samples=plan.samples, turns=plan.turns, answers=len(attempts),
-        lost=sum(attempt.lost for attempt in attempts), missing=sum(not answers for answers in samples.values()),
+        tasks=len(plan.tasks),
+        samples=plan.samples,
+        turns=plan.turns,
+        answers=len(attempts),
+        lost=sum(attempt.lost for attempt in attempts),
+        missing=sum(not answers for answers in samples.values()),
         ended_early=sum(bool(answers) and answers[-1].turn < plan.turns for answers in samples.values()),
-        verl_acc=_verl_acc(samples, plan, bootstrap), overall=scorer.views(plan.tasks, turns),
+        verl_acc=_verl_acc(samples, plan, bootstrap),
+        overall=scorer.views(plan.tasks, turns),
         by_turn=tuple(scorer.views(plan.tasks, [turn]) for turn in turns),
         by_level=scorer.groups(plan.tasks, turns, lambda task: task.level),
         by_family=scorer.groups(plan.tasks, turns, lambda task: task.family),
         passes=passes(samples, plan, bootstrap),
-        confidence=bootstrap.confidence, resamples=bootstrap.resamples, seed=bootstrap.seed,
-    )  # fmt: skip
+        confidence=bootstrap.confidence,
+        resamples=bootstrap.resamples,
+        seed=bootstrap.seed,
+    )
 
 
 def novel_best(attempts: Sequence[Attempt], bootstrap: Bootstrap | None = None) -> Estimate:

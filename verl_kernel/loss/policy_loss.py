@@ -126,6 +126,7 @@ def policy_loss(*names: str) -> Callable[[Rule], PolicyLoss]:
             log_prob: torch.Tensor,
             advantages: torch.Tensor,
             response_mask: torch.Tensor,
+            *,
             loss_agg_mode: str = "token-mean",
             config: Any = None,
             rollout_is_weights: torch.Tensor | None = None,

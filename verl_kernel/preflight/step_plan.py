@@ -155,16 +155,19 @@ def split_of(config: DictConfig) -> GpuSplit:
     options = parse_options(find(config, "kernelgym"))
     rollout = "actor_rollout_ref.rollout"
     return GpuSplit(
-        trainers=devices(config, "trainer"), judges=options.env.num_judges,
+        trainers=devices(config, "trainer"),
+        judges=options.env.num_judges,
         judge_gpus=options.env.num_judges * (options.env.gpus_per_judge if options.env.device != "cpu" else 0.0),
         workers=options.env.prefilter_judges if options.env.prefilter != "off" else 0,
         trajectories=read(config, "data.train_batch_size") * read(config, f"{rollout}.n"),
-        turns=options.rollout.max_turns, prompt=read(config, "data.max_prompt_length"),
-        response=read(config, "data.max_response_length"), tensors=read(config, TENSORS),
+        turns=options.rollout.max_turns,
+        prompt=read(config, "data.max_prompt_length"),
+        response=read(config, "data.max_response_length"),
+        tensors=read(config, TENSORS),
         utilization=read(config, f"{rollout}.gpu_memory_utilization"),
         most_requests=read(config, f"{rollout}.max_num_seqs"),
         fused=read(config, "actor_rollout_ref.model.use_fused_kernels"),
-    )  # fmt: skip
+    )
 
 
 def shape_of(config: DictConfig) -> ModelShape:
@@ -178,10 +181,15 @@ def shape_of(config: DictConfig) -> ModelShape:
         model = json.loads(model_file(path).read_text())
         head = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
         return ModelShape(
-            model["hidden_size"], model["num_hidden_layers"], model["intermediate_size"], model["num_attention_heads"],
-            model.get("num_key_value_heads", model["num_attention_heads"]), head, model["vocab_size"],
+            model["hidden_size"],
+            model["num_hidden_layers"],
+            model["intermediate_size"],
+            model["num_attention_heads"],
+            model.get("num_key_value_heads", model["num_attention_heads"]),
+            head,
+            model["vocab_size"],
             bool(model.get("tie_word_embeddings", False)),
-        )  # fmt: skip
+        )
     except (OSError, ValueError, KeyError):
         named = re.findall(r"\d+(?:\.\d+)?b\b", path.lower())
         if named and named[-1] in SHAPES:

@@ -34,6 +34,7 @@ def tune(
     rows: Rows,
     options: TuningOptions,
     folder: Path,
+    *,
     on_step: Callable[[int, float], None] = lambda step, loss: None,
 ) -> None:
     """Train until `options.steps`, continuing from the state in `folder`, if any.

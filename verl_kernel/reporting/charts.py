@@ -137,8 +137,16 @@ class Chart:
         return sorted(self.lines, key=lambda line: line.kind != "line")
 
 
-def chart(title: str, x_label: str, curves: Sequence[Curve], x_marks: Sequence[float], *,
-          start: float | None = None, shares: bool = True, band: str = "") -> Chart:  # fmt: skip
+def chart(
+    title: str,
+    x_label: str,
+    curves: Sequence[Curve],
+    x_marks: Sequence[float],
+    *,
+    start: float | None = None,
+    shares: bool = True,
+    band: str = "",
+) -> Chart:
     """Lay a panel out.
 
     Args:
@@ -158,10 +166,13 @@ def chart(title: str, x_label: str, curves: Sequence[Curve], x_marks: Sequence[f
     up = _Scale(marks[0], marks[-1], HEIGHT - BOTTOM, TOP)
     lines = tuple(_line(curve, across, up) for curve in curves)
     return Chart(
-        title, x_label, tuple(Mark(across(x), _count(x)) for x in x_marks),
-        tuple(Mark(up(y), _share(y) if shares else f"{y:.6g}") for y in marks), lines,
+        title,
+        x_label,
+        tuple(Mark(across(x), _count(x)) for x in x_marks),
+        tuple(Mark(up(y), _share(y) if shares else f"{y:.6g}") for y in marks),
+        lines,
         band if any(line.band for line in lines) else "",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,13 @@ _MATRIX = {None: [], True: ["matrix instructions"], False: ["no matrix instructi
 def resources(kernel: CompiledKernel) -> str:
     """Return what is known of a kernel's registers, memory, matrix instructions and occupancy."""
     parts = (
-        (kernel.registers, "registers"), (kernel.accumulators, "of them AGPRs"), (kernel.scalars, "SGPRs"),
-        (kernel.spills, "bytes spilled"), (kernel.shared, "bytes shared"), (kernel.warps, "warps"),
+        (kernel.registers, "registers"),
+        (kernel.accumulators, "of them AGPRs"),
+        (kernel.scalars, "SGPRs"),
+        (kernel.spills, "bytes spilled"),
+        (kernel.shared, "bytes shared"),
+        (kernel.warps, "warps"),
         (kernel.blocks_per_sm, "blocks an SM" if kernel.scalars is None else "blocks a compute unit"),
-    )  # fmt: skip
+    )
     stated = [f"{count} {what}" for count, what in parts if count is not None]
     return ", ".join([*stated, *_MATRIX[kernel.matrix]])

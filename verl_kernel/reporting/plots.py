@@ -47,9 +47,16 @@ def drawing(
 
 
 def draw_line(
-    axis: Any, xs: Sequence[float], values: Sequence[float], band: tuple[Sequence[float], Sequence[float]] | None,
-    *, colour: str, style: str = "-", label: str, is_step: bool = False,
-) -> None:  # fmt: skip
+    axis: Any,
+    xs: Sequence[float],
+    values: Sequence[float],
+    band: tuple[Sequence[float], Sequence[float]] | None,
+    *,
+    colour: str,
+    style: str = "-",
+    label: str,
+    is_step: bool = False,
+) -> None:
     """Draw a line, and if it has intervals the band between their low and high ends."""
     axis.plot(xs, values, style, color=colour, label=label, drawstyle="steps-post" if is_step else None)
     if band is not None:

@@ -48,10 +48,12 @@ def write_profile_page(path: Path, result: EvalResult, source: str) -> Path:
 def _facts(result: EvalResult, profile: ForwardProfile) -> dict[str, str]:
     targets = result.compiled_for or "no GPU"
     return {
-        "task": result.task_id, "verdict": result.status.value, "GPU of the prediction": profile.gpu,
+        "task": result.task_id,
+        "verdict": result.status.value,
+        "GPU of the prediction": profile.gpu,
         "speedup": "unknown" if result.speedup is None else f"{result.speedup:.2f}x ({result.timing_source})",
         "compiled for": targets if isinstance(targets, str) else ", ".join(targets),
-    }  # fmt: skip
+    }
 
 
 def _headlines(result: EvalResult, profile: ForwardProfile, measured: Mapping[str, float]) -> list[Row]:
@@ -103,9 +105,11 @@ def _waste(launch: LaunchProfile, lines: list[str]) -> list[Row]:
     """Return the wasteful lines of a launch with their text."""
     return [
         (
-            "" if waste.line is None else str(waste.line), f"{waste.access} of {waste.tensor}", f"{waste.sectors:,}",
+            "" if waste.line is None else str(waste.line),
+            f"{waste.access} of {waste.tensor}",
+            f"{waste.sectors:,}",
             f"{waste.needed:,}",
             lines[waste.line - 1].strip() if waste.line is not None and waste.line <= len(lines) else "",
         )
         for waste in launch.wasted
-    ]  # fmt: skip
+    ]

@@ -59,7 +59,7 @@ def roofline(gpu: Gpu, works: Sequence[KernelWork]) -> Chart:
     across = _Axis(*_ends([1.0, 1e3, *(work.intensity for work in works)]), LEFT, WIDTH - RIGHT)
     up = _Axis(*_ends([1e9, gpu.half_tflops * 1e12, *(work.rate for work in works)]), HEIGHT - BOTTOM, TOP)
     roofs = [
-        _roof(name, bandwidth, tflops * 1e12, across, up, tone)
+        _roof(name, bandwidth, tflops * 1e12, across=across, up=up, tone=tone)
         for (name, tflops), tone in zip(peaks.items(), (6, 3, 4), strict=True)
     ]
     points = [_point(work, across, up, tone) for work, tone in zip(works, (2, 1, 5, 2, 1, 5), strict=False)]
@@ -73,7 +73,7 @@ def _ends(values: Sequence[float]) -> tuple[int, int]:
     return math.floor(min(logs)), math.ceil(max(logs))
 
 
-def _roof(name: str, bandwidth: float, peak: float, across: _Axis, up: _Axis, tone: int) -> DrawnLine:
+def _roof(name: str, bandwidth: float, peak: float, *, across: _Axis, up: _Axis, tone: int) -> DrawnLine:
     step = (across.high - across.low) / _POINTS
     ridge = math.log10(peak / bandwidth)
     logs = sorted([*(across.low + number * step for number in range(_POINTS + 1)), ridge])

@@ -39,9 +39,16 @@ _KEYS = {
     "trainer": "trainer.v1.trainer_mode",
 }
 _PARTS = {
-    "token": "a token's", "seq": "a trajectory's", "group": "a prompt's", "mean": "mean", "max": "largest",
-    "sum": "summed", "k1": "ratio", "k2": "squared log ratio", "k3": "divergence",
-}  # fmt: skip
+    "token": "a token's",
+    "seq": "a trajectory's",
+    "group": "a prompt's",
+    "mean": "mean",
+    "max": "largest",
+    "sum": "summed",
+    "k1": "ratio",
+    "k2": "squared log ratio",
+    "k3": "divergence",
+}
 """Parts of the names of verl's mismatch rules."""
 _WORDS = {
     "loss": {"vanilla": "PPO's clip (vanilla)", "gpg": "policy gradient without a ratio (gpg)"},

@@ -146,9 +146,13 @@ def no_program(task: Task) -> EvalResult:
     """Return the verdict on an answer without a program; every loop rewards and reports it like any other."""
     error = EvalError(stage="extract", type="NoCode", message="the answer holds no closed ```python block")
     return EvalResult(
-        task_id=task.task_id, task_hash=task.text_hash, status=EvalStatus.REJECTED_STATIC, compiled=False,
-        correctness=False, error=error,
-    )  # fmt: skip
+        task_id=task.task_id,
+        task_hash=task.text_hash,
+        status=EvalStatus.REJECTED_STATIC,
+        compiled=False,
+        correctness=False,
+        error=error,
+    )
 
 
 def _without_thinking(answer: str) -> str:

@@ -47,7 +47,7 @@ class KernelGymRewardManager(RewardManagerBase):  # type: ignore[misc]
         row = item.non_tensor_batch
         task = task_from_row(row)
         answer = await self.loop.run_in_executor(None, self._answer, item, task.candidate_class)
-        judged = await judge_row(task, answer, row, self.gym, self.options.reward, self.config)
+        judged = await judge_row(task, answer, row, self.gym, reward=self.options.reward, config=self.config)
         return {"reward_score": judged.reward, "reward_extra_info": extra_info(judged.result) | self._novelty(judged)}
 
     def _novelty(self, judged: Judged) -> dict[str, float]:

@@ -64,6 +64,7 @@ async def judge_row(
     answer: str,
     row: Mapping[str, Any],
     gym: Gym,
+    *,
     reward: ProfilingReward,
     config: DictConfig,
 ) -> Judged:

@@ -167,7 +167,7 @@ class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
     async def _judge(self, task: Task, answer: str, row: dict[str, Any], metrics: dict[str, Any]) -> Judged:
         with simple_timer("tool_calls", metrics):
-            return await judge_row(task, answer, row, self.gym, self.options.reward, self.config)
+            return await judge_row(task, answer, row, self.gym, reward=self.options.reward, config=self.config)
 
     def _budget(self, trajectory: Trajectory, turn: int) -> int:
         remaining = self.response_length - len(trajectory.mask)

@@ -61,9 +61,12 @@ def serve(options: ServiceOptions, gym: GymOptions, seed: int | None, ray_addres
             with _pool(gym, seed, ray_address) as pool:
                 service = Service(pool, record, keys, options, gym)
                 config = uvicorn.Config(
-                    service.app(), log_level="warning", lifespan="on", limit_concurrency=_MOST_CONNECTIONS,
+                    service.app(),
+                    log_level="warning",
+                    lifespan="on",
+                    limit_concurrency=_MOST_CONNECTIONS,
                     timeout_graceful_shutdown=int(options.grace_s) + 5,
-                )  # fmt: skip
+                )
                 host, port = listener.getsockname()[:2]
                 print(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)
                 with _own_signals():

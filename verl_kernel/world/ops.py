@@ -145,28 +145,41 @@ OPS: Mapping[str, Op] = {
     "logsumexp": _reduce(f"torch.logsumexp(x, {_DIM})", _TOP, _TOTAL, family="softmax", triton="top + tl.log(total)"),
     "center": _row("normalisation", f"x - x.mean({_DIM})", "x - mean", _MEAN),
     "layer_norm": _row(
-        "normalisation", "F.layer_norm(x, x.shape[-1:])", "(x - mean) * tl.rsqrt(var + 1e-5)",
+        "normalisation",
+        "F.layer_norm(x, x.shape[-1:])",
+        "(x - mean) * tl.rsqrt(var + 1e-5)",
         *(_MEAN, Stat("var", "sum", "(x - mean) * (x - mean)", "{} / cols")),
     ),
     "rms_norm": _row(
-        "normalisation", f"x * torch.rsqrt((x * x).mean({_DIM}) + 1e-5)", "x * tl.rsqrt(power + 1e-5)",
+        "normalisation",
+        f"x * torch.rsqrt((x * x).mean({_DIM}) + 1e-5)",
+        "x * tl.rsqrt(power + 1e-5)",
         Stat("power", "sum", "x * x", "{} / cols"),
     ),
     "l2_norm": _row(
-        "normalisation", "F.normalize(x, dim=-1)", "x / tl.maximum(norm, 1e-12)",
+        "normalisation",
+        "F.normalize(x, dim=-1)",
+        "x / tl.maximum(norm, 1e-12)",
         Stat("norm", "sum", "x * x", "tl.sqrt({})"),
     ),
     "l1_norm": _row(
-        "normalisation", f"x / (x.abs().mean({_DIM}) + 1e-5)", "x / (size + 1e-5)",
+        "normalisation",
+        f"x / (x.abs().mean({_DIM}) + 1e-5)",
+        "x / (size + 1e-5)",
         Stat("size", "sum", "tl.abs(x)", "{} / cols"),
     ),
     "peak_norm": _row(
-        "normalisation", f"x / (x.abs().amax({_DIM}) + 1e-5)", "x / (peak + 1e-5)", Stat("peak", "max", "tl.abs(x)"),
+        "normalisation",
+        f"x / (x.abs().amax({_DIM}) + 1e-5)",
+        "x / (peak + 1e-5)",
+        Stat("peak", "max", "tl.abs(x)"),
     ),
     "softmax": _row("softmax", "torch.softmax(x, dim=-1)", "tl.exp(x - top) / total", _TOP, _TOTAL),
     "log_softmax": _row("softmax", "torch.log_softmax(x, dim=-1)", "x - top - tl.log(total)", _TOP, _TOTAL),
     "softmin": _row(
-        "softmax", "F.softmin(x, dim=-1)", "tl.exp(low - x) / total",
+        "softmax",
+        "F.softmin(x, dim=-1)",
+        "tl.exp(low - x) / total",
         *(Stat("low", "min", "x"), Stat("total", "sum", "tl.exp(low - x)")),
     ),
     "cumsum": Op("scan", "torch.cumsum(x, dim=-1)", "tl.cumsum(x, axis={axis})", Shape.SCAN),
@@ -175,7 +188,7 @@ OPS: Mapping[str, Op] = {
     "transpose": Op("move", "x.t().contiguous()", "", Shape.TRANSPOSE),
     "embedding": Op("gather", "x[index]", "", Shape.GATHER, operand="index"),
     "matmul": Op("matmul", "x @ w", 'tl.dot(x, w, input_precision="ieee")', Shape.MATMUL, operand="w"),
-}  # fmt: skip
+}
 """All operations by name."""
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     family: tuple(name for name, op in OPS.items() if op.family == family)

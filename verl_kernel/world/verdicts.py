@@ -60,9 +60,7 @@ def _judged(answer: Answer) -> EvalResult:
         message = "a forward launched no kernel of the source: its output does not come from Triton"
         facts["error"] = _error("NoLaunch", message)
     status = EvalStatus.DECOY if is_decoy else EvalStatus.OK
-    return EvalResult(
-        task_id=answer.program.task_id, status=status, correctness=True, decoy_kernel=is_decoy, **facts
-    )  # fmt: skip
+    return EvalResult(task_id=answer.program.task_id, status=status, correctness=True, decoy_kernel=is_decoy, **facts)
 
 
 def _wrong(answer: Answer, rng: Random) -> EvalResult:

@@ -70,9 +70,15 @@ class Endpoint:
     """
 
     def __init__(
-        self, base_url: str, model: str, key: str, sampling: Sampling,
-        clean: Callable[[str], str] = split_chat_tokens, is_own: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        base_url: str,
+        model: str,
+        key: str,
+        sampling: Sampling,
+        clean: Callable[[str], str] = split_chat_tokens,
+        *,
+        is_own: bool = False,
+    ) -> None:
         self.clean, self._model, self._sampling, self._url = clean, model, sampling, base_url
         self._openai = require_client()
         import httpx
@@ -164,10 +170,14 @@ class Endpoint:
         """Return the answer's bytes; None if they exceed the limit."""
         sampling, ask = self._sampling, self._client.chat.completions.with_streaming_response.create
         async with ask(
-            model=self._model, messages=[dict(message) for message in messages], seed=seed,
-            temperature=sampling.temperature, top_p=sampling.top_p, extra_body=sampling.extra or None,
+            model=self._model,
+            messages=[dict(message) for message in messages],
+            seed=seed,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            extra_body=sampling.extra or None,
             **{self._limit_key: max_tokens},
-        ) as response:  # fmt: skip
+        ) as response:
             return await _read(response, max_tokens * _BYTES_PER_TOKEN + _ENVELOPE)
 
     async def _after_refusal(self, exc: Any, question: Question) -> ModelAnswer:

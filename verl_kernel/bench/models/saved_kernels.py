@@ -85,9 +85,13 @@ class SavedKernels:
         except NotText as exc:
             error = EvalError(stage="load", type="SyntaxError", message=str(exc))
             verdict = EvalResult(
-                task_id=task_id, task_hash=question.item.task.text_hash, status=EvalStatus.LOAD_ERROR, compiled=False,
-                correctness=False, error=error,
-            )  # fmt: skip
+                task_id=task_id,
+                task_hash=question.item.task.text_hash,
+                status=EvalStatus.LOAD_ERROR,
+                compiled=False,
+                correctness=False,
+                error=error,
+            )
             return ModelAnswer(verdict=verdict)
 
     async def close(self) -> None:

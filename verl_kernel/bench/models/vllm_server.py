@@ -96,9 +96,14 @@ class VllmServer:
         try:
             with self._log.open("wb") as log:
                 self._process = subprocess.Popen(
-                    command, pass_fds=[theirs], env={**defaults, **os.environ, "VLLM_API_KEY": self.key},
-                    stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-                )  # fmt: skip
+                    command,
+                    pass_fds=[theirs],
+                    env={**defaults, **os.environ, "VLLM_API_KEY": self.key},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
         finally:
             os.close(theirs)
         self.base_url = f"http://127.0.0.1:{port}/v1"

@@ -63,15 +63,23 @@ def _row(task: PlannedTask, samples: int, turns: list[BenchTurn]) -> TaskRow:
     )
     kernel, reference = (result.kernel_ms, result.reference_ms) if result else (None, None)
     return TaskRow(
-        task=task.task, level=task.level, family=task.family, status=top.status,
+        task=task.task,
+        level=task.level,
+        family=task.family,
+        status=top.status,
         counts=dict(Counter(answer.status for answer in tries).most_common()),
-        right=len({answer.sample for answer in right}), samples=samples,
-        speedup=top.speedup, sure=top.sure_speedup, first_right=min((answer.turn for answer in right), default=None),
+        right=len({answer.sample for answer in right}),
+        samples=samples,
+        speedup=top.speedup,
+        sure=top.sure_speedup,
+        first_right=min((answer.turn for answer in right), default=None),
         kernel_ms=kernel.median if kernel and top.correct else None,
         reference_ms=_reference_ms(ordered) if reference is None else reference.median,
-        coverage=result.time_coverage if result and top.correct else None, roofline=top.roofline,
-        answers=tuple(ordered), chosen=(top.sample, top.turn) if tries else None,
-    )  # fmt: skip
+        coverage=result.time_coverage if result and top.correct else None,
+        roofline=top.roofline,
+        answers=tuple(ordered),
+        chosen=(top.sample, top.turn) if tries else None,
+    )
 
 
 def _reference_ms(turns: Sequence[BenchTurn]) -> float | None:

@@ -34,6 +34,7 @@ CHECK_FAILED = 1
 
 
 def command(
+    *,
     suite: Annotated[
         str, typer.Option(help="cpu, kernelbench:PATH, a parquet file of tasks, or a folder of references.")
     ],
@@ -184,9 +185,12 @@ def _request(args: dict[str, Any], temperature: float) -> Request:
     if args["feedback_chars"] is None:
         options = replace(options, feedback_chars=suite.feedback_chars)
     sampling = Sampling(
-        temperature, args["top_p"], args["max_tokens"] or suite.max_tokens, args["request_timeout"],
+        temperature,
+        args["top_p"],
+        args["max_tokens"] or suite.max_tokens,
+        args["request_timeout"],
         args["retries"],
-    )  # fmt: skip
+    )
     name = args["model"] or (args["vllm"] or args["kernels"] or Path("model")).resolve().name
     return Request(suite, model, args["out"] or _folder(suite.name, name), options, sampling, gym, reward)
 
@@ -195,9 +199,14 @@ def _model(args: dict[str, Any]) -> ModelChoice:
     from verl_kernel.bench.models.choice import ModelChoice
 
     model = ModelChoice(
-        args["base_url"], args["model"], args["key_variable"], args["vllm"], args["vllm_args"], args["kernels"],
+        args["base_url"],
+        args["model"],
+        args["key_variable"],
+        args["vllm"],
+        args["vllm_args"],
+        args["kernels"],
         args["only_present"],
-    )  # fmt: skip
+    )
     model.check()
     return model
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def command(
+    *,
     path: Annotated[Path, typer.Argument(metavar="PATH", help="Tasks: parquet, Python file, folder or KernelBench.")],
     out: Annotated[
         Path | None, typer.Option(help="JSON lines file; finished tasks in it are skipped on a rerun.")
@@ -39,9 +40,11 @@ def command(
     from verl_kernel.env import GymOptions
 
     options = GymOptions(
-        device="cpu", num_judges=num_judges, true_size=cast(Literal["auto", "off"], true_size),
+        device="cpu",
+        num_judges=num_judges,
+        true_size=cast(Literal["auto", "off"], true_size),
         reference_timeout_s=timeout,
-    )  # fmt: skip
+    )
     tasks = list_tasks(path, read_levels(levels))
     if train is not None:
         _print_overlaps(train, path, json)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def command(
+    *,
     suite: Annotated[str, typer.Option(help="Tasks: kernelbench:PATH, a parquet file, a folder of references, cpu.")],
     run: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run continues.")],
     out: Annotated[Path, typer.Option(help="Parquet file of conversations to write.")],
@@ -95,8 +96,11 @@ def _run(suite: Suite, args: dict[str, Any]) -> None:
     chosen = {key: args[key] for key in ("samples", "turns", "seed", "requests")}
     sampling = Sampling(args["temperature"], args["top_p"], args["max_tokens"] or suite.max_tokens)
     request = Request(
-        suite, ModelChoice(args["base_url"], args["model"], args["key_variable"], args["vllm"]), args["run"],
-        BenchOptions(**chosen, feedback_chars=suite.feedback_chars), sampling,
+        suite,
+        ModelChoice(args["base_url"], args["model"], args["key_variable"], args["vllm"]),
+        args["run"],
+        BenchOptions(**chosen, feedback_chars=suite.feedback_chars),
+        sampling,
         gym_options.chosen(args),
-    )  # fmt: skip
+    )
     run_bench(request, lambda text: typer.echo(text, err=True))

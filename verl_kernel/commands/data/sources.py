@@ -26,7 +26,7 @@ def rows(
     targets: Annotated[str, typer.Option(help="GPUs that our own prompts name, as in sm_90,gfx942.")] = "",
 ) -> None:
     """Convert a published data set to tasks for reinforcement learning."""
-    _convert(source, "rows", path, out, levels, read_targets("--targets", targets))
+    _convert(source, "rows", path, out, levels=levels, targets=read_targets("--targets", targets))
 
 
 def talks(
@@ -50,9 +50,9 @@ def read_levels(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _convert(source: str, kind: str, path: Path, out: Path, levels: str = "", targets: tuple[str, ...] = ()) -> None:
+def _convert(source: str, kind: str, path: Path, out: Path, *, levels: str = "", targets: tuple[str, ...] = ()) -> None:
     from verl_kernel.data.published import summary
     from verl_kernel.data.sources import convert_source
 
-    written = convert_source(source, kind, path, out, read_levels(levels), targets)
+    written = convert_source(source, kind, path, out, levels=read_levels(levels), targets=targets)
     typer.echo(f"{out}: {summary(written)}")

@@ -23,6 +23,7 @@ _USUAL = ServiceOptions.in_recipes()
 
 
 def command(
+    *,
     host: Annotated[str, typer.Option(help="Address to listen on; others than this machine's own need --keys.")] = (
         _USUAL["host"]
     ),

@@ -20,6 +20,7 @@ _PAUSE_S = 1.0
 
 
 def command(
+    *,
     node: Annotated[
         str | None, typer.Argument(help="Node whose judges to drain: host name, address, or beginning of its id.")
     ] = None,

@@ -24,9 +24,12 @@ def timing(times: Sequence[float]) -> Timing:
     ordered = sorted(times)
     last = len(ordered) - 1
     return Timing(
-        median=statistics.median(ordered), mean=statistics.fmean(ordered), n=len(ordered),
-        p20=ordered[round(0.2 * last)], p80=ordered[round(0.8 * last)],
-    )  # fmt: skip
+        median=statistics.median(ordered),
+        mean=statistics.fmean(ordered),
+        n=len(ordered),
+        p20=ordered[round(0.2 * last)],
+        p80=ordered[round(0.8 * last)],
+    )
 
 
 @lru_cache(maxsize=512)

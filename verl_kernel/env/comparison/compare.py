@@ -29,8 +29,12 @@ CHUNK = 1 << 20
 """Number of elements compared at a time; it bounds the memory taken in float64."""
 
 _SCALED = {
-    torch.float64: 1e-7, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-2, **dict.fromkeys(EIGHT, 0.0),
-}  # fmt: skip
+    torch.float64: 1e-7,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 1e-2,
+    **dict.fromkeys(EIGHT, 0.0),
+}
 _PARITY = 1e-2
 _FEW = 128
 """Elements that disagree count as few if they are at most one in this number."""

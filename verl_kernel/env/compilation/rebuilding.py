@@ -124,10 +124,12 @@ def _code(node: ast.FunctionDef, file: str) -> CodeType:
     arguments = node.args
     names = [ast.arg(item.arg) for item in arguments.args]
     bare = ast.arguments(
-        posonlyargs=[ast.arg(item.arg) for item in arguments.posonlyargs], args=names,
+        posonlyargs=[ast.arg(item.arg) for item in arguments.posonlyargs],
+        args=names,
         kwonlyargs=[ast.arg(item.arg) for item in arguments.kwonlyargs],
-        kw_defaults=[None] * len(arguments.kwonlyargs), defaults=[],
-    )  # fmt: skip
+        kw_defaults=[None] * len(arguments.kwonlyargs),
+        defaults=[],
+    )
     function = ast.FunctionDef(name=node.name, args=bare, body=node.body, decorator_list=[], returns=None)
     function.type_params = []  # type: ignore[attr-defined]  # Python 3.12 wants it
     module = ast.Module(body=[ast.copy_location(function, node)], type_ignores=[])

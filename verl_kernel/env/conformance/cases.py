@@ -21,9 +21,15 @@ from verl_kernel.errors import TaskError
 
 
 OPTIONS = GymOptions(
-    static_check="off", correctness_trials=2, run_timeout_s=4.0, load_timeout_s=6.0, reference_timeout_s=6.0,
-    num_judges=2, cpus_per_judge=0.5, memory_mb=1024,
-)  # fmt: skip
+    static_check="off",
+    correctness_trials=2,
+    run_timeout_s=4.0,
+    load_timeout_s=6.0,
+    reference_timeout_s=6.0,
+    num_judges=2,
+    cpus_per_judge=0.5,
+    memory_mb=1024,
+)
 """Options of the evaluator: no static gate, so that the other layers are tested, and limits that keep the suite short.
 """
 SEED = 11

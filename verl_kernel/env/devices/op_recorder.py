@@ -160,9 +160,18 @@ class OpRecorder(DispatchMode):
         for number in range(kernels):
             steps = cost.steps if kernels == 1 else cost.steps[number : number + 1]
             event = TraceEvent(
-                "op", label, (), moved, flops, half, priced=cost.priced, steps=steps, touched=touched,
-                given=given_bytes, held=held_bytes,
-            )  # fmt: skip
+                "op",
+                label,
+                (),
+                moved,
+                flops,
+                half,
+                priced=cost.priced,
+                steps=steps,
+                touched=touched,
+                given=given_bytes,
+                held=held_bytes,
+            )
             self._events.append(replace(event, host_us=cost.host_us, recent=() if number else recent))
 
     def run_whole(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

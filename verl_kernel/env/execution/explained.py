@@ -54,10 +54,14 @@ def _lines(count: LaunchCount, own_line: Callable[[SourceLine], int | None]) -> 
     return [
         Line(
             line=own_line((files.get(access.place.file, "?"), access.place.line) if access.place else None),
-            kind=access.kind, area=access.row, asked=access.asked, sectors=access.sectors, needed=access.needed,
+            kind=access.kind,
+            area=access.row,
+            asked=access.asked,
+            sectors=access.sectors,
+            needed=access.needed,
         )
         for access in accesses(count)
-    ]  # fmt: skip
+    ]
 
 
 def _coalesced(count: LaunchCount) -> list[dict[str, Any]]:

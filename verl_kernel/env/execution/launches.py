@@ -203,9 +203,12 @@ class Launches:
             room -= self._sizes[end]
             end += 1
         return Reported(
-            works=self._works[first:end], left=len(self._works) - end, stopped=self._stopped,
-            not_watched=self._checks.not_watched, found=self._findings,
-        )  # fmt: skip
+            works=self._works[first:end],
+            left=len(self._works) - end,
+            stopped=self._stopped,
+            not_watched=self._checks.not_watched,
+            found=self._findings,
+        )
 
     def _record(self, launch_work: Work) -> None:
         """Keep what a launch did for the report, which the judge holds in its memory."""
@@ -281,7 +284,9 @@ class Launches:
             else None
         )
         run = partial(ready.kernel.launch, (x, y, z), words, order=order, follow=follow)
-        location = partial(_location, ready, request, arena, buffers, views)
+        # A view's access beyond itself lies inside the buffer, so only the view can be named.
+        ranges = {"out_of_bounds": buffers, "outside_view": views}
+        location = partial(_location, ready, request, arena, ranges)
         try:
             if request["is_tried"]:  # no checks here: the configuration that is chosen is launched once more
                 count, faults = run(buffers), list[Fault]()
@@ -299,7 +304,8 @@ class Launches:
         launch_tally = tally(count, [area[1] for area in request["areas"]], names, *ready.name_and_types)
         is_whole = not request["is_tried"] and request["kept"] is None
         explanation = self._explained(count, launch_tally, names, ready) if is_whole else None
-        return work(name, count, launch_tally, len(buffers), *self._stores.bytes(name, count), explanation), stops
+        stores = self._stores.bytes(name, count)
+        return work(name, count, launch_tally, len(buffers), stores=stores, explanation=explanation), stops
 
     def _repeat(self, ready: CompiledLaunch, run: Callable[[], object], buffers: Sequence[Buffer]) -> None:
         """Launch a tried kernel once more on its copy, the first time, and note which tensors that changes again.
@@ -382,16 +388,13 @@ def _location(
     ready: CompiledLaunch,
     request: LaunchRequest,
     arena: Arena,
-    buffers: Sequence[Buffer],
-    views: Sequence[Buffer],
+    ranges: Mapping[str, Sequence[Buffer]],
     fault: Fault,
 ) -> str:
-    """Describe the place of an access beyond its tensor."""
-    if fault.kind not in ("out_of_bounds", "outside_view"):
+    """Describe the place of an access beyond its tensor; `ranges` has the tensors by the kind of the fault."""
+    if fault.kind not in ranges:
         return ""
-    # A view's access beyond itself lies inside the buffer, so only the view can be named.
-    ranges = buffers if fault.kind == "out_of_bounds" else views
-    element = launch_arguments.nearest(ready.signature, request["arguments"], arena, ranges, fault.address)
+    element = launch_arguments.nearest(ready.signature, request["arguments"], arena, ranges[fault.kind], fault.address)
     return f"{element and ', at '}{element}: check the mask and the grid"
 
 

@@ -60,7 +60,7 @@ class SampledLaunches(Launches):
         self._draw = np.random.default_rng(0)
         self._tried_works: dict[object, Work] = {}
 
-    def start(self, sampled: bool, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool) -> None:
+    def start(self, *, sampled: bool, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool) -> None:
         """Begin a forward whose launches are sampled or not (other arguments as of `begin`)."""
         if sampled:
             self._sparse.begin(seed)
@@ -95,7 +95,8 @@ class SampledLaunches(Launches):
             self._sparse.give_back()
         launch_tally, names = tally_of(count), _names(request)
         explanation = None if request["is_tried"] else self._explained(count, launch_tally, names, ready)
-        launch_work = work(name, count, launch_tally, len(placed.areas), *self._stores.bytes(name, count), explanation)
+        stores = self._stores.bytes(name, count)
+        launch_work = work(name, count, launch_tally, len(placed.areas), stores=stores, explanation=explanation)
         if request["is_tried"]:
             self._tried_works[key] = launch_work
         return launch_work

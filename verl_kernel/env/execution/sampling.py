@@ -158,7 +158,11 @@ def extrapolated(shape: tuple[int, int, int], runs: Sequence[Weighted]) -> Launc
     """
     first = runs[0][1]
     return LaunchCount(
-        first.program, first.module, shape, first.warps, first.shared_bytes,
+        first.program,
+        first.module,
+        shape,
+        first.warps,
+        first.shared_bytes,
         lanes=_array([(weight, count.lanes) for weight, count in runs]),
         warps_entered=_array([(weight, count.warps_entered) for weight, count in runs]),
         sites=[_site([(weight, count.sites[number]) for weight, count in runs]) for number in range(len(first.sites))],
@@ -171,7 +175,7 @@ def extrapolated(shape: tuple[int, int, int], runs: Sequence[Weighted]) -> Launc
         heaviest_bytes=max(count.heaviest_bytes for _, count in runs),
         heaviest_work=max(count.heaviest_work for _, count in runs),
         voids=tuple(_array([(weight, np.array(count.voids)) for weight, count in runs]).tolist()),
-    )  # fmt: skip
+    )
 
 
 def _array(parts: Sequence[tuple[float, np.ndarray]]) -> np.ndarray:
@@ -186,9 +190,13 @@ def _site(parts: Sequence[tuple[float, SiteCount]]) -> SiteCount:
         return round(sum(weight * int(getattr(count, name)) for weight, count in parts))
 
     return SiteCount(
-        parts[0][1].site, total("accesses"), total("sectors"), total("unwritten"), total("missed"),
+        parts[0][1].site,
+        total("accesses"),
+        total("sectors"),
+        total("unwritten"),
+        total("missed"),
         row=next((count.row for _, count in parts if count.accesses), 0),
-    )  # fmt: skip
+    )
 
 
 def _use(parts: Sequence[tuple[float, Use]]) -> Use:

@@ -27,9 +27,15 @@ _BELOW = 8
 """Whole numbers are below this one: as indices they lie inside of nearly any tensor."""
 _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 _WHOLE = {
-    "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "uint16": np.uint16, "int32": np.int32,
-    "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64,
-}  # fmt: skip
+    "int8": np.int8,
+    "uint8": np.uint8,
+    "int16": np.int16,
+    "uint16": np.uint16,
+    "int32": np.int32,
+    "uint32": np.uint32,
+    "int64": np.int64,
+    "uint64": np.uint64,
+}
 
 
 def is_whole(dtype: str) -> bool:
@@ -77,10 +83,7 @@ _MOST_MAPPINGS = 40_000
 # Flags of mmap(2), mprotect(2) and madvise(2) on Linux for x86-64; Python's `mmap` cannot map at a given address.
 _SHARED, _PRIVATE, _FIXED, _ANONYMOUS, _NO_RESERVE = 0x01, 0x02, 0x10, 0x20, 0x4000
 _NONE, _READ_WRITE, _DONT_NEED = 0, 3, 4
-_MMAP = ctypes.CFUNCTYPE(
-    ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_size_t,
-    use_errno=True,
-)(("mmap", LIBC))  # fmt: skip
+_MMAP = ctypes.CFUNCTYPE(*[ctypes.c_size_t] * 3, *[ctypes.c_int] * 3, ctypes.c_size_t, use_errno=True)(("mmap", LIBC))
 Tensor = tuple[int, int, str]
 """A tensor without data: its address in the request, its bytes, the type of its elements."""
 
@@ -104,8 +107,8 @@ class SparseMemory:
         self.clearings = 0
         """How often all tensors without data were unmapped to free addresses."""
         try:
-            self._start = _map(0, _RESERVED, _NONE, _PRIVATE | _ANONYMOUS | _NO_RESERVE, -1, 0)
-            _map(self._start, arena_bytes, _READ_WRITE, _PRIVATE | _FIXED | _NO_RESERVE, arena, 0)
+            self._start = _map(0, _RESERVED, _NONE, _PRIVATE | _ANONYMOUS | _NO_RESERVE)
+            _map(self._start, arena_bytes, _READ_WRITE, _PRIVATE | _FIXED | _NO_RESERVE, fd=arena)
         except OSError:  # addresses are limited: tensors without data will be refused
             return
         self._arena_bytes = arena_bytes
@@ -175,7 +178,7 @@ class SparseMemory:
         start, number = self._next, len(self._addresses)
         self._bytes[number] = self._template(dtype)
         for window in range(start, start + windows * BYTES, BYTES):
-            _map(window, BYTES, _READ_WRITE, _SHARED | _FIXED | _NO_RESERVE, self.fd, number * BYTES)
+            _map(window, BYTES, _READ_WRITE, _SHARED | _FIXED | _NO_RESERVE, fd=self.fd, offset=number * BYTES)
         self._next = start + windows * BYTES + _GAP
         return start + remainder
 
@@ -183,13 +186,13 @@ class SparseMemory:
         """Unmap all tensors without data; those of the launch being prepared are mapped again when requested."""
         if self._arena_bytes and self._next > self._first:
             length = self._next - self._first
-            _map(self._first, length, _NONE, _PRIVATE | _FIXED | _ANONYMOUS | _NO_RESERVE, -1, 0)
+            _map(self._first, length, _NONE, _PRIVATE | _FIXED | _ANONYMOUS | _NO_RESERVE)
             self._next = self._first
         self._addresses.clear()
         self.clearings += 1
 
 
-def _map(address: int, length: int, access: int, flags: int, fd: int, offset: int) -> int:
+def _map(address: int, length: int, access: int, flags: int, *, fd: int = -1, offset: int = 0) -> int:
     mapped = int(_MMAP(address, length, access, flags, fd, offset))
     if mapped == ctypes.c_size_t(-1).value:
         raise refusal("mmap")

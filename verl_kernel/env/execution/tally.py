@@ -17,9 +17,14 @@ from verl_kernel.env.ipc.execution_messages import Explained, Tally, Work
 
 
 def work(
-    variant: str, count: LaunchCount, launch_tally: Tally, areas: int, stored: int, computed: int,
+    variant: str,
+    count: LaunchCount,
+    launch_tally: Tally,
+    areas: int,
+    *,
+    stores: tuple[int, int] = (0, 0),
     explanation: Explained | None = None,
-) -> Work:  # fmt: skip
+) -> Work:
     """Return the work of a launch.
 
     Args:
@@ -27,8 +32,7 @@ def work(
         count: what the launch did.
         launch_tally: its tally.
         areas: how many pieces of the arena it got.
-        stored: bytes of its stores.
-        computed: bytes of its stores that compute.
+        stores: bytes of its stores, and of those among them that compute.
         explanation: why it takes its time; None if an earlier launch had the same.
     """
     total = launch_work(count)
@@ -36,10 +40,18 @@ def work(
         [(number, size) for number, size in enumerate(sizes[:areas]) if size] for sizes in (total.reads, total.writes)
     )
     return Work(
-        variant=variant, bytes=total.bytes, flops=total.flops, half_flops=total.half_flops, stored=stored,
-        computed=computed, steps=[step.to_json() for step in total.steps], reads=reads, writes=writes,
-        tally=launch_tally, explained=explanation,
-    )  # fmt: skip
+        variant=variant,
+        bytes=total.bytes,
+        flops=total.flops,
+        half_flops=total.half_flops,
+        stored=stores[0],
+        computed=stores[1],
+        steps=[step.to_json() for step in total.steps],
+        reads=reads,
+        writes=writes,
+        tally=launch_tally,
+        explained=explanation,
+    )
 
 
 def tally(
@@ -67,11 +79,18 @@ def tally(
         areas[name] = [sizes[number], read.once, read.total, once, written.total]
     by_unit = {unit: round(value) for unit, value in operations(count).items()}
     return Tally(
-        kernel=kernel, grid=list(count.shape), operations=by_unit,
+        kernel=kernel,
+        grid=list(count.shape),
+        operations=by_unit,
         types={name: str(kind) for name, kind in signature.items()},
-        useful=round(useful), offered=round(offered), lanes=round(lanes), areas=areas, guessed=[],
-        voids=dict(zip(VOID_UNITS, count.voids, strict=True)), stores=[*map(round, stores)],
-    )  # fmt: skip
+        useful=round(useful),
+        offered=round(offered),
+        lanes=round(lanes),
+        areas=areas,
+        guessed=[],
+        voids=dict(zip(VOID_UNITS, count.voids, strict=True)),
+        stores=[*map(round, stores)],
+    )
 
 
 _SMALLEST_SHARE = 1e-6

@@ -83,7 +83,7 @@ def run(native: bytes) -> np.ndarray:
     follow = Follow(["fp32", "fp32"], np.random.default_rng(0))
     count = kernel.launch((1,), [item.address for item in buffers], buffers, follow=follow)
     launch_tally = tally(count, [item.bytes for item in buffers], {"x": 0, "out": 1}, "doubled", _SIGNATURE)
-    json.dumps(work("doubled", count, launch_tally, len(buffers), 0, 0))
+    json.dumps(work("doubled", count, launch_tally, len(buffers)))
     return out
 
 
@@ -168,7 +168,7 @@ def _serve(judge: Channel, runner: Channel, launches: SampledLaunches) -> None:
                 if "exit" in request:
                     return
                 if "begin" in request:
-                    launches.start(request.pop("sampled"), request.pop("begin"), **request)
+                    launches.start(sampled=request.pop("sampled"), seed=request.pop("begin"), **request)
                 else:
                     judge.send(launches.report(request["report"]))
             elif not _launch(runner, launches):

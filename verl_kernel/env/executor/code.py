@@ -83,15 +83,9 @@ class ObjectCache:
 # Each function of the library is compiled once per process, in a separate module; other modules find it by its name.
 
 
-BLOCK = ctypes.CFUNCTYPE(
-    ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32,
-    ctypes.c_int64, ctypes.c_int64,
-)  # fmt: skip
+BLOCK = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, *[ctypes.c_int32] * 3, *[ctypes.c_int64] * 2)
 """Type of `vk_block` (library/grid.py)."""
-GRID = ctypes.CFUNCTYPE(
-    ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32,
-    ctypes.c_int32,
-)  # fmt: skip
+GRID = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4, ctypes.c_int64, *[ctypes.c_int32] * 2)
 """Type of `vk_grid`."""
 # Vectors of 512 bits where the host has them: a register of a warp is one of 1,024.
 _FEATURES = "-prefer-256-bit"

@@ -151,9 +151,7 @@ class Traffic:
         numbers: the blocks' numbers, in the order in which they run.
     """
 
-    def __init__(
-        self, counters: Counters, buffers: int, warps: int, shared_bytes: int, numbers: np.ndarray
-    ) -> None:  # fmt: skip
+    def __init__(self, counters: Counters, buffers: int, warps: int, shared_bytes: int, numbers: np.ndarray) -> None:
         # Reads and writes of each buffer, and of accesses that lie in several of them.
         self._halves, self._warps, self._shared_bytes = 2 * (buffers + 1), warps, shared_bytes
         self._counters, module = counters, counters.module
@@ -187,15 +185,24 @@ class Traffic:
         counters, (lanes, entered, words) = self._counters, self._before
         uses = [_use(row) for row in self.totals.tolist()]
         return LaunchCount(
-            counters.program, counters.module, shape, self._warps, self._shared_bytes,
-            lanes=counters.lanes() - lanes, warps_entered=counters.warps() - entered,
-            sites=counters.sites(words, entered), reads=uses[::2], writes=uses[1::2],
+            counters.program,
+            counters.module,
+            shape,
+            self._warps,
+            self._shared_bytes,
+            lanes=counters.lanes() - lanes,
+            warps_entered=counters.warps() - entered,
+            sites=counters.sites(words, entered),
+            reads=uses[::2],
+            writes=uses[1::2],
             rereads=self.rereads.distances(uses[::2], uses[1::2]),
             returns=self.rereads.returns(uses[::2], uses[1::2]),
             heaviest_bytes=int(self.work[traffic.SECTORS_MOST]) * traffic.SECTOR,
             heaviest_work=int(self.work[traffic.WORK_MOST]),
-            voids=tuple(self.work[traffic.WORK_VOID : traffic.WORK_HEAD].tolist()), serial=serial, log=self.rereads,
-        )  # fmt: skip
+            voids=tuple(self.work[traffic.WORK_VOID : traffic.WORK_HEAD].tolist()),
+            serial=serial,
+            log=self.rereads,
+        )
 
 
 def sizes(module: Module) -> np.ndarray:

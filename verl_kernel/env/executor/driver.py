@@ -62,9 +62,14 @@ _ROUNDS_TO_EIGHT = re.compile(r"tt\.fp_to_fp .*f32.* -> .*f8E")
 _WARP = 32
 # An H100's, as far as kernels' launch code asks for them.
 _PROPERTIES = {
-    "max_shared_mem": 232448, "multiprocessor_count": 132, "max_num_regs": 65536, "warpSize": _WARP,
-    "sm_clock_rate": 1_755_000, "mem_clock_rate": 2_619_000, "mem_bus_width": 5120,
-}  # fmt: skip
+    "max_shared_mem": 232448,
+    "multiprocessor_count": 132,
+    "max_num_regs": 65536,
+    "warpSize": _WARP,
+    "sm_clock_rate": 1_755_000,
+    "mem_clock_rate": 2_619_000,
+    "mem_bus_width": 5120,
+}
 
 
 _REGISTERS = 32
@@ -78,10 +83,17 @@ class Launcher:
         self._signature, self._metadata = list(source.signature.values()), metadata
 
     def __call__(
-        self, x: int, y: int, z: int, stream: int, function: bytes, packed: Any, launch_metadata: Any,
-        enter: Callable[..., None] | None, leave: Callable[..., None] | None, *arguments: Any,
-    ) -> None:  # fmt: skip
+        self,
+        x: int,
+        y: int,
+        z: int,
+        stream: int,
+        function: bytes,
+        *further: Any,
+    ) -> None:
         """Run the whole grid and return when it has ended."""
+        # Triton passes everything by position: its own data, two hooks, and then the kernel's arguments.
+        _packed, _launch_metadata, _enter, _leave, *arguments = further
         metadata = self._metadata
         # Blocks of a cluster would have to read each other's shared memory.
         if metadata.num_ctas != 1:
@@ -91,10 +103,13 @@ class Launcher:
             for sort, item in zip(self._signature, arguments, strict=True)
             for kind, value in flattened(sort, item)
         ]
-        scratch = [_scratch(size, align, x * y * z) for size, align in (
-            (metadata.global_scratch_size, metadata.global_scratch_align),
-            (metadata.profile_scratch_size, metadata.profile_scratch_align),
-        )]  # fmt: skip
+        scratch = [
+            _scratch(size, align, x * y * z)
+            for size, align in (
+                (metadata.global_scratch_size, metadata.global_scratch_align),
+                (metadata.profile_scratch_size, metadata.profile_scratch_align),
+            )
+        ]
         tensors = [item for item in (*flat, *scratch) if hasattr(item, "data_ptr")]
         buffers = [Buffer(item.untyped_storage().data_ptr(), item.untyped_storage().nbytes()) for item in tensors]
         values = [item.data_ptr() if hasattr(item, "data_ptr") else item or 0 for item in (*flat, *scratch)]

@@ -78,9 +78,10 @@ def shares_words(program: PtxProgram) -> bool:
     """Whether a kernel changes halves or bytes by compare-and-swap on whole words, as LLVM lowers such atomics."""
     # LLVM rounds the address of a half down to its word.
     begins = {
-        item.operands[0] for item in program.instructions
+        item.operands[0]
+        for item in program.instructions
         if item.opcode == "and.b64" and getattr(item.operands[2], "text", None) == "-4"
-    }  # fmt: skip
+    }
     exchanges = (item for item in program.instructions if item.root == "atom" and {"cas", "b32"} < {*item.modifiers})
     return any(getattr(item.operands[1], "base", None) in begins for item in exchanges)
 
@@ -100,10 +101,15 @@ def _whole_words(item: Buffer) -> Buffer:
 
 
 FAULTS = {
-    context.OUT_OF_BOUNDS: "out_of_bounds", context.MISALIGNED: "misaligned", context.OUT_OF_SHARED: "out_of_shared",
-    context.OUT_OF_LOCAL: "out_of_local", context.DIVERGENT: "divergent", context.OUT_OF_FUEL: "endless",
-    context.STOPPED: "stopped", context.RACE: "race",
-}  # fmt: skip
+    context.OUT_OF_BOUNDS: "out_of_bounds",
+    context.MISALIGNED: "misaligned",
+    context.OUT_OF_SHARED: "out_of_shared",
+    context.OUT_OF_LOCAL: "out_of_local",
+    context.DIVERGENT: "divergent",
+    context.OUT_OF_FUEL: "endless",
+    context.STOPPED: "stopped",
+    context.RACE: "race",
+}
 """Names of the kinds of faults (`Fault.kind`)."""
 _SENTENCES = {
     "out_of_bounds": "lies outside of the launch's tensors",
@@ -190,9 +196,13 @@ class Kernel:
     """
 
     def __init__(
-        self, ptx: str, warps: int, shared_bytes: int, cache: ObjectCache | None = None,
+        self,
+        ptx: str,
+        warps: int,
+        shared_bytes: int,
+        cache: ObjectCache | None = None,
         store_kinds: Collection[origins.Kind] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         program: PtxProgram = parse(ptx) if store_kinds is None else origins.keeping(parse(ptx), store_kinds)
         lowered = module(program, warps)
         library().need(lowered.library, cache)
@@ -219,10 +229,16 @@ class Kernel:
         self._counters = Counters(program, lowered)
 
     def launch(
-        self, shape: Sequence[int], arguments: Sequence[int | float], buffers: Sequence[Buffer], *,
-        order: Sequence[int] | None = None, fuel: int = 1 << 40, watch: Watch | None = None,
+        self,
+        shape: Sequence[int],
+        arguments: Sequence[int | float],
+        buffers: Sequence[Buffer],
+        *,
+        order: Sequence[int] | None = None,
+        fuel: int = 1 << 40,
+        watch: Watch | None = None,
         follow: Follow | None = None,
-    ) -> LaunchCount:  # fmt: skip
+    ) -> LaunchCount:
         """Run blocks of a grid; returns what they did.
 
         Args:
@@ -242,7 +258,7 @@ class Kernel:
             buffers = whole_words(buffers)
         x, y, z = (*shape, 1, 1)[:3]
         numbers = np.arange(x * y * z, dtype=np.int64) if order is None else np.ascontiguousarray(order, np.int64)
-        run = functools.partial(self._run, (x, y, z), arguments, buffers, fuel)
+        run = functools.partial(self._run, (x, y, z), arguments, buffers, fuel=fuel)
         areas = [(item.address, item.bytes) for item in buffers]
         parts = watch.parts(self.module, self._warps, len(numbers), areas) if watch is not None else []
         if watch is None or not parts:
@@ -252,16 +268,28 @@ class Kernel:
         if follow is not None and not self.module.may_wait:
             rehearsal.beforehand(lambda: run(numbers[:MOST], follow=follow), ranges, self._counters.arrays)
         return rehearsal.watched(
-            functools.partial(run, watch=watch), watch, parts, numbers, self.module.has_cross_block_sync,
-            lambda: rehearsal.Saved(ranges, self._counters.arrays),
-        )  # fmt: skip
+            functools.partial(run, watch=watch),
+            watch,
+            parts,
+            numbers,
+            syncs_blocks=self.module.has_cross_block_sync,
+            save=lambda: rehearsal.Saved(ranges, self._counters.arrays),
+        )
 
     def _run(
-        self, shape: tuple[int, int, int], arguments: Sequence[int | float], buffers: Sequence[Buffer], fuel: int,
-        numbers: np.ndarray, part: Ranges = (), *, watch: Watch | None = None, follow: Follow | None = None,
-    ) -> LaunchCount:  # fmt: skip
+        self,
+        shape: tuple[int, int, int],
+        arguments: Sequence[int | float],
+        buffers: Sequence[Buffer],
+        numbers: np.ndarray,
+        part: Ranges = (),
+        *,
+        fuel: int,
+        watch: Watch | None = None,
+        follow: Follow | None = None,
+    ) -> LaunchCount:
         """Run blocks; if asked, look for races in a part of memory, or follow the first blocks."""
-        run = _Run(self, shape, arguments, buffers, numbers, fuel)
+        run = _Run(self, shape, arguments, buffers, numbers=numbers, fuel=fuel)
         if watch is not None:
             run.watch_races(watch, part, numbers)
         elif follow is not None:
@@ -300,6 +328,7 @@ class _Run:
         shape: tuple[int, int, int],
         arguments: Sequence[int | float],
         buffers: Sequence[Buffer],
+        *,
         numbers: np.ndarray,
         fuel: int,
     ) -> None:
@@ -328,7 +357,13 @@ class _Run:
         try:
             first_site = int(self._kernel._counters.words.ctypes.data)
             self._detector = RaceDetector(
-                watch, self._kernel.module, self._kernel._warps, part, numbers, self._fault, first_site
+                watch,
+                self._kernel.module,
+                self._kernel._warps,
+                ranges=part,
+                numbers=numbers,
+                fault=self._fault,
+                first_site=first_site,
             )
         except MemoryError:
             watch.note("races: the memory to look for them is too small; make tensors smaller")
@@ -357,12 +392,20 @@ class _Run:
         kernel, words = self._kernel, np.zeros(context.CONTEXT_WORDS, np.int64)
         counters, traffic = kernel._counters, self.traffic
         for word, array in (
-            (context.PARAMETERS, self._parameters), (context.SHARED, shared), (context.TABLE, self._table),
-            (context.SITES, counters.words), (context.COUNTS, counters.blocks), (context.FAULT, self._fault),
-            (context.LOCAL, self._local), (context.FUEL, self._fuel),
-            (context.TOTALS, traffic.totals), (context.WORK, traffic.work), (context.CACHE, traffic.cache),
-            (context.USES, uses), (context.REREADS, traffic.rereads.log),
-        ):  # fmt: skip
+            (context.PARAMETERS, self._parameters),
+            (context.SHARED, shared),
+            (context.TABLE, self._table),
+            (context.SITES, counters.words),
+            (context.COUNTS, counters.blocks),
+            (context.FAULT, self._fault),
+            (context.LOCAL, self._local),
+            (context.FUEL, self._fuel),
+            (context.TOTALS, traffic.totals),
+            (context.WORK, traffic.work),
+            (context.CACHE, traffic.cache),
+            (context.USES, uses),
+            (context.REREADS, traffic.rereads.log),
+        ):
             words[word] = array.ctypes.data
         words[context.SHARED_BYTES], words[context.BUFFERS] = kernel._shared_bytes, self._buffer_count
         words[[context.ENTRY, context.WARPS, context.FRAME]] = (kernel._entry, kernel._warps, kernel.module.frame_bytes)

@@ -23,10 +23,9 @@ _RECORDS = 1 << 14
 """Accesses by a warp that the log of a block holds; later accesses are not logged."""
 _MAX_EXECUTIONS, _MAX_LOADS = 4, 16
 """How many executions of a store are compared, and with how many of the loads before it; older loads are ignored."""
-_NO_CALLBACK = ctypes.CFUNCTYPE(
-    None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
-    ctypes.c_void_p,
-)(lambda *_: None)  # fmt: skip
+_NO_CALLBACK = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3)(
+    lambda *_: None
+)
 """What native code calls in place of the judging function, as a log looks for no races."""
 _IS_LOAD = (context.LOAD, context.STRONG_LOAD)
 
@@ -199,9 +198,11 @@ _CLOSE = {"fp16": 2.0**-7, "bf16": 2.0**-7, "fp32": 2.0**-12, "fp64": 2.0**-16}
 """How far values may differ, relative to them and to the mean size of the stored values: a comparison of float32
 accepts up to 2e-4, and as much of the other values' size for small numbers."""
 WIDTHS = {
-    "fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "i1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4,
-    "i64": 8, "u64": 8,
-}  # fmt: skip
+    **dict.fromkeys("i1 i8 u8".split(), 1),
+    **dict.fromkeys("i16 u16 fp16 bf16".split(), 2),
+    **dict.fromkeys("i32 u32 fp32".split(), 4),
+    **dict.fromkeys("i64 u64 fp64".split(), 8),
+}
 """Bytes of an element by type, as Triton names it; elements of other types are compared as bytes."""
 
 

@@ -19,10 +19,18 @@ def use_kernels() -> None:
 
 
 def attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    *causal: bool,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
     """Compute attention by the op that torch chooses on an H100; the arguments are those of torch's function."""
+    # torch passes all that its schema has before `scale` by position, and leaves out defaults at the end.
+    is_causal = any(causal)
     aten, size = torch.ops.aten, query.shape[-1]
     is_fit = query.dim() == 4 and not enable_gqa and size * query.element_size() % _ALIGNED_BYTES == 0
     if not is_fit or dropout_p or query.dtype not in (*_HALF, torch.float32):

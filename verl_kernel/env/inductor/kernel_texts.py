@@ -23,9 +23,7 @@ from triton.language.extra import libdevice
 from triton.language.standard import _log2
 """
 """Imports of a program that has such texts."""
-_KNOWN: dict[str, Any] = {
-    "tl": tl, "triton": triton, "tl_math": tl.math, "libdevice": libdevice, "_log2": _log2
-}  # fmt: skip
+_KNOWN: dict[str, Any] = {"tl": tl, "triton": triton, "tl_math": tl.math, "libdevice": libdevice, "_log2": _log2}
 """Values of the names that `HEADER` binds."""
 
 

@@ -94,9 +94,12 @@ class CompiledProgram:
     def __init__(self) -> None:
         self._recording: Recording | None = None
         replace_members(
-            torch._C._dynamo.guards, _empty_strided_cuda=_empty_strided, _reinterpret_tensor=_reinterpreted,
-            assert_size_stride=_unchecked, assert_alignment=_unchecked,
-        )  # fmt: skip
+            torch._C._dynamo.guards,
+            _empty_strided_cuda=_empty_strided,
+            _reinterpret_tensor=_reinterpreted,
+            assert_size_stride=_unchecked,
+            assert_alignment=_unchecked,
+        )
         replace_members(torch.cuda, _DeviceGuard=lambda index: _Graph(self._begin_graph))
         replace_members(AsyncCompile, triton=lambda _, name, source, device_str="": self._kernel(name, source))
 

@@ -56,9 +56,13 @@ class Ablation:
     """
 
     def __init__(
-        self, session: CandidateSession, number: int, revive: Callable[[], None], mode: Mode | None = None,
+        self,
+        session: CandidateSession,
+        number: int,
+        revive: Callable[[], None],
+        mode: Mode | None = None,
         native: NativeTrials | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._session, self._number, self._revive, self._mode = session, number, revive, mode
         self._is_first_runner, self._native = True, native
 

@@ -58,6 +58,7 @@ class CompiledReferences:
         device: DeviceBackend,
         zygote: Zygote,
         executor: LaunchExecutor,
+        *,
         compiler: LaunchCompiler | None,
         store: ReferenceCache | None,
         guard: Callable[[], AbstractContextManager[object]],
@@ -109,9 +110,12 @@ class CompiledReferences:
         dry, executor = self._dry(task), self._executor.for_candidate(task.namespace)
         program = self.inductor.program(task, self._options.float32, self._options.reference_timeout_s)
         session = DrySession(
-            options=self._options, zygote=self._zygote, stages=Stages(self._device),
-            timing_source=self._device.timing_source, executor=executor,
-        )  # fmt: skip
+            options=self._options,
+            zygote=self._zygote,
+            stages=Stages(self._device),
+            timing_source=self._device.timing_source,
+            executor=executor,
+        )
         # Of the task alone: each judge samples the same programs, so a reference has one time.
         seed = seed_of(b"compiled", task.fingerprint.encode())
         (counted,) = session.follow(task, program.source, [dry], seed, seed)
@@ -155,6 +159,7 @@ def make_compiled_references(
     device: DeviceBackend,
     zygote: Zygote,
     executor: LaunchExecutor | None,
+    *,
     compilers: Sequence[LaunchCompiler],
     store: ReferenceCache | None,
     guard: Callable[[], AbstractContextManager[object]],
@@ -164,4 +169,4 @@ def make_compiled_references(
         return None
     priced = gpu_named(options.gpu_profile).targets
     compiler = next((each for each in compilers if each.target.name.startswith(priced)), None)
-    return CompiledReferences(options, device, zygote, executor, compiler, store, guard)
+    return CompiledReferences(options, device, zygote, executor, compiler=compiler, store=store, guard=guard)

@@ -110,9 +110,12 @@ class CandidateEvaluation:
                 # Other processes may have taken the GPU's memory: that is the gym's failure, not the candidate's.
                 self._device.grant(self._options.memory_mb)
                 session = loading.start(
-                    self._reference, layout=layout, stages=self._stages, guard=self._context.guard,
+                    self._reference,
+                    layout=layout,
+                    stages=self._stages,
+                    guard=self._context.guard,
                     is_sealed=self._device.seals_traces,
-                )  # fmt: skip
+                )
             candidate = LoadedCandidate(session=session, loading=loading, findings=self._findings, stages=self._stages)
             try:
                 with self._stages.stage("load"):
@@ -127,10 +130,14 @@ class CandidateEvaluation:
     def _loading(self, scratch: Scratch, memory: SharedMemory, ruled_out: list[str]) -> Loading:
         executor = self._context.executor
         return Loading(
-            options=self._options, zygote=self._context.zygote, scratch=scratch, memory=memory, findings=self._findings,
+            options=self._options,
+            zygote=self._context.zygote,
+            scratch=scratch,
+            memory=memory,
+            findings=self._findings,
             describe=None if executor is None and not self._context.compilers else ruled_out,
             execution=None if executor is None else partial(executor.begin, scratch.source),
-        )  # fmt: skip
+        )
 
     @contextmanager
     def _beside(self, candidate: LoadedCandidate, may_choose_again: bool) -> Iterator[None]:
@@ -143,9 +150,9 @@ class CandidateEvaluation:
             self._context.compilers,
             candidate.loading.source,
             self._findings,
-            may_choose_again,
-            priced,
-            self._context.namespace,
+            may_choose_again=may_choose_again,
+            priced=priced,
+            namespace=self._context.namespace,
         )
         try:
             yield

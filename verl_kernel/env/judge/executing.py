@@ -119,7 +119,7 @@ class Execution:
         self._ask(None, _START_S)
 
     def begin(
-        self, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool, sampled: bool = False
+        self, *, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool, sampled: bool = False
     ) -> None:
         """Tell the process that a forward begins (raises ExecutionDied).
 

@@ -110,7 +110,13 @@ class Judge:
         folder = options.reference_cache
         self._store = None if folder is None else ReferenceCache(folder, self._device.name)
         self._compiled = make_compiled_references(
-            options, self._device, self.processes.runners, self._executor, self._compilers, self._store, guard
+            options,
+            self._device,
+            self.processes.runners,
+            self._executor,
+            compilers=self._compilers,
+            store=self._store,
+            guard=guard,
         )
 
     @property
@@ -216,14 +222,21 @@ class Judge:
             with self._device.shared():
                 defects = find_defects(reference, reference_ms, self._guard)
         return Audit(
-            task_id=task.task_id, task_hash=task.text_hash, sizes={} if copy is None else dict(copy.sizes),
-            reference_ms=reference_ms, findings=tuple(defects),
-        )  # fmt: skip
+            task_id=task.task_id,
+            task_hash=task.text_hash,
+            sizes={} if copy is None else dict(copy.sizes),
+            reference_ms=reference_ms,
+            findings=tuple(defects),
+        )
 
     def _context(
-        self, task: Task, draw_secret: Callable[[], bytes], counts: Counts | None = None,
-        compilers: Sequence[LaunchCompiler] = (), compiled: CompiledReference | None = None,
-    ) -> EvaluationContext:  # fmt: skip
+        self,
+        task: Task,
+        draw_secret: Callable[[], bytes],
+        counts: Counts | None = None,
+        compilers: Sequence[LaunchCompiler] = (),
+        compiled: CompiledReference | None = None,
+    ) -> EvaluationContext:
         return EvaluationContext(
             options=self._options,
             namespace=task.namespace,

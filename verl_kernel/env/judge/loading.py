@@ -70,13 +70,24 @@ class Loading:
         self._memory.write(layout.constants, layout.specs)
         client = RunnerClient(self._fork(), path, options, stages)
         check = OutputCheck(
-            reference=reference, client=client, guard=guard, tolerance=options.tolerance, float32=options.float32,
+            reference=reference,
+            client=client,
+            guard=guard,
+            tolerance=options.tolerance,
+            float32=options.float32,
             strides=options.strides,
-        )  # fmt: skip
+        )
         return CandidateSession(
-            reference=reference, client=client, memory=self._memory, layout=layout, guard=guard, check=check,
-            is_sealed=is_sealed, seconds_granted=options.run_timeout_s, text=self.source,
-        )  # fmt: skip
+            reference=reference,
+            client=client,
+            memory=self._memory,
+            layout=layout,
+            guard=guard,
+            check=check,
+            is_sealed=is_sealed,
+            seconds_granted=options.run_timeout_s,
+            text=self.source,
+        )
 
     def load(self, session: CandidateSession) -> None:
         """Import the source and build its model (raises Verdict).

@@ -21,18 +21,24 @@ from verl_kernel.env.tamper.trace_checks import own_launches
 from verl_kernel.env.trace import TraceEvent
 
 _STATUSES = {
-    "unknown": EvalStatus.RUNTIME_ERROR, "endless": EvalStatus.TIMEOUT,
-    "race": EvalStatus.UNSAFE, "unwritten": EvalStatus.UNSAFE, "not_watched": EvalStatus.UNSAFE,
+    "unknown": EvalStatus.RUNTIME_ERROR,
+    "endless": EvalStatus.TIMEOUT,
+    "race": EvalStatus.UNSAFE,
+    "unwritten": EvalStatus.UNSAFE,
+    "not_watched": EvalStatus.UNSAFE,
     "outside_view": EvalStatus.UNSAFE,
-    "divergent": EvalStatus.RUNTIME_ERROR, "stopped": EvalStatus.RUNTIME_ERROR,
-}  # fmt: skip
+    "divergent": EvalStatus.RUNTIME_ERROR,
+    "stopped": EvalStatus.RUNTIME_ERROR,
+}
 """Status by what stopped a launch; whatever is not listed, such as a wrong access to memory, is a crash."""
 _COMPILED = "compiled for a GPU and executed"
 _MOST_FINDINGS = 32
 """Most memory findings that an evaluation keeps."""
 _FINDINGS: dict[str, Literal["race", "uninitialised_read", "outside_view"]] = {
-    "race": "race", "unwritten": "uninitialised_read", "outside_view": "outside_view",
-}  # fmt: skip
+    "race": "race",
+    "unwritten": "uninitialised_read",
+    "outside_view": "outside_view",
+}
 Done = TypeVar("Done")
 _FIELDS: tuple[Literal["variant", "bytes", "flops", "half_flops", "stored", "computed", "steps"], ...] = (
     *("variant", "bytes", "flops", "half_flops", "stored", "computed", "steps"),
@@ -104,7 +110,12 @@ class NativeTrials:
         # Two forwards share an order, which the second one reverses: each of any two programs comes first once, so that
         # a program which needs the other's result is found.
         seed = seed_of(session.secret, b"order", (number // 2).to_bytes(8, "little"))
-        self._guarded(session, lambda: execution.begin(seed, watch, shows, self._refuses, number % 2 == 1))
+        self._guarded(
+            session,
+            lambda: execution.begin(
+                seed=seed, watch=watch, shows=shows, refuses=self._refuses, backwards=number % 2 == 1
+            ),
+        )
 
     def _report(self, session: CandidateSession, execution: Execution) -> Reported:
         return self._guarded(session, execution.report)

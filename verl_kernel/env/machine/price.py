@@ -163,10 +163,11 @@ def fitting(event: TraceEvent, blocks_per_sm: Mapping[str, int]) -> int | None:
     return blocks_per_sm.get(event.name) if event.kind == "launch" else None
 
 
-_ASKING = frozenset({
-    "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::masked_select",
-    "aten::_unique", "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive",
-})  # fmt: skip
+_ASKING = frozenset(
+    f"aten::{name}"
+    for name in "_local_scalar_dense is_nonzero equal nonzero masked_select _unique _unique2 unique_dim "
+    "unique_consecutive unique_dim_consecutive".split()
+)
 """Ops whose result, or its size, the host waits for: it issues nothing more before the device has got so far."""
 
 

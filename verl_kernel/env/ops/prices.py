@@ -83,9 +83,13 @@ def logsumexp(call: Call) -> list[Step]:
     data, elements = nbytes(call.data), call.data.numel()
     small = streamed(2 * nbytes(call.output), "contiguous", call.output.numel())
     return [
-        streamed(data, "reduction", elements), streamed(2 * data, "mixed", elements),
-        streamed(2 * data, "contiguous", elements), streamed(data, "reduction", elements), small, small,
-    ]  # fmt: skip
+        streamed(data, "reduction", elements),
+        streamed(2 * data, "mixed", elements),
+        streamed(2 * data, "contiguous", elements),
+        streamed(data, "reduction", elements),
+        small,
+        small,
+    ]
 
 
 def loss(call: Call) -> list[Step]:
@@ -139,11 +143,17 @@ def layer_norm(call: Call) -> list[Step]:
     second = nbytes(data) + (rows - 1) * nbytes(*affine)
     return [
         Step(
-            nbytes(data, call.output, *affine), "contiguous", call.flops, blocks=rows, in_flight=_LAYER_BYTES,
-            block_ns=_LAYER_PASSES * int(constant("program_ns")), repeated_bytes=second,
-            private_bytes=row * data.element_size(), shared_bytes=nbytes(*affine),
+            nbytes(data, call.output, *affine),
+            "contiguous",
+            call.flops,
+            blocks=rows,
+            in_flight=_LAYER_BYTES,
+            block_ns=_LAYER_PASSES * int(constant("program_ns")),
+            repeated_bytes=second,
+            private_bytes=row * data.element_size(),
+            shared_bytes=nbytes(*affine),
         )
-    ]  # fmt: skip
+    ]
 
 
 def renormed(call: Call) -> list[Step]:
@@ -214,10 +224,16 @@ def selected(call: Call) -> list[Step]:
     length = data.shape[call.arguments["dim"]] if data.dim() else 1
     return [
         Step(
-            call.bytes, "mixed", call.flops, blocks=max(1, data.numel() // max(1, length)), warps=8,
-            l2_bytes=call.bytes + again, repeated_bytes=again, private_bytes=length * data.element_size(),
+            call.bytes,
+            "mixed",
+            call.flops,
+            blocks=max(1, data.numel() // max(1, length)),
+            warps=8,
+            l2_bytes=call.bytes + again,
+            repeated_bytes=again,
+            private_bytes=length * data.element_size(),
         )
-    ]  # fmt: skip
+    ]
 
 
 def softmax_gradient(call: Call) -> list[Step]:
@@ -233,9 +249,13 @@ def layer_norm_gradient(call: Call) -> list[Step]:
     rows = next((tensor.numel() for tensor in call.inputs[2:4]), 1)
     read = nbytes(gradient, data)
     first = Step(
-        read + nbytes(call.output), "reduction", call.flops, blocks=max(1, rows), repeated_bytes=read,
+        read + nbytes(call.output),
+        "reduction",
+        call.flops,
+        blocks=max(1, rows),
+        repeated_bytes=read,
         private_bytes=2 * data.numel() // max(1, rows) * data.element_size(),
-    )  # fmt: skip
+    )
     return [first, streamed(read, "reduction", data.numel())] if len(call.outputs) > 1 else [first]
 
 

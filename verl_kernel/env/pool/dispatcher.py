@@ -304,10 +304,20 @@ def prefilter_options(options: GymOptions) -> GymOptions:
     """
     trials: dict[str, Any] = {"correctness_trials": 1, "trial_choice": None, "ablation": False}
     return replace(
-        options, **(trials if options.prefilter_speedup is None else {}), device="cpu", prefilter="off",
-        prefilter_speedup=None, num_judges=options.prefilter_judges, gpus_per_judge=0.0, judge_resources=None,
-        require_idle_gpu=False, reference_mode="eager", compile="all", true_size="auto", memory_checks="refuse",
-    )  # fmt: skip
+        options,
+        **(trials if options.prefilter_speedup is None else {}),
+        device="cpu",
+        prefilter="off",
+        prefilter_speedup=None,
+        num_judges=options.prefilter_judges,
+        gpus_per_judge=0.0,
+        judge_resources=None,
+        require_idle_gpu=False,
+        reference_mode="eager",
+        compile="all",
+        true_size="auto",
+        memory_checks="refuse",
+    )
 
 
 def is_final(result: EvalResult) -> bool:
@@ -407,6 +417,9 @@ class Prefilter(Generic[Handle]):
         """Return the current workers and counts."""
         once = self._gpu_seconds / self._timed if self._timed else 0.0
         return PrefilterStats(
-            judges=self._pool.snapshot().judges, passed=self._passed, refused=self._refused,
-            undecided=self._undecided, gpu_seconds_saved=self._refused * once,
-        )  # fmt: skip
+            judges=self._pool.snapshot().judges,
+            passed=self._passed,
+            refused=self._refused,
+            undecided=self._undecided,
+            gpu_seconds_saved=self._refused * once,
+        )

@@ -56,9 +56,14 @@ class JudgeProcess:
         program = ["-m", "verl_kernel.env.pool.judge_worker"]
         command = [sys.executable, *program, str(theirs.fileno()), self._options.device]
         self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env={**child_environment(), "TMPDIR": self._temp_dir.path}, cwd="/",
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            command,
+            pass_fds=[theirs.fileno()],
+            env={**child_environment(), "TMPDIR": self._temp_dir.path},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         theirs.close()
         self._connection = Connection(ours.detach())
         self.model = self._ask((self._options, self._seed), START_S)

@@ -44,9 +44,13 @@ def not_judged(request: EvalRequest, failure: Exception, attempts: int) -> EvalR
     """Return the `infra_error` of a request whose attempts have all failed; `failure` is the latest."""
     error = EvalError(stage="pool", type=type(failure).__name__, message=str(failure)[:2000])
     return EvalResult(
-        task_id=request.task.task_id, task_hash=request.task.text_hash, kernel=request.kernel,
-        status=EvalStatus.INFRA_ERROR, error=error, attempts=attempts,
-    )  # fmt: skip
+        task_id=request.task.task_id,
+        task_hash=request.task.text_hash,
+        kernel=request.kernel,
+        status=EvalStatus.INFRA_ERROR,
+        error=error,
+        attempts=attempts,
+    )
 
 
 class JudgeStats(Record):
@@ -148,12 +152,20 @@ class PoolCounters:
         self._forget_old()
         uptime = max(time.monotonic() - self._started, 1e-9)
         return PoolStats(
-            judges=judges, queue=queue, held_back=held_back, evaluations=self.evaluations, remembered=self.remembered,
-            retries=self.retries, infra_errors=self.infra_errors, quarantines=self.quarantines,
-            statuses=dict(self.statuses), per_second=sum(self.statuses.values()) / uptime,
-            recent_per_second=len(self._recent) / min(uptime, PoolStats.RECENT_S), uptime_s=uptime,
+            judges=judges,
+            queue=queue,
+            held_back=held_back,
+            evaluations=self.evaluations,
+            remembered=self.remembered,
+            retries=self.retries,
+            infra_errors=self.infra_errors,
+            quarantines=self.quarantines,
+            statuses=dict(self.statuses),
+            per_second=sum(self.statuses.values()) / uptime,
+            recent_per_second=len(self._recent) / min(uptime, PoolStats.RECENT_S),
+            uptime_s=uptime,
             prefilter=prefilter,
-        )  # fmt: skip
+        )
 
     def _forget_old(self) -> None:
         while self._recent and self._recent[0] < time.monotonic() - PoolStats.RECENT_S:

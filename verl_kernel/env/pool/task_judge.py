@@ -86,10 +86,14 @@ def _become_outermost(has_namespaces: bool, request: ForkRequest, fds: list[int]
 
 def _profile() -> IsolationProfile:
     return IsolationProfile(
-        readable=("/proc", "/sys/fs/cgroup"), may_start_programs=True, may_judge=True, limits_addresses=False,
+        readable=("/proc", "/sys/fs/cgroup"),
+        may_start_programs=True,
+        may_judge=True,
+        limits_addresses=False,
         file_bytes=resource.RLIM_INFINITY,  # it counts for memory that is shared, too
-        open_files=1024, processes=_threads_of_user() + _PROCESSES,
-    )  # fmt: skip
+        open_files=1024,
+        processes=_threads_of_user() + _PROCESSES,
+    )
 
 
 def _threads_of_user() -> int:

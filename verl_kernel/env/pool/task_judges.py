@@ -105,8 +105,11 @@ class TaskJudges:
             InfraError: as in `JudgeProcess.judge`.
         """
         candidate = {
-            "source": request.source, "kernel": request.kernel, "validate": request.validate, "step": request.step,
-        }  # fmt: skip
+            "source": request.source,
+            "kernel": request.kernel,
+            "validate": request.validate,
+            "step": request.step,
+        }
         answer = self._ask_judge(request.task, candidate)
         with _readable(request.task):
             result = EvalResult.model_validate_json(answer)
@@ -191,9 +194,14 @@ class _TaskJudge:
     def __init__(self, server: ForkServer, folder: str, options: GymOptions) -> None:
         self._path = tempfile.mkdtemp(prefix="task_", dir=folder)
         inside = replace(
-            options, references="trusted", device="cpu", num_judges=1, judge_resources=None, address=None,
+            options,
+            references="trusted",
+            device="cpu",
+            num_judges=1,
+            judge_resources=None,
+            address=None,
             address_key=None,
-        )  # fmt: skip
+        )
         with closing(SharedMemory.create(1)) as memory:
             self._process: RunnerProcess = server.fork(self._path, memory, replace(options, disk_mb=DISK_MB))
         self._process.tell(JudgeOptions(options=asdict(inside)))

@@ -144,12 +144,19 @@ def _traits(
     program.may_crash = _may_crash(program, probe)
     variation = _learn(program, [draw.tensors for draw in draws] * (1 + (len(draws) == 1)), probe, expected)
     return Traits(
-        mutates_inputs=mutates_inputs, is_finite=expected.is_finite, is_sized=is_sized, variation=variation,
-        constants=constants, structured=structured, may_crash=program.may_crash,
+        mutates_inputs=mutates_inputs,
+        is_finite=expected.is_finite,
+        is_sized=is_sized,
+        variation=variation,
+        constants=constants,
+        structured=structured,
+        may_crash=program.may_crash,
         is_switchable=_is_switchable(program, probe, expected),
-        input_bytes=_shared_bytes(draws, is_sized), output_bytes=_shared_bytes(outputs, is_sized),
-        smallest_scale=_smallest_scale(program, variation, probe, expected), task_flags=[],
-    )  # fmt: skip
+        input_bytes=_shared_bytes(draws, is_sized),
+        output_bytes=_shared_bytes(outputs, is_sized),
+        smallest_scale=_smallest_scale(program, variation, probe, expected),
+        task_flags=[],
+    )
 
 
 @contextlib.contextmanager
@@ -212,7 +219,16 @@ def _learn(program: ReferenceProgram, draws: list[Tensors], probe: Value, expect
 
     counts = itertools.count(len(draws))
     spikes = _sizes_of_spikes(probe, expected)
-    return learn(draws, accepts, is_steady, agree, accepts_extremes, draw_more, spikes, differ=differ)
+    return learn(
+        draws,
+        accepts,
+        is_steady=is_steady,
+        agree=agree,
+        accepts_extremes=accepts_extremes,
+        draw_more=draw_more,
+        spikes=spikes,
+        differ=differ,
+    )
 
 
 def _sizes_of_spikes(probe: Value, expected: Value) -> tuple[float, ...]:

@@ -260,7 +260,11 @@ _STRUCTURES: dict[str, tuple[Callable[[torch.Tensor], bool], Callable[[torch.Ten
 """By name: whether a tensor has it, and a function that restores it; later functions preserve earlier structures."""
 
 _EVIDENCE: dict[str, Callable[[Sequence[torch.Tensor]], bool]] = {
-    "ascending": _steps, "descending": _steps, "distinct": _would_repeat, "equal_sums": _are_equal_sums,
-    "some": _would_be_empty, "not_all": _would_be_full,
-}  # fmt: skip
+    "ascending": _steps,
+    "descending": _steps,
+    "distinct": _would_repeat,
+    "equal_sums": _are_equal_sums,
+    "some": _would_be_empty,
+    "not_all": _would_be_full,
+}
 """Structures of integers and masks that are the same in every draw say nothing; others need this besides."""

@@ -246,12 +246,12 @@ class Variation:
 def learn(
     draws: Sequence[Tensors],
     accepts: Callable[[Tensors], bool],
+    *,
     is_steady: bool = True,
     agree: Callable[[Tensors, Tensors], bool] = lambda first, second: False,
     accepts_extremes: Callable[[Tensors], bool] | None = None,
     draw_more: Callable[[], Tensors | None] = lambda: None,
     spikes: Sequence[float] = (),
-    *,
     differ: Callable[[Tensors, Tensors], bool] = lambda first, second: True,
 ) -> Variation:
     """Find the strongest variation that keeps a reference's outputs usable.
@@ -283,10 +283,13 @@ def learn(
         return narrowed_all(restored, wide[0], draws[0])
 
     variation = _learn_varied(
-        roles, wide, lambda tensors: accepts(related(tensors)), is_steady,
-        lambda first, second: agree(related(first), related(second)),
-        lambda first, second: differ(related(first), related(second)),
-    )  # fmt: skip
+        roles,
+        wide,
+        lambda tensors: accepts(related(tensors)),
+        is_steady=is_steady,
+        agree=lambda first, second: agree(related(first), related(second)),
+        differ=lambda first, second: differ(related(first), related(second)),
+    )
     ends = _learn_ends(roles, wide[0], lambda tensors: (accepts_extremes or accepts)(related(tensors)), is_steady)
     candidates = (replace(variation, spikes=size) for size in spikes if is_steady)
     variation = next((each for each in candidates if accepts(related(each.spiked(wide[0], 0)))), variation)
@@ -310,9 +313,14 @@ def _learn_ends(
 
 
 def _learn_varied(
-    roles: Sequence[Role], draws: Sequence[Tensors], accepts: Callable[[Tensors], bool], is_steady: bool,
-    agree: Callable[[Tensors, Tensors], bool], differ: Callable[[Tensors, Tensors], bool],
-) -> Variation:  # fmt: skip
+    roles: Sequence[Role],
+    draws: Sequence[Tensors],
+    accepts: Callable[[Tensors], bool],
+    *,
+    is_steady: bool,
+    agree: Callable[[Tensors, Tensors], bool],
+    differ: Callable[[Tensors, Tensors], bool],
+) -> Variation:
     variation = Variation((Role("drawn"),) * len(roles), always=all(map(unchanged, zip(*draws, strict=True))))
     # One input at a time: a reference that fails on one varied index may accept all other changes.
     for number, role in enumerate(roles):

@@ -103,10 +103,10 @@ _ROOTS = frozenset(module.partition(".")[0] for module in OPEN_MODULES)
 _DRIVER = frozenset(
     f"triton.runtime.driver.active{rest}"
     for rest in (
-        "", ".utils", ".utils.get_device_properties", ".get_current_device", ".get_current_target",
+        *("", ".utils", ".utils.get_device_properties", ".get_current_device", ".get_current_target"),
         ".get_active_torch_device",
     )
-)  # fmt: skip
+)
 _TORCH = frozenset(
     "nn cuda xpu backends autograd amp autocast linalg fft special version Tensor Size device dtype layout "
     "memory_format finfo iinfo Generator no_grad enable_grad inference_mode set_grad_enabled is_grad_enabled newaxis "

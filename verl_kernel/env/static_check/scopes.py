@@ -20,9 +20,12 @@ _OWN_SCOPE = (*FUNCTIONS, ast.ClassDef, *COMPREHENSIONS)
 _SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 """Nodes without a position: the parser shares one `ast.Load` in a whole tree."""
 _TABLE_NAMES: dict[type[ast.AST], str] = {
-    ast.Lambda: "lambda", ast.ListComp: "listcomp", ast.SetComp: "setcomp", ast.DictComp: "dictcomp",
+    ast.Lambda: "lambda",
+    ast.ListComp: "listcomp",
+    ast.SetComp: "setcomp",
+    ast.DictComp: "dictcomp",
     ast.GeneratorExp: "genexpr",
-}  # fmt: skip
+}
 _INLINED = sys.version_info >= (3, 12)
 """Whether Python inlines comprehensions other than generators: then the enclosing table holds their marked names."""
 _COMPREHENSION_ONLY = 2 << 8

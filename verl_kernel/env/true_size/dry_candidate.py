@@ -43,10 +43,17 @@ class FollowedLink(Link):
         self.channel, self.memory, self._space = link.channel, link.memory, space
 
     def run(
-        self, unit: Unit, *, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
-        is_tried: bool, kept_kinds: list[Kind] | None, tables: Sequence[Range] = (),
+        self,
+        unit: Unit,
+        *,
+        grid: tuple[int, ...],
+        arguments: Mapping[str, Any],
+        views: Mapping[Range, Range],
+        is_tried: bool,
+        kept_kinds: list[Kind] | None,
+        tables: Sequence[Range] = (),
         fresh_areas: Callable[[Sequence[Range]], list[Fresh]] = lambda areas: [],
-    ) -> tuple[Launched, list[Range]]:  # fmt: skip
+    ) -> tuple[Launched, list[Range]]:
         """Have a launch sampled; tensors that it writes are unknown afterwards.
 
         Raises:
@@ -59,9 +66,16 @@ class FollowedLink(Link):
             name: described(value, lambda tensor: _position(tensor, numbers)) for name, value in arguments.items()
         }
         request = LaunchRequest(
-            unit=unit.to_json(), grid=[*grid], arguments=values, areas=list(areas.values()), is_tried=is_tried,
-            kept=kept_kinds, pointers=[], fresh=[], views=[],
-        )  # fmt: skip
+            unit=unit.to_json(),
+            grid=[*grid],
+            arguments=values,
+            areas=list(areas.values()),
+            is_tried=is_tried,
+            kept=kept_kinds,
+            pointers=[],
+            fresh=[],
+            views=[],
+        )
         self.channel.send(RunLaunch(launch=request))
         reply = cast(Launched, self.channel.recv())
         # After an autotuner's trials the launch of its choice follows and writes the same tensors.

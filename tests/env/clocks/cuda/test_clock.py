@@ -139,7 +139,8 @@ def measure(monkeypatch, reference):
 
         session = PretendSession(world, reference, world.forward("kernel", lambda: world.kernel, model or right))
         watch = Stopwatch(world.gpus["reference"])
-        clock = CudaClock(GymOptions(device="cpu", **options), watch, lock, lambda: {"sm_mhz": 1980}, peak, slowed)
+        gym, state = GymOptions(device="cpu", **options), lambda: {"sm_mhz": 1980}
+        clock = CudaClock(gym, watch, alone=lock, state=state, peak=peak, slowed=slowed)
         timed = world.forward("reference", lambda: reference_ms, right)
         monkeypatch.setattr(clock, "_baseline", lambda session: Baseline({"eager": timed}))
         result = clock.measure(session)
@@ -162,7 +163,8 @@ def measure_compiled(monkeypatch, reference):
         monkeypatch.setattr(torch, "compile", compile_model)
         watch = Stopwatch(world.gpus["reference"])
         more = {} if shared is None else {"shared": shared}
-        clock = CudaClock(GymOptions(device="cpu", reference_mode=mode, **options), watch, alone, dict, None, **more)
+        gym = GymOptions(device="cpu", reference_mode=mode, **options)
+        clock = CudaClock(gym, watch, alone=alone, state=dict, peak=None, **more)
         return [clock.measure(PretendSession(world, reference, right)) for _ in range(2)]
 
     return measure

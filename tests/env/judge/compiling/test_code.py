@@ -55,7 +55,7 @@ def launch(source: str, block: int = 32, line: int = 0, **options: object) -> Un
 
 
 def code(store: CodeStore, source: str, unit: Unit, left_out=None) -> LaunchCode:
-    found = store.code(unit, function_texts(source), left_out, Stopping(), CodeTime(60.0))
+    found = store.code(unit, function_texts(source), left_out, stopping=Stopping(), code_time=CodeTime(60.0))
     assert isinstance(found, LaunchCode), found
     return found
 
@@ -83,7 +83,9 @@ def test_what_differs_is_made_apart(store):
 def test_a_namespace_has_code_of_its_own(store):
     texts, made = function_texts(SOURCE), []
     for namespace, forked in (("one", 2), ("two", 4), ("one", 4)):
-        made.append(store.code(launch(SOURCE), texts, None, Stopping(), CodeTime(60.0), namespace))
+        made.append(
+            store.code(launch(SOURCE), texts, None, stopping=Stopping(), code_time=CodeTime(60.0), namespace=namespace)
+        )
         assert store.forked == forked
     assert made[0] == made[1] == made[2]
 
@@ -102,7 +104,9 @@ def test_equal_code_of_two_configurations_is_made_once(store):
 )
 def test_refusals_are_remembered(store, source, options, kind):
     for _ in range(2):
-        found = store.code(launch(source, **options), function_texts(source), None, Stopping(), CodeTime(60.0))
+        found = store.code(
+            launch(source, **options), function_texts(source), None, stopping=Stopping(), code_time=CodeTime(60.0)
+        )
         assert isinstance(found, Refusal), found
         assert found.kind == kind, found
     assert store.forked == 1

@@ -236,6 +236,7 @@ class CudaClock:
         self,
         options: GymOptions,
         stopwatch: Stopwatch,
+        *,
         alone: Callable[[], AbstractContextManager[Any]],
         state: Callable[[], dict[str, Any]],
         peak: float | None,
@@ -256,16 +257,21 @@ class CudaClock:
             floor = self._floor(session, first)
             size, wall_ms = self._warm_up(sides, first)
             before = self._stopwatch.under_load(self._state)
-            options, slowed = self._options, self._slowed
-            rounds = Rounds(sides, options.timing, session.secret, options.run_timeout_s, size, slowed)
+            options, limit_s = self._options, self._options.run_timeout_s
+            rounds = Rounds(sides, options.timing, session.secret, budget_s=limit_s, size=size, slowed=self._slowed)
             rounds.run(wall_ms)
             profile = self._profile(session, sides)
             clocks = {"before": before, "after": self._state()}
         facts = {
-            "clocks": clocks, "throttled": rounds.throttled, "null_ms": rounds.chosen.null.typical, "floor_ms": floor,
-            "timing": options.timing, "forwards": rounds.chosen.count, "settled": rounds.chosen.settled,
+            "clocks": clocks,
+            "throttled": rounds.throttled,
+            "null_ms": rounds.chosen.null.typical,
+            "floor_ms": floor,
+            "timing": options.timing,
+            "forwards": rounds.chosen.count,
+            "settled": rounds.chosen.settled,
             **baseline.remarks,
-        }  # fmt: skip
+        }
         measurement = self._verdict(rounds.samples, floor, profile, facts, self._roofline(session))
         return replace(measurement, reference_mode=baseline.mode)
 
@@ -324,9 +330,15 @@ class CudaClock:
         sure = times[self._options.timing].speedup_low if self._options.timing in times else None
         blind = {"profiler_saw_nothing": True} if profile is None else {}
         return Measurement(
-            timing(chosen.kernel), timing(chosen.reference), profile, next(filter(None, refusals), None),
-            facts={**facts, **blind}, times=times, sure=sure, roofline_ms=roofline,
-        )  # fmt: skip
+            timing(chosen.kernel),
+            timing(chosen.reference),
+            profile,
+            next(filter(None, refusals), None),
+            facts={**facts, **blind},
+            times=times,
+            sure=sure,
+            roofline_ms=roofline,
+        )
 
     def _roofline(self, session: Session) -> float | None:
         """Return the roofline's milliseconds; None for `kernelgym`, whose inputs may already be in the cache."""
@@ -373,6 +385,13 @@ def cuda_clock(device: CudaDevice, options: GymOptions) -> CudaClock:
     properties = device.properties
     clock_khz, bits = (int(getattr(properties, key, 0)) for key in ("memory_clock_rate", "memory_bus_width"))
     peak = peak_gbs(properties.name, clock_khz, bits)
-    state, slowed = lambda: gpu_state(device.uuid), Throttle(device.uuid).reasons
-    shared, name = device.shared, str(properties.name)
-    return CudaClock(options, device.stopwatch, device.sharing.alone, state, peak, slowed, shared, name)
+    return CudaClock(
+        options,
+        device.stopwatch,
+        alone=device.sharing.alone,
+        state=lambda: gpu_state(device.uuid),
+        peak=peak,
+        slowed=Throttle(device.uuid).reasons,
+        shared=device.shared,
+        gpu=str(properties.name),
+    )

@@ -373,6 +373,7 @@ class Rounds:
         sides: Sides,
         timing: str,
         secret: bytes,
+        *,
         budget_s: float,
         size: RequestSize,
         slowed: Callable[[], list[str] | None],

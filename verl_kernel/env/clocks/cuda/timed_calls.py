@@ -96,15 +96,17 @@ class TimedCalls:
                 warm(offer.inputs)
 
         return TimedForward(
-            run=lambda: model(*offer.args, **offer.kwargs), ready=ready,
+            run=lambda: model(*offer.args, **offer.kwargs),
+            ready=ready,
             keep=lambda output: self._kept(output, offer.inputs, offer.places),
-        )  # fmt: skip
+        )
 
     def _nothing(self) -> TimedForward[Any]:
         return TimedForward(
-            run=lambda: None, ready=lambda: self._device.poison(self._blanks),
+            run=lambda: None,
+            ready=lambda: self._device.poison(self._blanks),
             keep=lambda _: self._kept(tuple(self._blanks), [], []),
-        )  # fmt: skip
+        )
 
     def _kept(self, output: Any, inputs: list[torch.Tensor], places: list[Place]) -> _Output:
         tensors: list[torch.Tensor] = []

@@ -64,6 +64,9 @@ class Filling:
         resident, blocks = slots(step.warps, machine, blocks_per_sm), prod(event.grid)
         theoretical = resident // gpu.sms * step.warps / gpu.warps_per_sm
         return cls(
-            sms=min(gpu.sms, step.blocks), waves=blocks / resident, even_blocks=step.blocks,
-            occupancy=theoretical * blocks / (ceil(blocks / resident) * resident), theoretical_occupancy=theoretical,
-        )  # fmt: skip
+            sms=min(gpu.sms, step.blocks),
+            waves=blocks / resident,
+            even_blocks=step.blocks,
+            occupancy=theoretical * blocks / (ceil(blocks / resident) * resident),
+            theoretical_occupancy=theoretical,
+        )

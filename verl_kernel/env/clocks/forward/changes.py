@@ -158,22 +158,31 @@ def _on_tensor_cores(launch: OwnLaunch, flow: Flow, setting: Setting) -> tuple[S
     stored = min(main.bytes, written)
     return (
         replace(
-            main, bytes=main.bytes - stored, l2_bytes=max(0, main.l2_bytes - written), instructions=remaining_slots,
-            flops=passes * plain, unit="half" if is_half else "tf32", in_flight=together * main.in_flight,
+            main,
+            bytes=main.bytes - stored,
+            l2_bytes=max(0, main.l2_bytes - written),
+            instructions=remaining_slots,
+            flops=passes * plain,
+            unit="half" if is_half else "tf32",
+            in_flight=together * main.in_flight,
             block_ns=int(constant("program_ns")),
         ),
         Step(bytes=stored, l2_bytes=written, blocks=main.blocks, warps=main.warps, kernels=0),
-    )  # fmt: skip
+    )
 
 
 def _in_larger_tiles(step: Step) -> Step:
     """Return a step of products in tiles of twice as many rows and columns."""
     again = max(0, step.l2_bytes - step.bytes) if step.flops else 0
     return replace(
-        step, blocks=max(1, step.blocks // 4), intensity=2 * step.intensity, l2_bytes=step.l2_bytes - again // 2,
-        in_flight=2 * step.in_flight, rereads=tuple((far, size // 2) for far, size in step.rereads),
+        step,
+        blocks=max(1, step.blocks // 4),
+        intensity=2 * step.intensity,
+        l2_bytes=step.l2_bytes - again // 2,
+        in_flight=2 * step.in_flight,
+        rereads=tuple((far, size // 2) for far, size in step.rereads),
         returns=tuple((far, size // 2) for far, size in step.returns),
-    )  # fmt: skip
+    )
 
 
 def _divided(steps: Sequence[Step], blocks: int) -> tuple[Step, ...] | None:
@@ -190,10 +199,13 @@ def _of_blocks(step: Step, blocks: int) -> Step:
     l2_bytes = step.l2_bytes + round(again)
     each, least_ns = max(step.bytes, l2_bytes) // blocks, int(constant("program_ns"))
     return replace(
-        step, blocks=blocks, l2_bytes=l2_bytes, in_flight=min(step.in_flight, max(1, each)),
+        step,
+        blocks=blocks,
+        l2_bytes=l2_bytes,
+        in_flight=min(step.in_flight, max(1, each)),
         block_ns=min(step.block_ns, max(least_ns, step.block_ns * step.blocks // blocks)),
         private_bytes=step.private_bytes * step.blocks // blocks,
-    )  # fmt: skip
+    )
 
 
 def _without_integers(launch: OwnLaunch) -> tuple[Step, ...] | None:

@@ -59,15 +59,26 @@ def launch_profile(launch: OwnLaunch, count: int, turn: Turn, flow: Flow, settin
     moved, l2_bytes = traffic(event, machine, fitting_blocks)
     filling, tensors, ms = Filling.of(event, machine, fitting_blocks), tensor_traffic(launch, flow), turn.ms
     return LaunchProfile(
-        name=event.name[:LONGEST_NAME], grid=event.grid, count=count, ms=ms,
+        name=event.name[:LONGEST_NAME],
+        grid=event.grid,
+        count=count,
+        ms=ms,
         bound=bound_of(event, machine, fitting_blocks, turn),
         roofline=_roofline(launch, min(moved, sum(tensor.least for tensor in tensors)), ms, machine),
-        dram_bytes=moved, l2_bytes=l2_bytes, **vars(filling), gpu_sms=machine.gpu.sms,
-        limit=None if used is None else used.limit, registers=None if used is None else used.registers,
-        spills=None if used is None else used.spills, shared=None if used is None else used.shared,
-        flops=event.flops, product_flops=launch.products, no_tensor_cores=no_tensor_cores(launch, setting),
-        tensors=tensors[:_MOST], wasted=wasted_sectors(launch)[:_MOST],
-    )  # fmt: skip
+        dram_bytes=moved,
+        l2_bytes=l2_bytes,
+        **vars(filling),
+        gpu_sms=machine.gpu.sms,
+        limit=None if used is None else used.limit,
+        registers=None if used is None else used.registers,
+        spills=None if used is None else used.spills,
+        shared=None if used is None else used.shared,
+        flops=event.flops,
+        product_flops=launch.products,
+        no_tensor_cores=no_tensor_cores(launch, setting),
+        tensors=tensors[:_MOST],
+        wasted=wasted_sectors(launch)[:_MOST],
+    )
 
 
 def tensor_traffic(launch: OwnLaunch, flow: Flow) -> tuple[TensorTraffic, ...]:
@@ -83,9 +94,7 @@ def tensor_traffic(launch: OwnLaunch, flow: Flow) -> tuple[TensorTraffic, ...]:
         needed = min(size, once_read, requested[area, False]) + min(size, once_written, requested[area, True])
         if read or written:
             role = flow.role(launch.index, launch.numbers.get(area))
-            traffic.append(
-                TensorTraffic(name=name[:LONGEST_NAME], role=role, read=read, written=written, least=needed)
-            )  # fmt: skip
+            traffic.append(TensorTraffic(name=name[:LONGEST_NAME], role=role, read=read, written=written, least=needed))
     return tuple(sorted(traffic, key=lambda tensor: -tensor.read - tensor.written))
 
 
@@ -95,11 +104,15 @@ def wasted_sectors(launch: OwnLaunch) -> tuple[WastedSectors, ...]:
     material = _MATERIAL * sum(line["sectors"] for line in lines)
     wasted = [
         WastedSectors(
-            line=line["line"], access=line["kind"], tensor=areas.get(line["area"], "")[:LONGEST_NAME],
-            sectors=line["sectors"], needed=line["needed"],
+            line=line["line"],
+            access=line["kind"],
+            tensor=areas.get(line["area"], "")[:LONGEST_NAME],
+            sectors=line["sectors"],
+            needed=line["needed"],
         )
-        for line in lines if line["sectors"] - line["needed"] > material
-    ]  # fmt: skip
+        for line in lines
+        if line["sectors"] - line["needed"] > material
+    ]
     return tuple(sorted(wasted, key=lambda line_waste: line_waste.needed - line_waste.sectors))
 
 

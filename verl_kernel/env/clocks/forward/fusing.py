@@ -84,9 +84,11 @@ def _fused(first: TraceEvent, second: TraceEvent, output_area: int | None) -> Tr
     used = _less(second.steps, again, is_from_end=False)
     launch = first if first.kind == "launch" else second
     return replace(
-        launch, steps=_joined(steps, used), host_us=max(first.host_us, second.host_us),
+        launch,
+        steps=_joined(steps, used),
+        host_us=max(first.host_us, second.host_us),
         recent=(*first.recent, *_less_recent(second.recent, again)),
-    )  # fmt: skip
+    )
 
 
 def _less(steps: Sequence[Step], size: int, is_from_end: bool) -> list[Step]:
@@ -122,10 +124,17 @@ def _joined(first: Sequence[Step], second: Sequence[Step]) -> tuple[Step, ...]:
 def _together(first: Step, second: Step) -> Step:
     larger = first if first.blocks >= second.blocks else second
     return replace(
-        larger, bytes=first.bytes + second.bytes, instructions=first.instructions + second.instructions,
-        l2_bytes=first.l2_bytes + second.l2_bytes, in_flight=max(first.in_flight, second.in_flight),
-        block_ns=max(first.block_ns, second.block_ns), repeated_bytes=first.repeated_bytes + second.repeated_bytes,
-        private_bytes=first.private_bytes + second.private_bytes, shared_bytes=first.shared_bytes + second.shared_bytes,
-        rereads=(*first.rereads, *second.rereads), returns=(*first.returns, *second.returns),
-        serial=max(first.serial, second.serial), kernels=1,
-    )  # fmt: skip
+        larger,
+        bytes=first.bytes + second.bytes,
+        instructions=first.instructions + second.instructions,
+        l2_bytes=first.l2_bytes + second.l2_bytes,
+        in_flight=max(first.in_flight, second.in_flight),
+        block_ns=max(first.block_ns, second.block_ns),
+        repeated_bytes=first.repeated_bytes + second.repeated_bytes,
+        private_bytes=first.private_bytes + second.private_bytes,
+        shared_bytes=first.shared_bytes + second.shared_bytes,
+        rereads=(*first.rereads, *second.rereads),
+        returns=(*first.returns, *second.returns),
+        serial=max(first.serial, second.serial),
+        kernels=1,
+    )

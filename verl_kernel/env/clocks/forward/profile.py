@@ -38,15 +38,15 @@ def forward_profile(
     moved = [traffic(event, machine, fitting(event, setting.blocks_per_sm))[0] for event in events]
     kinds = _longest(launches, turns)[:_MOST]
     return ForwardProfile(
-        ms=ms, gpu=machine.gpu.name, host_ms=fsum(turn.idle for turn in turns), dram_bytes=sum(moved),
+        ms=ms,
+        gpu=machine.gpu.name,
+        host_ms=fsum(turn.idle for turn in turns),
+        dram_bytes=sum(moved),
         least_bytes=None if demand is None else demand.read + demand.written,
         roofline=None if bound_ms is None or not ms else bound_ms / ms,
-        launches=tuple(
-            launch_profile(launch, count, turns[launch.index], flow, setting)
-            for launch, count in kinds
-        ),
+        launches=tuple(launch_profile(launch, count, turns[launch.index], flow, setting) for launch, count in kinds),
         changes=priced_changes(events, launches, [launch for launch, _ in kinds], flow, setting),
-    )  # fmt: skip
+    )
 
 
 def _longest(launches: Sequence[OwnLaunch], turns: Sequence[Turn]) -> list[tuple[OwnLaunch, int]]:

@@ -98,9 +98,15 @@ def _executed(
     values = {name: value for name, value in bound.items() if name not in constants}
     fresh_areas = partial(ALLOCATIONS.report, STATE.tensors, STATE.ranges)
     work, areas = STATE.link.run(
-        unit, grid=grid, arguments=values, views=STATE.views, is_tried=STATE.is_tried, kept_kinds=kept_kinds,
-        tables=STATE.tables, fresh_areas=fresh_areas,
-    )  # fmt: skip
+        unit,
+        grid=grid,
+        arguments=values,
+        views=STATE.views,
+        is_tried=STATE.is_tried,
+        kept_kinds=kept_kinds,
+        tables=STATE.tables,
+        fresh_areas=fresh_areas,
+    )
     if work["failure"] is not None:
         raise _failed(work["failure"])
     changed = {areas[number] for number in work["changed_again"]}
@@ -138,6 +144,14 @@ def _with_work(event: TraceEvent, work: Work, areas: list[Range]) -> TraceEvent:
     recent, touched = ((), ()) if l2 is None else (l2.add(*uses), l2.touched(*uses))
     steps = tuple(map(Step.from_json, work["steps"]))
     return replace(
-        event, bytes=work["bytes"], flops=work["flops"], half_flops=work["half_flops"], steps=steps,
-        stored=work["stored"], computed=work["computed"], recent=recent, touched=touched, variant=work["variant"],
-    )  # fmt: skip
+        event,
+        bytes=work["bytes"],
+        flops=work["flops"],
+        half_flops=work["half_flops"],
+        steps=steps,
+        stored=work["stored"],
+        computed=work["computed"],
+        recent=recent,
+        touched=touched,
+        variant=work["variant"],
+    )

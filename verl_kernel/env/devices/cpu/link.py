@@ -209,10 +209,17 @@ class Link:
         self.channel, self.memory = channel, arena.region(0, arena.size)
 
     def run(
-        self, unit: Unit, *, grid: tuple[int, ...], arguments: Mapping[str, Any], views: Mapping[Range, Range],
-        is_tried: bool, kept_kinds: list[Kind] | None, tables: Sequence[Range] = (),
+        self,
+        unit: Unit,
+        *,
+        grid: tuple[int, ...],
+        arguments: Mapping[str, Any],
+        views: Mapping[Range, Range],
+        is_tried: bool,
+        kept_kinds: list[Kind] | None,
+        tables: Sequence[Range] = (),
         fresh_areas: Callable[[Sequence[Range]], list[Fresh]] = lambda areas: [],
-    ) -> tuple[Launched, list[Range]]:  # fmt: skip
+    ) -> tuple[Launched, list[Range]]:
         """Run a launch in the executing process; a launch that an autotuner tries does not change tensors.
 
         Args:

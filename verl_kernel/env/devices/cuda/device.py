@@ -170,10 +170,13 @@ class CudaDevice(SharedDevice):
         """Return name, UUID, driver, CUDA version, compute capability, and the GPU nodes that a runner may open."""
         properties = self.properties
         return {
-            "gpu_name": properties.name, "gpu_uuid": self.uuid, "driver": gpu_state(self.uuid)["driver"],
-            "cuda": torch.version.cuda, "capability": f"{properties.major}.{properties.minor}",
+            "gpu_name": properties.name,
+            "gpu_uuid": self.uuid,
+            "driver": gpu_state(self.uuid)["driver"],
+            "cuda": torch.version.cuda,
+            "capability": f"{properties.major}.{properties.minor}",
             "gpu_nodes": f"nvidia{minor}" if (minor := self._own_gpu().get(gpu_isolation.MINOR)) else "all",
-        }  # fmt: skip
+        }
 
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:

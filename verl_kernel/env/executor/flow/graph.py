@@ -188,10 +188,12 @@ def constants(graph: Graph) -> dict[str, Immediate]:
     return {
         item.operands[0].name: item.operands[1]
         for item in graph.program.instructions
-        if item.root == "mov" and not item.guard
-        and isinstance(item.operands[0], Register) and isinstance(item.operands[1], Immediate)
+        if item.root == "mov"
+        and not item.guard
+        and isinstance(item.operands[0], Register)
+        and isinstance(item.operands[1], Immediate)
         and counts[item.operands[0].name] == 1
-    }  # fmt: skip
+    }
 
 
 # Registers that never hold a subnormal float32, so that `.ftz` changes nothing in them.

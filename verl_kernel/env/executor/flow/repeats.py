@@ -19,7 +19,7 @@ from verl_kernel.env.executor.ptx.program import (
     OperandGroup,
     Pair,
     Register,
-)  # fmt: skip
+)
 
 # Uniform registers, which hold the same value in all lanes of a warp, and whether lanes may diverge.
 

@@ -19,16 +19,25 @@ _STRONG = {"load": "strong_load", "fetch": "strong_load", "store": "atomic"}
 def gathered(body: FunctionWriter, pointers: str, mask: str, bits: int, default: str = "zeroinitializer") -> str:
     """Load the values at the lanes' pointers."""
     kind = WIDE.ints(bits)
-    return body.op(_masked(body, "gather", kind, bits, "", pointers, mask, f", {kind} {default}"))
+    return body.op(_masked(body, "gather", kind, bits, pointers=pointers, mask=mask, after=f", {kind} {default}"))
 
 
 def scatter(body: FunctionWriter, value: str, pointers: str, mask: str, bits: int) -> None:
     """Store the lanes' values at their pointers; if lanes have the same address, the last one's value remains."""
-    body.do(_masked(body, "scatter", "void", bits, f"{WIDE.ints(bits)} {value}, ", pointers, mask, ""))
+    before = f"{WIDE.ints(bits)} {value}, "
+    body.do(_masked(body, "scatter", "void", bits, pointers=pointers, mask=mask, before=before))
 
 
 def _masked(
-    body: FunctionWriter, verb: str, result: str, bits: int, before: str, pointers: str, mask: str, after: str
+    body: FunctionWriter,
+    verb: str,
+    result: str,
+    bits: int,
+    *,
+    pointers: str,
+    mask: str,
+    before: str = "",
+    after: str = "",
 ) -> str:
     """Call LLVM's gather or scatter with alignment 1: an argument up to LLVM 21, then a pointer attribute."""
     kind = WIDE.ints(bits)
@@ -48,7 +57,7 @@ def access_text(key: Key) -> tuple[FunctionWriter, str]:
     if room == "global":
         checked = checks.check_global(body, verb, bits * count // 8)
         watched = _STRONG[verb] if len(key) > 4 else "store" if verb == "store" else "load"
-        checks.watch(body, room, watched, bits, count, checked.lanes)
+        checks.watch(body, room, watched, bits=bits, count=count, lanes=checked.lanes)
         _global(body, verb, bits, count, checked)
     elif room == "shared":
         _shared(body, verb, bits, count)
@@ -81,11 +90,11 @@ def _global(body: FunctionWriter, verb: str, bits: int, count: int, checked: Add
     aligned = checks.check_alignment(body, "%addresses", checked.lanes, size)
     body.branch(checked.is_watched, "watched_lanes", "by_lane")
     body.label("watched_lanes")
-    _watch_lanes(body, verb, aligned, checked.shadows, bits, count)
+    _watch_lanes(body, verb, bits, count, lanes=aligned, shadows=checked.shadows)
     body.do("br label %by_lane")
     body.label("by_lane")
     pointers = body.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}")
-    _sparse(body, verb, bits, count, pointers, body.mask(aligned))
+    _sparse(body, verb, bits, count, pointers=pointers, mask=body.mask(aligned))
 
 
 def _dense(body: FunctionWriter, verb: str, bits: int, count: int, pointer: str) -> None:
@@ -129,7 +138,7 @@ def _interleaved(body: FunctionWriter, element: str, count: int) -> str:
     )
 
 
-def _sparse(body: FunctionWriter, verb: str, bits: int, count: int, pointers: str, mask: str) -> None:
+def _sparse(body: FunctionWriter, verb: str, bits: int, count: int, *, pointers: str, mask: str) -> None:
     """Access memory for each lane, and end the function."""
     parts = []
     for index in range(count):
@@ -170,7 +179,7 @@ def shadow_of(body: FunctionWriter, lanes: str, shadows: str) -> tuple[str, str]
     )
 
 
-def _watch_lanes(body: FunctionWriter, verb: str, lanes: str, shadows: str, bits: int, count: int) -> None:
+def _watch_lanes(body: FunctionWriter, verb: str, bits: int, count: int, *, lanes: str, shadows: str) -> None:
     """Mark the bytes of lanes as written, or count the lanes that read unwritten bytes."""
     pointers, mask = shadow_of(body, lanes, shadows)
     # A shadow has a byte of 1 for each written byte: compared as wide as the element.
@@ -195,7 +204,7 @@ def shared_lanes(body: FunctionWriter, size: int, phase: int = LANES) -> tuple[s
     """Return the start of shared memory and the lanes whose access fits into it; `phase` lanes are served at a time."""
     base = body.context(context.SHARED)
     limit = body.op(f"trunc i64 {body.context(context.SHARED_BYTES, 'i64')} to i32")
-    fitting = checks.check_room(body, "%addresses", "%lanes", limit, size, context.OUT_OF_SHARED)
+    fitting = checks.check_room(body, "%addresses", "%lanes", limit=limit, size=size, kind=context.OUT_OF_SHARED)
     checks.count_lanes(body, fitting)
     traffic.count_passes(body, size, fitting, phase)
     return base, fitting
@@ -204,7 +213,7 @@ def shared_lanes(body: FunctionWriter, size: int, phase: int = LANES) -> tuple[s
 def _shared(body: FunctionWriter, verb: str, bits: int, count: int) -> None:
     size = bits * count // 8
     base, fitting = shared_lanes(body, size)
-    checks.watch(body, "shared", verb, bits, count, fitting)
+    checks.watch(body, "shared", verb, bits=bits, count=count, lanes=fitting)
     first, is_dense = checks.are_dense(body, "%addresses", fitting, size, 32)
     body.branch(is_dense, "dense", "sparse")
     body.label("dense")
@@ -212,9 +221,8 @@ def _shared(body: FunctionWriter, verb: str, bits: int, count: int) -> None:
     body.label("sparse")
     aligned = checks.check_alignment(body, "%addresses", fitting, size, 32)
     offsets = body.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
-    _sparse(
-        body, verb, bits, count, body.op(f"getelementptr i8, ptr {base}, {ADDRESSES} {offsets}"), body.mask(aligned)
-    )
+    pointers = body.op(f"getelementptr i8, ptr {base}, {ADDRESSES} {offsets}")
+    _sparse(body, verb, bits, count, pointers=pointers, mask=body.mask(aligned))
 
 
 def _local(body: FunctionWriter, verb: str, bits: int, count: int) -> None:
@@ -225,7 +233,7 @@ def _local(body: FunctionWriter, verb: str, bits: int, count: int) -> None:
     # A lane's local memory is smaller than 4 GB (`function.MOST_LOCAL`).
     low = body.op(f"trunc {ADDRESSES} %addresses to {WIDE.ints(32)}")
     limit = body.op(f"trunc i64 {length} to i32")
-    fitting = checks.check_room(body, low, "%lanes", limit, size, context.OUT_OF_LOCAL)
+    fitting = checks.check_room(body, low, "%lanes", limit=limit, size=size, kind=context.OUT_OF_LOCAL)
     checks.count_lanes(body, fitting)
     aligned = checks.check_alignment(body, low, fitting, size, 32)
     # Threads of a block have their pieces one after the other.
@@ -235,9 +243,8 @@ def _local(body: FunctionWriter, verb: str, bits: int, count: int) -> None:
     offset = body.op(f"add {WIDE.ints(32)} {lane_start}, {low}")
     offset = body.op(f"zext {WIDE.ints(32)} {offset} to {ADDRESSES}")
     start = body.op(f"getelementptr i8, ptr {base}, i64 64")
-    _sparse(
-        body, verb, bits, count, body.op(f"getelementptr i8, ptr {start}, {ADDRESSES} {offset}"), body.mask(aligned)
-    )
+    pointers = body.op(f"getelementptr i8, ptr {start}, {ADDRESSES} {offset}")
+    _sparse(body, verb, bits, count, pointers=pointers, mask=body.mask(aligned))
 
 
 # Asynchronous copies from global to shared memory are done immediately.
@@ -273,9 +280,14 @@ def copy_text(key: Key) -> tuple[FunctionWriter, str]:
     body.do(body.call("void", ("shared", "store", 32, size // 4), *store_arguments, *stored))
     body.do("ret void")
     arguments = (
-        f"{WORDS} %targets", f"{ADDRESSES} %addresses", f"{WORDS} %read", "i32 %all_lanes", "ptr %ctx", "ptr %site",
+        f"{WORDS} %targets",
+        f"{ADDRESSES} %addresses",
+        f"{WORDS} %read",
+        "i32 %all_lanes",
+        "ptr %ctx",
+        "ptr %site",
         "ptr %scratch",
-    )  # fmt: skip
+    )
     return body, body.text("void", key, arguments)
 
 

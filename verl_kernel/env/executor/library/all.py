@@ -48,16 +48,32 @@ def common() -> Iterator[Key]:
 
 
 _WRITERS: dict[str, Callable[[Key], tuple[FunctionWriter, str]]] = {
-    "fault": checks.fault_text, "resolve": checks.resolve_text, "sectors": traffic.sectors_text,
-    "span": traffic.span_text, "passes": traffic.passes_text, "exchange": exchanges.exchange_text,
-    "permute": functions.permute_text, "directed": functions.directed_text,
-    "converged": checks.converged_text, "copy": accesses.copy_text, "fma": functions.fma_text,
-    "matrices": matrices.matrices_text, "product": matrices.product_text, "ex2": functions.ex2_text,
-    "lg2": functions.lg2_text, "sin": functions.circular_text, "cos": functions.circular_text,
-    "cells": cells.cells_text, "log": watching.log_text, "watch": watching.watch_text, "order": watching.order_text,
-    "tanh": functions.tanh_text, "from_eight": functions.from_eight_text, "to_eight": functions.to_eight_text,
+    "fault": checks.fault_text,
+    "resolve": checks.resolve_text,
+    "sectors": traffic.sectors_text,
+    "span": traffic.span_text,
+    "passes": traffic.passes_text,
+    "exchange": exchanges.exchange_text,
+    "permute": functions.permute_text,
+    "directed": functions.directed_text,
+    "converged": checks.converged_text,
+    "copy": accesses.copy_text,
+    "fma": functions.fma_text,
+    "matrices": matrices.matrices_text,
+    "product": matrices.product_text,
+    "ex2": functions.ex2_text,
+    "lg2": functions.lg2_text,
+    "sin": functions.circular_text,
+    "cos": functions.circular_text,
+    "cells": cells.cells_text,
+    "log": watching.log_text,
+    "watch": watching.watch_text,
+    "order": watching.order_text,
+    "tanh": functions.tanh_text,
+    "from_eight": functions.from_eight_text,
+    "to_eight": functions.to_eight_text,
     "voids": traffic.voids_text,
-}  # fmt: skip
+}
 """What writes a function of the library, by the first part of its key."""
 _ROOMS = ("global", "shared", "local")
 """Kinds of memory: keys of accesses begin with one."""

@@ -15,9 +15,15 @@ _LOGIC = ("and", "or", "xor")
 _BITS, _WHOLE = ("b32", "b64"), ("u32", "s32", "u64", "s64")
 _FLOATS = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
 _KINDS = {
-    "add": (*_WHOLE, *_FLOATS), "min": (*_WHOLE, *_FLOATS), "max": (*_WHOLE, *_FLOATS),
-    "inc": ("u32",), "dec": ("u32",), "exch": _BITS, "cas": ("b16", *_BITS), **dict.fromkeys(_LOGIC, _BITS),
-}  # fmt: skip
+    "add": (*_WHOLE, *_FLOATS),
+    "min": (*_WHOLE, *_FLOATS),
+    "max": (*_WHOLE, *_FLOATS),
+    "inc": ("u32",),
+    "dec": ("u32",),
+    "exch": _BITS,
+    "cas": ("b16", *_BITS),
+    **dict.fromkeys(_LOGIC, _BITS),
+}
 """Types for which each operation is defined."""
 
 
@@ -40,7 +46,7 @@ def atomic_text(key: Key) -> tuple[FunctionWriter, str]:
         checked = None
         base, lanes = accesses.shared_lanes(body, bits // 8)
         lanes = checks.check_alignment(body, "%addresses", lanes, whole * bits // 8, 32)
-    checks.watch(body, room, "block_atomic" if len(key) > 5 else "atomic", bits, 1, lanes)
+    checks.watch(body, room, "block_atomic" if len(key) > 5 else "atomic", bits=bits, count=1, lanes=lanes)
     # Lanes follow each other: those with the same address see what earlier ones have stored.
     body.do(f"%result = alloca {numbers}, align 64")
     body.do(f"store {numbers} zeroinitializer, ptr %result")
@@ -57,7 +63,8 @@ def atomic_text(key: Key) -> tuple[FunctionWriter, str]:
         )
         old = body.op(f"load i{bits}, ptr {pointer}, align 1")
         value, replacement = (body.op(f"extractelement {numbers} {name}, i32 {lane}") for name in ("%value", "%other"))
-        body.do(f"store i{bits} {_changed(body, room, change, kind, old, value, replacement)}, ptr {pointer}, align 1")
+        new = _changed(body, room, change, kind, old=old, value=value, replacement=replacement)
+        body.do(f"store i{bits} {new}, ptr {pointer}, align 1")
         before = body.op(f"load {numbers}, ptr %result")
         body.do(
             f"store {numbers} {body.op(f'insertelement {numbers} {before}, i{bits} {old}, i32 {lane}')}, ptr %result"
@@ -89,7 +96,7 @@ def _mark(body: FunctionWriter, checked: AddressCheck, lanes: str, bits: int) ->
     body.label("marked")
 
 
-def _changed(body: FunctionWriter, room: str, change: str, kind: str, old: str, value: str, replacement: str) -> str:
+def _changed(body: FunctionWriter, room: str, change: str, kind: str, *, old: str, value: str, replacement: str) -> str:
     """Compute the new value."""
     bits = BITS[kind]
     number = f"i{bits}"
@@ -102,7 +109,7 @@ def _changed(body: FunctionWriter, room: str, change: str, kind: str, old: str, 
     if change in _LOGIC:
         return body.op(f"{change} {number} {old}, {value}")
     if kind in FLOATS or kind in ("f16x2", "bf16x2"):
-        return _changed_float(body, room, change, kind, old, value)
+        return _changed_float(body, room, change, kind, old=old, value=value)
     if change == "add":
         return body.op(f"add {number} {old}, {value}")
     if change in ("min", "max"):
@@ -120,7 +127,7 @@ def _counted(body: FunctionWriter, change: str, number: str, old: str, value: st
     return body.op(f"select i1 {wraps}, {number} {value}, {number} {body.op(f'sub {number} {old}, 1')}")
 
 
-def _changed_float(body: FunctionWriter, room: str, change: str, kind: str, old: str, value: str) -> str:
+def _changed_float(body: FunctionWriter, room: str, change: str, kind: str, *, old: str, value: str) -> str:
     """Compute a float's new value; only sums of float32 in global memory flush subnormals to zero (PTX ISA)."""
     form, element = (ValueForm(2), FLOATS[kind[:-2]]) if kind.endswith("x2") else (SCALAR, FLOATS[kind])
     number, own = f"i{BITS[kind]}", form.type(element)

@@ -14,16 +14,20 @@ from verl_kernel.env.executor.lowering.writer import WIDE, Key
 
 ADDRESSES, STAMPS = WIDE.ints(64), WIDE.ints(32)
 _CONFLICTS = {
-    "load": (context.STORES, context.ATOMICS), "atomic": (context.STORES, context.LOADS),
+    "load": (context.STORES, context.ATOMICS),
+    "atomic": (context.STORES, context.LOADS),
     "store": (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS),
     "strong_load": (context.STORES,),
-}  # fmt: skip
+}
 _CONFLICTS["block_atomic"] = _CONFLICTS["store"]
 """Kinds of earlier accesses with which an access races unless they are in order."""
 _RECORDED_AS = {
-    "load": context.LOADS, "store": context.STORES, "atomic": context.ATOMICS, "strong_load": context.STRONG_LOADS,
+    "load": context.LOADS,
+    "store": context.STORES,
+    "atomic": context.ATOMICS,
+    "strong_load": context.STRONG_LOADS,
     "block_atomic": context.STORES,
-}  # fmt: skip
+}
 
 
 class _Cells(FunctionWriter):
@@ -136,9 +140,15 @@ def cells_text(key: Key) -> tuple[FunctionWriter, str]:
     body.start("kept")
     body.do(f"ret i32 {undecided}")
     arguments = (
-        f"{ADDRESSES} %cells", "i32 %lanes", "ptr %row", "i32 %first", "i32 %me", "ptr %watch", "ptr %known",
+        f"{ADDRESSES} %cells",
+        "i32 %lanes",
+        "ptr %row",
+        "i32 %first",
+        "i32 %me",
+        "ptr %watch",
+        "ptr %known",
         "i32 %entity",
-    )  # fmt: skip
+    )
     return body, body.text("i32", key, arguments)
 
 

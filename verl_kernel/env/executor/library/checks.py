@@ -28,9 +28,11 @@ def fault_text(key: Key) -> tuple[FunctionWriter, str]:
     lane = body.op(f"and i32 {lane}, 31")
     address = body.op(f"extractelement {ADDRESSES} %addresses, i32 {lane}")
     values = {
-        context.KIND: body.op("zext i32 %kind to i64"), context.SITE: body.op("ptrtoint ptr %site to i64"),
-        context.ADDRESS: address, context.LANE: body.op(f"zext i32 {lane} to i64"),
-    }  # fmt: skip
+        context.KIND: body.op("zext i32 %kind to i64"),
+        context.SITE: body.op("ptrtoint ptr %site to i64"),
+        context.ADDRESS: address,
+        context.LANE: body.op(f"zext i32 {lane} to i64"),
+    }
     for word, value in values.items():
         body.do(f"store i64 {value}, ptr {body.word(fault, word)}")
     body.do("br label %done")
@@ -141,13 +143,15 @@ def check_global(body: FunctionWriter, verb: str, size: int) -> AddressCheck:
     row = body.op(f"phi i64 [ {row}, %entry ], [ {other_row}, %slow ]")
     count_lanes(body, lanes)
     first, is_dense = are_dense(body, "%addresses", lanes, size, 64)
-    _count_sectors(body, verb, size, lanes, first, is_dense, row)
+    _count_sectors(body, verb, size, lanes=lanes, first=first, is_dense=is_dense, row=row)
     watched = body.bits(body.op(f"icmp ne {ADDRESSES} {shadows}, zeroinitializer"))
     is_dense = body.op(f"and i1 {is_dense}, {is_one}")
     return AddressCheck(lanes, first, is_dense, shadows, body.op(f"icmp ne i32 {watched}, 0"))
 
 
-def _count_sectors(body: FunctionWriter, verb: str, size: int, lanes: str, first: str, is_dense: str, row: str) -> None:
+def _count_sectors(
+    body: FunctionWriter, verb: str, size: int, *, lanes: str, first: str, is_dense: str, row: str
+) -> None:
     """Count sectors; if the lanes' addresses are consecutive, they follow from the first address."""
     context_arguments = ("ptr %ctx", "ptr %site", f"i64 {row}")
     body.branch(is_dense, "span", "apart")
@@ -187,7 +191,7 @@ def count_lanes(body: FunctionWriter, lanes: str) -> None:
     body.add_to(body.word("%site", sites.ACCESSES), count)
 
 
-def check_room(body: FunctionWriter, offsets: str, lanes: str, limit: str, size: int, kind: int) -> str:
+def check_room(body: FunctionWriter, offsets: str, lanes: str, *, limit: str, size: int, kind: int) -> str:
     """Check 32-bit offsets of lanes against the length of shared or local memory; returns the lanes that fit."""
     words = WIDE.ints(32)
     # Unsigned, as for buffers: negative offsets are beyond the end.
@@ -211,7 +215,7 @@ def are_dense(body: FunctionWriter, addresses: str, lanes: str, size: int, bits:
     return first, body.op(f"and i1 {is_aligned}, {body.op(f'icmp eq i32 {consecutive}, -1')}")
 
 
-def watch(body: FunctionWriter, room: str, verb: str, bits: int, count: int, lanes: str) -> None:
+def watch(body: FunctionWriter, room: str, verb: str, *, bits: int, count: int, lanes: str) -> None:
     """Record an access to `%addresses` (of the values `%x0`, ... if it is a store), if accesses are watched."""
     # One load and a branch: what is not watched pays no more.
     is_off = body.op(f"icmp eq ptr {body.context(context.WATCH)}, null")

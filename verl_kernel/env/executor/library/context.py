@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 
 from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key, Writer, lane_list, symbol
 
@@ -229,6 +230,11 @@ class FunctionWriter(Writer):
 def stride(size: int, bits: int) -> str:
     """Return the offsets of lanes whose accesses of `size` bytes are consecutive."""
     return lane_list(lambda lane: lane * size, bits)
+
+
+def numbers(names: str, *modules: ModuleType) -> dict[str, int]:
+    """Return constants of modules by their names, for `filled`."""
+    return {name: next(vars(module)[name] for module in modules if hasattr(module, name)) for name in names.split()}
 
 
 def filled(text: str, values: Mapping[str, int]) -> str:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context, traffic
-from verl_kernel.env.executor.library.context import filled
+from verl_kernel.env.executor.library.context import filled, numbers
 from verl_kernel.env.executor.library.rereads import USES_TIME, thin_text
 
 # Counts are a block's own until it ends, as bytes that it requests again count once (`rereads.Use.own`).
@@ -138,11 +138,9 @@ out:  ; keep what the heaviest block did; the cache's time goes on by its size, 
 
 def endings_text() -> str:
     """Return the functions, for the module of library/grid.py."""
-    values = {
-        "WORK": context.WORK, "COUNTS": context.COUNTS, "USES": context.USES, "TOTALS": context.TOTALS,
-        "BUFFERS": context.BUFFERS, "CACHE": context.CACHE, "WORK_BLOCKS": traffic.WORK_BLOCKS,
-        "WORK_HEAD": traffic.WORK_HEAD, "WORK_LAST": traffic.WORK_LAST, "WORK_MOST": traffic.WORK_MOST,
-        "SECTORS_MOST": traffic.SECTORS_MOST, "USES_HEAD": traffic.USES_HEAD, "USE_WORDS": traffic.USE_WORDS,
-        "CACHE_ROOM": traffic.CACHE_ROOM, "REREADS": context.REREADS, "USES_TIME": USES_TIME,
-    }  # fmt: skip
+    names = (
+        "WORK COUNTS USES TOTALS BUFFERS CACHE REREADS WORK_BLOCKS WORK_HEAD WORK_LAST WORK_MOST SECTORS_MOST "
+        "USES_HEAD USE_WORDS CACHE_ROOM"
+    )
+    values = {**numbers(names, context, traffic), "USES_TIME": USES_TIME}
     return filled(_TEXT, values) + thin_text()

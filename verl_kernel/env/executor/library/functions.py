@@ -51,9 +51,13 @@ def _selected_byte(body: FunctionWriter, eight_bytes: str, index: int, form: Val
 _MODES = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}
 """LLVM's numbers of the rounding modes ("llvm.set.rounding")."""
 _OPERATIONS = {
-    "add": ("fadd", 2), "sub": ("fsub", 2), "mul": ("fmul", 2), "div": ("fdiv", 2), "fma": ("fma", 3),
+    "add": ("fadd", 2),
+    "sub": ("fsub", 2),
+    "mul": ("fmul", 2),
+    "div": ("fdiv", 2),
+    "fma": ("fma", 3),
     "sqrt": ("sqrt", 1),
-}  # fmt: skip
+}
 """LLVM's name of each operation, and how many operands it has."""
 
 
@@ -293,5 +297,6 @@ def fma_text(key: Key) -> tuple[FunctionWriter, str]:
     """`fma_<element>_<lanes>(a, b, c)`: fused multiply-add of half precision, rounded once."""
     body, element, form = FunctionWriter(), str(key[1]), ValueForm(int(key[2]))
     kind = form.type(element)
-    body.do(f"ret {kind} {floats.in_wider(body, 'fma', element, form, ['%a', '%b', '%c'], False)}")
+    total = floats.in_wider(body, "fma", element, form, ["%a", "%b", "%c"], knows_nan=False)
+    body.do(f"ret {kind} {total}")
     return body, body.text(kind, key, tuple(f"{kind} %{name}" for name in "abc"))

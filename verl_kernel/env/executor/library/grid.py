@@ -8,7 +8,7 @@ after it before all have reached it. A warp that waits in a loop for others retu
 from __future__ import annotations
 
 from verl_kernel.env.executor.library import context
-from verl_kernel.env.executor.library.context import filled
+from verl_kernel.env.executor.library.context import filled, numbers
 from verl_kernel.env.executor.library.endings import endings_text
 
 # Above any number of a block of instructions, so that one return value tells both.
@@ -239,20 +239,22 @@ out:
 """
 
 _WATCH = (
-    "WATCH", "RUNNING_WARP", "IS_FRESH", "BLOCK_INDEX", "IS_ORDERED", "CALL", "NEXT_STAMP", "LOW", "IS_LOST",
-    "BARRIER_STAMP", "FIRST", "STARTS", "IDS", "SHARED_IDS", "ID_STEP",
-)  # fmt: skip
+    "WATCH RUNNING_WARP IS_FRESH BLOCK_INDEX IS_ORDERED CALL NEXT_STAMP LOW IS_LOST BARRIER_STAMP FIRST STARTS IDS "
+    "SHARED_IDS ID_STEP"
+)
 """Words of a watch that the text names."""
 
 
 def grid_text() -> str:
     """Return the module that holds `vk_block` and `vk_grid`."""
+    words = "FAULT SHARED SHARED_BYTES BLOCK WARP ENTRY WARPS FRAME BARRIER NUMBER"
     values = {
-        "FAULT": context.FAULT, "SHARED": context.SHARED, "SHARED_BYTES": context.SHARED_BYTES, "BLOCK": context.BLOCK,
-        "WARP": context.WARP, "YIELDS": YIELDS, "ENTRY": context.ENTRY, "WARPS": context.WARPS, "FRAME": context.FRAME,
+        **numbers(f"{words} {_WATCH}", context),
         # Where no block waits for others, each runs to its end at once.
-        "ALWAYS": 2**63 - 1, "DONE": DONE, "WAITING": WAITING, "FAULTED": FAULTED, "BARRIER": context.BARRIER,
-        "NUMBER": context.NUMBER,
-        **{name: getattr(context, name) for name in _WATCH},
-    }  # fmt: skip
+        "ALWAYS": 2**63 - 1,
+        "YIELDS": YIELDS,
+        "DONE": DONE,
+        "WAITING": WAITING,
+        "FAULTED": FAULTED,
+    }
     return filled(_TEXT, values) + endings_text()

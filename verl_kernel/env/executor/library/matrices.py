@@ -69,9 +69,14 @@ def _byte(is_signed: bool) -> Callable[[FunctionWriter, str, int], str]:
 
 
 FACTORS = {
-    "f16": Factor(2, _half), "bf16": Factor(2, _brain), "tf32": Factor(1, _tensor), "e4m3": Factor(4, _eight("e4m3")),
-    "e5m2": Factor(4, _eight("e5m2")), "s8": Factor(4, _byte(True)), "u8": Factor(4, _byte(False)),
-}  # fmt: skip
+    "f16": Factor(2, _half),
+    "bf16": Factor(2, _brain),
+    "tf32": Factor(1, _tensor),
+    "e4m3": Factor(4, _eight("e4m3")),
+    "e5m2": Factor(4, _eight("e5m2")),
+    "s8": Factor(4, _byte(True)),
+    "u8": Factor(4, _byte(False)),
+}
 """How the elements of each type lie in a register."""
 SUMS = {"f32": ("f16", "bf16", "tf32", "e4m3", "e5m2"), "f16": ("f16", "e4m3", "e5m2"), "s32": ("s8", "u8")}
 """Types of factors for each type of sums."""
@@ -215,7 +220,7 @@ def matrices_text(key: Key) -> tuple[FunctionWriter, str]:
     body.do(f"%lanes = add i32 0, {used - (1 << 32) if used >> 31 else used}")
     # Eight rows of 16 bytes fill all banks once.
     base, fitting = shared_lanes(body, 16, 8)
-    checks.watch(body, "shared", "load", 32, 4, fitting)
+    checks.watch(body, "shared", "load", bits=32, count=4, lanes=fitting)
     aligned = checks.check_alignment(body, "%addresses", fitting, 16, 32)
     is_bad = body.op(f"icmp ne i32 {aligned}, %lanes")
     addresses = body.op(f"select i1 {is_bad}, {WIDE.ints(32)} zeroinitializer, {WIDE.ints(32)} %addresses")

@@ -102,10 +102,18 @@ out:
 def thin_text() -> str:
     """Return `vk_thin(log)`, for the module of library/grid.py."""
     values = {
-        "LOG_USED": LOG_USED, "LOG_MASK": LOG_MASK, "LOG_SALT": LOG_SALT, "LOG_HEAD": LOG_HEAD, "MOST": MOST,
-        "RECORD_BLOCK": RECORD_BLOCK, "RECORD_TIME": RECORD_TIME, "RECORD_WORDS": RECORD_WORDS,
-        "HASH_SHIFT": _HASH_SHIFT, "HASH": _HASH, "ALL": (1 << 32) - 1,
-    }  # fmt: skip
+        "LOG_USED": LOG_USED,
+        "LOG_MASK": LOG_MASK,
+        "LOG_SALT": LOG_SALT,
+        "LOG_HEAD": LOG_HEAD,
+        "MOST": MOST,
+        "RECORD_BLOCK": RECORD_BLOCK,
+        "RECORD_TIME": RECORD_TIME,
+        "RECORD_WORDS": RECORD_WORDS,
+        "HASH_SHIFT": _HASH_SHIFT,
+        "HASH": _HASH,
+        "ALL": (1 << 32) - 1,
+    }
     return filled(_TEXT, values)
 
 

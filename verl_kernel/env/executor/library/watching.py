@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from verl_kernel.env.executor.library import context
 from verl_kernel.env.executor.library.accesses import gathered
 from verl_kernel.env.executor.library.context import POINTERS, FunctionWriter
@@ -10,9 +12,12 @@ from verl_kernel.env.executor.lowering.writer import LANES, WIDE, Key
 
 ADDRESSES = WIDE.ints(64)
 VERBS = {
-    "load": context.LOAD, "store": context.STORE, "atomic": context.ATOMIC, "strong_load": context.STRONG_LOAD,
+    "load": context.LOAD,
+    "store": context.STORE,
+    "atomic": context.ATOMIC,
+    "strong_load": context.STRONG_LOAD,
     "block_atomic": context.BLOCK_ATOMIC,
-}  # fmt: skip
+}
 """The reason for which the judging function is called, by the verb of the access."""
 
 
@@ -67,7 +72,18 @@ def _in_shared(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str
     own_stamp = _stamp(body, context.SHARED_IDS, warp)
     shift = body.op(f"load i64, ptr {body.word('%watch', context.SHARED_SHIFT)}")
     offsets = body.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
-    return _each_cell(body, verb, False, size, shift, offsets, lanes, row, ("0", own_stamp, "null", "0"), "row")
+    return _each_cell(
+        body,
+        verb,
+        size,
+        is_ordered=False,
+        shift=shift,
+        offsets=offsets,
+        lanes=lanes,
+        row=row,
+        warp_state=("0", own_stamp, "null", "0"),
+        begin="row",
+    )
 
 
 def _stamp(body: FunctionWriter, word: int, warp: str) -> str:
@@ -76,9 +92,18 @@ def _stamp(body: FunctionWriter, word: int, warp: str) -> str:
 
 
 def _each_cell(
-    body: FunctionWriter, verb: str, is_ordered: bool, size: int, shift: str, offsets: str, lanes: str, row: str,
-    warp_state: tuple[str, str, str, str], begin: str,
-) -> str:  # fmt: skip
+    body: FunctionWriter,
+    verb: str,
+    size: int,
+    *,
+    is_ordered: bool,
+    shift: str,
+    offsets: str,
+    lanes: str,
+    row: str,
+    warp_state: tuple[str, str, str, str],
+    begin: str,
+) -> str:
     """Loop over the cells of each lane; continues in the block `cells_done<tag>`."""
     tag = int(is_ordered)
     first = body.op(f"lshr {ADDRESSES} {offsets}, {body.splat('i64', shift)}")
@@ -92,10 +117,18 @@ def _each_cell(
     start, own_stamp, clock, entity = warp_state
     undecided = body.op(
         body.call(
-            "i32", ("cells", verb, is_ordered), f"{ADDRESSES} {cells}", f"i32 {lanes}", f"ptr {row}", f"i32 {start}",
-            f"i32 {own_stamp}", "ptr %watch", f"ptr {clock}", f"i32 {entity}",
+            "i32",
+            ("cells", verb, is_ordered),
+            f"{ADDRESSES} {cells}",
+            f"i32 {lanes}",
+            f"ptr {row}",
+            f"i32 {start}",
+            f"i32 {own_stamp}",
+            "ptr %watch",
+            f"ptr {clock}",
+            f"i32 {entity}",
         )
-    )  # fmt: skip
+    )
     body.do(f"%more_odd{tag} = or i32 %odd{tag}, {undecided}")
     body.do(f"%next_place{tag} = add i64 %place{tag}, 1")
     body.branch(body.op(f"icmp ult i64 %next_place{tag}, {count}"), f"cell{tag}", f"cells_done{tag}")
@@ -109,10 +142,13 @@ def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) 
     rows, count, shift, ordered, first = (
         body.op(f"load {kind}, ptr {body.word('%watch', word)}")
         for word, kind in (
-            (context.ROWS, "ptr"), (context.ROW_COUNT, "i64"), (context.SHIFT, "i64"), (context.IS_ORDERED, "i64"),
+            (context.ROWS, "ptr"),
+            (context.ROW_COUNT, "i64"),
+            (context.SHIFT, "i64"),
+            (context.IS_ORDERED, "i64"),
             (context.FIRST, "i64"),
         )
-    )  # fmt: skip
+    )
     start = body.op(f"trunc i64 {first} to i32")
     is_ordered = body.op(f"icmp ne i64 {ordered}, 0")
     body.do("br label %rows")
@@ -135,9 +171,8 @@ def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) 
     body.label("here")
     body.branch(is_ordered, "ordered", "plain")
     body.label("plain")
-    plain = _each_cell(
-        body, verb, False, size, shift, offsets, lanes_inside, row, (start, own_stamp, "null", "0"), "plain"
-    )
+    each_cell = partial(_each_cell, body, verb, size, shift=shift, offsets=offsets, lanes=lanes_inside, row=row)
+    plain = each_cell(is_ordered=False, warp_state=(start, own_stamp, "null", "0"), begin="plain")
     body.do("br label %next_row")
     body.label("ordered")
     clock = body.op(f"load ptr, ptr {body.word('%watch', context.CLOCKS)}")
@@ -148,9 +183,7 @@ def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) 
     body.do(f"store i8 1, ptr {body.op(f'getelementptr i8, ptr {used}, i64 {stamp}')}")
     owners = body.op(f"load ptr, ptr {body.word('%watch', context.OWNERS)}")
     entity = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr {owners}, i64 {stamp}')}")
-    ordered = _each_cell(
-        body, verb, True, size, shift, offsets, lanes_inside, row, (start, own_stamp, clock, entity), "ordered"
-    )
+    ordered = each_cell(is_ordered=True, warp_state=(start, own_stamp, clock, entity), begin="ordered")
     body.do("br label %next_row")
     body.label("next_row")
     undecided = body.op(f"phi i32 [ 0, %row ], [ {plain}, %cells_done0 ], [ {ordered}, %cells_done1 ]")

@@ -196,10 +196,11 @@ def record_fence(body: Body) -> None:
 
 
 SPECIALS = {
-    "%ctaid.x": "%ctaid_x", "%ctaid.y": "%ctaid_y", "%ctaid.z": "%ctaid_z", "%nctaid.x": "%nctaid_x",
-    "%nctaid.y": "%nctaid_y", "%nctaid.z": "%nctaid_z", "%warpid": "%warpid", "%tid.y": "0", "%tid.z": "0",
-    "%ntid.y": "1", "%ntid.z": "1",
-}  # fmt: skip
+    **{f"%{name}.{axis}": f"%{name}_{axis}" for name in ("ctaid", "nctaid") for axis in "xyz"},
+    "%warpid": "%warpid",
+    **dict.fromkeys(("%tid.y", "%tid.z"), "0"),
+    **dict.fromkeys(("%ntid.y", "%ntid.z"), "1"),
+}
 """The value of each special register in the function; those that depend on the lane are `%tid_x` and `%laneid`."""
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from verl_kernel.env.executor.lowering.body import Body
 from verl_kernel.env.executor.lowering.floats import flush, halves_of
@@ -33,9 +34,8 @@ def compare(body: Body, kind: str, relation: str, form: ValueForm, is_flushed: b
     """Compare the second and the third operand."""
     operands = body.item.operands[1:3]
     if kind in FLOATS:
-        return _compare_floats(
-            body, kind, relation, form, [body.read_float(item, kind, form) for item in operands], is_flushed
-        )
+        values = [body.read_float(item, kind, form) for item in operands]
+        return _compare_floats(body, kind, relation, form, values, is_flushed=is_flushed)
     # Packed floats are compared half by half (`set_predicate`); integers have no NaN.
     if is_float(kind) or is_flushed or relation in _UNORDERED:
         raise body.item.unknown()
@@ -49,7 +49,7 @@ def compare(body: Body, kind: str, relation: str, form: ValueForm, is_flushed: b
 
 
 def _compare_floats(
-    body: Body, kind: str, relation: str, form: ValueForm, values: Sequence[str], is_flushed: bool
+    body: Body, kind: str, relation: str, form: ValueForm, values: Sequence[str], *, is_flushed: bool
 ) -> str:
     # PTX ISA, "setp": `.ftz` is defined for f32 and f16 only.
     if relation not in _ORDERED | _UNORDERED or (is_flushed and kind not in ("f32", "f16")):
@@ -75,7 +75,8 @@ def set_predicate(body: Body, modifiers: Modifiers) -> None:
         # Two results of one lane: a pair has no uniform form.
         form = WIDE
         pairs = zip(*(halves_of(body, item, kind) for item in body.item.operands[1:3]), strict=True)
-        truths = [_compare_floats(body, kind[:-2], relation, form, values, is_flushed) for values in pairs]
+        compare_halves = partial(_compare_floats, body, kind[:-2], relation, form, is_flushed=is_flushed)
+        truths = [compare_halves(values) for values in pairs]
     else:
         truths = [compare(body, kind, relation, form, is_flushed)]
         truths.append(body.op(f"xor {form.ints(1)} {truths[0]}, {form.const(1, 1)}"))

@@ -164,7 +164,7 @@ def _float_to_float(body: Body, modifiers: Modifiers, source: str, target: str) 
     # To a whole number of the same type, before it is narrowed.
     if whole:
         value = body.overloaded(_WHOLE[whole], form.type(before), value)
-    value = _resized_float(body, value, before, after, rounding or "rn", form)
+    value = _resized_float(body, value, before, after, form, rounding=rounding or "rn")
     if clips:
         value = rectified(body, value, after, form)
     if saturates:
@@ -174,7 +174,7 @@ def _float_to_float(body: Body, modifiers: Modifiers, source: str, target: str) 
     body.write_float(body.item.operands[0], value, target, form)
 
 
-def _resized_float(body: Body, value: str, before: str, after: str, rounding: str, form: ValueForm) -> str:
+def _resized_float(body: Body, value: str, before: str, after: str, form: ValueForm, *, rounding: str = "rn") -> str:
     if before == after:
         return value
     widths = {"half": 11, "bfloat": 8, "float": 24, "double": 53}
@@ -184,7 +184,7 @@ def _resized_float(body: Body, value: str, before: str, after: str, rounding: st
         return body.op(f"fpext {form.type(before)} {value} to {form.type(after)}")
     if after == "float":
         if rounding != "rn":
-            return directed(body, "fptrunc", rounding, "float", [value], form, "double")
+            return directed(body, "fptrunc", rounding, "float", [value], form=form, source="double")
         return body.op(f"fptrunc {form.type('double')} {value} to {form.type('float')}")
     if before in ("half", "bfloat"):
         value, before = widen(body, value, before, "float", form), "float"
@@ -234,14 +234,14 @@ def _integer_to_float(body: Body, modifiers: Modifiers, source: str, target: str
     if rounding not in (None, "rn"):
         if target not in ("f32", "f64"):
             raise body.item.unknown()
-        number = directed(body, code, rounding or "", element, [value], form, f"i{bits}")
+        number = directed(body, code, rounding or "", element, [value], form=form, source=f"i{bits}")
         body.write_float(body.item.operands[0], number, target, form)
         return
     if element in ("half", "bfloat"):
         # float64 has 53 bits: a longer integer would be rounded twice.
         value = value if bits <= 32 else _shortened(body, value, is_signed(source), form)
         wide = body.op(f"{code} {form.ints(bits)} {value} to {form.type('double')}")
-        body.write_float(body.item.operands[0], _resized_float(body, wide, "double", element, "rn", form), target, form)
+        body.write_float(body.item.operands[0], _resized_float(body, wide, "double", element, form), target, form)
         return
     body.write_float(
         body.item.operands[0], body.op(f"{code} {form.ints(bits)} {value} to {form.type(element)}"), target, form

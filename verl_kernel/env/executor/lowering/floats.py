@@ -86,11 +86,11 @@ def float_arithmetic(body: Body, modifiers: Modifiers, kind: str) -> None:
         raise body.item.unknown("`.ftz` is defined for f32 and f16 only")
     operands = [_operand(body, number, kind, form, is_flushed) for number in range(1, len(body.item.operands))]
     if rounding in _DIRECTED:
-        value = directed(body, root, rounding, element, operands, form)
+        value = directed(body, root, rounding, element, operands, form=form)
     elif compares_sizes:
-        value = _extreme_size(body, root, element, form, operands, knows_nan)
+        value = _extreme_size(body, root, element, form, operands, knows_nan=knows_nan)
     else:
-        value = _computed(body, root, element, form, operands, knows_nan)
+        value = _computed(body, root, element, form, operands, knows_nan=knows_nan)
     if quotient == "approx":
         value = _without_huge(body, value, operands, form)
     if saturates:
@@ -123,7 +123,7 @@ def _operand(body: Body, number: int, kind: str, form: ValueForm, is_flushed: bo
     return flush(body, value, form, element) if is_flushed else value
 
 
-def _computed(body: Body, root: str, element: str, form: ValueForm, operands: list[str], knows_nan: bool) -> str:
+def _computed(body: Body, root: str, element: str, form: ValueForm, operands: list[str], *, knows_nan: bool) -> str:
     kind = form.type(element)
     if root == "neg":
         return body.op(f"fneg {kind} {operands[0]}")
@@ -133,16 +133,15 @@ def _computed(body: Body, root: str, element: str, form: ValueForm, operands: li
         return body.op(body.call(kind, ("fma", element, form.lanes), *(f"{kind} {value}" for value in operands)))
     # The host computes no half precision of its own.
     if element in ("half", "bfloat"):
-        return in_wider(body, root, element, form, operands, knows_nan)
+        return in_wider(body, root, element, form, operands, knows_nan=knows_nan)
     return _plain(body, root, kind, operands, knows_nan)
 
 
-def _extreme_size(body: Body, root: str, element: str, form: ValueForm, operands: list[str], knows_nan: bool) -> str:
+def _extreme_size(body: Body, root: str, element: str, form: ValueForm, operands: list[str], *, knows_nan: bool) -> str:
     """Lower `.xorsign.abs`: the extreme of two magnitudes, with the sign of the product (Triton's symmetric clamp)."""
     kind, words = form.type(element), form.ints({"float": 32}.get(element, 16))
-    size = _computed(
-        body, root, element, form, [body.overloaded("fabs", kind, operand) for operand in operands], knows_nan
-    )
+    sizes = [body.overloaded("fabs", kind, operand) for operand in operands]
+    size = _computed(body, root, element, form, sizes, knows_nan=knows_nan)
     first_bits, second_bits = (body.op(f"bitcast {kind} {operand} to {words}") for operand in operands)
     sign = body.op(f"bitcast {words} {body.op(f'xor {words} {first_bits}, {second_bits}')} to {kind}")
     return body.overloaded("copysign", kind, size, sign)
@@ -166,7 +165,7 @@ def _plain(body: Writer, root: str, kind: str, operands: list[str], knows_nan: b
     return body.op(f"{_CODES[root]} {kind} {operands[0]}, {operands[1]}")
 
 
-def in_wider(body: Writer, root: str, element: str, form: ValueForm, operands: list[str], knows_nan: bool) -> str:
+def in_wider(body: Writer, root: str, element: str, form: ValueForm, operands: list[str], *, knows_nan: bool) -> str:
     """Compute in a wider type and round to half precision."""
     wide = "double" if root == "fma" else "float"
     widened = [widen(body, value, element, wide, form) for value in operands]
@@ -245,7 +244,7 @@ def rectified(body: Body, value: str, element: str, form: ValueForm) -> str:
 
 
 def directed(
-    body: Body, root: str, rounding: str, element: str, operands: Sequence[str], form: ValueForm, source: str = ""
+    body: Body, root: str, rounding: str, element: str, operands: Sequence[str], *, form: ValueForm, source: str = ""
 ) -> str:
     """Compute float32 or float64 rounded towards zero, down or up, as a function of the library.
 
@@ -309,7 +308,7 @@ def roots(body: Body, modifiers: Modifiers) -> None:
         value = flush(body, value, form)
     if rounding in _DIRECTED:
         code, operands = ("sqrt", [value]) if root == "sqrt" else ("div", [unity, value])
-        value = directed(body, code, rounding, FLOATS[kind], operands, form)
+        value = directed(body, code, rounding, FLOATS[kind], operands, form=form)
     else:
         value = value if root == "rcp" else body.overloaded("sqrt", floats, value)
         value = value if root == "sqrt" else body.op(f"fdiv {floats} {unity}, {value}")

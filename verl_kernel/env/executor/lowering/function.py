@@ -78,9 +78,17 @@ def module(program: PtxProgram, warps: int) -> Module:
     text = "\n".join([*tables, *body.lines, *code_lines, "}", *sorted(declared), ""])
     counted = [(block.start, block.end) for block in graph.blocks]
     return Module(
-        text, tuple(body.calls), frame.bytes, body.lanes.may_diverge, control.may_wait, body.order.has_cross_block_sync,
-        body.sites.all, counted, polls(graph), _rounded(program, body.sites.all),
-    )  # fmt: skip
+        text,
+        tuple(body.calls),
+        frame.bytes,
+        body.lanes.may_diverge,
+        control.may_wait,
+        body.order.has_cross_block_sync,
+        body.sites.all,
+        counted,
+        polls(graph),
+        _rounded(program, body.sites.all),
+    )
 
 
 def _rounded(program: PtxProgram, sites: list[Site]) -> dict[int, frozenset[str]]:
@@ -182,10 +190,15 @@ def _entry(body: Body, resumes: frozenset[int], variables: frozenset[str]) -> No
             body.do(f"store {words} zeroinitializer, ptr {variable(name)}")
     if body.lanes.may_diverge:
         for line in (
-            "%active = alloca i32", f"%places = getelementptr i8, ptr %frame, i64 {LANE_RANKS}", "%next = alloca i32",
-            "%waiting = alloca i1", "%alive = alloca i32", "store i1 false, ptr %waiting",
-            "store i32 -1, ptr %active", "store i32 -1, ptr %alive",
-        ):  # fmt: skip
+            "%active = alloca i32",
+            f"%places = getelementptr i8, ptr %frame, i64 {LANE_RANKS}",
+            "%next = alloca i32",
+            "%waiting = alloca i1",
+            "%alive = alloca i32",
+            "store i1 false, ptr %waiting",
+            "store i32 -1, ptr %active",
+            "store i32 -1, ptr %alive",
+        ):
             body.do(line)
     count = len(body.graph.blocks)
     # 0 is the start; a warp that has returned hands back the number that it returned.

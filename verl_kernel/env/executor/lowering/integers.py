@@ -236,10 +236,11 @@ def _with_carry(body: Body, kind: str, modifiers: Modifiers) -> None:
     """Lower `add.cc`, `sub.cc`, `addc`, `subc` of 32 or 64 bits."""
     bits, root = BITS[kind], body.item.root
     lhs, rhs = (body.read(item, bits, WIDE) for item in body.item.operands[1:])
-    body.write(body.item.operands[0], _carried(body, root.rstrip("c"), lhs, rhs, bits, root.endswith("c")), bits, WIDE)
+    value = _carried(body, root.rstrip("c"), lhs, rhs, bits, reads=root.endswith("c"))
+    body.write(body.item.operands[0], value, bits, WIDE)
 
 
-def _carried(body: Body, code: str, lhs: str, rhs: str, bits: int, reads: bool) -> str:
+def _carried(body: Body, code: str, lhs: str, rhs: str, bits: int, *, reads: bool) -> str:
     """Compute a sum or a difference, with the carry flag if `reads`; sets the flag for `.cc`."""
     numbers, bit = WIDE.ints(bits), WIDE.ints(1)
     carry = body.resized(body.register_value(CARRY), 32, bits, WIDE) if reads else None
@@ -341,7 +342,7 @@ def multiply_add(body: Body, modifiers: Modifiers) -> None:
     if is_plain:
         body.write(body.item.operands[0], body.op(f"add {form.ints(bits)} {value}, {addend}"), bits, form)
         return
-    value = _carried(body, "add", value, addend, bits, body.item.root == "madc")
+    value = _carried(body, "add", value, addend, bits, reads=body.item.root == "madc")
     body.write(body.item.operands[0], value, bits, form)
 
 

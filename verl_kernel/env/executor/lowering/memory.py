@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from verl_kernel.env.executor.library.matrices import FACTORS, registers
 from verl_kernel.env.executor.library.traffic import VOID_UNITS
 from verl_kernel.env.executor.lowering.body import Body, is_block_atomic, is_strong, record_event
@@ -83,7 +85,7 @@ def load(body: Body, modifiers: Modifiers) -> None:
     if bits == 128:
         raise body.item.unknown()
     result = "{" + ", ".join([WIDE.ints(bits)] * len(targets)) + "}"
-    value = body.op(_access(body, "load", space, bits, len(targets), result, ()))
+    value = body.op(_access(body, "load", space, bits, count=len(targets), result=result))
     if marks := body.order.marks(body.item)[0]:
         record_event(body, marks, body.address(body.item.operands[1], 64), body.condition_bits())
     for index, target in enumerate(targets):
@@ -108,13 +110,15 @@ def store(body: Body, modifiers: Modifiers) -> None:
     bits, sources = BITS[kind], _counted(body, body.item.operands[1], count)
     if bits == 128:
         raise body.item.unknown()
-    values = tuple(body.read(item, bits, WIDE) for item in sources)
-    body.do(_access(body, "store", space, bits, len(sources), "void", values))
+    values = [body.read(item, bits, WIDE) for item in sources]
+    body.do(_access(body, "store", space, bits, count=len(sources), values=values))
     if marks := body.order.marks(body.item)[1]:
         record_event(body, marks, body.address(body.item.operands[0], 64), body.condition_bits())
 
 
-def _access(body: Body, verb: str, space: str, bits: int, count: int, result: str, values: tuple[str, ...]) -> str:
+def _access(
+    body: Body, verb: str, space: str, bits: int, *, count: int, result: str = "void", values: Sequence[str] = ()
+) -> str:
     """Return the call of the library's function for an access."""
     operand = body.item.operands[1 if verb == "load" else 0]
     room = space if space in ("shared", "local") else "global"
@@ -196,12 +200,12 @@ def atomic(body: Body, modifiers: Modifiers) -> None:
         whole = count if not index else 1  # only the first address is aligned to the whole access
         old = body.op(body.call(numbers, (space, "atomic", change, kind, whole, *scope), *arguments))
         if space == "global":
-            _record_events(body, change, element_address, lanes, old, new, bits)
+            _record_events(body, change, element_address, lanes, old=old, compared=new, bits=bits)
         if not is_red:
             body.write(targets[index], old, bits, WIDE)
 
 
-def _record_events(body: Body, change: str, address: str, lanes: str, old: str, compared: str, bits: int) -> None:
+def _record_events(body: Body, change: str, address: str, lanes: str, *, old: str, compared: str, bits: int) -> None:
     """Record which accesses an atomic may order; a compare-and-swap that finds another value writes nothing."""
     reading, writing = body.order.marks(body.item)
     if change == "cas" and writing:
@@ -254,8 +258,10 @@ def store_matrices(body: Body, modifiers: Modifiers) -> None:
     arguments = [
         f"{WIDE.ints(32)} {body.address(body.item.operands[0], 32)}",
         f"i32 {body.op(f'and i32 {body.active_bits()}, {lanes - (1 << 32) if lanes >> 31 else lanes}')}",
-        "ptr %ctx", f"ptr {body.site('shared store', 16)}", *(f"{WIDE.ints(32)} {word}" for word in words),
-    ]  # fmt: skip
+        "ptr %ctx",
+        f"ptr {body.site('shared store', 16)}",
+        *(f"{WIDE.ints(32)} {word}" for word in words),
+    ]
     body.do(body.call("void", ("shared", "store", 32, 4), *arguments))
 
 

@@ -213,9 +213,11 @@ _HINTS = {
     "membar": "cta gl sys level proxy alias",
     "fence": "sc acq_rel acquire release cta cluster gpu sys proxy alias async global shared",
     "prefetch": "global local const param tensormap L1 L2 L2::evict_last L2::evict_normal",
-    "discard": "global L2", "griddepcontrol": "launch_dependents wait", "nanosleep": "u32",
+    "discard": "global L2",
+    "griddepcontrol": "launch_dependents wait",
+    "nanosleep": "u32",
     "applypriority": "global L2::evict_normal",
-}  # fmt: skip
+}
 """Opcodes that change no value, with the modifiers that they may have."""
 
 

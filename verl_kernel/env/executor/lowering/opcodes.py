@@ -77,11 +77,16 @@ NOT_EXECUTED = {
     "elect": f"one lane speaks for its warp (TMA); {_HOPPER}",
     "setmaxnreg": f"warps have parts of their own (warp specialisation); {_HOPPER}",
     "bar.arrive": "warps have parts of their own (warp specialisation), which are not executed",
-    "barrier.cluster": _CLUSTERS, "mapa": _CLUSTERS, "getctarank": _CLUSTERS, "clusterlaunchcontrol": _CLUSTERS,
-    "st.async": _CLUSTERS, "red.async": _CLUSTERS, "multimem": "several GPUs are not executed",
+    "barrier.cluster": _CLUSTERS,
+    "mapa": _CLUSTERS,
+    "getctarank": _CLUSTERS,
+    "clusterlaunchcontrol": _CLUSTERS,
+    "st.async": _CLUSTERS,
+    "red.async": _CLUSTERS,
+    "multimem": "several GPUs are not executed",
     "tcgen05": "tensor memory is Blackwell's, and the executor compiles for GPUs before it",
     "match": "lanes with equal values find each other, which has no definition here",
-}  # fmt: skip
+}
 """By the beginning of an opcode that Triton's back end can write, or libraries, why there is no definition."""
 
 

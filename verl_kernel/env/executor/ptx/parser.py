@@ -49,7 +49,7 @@ def _local(program: PtxProgram) -> set[str]:
         local_only = _derived(program, mixed)
         refuted = {
             name for item in program.instructions if not _is_local(item, local_only) for name in _targets(item)
-        } & local_only  # fmt: skip
+        } & local_only
         if not refuted:
             return local_only
         mixed |= refuted
@@ -58,11 +58,11 @@ def _local(program: PtxProgram) -> set[str]:
 def _derived(program: PtxProgram, mixed: set[str]) -> set[str]:
     """Return the registers that some instruction derives from such an address."""
     derived: set[str] = set()
-    while added := {
-        name for item in program.instructions if _is_local(item, derived) for name in _targets(item)
-    } - derived - mixed:  # fmt: skip
-        derived |= added
-    return derived
+    while True:
+        reached = {name for item in program.instructions if _is_local(item, derived) for name in _targets(item)}
+        if reached <= derived | mixed:
+            return derived
+        derived |= reached - mixed
 
 
 def _is_local(item: Instruction, local_registers: set[str]) -> bool:

@@ -11,10 +11,13 @@ from verl_kernel.env.executor.errors import NotKnown
 
 # Packed types count whole: `f16x2` is one register of 32 bits.
 BITS = {
-    "pred": 1, "b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16, "b32": 32, "u32": 32,
-    "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "tf32": 32, "b64": 64, "u64": 64, "s64": 64, "f64": 64,
-    "s16x2": 32, "u16x2": 32, "b128": 128, "e4m3": 8, "e5m2": 8, "e4m3x2": 16, "e5m2x2": 16,
-}  # fmt: skip
+    "pred": 1,
+    **dict.fromkeys("b8 u8 s8 e4m3 e5m2".split(), 8),
+    **dict.fromkeys("b16 u16 s16 f16 bf16 e4m3x2 e5m2x2".split(), 16),
+    **dict.fromkeys("b32 u32 s32 f32 tf32 f16x2 bf16x2 s16x2 u16x2".split(), 32),
+    **dict.fromkeys("b64 u64 s64 f64".split(), 64),
+    "b128": 128,
+}
 """Width of each type, in bits."""
 STORES = ("st", "stmatrix")
 """Opcodes that store the registers of their second operand at the address in the first."""

@@ -12,17 +12,21 @@ from verl_kernel.env.executor.races.memory import StampRow
 # PTX ISA, "Memory Consistency Model": overlapping accesses of which one writes race, unless both
 # are strong or something orders them. An atomic both reads and writes, and is strong.
 CONFLICTS = {
-    context.LOAD: (context.STORES, context.ATOMICS), context.ATOMIC: (context.STORES, context.LOADS),
+    context.LOAD: (context.STORES, context.ATOMICS),
+    context.ATOMIC: (context.STORES, context.LOADS),
     context.STORE: (context.STORES, context.LOADS, context.ATOMICS, context.STRONG_LOADS),
     context.STRONG_LOAD: (context.STORES,),
-}  # fmt: skip
+}
 # An atomic of scope cta is not strong towards other blocks: there it is a plain store.
 CONFLICTS[context.BLOCK_ATOMIC] = CONFLICTS[context.STORE]
 # Which of a cell's stamps an access leaves.
 RECORDED_AS = {
-    context.LOAD: context.LOADS, context.STORE: context.STORES, context.ATOMIC: context.ATOMICS,
-    context.STRONG_LOAD: context.STRONG_LOADS, context.BLOCK_ATOMIC: context.STORES,
-}  # fmt: skip
+    context.LOAD: context.LOADS,
+    context.STORE: context.STORES,
+    context.ATOMIC: context.ATOMICS,
+    context.STRONG_LOAD: context.STRONG_LOADS,
+    context.BLOCK_ATOMIC: context.STORES,
+}
 
 
 @dataclass(frozen=True)

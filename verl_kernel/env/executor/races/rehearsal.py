@@ -71,9 +71,14 @@ def beforehand(run: Callable[[], object], ranges: Ranges, arrays: Sequence[np.nd
 
 
 def watched(
-    run: Run, watch: Watch, parts: Sequence[Ranges], numbers: np.ndarray, syncs_blocks: bool,
+    run: Run,
+    watch: Watch,
+    parts: Sequence[Ranges],
+    numbers: np.ndarray,
+    *,
+    syncs_blocks: bool,
     save: Callable[[], Saved],
-) -> LaunchCount:  # fmt: skip
+) -> LaunchCount:
     """Look for races in each part of memory (raises Fault, as `run` does); only the last run is not undone.
 
     Args:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,8 +53,10 @@ class WatchedBlock:
 
     def _point(self) -> None:
         for word, array in (
-            (context.IDS, self.ids), (context.SHARED_IDS, self.shared_ids), (context.CLOCKS, self.pointers),
-        ):  # fmt: skip
+            (context.IDS, self.ids),
+            (context.SHARED_IDS, self.shared_ids),
+            (context.CLOCKS, self.pointers),
+        ):
             self.words[word] = array.ctypes.data
         if self.shared is not None:
             self.words[context.SHARED_ROW] = self._shared_words.ctypes.data
@@ -99,15 +102,38 @@ def stored_bytes(address: int, size: int, bits: int) -> np.ndarray:
     return np.asarray(raw.reshape(count, 32, register_bytes).transpose(1, 0, 2).reshape(32, size))
 
 
-_CALLBACK = ctypes.CFUNCTYPE(
-    None, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p,
-    ctypes.c_void_p,
-)  # fmt: skip
+_CALLBACK = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3)
 """Type of the judging function, which native code calls."""
+
+
+class JudgeCall(NamedTuple):
+    """A call of the judging function (`library/watching.py`)."""
+
+    reason: int
+    """Kind of the access, or what else there is to tell."""
+    lanes: int
+    """Mask of the lanes."""
+    addresses: int
+    """Where the lanes' addresses are."""
+    size: int
+    """Bytes of a lane's access, and from bit 16 on the bits of a register."""
+    values: int
+    """Where the values are, if the access is a store."""
+    launch: int
+    """The block's context."""
+    site: int
+
+    def lane_addresses(self) -> list[tuple[int, int]]:
+        """Return the lanes with their addresses."""
+        return [(lane, address) for lane, address in enumerate(lane_numbers(self.addresses)) if self.lanes >> lane & 1]
+
+
 _DEEDS = {
-    context.STORES: "stored to", context.LOADS: "loaded from", context.ATOMICS: "changed atomically",
+    context.STORES: "stored to",
+    context.LOADS: "loaded from",
+    context.ATOMICS: "changed atomically",
     context.STRONG_LOADS: "loaded from",
-}  # fmt: skip
+}
 """What the earlier access did, by its kind."""
 
 
@@ -167,9 +193,16 @@ class RaceDetector:
     """
 
     def __init__(
-        self, watch: Watch, module: Module, warps: int, ranges: Ranges, numbers: np.ndarray,
-        fault: np.ndarray, first_site: int,
-    ) -> None:  # fmt: skip
+        self,
+        watch: Watch,
+        module: Module,
+        warps: int,
+        *,
+        ranges: Ranges,
+        numbers: np.ndarray,
+        fault: np.ndarray,
+        first_site: int,
+    ) -> None:
         self._first_site = first_site
         self._watch, self._module, self._warps, self._numbers, self._fault = watch, module, warps, numbers, fault
         # Recorded as stores, such atomics would race with each other; whether warps of a block have other
@@ -228,19 +261,18 @@ class RaceDetector:
         if block is not None and block.words[context.IS_LOST]:
             self._watch.note("races from some block on: there are more barriers than stamps; launch fewer blocks")
 
-    def _on_call(self, reason: int, lanes: int, addresses: int, size: int, values: int, launch: int, site: int) -> None:
+    def _on_call(self, *words: int) -> None:
         """Handle a call from native code."""
-        block = self._blocks[launch][1]
+        call = JudgeCall(*words)
+        block = self._blocks[call.launch][1]
         try:
-            if reason == context.BARRIER:
+            if call.reason == context.BARRIER:
                 self._pass_barrier(block)
-            elif reason & 15 == context.EVENT:
-                block.clocks.note(
-                    block.warp, reason >> 4, {address for _, address in _lane_addresses(lanes, addresses)}
-                )
+            elif call.reason & 15 == context.EVENT:
+                block.clocks.note(block.warp, call.reason >> 4, {address for _, address in call.lane_addresses()})
                 block.point_to_clocks()
             else:
-                self._check(block, reason, _lane_addresses(lanes, addresses), size, values, site)
+                self._check(block, call)
         # ctypes would print and ignore what a callback raises: the watch ends here, with a sentence.
         except (OverflowError, MemoryError) as exc:
             self._give_up(str(exc) if isinstance(exc, OverflowError) else "memory is too small")
@@ -266,17 +298,15 @@ class RaceDetector:
         block.words[[context.BARRIER_STAMP, context.IS_FRESH]] = block.ids[0], 0
         block.point_to_clocks()
 
-    def _check(
-        self, block: WatchedBlock, reason: int, lanes: list[tuple[int, int]], size: int, values: int, site: int
-    ) -> None:
-        """Judge an access of some lanes, of `size % 2**16` bytes each, in registers of `size >> 16` bits."""
-        in_shared, verb = bool(reason & context.IN_SHARED), reason & ~context.IN_SHARED
-        size, bits = size & 0xFFFF, size >> 16
+    def _check(self, block: WatchedBlock, call: JudgeCall) -> None:
+        """Judge an access."""
+        in_shared, verb = bool(call.reason & context.IN_SHARED), call.reason & ~context.IN_SHARED
+        size, bits = call.size & 0xFFFF, call.size >> 16
         view = self._view(block, in_shared)
-        stored = stored_bytes(values, size, bits) if verb == context.STORE else None
+        stored = stored_bytes(call.values, size, bits) if verb == context.STORE else None
         # Lanes that keep one number may have rounded it differently: that is no race (flow/rounding.py).
-        formats = self._module.rounded.get((site - self._first_site) // 8 // WORDS) if in_shared else None
-        for lane, address in lanes:
+        formats = self._module.rounded.get((call.site - self._first_site) // 8 // WORDS) if in_shared else None
+        for lane, address in call.lane_addresses():
             row = block.shared if in_shared else next(candidate for candidate in self._rows if candidate.holds(address))
             assert row is not None
             host_address = address + (block.shared_start if in_shared else 0)
@@ -285,12 +315,12 @@ class RaceDetector:
                 new_bytes = None if stored is None else stored[lane, start : number + 1 << row.shift].tobytes()
                 is_equal = _holds_bytes(new_bytes, host_address + start)
                 if stored is not None and formats:
-                    is_equal = _holds_copies(
-                        formats, stored, lane, host_address, start // (bits // 8) * (bits // 8), bits // 8
-                    )
+                    begin = start // (bits // 8) * (bits // 8)
+                    register = stored[:, begin : begin + bits // 8]
+                    is_equal = _holds_copies(formats, register, lane, host_address + begin)
                 race = check_access(view, verb, row, cell, is_equal)
                 if race is not None:
-                    self._note_race(block, race, lane, address, site)
+                    self._note_race(block, race, lane, address, call.site)
                     return
 
     def _view(self, block: WatchedBlock, in_shared: bool) -> View:
@@ -368,19 +398,11 @@ class RaceDetector:
         return f"which {accessor} has {_DEEDS[race.kind]}, {ending}"
 
 
-def _lane_addresses(lanes: int, addresses: int) -> list[tuple[int, int]]:
-    """Return the lanes of a mask with their addresses."""
-    return [(lane, address) for lane, address in enumerate(lane_numbers(addresses)) if lanes >> lane & 1]
-
-
 def _holds_bytes(new_bytes: bytes | None, host_address: int) -> Callable[[], bool]:
     """Return a function that compares memory with these bytes."""
     return lambda: new_bytes is not None and ctypes.string_at(host_address, len(new_bytes)) == new_bytes
 
 
-def _holds_copies(
-    formats: Formats, stored: np.ndarray, lane: int, host_address: int, start: int, size: int
-) -> Callable[[], bool]:
-    """Return a function that compares memory with the register that begins at a byte, as copies of one number."""
-    register = stored[:, start : start + size]
-    return lambda: are_copies(formats, register, lane, ctypes.string_at(host_address + start, size))
+def _holds_copies(formats: Formats, register: np.ndarray, lane: int, host_address: int) -> Callable[[], bool]:
+    """Return a function that compares memory with the bytes of a register, as copies of one number."""
+    return lambda: are_copies(formats, register, lane, ctypes.string_at(host_address, register.shape[1]))

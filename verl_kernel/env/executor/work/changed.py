@@ -130,10 +130,13 @@ def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> Launc
     # The heaviest block's traffic is scaled like the launch's: blocks are not counted again.
     scale, far_scale = total / max(1, before), min(1.0, repeated / max(1, repeated_before))
     return replace(
-        count, reads=reads, writes=writes, heaviest_bytes=ceil(count.heaviest_bytes * scale),
+        count,
+        reads=reads,
+        writes=writes,
+        heaviest_bytes=ceil(count.heaviest_bytes * scale),
         rereads=tuple((distance, round(size * far_scale)) for distance, size in count.rereads),
         returns=tuple((distance, round(size * far_scale)) for distance, size in count.returns),
-    )  # fmt: skip
+    )
 
 
 # Multiplications and additions of a launch that multiplies matrices without tensor cores.

@@ -308,8 +308,12 @@ def _staged(program: PtxProgram, module: Module, multiplies: np.ndarray) -> list
         for number, block in enumerate(graph.blocks):
             leads[number] |= any(leads[after] for after in block.successors)
         changed = sum(leads) > before
-    items = {id(item) for block, leading in zip(graph.blocks, leads, strict=False) if leading
-             for item in program.instructions[block.start : block.end]}  # fmt: skip
+    items = {
+        id(item)
+        for block, leading in zip(graph.blocks, leads, strict=False)
+        if leading
+        for item in program.instructions[block.start : block.end]
+    }
     return [
         number for number, site in enumerate(module.sites) if site.kind == "shared store" and id(site.item) in items
     ]
@@ -342,11 +346,15 @@ def _steps(count: LaunchCount, facts: KernelFacts, products: dict[str, tuple[flo
     total, read = sum(use.total for use in (*reads, *writes)), sum(use.total for use in reads)
     # The busiest unit counts: units work side by side.
     base = Step(
-        instructions=round(float(busy_units(count, facts).max())), blocks=blocks, warps=count.warps,
+        instructions=round(float(busy_units(count, facts).max())),
+        blocks=blocks,
+        warps=count.warps,
         in_flight=round(load_bytes if products or not read else load_bytes * total / read),
-        block_ns=max(int(constant("program_ns")), _chained_ns(count, facts, blocks)), rereads=count.rereads,
-        returns=count.returns, serial=max(1, round(count.serial)),
-    )  # fmt: skip
+        block_ns=max(int(constant("program_ns")), _chained_ns(count, facts, blocks)),
+        rereads=count.rereads,
+        returns=count.returns,
+        serial=max(1, round(count.serial)),
+    )
     if not products:
         return (_with_spills(_with_traffic(base, [*reads, *writes]), count, facts),)
     # The largest product overlaps with the loads; stores come when it is done.

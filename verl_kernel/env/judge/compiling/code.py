@@ -172,6 +172,7 @@ class CodeStore:
         unit: Unit,
         texts: Mapping[Place, str],
         left_out: StoresLeftOut,
+        *,
         stopping: Stopping,
         code_time: CodeTime,
         namespace: str = "",
@@ -199,9 +200,8 @@ class CodeStore:
         if isinstance(translation, Refusal):
             return translation
         name = _name(_hash(translation.ptx), translation.warps, translation.shared, left_out and sorted(set(left_out)))
-        native = self._native(
-            _name(namespace, self._options.memory_mb, name), translation, alone, left_out, stopping, code_time
-        )
+        stored_name = _name(namespace, self._options.memory_mb, name)
+        native = self._native(stored_name, translation, alone, left_out, stopping=stopping, code_time=code_time)
         if isinstance(native, Refusal):
             return native
         return LaunchCode(native, name, translation.signature, [item.line for item in alone.functions])
@@ -229,6 +229,7 @@ class CodeStore:
         translation: Translation,
         unit: Unit,
         left_out: StoresLeftOut,
+        *,
         stopping: Stopping,
         code_time: CodeTime,
     ) -> bytes | Refusal:
@@ -249,9 +250,12 @@ class CodeStore:
         return self._cache.natives.put(name, native, size) if is_certain else native
 
     def _answer_of_process(
-        self, source: str, stopping: Stopping, code_time: CodeTime,
+        self,
+        source: str,
+        stopping: Stopping,
+        code_time: CodeTime,
         ask: Callable[[CompilingProcess, SharedMemory], Answer[Asked]],
-    ) -> Answer[Asked]:  # fmt: skip
+    ) -> Answer[Asked]:
         """Ask a new process, within the time that is left."""
         granted_s = code_time.left_s
         if not granted_s:
@@ -375,7 +379,14 @@ class CodeService:
     def _make(self, request: Any, texts: Mapping[Place, str]) -> LaunchCode | Refusal:
         unit = Unit.from_json(request["unit"])
         code = self._code
-        launch_code = code.store.code(unit, texts, request["left_out"], self._stopping, code.code_time, code.namespace)
+        launch_code = code.store.code(
+            unit,
+            texts,
+            request["left_out"],
+            stopping=self._stopping,
+            code_time=code.code_time,
+            namespace=code.namespace,
+        )
         if isinstance(launch_code, LaunchCode):
             code.units[unit.digest()] = unit  # compiled references ask for them again, by the digests of a trace
         return launch_code

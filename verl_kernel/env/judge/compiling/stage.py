@@ -55,6 +55,7 @@ class CompileStage:
         compilers: Sequence[LaunchCompiler],
         source: str,
         findings: Findings,
+        *,
         may_choose_again: bool,
         priced: str,
         namespace: str,
@@ -147,10 +148,19 @@ class CompileStage:
 def _kernel(unit: Unit, outcome: Outcome, target: Target) -> CompiledKernel:
     used = cast(Resources, outcome.result)
     return CompiledKernel(
-        name=unit.functions[0].name, target=target.name, registers=used.registers, accumulators=used.accumulators,
-        scalars=used.scalars, spills=used.spills, shared=used.shared, warps=used.warps, matrix=used.matrix,
-        blocks_per_sm=target.blocks(used), limit=limit(used, target), compile_s=outcome.seconds,
-    )  # fmt: skip
+        name=unit.functions[0].name,
+        target=target.name,
+        registers=used.registers,
+        accumulators=used.accumulators,
+        scalars=used.scalars,
+        spills=used.spills,
+        shared=used.shared,
+        warps=used.warps,
+        matrix=used.matrix,
+        blocks_per_sm=target.blocks(used),
+        limit=limit(used, target),
+        compile_s=outcome.seconds,
+    )
 
 
 def limit(used: Resources, target: Target) -> Limit | None:

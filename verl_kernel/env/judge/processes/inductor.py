@@ -141,9 +141,14 @@ class Inductor:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "verl_kernel.env.inductor.process", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], env=child_environment(), cwd="/", stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True,
-            )  # fmt: skip
+                pass_fds=[theirs.fileno()],
+                env=child_environment(),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                start_new_session=True,
+            )
             theirs.close()
             self._channel = Channel(ours)
         return self._channel

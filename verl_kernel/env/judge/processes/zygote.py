@@ -206,9 +206,15 @@ class ForkServer:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
         command = [sys.executable, "-m", self._program, str(theirs.fileno()), self._argument]
         self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env={**child_environment(), **self._variables()}, cwd="/",
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._errors, start_new_session=True,
-        )  # fmt: skip
+            command,
+            pass_fds=[theirs.fileno()],
+            env={**child_environment(), **self._variables()},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            start_new_session=True,
+        )
         theirs.close()
         self._channel, self._is_ready, self._is_prepared, self._owed = Channel(ours), False, False, 0
 
@@ -221,9 +227,13 @@ class ForkServer:
             self._is_prepared, self._owed = True, 1
 
     def fork(
-        self, scratch: str, memory: SharedMemory, options: GymOptions, further: tuple[int, ...] = (),
+        self,
+        scratch: str,
+        memory: SharedMemory,
+        options: GymOptions,
+        further: tuple[int, ...] = (),
         arena_bytes: int = 0,
-    ) -> RunnerProcess:  # fmt: skip
+    ) -> RunnerProcess:
         """Fork a jailed process, which then waits for its first request.
 
         Args:

@@ -84,13 +84,17 @@ class DrySession:
             return self._ask_both(self.executor.begin(source), request, scratch, memory, sizes)
 
     def _ask_both(
-        self, execution: Execution, request: DryRequest, scratch: Scratch, memory: SharedMemory,
+        self,
+        execution: Execution,
+        request: DryRequest,
+        scratch: Scratch,
+        memory: SharedMemory,
         sizes: Sequence[DryForward],
-    ) -> list[Counted]:  # fmt: skip
+    ) -> list[Counted]:
         """Ask the runner for the forwards, and the executing process for its account of the launches."""
         try:
             execution.started()
-            execution.begin(request["seed"], watch=False, shows="all", refuses=True, backwards=False, sampled=True)
+            execution.begin(seed=request["seed"], watch=False, shows="all", refuses=True, backwards=False, sampled=True)
             try:
                 forwards = self._ask(request, scratch, memory, sizes, execution)
             except NotFollowed as exc:
@@ -109,9 +113,13 @@ class DrySession:
             execution.end()
 
     def _ask(
-        self, request: DryRequest, scratch: Scratch, memory: SharedMemory, sizes: Sequence[DryForward],
+        self,
+        request: DryRequest,
+        scratch: Scratch,
+        memory: SharedMemory,
+        sizes: Sequence[DryForward],
         execution: Execution,
-    ) -> list[Counted]:  # fmt: skip
+    ) -> list[Counted]:
         findings = Findings(self.timing_source, {})
         loading = Loading(options=self.options, zygote=self.zygote, scratch=scratch, memory=memory, findings=findings)
         link = (execution.link.fileno(), execution.arena.fd)

@@ -86,9 +86,14 @@ class ReducedTimes:
         with closing(Scratch(self._request.source)) as scratch, closing(SharedMemory.create(layout.size)) as memory:
             begin = partial(self._sampler.begin, self._request.source)
             loading = Loading(
-                options=self._options, zygote=self._context.zygote, scratch=scratch, memory=memory, findings=findings,
-                describe=[], execution=begin,
-            )  # fmt: skip
+                options=self._options,
+                zygote=self._context.zygote,
+                scratch=scratch,
+                memory=memory,
+                findings=findings,
+                describe=[],
+                execution=begin,
+            )
             session = loading.start(
                 reference, layout=layout, stages=candidate.stages, guard=self._context.guard, is_sealed=True
             )
@@ -114,9 +119,12 @@ class ReducedTimes:
         """
         session = candidate.session
         dry = DrySession(
-            options=self._options, zygote=self._context.zygote, stages=candidate.stages,
-            timing_source=self._device.timing_source, executor=self._sampler,
-        )  # fmt: skip
+            options=self._options,
+            zygote=self._context.zygote,
+            stages=candidate.stages,
+            timing_source=self._device.timing_source,
+            executor=self._sampler,
+        )
         sizes = [self._shrunk.copies[len(verified) - 1].dry, self._shrunk.true]
         # Which programs are sampled is secret, or a kernel could work in these only.
         seed = seed_of(b"dry", session.secret)

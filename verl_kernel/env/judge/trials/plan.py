@@ -153,6 +153,9 @@ def worst(so_far: Trials, agreement: Agreement) -> Trials:
         return max((value for value in (first, second) if value is not None), default=None)
 
     return Trials(
-        passed=so_far.passed + agreement.ok, total=so_far.total, first_bad_index=agreement.first_bad_index,
-        max_abs=larger(so_far.max_abs, agreement.max_abs), max_rel=larger(so_far.max_rel, agreement.max_rel),
-    )  # fmt: skip
+        passed=so_far.passed + agreement.ok,
+        total=so_far.total,
+        first_bad_index=agreement.first_bad_index,
+        max_abs=larger(so_far.max_abs, agreement.max_abs),
+        max_rel=larger(so_far.max_rel, agreement.max_rel),
+    )

@@ -77,9 +77,13 @@ class RemoteJudge:
         # Later than the actor's own limit for its judge process, whose error says more than a timeout here.
         self._deadline_s = evaluation_limit_s(options) + _START_S + 120.0
         make = ray.remote(JudgeActor).options(
-            num_cpus=options.cpus_per_judge, num_gpus=options.gpus_per_judge,
-            resources=self._resources or None, max_restarts=-1, max_task_retries=0, scheduling_strategy="SPREAD",
-        )  # fmt: skip
+            num_cpus=options.cpus_per_judge,
+            num_gpus=options.gpus_per_judge,
+            resources=self._resources or None,
+            max_restarts=-1,
+            max_task_retries=0,
+            scheduling_strategy="SPREAD",
+        )
         # Retries are the dispatcher's (`max_task_retries=0`): it may choose another judge, and counts failures.
         self._actor = make.remote(options, seed)
         self._placement = Placement()

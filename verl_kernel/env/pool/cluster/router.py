@@ -224,9 +224,13 @@ def find_or_make_router(options: GymOptions, seed: int | None, name: str) -> Any
     at_once = options.queue_size + options.num_judges + _MOST_WAITING
     groups = {TRAINING: at_once, VALIDATION: at_once, CONTROL: _CONTROL_CALLS}
     make = ray.remote(concurrency_groups=groups)(Router).options(
-        name=name, get_if_exists=True, num_cpus=0, max_restarts=-1, max_task_retries=0,
+        name=name,
+        get_if_exists=True,
+        num_cpus=0,
+        max_restarts=-1,
+        max_task_retries=0,
         scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False),
-    )  # fmt: skip
+    )
     router = make.remote(options, seed, name)
     router.start.options(concurrency_group=CONTROL).remote()
     return router

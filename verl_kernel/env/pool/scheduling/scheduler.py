@@ -106,8 +106,10 @@ class Absences:
         if remaining:
             _LOG.warning(
                 "no judge of %s for %g s: its prompts go to %s, and their results say so",
-                model, self._limit_s, " or ".join(remaining),
-            )  # fmt: skip
+                model,
+                self._limit_s,
+                " or ".join(remaining),
+            )
         self._on_loss()
 
 

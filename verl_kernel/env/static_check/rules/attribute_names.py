@@ -25,11 +25,11 @@ _ANY = ".*"
 _NUMBER = r"(?:-?\d[\d.e+-]*|-?inf|nan|True|False)"
 _READS, _WRITES = frozenset(("getattr", "hasattr")), frozenset(("setattr",))
 _HOOKS = frozenset(name for name in dir(torch.nn.Module) if name_reason(name))
+_PRIVATE = frozenset(name for name in (*dir(torch.Tensor), *INTERNALS) if name[0] == "_")
 _CLOSED = {
-    _READS: frozenset((*FORBIDDEN, *READ_IN_FULL, *_HOOKS, *(name for name in dir(torch.Tensor) if name[0] == "_"),
-                       *(name for name in INTERNALS if name[0] == "_"))),
+    _READS: frozenset((*FORBIDDEN, *READ_IN_FULL, *_HOOKS, *_PRIVATE)),
     _WRITES: frozenset((*FORBIDDEN, *READ_IN_FULL, *INTERNALS, "forward")),
-}  # fmt: skip
+}
 """Names that no object's attribute may be read by, and those that none may be set by."""
 
 

@@ -109,12 +109,15 @@ FORBIDDEN: dict[str, str] = {
     **dict.fromkeys(("numpy", "tolist", "apply_", "map_", "map2_"), f"computing on the host is not allowed: {_COPY}"),
     **dict.fromkeys(("storage", "untyped_storage", "typed_storage", "set_", "to_dlpack", "share_memory_"), _COPY),
     **dict.fromkeys(("grad_fn", "next_functions", "backward", "retain_grad"), "autograd is not part of a forward"),
-    **dict.fromkeys(("mro", "gi_frame", "gi_code", "cr_frame", "ag_frame", "tb_frame", "f_back", "f_globals",
-                     "f_locals", "f_builtins", "f_code", "tb_next", "func_globals"), "the interpreter stays closed"),
+    **dict.fromkeys(
+        "mro gi_frame gi_code cr_frame ag_frame tb_frame f_back f_globals f_locals f_builtins f_code tb_next "
+        "func_globals".split(),
+        "the interpreter stays closed",
+    ),
     "is_inference": INFERENCE,
     **dict.fromkeys(("as_subclass", "manual_seed", "record_stream"), "no kernel needs it"),
     **dict.fromkeys(("add_pre_run_hook", "cache_hook", "rewrite", "device_caches"), "launch with kernel[grid](...)"),
-}  # fmt: skip
+}
 """Attributes that host code may not use on any object, each with the reason."""
 _REGISTER = frozenset("register_buffer register_parameter register_module".split())
 _TENSOR_PRIVATE = frozenset(name for name in dir(torch.Tensor) if name.startswith("_"))
@@ -136,8 +139,10 @@ _MUTATORS = frozenset(
     "popleft rotate move_to_end subtract".split()
 )
 _CACHES = frozenset(("functools.lru_cache", "functools.cache"))
-_QUERIES = ("torch.cuda.", "torch.version.", "torch.finfo", "torch.iinfo", "triton.cdiv", "triton.next_power_of_2",
-            "triton.runtime.driver.", "torch.device", "torch.Size")  # fmt: skip
+_QUERIES = tuple(
+    "torch.cuda. torch.version. torch.finfo torch.iinfo triton.cdiv triton.next_power_of_2 triton.runtime.driver. "
+    "torch.device torch.Size".split()
+)
 
 
 def attributes(program: ParsedSource) -> Iterator[Violation]:

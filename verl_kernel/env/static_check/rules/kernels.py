@@ -177,15 +177,18 @@ def entry_class(program: ParsedSource) -> Iterator[Violation]:
             yield at(name, "entry", f"{program.entry} must be a class and stay one")
 
 
-_NUMBERS = frozenset("min max int len abs range sum float bool round isinstance sorted list tuple dict any all zip "
-                     "enumerate set str".split())  # fmt: skip
+_NUMBERS = frozenset(
+    "min max int len abs range sum float bool round isinstance sorted list tuple dict any all zip "
+    "enumerate set str".split()
+)
 _NUMBER_PATHS = frozenset(
     "triton.cdiv triton.next_power_of_2 triton.Config torch.numel torch.cuda.get_device_capability "
     "torch.cuda.get_device_properties torch.cuda.get_device_name torch.cuda.current_device torch.cuda.is_available "
     "torch.cuda.device_count torch.get_float32_matmul_precision".split()
 )
-_NUMBER_METHODS = frozenset("numel size stride dim get items keys values element_size bit_length is_contiguous "
-                            "all_kwargs".split())  # fmt: skip
+_NUMBER_METHODS = frozenset(
+    "numel size stride dim get items keys values element_size bit_length is_contiguous all_kwargs".split()
+)
 _LIST_METHODS = frozenset(("append", "extend"))
 _HOOKS = frozenset(("pre_hook", "post_hook"))
 _RESETS = frozenset(("zero_", "fill_"))

@@ -87,9 +87,12 @@ def _is_table(program: ParsedSource, name: ast.Name) -> bool:
         return False
     reads = program.once("numbers", "reads", lambda: _reads(program))[key]
     stored = [_kept(program, use) for use in reads]
-    return _asked(program, is_number, ("table", key), lambda: all(
-        item is not None and is_number(program, item) for item in (*first.values, *stored)
-    ))  # fmt: skip
+    return _asked(
+        program,
+        is_number,
+        ("table", key),
+        lambda: all(item is not None and is_number(program, item) for item in (*first.values, *stored)),
+    )
 
 
 def _reads(program: ParsedSource) -> dict[Key, list[ast.Name]]:
