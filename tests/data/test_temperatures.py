@@ -17,7 +17,7 @@ ASKED = [{"role": "user", "content": "Write ModelNew."}]
 ROW = make_row(ASKED, REFERENCE, data_source="kernel_world_new_chain", task_id="t", split="val", index=0)
 
 
-def test_every_temperature_has_a_data_source_and_names_of_its_own():
+def test_every_temperature_has_a_data_source_of_its_own():
     rows = at_temperatures([ROW], (1.0, 0.3, 0.0))
     assert [row["data_source"] for row in rows] == [f"kernel_world_new_chain@{mark}" for mark in ("1", "0.3", "0")]
     assert [row["extra_info"]["task_id"] for row in rows] == ["t@1", "t@0.3", "t@0"]
