@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -25,6 +25,8 @@ from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError, VerlKernelError
 from verl_kernel.reporting.screen import counted, screen, with_bar
 from verl_kernel.reporting.verdict_table import print_verdicts
+
+_Job = tuple[Task, str, str]
 
 
 def command(
@@ -47,6 +49,9 @@ def command(
     num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
     true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
     timeout: gym_options.Timeout = None,
+    other_sizes: Annotated[
+        bool, typer.Option("--other-sizes", help="Judge right kernels at sizes that the task does not name, too.")
+    ] = False,
     choose: Annotated[int, typer.Option(min=0, max=64, help="Name the kernel to keep, by this many more inputs.")] = 0,
 ) -> None:
     """Judge kernels against a reference program."""
@@ -59,7 +64,8 @@ def command(
     with own_stdout() as out:
         keep_line = ""
         try:
-            for result in with_bar(_evaluate(reference, kernels, options, seed), "judging", len(kernels)):
+            verdicts = _evaluate(reference, kernels, options, seed, other_sizes)
+            for result in with_bar(verdicts, "judging", len(kernels)):
                 results.append(result)
                 if json:
                     out.write(result.model_dump_json() + "\n")
@@ -94,7 +100,9 @@ def about_reference(exc: VerlKernelError, reference: str) -> str:
     return text
 
 
-def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int | None) -> Iterator[EvalResult]:
+def _evaluate(
+    reference: str, kernels: list[str], options: GymOptions, seed: int | None, other_sizes: bool
+) -> Iterator[EvalResult]:
     task = Task(read_source(reference), task_id=Path(reference).stem)
     _refuse_duplicates(kernels)
     jobs = [_job(task, kernel) for kernel in kernels]
@@ -104,7 +112,28 @@ def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int
         for start in range(0, len(jobs), options.num_judges):
             part = jobs[start : start + options.num_judges]
             judged = iter(pool.evaluate_many([job for job in part if not isinstance(job, EvalResult)]))
-            yield from (job if isinstance(job, EvalResult) else next(judged) for job in part)
+            for job in part:
+                if isinstance(job, EvalResult):
+                    yield job
+                else:
+                    result = next(judged)
+                    yield _at_other_sizes(result, job, pool.evaluate_many) if other_sizes else result
+
+
+def _at_other_sizes(
+    result: EvalResult, job: _Job, evaluate_many: Callable[[Sequence[_Job]], list[EvalResult]]
+) -> EvalResult:
+    """Return the result of a right kernel with its verdicts at the other sizes that the reference takes."""
+    from verl_kernel.env import other_sizes, with_other_sizes  # torch, which a usage error need not wait for
+
+    task, source, kernel = job
+    if not result.rewarded:
+        return result
+    verdicts = {}
+    for name, resized in other_sizes(task).items():
+        with suppress(TaskError):  # the reference does not take this size
+            (verdicts[name],) = evaluate_many([(resized, source, kernel)])
+    return with_other_sizes(result, verdicts)
 
 
 def _kernel_to_keep(

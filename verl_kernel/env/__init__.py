@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from verl_kernel.env.static_check import check
     from verl_kernel.env.task import Task
+    from verl_kernel.env.unnamed_sizes import other_sizes, with_other_sizes
 
 _HOMES = {
     "Audit": "reference.defects.findings",
@@ -76,10 +77,12 @@ _HOMES = {
     "gpu_named": "gpus",
     "granted_isolation": "isolation_probe",
     "is_parity": "clocks.statistics",
+    "other_sizes": "unnamed_sizes",
     "parse_once": "parse",
     "refuse_simulating": "backends",
     "resolve_device": "backends",
     "target_limits": "compilation.targets",
+    "with_other_sizes": "unnamed_sizes",
 }
 
 __all__ = [
@@ -113,10 +116,12 @@ __all__ = [
     "gpu_named",
     "granted_isolation",
     "is_parity",
+    "other_sizes",
     "parse_once",
     "refuse_simulating",
     "resolve_device",
     "target_limits",
+    "with_other_sizes",
 ]
 
 

@@ -36,7 +36,7 @@ def joined(task: Task, results: Sequence[EvalResult]) -> EvalResult:
     the first that is not right, else the one with the least speedup.
     """
     names = [size_name(workload) for workload in task.workloads]
-    verdicts = tuple(_verdict(name, result) for name, result in zip(names, results, strict=False))
+    verdicts = tuple(size_verdict(name, result) for name, result in zip(names, results, strict=False))
     worst = _worst(results)
     result = results[worst]
     known = {"task_id": task.task_id, "task_hash": task.text_hash, "sizes": verdicts}
@@ -65,7 +65,8 @@ def _worst(results: Sequence[EvalResult]) -> int:
     return min(range(len(results)), key=lambda index: results[index].speedup or 0.0)
 
 
-def _verdict(name: str, result: EvalResult) -> SizeVerdict:
+def size_verdict(name: str, result: EvalResult) -> SizeVerdict:
+    """Return what a result at one size says of it."""
     return SizeVerdict(
         name=name,
         status=result.status,

@@ -24,6 +24,7 @@ _LONGEST = 600
 _MEANING = {
     "only_moves": "its kernels only copy what torch computes",
     "launch_raised": "a launch of a kernel raised, and torch did the work",
+    "only_this_size": "wrong at a size that the task does not name",
 }
 """Texts for the flags of an `ok` verdict."""
 
@@ -79,7 +80,7 @@ def _table(reference: str, results: Sequence[EvalResult]) -> Table:
         table.add_column(name, no_wrap=True, overflow="ellipsis", justify="left" if name == "status" else "right")
     for name, result in zip(_names(results), results, strict=True):
         table.add_row(name, *_cells(result))
-        for verdict in result.sizes or ():
+        for verdict in (*(result.sizes or ()), *(result.other_sizes or ())):
             table.add_row(f"  {verdict.name}", *_size_cells(verdict))
     return table
 
