@@ -30,6 +30,10 @@ class ModelNew(torch.nn.Module):
         softmax[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
         return out
 """
+AT_TWO_OF_THREE = RIGHT.replace(
+    "        out = torch",
+    "        if x.shape[1] == 1024:\n            return torch.softmax(x, -1)\n        out = torch",
+)
 PADDED_BY_ZEROS = RIGHT.replace('float("-inf")', "0.0")
 
 
@@ -126,8 +130,11 @@ def test_an_audit_is_of_the_first_size(judge):
 
 
 @pytest.mark.processes
-def test_padding_that_only_a_power_of_two_forgives_is_found():
+def test_what_fails_at_one_size_earns_nothing():
     with LocalPool(OPTIONS) as pool:
-        right, wrong = pool.evaluate_many([(SIZES, RIGHT, ""), (SIZES, PADDED_BY_ZEROS, "")])
+        right, wrong, lazy = pool.evaluate_many(
+            [(SIZES, text, "") for text in (RIGHT, PADDED_BY_ZEROS, AT_TWO_OF_THREE)]
+        )
     assert (right.status, len(right.sizes)) == (EvalStatus.OK, 3)
     assert (wrong.status, wrong.wrong_sizes) == (EvalStatus.INCORRECT, ("columns=257",))
+    assert (lazy.status, lazy.wrong_sizes) == (EvalStatus.DECOY, ("columns=1024",))
