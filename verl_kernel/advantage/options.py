@@ -99,10 +99,12 @@ class RecOptions(OptionGroup):
 
     asymre_shift: Annotated[float, Interval(gt=-math.inf, lt=math.inf), "a finite number"] = -0.1
     """Added to the mean that `asymre_shift` takes off; below 0, answers are learned from a little more than avoided.
-    Above 0 bad answers count more than good ones, with which policies collapse on old data."""
+    Above 0 bad answers count more than good ones, with which policies collapse on old data. The paper's number, for
+    rewards of 0 and 1: multiply it by the largest return, as docs/algorithms/off_policy.md says."""
     opmd_baseline: Literal["mean", "logavgexp"] = "mean"
     """Baseline of `opmd_baseline`: the group's `mean`, or `logavgexp`, between the mean and the largest return."""
     opmd_tau: Annotated[float, Interval(gt=0, lt=math.inf)] = 1.0
-    """Temperature of `logavgexp`: large gives the mean, small the largest return."""
+    """Temperature of `logavgexp`: large gives the mean, small the largest return. The paper's number, for rewards of 0
+    and 1: multiply it by the largest return."""
     red_drop_seed: Annotated[int, Interval(ge=0)] = 0
     """Seed of the draws of `red_drop_balance`."""
