@@ -95,6 +95,7 @@ def test_a_recorded_call_can_be_recomputed(tmp_path):
     ("trloo", "gamma", 1.5), ("trloo", "gamma", "high"), ("trloo", "gamma", True), ("trloo", "gamma", -0.1),
     ("trloo", "gamma", float("nan")), ("trloo", "singleton", "keep"), ("trloo", "count_rejected", "no"),
     ("trloo", "count_rejected", 0), ("trloo", "shaping", "slope"), ("trloo", "baseline", "prompt"),
+    ("trloo", "negative_weight", -0.1),
     ("trloo", "sigma", 1), ("rec", "asymre_shift", float("inf")), ("rec", "asymre_shift", "low"),
     ("rec", "opmd_baseline", "median"), ("rec", "opmd_tau", 0.0), ("rec", "red_drop_seed", -1),
     ("rec", "red_drop_seed", 0.5), ("rec", "shift", 0.1), ("topr", "positive_share", 0.0),
@@ -115,7 +116,11 @@ def test_bad_options_are_refused_by_name(node, key, value):
     ),
     (
         {"adv_estimator": "asymre_shift", "trloo": {"normaliser": "deviation"}},
-        r"algorithm\.trloo\.normaliser is deviation.*asymre_shift",
+        r"algorithm\.trloo\.normaliser is deviation.*asymre_shift.*none",
+    ),
+    (
+        {"adv_estimator": "rsft", "trloo": {"negative_weight": 0.25}},
+        r"algorithm\.trloo\.negative_weight is 0.25.*rsft.*1\.0, or choose trloo",
     ),
     ({"trloo": "raw"}, r"algorithm\.trloo is 'raw'"),
 ])  # fmt: skip

@@ -50,7 +50,7 @@ def test_one_adapter_for_each_key(talks: Path, model: Path, tmp_path: Path):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    run(talks, model, tmp_path, "--steps", "2", "--router", "prompt", "--key-column", "level", "--gradient-checkpointing")
+    run(talks, model, tmp_path, *"--steps 2 --router prompt --key-column level --gradient-checkpointing".split())
     summary = json.loads((tmp_path / "remix.json").read_text())
     assert {path: about["key"] for path, about in summary["adapters"].items()} == {"adapter_0": "0", "adapter_1": "1"}
     assert len((tmp_path / "losses.jsonl").read_text().splitlines()) == 2

@@ -11,7 +11,8 @@ from verl_kernel.preflight.option_files import sentences
 from verl_kernel.reward.profiling import ProfilingReward
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms" / "off_policy.md"
-KEYS = [(RecOptions, "asymre_shift"), (RecOptions, "opmd_tau"), (RecLossOptions, "coef"), (RecLossOptions, "temperature")]
+KEYS = [(RecOptions, key) for key in ("asymre_shift", "opmd_tau")]
+KEYS += [(RecLossOptions, key) for key in ("coef", "temperature")]
 
 
 @pytest.mark.parametrize(("kind", "key"), KEYS)
@@ -22,7 +23,7 @@ def test_a_constant_for_rewards_of_0_and_1_says_so(kind, key):
 
 
 def test_the_page_knows_the_largest_reward_of_a_turn():
-    reward = ProfilingReward()
-    largest = reward.scale * (reward.correct_weight + reward.speedup_cap * reward.speedup_weight + reward.coverage_weight)
+    pays = ProfilingReward()
+    largest = pays.scale * (pays.correct_weight + pays.speedup_cap * pays.speedup_weight + pays.coverage_weight)
     assert f"{largest:g} by default" in PAGE.read_text()
     assert f"{2 * largest:g} in `cpu_quickstart`" in PAGE.read_text()

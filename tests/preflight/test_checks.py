@@ -94,7 +94,10 @@ REFUSED: dict[str, tuple[str, ...]] = {
         ("trainer.project_name=verl_kernel", "trainer.project_name=verl_kernel/runs"),
         ("trainer.project_name is verl_kernel", "into the package", "kernel_runs"),
     ),
-    "trainer.experiment_name=../verl_kernel/first": ("trainer.experiment_name ../verl_kernel/first", "into the package"),
+    "trainer.experiment_name=../verl_kernel/first": (
+        "trainer.experiment_name ../verl_kernel/first",
+        "into the package",
+    ),
     "trainer.device=cuda": ("trainer.device", "VERL_PLATFORM"),
     "data.train_files=/nowhere/train.parquet": ("data.train_files", "verl-kernel data quickstart"),
     "kernelgym.cold_start=/nowhere/corpus.parquet": ("kernelgym.cold_start: /nowhere/corpus", "set it to null"),

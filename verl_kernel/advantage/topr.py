@@ -7,9 +7,10 @@ c weighs good answers against bad ones: of a batch with a share p of positives, 
 
     q = p (1 - c) / (1 + c (1 - 2 p)),    so that    c = (p - q) / (p + q - 2 p q)
 
-gives the share q. The paper's method has c = 0; that a share of 0.1 to 0.2 is best is its finding about fixed data sets,
-and `c: null` asks for it. Where most answers are right, such a c makes nearly all of the weight that of bad ones. Nothing is compared within a group, so a group of one is no special
-case. The other half of TOPR, a ratio cut at 1 for negatives, is the policy loss `topr_taper`.
+gives the share q. The paper's method has c = 0; that a share of 0.1 to 0.2 is best is its finding about fixed data
+sets, and `c: null` asks for it. Where most answers are right, such a c gives nearly all of the weight to bad ones.
+Nothing is compared within a group, so a group of one is no special case. The other half of TOPR, a ratio cut at 1 for
+negatives, is the policy loss `topr_taper`.
 """
 
 from __future__ import annotations

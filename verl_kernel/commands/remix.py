@@ -27,8 +27,12 @@ def command(
     chosen: Annotated[int, typer.Option(help="LoRAs that a row uses (k).")] = _SHAPE.chosen,
     rank: Annotated[int, typer.Option(help="Rank of one LoRA (r); adapters have rank k r.")] = _SHAPE.rank,
     scale: Annotated[str, typer.Option(help="lora: weight 2/(k r); rslora: 2/sqrt(k r).")] = _SHAPE.scale,
-    router: Annotated[str, typer.Option(help="layer: the paper's; prompt: one choice per key, an exact adapter.")] = _SHAPE.router,
-    key_column: Annotated[str | None, typer.Option(help="Column with a key for --router prompt; one adapter for each.")] = None,
+    router: Annotated[
+        str, typer.Option(help="layer: the paper's; prompt: one choice per key, an exact adapter.")
+    ] = _SHAPE.router,
+    key_column: Annotated[
+        str | None, typer.Option(help="Column with a key for --router prompt; one adapter for each.")
+    ] = None,
     target: Annotated[list[str] | None, typer.Option(help="Last part of the layers' names; may be repeated.")] = None,
     selections: Annotated[int, typer.Option(help="Selections of each step (M), 2 or more.")] = _TUNING.selections,
     steps: Annotated[int, typer.Option(help="Optimizer steps in all.")] = _TUNING.steps,
@@ -64,7 +68,7 @@ def command(
 
 
 def _check_router(shape: ReMixOptions, tuning: TuningOptions, key_column: str | None) -> None:
-    """Refuse what the paper's router does not read, and what the choice of its adapter needs, before anything trains."""
+    """Refuse what the paper's router does not read, and a choice of its adapter without rows, before anything trains."""
     if shape.router == "layer" and key_column is not None:
         raise ConfigError(
             f"--key-column is {key_column!r} and --router is layer, which reads no key: leave it out, or set --router "

@@ -46,12 +46,16 @@ def gym_handle(options: GymOptions) -> Gym:
 
 
 class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Multi-turn kernel writing against KernelGYM; options under `kernelgym:`."""
+    """Multi-turn kernel writing against KernelGYM; options under `kernelgym:`.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    Args:
+        gym: judges; those of this Ray cluster or of the service that the options name if not given.
+    """
+
+    def __init__(self, *args: Any, gym: Gym | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.options = parse_options(find(self.config, "kernelgym"))
-        self.gym = gym_handle(self.options.env)
+        self.gym = gym_handle(self.options.env) if gym is None else gym
         self.cold_start = read_cold_start(self.options.rollout.cold_start)
         self.prompt_length = int(self.rollout_config.prompt_length)
         self.response_length = int(self.rollout_config.response_length)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of an audit: a row for each estimator, and the table of all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from recipes.cpu_study.audit.arms import ALL, ARMS, NEGATIVE
+from recipes.cpu_study.audit.statistics import (
+    Estimate,
+    cosine,
+    gram,
+    jackknifed,
+    mean_gain,
+    noise_share,
+    snr,
+    step_gains,
+    steps_of,
+)
+
+GOALS = {"first turn": 0, "last turn": -1}
+"""Turns whose P(right) is looked at, by name."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a step is."""
+
+    step: int
+    """Groups."""
+    rate: float
+    """Of Adam."""
+    seed: int
+
+
+def rows(
+    gradients: Mapping[str, torch.Tensor], trained: Sequence[bool], asked: Sequence[bool], settings: Settings
+) -> list[dict[str, Any]]:
+    """Return the figures of every arm.
+
+    Args:
+        gradients: (n, P) of each arm of `ARMS` and of each goal of `GOALS`, by name.
+        trained: which of the n groups are of the tasks that are trained on.
+        asked: which are of the tasks whose P(right) counts.
+        settings: what a step is.
+    """
+    own = torch.tensor(trained)
+    numbers = own.nonzero()[:, 0]
+    products = {name: gram(gradients[name][own], gradients[name][own]) for name in ARMS}
+    steps = steps_of(numbers.tolist(), settings.step, settings.seed)
+    local = steps_of(range(len(numbers)), settings.step, settings.seed)
+    gains = {
+        (name, goal): _gain(gradients[name], gradients[goal], steps, torch.tensor(asked), settings)
+        for name in ARMS
+        for goal in GOALS
+    }
+    found = []
+    for name, arm in ARMS.items():
+        signal = jackknifed(partial(snr, products[name], step=settings.step), len(numbers), settings.seed)
+        row: dict[str, Any] = {"arm": name, "title": arm.title, "snr": _figure(signal)}
+        row["cosine"] = round(cosine(products[name], local, torch.arange(len(numbers))), 4)
+        for goal in GOALS:
+            row[f"gain, {goal}"] = _figure(gains[name, goal])
+            row[f"ahead, {goal}"] = _figure(gains[name, goal].less(gains[ALL, goal], settings.seed))
+        found.append(row)
+    return found
+
+
+def negatives_share(gradients: Mapping[str, torch.Tensor], trained: Sequence[bool], seed: int) -> dict[str, float]:
+    """Return the share of TRLOO's noise that turns of negative advantage bring, with its interval."""
+    own = torch.tensor(trained)
+    whole, part = gradients[ALL][own], gradients[NEGATIVE][own]
+    figure = partial(noise_share, gram(whole, whole), gram(part, whole))
+    return _figure(jackknifed(figure, len(whole), seed))
+
+
+def table(found: Sequence[Mapping[str, Any]], share: Mapping[str, float], step: int) -> str:
+    """Return the figures as a Markdown table."""
+    goals = "".join(f" gain, {goal} | ahead of TRLOO |" for goal in GOALS)
+    lines = [f"| estimator | SNR of a step of {step} | cosine |{goals}", "|---|---|---|" + "---|---|" * len(GOALS)]
+    for row in found:
+        cells = [row["title"], _cell(row["snr"], "{:.2f}"), f"{row['cosine']:.2f}"]
+        for goal in GOALS:
+            cells += [_cell(row[f"gain, {goal}"], "{:+.3f}"), _cell(row[f"ahead, {goal}"], "{:+.3f}")]
+        lines.append(f"| {' | '.join(cells)} |")
+    said = f"Turns of negative advantage bring {_cell(share, '{:.2f}')} of the noise of TRLOO's gradient."
+    return "\n".join([*lines, "", said, ""])
+
+
+def _gain(
+    gradients: torch.Tensor, goals: torch.Tensor, steps: torch.Tensor, asked: torch.Tensor, settings: Settings
+) -> Estimate:
+    gains = step_gains(gradients, goals, steps, settings.rate)
+    return jackknifed(partial(mean_gain, gains, steps, asked), len(gradients), settings.seed)
+
+
+def _figure(estimate: Estimate) -> dict[str, float]:
+    return {name: round(getattr(estimate, name), 5) for name in ("value", "low", "high")}
+
+
+def _cell(figure: Mapping[str, float], form: str) -> str:
+    value, low, high = (form.format(figure[name]) for name in ("value", "low", "high"))
+    return f"{value} ({low} to {high})"
