@@ -68,7 +68,7 @@ def command(
 
 
 def _check_router(shape: ReMixOptions, tuning: TuningOptions, key_column: str | None) -> None:
-    """Refuse what the paper's router does not read, and a choice of its adapter without rows, before anything trains."""
+    """Refuse a key that the paper's router does not read, and no rows to choose its adapter by, before it trains."""
     if shape.router == "layer" and key_column is not None:
         raise ConfigError(
             f"--key-column is {key_column!r} and --router is layer, which reads no key: leave it out, or set --router "

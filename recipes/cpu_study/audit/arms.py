@@ -131,7 +131,7 @@ def _advantages(estimator: str, batch: Batch, options: Mapping[str, Any]) -> tor
 
 
 def _by_turn(groups: Sequence[Group], advantages: torch.Tensor) -> list[list[float]]:
-    """Return the advantage of each turn: an estimator gives it to all tokens of a turn, and 0 to those that are lost."""
+    """Return each turn's advantage: an estimator gives it to the turn's tokens, and 0 to those outside the mask."""
     rollouts = [rollout for group in groups for rollout in group]
     return [
         [_largest(own[turn.start : turn.stop]) for turn in rollout.turns]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m recipes.cpu_study.audit --out DIR`: which estimator's first step would gain most, from one set of rollouts.
+"""`python -m recipes.cpu_study.audit --out DIR`: what each estimator's first step would gain, from the same rollouts.
 
 OUT/rollouts/, OUT/held_out/    a file for each group, unless --rollouts names those of a training
 OUT/audit.jsonl                 a line for each estimator, and the share of the noise that negatives bring

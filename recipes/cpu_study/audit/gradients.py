@@ -25,7 +25,8 @@ def log_probs(model: Any, rollout: Rollout, temperature: float) -> torch.Tensor:
     """Return the log-probabilities of a rollout's response tokens, (T,), with gradient."""
     ids = torch.tensor([[*rollout.prompt, *rollout.response]])
     logits = model(input_ids=ids).logits[0, len(rollout.prompt) - 1 : -1].float() / temperature
-    return logits.log_softmax(-1).gather(-1, ids[0, len(rollout.prompt) :, None])[:, 0]
+    own: torch.Tensor = logits.log_softmax(-1).gather(-1, ids[0, len(rollout.prompt) :, None])[:, 0]
+    return own
 
 
 def group_gradients(
@@ -56,7 +57,11 @@ def group_gradients(
 
 
 def _scores(
-    model: Any, rollout: Rollout, temperature: float, weights: Weights, trained: Sequence[torch.Tensor]
+    model: Any,
+    rollout: Rollout,
+    temperature: float,
+    weights: Mapping[str, Sequence[float]],
+    trained: Sequence[torch.Tensor],
 ) -> list[tuple[int, torch.Tensor]]:
     """Return the gradient of the log-probability of each turn that some name gives a weight, with its number."""
     needed = [turn for turn in range(len(rollout.turns)) if any(rows[turn] for rows in weights.values())]

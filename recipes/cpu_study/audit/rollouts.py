@@ -87,15 +87,14 @@ def read_file(path: Path) -> list[tuple[str, Rollout]]:
     Raises:
         DataError: the file cannot be read, or a line is not a rollout.
     """
-    number = 0
+    found: list[tuple[str, Rollout]] = []
     try:
-        found = []
-        for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for text in path.read_text(encoding="utf-8").splitlines():
             line = json.loads(text)
             found.append((str(line["key"]), Rollout.of(line)))
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise DataError(
-            f"{path}, line {number}: this is no rollout as trainer.v1.sampler.sampler_kwargs.record_dir keeps them "
-            f"({exc!r:.120})"
+            f"{path}, line {len(found) + 1}: this is no rollout as trainer.v1.sampler.sampler_kwargs.record_dir keeps "
+            f"them ({exc!r:.120})"
         ) from exc
     return found

@@ -151,7 +151,7 @@ class Plan:
 
 
 def _plain(node: DictConfig) -> dict[str, Any]:
-    return dict(OmegaConf.to_container(node, resolve=True))  # type: ignore[arg-type]
+    return dict(OmegaConf.to_container(node, resolve=True))
 
 
 def sample(plan: Plan, model: Any, tokenizer: Any, note: Callable[[str], None]) -> None:

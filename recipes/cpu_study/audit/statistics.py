@@ -12,8 +12,8 @@ Adam's first update is the sign of the step's gradient times the rate, so to fir
     rate * sign(mean of g over s) . grad P(right)
 
 where grad P(right) is estimated by groups outside of the step. Steps are cut from random orders of the groups, and
-the figure is the mean over steps and outside groups. Intervals: the jackknife's pseudo-values of the groups (n times the
-figure less n - 1 times the figure without the group) are resampled.
+the figure is the mean over steps and outside groups. Intervals: the jackknife's pseudo-values of the groups (n times
+the figure less n - 1 times the figure without the group) are resampled.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _interval(value: float, parts: torch.Tensor, seed: int) -> Estimate:
 
 def gram(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return the inner products of rows, (n, P) and (m, P) to (n, m) float64."""
-    chunks = zip(a.split(CHUNK, dim=1), b.split(CHUNK, dim=1), strict=True)
+    chunks = zip(torch.split(a, CHUNK, dim=1), torch.split(b, CHUNK, dim=1), strict=True)
     return torch.stack([(x.double() @ y.double().T) for x, y in chunks]).sum(0)
 
 
@@ -135,7 +135,7 @@ def step_gains(gradients: torch.Tensor, goals: torch.Tensor, steps: torch.Tensor
         rate: Adam's.
     """
     mixed = torch.zeros(len(steps), len(gradients)).scatter_(1, steps, 1.0)
-    chunks = zip(gradients.split(CHUNK, dim=1), goals.split(CHUNK, dim=1), strict=True)
+    chunks = zip(torch.split(gradients, CHUNK, dim=1), torch.split(goals, CHUNK, dim=1), strict=True)
     return rate * torch.stack([((mixed @ own).sign() @ goal.T).double() for own, goal in chunks]).sum(0)
 
 
