@@ -11,7 +11,7 @@ from recipes.cpu_study.audit.command import app
 from recipes.cpu_study.audit.rollouts import read_groups
 from tests.commands.lines import invoked
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.processes]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(1800)]
 
 
 def audit(quickstart: Path, out: Path, *extra: str, exit_code: int = 0) -> str:
@@ -34,10 +34,5 @@ def test_an_audit_samples_judges_and_goes_on_where_it_was(quickstart, tmp_path):
     again = audit(quickstart, out)
     assert "2 of 2 groups sampled and judged" in again
     assert read_groups(out / "rollouts")[0] == groups[0]
-    complete = audit(quickstart, out)
-    assert "sampled" not in complete
-    assert (out / "audit.md").read_text().split()[:4] == ["|", "estimator", "|", "SNR"]
     other = audit(quickstart, out, "actor_rollout_ref.rollout.temperature=0.5", exit_code=2)
     assert "holds rollouts of another model, of other tasks or of other options: name another folder" in other
-    kept = audit(quickstart, tmp_path / "kept", "--rollouts", str(out / "rollouts"))
-    assert "Turns of negative advantage bring" in kept

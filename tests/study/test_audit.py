@@ -75,7 +75,7 @@ def test_the_gain_of_a_step_by_hand():
     gradients = torch.tensor([[1.0, -2.0], [1.0, -1.0], [-5.0, 0.0]])
     goals = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, -1.0]])
     # The mean of the first two is (1, -1.5): its sign is (1, -1), and group 2 gains rate * (2 + 1).
-    gains = statistics.step_gains(gradients, goals, torch.tensor([[0, 1]]), 0.1)
+    (gains,) = statistics.step_gains(gradients, [goals], torch.tensor([[0, 1]]), 0.1)
     assert gains[0, 2] == pytest.approx(0.3)
     asked = torch.tensor([True, True, True])
     assert statistics.mean_gain(gains, torch.tensor([[0, 1]]), asked, torch.arange(3)) == pytest.approx(0.3)
@@ -89,7 +89,8 @@ def test_figures_of_many_groups_match_naive_loops():
     assert len(steps) == 3 * statistics.ORDERS
     assert all(len(set(step)) == 2 for step in steps.tolist())
     asked = torch.tensor([True] * 4 + [False] * 3)
-    gains = statistics.step_gains(left, right, steps, 0.5)
+    nothing, gains = statistics.step_gains(left, [0 * right, right], steps, 0.5)
+    assert not nothing.any()
     naive, cosines = [], []
     for step in steps.tolist():
         mean, rest = gradients[step].mean(0), np.delete(gradients, step, 0).mean(0)
@@ -276,4 +277,27 @@ def test_what_cannot_be_audited_is_refused_in_a_sentence(tmp_path):
     small_model().save_pretrained(tmp_path / "model")
     missing = audit(*out, f"quickstart_dir={tmp_path}", exit_code=2)
     assert "train.parquet does not exist: name a parquet file of tasks" in missing
-    assert not (tmp_path / "out").exists()
+    kept = kept_file(tmp_path / "kept", made_groups(3))
+    few = audit(*out, "--rollouts", kept, f"quickstart_dir={tmp_path}", exit_code=2)
+    assert "holds 3 groups and a step has 8 (data.train_batch_size): let the training keep more steps" in few
+    one = (f"quickstart_dir={tmp_path}", "data.train_batch_size=1")
+    far = kept_file(tmp_path / "far", made_groups(3), rollout_log_probs=[-9.0] * 8)
+    moved = audit(*out, "--rollouts", far, *one, exit_code=2)
+    assert "holds rollouts that other weights than" in moved
+    assert "let the training keep samples at a rate near 0" in moved
+    assert not [*(tmp_path / "out").glob("*")]
+
+
+@pytest.mark.slow
+def test_kept_rollouts_of_a_training_are_audited(tmp_path):
+    small_model().save_pretrained(tmp_path / "model")
+    kept, out = kept_file(tmp_path / "kept", made_groups(6)), tmp_path / "out"
+    said = audit(
+        "--out", out, "--rollouts", kept, f"quickstart_dir={tmp_path}", "data.train_batch_size=2"
+    )  # fmt: skip
+    assert "gradients of 6 of 6 groups" in said
+    assert "| estimator | SNR of a step of 2 | cosine |" in said
+    lines = [json.loads(line) for line in (out / "audit.jsonl").read_text().splitlines()]
+    assert [line.get("arm") for line in lines] == [*arms.ARMS, None]
+    assert lines[-1]["groups"] == 6
+    assert (out / "audit.md").read_text().splitlines()[0].startswith("| estimator |")

@@ -54,19 +54,15 @@ def rows(
     products = {name: gram(gradients[name][own], gradients[name][own]) for name in ARMS}
     steps = steps_of(numbers.tolist(), settings.step, settings.seed)
     local = steps_of(range(len(numbers)), settings.step, settings.seed)
-    gains = {
-        (name, goal): _gain(gradients[name], gradients[goal], steps, torch.tensor(asked), settings)
-        for name in ARMS
-        for goal in GOALS
-    }
+    gains = {name: _gains(gradients, name, steps, torch.tensor(asked), settings) for name in ARMS}
     found = []
     for name, arm in ARMS.items():
         signal = jackknifed(partial(snr, products[name], step=settings.step), len(numbers), settings.seed)
         row: dict[str, Any] = {"arm": name, "title": arm.title, "snr": _figure(signal)}
         row["cosine"] = round(cosine(products[name], local, torch.arange(len(numbers))), 4)
         for goal in GOALS:
-            row[f"gain, {goal}"] = _figure(gains[name, goal])
-            row[f"ahead, {goal}"] = _figure(gains[name, goal].less(gains[ALL, goal], settings.seed))
+            row[f"gain, {goal}"] = _figure(gains[name][goal])
+            row[f"ahead, {goal}"] = _figure(gains[name][goal].less(gains[ALL][goal], settings.seed))
         found.append(row)
     return found
 
@@ -92,11 +88,15 @@ def table(found: Sequence[Mapping[str, Any]], share: Mapping[str, float], step: 
     return "\n".join([*lines, "", said, ""])
 
 
-def _gain(
-    gradients: torch.Tensor, goals: torch.Tensor, steps: torch.Tensor, asked: torch.Tensor, settings: Settings
-) -> Estimate:
-    gains = step_gains(gradients, goals, steps, settings.rate)
-    return jackknifed(partial(mean_gain, gains, steps, asked), len(gradients), settings.seed)
+def _gains(
+    gradients: Mapping[str, torch.Tensor], arm: str, steps: torch.Tensor, asked: torch.Tensor, settings: Settings
+) -> dict[str, Estimate]:
+    """Return an arm's gain by each goal."""
+    gains = step_gains(gradients[arm], [gradients[goal] for goal in GOALS], steps, settings.rate)
+    return {
+        goal: jackknifed(partial(mean_gain, own, steps, asked), len(asked), settings.seed)
+        for goal, own in zip(GOALS, gains, strict=True)
+    }
 
 
 def _figure(estimate: Estimate) -> dict[str, float]:

@@ -125,18 +125,25 @@ def cosine(products: torch.Tensor, steps: torch.Tensor, groups: torch.Tensor) ->
     return sum(found) / len(found) if found else 0.0
 
 
-def step_gains(gradients: torch.Tensor, goals: torch.Tensor, steps: torch.Tensor, rate: float) -> torch.Tensor:
-    """Return what each step's first update gains by the goal's gradient of each group: (R, n) float64.
+def step_gains(
+    gradients: torch.Tensor, goals: Sequence[torch.Tensor], steps: torch.Tensor, rate: float
+) -> list[torch.Tensor]:
+    """Return for each goal what each step's first update gains by the goal's gradient of each group: (R, n) float64.
 
     Args:
         gradients: an estimator's, of the groups: (n, P).
-        goals: of P(right), of the groups: (n, P).
+        goals: of the P(right) of several turns, of the groups: (n, P) each.
         steps: (R, step) numbers of groups.
         rate: Adam's.
     """
     mixed = torch.zeros(len(steps), len(gradients)).scatter_(1, steps, 1.0)
-    chunks = zip(torch.split(gradients, CHUNK, dim=1), torch.split(goals, CHUNK, dim=1), strict=True)
-    return rate * torch.stack([((mixed @ own).sign() @ goal.T).double() for own, goal in chunks]).sum(0)
+    found = [torch.zeros(len(steps), len(gradients), dtype=torch.float64) for _ in goals]
+    for first in range(0, gradients.shape[1], CHUNK):
+        chunk = slice(first, first + CHUNK)
+        signs = (mixed @ gradients[:, chunk]).sign()
+        for gains, goal in zip(found, goals, strict=True):
+            gains += rate * (signs @ goal[:, chunk].T).double()
+    return found
 
 
 def mean_gain(gains: torch.Tensor, steps: torch.Tensor, asked: torch.Tensor, groups: torch.Tensor) -> float:
