@@ -16,7 +16,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from recipes.cpu_study.audit import arms, statistics
 from recipes.cpu_study.audit.command import app
 from recipes.cpu_study.audit.gradients import distance, group_gradients, log_probs
-from recipes.cpu_study.audit.report import Settings, negatives_share, rows, table
+from recipes.cpu_study.audit.report import StepSettings, negatives_share, rows, table
 from recipes.cpu_study.audit.rollouts import Group, Rollout, read_groups
 from recipes.cpu_study.audit.sampling import answers
 from tests.advantage.oracle import naive_advantages, naive_trloo
@@ -27,7 +27,7 @@ from verl_kernel.reward.record import TurnRecord
 
 OK = EvalResult(task_id="t", status=EvalStatus.OK, correctness=True, decoy_kernel=False)
 WRONG = EvalResult(task_id="t", status=EvalStatus.INCORRECT, correctness=False)
-SETTINGS = Settings(step=2, rate=0.01, seed=0)
+SETTINGS = StepSettings(step=2, rate=0.01, seed=0)
 
 
 def rollout(rewards: Sequence[float], kept: Sequence[bool], rng: Random) -> Rollout:

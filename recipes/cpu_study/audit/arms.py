@@ -28,7 +28,7 @@ def right(turn: TurnRecord) -> float:
 
 
 @dataclass(frozen=True)
-class Arm:
+class AuditArm:
     """An estimator with its options, as a recipe would set them."""
 
     title: str
@@ -44,27 +44,27 @@ class Arm:
 
 ALL = "trloo"
 POSITIVE, NEGATIVE = "positives", "negatives"
-ARMS: dict[str, Arm] = {
-    ALL: Arm("TRLOO"),
-    "turn_grpo": Arm("GRPO by turn", "turn_grpo"),
-    "deviation": Arm("TRLOO over the deviation", options={"trloo": {"normaliser": "deviation"}}),
-    "no_discount": Arm("TRLOO, gamma 0", options={"trloo": {"gamma": 0.0}}),
-    "no_prs": Arm("TRLOO without PRS", rejects=False),
-    "right_or_wrong": Arm("TRLOO, reward 0 or 1", reward=right),
-    "rsft": Arm("RSFT", "rsft"),
-    "rsft_no_prs": Arm("RSFT without PRS", "rsft", rejects=False),
-    "no_baseline": Arm(
+ARMS: dict[str, AuditArm] = {
+    ALL: AuditArm("TRLOO"),
+    "turn_grpo": AuditArm("GRPO by turn", "turn_grpo"),
+    "deviation": AuditArm("TRLOO over the deviation", options={"trloo": {"normaliser": "deviation"}}),
+    "no_discount": AuditArm("TRLOO, gamma 0", options={"trloo": {"gamma": 0.0}}),
+    "no_prs": AuditArm("TRLOO without PRS", rejects=False),
+    "right_or_wrong": AuditArm("TRLOO, reward 0 or 1", reward=right),
+    "rsft": AuditArm("RSFT", "rsft"),
+    "rsft_no_prs": AuditArm("RSFT without PRS", "rsft", rejects=False),
+    "no_baseline": AuditArm(
         "the reward, no baseline", "topr_signed", {"topr": {"reward": "raw", "c": 0.0}, "trloo": {"gamma": 0.0}}
     ),
-    POSITIVE: Arm("TRLOO, positives only", options={"trloo": {"negative_weight": 0.0}}),
-    "quarter": Arm("TRLOO, negatives x 0.25", options={"trloo": {"negative_weight": 0.25}}),
-    NEGATIVE: Arm("TRLOO, negatives only", less=POSITIVE),
+    POSITIVE: AuditArm("TRLOO, positives only", options={"trloo": {"negative_weight": 0.0}}),
+    "quarter": AuditArm("TRLOO, negatives x 0.25", options={"trloo": {"negative_weight": 0.25}}),
+    NEGATIVE: AuditArm("TRLOO, negatives only", less=POSITIVE),
 }
 """What is compared, by name."""
 
 
 @dataclass(frozen=True)
-class Batch:
+class AuditBatch:
     """All rollouts as an estimator sees them: B rows of at most T tokens of response and K turns."""
 
     rewards: torch.Tensor
@@ -75,7 +75,7 @@ class Batch:
     """(B,), the number of each row's group."""
 
 
-def batch_of(groups: Sequence[Group], reward: Callable[[Rollout, int], float], *, rejects: bool) -> Batch:
+def batch_of(groups: Sequence[Group], reward: Callable[[Rollout, int], float], *, rejects: bool) -> AuditBatch:
     """Lay out groups for an estimator.
 
     Args:
@@ -93,19 +93,19 @@ def batch_of(groups: Sequence[Group], reward: Callable[[Rollout, int], float], *
         for turn, kept in zip(rollout.turns, rollout.kept, strict=True):
             if rejects and not kept:
                 masks[row, turn.start : turn.stop] = 0
-    return Batch(scores, masks, np.repeat(np.arange(len(groups)), [len(group) for group in groups]))
+    return AuditBatch(scores, masks, np.repeat(np.arange(len(groups)), [len(group) for group in groups]))
 
 
 def weights(groups: Sequence[Group]) -> dict[str, list[list[float]]]:
     """Return what every arm multiplies the score of each turn of each rollout by, row by row of the groups."""
-    found: dict[str, list[list[float]]] = {}
+    by_arm: dict[str, list[list[float]]] = {}
     for name, arm in ARMS.items():
         batch = batch_of(groups, functools.partial(_reward, arm), rejects=arm.rejects)
         own = _by_turn(groups, _advantages(arm.estimator, batch, arm.options))
         if arm.less is not None:
-            own = [[a - b for a, b in zip(*rows, strict=True)] for rows in zip(own, found[arm.less], strict=True)]
-        found[name] = own
-    return found
+            own = [[a - b for a, b in zip(*rows, strict=True)] for rows in zip(own, by_arm[arm.less], strict=True)]
+        by_arm[name] = own
+    return by_arm
 
 
 def goal(groups: Sequence[Group], turn: int) -> list[list[float]]:
@@ -121,11 +121,11 @@ def goal(groups: Sequence[Group], turn: int) -> list[list[float]]:
     return _by_turn(groups, _advantages(ALL, batch_of(groups, reward, rejects=False), {}))
 
 
-def _reward(arm: Arm, rollout: Rollout, turn: int) -> float:
+def _reward(arm: AuditArm, rollout: Rollout, turn: int) -> float:
     return arm.reward(rollout.turns[turn])
 
 
-def _advantages(estimator: str, batch: Batch, options: Mapping[str, Any]) -> torch.Tensor:
+def _advantages(estimator: str, batch: AuditBatch, options: Mapping[str, Any]) -> torch.Tensor:
     config = {"adv_estimator": estimator, "gamma": 1.0, **options}
     return ESTIMATORS[estimator](batch.rewards, batch.mask, index=batch.index, config=config)[0]
 

@@ -53,8 +53,8 @@ def command(
     with writing_folder(out):
         audit = _Audit(config, out, seed)
         trained = audit.read(rollouts) if rollouts else audit.sampled(_train_file(config), groups, out / "rollouts")
-        asked = audit.sampled(held_out, groups, out / "held_out") if held_out else ()
-        audit.compare(trained, asked)
+        held_out_groups = audit.sampled(held_out, groups, out / "held_out") if held_out else ()
+        audit.compare(trained, held_out_groups)
 
 
 def _check(config: DictConfig, groups: int, rollouts: Path | None, held_out: Path | None) -> None:
@@ -107,9 +107,9 @@ class _Audit:
         from transformers import AutoTokenizer
 
         from recipes.cpu_study.audit.rollouts import read_groups
-        from recipes.cpu_study.audit.sampling import Plan, sample
+        from recipes.cpu_study.audit.sampling import SamplingPlan, sample
 
-        plan = Plan(self.config, data, groups, self.seed, folder)
+        plan = SamplingPlan(self.config, data, groups, self.seed, folder)
         sample(plan, self.model, AutoTokenizer.from_pretrained(self.path), typer.echo)
         return read_groups(folder)[:groups]
 
@@ -139,13 +139,13 @@ class _Audit:
                 )
         return groups
 
-    def compare(self, trained: list[Group], asked: list[Group] | tuple[()]) -> None:
+    def compare(self, trained: list[Group], held_out: list[Group] | tuple[()]) -> None:
         """Write and print the figures."""
         from recipes.cpu_study.audit.arms import goal, weights
         from recipes.cpu_study.audit.gradients import group_gradients
-        from recipes.cpu_study.audit.report import GOALS, Settings, negatives_share, rows, table
+        from recipes.cpu_study.audit.report import GOALS, StepSettings, negatives_share, rows, table
 
-        groups = [*trained, *asked]
+        groups = [*trained, *held_out]
         of_each = weights(groups) | {name: goal(groups, turn) for name, turn in GOALS.items()}
         done = iter(range(1, len(groups) + 1))
 
@@ -154,13 +154,17 @@ class _Audit:
                 typer.echo(f"gradients of {number} of {len(groups)} groups")
 
         gradients = group_gradients(self.model, groups, of_each, self.temperature, note)
-        settings = Settings(self.config.data.train_batch_size, self.config.actor_rollout_ref.actor.optim.lr, self.seed)
+        rate = float(self.config.actor_rollout_ref.actor.optim.lr)
+        settings = StepSettings(self.config.data.train_batch_size, rate, self.seed)
         is_trained = [number < len(trained) for number in range(len(groups))]
-        is_asked = [number >= len(trained) for number in range(len(groups))] if asked else is_trained
-        found = rows(gradients, is_trained, is_asked, settings)
+        is_target = [number >= len(trained) for number in range(len(groups))] if held_out else is_trained
+        figures = rows(gradients, is_trained, is_target, settings)
         share = negatives_share(gradients, is_trained, self.seed)
-        lines = [*found, {"negatives' share of TRLOO's noise": share, "groups": len(trained), "asked": len(asked)}]
+        lines = [
+            *figures,
+            {"negatives' share of TRLOO's noise": share, "groups": len(trained), "held_out": len(held_out)},
+        ]
         (self.out / "audit.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        text = table(found, share, settings.step)
+        text = table(figures, share, settings.step)
         (self.out / "audit.md").write_text(text, encoding="utf-8")
         typer.echo(text, nl=False)

@@ -43,17 +43,17 @@ def group_gradients(
     """
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     size = sum(parameter.numel() for parameter in trained)
-    found = {name: torch.zeros(len(groups), size) for name in weights}
+    gradients = {name: torch.zeros(len(groups), size) for name in weights}
     row = 0
     for number, group in enumerate(groups):
         for rollout in group:
             own = {name: rows[row] for name, rows in weights.items() if any(rows[row])}
             for turn, gradient in _scores(model, rollout, temperature, own, trained):
                 for name, rows in own.items():
-                    found[name][number] += rows[turn] / len(group) * gradient
+                    gradients[name][number] += rows[turn] / len(group) * gradient
             row += 1
         note()
-    return found
+    return gradients
 
 
 def _scores(
@@ -68,7 +68,7 @@ def _scores(
     if not needed:
         return []
     own = log_probs(model, rollout, temperature) * torch.tensor(rollout.mask)
-    found = []
+    gradients = []
     for turn in needed:
         record = rollout.turns[turn]
         parts = torch.autograd.grad(
@@ -78,18 +78,18 @@ def _scores(
             torch.zeros_like(parameter) if part is None else part
             for part, parameter in zip(parts, trained, strict=True)
         ]
-        found.append((turn, torch.cat([part.flatten() for part in flat])))
-    return found
+        gradients.append((turn, torch.cat([part.flatten() for part in flat])))
+    return gradients
 
 
 def distance(model: Any, group: Group, temperature: float) -> float | None:
-    """Return the mean distance of the model's log-probabilities from the sampler's; None where these are not known."""
-    known = [rollout for rollout in group if rollout.log_probs is not None]
-    if not known:
+    """Return the mean distance of the model's log-probabilities from the sampler's; None if these were not kept."""
+    recorded = [rollout for rollout in group if rollout.log_probs is not None]
+    if not recorded:
         return None
     total, tokens = 0.0, 0
     with torch.no_grad():
-        for rollout in known:
+        for rollout in recorded:
             mask = torch.tensor(rollout.mask).bool()
             gaps = (log_probs(model, rollout, temperature) - torch.tensor(rollout.log_probs)).abs()[mask]
             total, tokens = total + float(gaps.sum()), tokens + len(gaps)

@@ -12,7 +12,7 @@ import torch
 
 from recipes.cpu_study.audit.arms import ALL, ARMS, NEGATIVE
 from recipes.cpu_study.audit.statistics import (
-    Estimate,
+    JackknifeEstimate,
     cosine,
     gram,
     jackknifed,
@@ -28,7 +28,7 @@ GOALS = {"first turn": 0, "last turn": -1}
 
 
 @dataclass(frozen=True)
-class Settings:
+class StepSettings:
     """What a step is."""
 
     step: int
@@ -39,14 +39,14 @@ class Settings:
 
 
 def rows(
-    gradients: Mapping[str, torch.Tensor], trained: Sequence[bool], asked: Sequence[bool], settings: Settings
+    gradients: Mapping[str, torch.Tensor], trained: Sequence[bool], targets: Sequence[bool], settings: StepSettings
 ) -> list[dict[str, Any]]:
     """Return the figures of every arm.
 
     Args:
         gradients: (n, P) of each arm of `ARMS` and of each goal of `GOALS`, by name.
         trained: which of the n groups are of the tasks that are trained on.
-        asked: which are of the tasks whose P(right) counts.
+        targets: which are of the tasks whose P(right) counts.
         settings: what a step is.
     """
     own = torch.tensor(trained)
@@ -54,8 +54,8 @@ def rows(
     products = {name: gram(gradients[name][own], gradients[name][own]) for name in ARMS}
     steps = steps_of(numbers.tolist(), settings.step, settings.seed)
     local = steps_of(range(len(numbers)), settings.step, settings.seed)
-    gains = {name: _gains(gradients, name, steps, torch.tensor(asked), settings) for name in ARMS}
-    found = []
+    gains = {name: _gains(gradients, name, steps, torch.tensor(targets), settings) for name in ARMS}
+    figures = []
     for name, arm in ARMS.items():
         signal = jackknifed(partial(snr, products[name], step=settings.step), len(numbers), settings.seed)
         row: dict[str, Any] = {"arm": name, "title": arm.title, "snr": _figure(signal)}
@@ -63,8 +63,8 @@ def rows(
         for goal in GOALS:
             row[f"gain, {goal}"] = _figure(gains[name][goal])
             row[f"ahead, {goal}"] = _figure(gains[name][goal].less(gains[ALL][goal], settings.seed))
-        found.append(row)
-    return found
+        figures.append(row)
+    return figures
 
 
 def negatives_share(gradients: Mapping[str, torch.Tensor], trained: Sequence[bool], seed: int) -> dict[str, float]:
@@ -75,31 +75,31 @@ def negatives_share(gradients: Mapping[str, torch.Tensor], trained: Sequence[boo
     return _figure(jackknifed(figure, len(whole), seed))
 
 
-def table(found: Sequence[Mapping[str, Any]], share: Mapping[str, float], step: int) -> str:
+def table(figures: Sequence[Mapping[str, Any]], share: Mapping[str, float], step: int) -> str:
     """Return the figures as a Markdown table."""
     goals = "".join(f" gain, {goal} | ahead of TRLOO |" for goal in GOALS)
     lines = [f"| estimator | SNR of a step of {step} | cosine |{goals}", "|---|---|---|" + "---|---|" * len(GOALS)]
-    for row in found:
+    for row in figures:
         cells = [row["title"], _cell(row["snr"], "{:.2f}"), f"{row['cosine']:.2f}"]
         for goal in GOALS:
             cells += [_cell(row[f"gain, {goal}"], "{:+.3f}"), _cell(row[f"ahead, {goal}"], "{:+.3f}")]
         lines.append(f"| {' | '.join(cells)} |")
-    said = f"Turns of negative advantage bring {_cell(share, '{:.2f}')} of the noise of TRLOO's gradient."
-    return "\n".join([*lines, "", said, ""])
+    sentence = f"Turns of negative advantage bring {_cell(share, '{:.2f}')} of the noise of TRLOO's gradient."
+    return "\n".join([*lines, "", sentence, ""])
 
 
 def _gains(
-    gradients: Mapping[str, torch.Tensor], arm: str, steps: torch.Tensor, asked: torch.Tensor, settings: Settings
-) -> dict[str, Estimate]:
+    gradients: Mapping[str, torch.Tensor], arm: str, steps: torch.Tensor, targets: torch.Tensor, settings: StepSettings
+) -> dict[str, JackknifeEstimate]:
     """Return an arm's gain by each goal."""
     gains = step_gains(gradients[arm], [gradients[goal] for goal in GOALS], steps, settings.rate)
     return {
-        goal: jackknifed(partial(mean_gain, own, steps, asked), len(asked), settings.seed)
+        goal: jackknifed(partial(mean_gain, own, steps, targets), len(targets), settings.seed)
         for goal, own in zip(GOALS, gains, strict=True)
     }
 
 
-def _figure(estimate: Estimate) -> dict[str, float]:
+def _figure(estimate: JackknifeEstimate) -> dict[str, float]:
     return {name: round(getattr(estimate, name), 5) for name in ("value", "low", "high")}
 
 

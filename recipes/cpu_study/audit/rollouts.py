@@ -72,13 +72,13 @@ def read_groups(folder: Path) -> list[Group]:
         for key, rollout in read_file(path):
             # A prompt of a later step has a group of its own.
             groups.setdefault(f"{path.stem}/{prompt_of(key)}", []).append(rollout)
-    found = [tuple(group) for group in groups.values() if len(group) > 1]
-    if not found:
+    complete = [tuple(group) for group in groups.values() if len(group) > 1]
+    if not complete:
         raise DataError(
             f"{folder} holds no groups of rollouts: name a folder that a training has written with "
             "trainer.v1.sampler.sampler_kwargs.record_dir, or leave --rollouts out"
         )
-    return found
+    return complete
 
 
 def read_file(path: Path) -> list[tuple[str, Rollout]]:
@@ -87,14 +87,14 @@ def read_file(path: Path) -> list[tuple[str, Rollout]]:
     Raises:
         DataError: the file cannot be read, or a line is not a rollout.
     """
-    found: list[tuple[str, Rollout]] = []
+    rollouts: list[tuple[str, Rollout]] = []
     try:
         for text in path.read_text(encoding="utf-8").splitlines():
             line = json.loads(text)
-            found.append((str(line["key"]), Rollout.of(line)))
+            rollouts.append((str(line["key"]), Rollout.of(line)))
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise DataError(
-            f"{path}, line {len(found) + 1}: this is no rollout as trainer.v1.sampler.sampler_kwargs.record_dir keeps "
-            f"them ({exc!r:.120})"
+            f"{path}, line {len(rollouts) + 1}: this is no rollout as trainer.v1.sampler.sampler_kwargs.record_dir "
+            f"keeps them ({exc!r:.120})"
         ) from exc
-    return found
+    return rollouts

@@ -39,7 +39,7 @@ TOGETHER = 8
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedAnswer:
     """An answer, as verl's server gives it to an agent loop."""
 
     token_ids: list[int]
@@ -49,20 +49,20 @@ class Generated:
 
 
 @dataclass
-class Generator:
+class BatchedModel:
     """Answers the prompts of agent loops in batches: as soon as each loop that is left waits for an answer."""
 
     model: Any
     padding: int
     playing: int = 0
     """Loops that have not ended."""
-    _waiting: list[tuple[list[int], Mapping[str, Any], asyncio.Future[Generated]]] = field(default_factory=list)
+    _waiting: list[tuple[list[int], Mapping[str, Any], asyncio.Future[GeneratedAnswer]]] = field(default_factory=list)
 
     async def generate(
         self, request_id: str, *, prompt_ids: Sequence[int], sampling_params: Mapping[str, Any], **ignored: Any
-    ) -> Generated:
+    ) -> GeneratedAnswer:
         """Return the answer to a prompt, cut at its stop token or at `max_tokens`."""
-        future: asyncio.Future[Generated] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[GeneratedAnswer] = asyncio.get_running_loop().create_future()
         self._waiting.append((list(prompt_ids), sampling_params, future))
         self._answer_if_all_wait()
         return await future
@@ -79,7 +79,7 @@ class Generator:
         prompts, params = [prompt for prompt, _, _ in batch], [own for _, own, _ in batch]
         for (_, _, future), tokens in zip(batch, answers(self.model, prompts, params, self.padding), strict=True):
             if not future.done():
-                future.set_result(Generated(tokens))
+                future.set_result(GeneratedAnswer(tokens))
 
 
 @torch.no_grad()
@@ -97,11 +97,11 @@ def answers(
     width, stops = max(map(len, prompts)), sorted({stop for own in params for stop in own["stop_token_ids"]})
     ids = torch.tensor([[padding] * (width - len(prompt)) + list(prompt) for prompt in prompts])
     seen = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    found = model.generate(
+    generated = model.generate(
         ids, attention_mask=seen, max_new_tokens=max(own["max_tokens"] for own in params), eos_token_id=stops,
         pad_token_id=padding, do_sample=True, temperature=params[0]["temperature"], top_p=1.0, top_k=0,
     )  # fmt: skip
-    return [_until(row[width:].tolist(), own) for row, own in zip(found, params, strict=True)]
+    return [_until(row[width:].tolist(), own) for row, own in zip(generated, params, strict=True)]
 
 
 def _until(tokens: list[int], params: Mapping[str, Any]) -> list[int]:
@@ -111,7 +111,7 @@ def _until(tokens: list[int], params: Mapping[str, Any]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplingPlan:
     """Which groups are sampled, and where they are kept."""
 
     config: DictConfig
@@ -154,7 +154,7 @@ def _plain(node: DictConfig) -> dict[str, Any]:
     return dict(OmegaConf.to_container(node, resolve=True))
 
 
-def sample(plan: Plan, model: Any, tokenizer: Any, note: Callable[[str], None]) -> None:
+def sample(plan: SamplingPlan, model: Any, tokenizer: Any, note: Callable[[str], None]) -> None:
     """Sample and judge the groups that are missing.
 
     Args:
@@ -187,19 +187,19 @@ def sample(plan: Plan, model: Any, tokenizer: Any, note: Callable[[str], None]) 
             note(f"{plan.groups - len(missing) + start + len(part)} of {plan.groups} groups sampled and judged")
 
 
-def _path(plan: Plan, number: int) -> Path:
+def _path(plan: SamplingPlan, number: int) -> Path:
     return plan.folder / f"{number}.jsonl"
 
 
 async def _play(
-    plan: Plan, part: Sequence[tuple[int, Mapping[str, Any]]], model: Any, tokenizer: Any, gym: Gym
+    plan: SamplingPlan, part: Sequence[tuple[int, Mapping[str, Any]]], model: Any, tokenizer: Any, gym: Gym
 ) -> None:
     """Play the groups of some tasks at once, and write each to its file."""
     each = int(plan.config.actor_rollout_ref.rollout.n)
     padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    generator = Generator(model, padding, playing=len(part) * each)
+    policy = BatchedModel(model, padding, playing=len(part) * each)
     outputs = await asyncio.gather(
-        *(_rollout(plan.config, row, generator, tokenizer, gym) for _, row in part for _ in range(each))
+        *(_rollout(plan.config, row, policy, tokenizer, gym) for _, row in part for _ in range(each))
     )
     prs = PRSOptions.from_node(plan.config.trainer.v1.sampler.sampler_kwargs)
     for at, (number, row) in enumerate(part):
@@ -211,19 +211,19 @@ async def _play(
             path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-async def _rollout(config: DictConfig, row: Mapping[str, Any], generator: Generator, tokenizer: Any, gym: Gym) -> Any:
+async def _rollout(config: DictConfig, row: Mapping[str, Any], policy: BatchedModel, tokenizer: Any, gym: Gym) -> Any:
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 
     from verl_kernel.rollout.agent_loop import KernelAgentLoop
 
     loop = KernelAgentLoop(
-        trainer_config=DictConfigWrap(config), server_manager=generator, tokenizer=tokenizer, processor=None,
-        dataset_cls=None, data_config=DictConfigWrap(config.data), hf_model_type=generator.model.config.model_type,
+        trainer_config=DictConfigWrap(config), server_manager=policy, tokenizer=tokenizer, processor=None,
+        dataset_cls=None, data_config=DictConfigWrap(config.data), hf_model_type=policy.model.config.model_type,
         gym=gym,
     )  # fmt: skip
     params = {"temperature": float(config.actor_rollout_ref.rollout.temperature)}
     output = await loop.run(params, raw_prompt=list(row["prompt"]), **row)
-    generator.end()  # not after an error, which ends all the others
+    policy.end()  # not after an error, which ends all the others
     return output
 
 

@@ -32,7 +32,7 @@ DRAWS = 2000
 
 
 @dataclass(frozen=True)
-class Estimate:
+class JackknifeEstimate:
     """A figure with its 95 % interval, and the pseudo-value of each group."""
 
     value: float
@@ -41,12 +41,12 @@ class Estimate:
     parts: torch.Tensor
     """(n,) float64."""
 
-    def less(self, other: Estimate, seed: int) -> Estimate:
+    def less(self, other: JackknifeEstimate, seed: int) -> JackknifeEstimate:
         """Return the difference to another figure of the same groups, paired by group."""
         return _interval(self.value - other.value, self.parts - other.parts, seed)
 
 
-def jackknifed(figure: Callable[[torch.Tensor], float], n: int, seed: int) -> Estimate:
+def jackknifed(figure: Callable[[torch.Tensor], float], n: int, seed: int) -> JackknifeEstimate:
     """Return a figure with its interval.
 
     Args:
@@ -60,13 +60,13 @@ def jackknifed(figure: Callable[[torch.Tensor], float], n: int, seed: int) -> Es
     return _interval(value, n * value - (n - 1) * without, seed)
 
 
-def _interval(value: float, parts: torch.Tensor, seed: int) -> Estimate:
+def _interval(value: float, parts: torch.Tensor, seed: int) -> JackknifeEstimate:
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(len(parts), (DRAWS, len(parts)), generator=generator)
     low, high = torch.quantile(parts[drawn].mean(1), torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     # The pseudo-values' mean is the figure without the jackknife's bias; the interval is put around the figure itself.
     shift = value - float(parts.mean())
-    return Estimate(value, low + shift, high + shift, parts)
+    return JackknifeEstimate(value, low + shift, high + shift, parts)
 
 
 def gram(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -116,13 +116,13 @@ def cosine(products: torch.Tensor, steps: torch.Tensor, groups: torch.Tensor) ->
         steps: (R, step) numbers of groups.
         groups: numbers of the groups that count; steps with others are left out.
     """
-    found = []
+    cosines = []
     for step in _inside(steps, groups):
         rest = groups[~torch.isin(groups, step)]
         dot, own, other = (float(products[a][:, b].mean()) for a, b in ((step, rest), (step, step), (rest, rest)))
         if own > 0 and other > 0:
-            found.append(dot / (own * other) ** 0.5)
-    return sum(found) / len(found) if found else 0.0
+            cosines.append(dot / (own * other) ** 0.5)
+    return sum(cosines) / len(cosines) if cosines else 0.0
 
 
 def step_gains(
@@ -137,28 +137,28 @@ def step_gains(
         rate: Adam's.
     """
     mixed = torch.zeros(len(steps), len(gradients)).scatter_(1, steps, 1.0)
-    found = [torch.zeros(len(steps), len(gradients), dtype=torch.float64) for _ in goals]
+    by_goal = [torch.zeros(len(steps), len(gradients), dtype=torch.float64) for _ in goals]
     for first in range(0, gradients.shape[1], CHUNK):
         chunk = slice(first, first + CHUNK)
         signs = (mixed @ gradients[:, chunk]).sign()
-        for gains, goal in zip(found, goals, strict=True):
+        for gains, goal in zip(by_goal, goals, strict=True):
             gains += rate * (signs @ goal[:, chunk].T).double()
-    return found
+    return by_goal
 
 
-def mean_gain(gains: torch.Tensor, steps: torch.Tensor, asked: torch.Tensor, groups: torch.Tensor) -> float:
-    """Return the mean gain over steps, and over the asked groups outside of each.
+def mean_gain(gains: torch.Tensor, steps: torch.Tensor, targets: torch.Tensor, groups: torch.Tensor) -> float:
+    """Return the mean gain over steps, and over the target groups outside of each.
 
     Args:
         gains: (R, n).
         steps: (R, step) numbers of groups.
-        asked: (n,) bool: which groups may be asked.
+        targets: (n,) bool: which groups' P(right) counts.
         groups: numbers of the groups that count; steps with others are left out.
     """
-    counted = torch.zeros_like(asked)
+    counted = torch.zeros_like(targets)
     counted[groups] = True
     used = torch.isin(steps, groups).all(1)
-    pairs = (asked & counted).repeat(len(steps), 1)
+    pairs = (targets & counted).repeat(len(steps), 1)
     pairs &= ~torch.zeros_like(pairs).scatter_(1, steps, True)
     pairs &= used[:, None]
     return float(gains[pairs].mean()) if bool(pairs.any()) else 0.0
