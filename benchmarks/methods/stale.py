@@ -21,6 +21,8 @@ import torch
 from quickstart_play import CachedPool, load_model, load_prompts, rewards_of, sample
 from recipe_update import Learner, composed, repeated
 
+_SHARE = ["algorithm.topr.c=null"]
+"""The rows are of a constant that is solved for the share of positives, no longer the default."""
 ARMS = {
     "ppo_clip": ("PPO clip", ["mismatch=stale_clip"]),
     "no_clip": ("PPO without clip", [
@@ -29,8 +31,8 @@ ARMS = {
     ]),
     "tis": ("TIS", ["mismatch=tis"]),
     "rec_one_side": ("REC one-side", ["method=rec_one_side_no_is"]),
-    "topr": ("TOPR, geometric", ["method=topr", "actor_rollout_ref.actor.policy_loss.topr.ratio=geometric"]),
-    "topr_sequence": ("TOPR, sequence", ["method=topr"]),
+    "topr": ("TOPR, geometric", ["method=topr", *_SHARE, "actor_rollout_ref.actor.policy_loss.topr.ratio=geometric"]),
+    "topr_sequence": ("TOPR, sequence", ["method=topr", *_SHARE]),
     "asymre": ("AsymRE", ["method=asymre"]),
 }  # fmt: skip
 STALENESS = (0, 2, 4)

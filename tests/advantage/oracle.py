@@ -28,7 +28,7 @@ def naive_advantages(
     turn_rewards: Sequence[Sequence[float]], uids: Sequence[str], *, gamma: float = 1.0, singleton: str = "zero",
     leave_one_out: bool = False, kept: Sequence[Sequence[bool]] | None = None, mask_void_turn: bool = False,
     shaping: str = "none", baseline: str = "turn", credit: str = "turn", normaliser: str = "none",
-    value: Callable[[list[float]], float] = fmean,
+    negative_weight: float = 1.0, value: Callable[[list[float]], float] = fmean,
 ) -> list[list[float]]:  # fmt: skip
     """Advantages of the turns of every row; `kept` are the turns that count, all where it is None.
 
@@ -57,14 +57,14 @@ def naive_advantages(
         for t, own in enumerate(row):
             group = [j for j in range(len(returns)) if uids[j] == uids[i] and member(j, t)]
             if not member(i, t):
-                advantages[i].append(0.0)
+                advantage = 0.0
             elif len(group) == 1:
-                advantages[i].append(own if singleton == "raw" else 0.0)
+                advantage = own if singleton == "raw" else 0.0
             else:
                 others = [j for j in group if j != i or not leave_one_out]
-                advantage = own - value([credited(j, t) for j in others])
                 deviation = stdev([credited(j, t) for j in group]) + 1e-6 if normaliser == "deviation" else 1.0
-                advantages[i].append(advantage / deviation)
+                advantage = (own - value([credited(j, t) for j in others])) / deviation
+            advantages[i].append(advantage * (negative_weight if advantage < 0 else 1.0))
     return advantages
 
 

@@ -51,8 +51,9 @@ def test_padding_rows_change_nothing_and_stay_zero(name):
 @every
 def test_no_rows_one_row_and_rejected_rows_are_borne(name):
     assert estimate(name, EMPTY).shape == (0, 4)
-    # A right answer needs no other one to compare with.
-    assert bool((estimate(name, build([[0.5]], [[(0, 3)]], ["a"])) == 0).all()) == (name != "rsft")
+    # A right answer needs no other one to compare with where nothing is compared.
+    alone = estimate(name, build([[0.5]], [[(0, 3)]], ["a"]))
+    assert bool((alone == 0).all()) == (name not in ("rsft", "topr_signed"))
     rejected = build([[1.0], [0.0], [0.0]], [[(0, 3)]] * 3, ["a"] * 3)
     rejected.mask[:] = 0
     assert (estimate(name, rejected) == 0).all()
@@ -94,6 +95,7 @@ def test_a_recorded_call_can_be_recomputed(tmp_path):
     ("trloo", "gamma", 1.5), ("trloo", "gamma", "high"), ("trloo", "gamma", True), ("trloo", "gamma", -0.1),
     ("trloo", "gamma", float("nan")), ("trloo", "singleton", "keep"), ("trloo", "count_rejected", "no"),
     ("trloo", "count_rejected", 0), ("trloo", "shaping", "slope"), ("trloo", "baseline", "prompt"),
+    ("trloo", "negative_weight", -0.1),
     ("trloo", "sigma", 1), ("rec", "asymre_shift", float("inf")), ("rec", "asymre_shift", "low"),
     ("rec", "opmd_baseline", "median"), ("rec", "opmd_tau", 0.0), ("rec", "red_drop_seed", -1),
     ("rec", "red_drop_seed", 0.5), ("rec", "shift", 0.1), ("topr", "positive_share", 0.0),
@@ -114,7 +116,11 @@ def test_bad_options_are_refused_by_name(node, key, value):
     ),
     (
         {"adv_estimator": "asymre_shift", "trloo": {"normaliser": "deviation"}},
-        r"algorithm\.trloo\.normaliser is deviation.*asymre_shift",
+        r"algorithm\.trloo\.normaliser is deviation.*asymre_shift.*none",
+    ),
+    (
+        {"adv_estimator": "rsft", "trloo": {"negative_weight": 0.25}},
+        r"algorithm\.trloo\.negative_weight is 0.25.*rsft.*1\.0, or choose trloo",
     ),
     ({"trloo": "raw"}, r"algorithm\.trloo is 'raw'"),
 ])  # fmt: skip
@@ -125,7 +131,7 @@ def test_a_contradiction_is_refused_with_its_remedy(algorithm, sentence):
 
 def test_raw_rewards_have_no_share_to_solve_for():
     with pytest.raises(ConfigError, match=r"algorithm\.topr\.c to a number, or algorithm\.topr\.reward to sign"):
-        ToprOptions(reward="raw")
+        ToprOptions(reward="raw", c=None)
 
 
 def test_the_discount_is_verls_where_the_node_leaves_it_open():

@@ -54,9 +54,9 @@ CHOICES = {key: get_args(hint) for key, hint in get_type_hints(TrlooOptions).ite
 BOOLS = (True, False)
 COMBINATIONS = [
     {"rule": choice.pop("rule"), **choice}
-    for rules, normalisers in (
-        (("trloo", "turn_grpo"), CHOICES["normaliser"]),
-        (tuple(RULES)[2:], ("none",)),  # nothing else is divided
+    for rules, normalisers, factors in (
+        (("trloo", "turn_grpo"), CHOICES["normaliser"], (1.0, 0.25, 0.0)),
+        (tuple(RULES)[2:], ("none",), (1.0,)),  # nothing else is divided or weighted
     )
     for gammas, shapings in (
         ((0.0, 0.5, 0.9), CHOICES["shaping"]),
@@ -65,6 +65,7 @@ COMBINATIONS = [
     for choice in pairwise(
         **CHOICES
         | {"rule": rules, "normaliser": normalisers, "gamma": gammas, "shaping": shapings}
+        | {"negative_weight": factors}
         | {"count_rejected": BOOLS, "mask_void_turn": BOOLS}
     )
 ]

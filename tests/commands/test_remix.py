@@ -50,7 +50,7 @@ def test_one_adapter_for_each_key(talks: Path, model: Path, tmp_path: Path):
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    run(talks, model, tmp_path, "--steps", "2", "--key-column", "level", "--gradient-checkpointing")
+    run(talks, model, tmp_path, *"--steps 2 --router prompt --key-column level --gradient-checkpointing".split())
     summary = json.loads((tmp_path / "remix.json").read_text())
     assert {path: about["key"] for path, about in summary["adapters"].items()} == {"adapter_0": "0", "adapter_1": "1"}
     assert len((tmp_path / "losses.jsonl").read_text().splitlines()) == 2
@@ -60,16 +60,15 @@ def test_one_adapter_for_each_key(talks: Path, model: Path, tmp_path: Path):
 
 
 def test_more_steps_go_on_where_the_run_ended(talks: Path, model: Path, tmp_path: Path):
-    run(talks, model, tmp_path, "--steps", "1")
-    said = run(talks, model, tmp_path, "--steps", "3")
+    run(talks, model, tmp_path, "--router", "prompt", "--steps", "1")
+    said = run(talks, model, tmp_path, "--router", "prompt", "--steps", "3")
     assert "step 1/3" not in said
     assert "step 2/3" in said
     assert "rank 4, exact for the key 'all'" in said
 
 
-@pytest.mark.exhaustive
 def test_the_paper_s_router_says_that_its_adapter_is_not_exact(talks: Path, model: Path, tmp_path: Path):
-    said = run(talks, model, tmp_path, "--steps", "1", "--router", "layer")
+    said = run(talks, model, tmp_path, "--steps", "1")
     assert "no single adapter is exact for this router" in said
     assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
 
@@ -77,7 +76,9 @@ def test_the_paper_s_router_says_that_its_adapter_is_not_exact(talks: Path, mode
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        (("--key-column", "family"), "has no column 'family'; it has messages, level"),
+        (("--router", "prompt", "--key-column", "family"), "has no column 'family'; it has messages, level"),
+        (("--key-column", "level"), "--key-column is 'level' and --router is layer, which reads no key"),
+        (("--held-out", "0"), "--held-out is 0; a router of the kind `layer` needs rows"),
         (("--target", "gate"), "remix.targets names 'gate'"),
     ],
 )

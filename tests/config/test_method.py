@@ -207,7 +207,8 @@ def test_clipping_does_nothing_where_policies_agree():
         torch.testing.assert_close(gradient(method, drift=0.0), plain, atol=1e-7, rtol=1e-5)
 
 
-def test_toprs_ratio_is_the_papers_unless_a_key_says_otherwise():
+def test_toprs_ratio_and_constant_are_the_papers_by_default():
+    assert quickstart("method=topr").algorithm.topr.c == 0.0
     assert nodes("topr")[1].policy_loss.topr["ratio"] == ToprLossOptions().ratio == "sequence"
     named = quickstart("method=topr", "actor_rollout_ref.actor.policy_loss.topr.ratio=geometric")
     check(named)

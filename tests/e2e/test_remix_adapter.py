@@ -19,7 +19,7 @@ pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.
 
 LORAS, CHOSEN, RANK = 4, 2, 4
 LEARN = f"--loras {LORAS} --chosen {CHOSEN} --rank {RANK} --scale rslora --selections 2 --steps 4 --batch-size 4"
-RATES = "--held-out 8 --learning-rate 0.02 --router-learning-rate 0.05"
+RATES = "--router prompt --held-out 8 --learning-rate 0.02 --router-learning-rate 0.05"
 """Large enough that vLLM without the adapter would answer otherwise."""
 
 

@@ -65,7 +65,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "algorithm.rec.opmd_tau=0": ("algorithm.rec.opmd_tau", "above 0"),
     "+algorithm.rec.shift=-0.1": ("algorithm.rec.shift", "known keys"),
     "algorithm.topr.positive_share=1": ("algorithm.topr.positive_share", "between 0 and 1"),
-    "algorithm.topr.reward=raw": ("algorithm.topr.c", "to a number"),
+    "algorithm.topr.reward=raw algorithm.topr.c=null": ("algorithm.topr.c", "to a number"),
     "actor_rollout_ref.rollout.n=1": ("actor_rollout_ref.rollout.n", "algorithm.trloo.singleton to raw"),
     "algorithm.trloo.mask_void_turn=1": ("algorithm.trloo.mask_void_turn", "true or false"),
     "trainer.use_v1=false": ("trainer.use_v1", "set it to true"),
@@ -89,7 +89,15 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "kernelgym.reward.variant=best": ("kernelgym.reward.variant", "sum, weighted, milestone"),
     "kernelgym.reward.scale=0": ("kernelgym.reward.scale", "above 0"),
     "kernelgym.reward.margin=0.1": ("kernelgym.reward.margin", "variant=weighted"),
-    "trainer.project_name=verl_kernel": ("trainer.project_name is verl_kernel", "into the package", "kernel_runs"),
+    # The file logger writes into no package, and into no folder of one.
+    **dict.fromkeys(
+        ("trainer.project_name=verl_kernel", "trainer.project_name=verl_kernel/runs"),
+        ("trainer.project_name is verl_kernel", "into the package", "kernel_runs"),
+    ),
+    "trainer.experiment_name=../verl_kernel/first": (
+        "trainer.experiment_name ../verl_kernel/first",
+        "into the package",
+    ),
     "trainer.device=cuda": ("trainer.device", "VERL_PLATFORM"),
     "data.train_files=/nowhere/train.parquet": ("data.train_files", "verl-kernel data quickstart"),
     "kernelgym.cold_start=/nowhere/corpus.parquet": ("kernelgym.cold_start: /nowhere/corpus", "set it to null"),

@@ -11,7 +11,8 @@ For rollout i of a prompt, turn t of its T_i turns, and N the members of the tur
     opmd_baseline   A[i, t] = G[i, t] - tau * log(mean of exp(G[., t] / tau)), or as turn_grpo
 
 With `credit: trajectory`, G[i, 1] stands in place of every G[i, t]. `normaliser: deviation` divides the first two by
-the standard deviation of G[., t] in the group, as GRPO does; nothing else is divided. A turn alone in its group gets
+the standard deviation of G[., t] in the group, as GRPO does; nothing else is divided. `negative_weight` multiplies what
+is then below 0 in the first two. A turn alone in its group gets
 what `singleton` says. These keys are those of `algorithm.trloo`.
 """
 

@@ -120,7 +120,9 @@ def sum_groups(values: torch.Tensor, prompts: torch.Tensor) -> torch.Tensor:
 
 
 def turn_advantages(groups: Groups, options: TrlooOptions, *, leave_one_out: bool) -> torch.Tensor:
-    """Return the advantage of each turn against its group's mean, by `singleton` and `normaliser` of the options.
+    """Return the advantage of each turn against its group's mean, by the options.
+
+    `singleton`, `normaliser` and `negative_weight` are read.
 
     Args:
         groups: groups of B trajectories of at most K turns.
@@ -135,7 +137,8 @@ def turn_advantages(groups: Groups, options: TrlooOptions, *, leave_one_out: boo
         advantages = advantages * groups.sizes / (groups.sizes - 1).clamp_min(1)
     if options.normaliser == "deviation":
         advantages = advantages / (groups.deviations() + _EPSILON)
-    return groups.settle(advantages, options.singleton)
+    settled = groups.settle(advantages, options.singleton)
+    return torch.where(settled < 0, options.negative_weight * settled, settled)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup, as_mapping, checked, option_names
 
 NODE = "algorithm.trloo"
-_NORMALISED = ("trloo", "turn_grpo", "rec_group_mean")
+_AGAINST_MEAN = ("trloo", "turn_grpo", "rec_group_mean")
 _Gamma = Annotated[float, Interval(ge=0, le=1)]
 
 
@@ -45,6 +45,9 @@ class TrlooOptions(OptionGroup):
     """Return of a turn: its own and later rewards (`turn`), or those of its whole trajectory (`trajectory`)."""
     normaliser: Literal["none", "deviation"] = "none"
     """What `trloo` and `turn_grpo` divide an advantage by: nothing, or the standard deviation of its group, as GRPO."""
+    negative_weight: Annotated[float, Interval(ge=0, lt=math.inf)] = 1.0
+    """Factor of the advantages of `trloo` and `turn_grpo` that are below 0: 0 learns from what is better than its group
+    alone. Wrong answers bring most of a gradient's noise (Weighted-REINFORCE, arXiv 2506.01347; arXiv 2504.11343)."""
     mask_void_turn: bool = False
     """Whether a turn that earned nothing after an earlier one earned something leaves its group and the gradient."""
     record_dir: str | None = None
@@ -79,12 +82,19 @@ def check_algorithm(config: Mapping[str, Any] | None) -> TrlooOptions:
     if own.get("gamma") is None:
         own["gamma"] = checked("algorithm.gamma", config.get("gamma", 1.0), _Gamma)
     options = TrlooOptions.from_node(own)
-    if options.normaliser != "none" and (name := config.get("adv_estimator", _NORMALISED[0])) not in _NORMALISED:
-        raise ConfigError(
-            f"{NODE}.normaliser is {options.normaliser}, which algorithm.adv_estimator={name} does not divide by: "
-            f"set it to none, or choose {' or '.join(_NORMALISED)}"
-        )
+    _refuse_unread(options, config.get("adv_estimator", _AGAINST_MEAN[0]))
     return options
+
+
+def _refuse_unread(options: TrlooOptions, estimator: str) -> None:
+    """Refuse an option that only the estimators against the plain mean read."""
+    for key in ("normaliser", "negative_weight"):
+        value, default = getattr(options, key), getattr(TrlooOptions, key)
+        if value != default and estimator not in _AGAINST_MEAN:
+            raise ConfigError(
+                f"{NODE}.{key} is {value}, which algorithm.adv_estimator={estimator} does not read: set it to "
+                f"{default}, or choose {' or '.join(_AGAINST_MEAN)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -99,10 +109,12 @@ class RecOptions(OptionGroup):
 
     asymre_shift: Annotated[float, Interval(gt=-math.inf, lt=math.inf), "a finite number"] = -0.1
     """Added to the mean that `asymre_shift` takes off; below 0, answers are learned from a little more than avoided.
-    Above 0 bad answers count more than good ones, with which policies collapse on old data."""
+    Above 0 bad answers count more than good ones, with which policies collapse on old data. The paper's number, for
+    rewards of 0 and 1: multiply it by the largest return, as docs/algorithms/off_policy.md says."""
     opmd_baseline: Literal["mean", "logavgexp"] = "mean"
     """Baseline of `opmd_baseline`: the group's `mean`, or `logavgexp`, between the mean and the largest return."""
     opmd_tau: Annotated[float, Interval(gt=0, lt=math.inf)] = 1.0
-    """Temperature of `logavgexp`: large gives the mean, small the largest return."""
+    """Temperature of `logavgexp`: large gives the mean, small the largest return. The paper's number, for rewards of 0
+    and 1: multiply it by the largest return."""
     red_drop_seed: Annotated[int, Interval(ge=0)] = 0
     """Seed of the draws of `red_drop_balance`."""

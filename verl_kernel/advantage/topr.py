@@ -7,8 +7,10 @@ c weighs good answers against bad ones: of a batch with a share p of positives, 
 
     q = p (1 - c) / (1 + c (1 - 2 p)),    so that    c = (p - q) / (p + q - 2 p q)
 
-gives the share q (TOPR finds 0.1 to 0.2 best). Nothing is compared within a group, so a group of one is no special
-case. The other half of TOPR, a ratio cut at 1 for negatives, is the policy loss `topr_taper`.
+gives the share q. The paper's method has c = 0; that a share of 0.1 to 0.2 is best is its finding about fixed data
+sets, and `c: null` asks for it. Where most answers are right, such a c gives nearly all of the weight to bad ones.
+Nothing is compared within a group, so a group of one is no special case. The other half of TOPR, a ratio cut at 1 for
+negatives, is the policy loss `topr_taper`.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ class ToprOptions(OptionGroup):
     """R of a turn: 1 or -1 (`sign`), or its return (`raw`)."""
     threshold: Annotated[float, Interval(gt=-math.inf, lt=math.inf), "a finite number"] = 0.0
     """Returns above this are positives."""
-    c: Annotated[float, Interval(gt=-math.inf, lt=math.inf), "a finite number"] | None = None
-    """Taken off R; null solves it for `positive_share` in every batch."""
+    c: Annotated[float, Interval(gt=-math.inf, lt=math.inf), "a finite number"] | None = 0.0
+    """Taken off R: 0 is the paper's plain form; null solves it for `positive_share` in every batch."""
     positive_share: Annotated[float, Interval(gt=0, lt=1), "a number between 0 and 1, neither of them"] = 0.15
     """What the loss is to see of positives, where `c` is null."""
 

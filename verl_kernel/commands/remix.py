@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.remix.options import ReMixOptions, TuningOptions
+from verl_kernel.remix.options import NO_ROWS, ReMixOptions, TuningOptions
 
 if TYPE_CHECKING:
     from verl_kernel.remix.layers import ReMixPass, Routing
@@ -28,8 +28,12 @@ def command(
     chosen: Annotated[int, typer.Option(help="LoRAs that a row uses (k).")] = _SHAPE.chosen,
     rank: Annotated[int, typer.Option(help="Rank of one LoRA (r); adapters have rank k r.")] = _SHAPE.rank,
     scale: Annotated[str, typer.Option(help="lora: weight 2/(k r); rslora: 2/sqrt(k r).")] = _SHAPE.scale,
-    router: Annotated[str, typer.Option(help="prompt: one choice per key; layer: the paper's.")] = _SHAPE.router,
-    key_column: Annotated[str | None, typer.Option(help="Column with a prompt's key; one adapter for each.")] = None,
+    router: Annotated[
+        str, typer.Option(help="layer: the paper's; prompt: one choice per key, an exact adapter.")
+    ] = _SHAPE.router,
+    key_column: Annotated[
+        str | None, typer.Option(help="Column with a key for --router prompt; one adapter for each.")
+    ] = None,
     target: Annotated[list[str] | None, typer.Option(help="Last part of the layers' names; may be repeated.")] = None,
     selections: Annotated[int, typer.Option(help="Selections of each step (M), 2 or more.")] = _TUNING.selections,
     steps: Annotated[int, typer.Option(help="Optimizer steps in all.")] = _TUNING.steps,
@@ -56,6 +60,7 @@ def command(
         held_out=held_out,
         save_every=save_every,
     )
+    _check_router(shape, tuning, key_column)
     from verl_kernel.data.files import writing_folder
 
     _check_files(data, model, key_column)
@@ -71,6 +76,17 @@ def command(
             max_length=max_length,
             gradient_checkpointing=gradient_checkpointing,
         )
+
+
+def _check_router(shape: ReMixOptions, tuning: TuningOptions, key_column: str | None) -> None:
+    """Refuse a key that the paper's router does not read, and no rows to choose its adapter by, before it trains."""
+    if shape.router == "layer" and key_column is not None:
+        raise ConfigError(
+            f"--key-column is {key_column!r} and --router is layer, which reads no key: leave it out, or set --router "
+            "prompt"
+        )
+    if shape.router == "layer" and not tuning.held_out:
+        raise ConfigError(NO_ROWS)
 
 
 def _check_files(data: Path, model: Path, key_column: str | None) -> None:

@@ -107,9 +107,9 @@ class RecLossOptions(OptionGroup):
     regulariser: Literal["none", "forward_kl", "k2", "k2_sequence"] = "none"
     """What is added: -coef log pi, or coef times the square of the log-ratio, of each token or (once) of the row."""
     coef: _Size = 0.1
-    """Coefficient of the regulariser."""
+    """Coefficient of the regulariser. The paper's number, for rewards of 0 and 1: multiply it by the largest return."""
     temperature: _Positive = 1.0
-    """Of `weights: advantage`."""
+    """Of `weights: advantage`. The paper's number, for rewards of 0 and 1: multiply it by the largest return."""
     cap: _Positive = 20.0
     """`weights: advantage` are cut at this."""
     eps_low: _Share | None = None

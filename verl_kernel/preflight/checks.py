@@ -105,16 +105,19 @@ def check_log_file(config: DictConfig) -> None:
     """Check that verl's file logger, which writes to `./PROJECT/EXPERIMENT.jsonl`, does not write into a package.
 
     Raises:
-        ConfigError: the project has the name of a package in the folder where the run starts.
+        ConfigError: the file would lie in the folder of a package, or in one below it.
     """
     if "file" not in read(config, "trainer.logger") or "VERL_FILE_LOGGER_PATH" in os.environ:
         return
-    name = read(config, "trainer.project_name")
-    folder = Path(os.environ.get("VERL_FILE_LOGGER_ROOT", "."), name)
-    if (folder / "__init__.py").exists():
+    project, experiment = read(config, "trainer.project_name"), read(config, "trainer.experiment_name")
+    root = Path(os.environ.get("VERL_FILE_LOGGER_ROOT", ".")).expanduser()
+    file = (root / project / f"{experiment}.jsonl").resolve()
+    package = next((folder for folder in file.parents if (folder / "__init__.py").exists()), None)
+    if package is not None:
         raise ConfigError(
-            f"trainer.project_name is {name}, and the file logger would write into the package {folder}: set it to "
-            "another name, such as kernel_runs, or VERL_FILE_LOGGER_PATH to a file"
+            f"trainer.project_name is {project} and trainer.experiment_name {experiment}, and the file logger would "
+            f"write into the package {package}: set the first to another name, such as kernel_runs, or "
+            "VERL_FILE_LOGGER_PATH to a file"
         )
 
 

@@ -10,6 +10,7 @@ import torch
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.remix.layers import Choice, ReMixPass, Routing, top
+from verl_kernel.remix.options import NO_ROWS
 
 
 def prompt_choice(routing: Routing, key: torch.Tensor) -> dict[str, list[int]]:
@@ -34,7 +35,7 @@ def common_choice(runs: Sequence[ReMixPass]) -> tuple[dict[str, list[int]], floa
         ConfigError: there are no runs to count.
     """
     if not runs:
-        raise ConfigError("remix.tuning.held_out is 0; a router of the kind `layer` needs rows to see what it chooses")
+        raise ConfigError(NO_ROWS)
     agree, pairs, chosen = 0, 0, {}
     for name in runs[0].selections:
         subsets, counts = torch.unique(

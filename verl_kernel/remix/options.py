@@ -14,6 +14,8 @@ from verl_kernel.option_group import OptionGroup
 
 _Rate = Annotated[float, Interval(gt=0, lt=math.inf)]
 _Count = Annotated[int, Interval(ge=1)]
+NO_ROWS = "remix.tuning.held_out is 0; a router of the kind `layer` needs rows to see what it chooses"
+"""No adapter could be chosen after a training."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,9 @@ class ReMixOptions(OptionGroup):
     """Rank of one LoRA; r in the paper."""
     scale: Literal["lora", "rslora"] = "lora"
     """`lora`: omega is 2/(k r); `rslora`: omega is 2/sqrt(k r)."""
-    router: Literal["layer", "prompt"] = "prompt"
-    """`layer`: the router reads the layer's own input (the paper). `prompt`: it reads a key of the prompt (ours)."""
+    router: Literal["layer", "prompt"] = "layer"
+    """`layer`: the router reads the layer's own input (the paper). `prompt`: it reads a key of the prompt (ours), so
+    that an adapter is exact."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

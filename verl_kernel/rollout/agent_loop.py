@@ -60,12 +60,16 @@ def _own_temperature(row: dict[str, Any]) -> dict[str, float]:
 
 
 class KernelAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Multi-turn kernel writing against KernelGYM; options under `kernelgym:`."""
+    """Multi-turn kernel writing against KernelGYM; options under `kernelgym:`.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    Args:
+        gym: judges; those of this Ray cluster or of the service that the options name if not given.
+    """
+
+    def __init__(self, *args: Any, gym: Gym | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.options = parse_options(find(self.config, "kernelgym"))
-        self.gym = gym_handle(self.options.env)
+        self.gym = gym_handle(self.options.env) if gym is None else gym
         self.cold_start = read_cold_start(self.options.rollout.cold_start)
         self.prompt_length = int(self.rollout_config.prompt_length)
         self.response_length = int(self.rollout_config.response_length)
