@@ -27,7 +27,7 @@ PY ?= 3.12
 MACHINE ?= x86_64
 # The first hour on a GPU: where its results go, how many minutes it has, and the words of `verl-kernel bench` (suite, endpoint, model).
 OUT ?= outputs/gpu-hour
-MINUTES ?= 60
+MINUTES ?=
 BENCH ?=
 # Pythons for which the wheel is proved without what trains.
 PYTHONS ?= python3.13 python3.14
@@ -183,7 +183,7 @@ gpu-wheels:
 
 # The first hour on a GPU, step by step, and a page; the same command goes on with what is missing (docs/gpu.md).
 gpu-hour:
-	@$(PYTHON) benchmarks/gpu_hour.py --out "$(OUT)" --minutes $(MINUTES) $(if $(WHEELS),--wheels "$(WHEELS)") $(HOUR_ARGS) -- $(BENCH)
+	@$(PYTHON) benchmarks/gpu_hour.py --out "$(OUT)" $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(WHEELS),--wheels "$(WHEELS)") $(HOUR_ARGS) -- $(BENCH)
 
 # Other trainers and harnesses, whose packages contradict the environment's, for tests/adapters.
 adapters-env: env

@@ -28,7 +28,7 @@ BENCH = ("--suite=kernelbench:k", "--base-url=http://x/v1", "--model=m")
 
 
 def steps_of(tmp_path, *bench):
-    return list(plan(Namespace(out=tmp_path, bench=[*bench], pretend=False, wheels=None, profile="h100")))
+    return plan(Namespace(out=tmp_path, bench=[*bench], pretend=False, wheels=None, profile="h100"))
 
 
 def step(name, code, **fields):
