@@ -25,6 +25,12 @@ GYM := env/executor env/compilation env/conformance env/execution env/judge/test
 WHEELS ?=
 PY ?= 3.12
 MACHINE ?= x86_64
+# The first hour on a GPU: where its results go, how many minutes it has, and the words of `verl-kernel bench` (suite, endpoint, model).
+OUT ?= outputs/gpu-hour
+MINUTES ?=
+BENCH ?=
+# Pythons for which the wheel is proved without what trains.
+PYTHONS ?= python3.13 python3.14
 # Another verl to try the plugin with: the folder that holds its package verl/.
 VERL ?=
 QUICKSTART := outputs/quickstart
@@ -50,10 +56,10 @@ define steps
 step() { local what=$$1 start=$$SECONDS; shift; printf '==> %s\n' "$$what"; "$$@"; printf '==> %s: %ds\n' "$$what" $$((SECONDS - start)); }
 endef
 
-.PHONY: help env train test test-all test-rest test-fast coverage test-next triton-versions test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels adapters-env check-install check-extras dist release lock options check site clean
+.PHONY: help env train test test-all test-rest test-fast coverage test-next triton-versions test-tritons verl-checkout test-smollm2 test-triton test-tutorials test-numba test-published test-gpu gpu-wheels gpu-hour adapters-env check-install check-wheel check-gpu-lock check-extras dist release lock options check site clean
 
 help:
-	@echo "make train | test | test-all | test-rest | test-fast | coverage | test-next | test-tritons | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | env | adapters-env | check-install | check-extras | dist | release | lock | options | check | site | clean"
+	@echo "make train | test | test-all | test-rest | test-fast | coverage | test-next | test-tritons | test-smollm2 | test-gpu | test-triton | test-tutorials | test-numba | test-published | gpu-wheels | gpu-hour | env | adapters-env | check-install | check-wheel | check-gpu-lock | check-extras | dist | release | lock | options | check | site | clean"
 
 env:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 8))' || \
@@ -175,6 +181,10 @@ gpu-wheels:
 	@$(PYTHON) requirements/gym.py fetch "$(or $(WHEELS),wheels)" --python "$(PY)" --machine "$(MACHINE)"
 	ls "$(or $(WHEELS),wheels)"
 
+# The first hour on a GPU, step by step, and a page; the same command goes on with what is missing (docs/gpu.md).
+gpu-hour:
+	@$(PYTHON) benchmarks/gpu_hour.py --out "$(OUT)" $(if $(MINUTES),--minutes "$(MINUTES)") $(if $(WHEELS),--wheels "$(WHEELS)") $(HOUR_ARGS) -- $(BENCH)
+
 # Other trainers and harnesses, whose packages contradict the environment's, for tests/adapters.
 adapters-env: env
 	@python requirements/adapters.py $(VENV) $(ADAPTERS)
@@ -182,6 +192,14 @@ adapters-env: env
 # An installation in an empty folder, with an empty home: PYTHON=python3.12 names the Python to prove.
 check-install:
 	@requirements/check_install.sh $(PYTHON) $(if $(PLAIN),plain)
+
+# The wheel alone, in an empty environment of each Python: PYTHONS="python3.13 python3.14".
+check-wheel: dist
+	@requirements/check_wheel.sh dist/verl_kernel-$$($(BIN)/python -c 'import verl_kernel; print(verl_kernel.__version__)')-py3-none-any.whl "$(TORCH_INDEX)" $(PYTHONS)
+
+# The locked packages for GPUs, installed and tested on a machine that need not have one: before each change of the lock.
+check-gpu-lock:
+	@$(PYTHON) requirements/gpu_lock.py $(PYTEST_ARGS)
 
 # Whether every extra resolves on every Python; needs a package index, and minutes.
 check-extras: env

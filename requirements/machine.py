@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 PYTHONS = ((3, 10), (3, 11), (3, 12))
+REMEDY = "name another disk with `make env VENV=/disk/venv`, and one for downloads with UV_CACHE_DIR=/disk/cache"
+"""For a disk that is too small for `make env`."""
 
 
 class Refused(Exception):
@@ -61,15 +63,14 @@ def _check_python() -> None:
     )
 
 
-def check_disk(folders: list[Path], gigabytes: float) -> None:
+def check_disk(folders: list[Path], gigabytes: float, remedy: str = REMEDY) -> None:
     """Refuse when a file system that holds one of `folders` has less than `gigabytes` (1e9 bytes) free."""
     for folder in folders:
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         free = shutil.disk_usage(existing).free / 1e9
         if free < gigabytes:
             raise Refused(
-                f"{folder} has {free:.1f} GB free and the environment takes {gigabytes:.1f} GB: free some, or name "
-                "another disk with `make env VENV=/disk/venv`, and one for downloads with UV_CACHE_DIR=/disk/cache"
+                f"{folder} has {free:.1f} GB free and the environment takes {gigabytes:.1f} GB: free some, or {remedy}"
             )
         if not os.access(existing, os.W_OK):
             raise Refused(f"{existing} cannot be written: name another folder with `make env VENV=/folder/venv`")

@@ -27,17 +27,7 @@ echo "==> the sdist builds the same wheel"
 step "packages of requirements/release.txt" "$folder/tools/bin/pip" install -qq --no-deps -r requirements/release.txt
 step "twine" "$folder/tools/bin/twine" check --strict dist/*
 
-"$python" -m venv "$folder/empty"
-pip() { HOME=$folder/home "$folder/empty/bin/pip" install -qq "$@"; }
-torch=$(grep -oE '^torch==[^ ]+' requirements/cpu.txt)
-# A CPU build spares 3 GB; the wheel works with either.
-pip "$torch+cpu" 2>/dev/null || { [[ -n ${2:-} ]] && PIP_INDEX_URL=$2 timeout 600 "$folder/empty/bin/pip" install -qq --no-deps "$torch+cpu" 2>/dev/null; } || true
-step "the wheel in an empty environment" pip "dist/verl_kernel-$version-py3-none-any.whl"
-cp -r examples "$folder/examples"
-verdicts=$(cd "$folder" && env -u PYTHONPATH HOME="$folder" empty/bin/verl-kernel eval examples/reference.py examples/fused.py examples/wrong.py --device cpu --json)
-[[ $(grep -c '"status":"ok"' <<<"$verdicts") == 1 && $(grep -c '"status":"incorrect"' <<<"$verdicts") == 1 ]] ||
-    { printf 'make release: the wheel judges the examples otherwise:\n%s\n' "$verdicts" >&2; exit 1; }
-echo "==> verdicts of the wheel: fused.py ok, wrong.py incorrect"
+requirements/check_wheel.sh "dist/verl_kernel-$version-py3-none-any.whl" "${2:-}" "$python"
 
 cat <<TEXT
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import replace
 
+from benchmarks.gpu import judged
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.placement import on_gpu
 from benchmarks.gpu.setting import Setting
@@ -28,18 +28,16 @@ def run(setting: Setting, findings: Findings) -> None:
     cases = sorted(load(), key=lambda case: case.honest)
     if setting.pretend:
         cases = cases[::PRETENDED_EVERY]
-    else:
-        cases = [replace(case, source=on_gpu(case.source)) for case in cases]
     judges = PRETENDED_JUDGES if setting.pretend else JUDGES
     limits: dict[str, float] = {} if setting.pretend else {"run_timeout_s": 10.0, "memory_mb": 2048}
     tally = Tally(findings)
     with LocalPool(
         setting.options(num_judges=judges, correctness_trials=3, load_timeout_s=20.0, **limits), _SEED
     ) as pool:
-        asyncio.run(_judge_all(pool, cases, setting.left_s() - _SPARE_S, tally))
+        asyncio.run(_judge_all(pool, cases, setting, tally))
     findings.fact("judges", judges)
-    judged = sum(tally.verdicts.values())
-    findings.check("the whole corpus was judged", judged == len(cases), f"{judged} of {len(cases)} programs")
+    count = sum(tally.verdicts.values())
+    findings.check("the whole corpus was judged", count == len(cases), f"{count} of {len(cases)} programs")
     findings.check("no attack that should not be is rewarded with a speedup", not tally.gains, f"{tally.gains} are")
     findings.check("every program got its verdict", not tally.deviations, f"{tally.deviations} did not")
 
@@ -82,17 +80,22 @@ def _is_as_written(case: Case, result: EvalResult) -> bool:
     return meets(result, case.measured or case.without_gate)
 
 
-async def _judge_all(pool: LocalPool, cases: list[Case], seconds: float, tally: Tally) -> None:
-    jobs = [asyncio.create_task(_judge(pool, case, tally)) for case in cases]
-    done, late = await asyncio.wait(jobs, timeout=max(1.0, seconds))
+async def _judge_all(pool: LocalPool, cases: list[Case], setting: Setting, tally: Tally) -> None:
+    jobs = [asyncio.create_task(_judge(pool, case, setting, tally)) for case in cases]
+    done, late = await asyncio.wait(jobs, timeout=max(1.0, setting.left_s() - _SPARE_S))
     for job in late:
         job.cancel()
     for job in done:
         job.result()
 
 
-async def _judge(pool: LocalPool, case: Case, tally: Tally) -> None:
+async def _judge(pool: LocalPool, case: Case, setting: Setting, tally: Tally) -> None:
+    source = case.source if setting.pretend else on_gpu(case.source)
     try:
-        tally.take(case, await pool.evaluate(Task(TASKS[case.task], task_id=case.task), case.source, kernel=case.name))
+        result = await pool.evaluate(Task(TASKS[case.task], task_id=case.task), source, kernel=case.name)
     except VerlKernelError as exc:
         tally.refuse(case, exc)
+        return
+    tally.take(case, result)
+    if case.honest:
+        judged.keep(setting.out, TASKS[case.task], case.source, result)

@@ -72,9 +72,9 @@ def _process(section: Section, setting: Setting, log: Path, carried: str, limit:
         file.write(f"\n===== {section.name}\n".encode())
         file.flush()
         start = file.tell()
-        code = _wait(_start(section, setting, file.fileno(), carried), limit)
+        code = wait(_start(section, setting, file.fileno(), carried), limit)
     state = {0: "done", None: "stopped"}.get(code, "failed")
-    return state, "" if state == "done" else f"status {code}: {_tail(log, start)}"
+    return state, "" if state == "done" else f"status {code}: {tail(log, start)}"
 
 
 def _start(section: Section, setting: Setting, log: int, carried: str) -> subprocess.Popen[bytes]:
@@ -88,23 +88,22 @@ def _start(section: Section, setting: Setting, log: int, carried: str) -> subpro
     )
 
 
-def _wait(process: subprocess.Popen[bytes], limit: float) -> int | None:
-    """Its exit status, or None if it had to be stopped: first with an interrupt, so that it may write what it has."""
+def wait(process: subprocess.Popen[bytes], limit: float, grace_s: float = _GRACE_S) -> int | None:
+    """Its exit status, or None if it had to be stopped; what it left behind in its session ends with it."""
     try:
         return process.wait(limit)
     except subprocess.TimeoutExpired:
-        for number in (signal.SIGINT, signal.SIGKILL):
+        return None
+    finally:
+        for number in (signal.SIGINT, signal.SIGKILL):  # first an interrupt, so that it may write what it has
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with suppress(subprocess.TimeoutExpired):  # a process that waits for the driver cannot be killed
-                process.wait(_GRACE_S)
-        return None
-    finally:
-        with suppress(ProcessLookupError):  # what it left behind
-            os.killpg(process.pid, signal.SIGKILL)
+                process.wait(grace_s)
 
 
-def _tail(log: Path, start: int) -> str:
+def tail(log: Path, start: int) -> str:
+    """The end of what was printed from byte `start` on, without paths of this machine."""
     with log.open("rb") as file:
         file.seek(max(start, log.stat().st_size - _TAIL))
         return file.read().decode(errors="replace").strip().replace(f"{ROOT}/", "")

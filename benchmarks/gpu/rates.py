@@ -7,6 +7,7 @@ import asyncio
 import statistics
 import time
 
+from benchmarks.gpu import judged
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.setting import Setting
 from verl_kernel.env import EvalResult, LocalPool, Task
@@ -63,15 +64,18 @@ def run(setting: Setting, findings: Findings) -> None:
                     findings.unknown(f"{size} tasks, judges: {judges}", "no time was left for it")
                     continue
                 task = Task(REFERENCE.format(size=1 << power), task_id=size)
-                findings.row("evaluations", **(row := _rate(pool, task, judges, seconds)))
+                row, result = _rate(pool, task, judges, seconds)
+                findings.row("evaluations", **row)
+                if judges == 1:
+                    judged.keep(setting.out, task.reference, CANDIDATE, result)
                 what = f"all candidates of {size} tasks are rewarded, judges: {judges}"
                 findings.check(
                     what, row["rewarded"] == row["evaluations"], f"{row['rewarded']} of {row['evaluations']}"
                 )
 
 
-def _rate(pool: LocalPool, task: Task, judges: int, seconds: float) -> dict[str, object]:
-    """One line: evaluations per second of all judges together, and the median seconds of each stage."""
+def _rate(pool: LocalPool, task: Task, judges: int, seconds: float) -> tuple[dict[str, object], EvalResult]:
+    """One line, evaluations per second of all judges and the median seconds of each stage, and the last result."""
     asyncio.run(_keep_busy(pool, task, judges, 0.0, "warm"))
     start = time.monotonic()
     results = asyncio.run(_keep_busy(pool, task, judges, seconds, "timed"))
@@ -80,7 +84,8 @@ def _rate(pool: LocalPool, task: Task, judges: int, seconds: float) -> dict[str,
     stages = {name for result in good for name in result.stage_seconds}
     medians = {name: statistics.median(one.stage_seconds.get(name, 0.0) for one in good) for name in sorted(stages)}
     count = {"tasks": task.task_id, "judges": judges, "evaluations": len(results), "rewarded": len(good)}
-    return {**count, "a second": len(results) / spent, **{f"{name}, s": value for name, value in medians.items()}}
+    columns = {"a second": len(results) / spent, **{f"{name}, s": value for name, value in medians.items()}}
+    return {**count, **columns}, results[-1]
 
 
 async def _keep_busy(pool: LocalPool, task: Task, judges: int, seconds: float, mark: str) -> list[EvalResult]:

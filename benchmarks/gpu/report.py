@@ -59,12 +59,12 @@ def _empty() -> dict[str, Any]:
 def markdown(sections: dict[str, Any], pretend: bool) -> str:
     """The same for readers: first what held and what did not, then section by section."""
     title = "# Report of bench_gpu.py" + (": a pretended GPU, whose times mean nothing" if pretend else "")
-    parts = [title, "## Summary", _table([_line(name, section) for name, section in sections.items()])]
+    parts = [title, "## Summary", table([_line(name, section) for name, section in sections.items()])]
     failed = [
         {"section": name, "does not hold": check["what"], "detail": check["detail"]}
         for name, section in sections.items() for check in section["checks"] if not check["held"]
     ]  # fmt: skip
-    parts += [_table(failed) if failed else "Every check that was made held."]
+    parts += [table(failed) if failed else "Every check that was made held."]
     for name, section in sections.items():
         parts += [f"## {name}", *_body(section)]
     return "\n\n".join(parts) + "\n"
@@ -80,27 +80,27 @@ def _body(section: dict[str, Any]) -> Iterable[str]:
     if section["last_words"]:
         yield f"It ended as `{section['state']}`. Its last words:\n\n```text\n{section['last_words']}\n```"
     if section["checks"]:
-        yield _table(
+        yield table(
             [{"check": one["what"], "held": _word(one["held"]), "detail": one["detail"]} for one in section["checks"]]
         )
     if section["unknown"]:
-        yield _table([{"not known": one["what"], "why": one["why"]} for one in section["unknown"]])
+        yield table([{"not known": one["what"], "why": one["why"]} for one in section["unknown"]])
     short = [{"fact": name, "value": value} for name, value in section["facts"].items() if "\n" not in str(value)]
     if short:
-        yield _table(short)
+        yield table(short)
     for name, value in section["facts"].items():
         if "\n" in str(value):
             yield f"{name}:\n\n```text\n{value}\n```"
     for name, rows in section["tables"].items():
         yield f"### {name}"
-        yield _table(rows)
+        yield table(rows)
 
 
 def _word(held: bool) -> str:
     return "yes" if held else "NO"
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> str:
+def table(rows: Sequence[dict[str, Any]]) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [columns, ["---"] * len(columns), *[[_cell(row.get(name)) for name in columns] for row in rows]]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

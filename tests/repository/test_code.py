@@ -123,7 +123,7 @@ def test_the_version_is_one():
 
 
 def test_a_container_takes_the_steps_that_are_proved():
-    proofs = [ROOT / "requirements" / f"{name}.sh" for name in ("check_install", "release")]
+    proofs = [ROOT / "requirements" / f"{name}.sh" for name in ("check_install", "check_wheel", "release")]
     proved = " ".join(path.read_text() for path in proofs).replace('"$python"', "python3").replace(" VENV=.venv", "")
     texts = [path.read_text() for path in (ROOT / "containers").iterdir()]
     steps = [step for text in texts for step in re.findall(r"^RUN ((?:make|verl-kernel) .*)", text, re.M)]

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from wheels import uv_options
 ROOT = Path(__file__).parents[2]
 EXTRAS = ("none", *importlib.metadata.metadata("verl-kernel").get_all("Provides-Extra"))
 PYTHONS = ("3.10", "3.11", "3.12")
+CASES = [*product(EXTRAS, PYTHONS), ("none", "3.13"), ("none", "3.14")]
+"""What trains has three Pythons, the gym alone two more."""
 
 
 def resolve(extra: str, python: str) -> subprocess.CompletedProcess[str]:
@@ -31,11 +34,10 @@ def resolve(extra: str, python: str) -> subprocess.CompletedProcess[str]:
 def resolved():
     """All combinations, a few at a time: each mostly waits for the index."""
     with ThreadPoolExecutor(4) as pool:
-        yield {(extra, python): pool.submit(resolve, extra, python) for extra in EXTRAS for python in PYTHONS}
+        yield {(extra, python): pool.submit(resolve, extra, python) for extra, python in CASES}
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("extra", EXTRAS)
+@pytest.mark.parametrize(("extra", "python"), CASES)
 def test_an_extra_resolves_from_a_plain_index(extra, python, resolved):
     done = resolved[extra, python].result()
     if re.search(r"dns error|error sending request|timed out", done.stderr):

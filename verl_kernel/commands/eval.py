@@ -48,6 +48,7 @@ def command(
     memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
     num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
     true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
+    memory_mb: gym_options.MemoryMb = gym_options.USUAL["memory_mb"],
     timeout: gym_options.Timeout = None,
     other_sizes: Annotated[
         bool, typer.Option("--other-sizes", help="Judge right kernels at sizes that the task does not name, too.")

@@ -43,6 +43,9 @@ CompileFor = Annotated[
 ]
 MemoryChecks = Annotated[str, _words("memory_checks", "Faults in memory: {}.")]
 References = Annotated[str, _words("references", "Whether a task's reference may do as the judge's user may: {}.")]
+MemoryMb = Annotated[
+    int, typer.Option(min=1, help="Memory of a candidate, in MiB; KernelBench on a GPU needs up to 36864.")
+]
 NumJudges = Annotated[int, typer.Option(help="Kernels judged at a time.")]
 TrueSize = Annotated[str, typer.Option(help="auto: judge large tasks at reduced sizes; or off.")]
 Timeout = Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")]

@@ -77,7 +77,10 @@ def _check_encoding(source: str) -> None:
     The process that imports the text obeys the declaration and `ast.parse` does not, so they would read different text.
     """
     lines = io.BytesIO(source[:2000].encode())
-    encoding, _ = tokenize.detect_encoding(lines.readline)
+    try:
+        encoding, _ = tokenize.detect_encoding(lines.readline)
+    except LookupError as exc:  # Python 3.14, of rot13 and the like
+        raise SyntaxError(f"the declared encoding decodes no text: declare none, or utf-8 ({exc})") from None
     if encoding not in ("utf-8", "utf-8-sig"):
         raise SyntaxError(f"the encoding {encoding} is declared: declare none, or utf-8")
 

@@ -244,3 +244,27 @@ def test_type_parameters_are_refused():
     source = "def f[T](x: T): return x\n"
     with pytest.raises(ValueError, match="cannot be followed"):
         Scopes(source, parse(source))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="before Python 3.14 annotations have no scope of their own")
+@pytest.mark.parametrize("value", ["lambda: getattr", "[getattr for getattr in x]", "(y for y in x)", 't"{x}"'])
+def test_a_scope_in_an_annotation_is_refused(value):
+    source = f"def f(x: ({value})): return (lambda: 1)\n"
+    with pytest.raises(ValueError, match="cannot be followed"):
+        Scopes(source, parse(source))
+
+
+ANNOTATED = {
+    "x: USED": "module",
+    "def g(y: USED): USED = 1": "module",
+    "USED = 1\n    def g(y: USED): pass": "f",
+    "class A:\n        USED = 1\n        def g(self, y: USED): pass": "A",
+}
+
+
+@pytest.mark.parametrize(("body", "holder"), ANNOTATED.items())
+def test_a_name_of_an_annotation_is_bound_outside_it(body, holder):
+    source = f"def f(x):\n    {body.replace('USED', 'getattr')}\n"
+    scopes = Scopes(source, parse(source))
+    (name,) = [node for node in scopes.nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    assert getattr(scopes.key("getattr", name)[0].node, "name", "module") == holder

@@ -87,6 +87,7 @@ def command(
     ] = False,
     memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
     true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
+    memory_mb: gym_options.MemoryMb = gym_options.USUAL["memory_mb"],
     reward: Annotated[
         list[str] | None, typer.Option(help="An option of kernelgym.reward, as variant=weighted; may be repeated.")
     ] = None,

@@ -29,6 +29,8 @@ _TABLE_NAMES: dict[type[ast.AST], str] = {
 _INLINED = sys.version_info >= (3, 12)
 """Whether Python inlines comprehensions other than generators: then the enclosing table holds their marked names."""
 _COMPREHENSION_ONLY = 2 << 8
+_DEFERRED = sys.version_info >= (3, 14)
+"""Whether Python evaluates annotations when somebody asks for them (PEP 649), in a scope of their own."""
 Waiting = dict[tuple[str, str, int], "deque[symtable.SymbolTable]"]
 
 
@@ -89,6 +91,8 @@ class Scopes:
         self.nodes: list[ast.AST] = [tree]
         self.unevaluated: set[int] = set()
         """Nodes of annotations that Python never evaluates, by id."""
+        self._deferred: set[int] = set()
+        """Nodes of annotations that it evaluates in a scope of their own, by id."""
         self._lazy = any(isinstance(item, ast.ImportFrom) and item.module == "__future__" for item in tree.body)
         self._waiting: dict[int, Waiting] = {}
         self._match(tree)
@@ -99,21 +103,22 @@ class Scopes:
         name = scope.mangled(name)
         owner = scope.resolved.get(name)
         if owner is None:
-            owner = scope.resolved[name] = self._resolve(scope, name, id(node) in self.unevaluated)
+            owner = scope.resolved[name] = self._resolve(scope, name, node)
         return owner, name
 
     def is_bound(self, key: tuple[Scope, str]) -> bool:
         """Whether any statement binds the name; otherwise it is a builtin or undefined."""
         return key[0] is not self.module or self.module.binds(key[1])
 
-    def _resolve(self, scope: Scope, name: str, unevaluated: bool) -> Scope:
+    def _resolve(self, scope: Scope, name: str, node: ast.AST) -> Scope:
         if scope.binds(name):
             return scope
         if scope.targets is not None:
             return self._outwards(scope, name)
         symbol = scope.symbol(name)
         if symbol is None:
-            if not unevaluated and scope is not self.module:
+            is_apart = id(node) in self.unevaluated or id(node) in self._deferred
+            if not is_apart and scope is not self.module:
                 raise ValueError(f"{name} cannot be followed: write it in a simpler way")
             return self._outwards(scope, name)
         return self._outwards(scope, name) if symbol.is_free() or symbol.is_nonlocal() else self.module
@@ -138,6 +143,8 @@ class Scopes:
         self.parents.update((id(child), tree) for child in tree.body)
         while waiting:
             node, scope, entering = waiting.pop()
+            if type(node).__name__ == "TemplateStr":  # Python 3.14; its parts hold the text of expressions
+                raise ValueError("a t-string cannot be followed: write it in a simpler way")
             if not entering:
                 self.of[id(node)] = scope
                 self.nodes.append(node)
@@ -158,22 +165,27 @@ class Scopes:
         outer, inner = _divided(node)
         for child in (*outer, *inner):
             self.parents[id(child)] = node
-        if id(node) in self.unevaluated:
-            self.unevaluated.update(map(id, inner))
-        elif isinstance(node, ast.AnnAssign):
+        apart = self.unevaluated if self._lazy else self._deferred if _DEFERRED else set[int]()
+        for nodes in (self.unevaluated, self._deferred):
+            if id(node) in nodes:
+                nodes.update(map(id, inner))
+        if isinstance(node, ast.AnnAssign):
             local = isinstance(scope.node, FUNCTIONS) and isinstance(node.target, ast.Name)
-            self.unevaluated.update([id(node.annotation)] if self._lazy or local else [])
-        elif self._lazy and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            self.unevaluated.update(map(id, _annotations(node)))
+            (self.unevaluated if local else apart).add(id(node.annotation))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            apart.update(map(id, _annotations(node)))
         return outer, inner
 
     def _await(self, table: symtable.SymbolTable) -> None:
         waiting: Waiting = defaultdict(deque)
-        for child in table.get_children():
+        # A scope of annotations is none of the tree's: what would be a scope in it is refused.
+        for child in (child for child in table.get_children() if child.get_type() != "annotation"):
             waiting[child.get_type(), child.get_name(), child.get_lineno()].append(child)
         self._waiting[id(table)] = waiting
 
     def _take(self, node: ast.AST, scope: Scope) -> symtable.SymbolTable:
+        if id(node) in self._deferred:
+            raise ValueError("a scope in an annotation cannot be followed: write it in a simpler way")
         if _INLINED and isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
             return scope.table
         kind = "class" if isinstance(node, ast.ClassDef) else "function"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -12,6 +11,7 @@ import torch
 
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.devices.cpu.host_bytes import host_bytes
 from verl_kernel.env.devices.cpu.link import Link, Range, described
 from verl_kernel.env.devices.cpu.state import STATE
 from verl_kernel.env.executor.flow.origins import Kind
@@ -97,7 +97,7 @@ class FollowedLink(Link):
             end = offset + stop - start
             if end + mmap.PAGESIZE > len(self.memory):
                 raise MemoryError("the tensors of a launch are larger than the memory that is granted")
-            ctypes.memmove(self.memory.data_ptr() + offset, start, stop - start)
+            host_bytes(self.memory.data_ptr() + offset, stop - start)[:] = host_bytes(start, stop - start)
             areas[start, stop] = (offset, stop - start, "")
         return areas
 

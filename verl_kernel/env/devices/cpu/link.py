@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from verl_kernel.env.compilation.description import Unit
+from verl_kernel.env.devices.cpu.host_bytes import host_bytes
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.execution_messages import Fresh, Launched, LaunchRequest, RunLaunch
@@ -154,13 +154,11 @@ def restore(tables: Sequence[Range], offsets: Mapping[Range, int], base: int) ->
             address = int(words[number])
             words[number] = next((s + address - first for first, last, s in ends if first <= address < last), address)
         if len(inside):
-            ctypes.memmove(table[0], words.ctypes.data, words.nbytes)
+            host_bytes(table[0], words.nbytes)[:] = words.view(np.uint8)
 
 
 def _words(table: Range) -> np.ndarray:
-    words = np.empty((table[1] - table[0]) // 8, np.uint64)
-    ctypes.memmove(words.ctypes.data, table[0], words.nbytes)
-    return words
+    return host_bytes(table[0], (table[1] - table[0]) // 8 * 8).copy().view(np.uint64)
 
 
 def _likely(words: np.ndarray) -> np.ndarray:
@@ -269,7 +267,7 @@ class Link:
         for (start, stop), offset in offsets.items():
             there = self.memory.data_ptr() + offset
             target, source = (there, start) if inwards else (start, there)
-            ctypes.memmove(target, source, stop - start)
+            host_bytes(target, stop - start)[:] = host_bytes(source, stop - start)
 
 
 def _places(ranges: set[Range], size: int) -> Places:
