@@ -11,7 +11,7 @@ import pytest
 from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import CONSTANTS, constant
 from verl_kernel.env.machine.machine import MachineModel
-from verl_kernel.env.machine.price import event_ms, step_ms, time_ms, timeline
+from verl_kernel.env.machine.price import event_ms, step_ms, time_ms, timeline, with_transposing
 from verl_kernel.env.options import GymOptions, TargetName
 from verl_kernel.env.trace import ACCESSES, Step, TraceEvent
 from verl_kernel.option_group import words_of
@@ -194,3 +194,28 @@ def test_a_compiled_kernel_is_known_by_its_name():
     alone, tight = time_ms([launch], H100), time_ms([launch], H100, {"k": 1})
     assert tight == pytest.approx(16 * alone)
     assert time_ms([launch], H100, {"other": 1}) == alone
+
+
+PRODUCT = Step(2**30, flops=2**40, unit="tf32", intensity=32, instructions=2**30, blocks=1320)
+MULTIPLIED = TraceEvent("launch", "multiply", steps=(PRODUCT, Step(2**28, blocks=1320, kernels=0)))
+
+
+def test_tiles_that_are_transposed_take_as_long_as_their_words_in_shared_memory():
+    staged_bytes, cycles = 4 * 2**40 / 2 / 32, 0.1
+    changed = with_transposing(MULTIPLIED, {"multiply": cycles})
+    spent_ms = staged_bytes * cycles / (H100.gpu.sms * H100.gpu.clock_ghz * 1e9) * 1e3
+    products_ms = 2**40 / H100.flop_rate("tf32", 32) * 1e3
+    assert event_ms(changed, H100) == pytest.approx(
+        LAUNCH + spent_ms + products_ms + work(MULTIPLIED.steps[1]), rel=0.01
+    )
+    assert changed.steps[1:] == MULTIPLIED.steps[1:]
+
+
+@pytest.mark.parametrize("event", [
+    MULTIPLIED, replace(MULTIPLIED, kind="op"), replace(MULTIPLIED, steps=()),
+    *(replace(MULTIPLIED, steps=(replace(PRODUCT, **field),)) for field in ({"unit": "half"}, {"intensity": 0})),
+])  # fmt: skip
+def test_transposing_never_makes_an_event_shorter(event):
+    assert with_transposing(event, {}) == event
+    # As little as this lies behind the instructions that are counted anyway.
+    assert with_transposing(event, {"multiply": 1e-9}) == event

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, fsum
 
+from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.trace import Step, TraceEvent
@@ -31,6 +32,27 @@ def priced_steps(event: TraceEvent, machine: MachineModel) -> tuple[Step, ...]:
     first, *later = event.steps or (_plain(event),)
     recent_bytes = sum(size for size, since in event.recent if size + since <= machine.l2_bytes)
     return replace(first, bytes=max(0, first.bytes - recent_bytes), l2_bytes=max(first.l2_bytes, first.bytes)), *later
+
+
+def with_transposing(event: TraceEvent, cycles_per_byte: Mapping[str, float]) -> TraceEvent:
+    """Return an event with the time that tiles take which the target's code transposes on their way to its products.
+
+    The code that was counted, of another target, has no such copies. Nothing else waits for shared memory meanwhile, so
+    the longer of both counts.
+
+    Args:
+        event: the event; only launches of products are changed.
+        cycles_per_byte: by kernel, cycles of an SM's shared memory for each byte that products take from there.
+    """
+    cycles = cycles_per_byte.get(event.name, 0.0) if event.kind == "launch" else 0.0
+    main = next((step for step in event.steps if step.unit == "tf32" and step.intensity), None)
+    if not cycles or main is None:
+        return event
+    # `intensity` is products, of two operations each, for each operand of 4 bytes that was staged.
+    staged_bytes = 4 * sum(step.flops for step in event.steps) / 2 / main.intensity
+    slots = round(cycles * staged_bytes * GPUS["h100"].lanes_per_sm)
+    changed = replace(main, instructions=max(main.instructions, slots))
+    return replace(event, steps=tuple(changed if step is main else step for step in event.steps))
 
 
 def _plain(event: TraceEvent) -> Step:
