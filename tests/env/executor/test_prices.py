@@ -94,6 +94,35 @@ def test_loops_that_look_for_others_wait_for_nothing_else():
     assert found == bodies
 
 
+APART = (
+    "mul.wide.u32 %o, %t, 16; add.u64 %b, %out, %o; add.s64 %p1, %b, 8; ld.global.b32 %x, [%a]; shl.b32 %z, %t, 2;"
+    ".reg .b64 %c<4>, %d<4>; .reg .b32 %v<4>;"
+) + "".join(
+    f"or.b32 %v{lane}, %z, {512 + lane}; mul.wide.u32 %c{lane}, %v{lane}, 4; add.s64 %d{lane}, %out, %c{lane};"
+    for lane in range(4)
+)
+"""Each lane has 16 bytes of its own."""
+PLACES = ("%b", "%b+4", "%p1", "%p1+4")
+
+
+@pytest.mark.parametrize(("codes", "times"), [
+    ([f"red.global.add.f32 [{place}], %x;" for place in PLACES], 1),
+    ([f"atom.global.add.f32 %y, [{place}], %x;" for place in PLACES], 1),
+    ([f"red.global.add.f32 [{place}], %x;" for place in ("%d0", "%d1", "%d2", "%d3")], 1),
+    ([f"red.global.add.u32 [{place}], %x;" for place in PLACES], 4),
+    ([f"red.global.max.s32 [{place}], %x;" for place in PLACES], 4),
+    ([f"red.global.add.f32 [{place}], %x;" for place in PLACES[::2]], 2),
+    ([f"red.global.add.f32 [{place}], %x;" for place in (*PLACES[:2], *PLACES[:2])], 2),
+    (["red.global.add.f32 [%b], %x; red.global.add.u32 [%b+4], %x;"], 2),
+    (["red.global.add.f32 [%b], %x; bar.sync 0; red.global.add.f32 [%b+4], %x;"], 2),
+])  # fmt: skip
+def test_sums_of_neighbouring_floats_request_their_sectors_once(codes, times):
+    """As code for an H100 makes one vector of them; of other atomics it makes none."""
+    (step,) = launch_work(counted(ready(APART + "".join(codes)), [aligned(4096), aligned(4096)])).steps
+    assert step.l2_bytes == 128 + times * 2 * 32 * 16
+    assert step.blocks == 1
+
+
 def test_spills_are_where_registers_do_not_suffice():
     """A branch that is never taken makes them no cheaper."""
     names = [f"%v{number}" for number in range(40)]

@@ -22,6 +22,7 @@ from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.ptx.program import STORES, Immediate, Instruction, PtxProgram
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
+from verl_kernel.env.executor.work.vectors import joined
 from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.trace import Step
@@ -223,11 +224,13 @@ def launch_work(count: LaunchCount, facts: KernelFacts | None = None) -> LaunchW
         facts: costs of its kernel; None: those that `facts_of` returns.
     """
     facts = facts or facts_of(count.program, count.module)
+    requested = sum(_requested_bytes(site) for site in count.sites)
+    count = joined(count)
     products = _products(count, facts)
     flops = int(count.lanes @ facts.flops) + round(sum(operations for operations, _ in products.values()))
     half = round(products["half"][0]) if "half" in products else 0
     return LaunchWork(
-        bytes=sum(_requested_bytes(site) for site in count.sites),
+        bytes=requested,
         flops=flops,
         half_flops=half,
         steps=_steps(count, facts, products),
