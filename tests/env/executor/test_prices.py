@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a launch costs: loads that wait together, units of instructions, chains, registers, and products of zeros."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -137,7 +139,18 @@ def test_spills_are_where_registers_do_not_suffice():
         count = counted(made, [aligned(4096)] * 2)
         known = spilling(facts_of(made.program, made.module), made.program, made.module, 400, 30)
         spilled.append(launch_work(count, known).steps[0].l2_bytes)
-    assert spilled[0] == spilled[1] >= 2 * 400 * 32 * 50
+    assert spilled[0] == spilled[1] >= 2 * (400 - 128) * 32 * 50
+
+
+def test_spills_cost_more_one_by_one():
+    made = ready(FIRST + "st.global.b32 [%b], %x;")
+    count = counted(made, [aligned(4096), aligned(4096)])
+    sizes = range(96, 400, 4)
+    facts = [spilling(facts_of(made.program, made.module), made.program, made.module, size, 1) for size in sizes]
+    moved = [launch_work(count, each).steps[0].l2_bytes for each in facts]
+    grown = [after - before for before, after in pairwise(moved)]
+    assert grown[:8] == [0] * 8  # the first-level cache keeps 128 bytes a lane
+    assert set(grown[8:]) == {2 * 4 * 32}
 
 
 def test_an_event_tells_bytes_and_operations():

@@ -3,6 +3,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from math import exp
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -11,7 +12,7 @@ import pytest
 from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import CONSTANTS, constant
 from verl_kernel.env.machine.machine import MachineModel
-from verl_kernel.env.machine.price import event_ms, step_ms, time_ms, timeline, with_transposing
+from verl_kernel.env.machine.price import event_ms, lost_share, step_ms, time_ms, timeline, with_transposing
 from verl_kernel.env.options import GymOptions, TargetName
 from verl_kernel.env.trace import ACCESSES, Step, TraceEvent
 from verl_kernel.option_group import words_of
@@ -60,8 +61,8 @@ WORK = {
         for blocks, waves in ((1, 1), (132, 1), (133, 2), (264, 2), (265, 3))
     ],
     "what L2 cannot keep is read again": [
-        (AGAIN, READ), (replace(AGAIN, private_bytes=2**16), 3 * READ),
-        (replace(AGAIN, private_bytes=2**16), READ, H100, 5), (replace(AGAIN, shared_bytes=60 * 2**20), 3 * READ),
+        (AGAIN, READ), (replace(AGAIN, private_bytes=2**16), (1 + 2 * lost_share(1320 * 2**16 / L2)) * READ),
+        (replace(AGAIN, private_bytes=2**16), READ, H100, 5), (replace(AGAIN, shared_bytes=1000 * 2**20), 3 * READ),
     ],
     "L2's rate, and less of it for few SMs": [
         (Step(l2_bytes=5500 * 10**6), 1.0), (Step(l2_bytes=10**9, blocks=1), 10**9 / (64 * 1.755e9) * 1e3),
@@ -219,3 +220,11 @@ def test_transposing_never_makes_an_event_shorter(event):
     assert with_transposing(event, {}) == event
     # As little as this lies behind the instructions that are counted anyway.
     assert with_transposing(event, {"multiply": 1e-9}) == event
+
+
+def test_a_cache_loses_more_the_more_is_needed():
+    shares = [lost_share(hundredths / 100) for hundredths in range(0, 1000)]
+    assert shares[:101] == [0.0] * 101
+    assert all(0 <= after - before < 0.02 for before, after in pairwise(shares))
+    assert shares[-1] > 0.999
+    assert lost_share(1.5) == pytest.approx(1 - exp(-1.5 * lost_share(1.5)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, fsum
+from math import ceil, exp, fsum
 
 from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import constant
@@ -147,7 +147,27 @@ def moved_bytes(step: Step, machine: MachineModel, resident: int) -> int:
     # Blocks that all run at once read the same bytes at the same time, unless one comes back to what others have read.
     again = step.rereads if step.blocks > resident else step.returns
     far = sum(size for moved_between, size in again if moved_between > machine.l2_bytes)
-    return step.bytes + far + (step.repeated_bytes if needed_bytes > machine.l2_bytes else 0)
+    return step.bytes + far + round(lost_share(needed_bytes / machine.l2_bytes) * step.repeated_bytes)
+
+
+_HALVINGS = 40
+
+
+def lost_share(needed: float) -> float:
+    """Return the share of repeated reads that a cache has lost, which grows from 0 when it is a little too small.
+
+    A cache that evicts lines at random (assumed: NVIDIA does not say which ones L2 evicts) has lost a line after as
+    many misses as it has lines with a probability of 1 - 1/e. So the share x that is lost solves
+    x = 1 - exp(-x `needed`).
+
+    Args:
+        needed: what is read between two reads of the same bytes, over the size of the cache.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS if needed > 1 else 0):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1.0 - exp(-middle * needed) > middle else (low, middle)
+    return low
 
 
 # Time of a forward: the host issues one event after the other, and the device runs them in order.

@@ -467,10 +467,11 @@ def _with_spills(step: Step, count: LaunchCount, facts: KernelFacts) -> Step:
     """Add to a step the spills that the first-level cache does not keep."""
     if facts.spills <= _KEPT_SPILLS:
         return step
-    spilled_bytes = round(_spilled(count, facts))
+    beyond = facts.spills - _KEPT_SPILLS
+    spilled_bytes = round(_spilled(count, facts) * beyond / facts.spills)
     return replace(
         step,
         l2_bytes=step.l2_bytes + spilled_bytes,
         repeated_bytes=step.repeated_bytes + spilled_bytes,
-        private_bytes=step.private_bytes + facts.spills * LANES * count.warps,
+        private_bytes=step.private_bytes + beyond * LANES * count.warps,
     )
