@@ -469,9 +469,11 @@ def _with_spills(step: Step, count: LaunchCount, facts: KernelFacts) -> Step:
         return step
     beyond = facts.spills - _KEPT_SPILLS
     spilled_bytes = round(_spilled(count, facts) * beyond / facts.spills)
+    # L2 need not keep what a block reads once.
+    read_again = min(1.0, step.repeated_bytes / step.bytes) if step.bytes else 0.0
     return replace(
         step,
         l2_bytes=step.l2_bytes + spilled_bytes,
         repeated_bytes=step.repeated_bytes + spilled_bytes,
-        private_bytes=step.private_bytes + beyond * LANES * count.warps,
+        private_bytes=round(read_again * step.private_bytes) + beyond * LANES * count.warps,
     )
