@@ -114,7 +114,7 @@ def main() -> None:
             if number and name == SLOW:
                 continue
             made = make()
-            used = target.resources(made.metadata._asdict(), made.asm["amdgcn"], "")
+            used = target.resources(made.metadata._asdict(), made.asm, "")
             texts = {"assembly": made.asm["amdgcn"], "object": base64.b64encode(made.asm["hsaco"]).decode()}
             found = {"target": target.name, "kernel": name, "used": asdict(used), "shared": made.metadata.shared}
             print(json.dumps({**found, **texts}))

@@ -99,6 +99,39 @@ def test_a_kernel_that_spills_takes_longer(judge_with):
     assert four == eight
 
 
+TILED = """
+@triton.jit
+def multiply(a, b, out, n, stride_k, stride_n, T: tl.constexpr, K: tl.constexpr):
+    row, column = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * T + tl.arange(0, T)
+    inner, total = tl.arange(0, K), tl.zeros((T, T), tl.float32)
+    for start in range(0, n, K):
+        x = tl.load(a + row[:, None] * n + (start + inner)[None, :])
+        total = tl.dot(x, tl.load(b + (start + inner)[:, None] * stride_k + column[None, :] * stride_n), total)
+    tl.store(out + row[:, None] * n + column[None, :], total.to(out.dtype.element_ty))
+"""
+MULTIPLIED = """out = torch.empty_like(x)
+n = x.shape[0]
+multiply[(n // 64, n // 64)](x, y, out, n, y.stride(0), y.stride(1), T=64, K=32, num_warps=4, num_stages=3)
+return out"""
+
+
+@pytest.mark.exhaustive
+def test_a_float32_factor_by_rows_takes_longer_on_an_h100(judge_with):
+    rows, halves = "torch.randn(256, 256)", "torch.randn(256, 256, dtype=torch.float16)"
+    tasks = [
+        Task(reference("x @ y", f"{x}, {y}", "x, y")) for x, y in ((rows, rows), (rows, f"{rows}.T"), (halves, halves))
+    ]
+    times = []
+    for target in ("off", "sm_90"):
+        with judge_with(compile_for=target, float32="tf32", ablation=False, true_size="off") as judge:
+            results = [judge.evaluate(task, program(TILED, MULTIPLIED, "x, y")) for task in tasks]
+        assert [result.status for result in results] == [EvalStatus.OK] * len(tasks), results
+        times.append([result.profile.launches[0].ms for result in results])
+    (rows_off, *others_off), (rows_on, *others_on) = times
+    assert others_on == others_off
+    assert rows_on > 1.5 * rows_off
+
+
 def test_what_fits_is_not_assembled(monkeypatch):
     monkeypatch.setattr(translation.subprocess, "run", lambda *args, **options: pytest.fail("it was assembled"))
     text = ".version 8.7\n.target sm_89\n.address_size 64\n.visible .entry kernel()\n{\nret;\n}\n"

@@ -30,7 +30,15 @@ BLOCKS = [
     (2, 32, 0, RADEON, 32, 20),
 ]
 USED = {"warps": 4, "shared": 0, "registers": 8, "spills": 0}
-WRONG = [{"warps": -4}, {"shared": None}, {"warps": True}, {"speedup": 9}, {"matrix": 1}, {"scalars": -1}]
+WRONG = [
+    {"warps": -4},
+    {"shared": None},
+    {"warps": True},
+    {"speedup": 9},
+    {"matrix": 1},
+    {"scalars": -1},
+    {"transposing": 5},
+]
 
 
 @pytest.mark.parametrize("row", BLOCKS, ids=lambda row: f"{row[3].name}-{row[:3]}")
@@ -43,7 +51,7 @@ def test_unknown_registers_leave_the_number_unknown():
     kernel = Resources(4, 0, None, None)
     assert H100.blocks(kernel) is None
     assert H100.misfit(kernel) is None
-    used = MI300X.resources({"num_warps": 4, "shared": 0}, "s_endpgm", "")
+    used = MI300X.resources({"num_warps": 4, "shared": 0}, {"amdgcn": "s_endpgm"}, "")
     assert (used.registers, used.spills, used.scalars, used.matrix) == (None, None, None, False)
     assert MI300X.blocks(used) is None
 

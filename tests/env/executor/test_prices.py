@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a launch costs: loads that wait together, units of instructions, chains, registers, and products of zeros."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -94,6 +96,35 @@ def test_loops_that_look_for_others_wait_for_nothing_else():
     assert found == bodies
 
 
+APART = (
+    "mul.wide.u32 %o, %t, 16; add.u64 %b, %out, %o; add.s64 %p1, %b, 8; ld.global.b32 %x, [%a]; shl.b32 %z, %t, 2;"
+    ".reg .b64 %c<4>, %d<4>; .reg .b32 %v<4>;"
+) + "".join(
+    f"or.b32 %v{lane}, %z, {512 + lane}; mul.wide.u32 %c{lane}, %v{lane}, 4; add.s64 %d{lane}, %out, %c{lane};"
+    for lane in range(4)
+)
+"""Each lane has 16 bytes of its own."""
+PLACES = ("%b", "%b+4", "%p1", "%p1+4")
+
+
+@pytest.mark.parametrize(("codes", "times"), [
+    ([f"red.global.add.f32 [{place}], %x;" for place in PLACES], 1),
+    ([f"atom.global.add.f32 %y, [{place}], %x;" for place in PLACES], 1),
+    ([f"red.global.add.f32 [{place}], %x;" for place in ("%d0", "%d1", "%d2", "%d3")], 1),
+    ([f"red.global.add.u32 [{place}], %x;" for place in PLACES], 4),
+    ([f"red.global.max.s32 [{place}], %x;" for place in PLACES], 4),
+    ([f"red.global.add.f32 [{place}], %x;" for place in PLACES[::2]], 2),
+    ([f"red.global.add.f32 [{place}], %x;" for place in (*PLACES[:2], *PLACES[:2])], 2),
+    (["red.global.add.f32 [%b], %x; red.global.add.u32 [%b+4], %x;"], 2),
+    (["red.global.add.f32 [%b], %x; bar.sync 0; red.global.add.f32 [%b+4], %x;"], 2),
+])  # fmt: skip
+def test_sums_of_neighbouring_floats_request_their_sectors_once(codes, times):
+    """As code for an H100 makes one vector of them; of other atomics it makes none."""
+    (step,) = launch_work(counted(ready(APART + "".join(codes)), [aligned(4096), aligned(4096)])).steps
+    assert step.l2_bytes == 128 + times * 2 * 32 * 16
+    assert step.blocks == 1
+
+
 def test_spills_are_where_registers_do_not_suffice():
     """A branch that is never taken makes them no cheaper."""
     names = [f"%v{number}" for number in range(40)]
@@ -108,7 +139,18 @@ def test_spills_are_where_registers_do_not_suffice():
         count = counted(made, [aligned(4096)] * 2)
         known = spilling(facts_of(made.program, made.module), made.program, made.module, 400, 30)
         spilled.append(launch_work(count, known).steps[0].l2_bytes)
-    assert spilled[0] == spilled[1] >= 2 * 400 * 32 * 50
+    assert spilled[0] == spilled[1] >= 2 * (400 - 128) * 32 * 50
+
+
+def test_spills_cost_more_one_by_one():
+    made = ready(FIRST + "st.global.b32 [%b], %x;")
+    count = counted(made, [aligned(4096), aligned(4096)])
+    sizes = range(96, 400, 4)
+    facts = [spilling(facts_of(made.program, made.module), made.program, made.module, size, 1) for size in sizes]
+    moved = [launch_work(count, each).steps[0].l2_bytes for each in facts]
+    grown = [after - before for before, after in pairwise(moved)]
+    assert grown[:8] == [0] * 8  # the first-level cache keeps 128 bytes a lane
+    assert set(grown[8:]) == {2 * 4 * 32}
 
 
 def test_an_event_tells_bytes_and_operations():

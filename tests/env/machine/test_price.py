@@ -3,6 +3,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from math import exp
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -11,7 +12,7 @@ import pytest
 from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import CONSTANTS, constant
 from verl_kernel.env.machine.machine import MachineModel
-from verl_kernel.env.machine.price import event_ms, step_ms, time_ms, timeline
+from verl_kernel.env.machine.price import event_ms, lost_share, step_ms, time_ms, timeline, with_transposing
 from verl_kernel.env.options import GymOptions, TargetName
 from verl_kernel.env.trace import ACCESSES, Step, TraceEvent
 from verl_kernel.option_group import words_of
@@ -60,8 +61,8 @@ WORK = {
         for blocks, waves in ((1, 1), (132, 1), (133, 2), (264, 2), (265, 3))
     ],
     "what L2 cannot keep is read again": [
-        (AGAIN, READ), (replace(AGAIN, private_bytes=2**16), 3 * READ),
-        (replace(AGAIN, private_bytes=2**16), READ, H100, 5), (replace(AGAIN, shared_bytes=60 * 2**20), 3 * READ),
+        (AGAIN, READ), (replace(AGAIN, private_bytes=2**16), (1 + 2 * lost_share(1320 * 2**16 / L2)) * READ),
+        (replace(AGAIN, private_bytes=2**16), READ, H100, 5), (replace(AGAIN, shared_bytes=1000 * 2**20), 3 * READ),
     ],
     "L2's rate, and less of it for few SMs": [
         (Step(l2_bytes=5500 * 10**6), 1.0), (Step(l2_bytes=10**9, blocks=1), 10**9 / (64 * 1.755e9) * 1e3),
@@ -194,3 +195,36 @@ def test_a_compiled_kernel_is_known_by_its_name():
     alone, tight = time_ms([launch], H100), time_ms([launch], H100, {"k": 1})
     assert tight == pytest.approx(16 * alone)
     assert time_ms([launch], H100, {"other": 1}) == alone
+
+
+PRODUCT = Step(2**30, flops=2**40, unit="tf32", intensity=32, instructions=2**30, blocks=1320)
+MULTIPLIED = TraceEvent("launch", "multiply", steps=(PRODUCT, Step(2**28, blocks=1320, kernels=0)))
+
+
+def test_tiles_that_are_transposed_take_as_long_as_their_words_in_shared_memory():
+    staged_bytes, cycles = 4 * 2**40 / 2 / 32, 0.1
+    changed = with_transposing(MULTIPLIED, {"multiply": cycles})
+    spent_ms = staged_bytes * cycles / (H100.gpu.sms * H100.gpu.clock_ghz * 1e9) * 1e3
+    products_ms = 2**40 / H100.flop_rate("tf32", 32) * 1e3
+    assert event_ms(changed, H100) == pytest.approx(
+        LAUNCH + spent_ms + products_ms + work(MULTIPLIED.steps[1]), rel=0.01
+    )
+    assert changed.steps[1:] == MULTIPLIED.steps[1:]
+
+
+@pytest.mark.parametrize("event", [
+    MULTIPLIED, replace(MULTIPLIED, kind="op"), replace(MULTIPLIED, steps=()),
+    *(replace(MULTIPLIED, steps=(replace(PRODUCT, **field),)) for field in ({"unit": "half"}, {"intensity": 0})),
+])  # fmt: skip
+def test_transposing_never_makes_an_event_shorter(event):
+    assert with_transposing(event, {}) == event
+    # As little as this lies behind the instructions that are counted anyway.
+    assert with_transposing(event, {"multiply": 1e-9}) == event
+
+
+def test_a_cache_loses_more_the_more_is_needed():
+    shares = [lost_share(hundredths / 100) for hundredths in range(0, 1000)]
+    assert shares[:101] == [0.0] * 101
+    assert all(0 <= after - before < 0.02 for before, after in pairwise(shares))
+    assert shares[-1] > 0.999
+    assert lost_share(1.5) == pytest.approx(1 - exp(-1.5 * lost_share(1.5)))

@@ -8,6 +8,8 @@ from torch import nn
 
 from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices.op_recorder import WHOLE, OpRecorder, whole
+from verl_kernel.env.machine.machine import MachineModel
+from verl_kernel.env.machine.price import step_ms
 
 
 def events_of(run):
@@ -90,6 +92,7 @@ def group_norm_gradient():
 
 SCANNED = dict(bytes=8 << 20, access="contiguous", blocks=2048, kernels=2)
 # An op, and what is known of each of its kernels.
+H100 = MachineModel.of("h100")
 KERNELS = {
     "zeros of a large tensor's type": (lambda: X.new_zeros(16), [dict(bytes=64, instructions=16)]),
     "ones of it": (lambda: X.new_ones(16), [dict(bytes=64, instructions=16)]),
@@ -129,7 +132,7 @@ KERNELS = {
     "instance norm": (lambda: F.instance_norm(IMAGE), [dict(bytes=SIZE, blocks=64), dict(bytes=2 * SIZE)]),
     "layer norm":
         (lambda: F.layer_norm(X, (1024,), tensor(1024), tensor(1024)),
-         [dict(blocks=64, repeated_bytes=BYTES + 63 * 8192, private_bytes=4096)]),
+         [dict(blocks=64, repeated_bytes=BYTES, l2_bytes=3 * BYTES + 64 * 8192, private_bytes=4096)]),
     "maxima of windows":
         (lambda: F.max_pool2d(tensor(2, 8, 64, 64), 4, 2),
          [dict(instructions=2 * 8 * 31 * 31 * (110 + 30 * 16), bytes=4 * 2 * 8 * 4096 + 12 * 2 * 8 * 31 * 31)]),
@@ -143,6 +146,16 @@ KERNELS = {
 @pytest.mark.parametrize("run, kernels", KERNELS.values(), ids=KERNELS)
 def test_kernels_of_an_op(run, kernels):
     assert_are([step for event in events_of(run) for step in event.steps], kernels)
+
+
+@pytest.mark.parametrize("width", [1024, 16384])
+def test_weights_of_a_layer_norm_come_from_the_second_level(width):
+    x, weights = tensor(4096, width), (tensor(width), tensor(width))
+    runs = (lambda: F.layer_norm(x, (width,)), lambda: F.layer_norm(x, (width,), *weights))
+    plain, weighted = (step for run in runs for event in events_of(run) for step in event.steps)
+    assert weighted.bytes == plain.bytes + 2 * 4 * width
+    assert weighted.l2_bytes == plain.l2_bytes + 4096 * 2 * 4 * width
+    assert step_ms(plain, H100) < step_ms(weighted, H100)
 
 
 def assert_are(steps, kernels):

@@ -51,8 +51,9 @@ class AmdTarget(Target):
         """Return the name."""
         return self.name
 
-    def resources(self, metadata: Mapping[str, Any], code: str, log: str) -> Resources:
+    def resources(self, metadata: Mapping[str, Any], texts: Mapping[str, str], log: str) -> Resources:
         """Read what LLVM writes into the object; a launch adds the LDS that Triton's metadata asks for."""
+        code = texts[self.CODE]
         written = _METADATA.search(code)
         counts = {key: int(value) for key, value in _COUNT.findall(written[1] if written else "")}
         spilled = counts.get("vgpr_spill_count")

@@ -191,6 +191,6 @@ class Compiler:
             functions = rebuilt.functions
             with contextlib.redirect_stdout(log):
                 kernel = functions[0].warmup(*rebuilt.positional, grid=(1,), **rebuilt.named, **rebuilt.options)
-            return self._target.resources(kernel.metadata._asdict(), kernel.asm[self._target.CODE], log.getvalue())
+            return self._target.resources(kernel.metadata._asdict(), kernel.asm, log.getvalue())
         except Exception as exc:  # noqa: BLE001  whatever stops the compiler is its refusal
             return refusal(exc, functions)

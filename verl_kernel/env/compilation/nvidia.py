@@ -16,6 +16,7 @@ from typing import Any
 
 from verl_kernel.env.compilation.outcome import Resources
 from verl_kernel.env.compilation.target import Target, first_number, rounded_up
+from verl_kernel.env.compilation.transposing import staging
 
 _REGISTERS, _REGISTER_UNIT, _QUARTERS = 65536, 256, 4
 _SHARED_UNIT, _SYSTEM_BYTES = 128, 1024
@@ -45,8 +46,9 @@ class NvidiaTarget(Target):
         """Return the number in the name: 90 for `sm_90`."""
         return int(self.name.removeprefix("sm_"))
 
-    def resources(self, metadata: Mapping[str, Any], code: str, log: str) -> Resources:
-        """Read registers and spills from the assembler's log, and all else from Triton's metadata and the PTX."""
+    def resources(self, metadata: Mapping[str, Any], texts: Mapping[str, str], log: str) -> Resources:
+        """Read registers and spills from the assembler's log, and all else from Triton's metadata and texts."""
+        staged = staging(texts["ttgir"])
         return Resources(
             warps=metadata["num_warps"],
             shared=metadata["shared"],
@@ -55,7 +57,9 @@ class NvidiaTarget(Target):
             ctas=metadata.get("num_ctas", 1),
             tensor_columns=metadata.get("tmem_size") or 0,
             scratch=metadata.get("global_scratch_size") or 0,
-            matrix=_MATRIX.search(code) is not None,
+            matrix=_MATRIX.search(texts[self.CODE]) is not None,
+            staged=staged.size,
+            transposing=staged.cycles,
         )
 
     def blocks(self, kernel: Resources) -> int | None:

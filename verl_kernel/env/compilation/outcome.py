@@ -45,6 +45,10 @@ class Resources:
     """Bytes of global memory that a launch asks the program's allocator for."""
     matrix: bool | None = None
     """Whether there is an instruction of a matrix unit among the kernel's."""
+    staged: int = 0
+    """Bytes that the code brings into shared memory for products, each of its instructions counted once."""
+    transposing: int = 0
+    """Cycles for which those of them that are written word by word keep shared memory busy (`transposing.staging`)."""
 
     def __post_init__(self) -> None:
         numbers = [value for key, value in asdict(self).items() if key != "matrix" and value is not None]
@@ -52,6 +56,8 @@ class Resources:
             raise ValueError("whether a kernel uses matrix instructions must be true, false or null")
         if not all(type(value) is int and 0 <= value < _MOST_BYTES for value in numbers) or self.warps < 1:
             raise ValueError("what a kernel uses must be integers of at least 0, and at least one warp")
+        if self.transposing and not self.staged:
+            raise ValueError("a kernel that transposes tiles must stage some")
         if None in (self.warps, self.shared, self.ctas, self.tensor_columns, self.scratch):
             raise ValueError("a kernel's warps, shared memory, cluster, tensor memory and scratch must be known")
 

@@ -40,12 +40,12 @@ class Target(ABC):
         """Triton's name for it."""
 
     @abstractmethod
-    def resources(self, metadata: Mapping[str, Any], code: str, log: str) -> Resources:
+    def resources(self, metadata: Mapping[str, Any], texts: Mapping[str, str], log: str) -> Resources:
         """Read what a compiled kernel uses.
 
         Args:
             metadata: Triton's.
-            code: its `CODE`.
+            texts: Triton's texts of the kernel by the names of its stages, `CODE` among them.
             log: what the compiler printed.
         """
 

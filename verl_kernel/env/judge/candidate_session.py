@@ -18,6 +18,7 @@ from verl_kernel.env.ipc.messages import Claims, LeftOut, Mode, Offered, RunRequ
 from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory, place
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.runner_client import RunnerClient
+from verl_kernel.env.machine.price import with_transposing
 from verl_kernel.env.machine.roofline import Demand
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
@@ -147,6 +148,8 @@ class CandidateSession:
     """What the reference runs if it is compiled; None where that is not asked for, or is measured."""
     blocks_per_sm: dict[str, int] = field(default_factory=dict)
     """Blocks that an SM of the simulated GPU holds at a time, by kernel; known if the launches were compiled."""
+    transposing: dict[str, float] = field(default_factory=dict)
+    """Cycles of shared memory for each byte that a kernel stages there, by kernel (`with_transposing`)."""
     kernels: dict[str, CompiledKernel] = field(default_factory=dict)
     """Compiled kernels, by the variant of their launches; known if the launches were compiled."""
     launch_reports: list[list[Launched]] = field(default_factory=list)
@@ -222,10 +225,12 @@ class CandidateSession:
     def comparable(self) -> Comparable:
         """Events of the reference's and the candidate's forwards; if sizes change, of the one of median size."""
         if self.charged is not None:
-            return self.charged
-        if (number := self._typical) is None:
-            return self.reference.events, self.traces
-        return self.works[number].events, self.traces[number : number + 1]
+            events, traces = self.charged
+        elif (number := self._typical) is None:
+            events, traces = self.reference.events, self.traces
+        else:
+            events, traces = self.works[number].events, self.traces[number : number + 1]
+        return events, [[with_transposing(event, self.transposing) for event in trace] for trace in traces]
 
     def own_launches(self, number: int) -> list[OwnLaunch]:
         """Return the candidate's launches in a forward of `comparable`, with the executing process's account of them.

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, fsum
+from math import ceil, exp, fsum
 
+from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.trace import Step, TraceEvent
@@ -31,6 +32,27 @@ def priced_steps(event: TraceEvent, machine: MachineModel) -> tuple[Step, ...]:
     first, *later = event.steps or (_plain(event),)
     recent_bytes = sum(size for size, since in event.recent if size + since <= machine.l2_bytes)
     return replace(first, bytes=max(0, first.bytes - recent_bytes), l2_bytes=max(first.l2_bytes, first.bytes)), *later
+
+
+def with_transposing(event: TraceEvent, cycles_per_byte: Mapping[str, float]) -> TraceEvent:
+    """Return an event with the time that tiles take which the target's code transposes on their way to its products.
+
+    The code that was counted, of another target, has no such copies. Nothing else waits for shared memory meanwhile, so
+    the longer of both counts.
+
+    Args:
+        event: the event; only launches of products are changed.
+        cycles_per_byte: by kernel, cycles of an SM's shared memory for each byte that products take from there.
+    """
+    cycles = cycles_per_byte.get(event.name, 0.0) if event.kind == "launch" else 0.0
+    main = next((step for step in event.steps if step.unit == "tf32" and step.intensity), None)
+    if not cycles or main is None:
+        return event
+    # `intensity` is products, of two operations each, for each operand of 4 bytes that was staged.
+    staged_bytes = 4 * sum(step.flops for step in event.steps) / 2 / main.intensity
+    slots = round(cycles * staged_bytes * GPUS["h100"].lanes_per_sm)
+    changed = replace(main, instructions=max(main.instructions, slots))
+    return replace(event, steps=tuple(changed if step is main else step for step in event.steps))
 
 
 def _plain(event: TraceEvent) -> Step:
@@ -125,7 +147,27 @@ def moved_bytes(step: Step, machine: MachineModel, resident: int) -> int:
     # Blocks that all run at once read the same bytes at the same time, unless one comes back to what others have read.
     again = step.rereads if step.blocks > resident else step.returns
     far = sum(size for moved_between, size in again if moved_between > machine.l2_bytes)
-    return step.bytes + far + (step.repeated_bytes if needed_bytes > machine.l2_bytes else 0)
+    return step.bytes + far + round(lost_share(needed_bytes / machine.l2_bytes) * step.repeated_bytes)
+
+
+_HALVINGS = 40
+
+
+def lost_share(needed: float) -> float:
+    """Return the share of repeated reads that a cache has lost, which grows from 0 when it is a little too small.
+
+    A cache that evicts lines at random (assumed: NVIDIA does not say which ones L2 evicts) has lost a line after as
+    many misses as it has lines with a probability of 1 - 1/e. So the share x that is lost solves
+    x = 1 - exp(-x `needed`).
+
+    Args:
+        needed: what is read between two reads of the same bytes, over the size of the cache.
+    """
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS if needed > 1 else 0):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 1.0 - exp(-middle * needed) > middle else (low, middle)
+    return low
 
 
 # Time of a forward: the host issues one event after the other, and the device runs them in order.

@@ -125,7 +125,7 @@ def resources_of_all():
         seen.clear()
         launch()
         made, log = seen[0]
-        used = TARGET.resources(made.metadata._asdict(), made.asm["ptx"], log)
+        used = TARGET.resources(made.metadata._asdict(), made.asm, log)
         yield {
             "name": name, "registers": used.registers, "spills": used.spills, "shared": used.shared,
             "limit": limit(used, TARGET), "blocks_per_sm": TARGET.blocks(used), "warps": used.warps,

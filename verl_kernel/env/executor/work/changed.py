@@ -22,6 +22,7 @@ from verl_kernel.env.executor.ptx.program import Instruction, PtxProgram, Source
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
 from verl_kernel.env.executor.work.steps import passes
+from verl_kernel.env.executor.work.vectors import with_uses
 from verl_kernel.env.gpus import GPUS
 
 _SECTOR = 32
@@ -83,7 +84,7 @@ def coalesced(count: LaunchCount) -> LaunchCount:
         [_scaled(use, *_requested(count.sites, changed, row, is_load)) for row, use in enumerate(uses)]
         for uses, is_load in ((count.reads, True), (count.writes, False))
     )
-    return _with_uses(replace(count, sites=changed), reads, writes)
+    return with_uses(replace(count, sites=changed), reads, writes)
 
 
 def _is_plain(site: SiteCount) -> bool:
@@ -114,29 +115,13 @@ def read_once(count: LaunchCount, row: int) -> LaunchCount:
     """
     reads, writes = ([*uses] for uses in (count.reads, count.writes))
     reads[row], writes[row] = _once(reads[row]), _once(writes[row])
-    return _with_uses(count, reads, writes)
+    return with_uses(count, reads, writes)
 
 
 def _once(use: Use) -> Use:
     # An SM's first level cannot give a block what another SM has read.
     read_once_bytes = min(use.own, use.once * GPUS["h100"].sms) if use.is_shared else use.once
     return replace(use, total=min(use.total, read_once_bytes), own=min(use.own, read_once_bytes))
-
-
-def _with_uses(count: LaunchCount, reads: list[Use], writes: list[Use]) -> LaunchCount:
-    """Return a count with other traffic; repeated reads at far distances are scaled like all repeated reads."""
-    total, before = (sum(use.total for use in uses) for uses in ((*reads, *writes), (*count.reads, *count.writes)))
-    repeated, repeated_before = (sum(use.own - use.once for use in uses) for uses in (reads, count.reads))
-    # The heaviest block's traffic is scaled like the launch's: blocks are not counted again.
-    scale, far_scale = total / max(1, before), min(1.0, repeated / max(1, repeated_before))
-    return replace(
-        count,
-        reads=reads,
-        writes=writes,
-        heaviest_bytes=ceil(count.heaviest_bytes * scale),
-        rereads=tuple((distance, round(size * far_scale)) for distance, size in count.rereads),
-        returns=tuple((distance, round(size * far_scale)) for distance, size in count.returns),
-    )
 
 
 # Multiplications and additions of a launch that multiplies matrices without tensor cores.

@@ -22,6 +22,7 @@ from verl_kernel.env.executor.lowering.writer import LANES
 from verl_kernel.env.executor.ptx.program import STORES, Immediate, Instruction, PtxProgram
 from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work import costs
+from verl_kernel.env.executor.work.vectors import joined
 from verl_kernel.env.gpus import GPUS
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.trace import Step
@@ -223,11 +224,13 @@ def launch_work(count: LaunchCount, facts: KernelFacts | None = None) -> LaunchW
         facts: costs of its kernel; None: those that `facts_of` returns.
     """
     facts = facts or facts_of(count.program, count.module)
+    requested = sum(_requested_bytes(site) for site in count.sites)
+    count = joined(count)
     products = _products(count, facts)
     flops = int(count.lanes @ facts.flops) + round(sum(operations for operations, _ in products.values()))
     half = round(products["half"][0]) if "half" in products else 0
     return LaunchWork(
-        bytes=sum(_requested_bytes(site) for site in count.sites),
+        bytes=requested,
         flops=flops,
         half_flops=half,
         steps=_steps(count, facts, products),
@@ -472,10 +475,13 @@ def _with_spills(step: Step, count: LaunchCount, facts: KernelFacts) -> Step:
     """Add to a step the spills that the first-level cache does not keep."""
     if facts.spills <= _KEPT_SPILLS:
         return step
-    spilled_bytes = round(_spilled(count, facts))
+    beyond = facts.spills - _KEPT_SPILLS
+    spilled_bytes = round(_spilled(count, facts) * beyond / facts.spills)
+    # L2 need not keep what a block reads once.
+    read_again = min(1.0, step.repeated_bytes / step.bytes) if step.bytes else 0.0
     return replace(
         step,
         l2_bytes=step.l2_bytes + spilled_bytes,
         repeated_bytes=step.repeated_bytes + spilled_bytes,
-        private_bytes=step.private_bytes + facts.spills * LANES * count.warps,
+        private_bytes=round(read_again * step.private_bytes) + beyond * LANES * count.warps,
     )

@@ -68,6 +68,7 @@ class CompileStage:
         texts = function_texts(source)
         self._jobs = [(compiler.target, compiler.job(source, texts, namespace)) for compiler in compilers]
         self._units: dict[str, Unit] = {}
+        self._transposing: dict[Target, dict[str, float]] = {}
 
     def look(self, session: CandidateSession) -> None:
         """Begin to compile the launches that are new in the latest forward (raises Verdict)."""
@@ -88,8 +89,9 @@ class CompileStage:
         self._findings.compiled_for = names[0] if len(names) == 1 else tuple(names)
         kernels = {target: self._compiled(session, target, job) for target, job in self._jobs}
         self._findings.compiled_kernels = tuple(kernel for compiled in kernels.values() for kernel in compiled.values())
-        priced = (compiled for target, compiled in kernels.items() if target.name.startswith(self._priced))
-        session.kernels = next(priced, {})
+        priced = next((target for target in kernels if target.name.startswith(self._priced)), None)
+        if priced is not None:
+            session.kernels, session.transposing = kernels[priced], self._transposing[priced]
         session.blocks_per_sm = occupancy((kernel.name, kernel.blocks_per_sm) for kernel in session.kernels.values())
 
     def stop(self) -> None:
@@ -108,6 +110,7 @@ class CompileStage:
                 # check: launch-has-an-allocator
                 raise self._verdict(session, target, unit, Refusal("NoAllocator", _NO_ALLOCATOR, 0))
         used = {unit.digest(): cast(Resources, outcome.result) for unit, outcome in compiled}
+        self._transposing[target] = transposing((unit.functions[0].name, used[unit.digest()]) for unit, _ in compiled)
         # Grids may differ between trials, where sizes change: each launch is checked, not each kernel.
         for event in (event for trace in session.traces for event in self._own(session, trace)):
             if (reason := target.wrong_grid(event.grid, used[event.variant])) is not None:
@@ -186,6 +189,19 @@ def occupancy(blocks: Iterable[tuple[str, int | None]]) -> dict[str, int]:
         if fitting:
             fewest[name] = min(fewest.get(name, fitting), fitting)
     return fewest
+
+
+def transposing(kernels: Iterable[tuple[str, Resources]]) -> dict[str, float]:
+    """Return by kernel how many cycles of shared memory each byte takes that is staged there: the most of its variants.
+
+    Args:
+        kernels: names of compiled kernels, each with what it uses.
+    """
+    most: dict[str, float] = {}
+    for name, used in kernels:
+        if used.transposing:
+            most[name] = max(most.get(name, 0.0), used.transposing / used.staged)
+    return most
 
 
 def cut(text: str, longest: int) -> str:
