@@ -277,6 +277,11 @@ _REFUSED["attribute"] += _pieces("""
 np.array([1.0])
 kern.fn
 kern.run(1, grid=(1,), warmup=False)
+made = kern.warmup(1, grid=(1,))
+kern.warmup(1, grid=(1,))[(1,)](1)
+later = kern.warmup
+torch.warmup(kern)
+helper.warmup(1, grid=(1,))
 kern.__class__
 torch.Tensor.tolist(1)
 helper.__class__.__mro__
@@ -388,6 +393,26 @@ except Exception: pass
 try: import math
 except ImportError: pass
 finally: pass
+--- a launch is tried
+try:
+    fast = tl.math
+    kern[(1,)](1)
+except Exception: pass
+--- an op is tried
+try: x = torch.relu(x)
+except Exception: x = None
+--- a fact of a tensor is tried
+try: n = torch.cuda.get_device_properties(x.sum()).name
+except Exception: n = 1
+--- what is tried is computed with elsewhere
+try: fast = tl.math.tanh
+except AttributeError: fast = torch.tanh(x)
+--- a way to torch is tried
+try:
+    fast = tl.math.tanh
+except AttributeError:
+    try: helper(1)
+    except Exception: pass
 ---
 try: import math
 except ImportError: pass
