@@ -393,21 +393,21 @@ except Exception: pass
 try: import math
 except ImportError: pass
 finally: pass
---- a launch is tried
+---
 try:
     fast = tl.math
     kern[(1,)](1)
 except Exception: pass
---- an op is tried
+---
 try: x = torch.relu(x)
 except Exception: x = None
---- a fact of a tensor is tried
+---
 try: n = torch.cuda.get_device_properties(x.sum()).name
 except Exception: n = 1
---- what is tried is computed with elsewhere
+---
 try: fast = tl.math.tanh
 except AttributeError: fast = torch.tanh(x)
---- a way to torch is tried
+---
 try:
     fast = tl.math.tanh
 except AttributeError:

@@ -95,7 +95,8 @@ class SampledLaunches(Launches):
             self._sparse.give_back()
         launch_tally, names = tally_of(count), _names(request)
         explanation = None if request["is_tried"] else self._explained(count, launch_tally, names, ready)
-        launch_work = work(name, count, launch_tally, len(placed.areas), *self._stores.bytes(name, count), explanation)
+        starts = [buffer.address for buffer in placed.buffers]
+        launch_work = work(name, count, launch_tally, starts, *self._stores.bytes(name, count), explanation)
         if request["is_tried"]:
             self._tried_works[key] = launch_work
         return launch_work

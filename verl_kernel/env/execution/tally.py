@@ -9,6 +9,7 @@ from typing import Any
 from verl_kernel.env.executor.counts import LaunchCount, SiteCount
 from verl_kernel.env.executor.library.traffic import VOID_UNITS
 from verl_kernel.env.executor.moves import place_of
+from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work.costs import operations
 from verl_kernel.env.executor.work.steps import launch_work
 from verl_kernel.env.ipc.execution_messages import Explained, Tally, Work
@@ -17,7 +18,7 @@ from verl_kernel.env.ipc.execution_messages import Explained, Tally, Work
 
 
 def work(
-    variant: str, count: LaunchCount, launch_tally: Tally, areas: int, stored: int, computed: int,
+    variant: str, count: LaunchCount, launch_tally: Tally, starts: Sequence[int], stored: int, computed: int,
     explanation: Explained | None = None,
 ) -> Work:  # fmt: skip
     """Return the work of a launch.
@@ -26,20 +27,26 @@ def work(
         variant: digest of its unit.
         count: what the launch did.
         launch_tally: its tally.
-        areas: how many pieces of the arena it got.
+        starts: the address of each piece of the arena that it got.
         stored: bytes of its stores.
         computed: bytes of its stores that compute.
         explanation: why it takes its time; None if an earlier launch had the same.
     """
     total = launch_work(count)
-    reads, writes = (
-        [(number, size) for number, size in enumerate(sizes[:areas]) if size] for sizes in (total.reads, total.writes)
-    )
+    reads = [*_moved(total.reads, count.reads, starts)]
+    writes = [*_moved(total.writes, count.writes, starts)]
     return Work(
         variant=variant, bytes=total.bytes, flops=total.flops, half_flops=total.half_flops, stored=stored,
         computed=computed, steps=[step.to_json() for step in total.steps], reads=reads, writes=writes,
         tally=launch_tally, explained=explanation,
     )  # fmt: skip
+
+
+def _moved(sizes: Sequence[int], uses: Sequence[Use], starts: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the entries of `Work.reads` or `Work.writes`."""
+    for number, (size, use, start) in enumerate(zip(sizes, uses, starts, strict=False)):
+        if size:
+            yield number, size, use.low - start, use.high - start
 
 
 def tally(
