@@ -12,6 +12,7 @@ from tests.env.judge.test_native_trials import CUMSUM, IN_ORDER
 from tests.env.programs import REFERENCE
 from tests.env.tamper.test_tripwire import COPY
 from tests.exploits.corpus import beginning, load
+from tests.exploits.families import ATTACKS as FAMILIES
 from tests.exploits.tasks import TASKS
 from tests.mutation.shown import Shown, attack, body, program
 from verl_kernel.env.comparison.compare import _judge
@@ -71,6 +72,10 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
     "ablation of one launch at a time": (
         {"judge.ablation:Ablation.find_ineffective": lambda self: None}, "coverage 0.20",
         body("self.right(x + 1, y)\nreturn finish(x * self.weight + y, self.scale)", SECOND_HALF),
+    ),
+    "ablation beside torch's results": (
+        {"judge.candidate_session:hold": lambda *args: False}, "coverage 0.00",
+        program(*FAMILIES["p01/added_beside_torch"]),
     ),
     "ablation of some of many launches": (
         {"judge.ablation:Ablation._sample": lambda self, parts: None}, "coverage 0.", body(MANY),

@@ -76,6 +76,32 @@ def test_what_was_touched_in_part_is_kept_in_part():
     assert history.add([(tensor, 100)], []) == ((100, 0),)
 
 
+def test_other_parts_of_a_tensor_are_cold():
+    """Launches are given a whole tensor, and a number that says which part is theirs."""
+    tensor, history = torch.empty(1024), L2History()
+    quarters = [range(start, start + 1024) for start in range(0, 4096, 1024)]
+    assert [history.add([(tensor, 1024, part)], []) for part in quarters] == [()] * 4
+    assert history.add([(tensor, 1024, quarters[1])], []) == ((1024, 2048),)
+    assert history.add([(tensor, 1024, range(512, 1536))], []) == ((512, 0), (512, 4096))
+    assert sum(size for size, _ in history.add([(tensor, 4096)], [])) == 4096
+
+
+def test_what_a_launch_gathers_is_found_as_far_as_it_was_moved():
+    tensor, history = torch.empty(1024), L2History()
+    assert history.add([(tensor, 400, range(4096))], []) == ()
+    assert history.add([(tensor, 4096)], []) == ((400, 0),)
+    assert history.add([(tensor, 400, range(4096))], []) == ((400, 0),)
+    assert history.add([(tensor, 4096, range(4096))], []) == ((400, 0), (3696, 400))
+
+
+def test_a_loop_over_a_tensor_is_remembered_in_part():
+    tensor, history = torch.empty(1 << 20), L2History()
+    for start in range(0, 1 << 20, 256):
+        history.add([(tensor, 256, range(start, start + 256))], [])
+    found = sum(size for size, _ in history.add([(tensor, 1 << 20)], []))
+    assert 0 < found <= 64 * 256
+
+
 def test_tensors_without_strides_are_left_out():
     sparse = torch.eye(3).to_sparse()
     assert L2History().add([(sparse, 36)], [(sparse, 36)]) == ()

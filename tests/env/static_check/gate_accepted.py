@@ -46,6 +46,35 @@ try:
     from triton.language.extra import libdevice as other
 except Exception:
     other = None
+try:
+    from triton.language.extra.libdevice import tanh as fast_tanh
+except ImportError:
+    try:
+        from triton.language.extra.cuda.libdevice import tanh as fast_tanh
+    except ImportError:
+        fast_tanh = None
+--- parts of modules and facts that are tried
+try:
+    rounded = tl.math.rint
+except AttributeError:
+    rounded = None
+try:
+    SMS = torch.cuda.get_device_properties(0).multi_processor_count
+    MAJOR = torch.cuda.get_device_capability()[0]
+except Exception:
+    SMS = 108
+    MAJOR = 8
+--- kernels that are compiled beforehand
+@triton.jit
+def first(x, n: tl.constexpr): tl.store(x, n)
+class Warm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        first.warmup(torch.float32, n=4, grid=(1,))
+    def forward(self, x):
+        first.warmup(x, n=4, grid=(1,), num_warps=4)
+        first[(1,)](x, n=4)
+        return x
 --- private names of torch that are common
 from torch.nn import init
 from torch.nn.init import _calculate_fan_in_and_fan_out as fan

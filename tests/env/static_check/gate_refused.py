@@ -277,6 +277,11 @@ _REFUSED["attribute"] += _pieces("""
 np.array([1.0])
 kern.fn
 kern.run(1, grid=(1,), warmup=False)
+made = kern.warmup(1, grid=(1,))
+kern.warmup(1, grid=(1,))[(1,)](1)
+later = kern.warmup
+torch.warmup(kern)
+helper.warmup(1, grid=(1,))
 kern.__class__
 torch.Tensor.tolist(1)
 helper.__class__.__mro__
@@ -388,6 +393,26 @@ except Exception: pass
 try: import math
 except ImportError: pass
 finally: pass
+---
+try:
+    fast = tl.math
+    kern[(1,)](1)
+except Exception: pass
+---
+try: x = torch.relu(x)
+except Exception: x = None
+---
+try: n = torch.cuda.get_device_properties(x.sum()).name
+except Exception: n = 1
+---
+try: fast = tl.math.tanh
+except AttributeError: fast = torch.tanh(x)
+---
+try:
+    fast = tl.math.tanh
+except AttributeError:
+    try: helper(1)
+    except Exception: pass
 ---
 try: import math
 except ImportError: pass

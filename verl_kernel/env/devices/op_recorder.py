@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,15 +21,19 @@ from verl_kernel.env.trace import TraceEvent
 
 # Data that the events of a forward have left in the L2 cache for later events.
 #
-# Reads of a tensor that an earlier event read or wrote may come from L2, up to the bytes that the earlier event moved.
+# Reads of a tensor that an earlier event read or wrote may come from L2, as far as the earlier event moved those bytes:
+# of a launch, between the first and the last that it accessed; of an op that needs a part, the tensor's first ones.
 # Whether they do depends on the bytes moved since then and the size of the GPU's cache. An event moves its tensors one
 # after the other, written ones last: so if the cache cannot hold all of them, not all are found there. Inputs are
 # cold. Tensors are identified by storage and offset; a freed storage is forgotten, so that another one at the same
 # address is not mistaken for it.
 
 
-Uses = Iterable[tuple[torch.Tensor, int]]
-"""Tensors, each with the number of its bytes that an event moves."""
+Use = tuple[torch.Tensor, int] | tuple[torch.Tensor, int, range]
+"""A tensor, the number of its bytes that an event moves, and between which of its bytes they lie (its first ones)."""
+Uses = Iterable[Use]
+_MOST_USES = 64
+"""Uses of a tensor that are remembered: a loop may launch thousands of kernels on parts of one."""
 
 
 class L2History:
@@ -37,9 +41,8 @@ class L2History:
 
     def __init__(self) -> None:
         self._moved = 0
-        self._last: WeakKeyDictionary[torch.UntypedStorage, dict[object, list[tuple[int, int]]]] = WeakKeyDictionary()
-        """By storage and offset: the total bytes moved by the end of each use of a tensor, and the bytes of that use.
-        The latest use is last; uses that a later one covers are left out."""
+        self._last: WeakKeyDictionary[torch.UntypedStorage, dict[object, list[_Earlier]]] = WeakKeyDictionary()
+        """Uses of a tensor by storage and offset, the latest last; uses that a later one covers are left out."""
         self._numbers: WeakKeyDictionary[torch.UntypedStorage, dict[object, int]] = WeakKeyDictionary()
         self._next = count()
 
@@ -50,20 +53,21 @@ class L2History:
             Pairs (bytes, bytes moved since the earlier use) of its reads of tensors that were used before.
         """
         reads, writes = list(reads), list(writes)
-        recent = [piece for tensor, size in reads for piece in self._pieces(tensor, size)]
-        for tensor, size in (*reads, *writes):
+        recent = [piece for use in reads for piece in self._pieces(use)]
+        for tensor, size, *between in (*reads, *writes):
             self._moved += size
             if tensor.layout is torch.strided:
+                latest = _Earlier(self._moved, size, *(between or [range(size)]))
                 uses = self._last.setdefault(tensor.untyped_storage(), {})
-                before = [use for use in uses.get(tensor.storage_offset(), []) if use[1] > size]
-                uses[tensor.storage_offset()] = [*before, (self._moved, size)]
+                before = [use for use in uses.get(tensor.storage_offset(), []) if not latest.covers(use)]
+                uses[tensor.storage_offset()] = [*before[1 - _MOST_USES :], latest]
         return tuple(recent)
 
     def touched(self, reads: Uses, writes: Uses) -> tuple[tuple[int, int, int], ...]:
         """Return for each tensor of an event, in order, its number in the forward and its bytes read and written."""
         touched: dict[int, tuple[int, int, int]] = {}
         for index, some in enumerate((reads, writes)):
-            for tensor, size in some:
+            for tensor, size, *_ in some:
                 number = self._number(tensor)
                 _, read, written = touched.get(number, (number, 0, 0))
                 touched[number] = (number, read + size * (not index), written + size * index)
@@ -75,16 +79,56 @@ class L2History:
         numbers = self._numbers.setdefault(tensor.untyped_storage(), {})
         return numbers.setdefault(tensor.storage_offset(), next(self._next))
 
-    def _pieces(self, tensor: torch.Tensor, size: int) -> Iterator[tuple[int, int]]:
+    def _pieces(self, use: Use) -> Iterator[tuple[int, int]]:
         """Yield the bytes of a read that earlier uses moved, each with the bytes moved since."""
-        if tensor.layout is not torch.strided:
+        tensor, size, *between = use
+        if tensor.layout is not torch.strided or not size:
             return
-        recent = 0
-        for moment, used in reversed(self._last.get(tensor.untyped_storage(), {}).get(tensor.storage_offset(), [])):
-            piece = min(used, size) - recent
-            if piece > 0:
-                yield piece, self._moved - moment
-                recent += piece
+        read = _Earlier(0, size, *(between or [range(size)]))
+        # Parts of the read that are not found yet: first byte, end, and the fraction of the bytes between them.
+        missing = [(read.between.start, read.between.stop, read.density)]
+        for earlier in reversed(self._last.get(tensor.untyped_storage(), {}).get(tensor.storage_offset(), [])):
+            found, missing = earlier.found(missing)
+            if found:
+                yield found, self._moved - earlier.moment
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """A use of a tensor: which of its bytes it left in the cache."""
+
+    moment: int
+    """The total bytes moved by its end."""
+    size: int
+    between: range
+
+    @property
+    def density(self) -> float:
+        """Return the fraction of the bytes between the first and the last one that it moved."""
+        return self.size / max(1, len(self.between))
+
+    def covers(self, other: _Earlier) -> bool:
+        """Tell whether another use leaves nothing beyond this one."""
+        is_inside = self.between.start <= other.between.start and other.between.stop <= self.between.stop
+        return is_inside and self.density >= other.density
+
+    def found(self, missing: Sequence[tuple[int, int, float]]) -> tuple[int, list[tuple[int, int, float]]]:
+        """Return how many of the missing bytes this use left in the cache, and what is missing still."""
+        found, left = 0.0, list[tuple[int, int, float]]()
+        for start, end, density in missing:
+            first, last = max(start, self.between.start), min(end, self.between.stop)
+            if first >= last:
+                left.append((start, end, density))
+                continue
+            share = min(density, self.density)
+            found += (last - first) * share
+            parts = ((start, first, density), (first, last, density - share), (last, end, density))
+            left += [part for part in parts if part[0] < part[1] and part[2] > _NOTHING]
+        return round(found), left
+
+
+_NOTHING = 1e-9
+"""A smaller fraction of bytes is a rounding."""
 
 
 WHOLE = {

@@ -303,9 +303,10 @@ class Launches:
         names = readable(lambda: _names(request))
         launch_tally = tally(count, [area[1] for area in request["areas"]], names, *ready.name_and_types)
         is_whole = not request["is_tried"] and request["kept"] is None
+        starts = [buffer.address for buffer in buffers]
         explanation = self._explained(count, launch_tally, names, ready) if is_whole else None
         stores = self._stores.bytes(name, count)
-        return work(name, count, launch_tally, len(buffers), stores=stores, explanation=explanation), stops
+        return work(name, count, launch_tally, starts, stores=stores, explanation=explanation), stops
 
     def _repeat(self, ready: CompiledLaunch, run: Callable[[], object], buffers: Sequence[Buffer]) -> None:
         """Launch a tried kernel once more on its copy, the first time, and note which tensors that changes again.

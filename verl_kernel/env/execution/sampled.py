@@ -96,7 +96,8 @@ class SampledLaunches(Launches):
         launch_tally, names = tally_of(count), _names(request)
         explanation = None if request["is_tried"] else self._explained(count, launch_tally, names, ready)
         stores = self._stores.bytes(name, count)
-        launch_work = work(name, count, launch_tally, len(placed.areas), stores=stores, explanation=explanation)
+        starts = [buffer.address for buffer in placed.buffers]
+        launch_work = work(name, count, launch_tally, starts, stores=stores, explanation=explanation)
         if request["is_tried"]:
             self._tried_works[key] = launch_work
         return launch_work

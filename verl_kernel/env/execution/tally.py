@@ -9,6 +9,7 @@ from typing import Any
 from verl_kernel.env.executor.counts import LaunchCount, SiteCount
 from verl_kernel.env.executor.library.traffic import VOID_UNITS
 from verl_kernel.env.executor.moves import place_of
+from verl_kernel.env.executor.rereads import Use
 from verl_kernel.env.executor.work.costs import operations
 from verl_kernel.env.executor.work.steps import launch_work
 from verl_kernel.env.ipc.execution_messages import Explained, Tally, Work
@@ -20,7 +21,7 @@ def work(
     variant: str,
     count: LaunchCount,
     launch_tally: Tally,
-    areas: int,
+    starts: Sequence[int],
     *,
     stores: tuple[int, int] = (0, 0),
     explanation: Explained | None = None,
@@ -31,14 +32,13 @@ def work(
         variant: digest of its unit.
         count: what the launch did.
         launch_tally: its tally.
-        areas: how many pieces of the arena it got.
+        starts: the address of each piece of the arena that it got.
         stores: bytes of its stores, and of those among them that compute.
         explanation: why it takes its time; None if an earlier launch had the same.
     """
     total = launch_work(count)
-    reads, writes = (
-        [(number, size) for number, size in enumerate(sizes[:areas]) if size] for sizes in (total.reads, total.writes)
-    )
+    reads = [*_moved(total.reads, count.reads, starts)]
+    writes = [*_moved(total.writes, count.writes, starts)]
     return Work(
         variant=variant,
         bytes=total.bytes,
@@ -52,6 +52,13 @@ def work(
         tally=launch_tally,
         explained=explanation,
     )
+
+
+def _moved(sizes: Sequence[int], uses: Sequence[Use], starts: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the entries of `Work.reads` or `Work.writes`."""
+    for number, (size, use, start) in enumerate(zip(sizes, uses, starts, strict=False)):
+        if size:
+            yield number, size, use.low - start, use.high - start
 
 
 def tally(

@@ -83,7 +83,7 @@ def run(native: bytes) -> np.ndarray:
     follow = Follow(["fp32", "fp32"], np.random.default_rng(0))
     count = kernel.launch((1,), [item.address for item in buffers], buffers, follow=follow)
     launch_tally = tally(count, [item.bytes for item in buffers], {"x": 0, "out": 1}, "doubled", _SIGNATURE)
-    json.dumps(work("doubled", count, launch_tally, len(buffers)))
+    json.dumps(work("doubled", count, launch_tally, [item.address for item in buffers]))
     return out
 
 

@@ -129,10 +129,11 @@ class Work(TypedDict):
     computed: int
     steps: list[dict[str, Any]]
     """Fields of `trace.Step`."""
-    reads: list[tuple[int, int]]
-    """Pairs: the number of a piece of the arena, and the bytes of it that were read."""
-    writes: list[tuple[int, int]]
-    """Pairs: the number of a piece of the arena, and the bytes of it that were written."""
+    reads: list[tuple[int, int, int, int]]
+    """The number of a piece of the arena, the bytes of it that were read, the first one, and the end of the last one,
+    counted from its start."""
+    writes: list[tuple[int, int, int, int]]
+    """The same for bytes that were written."""
     tally: Tally
     explained: Explained | None
     """None for a launch like an earlier one of this process."""

@@ -304,6 +304,8 @@ class RunRequest(Offered):
     inspect: bool
     """Whether the runner looks for functions that the candidate has replaced."""
     mode: Mode | None
+    sample_seed: int | None
+    """Draws the elements of results of torch's ops that the runner samples (`op_samples`), in an ablation."""
 
 
 class Run(TypedDict):
@@ -440,6 +442,8 @@ class Remarks(TypedDict, total=False):
     failure: Failure
     notes: dict[str, str]
     """Findings of tripwire and snapshot against the candidate, by `HackFlag`."""
+    samples: list[list[object]]
+    """Samples of what torch's ops returned (`op_samples`), where the request asked for them."""
 
 
 # Requests to the jailed judge of a task that is not trusted (`pool.task_judges`), and its answers.

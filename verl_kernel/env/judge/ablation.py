@@ -9,6 +9,10 @@ If the task only asks for moving data, the first forward skips everything.
 Booleans, integers and outputs that hold one number everywhere may be right by chance: uninitialised memory reads as
 true, and a store of the same value in two forwards looks constant. A program with such outputs also runs on inputs at
 both ends, where the answers differ. It is a decoy only if it is right there too.
+
+An output that is wrong without the kernels does not show that they compute it: they may add to torch's result what
+another one takes away, or hide its bits. So torch's results are looked at too (`OpResults`). Where one of them is the
+expected output although stores are left out, on drawn and on varied inputs, those launches make no difference.
 """
 
 from __future__ import annotations
@@ -65,6 +69,8 @@ class Ablation:
     ) -> None:
         self._session, self._number, self._revive, self._mode = session, number, revive, mode
         self._is_first_runner, self._native = True, native
+        self._torch_had_answer = False
+        """Whether torch computed the whole output in the latest forward."""
 
     def finds_decoy(self) -> bool:
         """Whether the output is right although the kernels contribute nothing.
@@ -85,11 +91,13 @@ class Ablation:
     def _finds_decoy(self) -> bool:
         if self._session.is_copying_task:  # copies are all that such a task asks for
             return self._is_right(_EVERYTHING)
+        launches = [event for event in self._session.known_events if event.kind == "launch"]
         if not self._is_right(_COMPUTED):
+            if self._is_torchs(_COMPUTED):
+                self._session.ineffective.update(range(len(launches)))
             return False
         if self._is_right(_COPIED_TOO):
             return True
-        launches = [event for event in self._session.known_events if event.kind == "launch"]
         if self._is_first_runner:  # to a new runner, every launch is one that may compute
             self._session.only_copying = {number for number, event in enumerate(launches) if not event.computed}
         self._session.ineffective.update(range(len(launches)))
@@ -118,9 +126,15 @@ class Ablation:
             self._session.ineffective.update(targets.extrapolated(random, sample, ineffective))
 
     def _is_right_without(self, numbers: Sequence[int]) -> bool:
-        """Whether the output stays right without the stores of these launches; False once a runner has ended."""
-        left_out = _EVERYTHING if self._session.is_copying_task else _COMPUTED
-        return self._is_first_runner and self._is_right({**left_out, "only": list(numbers)})
+        """Whether the output does not need the stores of these launches; False once a runner has ended."""
+        kept = _EVERYTHING if self._session.is_copying_task else _COMPUTED
+        left_out: LeftOut = {**kept, "only": list(numbers)}
+        return self._is_first_runner and (self._is_right(left_out) or self._is_torchs(left_out))
+
+    def _is_torchs(self, left_out: LeftOut) -> bool:
+        """Whether torch computes the whole output although these stores are left out, as the latest forward showed."""
+        # Twice: on drawn inputs a last step may change nothing, as bounds that only larger numbers meet.
+        return self._torch_had_answer and (self._is_right_on("varied", left_out) or self._torch_had_answer)
 
     def _forward_with_all_stores(self, kind: Kind) -> Agreement:
         """Do a forward with all stores."""
@@ -145,10 +159,13 @@ class Ablation:
             number = self._next()
             if self._native is not None:
                 self._native.begin_ablated(session, number)
-            return session.forward(number, kind=kind, suppress=left_out, mode=self._mode).ok
+            is_right = session.forward(number, kind=kind, suppress=left_out, mode=self._mode).ok
+            self._torch_had_answer = session.torch_had_the_answer()
+            return is_right
         except Verdict as verdict:  # it fails without its kernels, so they matter
             if verdict.status is EvalStatus.HACKING:
                 raise
+            self._torch_had_answer = session.torch_had_the_answer()
             # Without its results a program may crash: the remaining trials go on in another runner.
             if not session.client.runner.alive:
                 self._is_first_runner = False

@@ -13,8 +13,10 @@ import torch
 from verl_kernel.env.clocks.base import CompiledReference, Parsed
 from verl_kernel.env.clocks.forward.launches import OwnLaunch, explanations, join
 from verl_kernel.env.comparison.compare import Agreement
+from verl_kernel.env.comparison.op_answers import hold
 from verl_kernel.env.ipc.execution_messages import Work as Launched
 from verl_kernel.env.ipc.messages import Claims, LeftOut, Mode, Offered, RunRequest, Time
+from verl_kernel.env.ipc.op_samples import read_samples
 from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory, place
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.runner_client import RunnerClient
@@ -24,6 +26,7 @@ from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.result import CompiledKernel, MemoryFinding
+from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.seals import seals
 from verl_kernel.env.tamper.trace_checks import OwnWork, computes, latest_known, own_work
@@ -164,6 +167,8 @@ class CandidateSession:
     """What the candidate's launches did at the true size, by the executing process."""
     has_varied_output: bool = True
     """Whether the latest expected outputs hold different floating numbers, which are not right by chance."""
+    _ablated: tuple[list[torch.Tensor], int] | None = None
+    """The latest forward's expected outputs and the seed of its samples, if it was ablated."""
     _latest: list[TraceEvent] = field(default_factory=list)
     """Trace of the latest forward in any mode, ablations left out."""
     demand: Demand | None = field(init=False)
@@ -198,7 +203,11 @@ class CandidateSession:
         """
         with self.guard():
             trial = self.reference.trial(self.secret, number, kind)
-        request: RunRequest = {**self.offer(trial), "suppress": suppress, "inspect": inspect, "mode": mode}
+        seed = None if suppress is None else seed_of(self.secret, b"samples", number.to_bytes(8, "little"))
+        request: RunRequest = {
+            **self.offer(trial), "suppress": suppress, "inspect": inspect, "mode": mode, "sample_seed": seed,
+        }  # fmt: skip
+        self._ablated = None if seed is None else (trial.expected.tensors, seed)
         inputs_before = self._inputs().clone()
         form = self._run(request)
         if suppress is None:  # as many as traces, to which ablated forwards do not add
@@ -210,6 +219,13 @@ class CandidateSession:
         if not self.reference.mutates_inputs and not torch.equal(inputs_before, inputs_after):
             raise self.check.wrong("InputsChanged", "the forward wrote to its inputs")  # check: inputs-are-unchanged
         return self.check.trial(trial, actual, ablated=suppress is not None)
+
+    def torch_had_the_answer(self) -> bool:
+        """Tell whether torch computed the whole output in the latest forward, an ablated one (raises Verdict)."""
+        if self._ablated is None or self.is_copying_task:  # of copies torch has the answer from the start
+            return False
+        samples = self.client.parse(lambda: read_samples(self.client.reply.get("samples", [])))
+        return hold(samples, *self._ablated)
 
     @property
     def source(self) -> str:

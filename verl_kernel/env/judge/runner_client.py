@@ -50,6 +50,8 @@ class RunnerClient:
     def __init__(self, runner: RunnerProcess, scratch: str, options: GymOptions, stages: Stages) -> None:
         self.begun = False
         """Whether code of the candidate may have run."""
+        self.reply: Claims = {}
+        """The latest answer."""
         self.runner, self.file = runner, f"{scratch}/{CANDIDATE_FILE}"
         # Counted now: only kills during this evaluation explain the runner's end.
         self._options, self._stages, self._oom_kills = options, stages, oom_kills()
@@ -66,8 +68,9 @@ class RunnerClient:
             request: None to wait for the runner's first message, which comes without a request.
             budget_s: seconds of the runner's own time.
         """
+        self.reply = {}
         try:
-            reply = self.runner.ask(request, budget_s)
+            self.reply = reply = self.runner.ask(request, budget_s)
         except TimeoutError as exc:
             self.runner.end()
             # check: answer-is-in-time

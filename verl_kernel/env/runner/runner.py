@@ -22,6 +22,7 @@ import torch
 
 from verl_kernel.env import modes
 from verl_kernel.env.backends import Backend
+from verl_kernel.env.devices.op_results import OpResults
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.messages import (
     Described,
@@ -66,6 +67,7 @@ class Runner:
         self._model: Any = None
         self._snapshot, self._begun = snapshot, 0
         self._constants: list[torch.Tensor] = []
+        self._op_results: OpResults | None = None
         self._timed = backend.timed_calls(memory, self._put) if backend.timed_calls else None
 
     def serve(self) -> None:
@@ -83,7 +85,7 @@ class Runner:
         gc.collect()
 
     def _answer(self, request: Message) -> Mapping[str, object]:
-        self._begun = time.thread_time_ns()
+        self._begun, self._op_results = time.thread_time_ns(), None
         stage = "load" if "load" in request else "run"
         answer: LoadReply | RunReply | TimeReply | DryReplies | Described | Remarks
         try:
@@ -97,7 +99,9 @@ class Runner:
                 answer = self._load(request["load"]) if stage == "load" else self._watched(request["run"])
         except BaseException as exc:  # noqa: BLE001  a candidate may raise any exception, even SystemExit
             answer = {"failure": self._describe(exc, stage)}
-        return {**answer, "notes": WIRE.take()}
+        # After a failure too: a program may raise where its kernels are left out, so that nobody sees what torch had.
+        samples = {"samples": [each.to_json() for each in self._op_results.samples()]} if self._op_results else {}
+        return {**answer, "notes": WIRE.take(), **samples}
 
     def _watched(self, request: RunRequest) -> RunReply:
         WIRE.start()
@@ -168,7 +172,12 @@ class Runner:
         left_out = request["suppress"]
         explained, ready = self._device.spent_ns, time.thread_time_ns()
         # The recorder starts last: it must record the program's ops, but not those that fill memory with poison.
-        with self._in_mode(request["mode"]), self._launches(left_out), self._device.record() as events:
+        with (
+            self._in_mode(request["mode"]),
+            self._launches(left_out),
+            self._sampled(request["sample_seed"]),
+            self._device.record() as events,
+        ):
             output = self._model(*args, **kwargs)
             self._device.synchronize()
         self._give_back(inputs, request["specs"])
@@ -188,6 +197,11 @@ class Runner:
     def _launches(self, left_out: LeftOut | None) -> contextlib.AbstractContextManager[Any]:
         """Return the context of a forward: uninitialised memory holds poison, and an ablation suppresses launches."""
         return self._device.watch_allocations() if left_out is None else self._device.suppress_launches(**left_out)
+
+    def _sampled(self, seed: int | None) -> contextlib.AbstractContextManager[Any]:
+        """Return the context of a forward in which results of torch's ops are sampled, if a seed is given."""
+        self._op_results = None if seed is None else OpResults(seed)
+        return self._op_results or contextlib.nullcontext()
 
     def _put(self, output: Any, inputs: list[torch.Tensor], specs: list[Place]) -> Form:
         """Copy an output's tensors to the poisoned places for it, as far as their facts match; return its form."""

@@ -59,8 +59,8 @@ def work(event, again=1, **explained):
     operations = {"half": 0, "tf32": 0, "fma": 0, "narrow": 0, "wide": 0, "issue": 4, "integer": 2, "special": 0}
     return {
         "variant": event.variant, "explained": told,
-        "reads": [(place, read) for place, (_, read, _) in enumerate(event.touched) if read],
-        "writes": [(place, written) for place, (_, _, written) in enumerate(event.touched) if written],
+        "reads": [(place, read, 0, read) for place, (_, read, _) in enumerate(event.touched) if read],
+        "writes": [(place, written, 0, written) for place, (_, _, written) in enumerate(event.touched) if written],
         "tally": {"kernel": event.name, "grid": [*event.grid], "operations": operations, "areas": areas, "types": {}},
     }  # fmt: skip
 

@@ -111,7 +111,8 @@ class _Link:
     def run(self, unit, *, grid, arguments, views, is_tried, kept_kinds, tables, fresh_areas):
         self.asked.append([grid, sorted(arguments), len(views), is_tried, kept_kinds])
         work = Work(
-            variant="", bytes=8, flops=2, half_flops=0, stored=4, computed=4, steps=[], reads=[(0, 4)], writes=[(0, 4)]
+            variant="", bytes=8, flops=2, half_flops=0, stored=4, computed=4, steps=[], reads=[(0, 4, 0, 4)],
+            writes=[(0, 4, 0, 4)],
         )  # fmt: skip
         return Launched(failure=self.failure, work=None if self.failure else work, base=0, changed_again=[]), [*views]
 

@@ -85,7 +85,7 @@ def _key(work: Work) -> Key:
 
 def _numbers(event: TraceEvent, work: Work) -> dict[int, int]:
     """Return the numbers of the tensors that a launch touched; {} if the trace names others."""
-    areas = list(dict.fromkeys(area for uses in (work["reads"], work["writes"]) for area, _ in uses))
+    areas = list(dict.fromkeys(area for uses in (work["reads"], work["writes"]) for area, *_ in uses))
     touched = [number for number, _, _ in event.touched]
     return dict(zip(areas, touched, strict=True)) if len(areas) == len(touched) else {}
 

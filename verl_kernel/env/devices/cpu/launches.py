@@ -24,7 +24,7 @@ from verl_kernel.env.devices.cpu.fresh import ALLOCATIONS
 from verl_kernel.env.devices.cpu.kernel_source import is_kernel
 from verl_kernel.env.devices.cpu.link import NotRun, Range, grid_sizes
 from verl_kernel.env.devices.cpu.state import STATE
-from verl_kernel.env.devices.op_recorder import OpRecorder
+from verl_kernel.env.devices.op_recorder import OpRecorder, Use
 from verl_kernel.env.executor.flow.origins import Kind
 from verl_kernel.env.ipc.execution_messages import Work
 from verl_kernel.env.machine.constants import constant
@@ -32,8 +32,6 @@ from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import Step, TraceEvent
 
-Uses = list[tuple[torch.Tensor, int]]
-"""Tensors, each with its number of bytes read or written."""
 DESCRIPTIONS = Descriptions()
 """Descriptions of this process's launches."""
 
@@ -137,11 +135,10 @@ def _record(kernel: Any, grid: tuple[int, ...], failed: bool, work: Work | None,
 
 def _with_work(event: TraceEvent, work: Work, areas: list[Range]) -> TraceEvent:
     tensors = dict(zip(STATE.ranges, STATE.tensors, strict=True))
-    uses: list[Uses] = [
-        [(tensors[areas[number]], size) for number, size in some] for some in (work["reads"], work["writes"])
-    ]
+    reads = [_use(tensors[areas[number]], *moved) for number, *moved in work["reads"]]
+    writes = [_use(tensors[areas[number]], *moved) for number, *moved in work["writes"]]
     l2 = None if STATE.is_tried or OpRecorder.current is None else OpRecorder.current.l2
-    recent, touched = ((), ()) if l2 is None else (l2.add(*uses), l2.touched(*uses))
+    recent, touched = ((), ()) if l2 is None else (l2.add(reads, writes), l2.touched(reads, writes))
     steps = tuple(map(Step.from_json, work["steps"]))
     return replace(
         event,
@@ -155,3 +152,9 @@ def _with_work(event: TraceEvent, work: Work, areas: list[Range]) -> TraceEvent:
         touched=touched,
         variant=work["variant"],
     )
+
+
+def _use(tensor: torch.Tensor, size: int, first: int, end: int) -> Use:
+    """Return what a launch moved of a tensor, given where in the tensor's memory."""
+    start = tensor.storage_offset() * tensor.element_size() if tensor.layout is torch.strided else 0
+    return tensor, size, range(first - start, end - start)

@@ -166,6 +166,8 @@ def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
         return f"attribute {name} is not allowed"
     if name in _TENSOR_PRIVATE and not on_self and not is_special(name):
         return f"{name} is private to torch"
+    if name == "warmup" and _only_compiles(program, node):
+        return ""
     if program.kernels_named(node.value) and name not in KERNEL_ATTRIBUTES:
         return f"{name} of a kernel is not allowed: launch with kernel[grid](...)"
     if name in ("fn", "run", "warmup") and not on_self and isinstance(node.ctx, ast.Load):
@@ -175,6 +177,16 @@ def _attribute(program: ParsedSource, node: ast.Attribute, name: str) -> str:
     if name in ("format", "format_map") and not _is_plain_format(program, node):
         return f"{name} reads attributes by their names in a text: write an f-string"
     return "" if program.registers(node) else name_reason(name)
+
+
+def _only_compiles(program: ParsedSource, node: ast.Attribute) -> bool:
+    """Whether a node is the `kernel.warmup` of a statement `kernel.warmup(...)`, which compiles and launches nothing.
+
+    What it returns is a way to launch that no recorder sees, so nothing may use that.
+    """
+    call = program.parents[id(node)]
+    is_called = isinstance(call, ast.Call) and call.func is node
+    return program.kernels_named(node.value) and is_called and isinstance(program.parents[id(call)], ast.Expr)
 
 
 def _names_its_class(program: ParsedSource, node: ast.Attribute) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from verl_kernel.env.static_check.allowlist import NUMPY_CONSTANTS, refusal
 from verl_kernel.env.static_check.names import (
+    NOTHING,
     OPERATORS,
     ParsedSource,
     Violation,
@@ -42,6 +43,12 @@ CONTEXTS = frozenset(
     "torch.cuda.device_of torch.accelerator.device_index torch.autocast torch.amp.autocast torch.cuda.amp.autocast "
     "torch.autograd.no_grad torch.autograd.inference_mode torch.autograd.set_grad_enabled".split()
 )
+_FACTS = frozenset(
+    "torch.cuda.get_device_properties torch.cuda.get_device_capability torch.cuda.get_device_name "
+    "torch.cuda.is_available torch.cuda.device_count torch.cuda.current_device "
+    "triton.runtime.driver.active.get_current_target triton.runtime.driver.active.utils.get_device_properties".split()
+)
+"""Functions that say what the device is, and compute nothing."""
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))
 _FORBIDDEN_STATEMENTS: tuple[tuple[type[ast.AST] | tuple[type[ast.AST], ...], str, str], ...] = (
     (ast.Global, "global", "`global` is not allowed: keep state on self"),
@@ -57,7 +64,7 @@ def statements(program: ParsedSource) -> Iterator[Violation]:
         for kinds, rule, reason in _FORBIDDEN_STATEMENTS:
             if isinstance(node, kinds):
                 yield at(node, rule, reason)
-        if isinstance(node, _TRY) and not _tries_imports(node):
+        if isinstance(node, _TRY) and not _chooses_a_name(program, node):
             yield at(node, "try", "try is not allowed: let errors surface")
         elif isinstance(node, ast.Delete) and not all(_is_local(program, target) for target in node.targets):
             yield at(node, "del", "del is allowed for local variables, their items and attributes of self only")
@@ -65,12 +72,36 @@ def statements(program: ParsedSource) -> Iterator[Violation]:
             yield from _contexts(program, node)
 
 
-def _tries_imports(node: ast.AST) -> bool:
-    """Whether a `try` only selects imports (`try: import a`, `except ImportError: import b`)."""
-    if not isinstance(node, ast.Try) or node.finalbody or node.orelse or not any(map(is_import, node.body)):
+def _chooses_a_name(program: ParsedSource, node: ast.AST) -> bool:
+    """Whether a `try` only chooses what names mean: imports, parts of modules, facts about the device, constants.
+
+    No launch and no op of torch stands in it, so that no failure of one can be hidden.
+    """
+    if not isinstance(node, ast.Try) or node.finalbody or node.orelse:
+        return False
+    if not any(is_import(item) or _names_a_fact(program, item) for item in node.body):
         return False
     bodies = [*node.body, *(item for handler in node.handlers for item in handler.body)]
-    return all(is_import(item) or isinstance(item, ast.Pass) or sets_constant(item) for item in bodies)
+    return all(
+        is_import(item)
+        or isinstance(item, ast.Pass)
+        or sets_constant(item)
+        or _names_a_fact(program, item)
+        or (isinstance(item, ast.Try) and _chooses_a_name(program, item))
+        for item in bodies
+    )
+
+
+def _names_a_fact(program: ParsedSource, node: ast.AST) -> bool:
+    """Whether a node binds a name to a part of a module (`tl.math.tanh`) or to a fact about the device."""
+    if not (isinstance(node, ast.Assign) and all(isinstance(target, ast.Name) for target in node.targets)):
+        return False
+    if program.paths(node.value):
+        return True
+    base = root(node.value)
+    paths = program.paths(base.func) if isinstance(base, ast.Call) else NOTHING
+    given = [*base.args, *(item.value for item in base.keywords)] if isinstance(base, ast.Call) else []
+    return bool(paths) and paths <= _FACTS and all(isinstance(item, ast.Constant) for item in given)
 
 
 def _is_local(program: ParsedSource, target: ast.AST) -> bool:
