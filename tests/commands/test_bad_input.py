@@ -82,7 +82,7 @@ LINES = {
     "data quickstart --out o --difficulty none.yaml": "none.yaml does not exist: write a table like difficulty.yaml",
     "data quickstart --out o --world big": "has no row 'big'; its rows are easy, hard",
     "recipes.cpu_smollm2 --out o --talks 1": "--talks is 1; it must be at least 2",
-    "data rows drkernel none --out o.parquet": "drkernel is no source of rows: choose kernelbench, drkernel-rl",
+    "data rows drkernel none --out o.parquet": "drkernel is no source of rows: did you mean drkernel-rl? choose",
     "data rows kernelbench none --out o.parquet --targets gfx94": "--targets names 'gfx94'; did you mean gfx942? ",
     "bench --suite empty --kernels empty --name-targets --compile-for off": "--name-targets names the GPUs of --",
     "data rows drkernel-rl none --out o.parquet": "none does not exist: on a machine with a network, fetch the file",
