@@ -49,6 +49,18 @@ def test_help_imports_nothing_heavy(helps):
     assert {done.words: done.heavy for done in helps if done.heavy} == {}
 
 
+@pytest.mark.parametrize(("words", "found"), [
+    ("verl-kernel bench", {"bench", "bench-curves"}), ("verl-kernel eval --fail", {"--fail-on"}),
+    ("verl-kernel data ro", {"rows"}), ("verl-kernel data rows --lev", {"--levels"}),
+])  # fmt: skip
+def test_a_shell_completes_commands_and_their_options(words, found, monkeypatch):
+    monkeypatch.setenv("_VERL_KERNEL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    done = CliRunner().invoke(app, prog_name="verl-kernel")
+    assert {*done.output.split()} == found
+
+
 def test_all_commands_of_data_are_tried():
     from verl_kernel.commands.data import app as data
 

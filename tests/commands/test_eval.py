@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.bench.recorded import OK, WRONG, timed
 from tests.commands.lines import assert_one_sentence, in_a_process
 from tests.env.programs import program_of, reference
 from tests.interrupts import hears_interrupts
+from verl_kernel.commands.eval import FAIL_ON
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.reporting.verdict_table import print_verdicts, remarks
 
@@ -111,7 +113,7 @@ MIXED = ["good.py", "latin.py", "torch_only.py", "forbidden.py"]
 SEEDED = "--device cpu --seed 3"
 RUNS = {
     "judged": f"reference.py {' '.join(NAMES)} --json {SEEDED}",
-    "table": f"reference.py good.py wrong.py {SEEDED}",
+    "table": f"reference.py good.py wrong.py {SEEDED} --fail-on wrong",
     "global": f"reference.py global.py --json {SEEDED}",
     "odd": f"reference.py {' '.join(ODD)} --json {SEEDED}",
     "not compiled": "reference.py good.py --json --device cpu --compile-for off",
@@ -224,10 +226,19 @@ def test_a_kernel_that_is_no_text_does_not_stop_the_others(results):
 
 def test_table(ended):
     code, out, error = ended("table")
-    assert code == 0, error
+    assert code == 1, error  # by --fail-on
     for text in ("good.py", "ok", "100%", "wrong.py", "incorrect", "simulated"):
         assert text in out
     assert "talks" not in out
+
+
+@pytest.mark.parametrize(("verdict", "fails"), [
+    (timed(1.5), []), (timed(1.5, speedup_low=0.9), ["slow"]), (OK, ["slow"]),
+    (timed(2.0, decoy_kernel=True), ["wrong", "slow"]), (WRONG, ["wrong", "slow"]),
+])  # fmt: skip
+def test_what_an_exit_status_is_asked_for(verdict, fails):
+    result = EvalResult(task_id="t", **verdict)
+    assert [name for name, is_meant in FAIL_ON.items() if is_meant(result)] == fails
 
 
 @pytest.mark.exhaustive

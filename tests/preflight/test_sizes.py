@@ -137,9 +137,9 @@ def test_a_slip_behind_a_plus_is_refused(folder, override, words):
 
 @pytest.mark.parametrize("override", [
     # Keys that verl's files name, that another value refers to, and those of nodes that verl passes on.
-    *("+trainer.wandb_proxy=http://proxy", "+data.image_patch_size=14"),
+    *("+trainer.wandb_proxy=http://proxy", "+trainer.mine=1", "+mine=3"),
     "+actor_rollout_ref.rollout.engine_kwargs.vllm.enable_prefix_cachin=true", "+ray_kwargs.ray_init.num_gpu=1",
-    "+data.max_prompt_lengths=100 data.max_prompt_length=${data.max_prompt_lengths}", "+trainer.mine=1", "+mine=3",
+    "+data.max_prompt_lengths=100 data.max_prompt_length=${data.max_prompt_lengths}",
 ])  # fmt: skip
 def test_a_key_that_somebody_reads_passes(folder, override):
     check_unread(config(folder, *override.split()))
@@ -152,22 +152,25 @@ def test_a_key_that_nobody_reads_is_listed(folder):
     assert list(unread(config(folder), CPU)) == []
 
 
-def notes(*overrides: str, gpus: str) -> list[str]:
-    path = "actor_rollout_ref.model.path=hkust-nlp/drkernel-14b"
+LONG, LORA = "data.max_response_length=24576", "actor_rollout_ref.model.lora_rank=32"
+
+
+def notes(*overrides: str, gpus: str, size: str = "8b") -> list[str]:
+    path = f"actor_rollout_ref.model.path=hkust-nlp/drkernel-{size}"
     return list(check_memory(composed("kernel_trloo", path, *overrides), described(gpus)))
 
 
 def test_a_gpu_that_holds_no_trainer_is_told_of():
-    (note,) = notes(gpus="8xA100-40GB")
+    (note,) = notes(LONG, gpus="8xA100-40GB")
     assert "a trainer's GPU needs" in note
     assert note.endswith("GB of 40")
-    assert notes(gpus="8xH100-80GB") == notes("+actor_rollout_ref.model.lora_rank=32", gpus="8xA100-40GB") == []
+    assert notes(gpus="8xH100-80GB") == notes(LONG, LORA, gpus="8xA100-40GB") == []
     with refused("does not hold the model's", by=ConfigError):
-        notes(gpus="8xA100-20GB")
+        notes(gpus="8xA100-40GB", size="14b")
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("8xH900-80GB", ("no GPU called H900 is known", "as in 8xGPU-80GB")), ("8xH20O-80GB", ("did you mean H200? ",)),
+    ("8xH900-80GB", ("no GPU called H900 is known", "as in 8xGPU-80GB")), ("8xH20O-80GB", ("did you mean H20? ",)),
     ("8xH100-0GB", ("no GPU has 0 GB",)), ("8xH100-80000GB", ("no GPU has 80000 GB",)),
 ])  # fmt: skip
 def test_a_gpu_that_does_not_exist_is_refused(text, words):

@@ -54,7 +54,8 @@ def test_the_wheel_holds_every_module_and_recipe(wheel):
 @pytest.fixture(scope="module")
 def elsewhere(wheel, tmp_path_factory):
     """Runs Python in a folder that has nothing to do with the wheel, whose contents stand in PYTHONPATH."""
-    site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("elsewhere")
+    # By this name Inspect knows what is installed.
+    site, folder = tmp_path_factory.mktemp("of") / "site-packages", tmp_path_factory.mktemp("elsewhere")
     zipfile.ZipFile(wheel).extractall(site)
 
     def run(*words: str) -> str:
@@ -79,6 +80,16 @@ def test_a_wheels_commands_are_found_by_name(wheel):
     points.read_string(archive.read(name).decode())
     assert dict(points["console_scripts"]) == {"verl-kernel": "verl_kernel.cli:app"}
     assert dict(points["verl.plugins"]) == {"verl_kernel": "verl_kernel.plugin"}
+    assert dict(points["inspect_ai"]) == {"verl_kernel": "verl_kernel.adapters.inspect_ai"}
+
+
+def test_inspect_finds_the_task_by_its_name_and_the_suite_from_here(elsewhere, tmp_path):
+    pytest.importorskip("inspect_ai")
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "mine.py").write_text((EXAMPLES / "reference.py").read_text())
+    load = f"import os; os.chdir({str(tmp_path)!r}); from inspect_ai._eval.loader import load_tasks"
+    probe = f"{load}; (one,) = load_tasks(['verl_kernel/kernels'], {{'suite': 'tasks'}}); print(one.dataset[0].id)"
+    assert elsewhere("-c", probe).splitlines()[-1] == "mine"
 
 
 def test_a_wheels_command_says_its_version(elsewhere):

@@ -43,6 +43,8 @@ class Provenance(FrozenRecord):
     speedup: float | None = None
     sure_speedup: float | None = None
     """Lower end of the speedup's interval."""
+    time_coverage: float | None = None
+    """Share of the time in kernels that compute."""
     timing_source: str | None = None
     """`cuda_event` (measured) or `simulated`."""
     reference_mode: str | None = None
@@ -206,7 +208,8 @@ def _of_bench(folder: Path, header: RunHeader, turns: Iterable[BenchTurn]) -> It
         result = turn.result
         provenance = Provenance(
             task=turn.task_id, task_hash=turn.task_hash, run=folder.resolve().name, model=header.model,
-            speedup=result.speedup, sure_speedup=result.sure_speedup, timing_source=result.timing_source,
+            speedup=result.speedup, sure_speedup=result.sure_speedup, time_coverage=result.time_coverage,
+            timing_source=result.timing_source,
             reference_mode=result.reference_mode, device=_device(result.env) or header.device,
             versions=_versions(result.env) or _versions(header.versions), sample=str(turn.sample), turn=turn.turn,
             date=header.started,
@@ -220,7 +223,8 @@ def _of_training(folder: Path, kernel: Kernel, date: str) -> BestKernel:
     facts = env if isinstance(env, dict) else {}
     provenance = Provenance(
         task=kernel["task_id"], task_hash=_hash(kernel), run=folder.resolve().name, model=None,
-        speedup=kernel["speedup"], sure_speedup=sure_speedup_of(kernel), timing_source=source,
+        speedup=kernel["speedup"], sure_speedup=sure_speedup_of(kernel), time_coverage=kernel.get("time_coverage"),
+        timing_source=source,
         reference_mode=_text(kernel.get("reference_mode")), device=_device(facts), versions=_versions(facts),
         sample=_text(kernel.get("sample")), turn=kernel["turn"], date=date, step=kernel["step"],
     )  # fmt: skip

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel eval`: judge kernel files against a reference file.
 
-The exit code is 0 for any verdicts, 2 for a usage error, 3 if the evaluator itself failed on a kernel, and 130 after
+The exit code is 0 for any verdicts, or 1 for those that `--fail-on` names, 2 for a usage error, 3 if the evaluator itself failed on a kernel, and 130 after
 Ctrl-C; then the verdicts reached so far are printed. Standard output holds results only. A kernel file that is not text
 gets its own verdict, and the other files are judged.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated
@@ -23,8 +23,18 @@ from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
 from verl_kernel.data.source_files import NotText, read_source
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError, VerlKernelError
+from verl_kernel.option_group import nearest
 from verl_kernel.reporting.screen import counted, screen, with_bar
 from verl_kernel.reporting.verdict_table import print_verdicts
+
+FAILED = 1
+"""Exit code if a kernel is what `--fail-on` names."""
+FAIL_ON: dict[str, Callable[[EvalResult], bool]] = {
+    "never": lambda result: False,
+    "wrong": lambda result: not result.rewarded,
+    "slow": lambda result: not result.rewarded or (result.sure_speedup or 0.0) < 1.0,
+}
+"""The choices of `--fail-on`, with the results that each of them means."""
 
 
 def command(
@@ -46,10 +56,15 @@ def command(
     num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
     true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
     timeout: gym_options.Timeout = None,
+    fail_on: Annotated[
+        str, typer.Option(help="Exit with 1 if a kernel is: wrong (or refused), slow (or wrong, or not surely faster).")
+    ] = "never",
     choose: Annotated[int, typer.Option(min=0, max=64, help="Name the kernel to keep, by this many more inputs.")] = 0,
 ) -> None:
     """Judge kernels against a reference program."""
     options = gym_options.chosen(locals())
+    if fail_on not in FAIL_ON:
+        raise ConfigError(f"--fail-on is {fail_on!r}; {nearest(fail_on, FAIL_ON)}it must be one of {', '.join(FAIL_ON)}")
     if options.address is not None and (choose or seed is not None):
         name = "--choose" if choose else "--seed"
         raise ConfigError(f"{name} is given, but the service at {options.address} draws the inputs: leave {name} out")
@@ -75,6 +90,8 @@ def command(
             typer.echo(keep_line, file=sys.stderr if json else out)
     if any(result.status is EvalStatus.INFRA_ERROR for result in results):
         raise typer.Exit(INFRA_ERROR)
+    if any(FAIL_ON[fail_on](result) for result in results):
+        raise typer.Exit(FAILED)
 
 
 def _show(reference: str, results: list[EvalResult], out: IO[str], json: bool) -> None:
@@ -146,7 +163,7 @@ def _refuse_duplicates(kernels: list[str]) -> None:
 def own_stdout() -> Iterator[IO[str]]:
     """Yield standard output for results only; everything else that this process prints goes to standard error."""
     sys.stdout.flush()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace") as out:
         os.dup2(2, 1)
         try:
             yield out

@@ -50,7 +50,9 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Folder of the run; default outputs/bench/<suite>-<model>.")] = None,
     levels: Annotated[str, typer.Option(help="Levels of KernelBench, as 1,2.")] = "",
     tasks: Annotated[int | None, typer.Option(min=1, help="Take only this many tasks, the first ones.")] = None,
-    samples: Annotated[int, typer.Option("-n", "--samples", help="Trajectories of each task.")] = 1,
+    samples: Annotated[
+        int | None, typer.Option("-n", "--samples", help="Trajectories of each task; of saved kernels the first, or all.")
+    ] = None,
     turns: Annotated[int, typer.Option(help="Turns of each trajectory.")] = 1,
     context: Annotated[
         str, typer.Option(help="Earlier turns in a prompt: concat, last, best_window, top_w.")
@@ -188,7 +190,7 @@ def _model(args: dict[str, Any]) -> ModelChoice:
 
     model = ModelChoice(
         args["base_url"], args["model"], args["key_variable"], args["vllm"], args["vllm_args"], args["kernels"],
-        args["only_present"],
+        args["only_present"], args["samples"],
     )  # fmt: skip
     model.check()
     return model
