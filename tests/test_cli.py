@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ HELPS = [(name, "--help") for name in COMMANDS] + [("data", name, "--help") for 
 
 @pytest.fixture(scope="module")
 def helps(tmp_path_factory):
-    return run_lines(HELPS, tmp_path_factory.mktemp("helps"))
+    return run_lines(HELPS, tmp_path_factory.mktemp("helps"), COLUMNS="80", NO_COLOR="1", FORCE_COLOR="1")
 
 
 @pytest.mark.slow
@@ -42,6 +43,25 @@ def test_every_command_answers_help_with_its_own_name(helps):
     for done in helps:
         assert done.status == 0, done
         assert f"verl-kernel {' '.join(done.words[:-1])} " in done.out, done
+
+
+@pytest.mark.slow
+def test_help_fits_80_columns_and_has_no_colour_where_none_is_wanted(helps):
+    texts = {
+        done.words: re.sub(r"\x1b\[(0|1|2|3|4|7|22|23)(;[0-9])*m", "", done.out) for done in helps
+    }  # bold, dim ...
+    assert {words: line for words, text in texts.items() for line in text.splitlines() if len(line) > 80} == {}
+    assert [words for words, text in texts.items() if "\x1b" in text] == []
+
+
+@pytest.mark.slow
+def test_a_terminal_without_utf_8_gets_sentences(tmp_path):
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-m", "verl_kernel", "data", "audit", "nö ne.py"]
+    done = subprocess.run(command, env={**os.environ, **ascii_only}, capture_output=True, timeout=300)
+    error = done.stderr.decode("ascii")
+    assert done.returncode == 2, error
+    assert re.fullmatch(r"Error: .*ne\.py.*: .*\n", error), error
 
 
 @pytest.mark.slow

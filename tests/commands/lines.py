@@ -98,8 +98,8 @@ def run_lines(lines: Sequence[Sequence[str]], folder: Path, **variables: str) ->
     with TemporaryDirectory() as kept:
         words = [kept, json.dumps([list(line) for line in lines]), json.dumps(HEAVY)]
         done = subprocess.run(
-            [sys.executable, "-c", _SCRIPT, *words], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-            capture_output=True, text=True, timeout=600,
+            [sys.executable, "-c", _SCRIPT, *words], cwd=folder, capture_output=True, text=True, timeout=600,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return [_done(tuple(line), Path(kept) / str(number)) for number, line in enumerate(lines)]

@@ -132,6 +132,7 @@ LINES = {
     "serve-drain": "which judges are meant is unclear: name a node, or one judge with --judge",
     "serve-drain node --judge 3": "which judges are meant is unclear: name a node",
     "serve-drain node --address 127.0.0.1:1": "no Ray cluster answers at 127.0.0.1:1: start a run first",
+    "serve-status --address nowhere": "--address is 'nowhere'; it must be HOST:PORT, or auto",
     "serve-status --address 127.0.0.1:1": "no Ray cluster answers at 127.0.0.1:1: start a run first",
     "serve --port 0 --options none": "none does not exist: --options names",
     "mcp --suite none": "--suite is 'none'; it must be cpu",

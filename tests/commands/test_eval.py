@@ -338,3 +338,21 @@ def test_a_narrow_terminal_cuts_figures_but_not_help():
     assert max(map(len, text.splitlines())) <= 60
     assert message in " ".join(text.split())
     assert "\x1b[31munsafe" in console.export_text(styles=True)
+
+
+def test_a_terminal_of_40_columns_keeps_names_statuses_and_speedups():
+    facts = {
+        "task_id": "t",
+        "status": EvalStatus.OK,
+        "correctness": True,
+        "speedup": 2.84,
+        "speedup_interval": (2.2, 3.7),
+    }
+    results = [EvalResult(kernel=f"matmul_gelu_{number}.py", **facts) for number in range(2)]
+    console = Console(width=40, record=True, file=io.StringIO(), force_terminal=True)
+    print_verdicts("reference.py", results, console)
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 40
+    joined = "".join(line[:16].strip() for line in lines)
+    assert [name for name in ("matmul_gelu_0.py", "matmul_gelu_1.py") if name not in joined] == []
+    assert sum("ok" in line and "2.84x" in line for line in lines) == 2

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong command lines, made of every command's own parameters: each ends in a sentence, a status and under two seconds.
 
-A line names a file that is not there, so that it ends even if the value under test is a good one.
+A line names a file that is not there, so that it ends even if the value under test is a good one. All are run in a folder
+whose name has a blank, by a user without a home.
 """
 
 import functools
@@ -32,7 +33,18 @@ ENDS = {
 NUMBERS, WORDS, PATHS = ("x", "-1", "9" * 30), ("no such wörd",), ("no such folder/a b",)
 """Values of an option, by its type."""
 URLS = ("127.0.0.1", "ftp://host", "http://", "http://[::1", "http://host:99999", "http://a b", "https://:80", "//x")
-MACHINES = ("", "8", "H100", "8xH100", "0xH100-80GB", "-1xH100-80GB", "8xH900-80GB", "8xH100-0GB", "8xH100-80", "8×H100-80GB")
+MACHINES = (
+    "",
+    "8",
+    "H100",
+    "8xH100",
+    "0xH100-80GB",
+    "-1xH100-80GB",
+    "8xH900-80GB",
+    "8xH100-0GB",
+    "8xH100-80",
+    "8*H100-80GB",
+)
 OVERRIDES = (
     "trainer", "=3", "trainer.nnodes=[", "trainer.nnode=2", "+trainer.nnode=2", "trainer.nnodes=-1", "trainer.nnodes=x",
     "data.train_files=none.parquet", "gpus=nine", "~data.nothing", "kernelgym.device=tpu", "kernelgym=3",
@@ -74,7 +86,10 @@ def of_command(name: str, parser: Any) -> Iterator[WrongLine]:
         is_number = bool(kinds & {int, float})
         for value in NUMBERS if is_number else PATHS if Path in kinds else WORDS:
             must = is_number and value == "x"
-            yield WrongLine((*call, f"{flag}={value}", *ends), flag if must else "")
+            chosen = (
+                (f"{flag}={value}", *ends) if "--" in ends else (*ends, f"{flag}={value}")
+            )  # of two the last counts
+            yield WrongLine((*call, *chosen), flag if must else "")
 
 
 def lines() -> Iterator[WrongLine]:
@@ -104,12 +119,12 @@ QUICK = {words for number, words in enumerate(LINES) if number % 11 == 0}
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Callable[[tuple[str, ...]], Done]:
-    folder = bad_files(tmp_path_factory.mktemp("wrong"))
+    folder = bad_files(tmp_path_factory.mktemp("wrong lines"))
 
     @functools.cache
     def together(is_quick: bool) -> dict[tuple[str, ...], Done]:
         chosen = [words for words in LINES if (words in QUICK) == is_quick]
-        ended = run_lines(chosen, folder, COLUMNS="400", VERL_PLATFORM="cpu")
+        ended = run_lines(chosen, folder, COLUMNS="400", VERL_PLATFORM="cpu", HOME="/proc/nohome")
         return dict(zip(chosen, ended, strict=True))
 
     return lambda words: together(words in QUICK)[words]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel eval`: judge kernel files against a reference file.
 
-The exit code is 0 for any verdicts, or 1 for those that `--fail-on` names, 2 for a usage error, 3 if the evaluator itself failed on a kernel, and 130 after
-Ctrl-C; then the verdicts reached so far are printed. Standard output holds results only. A kernel file that is not text
-gets its own verdict, and the other files are judged.
+The exit code is 0 for any verdicts, or 1 for those that `--fail-on` names, 2 for a usage error, 3 if the evaluator
+itself failed on a kernel, and 130 after Ctrl-C; then the verdicts reached so far are printed. Standard output holds
+results only. A kernel file that is not text gets its own verdict, and the other files are judged.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def command(
     """Judge kernels against a reference program."""
     options = gym_options.chosen(locals())
     if fail_on not in FAIL_ON:
-        raise ConfigError(f"--fail-on is {fail_on!r}; {nearest(fail_on, FAIL_ON)}it must be one of {', '.join(FAIL_ON)}")
+        raise ConfigError(
+            f"--fail-on is {fail_on!r}; {nearest(fail_on, FAIL_ON)}it must be one of {', '.join(FAIL_ON)}"
+        )
     if options.address is not None and (choose or seed is not None):
         name = "--choose" if choose else "--seed"
         raise ConfigError(f"{name} is given, but the service at {options.address} draws the inputs: leave {name} out")

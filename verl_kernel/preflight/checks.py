@@ -123,10 +123,13 @@ def check_log_file(config: DictConfig) -> None:
 
 def check_gym(config: DictConfig) -> None:
     """Check that our node `kernelgym` parses."""
-    from verl_kernel.env import TrialChoice
     from verl_kernel.reward.options import parse_options
 
-    TrialChoice.read(parse_options(find(config, "kernelgym")).env.trial_choice)
+    path = parse_options(find(config, "kernelgym")).env.trial_choice
+    if path is not None:
+        from verl_kernel.env import TrialChoice  # imports torch
+
+        TrialChoice.read(path)
 
 
 def check_options(config: DictConfig) -> None:

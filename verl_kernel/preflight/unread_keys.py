@@ -13,8 +13,10 @@ import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import nearest
@@ -58,7 +60,10 @@ def _unread(config: DictConfig) -> Iterator[tuple[str, str, list[str]]]:
     """Yield nodes of verl's, a key in them that nothing reads, and the keys that verl has there."""
     own = OmegaConf.to_yaml(config)
     for node, names in _verls_nodes().items():
-        there = OmegaConf.select(config, node, throw_on_resolution_failure=False)
+        try:
+            there = OmegaConf.select(config, node, throw_on_resolution_failure=False)
+        except OmegaConfBaseException:  # a node above it is a value
+            continue
         for name in map(str, there) if isinstance(there, DictConfig) else ():
             if name not in names and not _PASSED_ON.search(name) and f"{name}}}" not in own and not _is_named(name):
                 yield node, name, names
@@ -68,7 +73,9 @@ def _unread(config: DictConfig) -> Iterator[tuple[str, str, list[str]]]:
 def _verls_nodes() -> dict[str, list[str]]:
     """Return the keys in the nodes of verl's whole configuration, by the nodes' full names."""
     found: dict[str, list[str]] = {}
-    left = [("", OmegaConf.load(_package("verl") / "trainer" / "config" / "_generated_ppo_trainer.yaml"))]
+    left: list[tuple[str, Any]] = [
+        ("", OmegaConf.load(_package("verl") / "trainer" / "config" / "_generated_ppo_trainer.yaml"))
+    ]
     while left:
         node, keys = left.pop()
         if node and len(keys) and not _PASSED_ON.search(node.rpartition(".")[2]):

@@ -45,9 +45,7 @@ def requests_page(schema: Mapping[str, Any]) -> str:
 def _requests(schema: Mapping[str, Any]) -> Iterator[ServedRequest]:
     for path, methods in schema["paths"].items():
         for method, facts in methods.items():
-            parameters = [
-                (field["name"], _kind(field["schema"]), field["in"]) for field in facts.get("parameters", ())
-            ]
+            parameters = [(field["name"], _kind(field["schema"]), field["in"]) for field in facts.get("parameters", ())]
             if "requestBody" in facts:
                 body = facts["requestBody"]["content"]["application/json"]["schema"]
                 parameters.append(("", _kind(body), "body"))

@@ -51,7 +51,8 @@ def command(
     levels: Annotated[str, typer.Option(help="Levels of KernelBench, as 1,2.")] = "",
     tasks: Annotated[int | None, typer.Option(min=1, help="Take only this many tasks, the first ones.")] = None,
     samples: Annotated[
-        int | None, typer.Option("-n", "--samples", help="Trajectories of each task; of saved kernels the first, or all.")
+        int | None,
+        typer.Option("-n", "--samples", help="Trajectories of each task; default 1, of kernels all."),
     ] = None,
     turns: Annotated[int, typer.Option(help="Turns of each trajectory.")] = 1,
     context: Annotated[

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data rows` and `data talks`: convert local files, published or one's own, to the forms of the recipes."""
+"""`verl-kernel data rows` and `data talks`: convert local files of data sets, or one's own, for the recipes."""
 
 from __future__ import annotations
 
