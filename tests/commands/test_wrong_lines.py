@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong command lines, made of every command's own parameters: each ends in a sentence, a status and under two seconds.
 
-A line names a file that is not there, so that it ends even if the value under test is a good one. All are run in a folder
-whose name has a blank, by a user without a home.
+A line names a file that is not there, so that it ends even if the value under test is a good one. All are run in a
+folder whose name has a blank, by a user without a home.
 """
 
 import functools
