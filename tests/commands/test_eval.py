@@ -341,16 +341,10 @@ def test_a_narrow_terminal_cuts_figures_but_not_help():
 
 
 def test_a_terminal_of_40_columns_keeps_names_statuses_and_speedups():
-    facts = {
-        "task_id": "t",
-        "status": EvalStatus.OK,
-        "correctness": True,
-        "speedup": 2.84,
-        "speedup_interval": (2.2, 3.7),
-    }
-    results = [EvalResult(kernel=f"matmul_gelu_{number}.py", **facts) for number in range(2)]
+    facts = {"task_id": "t", "status": EvalStatus.OK, "correctness": True}
+    kernels, times = ["matmul_gelu_0.py", "matmul_gelu_1.py"], {"speedup": 2.84, "speedup_interval": (2.2, 3.7)}
     console = Console(width=40, record=True, file=io.StringIO(), force_terminal=True)
-    print_verdicts("reference.py", results, console)
+    print_verdicts("reference.py", [EvalResult(kernel=name, **facts, **times) for name in kernels], console)
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 40
     joined = "".join(line[:16].strip() for line in lines)
