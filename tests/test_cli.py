@@ -46,7 +46,7 @@ def test_every_command_answers_help_with_its_own_name(helps):
 
 
 @pytest.mark.slow
-def test_help_fits_80_columns_and_has_no_colour_where_none_is_wanted(helps):
+def test_help_fits_80_columns_without_colour(helps):
     texts = {
         done.words: re.sub(r"\x1b\[(0|1|2|3|4|7|22|23)(;[0-9])*m", "", done.out) for done in helps
     }  # bold, dim ...

@@ -340,7 +340,7 @@ def test_a_narrow_terminal_cuts_figures_but_not_help():
     assert "\x1b[31munsafe" in console.export_text(styles=True)
 
 
-def test_a_terminal_of_40_columns_keeps_names_statuses_and_speedups():
+def test_a_terminal_of_40_columns_keeps_names_and_speedups():
     facts = {"task_id": "t", "status": EvalStatus.OK, "correctness": True}
     kernels, times = ["matmul_gelu_0.py", "matmul_gelu_1.py"], {"speedup": 2.84, "speedup_interval": (2.2, 3.7)}
     console = Console(width=40, record=True, file=io.StringIO(), force_terminal=True)

@@ -137,7 +137,7 @@ def fault(ended: Done, line: WrongLine) -> str:
         return "a traceback"
     if ended.status not in (1, 2, 3):
         return f"status {ended.status}"
-    is_usage = "Usage: " in error and "--help" in error
+    is_usage = "─ Error ─" in error  # the parser's own words, whose remedy is in them or in the line above
     if not is_usage and not (error.startswith("Error: ") and error.count("\n") == 1):
         return "no sentence"
     if not is_usage and not ({": ", "; "} & {error[at : at + 2] for at in range(7, len(error))}):

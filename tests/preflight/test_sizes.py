@@ -109,7 +109,7 @@ def test_lengths_with_room_pass(folder, overrides):
 
 
 @pytest.mark.slow
-def test_a_logger_that_verl_lacks_is_refused_with_the_one_that_is_meant(folder):
+def test_a_logger_that_verl_lacks_is_refused(folder):
     with refused("trainer.logger is 'wand'; did you mean wandb? ", by=ConfigError):
         check_names(config(folder, "trainer.logger=[console,wand]"))
 

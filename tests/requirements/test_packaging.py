@@ -83,7 +83,7 @@ def test_a_wheels_commands_are_found_by_name(wheel):
     assert dict(points["inspect_ai"]) == {"verl_kernel": "verl_kernel.adapters.inspect_ai"}
 
 
-def test_inspect_finds_the_task_by_its_name_and_the_suite_from_here(elsewhere, tmp_path):
+def test_inspect_finds_the_task_by_its_name(elsewhere, tmp_path):
     pytest.importorskip("inspect_ai")
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "mine.py").write_text((EXAMPLES / "reference.py").read_text())
