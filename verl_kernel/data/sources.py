@@ -139,9 +139,9 @@ def convert_source(
         ConfigError: there is no such source, or it has no levels to choose from, or prompts of its own.
         DataError: a file is missing, cannot be read or cannot be written, or none of its rows can be used.
     """
-    known = [*names(kind), *([OWN] if kind == "rows" else [])]
-    if name not in known:
-        raise ConfigError(f"{name} is no source of {kind}: {nearest(name, known)}choose {', '.join(known)}")
+    choices = [*names(kind), *([OWN] if kind == "rows" else [])]
+    if name not in choices:
+        raise ConfigError(f"{name} is no source of {kind}: {nearest(name, choices)}choose {', '.join(choices)}")
     if levels and name != "kernelbench":
         raise ConfigError(f"{name} names no levels: leave out --levels, which chooses from kernelbench")
     if targets and name not in _ASKED:

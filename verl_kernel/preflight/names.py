@@ -93,10 +93,10 @@ def check_names(config: DictConfig) -> None:
         name = read(config, key)
         if name not in registered:
             raise unknown(key, name, registered)
-    loggers, known = read(config, LOGGER), _loggers()
+    loggers, backends = read(config, LOGGER), _loggers()
     for name in [loggers] if isinstance(loggers, str) else loggers:
-        if name not in known:
-            raise unknown(LOGGER, name, known)
+        if name not in backends:
+            raise unknown(LOGGER, name, backends)
     for path, name in _objects(config):
         if target := find(config, path):
             _check_object(path, target, name, find(config, name))

@@ -67,14 +67,14 @@ def check_prompts(config: DictConfig) -> None:
             for path in _files(config, split)
             for row in pq.read_table(path, columns=["prompt"]).to_pylist()
         ]
-        left = 0
+        short = 0
         for prompt in prompts[:_MOST_PROMPTS]:
-            if left >= needed:
+            if short >= needed:
                 break
-            left += _tokens(tokenizer, prompt, template) <= limit
-        if left < needed and len(prompts) <= _MOST_PROMPTS:
+            short += _tokens(tokenizer, prompt, template) <= limit
+        if short < needed and len(prompts) <= _MOST_PROMPTS:
             raise DataError(
-                f"data.{split}_files: {left} of {len(prompts)} prompts have at most {limit} tokens ({PROMPT}), the "
+                f"data.{split}_files: {short} of {len(prompts)} prompts have at most {limit} tokens ({PROMPT}), the "
                 f"others are left out (data.filter_overlong_prompts), and {needed} are needed: raise {PROMPT}"
             )
 

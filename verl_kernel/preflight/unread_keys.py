@@ -72,19 +72,19 @@ def _unread(config: DictConfig) -> Iterator[tuple[str, str, list[str]]]:
 @functools.cache
 def _verls_nodes() -> dict[str, list[str]]:
     """Return the keys in the nodes of verl's whole configuration, by the nodes' full names."""
-    found: dict[str, list[str]] = {}
-    left: list[tuple[str, Any]] = [
+    nodes: dict[str, list[str]] = {}
+    pending: list[tuple[str, Any]] = [
         ("", OmegaConf.load(_package("verl") / "trainer" / "config" / "_generated_ppo_trainer.yaml"))
     ]
-    while left:
-        node, keys = left.pop()
+    while pending:
+        node, keys = pending.pop()
         if node and len(keys) and not _PASSED_ON.search(node.rpartition(".")[2]):
-            found[node] = [str(name) for name in keys]
+            nodes[node] = [str(name) for name in keys]
         for name in keys:
             inner = None if OmegaConf.is_missing(keys, name) else keys._get_node(name)
             if isinstance(inner, DictConfig) and not inner._is_none() and not inner._is_interpolation():
-                left.append((f"{node}.{name}" if node else str(name), inner))
-    return found
+                pending.append((f"{node}.{name}" if node else str(name), inner))
+    return nodes
 
 
 def _is_named(name: str) -> bool:
