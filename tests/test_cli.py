@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ HELPS = [(name, "--help") for name in COMMANDS] + [("data", name, "--help") for 
 
 @pytest.fixture(scope="module")
 def helps(tmp_path_factory):
-    return run_lines(HELPS, tmp_path_factory.mktemp("helps"))
+    return run_lines(HELPS, tmp_path_factory.mktemp("helps"), COLUMNS="80", NO_COLOR="1", FORCE_COLOR="1")
 
 
 @pytest.mark.slow
@@ -45,8 +46,39 @@ def test_every_command_answers_help_with_its_own_name(helps):
 
 
 @pytest.mark.slow
+def test_help_fits_80_columns_without_colour(helps):
+    texts = {
+        done.words: re.sub(r"\x1b\[(0|1|2|3|4|7|22|23)(;[0-9])*m", "", done.out) for done in helps
+    }  # bold, dim ...
+    assert {words: line for words, text in texts.items() for line in text.splitlines() if len(line) > 80} == {}
+    assert [words for words, text in texts.items() if "\x1b" in text] == []
+
+
+@pytest.mark.slow
+def test_a_terminal_without_utf_8_gets_sentences(tmp_path):
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-m", "verl_kernel", "data", "audit", "nö ne.py"]
+    done = subprocess.run(command, env={**os.environ, **ascii_only}, capture_output=True, timeout=300)
+    error = done.stderr.decode("ascii")
+    assert done.returncode == 2, error
+    assert re.fullmatch(r"Error: .*ne\.py.*: .*\n", error), error
+
+
+@pytest.mark.slow
 def test_help_imports_nothing_heavy(helps):
     assert {done.words: done.heavy for done in helps if done.heavy} == {}
+
+
+@pytest.mark.parametrize(("words", "found"), [
+    ("verl-kernel bench", {"bench", "bench-curves"}), ("verl-kernel eval --fail", {"--fail-on"}),
+    ("verl-kernel data ro", {"rows"}), ("verl-kernel data rows --lev", {"--levels"}),
+])  # fmt: skip
+def test_a_shell_completes_commands_and_their_options(words, found, monkeypatch):
+    monkeypatch.setenv("_VERL_KERNEL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    done = CliRunner().invoke(app, prog_name="verl-kernel")
+    assert {*done.output.split()} == found
 
 
 def test_all_commands_of_data_are_tried():

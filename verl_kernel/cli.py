@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 import importlib
+import io
+import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from verl_kernel import __version__
@@ -38,18 +41,37 @@ COMMANDS = {
     "doctor": "Check that this machine can run the recipes, and say what is missing.",
 }
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train language models to write Triton kernels.")
+
+class _Commands(TyperGroup):  # of click, or of typer's own copy of it, by its version
+    """The subcommands, each whole where a shell asks what could follow its name."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a subcommand: its own parser for a completion, else one that hands on all arguments."""
+        if ctx.resilient_parsing and cmd_name in COMMANDS:
+            return load_command(cmd_name)
+        return super().get_command(ctx, cmd_name)
 
 
-def _run(name: str, args: list[str]) -> None:
-    from verl_kernel.commands.sentences import in_sentences
+app = typer.Typer(cls=_Commands, no_args_is_help=True, help="Train language models to write Triton kernels.")
 
+
+def load_command(name: str) -> Any:
+    """Return the parser of a subcommand, with the parsers of its own ones."""
     module = importlib.import_module(f"verl_kernel.commands.{name.replace('-', '.')}")
     sub_app = getattr(module, "app", None)
     if sub_app is None:
         sub_app = typer.Typer(add_completion=False)
         sub_app.command()(module.command)
-    in_sentences(get_command(sub_app)).main(args=args, prog_name=f"verl-kernel {name}")
+    return get_command(sub_app)
+
+
+def _run(name: str, args: list[str]) -> None:
+    from verl_kernel.commands.sentences import in_sentences
+
+    for stream in (sys.stdout, sys.stderr):  # names of files may hold what the terminal's encoding has no form for
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    in_sentences(load_command(name)).main(args=args, prog_name=f"verl-kernel {name}")
 
 
 def _forward(name: str) -> Callable[[typer.Context], None]:

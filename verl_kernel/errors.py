@@ -58,12 +58,13 @@ _TRAINING = (
     "tensordict",
 )
 """What the extra `verl` brings."""
+INSTALL_TRAINING = "pip install 'verl-kernel[verl]'"
 
 
 def cannot_load(exc: ImportError) -> str:
     """Return the sentence for a package that is missing or whose files are damaged."""
     if isinstance(exc, ModuleNotFoundError) and (exc.name or "").partition(".")[0] in _TRAINING:
-        return f"this needs what trains, and {exc.name} is not installed: pip install 'verl-kernel[verl]'"
+        return f"this needs what trains, and {exc.name} is not installed: {INSTALL_TRAINING}"
     return (
         f"a package cannot be loaded ({exc}): `make env` mends the environment of a checkout, elsewhere install that "
         "package anew"

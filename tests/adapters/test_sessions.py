@@ -104,12 +104,14 @@ def address(environment, tmp_path_factory):
 
 
 def test_an_episode_has_the_verdicts_of_the_gym(environment, address, tmp_path):
-    begun, wrong, fused = said_by(environment, tmp_path, "tests.adapters.openenv_session", address)
+    begun, wrong, fused, late = said_by(environment, tmp_path, "tests.adapters.openenv_session", address)
     assert "class Model" in begun["message"]
     assert (wrong["status"], wrong["reward"], wrong["done"]) == ("incorrect", 0, False)
     assert (fused["status"], fused["done"]) == ("ok", True)
     assert fused["reward"] > 1
     assert fused["speedup"] > 1
+    assert (late["reward"], late["done"], late["speedup"]) == (None, True, None)
+    assert "reset" in late["message"]
 
 
 def test_the_validator_of_openenv_passes(environment, address):

@@ -148,6 +148,8 @@ def test_saved_kernels_and_tasks_that_have_none(tmp_path, kernels):
     assert {turn.sample: turn.result.rewarded for turn in read_run(tmp_path / "all")[1]} == {0: True, 1: True, 2: False}
     scores = json.loads(bench(*shared, "--tasks=3", "--only-present", f"--out={tmp_path / 'present'}").stdout)
     assert (scores["tasks"], scores["answers"], scores["missing"]) == (2, 6, 0)
+    first = json.loads(bench(*shared, "--tasks=2", "-n", "1", f"--out={tmp_path / 'first'}").stdout)
+    assert (first["samples"], first["answers"], first["missing"]) == (1, 2, 0)
     turns = bench(*shared, "--turns=2", f"--out={tmp_path / 'turns'}", exit_code=2)
     assert "--turns is for models" in turns.stderr
 

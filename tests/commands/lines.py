@@ -35,8 +35,8 @@ def module(name):
     return importlib.import_module(ours if name in COMMANDS else name + ".command")
 
 
-for name in {words[0] for words in lines}:  # what forks share is imported once
-    module(name)
+for name in {words[0] for words in lines if words and (words[0] in COMMANDS or "." in words[0])}:
+    module(name)  # what forks share is imported once
 for number, words in enumerate(lines):
     if pid := os.fork():
         _, _, used = os.wait4(pid, 0)
@@ -45,7 +45,7 @@ for number, words in enumerate(lines):
     for target, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / f"{number}.{name}", os.O_WRONLY | os.O_CREAT), target)
     try:
-        app(words) if words[0] in COMMANDS else module(words[0]).app(words[1:])
+        module(words[0]).app(words[1:]) if words and words[0].startswith("recipes.") else app(words)
         code = 0
     except SystemExit as end:
         code = end.code or 0
@@ -90,7 +90,7 @@ class Done:
     """Of processors, without what all commands import: `_SCRIPT` names it."""
 
 
-def run_lines(lines: Sequence[Sequence[str]], folder: Path) -> list[Done]:
+def run_lines(lines: Sequence[Sequence[str]], folder: Path, **variables: str) -> list[Done]:
     """Run command lines in turn in `folder`, each in a fork of a process that has imported their modules alone.
 
     The first word is a command of `verl-kernel`, or the package of a recipe that is run with `python -m`.
@@ -98,8 +98,8 @@ def run_lines(lines: Sequence[Sequence[str]], folder: Path) -> list[Done]:
     with TemporaryDirectory() as kept:
         words = [kept, json.dumps([list(line) for line in lines]), json.dumps(HEAVY)]
         done = subprocess.run(
-            [sys.executable, "-c", _SCRIPT, *words], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=300,
+            [sys.executable, "-c", _SCRIPT, *words], cwd=folder, capture_output=True, text=True, timeout=600,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return [_done(tuple(line), Path(kept) / str(number)) for number, line in enumerate(lines)]

@@ -134,6 +134,15 @@ def test_tasks_whose_names_are_alike_have_files_of_their_own(tmp_path):
     assert found == {name: number for number, name in enumerate(names)}
 
 
+def test_what_speaks_against_a_kernel_is_said(tmp_path):
+    verdicts = {"slow": timed(0.5), "copies": timed(2.0, time_coverage=0.0), "good": timed(2.0, time_coverage=1.0)}
+    run = write_run(tmp_path / "run", [turn(name, 0, 1, verdict) for name, verdict in verdicts.items()])
+    said = {line.split()[1]: line for line in best(run, tmp_path / "out").splitlines() if ".py" in line}
+    assert "not surely faster" in said["slow"]
+    assert "compute nothing" in said["copies"]
+    assert "; " not in said["good"]
+
+
 def test_nothing_to_write_is_said(tmp_path):
     run = write_run(tmp_path / "run", [turn("a", 0, 1, WRONG)])
     assert "no verified kernel" in best(run, tmp_path / "out", exit_code=2)

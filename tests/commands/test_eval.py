@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.bench.recorded import OK, WRONG, timed
 from tests.commands.lines import assert_one_sentence, in_a_process
 from tests.env.programs import program_of, reference
 from tests.env.test_sizes import task
 from tests.interrupts import hears_interrupts
+from verl_kernel.commands.eval import FAIL_ON
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.env.size_verdicts import joined
 from verl_kernel.reporting.verdict_table import print_verdicts, remarks
@@ -113,7 +115,7 @@ MIXED = ["good.py", "latin.py", "torch_only.py", "forbidden.py"]
 SEEDED = "--device cpu --seed 3"
 RUNS = {
     "judged": f"reference.py {' '.join(NAMES)} --json {SEEDED}",
-    "table": f"reference.py good.py wrong.py {SEEDED}",
+    "table": f"reference.py good.py wrong.py {SEEDED} --fail-on wrong",
     "global": f"reference.py global.py --json {SEEDED}",
     "odd": f"reference.py {' '.join(ODD)} --json {SEEDED}",
     "not compiled": "reference.py good.py --json --device cpu --compile-for off",
@@ -226,10 +228,19 @@ def test_a_kernel_that_is_no_text_does_not_stop_the_others(results):
 
 def test_table(ended):
     code, out, error = ended("table")
-    assert code == 0, error
+    assert code == 1, error  # by --fail-on
     for text in ("good.py", "ok", "100%", "wrong.py", "incorrect", "simulated"):
         assert text in out
     assert "talks" not in out
+
+
+@pytest.mark.parametrize(("verdict", "fails"), [
+    (timed(1.5), []), (timed(1.5, speedup_low=0.9), ["slow"]), (OK, ["slow"]),
+    (timed(2.0, decoy_kernel=True), ["wrong", "slow"]), (WRONG, ["wrong", "slow"]),
+])  # fmt: skip
+def test_what_an_exit_status_is_asked_for(verdict, fails):
+    result = EvalResult(task_id="t", **verdict)
+    assert [name for name, is_meant in FAIL_ON.items() if is_meant(result)] == fails
 
 
 @pytest.mark.exhaustive
@@ -339,3 +350,15 @@ def test_a_narrow_terminal_cuts_figures_but_not_help():
     assert max(map(len, text.splitlines())) <= 60
     assert message in " ".join(text.split())
     assert "\x1b[31munsafe" in console.export_text(styles=True)
+
+
+def test_a_terminal_of_40_columns_keeps_names_and_speedups():
+    facts = {"task_id": "t", "status": EvalStatus.OK, "correctness": True}
+    kernels, times = ["matmul_gelu_0.py", "matmul_gelu_1.py"], {"speedup": 2.84, "speedup_interval": (2.2, 3.7)}
+    console = Console(width=40, record=True, file=io.StringIO(), force_terminal=True)
+    print_verdicts("reference.py", [EvalResult(kernel=name, **facts, **times) for name in kernels], console)
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 40
+    joined = "".join(line[:16].strip() for line in lines)
+    assert [name for name in kernels if name not in joined] == []
+    assert sum("ok" in line and "2.84x" in line for line in lines) == 2

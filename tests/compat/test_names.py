@@ -7,8 +7,10 @@ from typing import Any, get_args
 import pytest
 import torch
 from omegaconf import OmegaConf
+from verl.utils.tracking import Tracking
 
 from tests.compat.pins import found
+from verl_kernel.preflight import placement, unread_keys
 from verl_kernel.preflight.trainer_mode import NEED_AN_ACCELERATOR
 from verl_kernel.verl_keys import KEYS
 
@@ -97,3 +99,14 @@ def test_a_rule_of_correction_is_refused_when_it_is_applied(rule, refused):
     correct = found("verl.trainer.ppo.rollout_corr_helper:compute_rollout_correction_and_rejection_mask")
     with pytest.raises(ValueError) if refused else nullcontext():
         correct(torch.zeros(1, 1), torch.zeros(1, 1), torch.ones(1, 1), **rule)
+
+
+def test_loggers_are_known_by_names_in_a_list():
+    assert {"console", "file", "tensorboard", "wandb", *placement.LOGGERS} <= {*Tracking.supported_backend, "tracking"}
+
+
+def test_the_whole_configuration_is_one_file_with_its_keys():
+    nodes = unread_keys._verls_nodes()
+    assert {"train_batch_size", "max_response_length"} <= {*nodes["data"]}
+    assert "logger" in nodes["trainer"]
+    assert "ray_kwargs.ray_init" not in nodes

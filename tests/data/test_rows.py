@@ -49,6 +49,7 @@ def judged_by(text):
         judged_by(REFERENCE.replace("class Model", "class Block")) | {"extra_info": INFO | {"entry_point": "Block"}},
         "name that class in the prompt",
     ),
+    ({"extra_info": make_rows()[0]["extra_info"]}, "as in row 0, whose reference is another"),
 ])  # fmt: skip
 def test_a_bad_row_is_named(tmp_path, changes, key):
     path = tmp_path / "train.parquet"

@@ -8,9 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.data import published_files as files
+from tests.preflight.folder import REFERENCE
 from tests.sentences import refused
 from verl_kernel.data import rows, talks
-from verl_kernel.data.rows import check_rows, read_tasks, task_from_row
+from verl_kernel.data.rows import check_rows, read_rows, read_tasks, task_from_row
 from verl_kernel.data.sources import SOURCES, convert_source, names
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.world.talks import task_messages
@@ -189,6 +190,24 @@ def test_a_missing_file_says_what_to_fetch_and_where_to_put_it(tmp_path, name):
             convert_source(name, source.kind, path, tmp_path / "out.parquet")
 
 
+def test_programs_of_ones_own_become_rows(tmp_path):
+    own, out = tmp_path / "mine", tmp_path / "out.parquet"
+    own.mkdir()
+    for name in ("b", "a"):
+        (own / f"{name}.py").write_text(f"# {name}\n{REFERENCE}")
+    (own / "helper.py").write_text("x = 1\n")
+    written = convert_source("folder", "rows", own, out, targets=("sm_90",))
+    assert (written.rows, written.refused.total()) == (2, 1)
+    check_rows(out)
+    rows = read_rows(out)
+    assert [(row["extra_info"]["task_id"], row["data_source"]) for row in rows] == [("a", "mine"), ("b", "mine")]
+    assert rows[0]["reward_model"]["ground_truth"].startswith("# a\n")
+    assert "sm_90" in rows[0]["prompt"][0]["content"]
+    for place in (own / "a.py", tmp_path / "nothing"):
+        with refused(place, "name a folder of reference programs", by=DataError):
+            convert_source("folder", "rows", place, out)
+
+
 def test_bad_files_and_words_are_one_sentence(tmp_path):
     junk, text, empty = tmp_path / "junk.parquet", tmp_path / "data.csv", tmp_path / "empty.jsonl"
     junk.write_bytes(b"PAR1"), text.write_text("x"), empty.write_text("{}\n")
@@ -201,6 +220,7 @@ def test_bad_files_and_words_are_one_sentence(tmp_path):
     assert not list(tmp_path.glob("*.part"))
     for name, source, place, levels, sentence in (
         ("imagenet", junk, out, (), "choose kernelbench, drkernel-rl"),
+        ("folders", junk, out, (), "did you mean folder? "),
         ("kernelsmith-sft", junk, out, (), "no source of rows"),
         ("kernelbook", junk, out, [1], "names no levels"),
         ("kernelbook", files.write(tmp_path, "kernelbook"), junk / "x", (), "junk.parquet is a file: name another fol"),

@@ -20,6 +20,8 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+BATCH = 16
+"""The most tasks that a step of these recipes takes."""
 
 
 def row(**changes: object) -> dict:
@@ -32,6 +34,6 @@ def write_folder(folder: Path) -> Path:
     (folder / "model").mkdir()
     (folder / "model" / "config.json").write_text("{}")
     for split in ("train", "val"):
-        write_rows([row()], folder / f"{split}.parquet")
+        write_rows([row()] * BATCH, folder / f"{split}.parquet")
     write_talks([make_talk([{"role": "assistant", "content": "a"}], {})], folder / "corpus.parquet")
     return folder

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 
 import verl_kernel
 from tests.env.waiting import until
+from tests.reporting.runs import step, write_lines
 from tests.requirements.bare_machine import link, needs
 
 if sys.version_info >= (3, 11):
@@ -53,7 +54,8 @@ def test_the_wheel_holds_every_module_and_recipe(wheel):
 @pytest.fixture(scope="module")
 def elsewhere(wheel, tmp_path_factory):
     """Runs Python in a folder that has nothing to do with the wheel, whose contents stand in PYTHONPATH."""
-    site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("elsewhere")
+    # By this name Inspect knows what is installed.
+    site, folder = tmp_path_factory.mktemp("of") / "site-packages", tmp_path_factory.mktemp("elsewhere")
     zipfile.ZipFile(wheel).extractall(site)
 
     def run(*words: str) -> str:
@@ -78,6 +80,16 @@ def test_a_wheels_commands_are_found_by_name(wheel):
     points.read_string(archive.read(name).decode())
     assert dict(points["console_scripts"]) == {"verl-kernel": "verl_kernel.cli:app"}
     assert dict(points["verl.plugins"]) == {"verl_kernel": "verl_kernel.plugin"}
+    assert dict(points["inspect_ai"]) == {"verl_kernel": "verl_kernel.adapters.inspect_ai"}
+
+
+def test_inspect_finds_the_task_by_its_name(elsewhere, tmp_path):
+    pytest.importorskip("inspect_ai")
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "mine.py").write_text((EXAMPLES / "reference.py").read_text())
+    load = f"import os; os.chdir({str(tmp_path)!r}); from inspect_ai._eval.loader import load_tasks"
+    probe = f"{load}; (one,) = load_tasks(['verl_kernel/kernels'], {{'suite': 'tasks'}}); print(one.dataset[0].id)"
+    assert elsewhere("-c", probe).splitlines()[-1] == "mine"
 
 
 def test_a_wheels_command_says_its_version(elsewhere):
@@ -166,15 +178,46 @@ def test_a_suite_is_judged_by_a_service(small, service):
     assert re.search(r'"correct": {"value": 1\.0', done.stdout), done.stdout
 
 
-@pytest.mark.parametrize("words", [
-    ("preflight", "cpu_quickstart"), *(pytest.param(words, marks=pytest.mark.exhaustive) for words in (
-    ("doctor",), ("data", "quickstart", "--out=q"))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("preflight", "cpu_quickstart"),
+        pytest.param(("data", "quickstart", "--out=q"), marks=pytest.mark.exhaustive),
+    ],
+)
 def test_what_trains_says_what_to_install(small, words):
     done = run(small, *words)
     assert done.returncode != 0
     assert "pip install 'verl-kernel[verl]'" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_doctor_looks_at_the_gym_alone(small):
+    done = run(small, "doctor", "--json")
+    found = {line["topic"]: line for line in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0, done.stdout
+    assert {"torch", "triton", "mode", "isolation", "training"} <= found.keys()
+    assert not {"verl", "Ray", "registries"} & found.keys()
+    assert "verl-kernel[verl]" in found["training"]["value"]
+    assert done.stderr == ""
+
+
+def test_a_run_is_reported_without_what_trains(small):
+    (small / "run").mkdir()
+    write_lines(small / "run" / "metrics.jsonl", step(1, **{"critic/score/mean": 0.5}))
+    done = run(small, "report", small / "run")
+    assert done.returncode == 0, done.stderr
+    assert (small / "run" / "report.html").is_file()
+
+
+def test_an_endpoint_is_asked_without_what_trains(small):
+    tasks = small / "suite"
+    tasks.mkdir()
+    (tasks / "one.py").write_text((EXAMPLES / "reference.py").read_text())
+    model = ("--base-url=http://127.0.0.1:9/v1", "--model=m", "--retries=0")
+    done = run(small, "bench", f"--suite={tasks}", *model, f"--out={small / 'asked'}")
+    assert done.returncode == 3, done.stderr
+    assert "http://127.0.0.1:9/v1 does not answer" in done.stderr
 
 
 @pytest.mark.exhaustive

@@ -170,6 +170,27 @@ def test_bodies_that_are_no_requests_are_refused(http, body):
     assert answer.json()["detail"]
 
 
+def test_the_way_a_body_is_sent_is_told(http):
+    body = json.dumps({"evaluations": [wanted()]})
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for headers, kind in ((form, "is said to be application/x-www-form-urlencoded"), ({}, "is said to be of no type")):
+        said = detail(http.post("/v1/evaluations", content=body, headers=headers), 422)
+        assert kind in said
+        assert "Content-Type: application/json" in said
+    said = detail(http.post("/v1/evaluations", content="{'a': 1}", headers={"Content-Type": "application/json"}), 422)
+    assert said.startswith("the body is no JSON (")
+    assert "at character 1" in said
+
+
+def test_the_page_of_requests_loads_nothing(http):
+    answer = http.get("/docs")
+    assert answer.headers["content-type"].startswith("text/html")
+    page = answer.text
+    assert all(f" {path}</code>" in page for path in http.get("/openapi.json").json()["paths"])
+    assert "curl -X POST http://127.0.0.1:8008/v1/evaluations" in page
+    assert not re.search(r"<script|src=|https?://(?!127\.0\.0\.1)", page)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=())),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -2,15 +2,23 @@
 """`verl-kernel serve` as a process: started, killed, told to end."""
 
 import signal
+import socket
+import threading
 
 import psutil
 import pytest
+import uvicorn
 
 from tests.commands.lines import assert_one_sentence, invoked
-from tests.service.serving import Started, client, keys_file, wait_for
+from tests.service.serving import GYM, Pool, Started, client, keys_file, wait_for
 from verl_kernel.client import RemoteGym
 from verl_kernel.env.conformance.cases import TASK
 from verl_kernel.env.conformance.programs import HONEST, REFERENCE, SLEEPS
+from verl_kernel.service.app import Service
+from verl_kernel.service.keys import Keys
+from verl_kernel.service.options import ServiceOptions
+from verl_kernel.service.record import ServiceRecord
+from verl_kernel.service.server import EndingServer
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -67,6 +75,30 @@ def test_told_to_end_it_finishes_what_it_judges(tmp_path):
         assert "Traceback" not in service.said
     with Started(tmp_path) as service, client(service.address) as http:
         assert http.get(f"/v1/evaluations/{name}").json()["state"] == "done"
+
+
+def test_told_to_end_it_answers_until_its_work_has_ended(tmp_path):
+    pool, record = Pool(), ServiceRecord(tmp_path)
+    pool.open.clear()
+    service = Service(pool, record, Keys({}), ServiceOptions(state=str(tmp_path)), GYM)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = EndingServer(uvicorn.Config(service.app(), log_level="warning", lifespan="on"), service)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        wait_for(lambda: server.started)
+        with client(f"http://127.0.0.1:{listener.getsockname()[1]}") as http:
+            name = posted(http, HONEST)["id"]
+            server.handle_exit(signal.SIGTERM, None)
+            body = {"evaluations": [{"task": {"reference": REFERENCE}, "source": "another"}]}
+            refusal = http.post("/v1/evaluations", json=body)
+            assert (refusal.status_code, refusal.headers["retry-after"]) == (503, "5")
+            assert http.get("/ready").status_code == 503
+            assert http.get(f"/v1/evaluations/{name}").json()["state"] == "waiting"
+            pool.open.set()
+            assert http.get(f"/v1/evaluations/{name}?wait_s=60").json()["state"] == "done"
+        thread.join(timeout=300)
+    record.close()
+    assert not thread.is_alive()
 
 
 @pytest.mark.exhaustive

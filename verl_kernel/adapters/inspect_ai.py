@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inspect: a suite of kernel tasks with several turns of feedback, scored by the gym.
 
-inspect eval verl_kernel/adapters/inspect_ai.py -T suite=tasks -T turns=3 --model openai/gpt-4o
+inspect eval verl_kernel/kernels -T suite=tasks -T turns=3 --model openai/gpt-4o
 """
 
 from __future__ import annotations

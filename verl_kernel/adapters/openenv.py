@@ -83,8 +83,12 @@ class KernelEnvironment(Environment[KernelAction, KernelObservation, State]):  #
         return asyncio.run(self.step_async(action))
 
     async def step_async(self, action: KernelAction, timeout_s: float | None = None, **_: Any) -> KernelObservation:
-        """Judge an answer; the reward is None if the gym could not."""
+        """Judge an answer; the reward is None if the gym could not, or the episode had ended."""
         task = self._item.task
+        if self._state.step_count >= self._turns:
+            return KernelObservation(
+                message="The episode has ended: reset begins another.", task_id=task.task_id, done=True
+            )
         judged = await judge_answer(task, action.answer, self._gym.evaluate)
         self._state.step_count += 1
         return KernelObservation(

@@ -43,6 +43,8 @@ class Provenance(FrozenRecord):
     speedup: float | None = None
     sure_speedup: float | None = None
     """Lower end of the speedup's interval."""
+    time_coverage: float | None = None
+    """Share of the time in kernels that compute."""
     timing_source: str | None = None
     """`cuda_event` (measured) or `simulated`."""
     reference_mode: str | None = None
@@ -211,6 +213,7 @@ def _of_bench(folder: Path, header: RunHeader, turns: Iterable[BenchTurn]) -> It
             model=header.model,
             speedup=result.speedup,
             sure_speedup=result.sure_speedup,
+            time_coverage=result.time_coverage,
             timing_source=result.timing_source,
             reference_mode=result.reference_mode,
             device=_device(result.env) or header.device,
@@ -233,6 +236,7 @@ def _of_training(folder: Path, kernel: Kernel, date: str) -> BestKernel:
         model=None,
         speedup=kernel["speedup"],
         sure_speedup=sure_speedup_of(kernel),
+        time_coverage=kernel.get("time_coverage"),
         timing_source=source,
         reference_mode=_text(kernel.get("reference_mode")),
         device=_device(facts),

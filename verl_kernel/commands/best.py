@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from verl_kernel.bench.best_kernels import BestKernel, KernelFile, best_of_run, write_kernel
+from verl_kernel.bench.best_kernels import BestKernel, KernelFile, Provenance, best_of_run, write_kernel
 from verl_kernel.data.files import writing_folder
 from verl_kernel.errors import DataError
 from verl_kernel.reporting.screen import screen
@@ -29,6 +29,13 @@ def command(
     screen().print(_table(kernels, files))
 
 
+def _doubts(origin: Provenance) -> list[str]:
+    """Return what speaks against using a kernel, although it is right."""
+    speedup = origin.speedup if origin.sure_speedup is None else origin.sure_speedup
+    doubts = [] if speedup is None or speedup >= 1 else ["not surely faster than the reference"]
+    return doubts + (["its kernels compute nothing"] if origin.time_coverage == 0 else [])
+
+
 def _table(kernels: list[BestKernel], files: list[KernelFile]) -> Table:
     table = Table("task", "speedup", "over", "times", "file", "", title="best kernels", title_justify="left")
     for kernel, file in zip(kernels, files, strict=True):
@@ -36,7 +43,7 @@ def _table(kernels: list[BestKernel], files: list[KernelFile]) -> Table:
         speedup = "unknown" if origin.speedup is None else f"{origin.speedup:.2f}x"
         sure = "" if origin.sure_speedup in (None, origin.speedup) else f" (at least {origin.sure_speedup:.2f}x)"
         over = origin.reference_mode or "-"
-        what = f"{file.what}: {file.why}" if file.why else file.what
+        what = "; ".join([f"{file.what}: {file.why}" if file.why else file.what, *_doubts(origin)])
         table.add_row(
             *map(escape, (origin.task, speedup + sure, over, origin.timing_source or "-", str(file.path), what))
         )

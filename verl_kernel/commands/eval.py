@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verl-kernel eval`: judge kernel files against a reference file.
 
-The exit code is 0 for any verdicts, 2 for a usage error, 3 if the evaluator itself failed on a kernel, and 130 after
-Ctrl-C; then the verdicts reached so far are printed. Standard output holds results only. A kernel file that is not text
-gets its own verdict, and the other files are judged.
+The exit code is 0 for any verdicts, or 1 for those that `--fail-on` names, 2 for a usage error, 3 if the evaluator
+itself failed on a kernel, and 130 after Ctrl-C; then the verdicts reached so far are printed. Standard output holds
+results only. A kernel file that is not text gets its own verdict, and the other files are judged.
 """
 
 from __future__ import annotations
@@ -23,10 +23,19 @@ from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
 from verl_kernel.data.source_files import NotText, read_source
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError, VerlKernelError
+from verl_kernel.option_group import nearest
 from verl_kernel.reporting.screen import counted, screen, with_bar
 from verl_kernel.reporting.verdict_table import print_verdicts
 
 _Job = tuple[Task, str, str]
+FAILED = 1
+"""Exit code if a kernel is what `--fail-on` names."""
+FAIL_ON: dict[str, Callable[[EvalResult], bool]] = {
+    "never": lambda result: False,
+    "wrong": lambda result: not result.rewarded,
+    "slow": lambda result: not result.rewarded or (result.sure_speedup or 0.0) < 1.0,
+}
+"""The choices of `--fail-on`, with the results that each of them means."""
 
 
 def command(
@@ -53,10 +62,17 @@ def command(
     other_sizes: Annotated[
         bool, typer.Option("--other-sizes", help="Judge right kernels at sizes that the task does not name, too.")
     ] = False,
+    fail_on: Annotated[
+        str, typer.Option(help="Exit with 1 if a kernel is: wrong (or refused), slow (or wrong, or not surely faster).")
+    ] = "never",
     choose: Annotated[int, typer.Option(min=0, max=64, help="Name the kernel to keep, by this many more inputs.")] = 0,
 ) -> None:
     """Judge kernels against a reference program."""
     options = gym_options.chosen(locals())
+    if fail_on not in FAIL_ON:
+        raise ConfigError(
+            f"--fail-on is {fail_on!r}; {nearest(fail_on, FAIL_ON)}it must be one of {', '.join(FAIL_ON)}"
+        )
     if options.address is not None and (choose or seed is not None):
         name = "--choose" if choose else "--seed"
         raise ConfigError(f"{name} is given, but the service at {options.address} draws the inputs: leave {name} out")
@@ -83,6 +99,8 @@ def command(
             typer.echo(keep_line, file=sys.stderr if json else out)
     if any(result.status is EvalStatus.INFRA_ERROR for result in results):
         raise typer.Exit(INFRA_ERROR)
+    if any(FAIL_ON[fail_on](result) for result in results):
+        raise typer.Exit(FAILED)
 
 
 def _show(reference: str, results: list[EvalResult], out: IO[str], json: bool) -> None:
@@ -182,7 +200,7 @@ def _refuse_duplicates(kernels: list[str]) -> None:
 def own_stdout() -> Iterator[IO[str]]:
     """Yield standard output for results only; everything else that this process prints goes to standard error."""
     sys.stdout.flush()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace") as out:
         os.dup2(2, 1)
         try:
             yield out

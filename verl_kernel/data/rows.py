@@ -200,10 +200,13 @@ def check_rows(path: str | Path) -> None:
     rows = read_rows(Path(path))
     if not rows:
         raise DataError(f"{path} holds no rows: write at least one task into it")
+    named: dict[str, tuple[int, str]] = {}
     for number, row in enumerate(rows):
         try:
             _check_prompt(row.get("prompt"))
-            _check_class(row["prompt"], task_from_row(row))
+            task = task_from_row(row)
+            _check_class(row["prompt"], task)
+            _check_name(named, number, row, task)
         except DataError as exc:
             raise DataError(f"{path}, row {number}: {exc}") from exc
 
@@ -227,6 +230,19 @@ def _check_prompt(prompt: Any) -> None:
     for message in prompt:
         if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
             raise DataError("key `prompt` holds a message without text: every message needs `role` and `content`")
+
+
+def _check_name(named: dict[str, tuple[int, str]], number: int, row: Mapping[str, Any], task: Task) -> None:
+    """Refuse a name that another reference has: results, and the best kernels of a run, are kept by it."""
+    name = (row.get("extra_info") or {}).get("task_id")
+    if name is None:
+        return
+    first, text = named.setdefault(str(name), (number, task.text_hash))
+    if text != task.text_hash:
+        raise DataError(
+            f"extra_info.task_id is {name}, as in row {first}, whose reference is another: give each task a name of "
+            "its own, or none"
+        )
 
 
 def _check_class(prompt: list[dict[str, str]], task: Task) -> None:

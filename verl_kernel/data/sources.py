@@ -21,11 +21,12 @@ from typing import Literal
 
 import pyarrow as pa
 
-from verl_kernel.data import kernelbench, rows, talks
+from verl_kernel.data import kernelbench, own_programs, rows, talks
 from verl_kernel.data.foreign_rows import row_for_prompt, row_of_verl
 from verl_kernel.data.published import Convert, Record, Written, convert, files_of, records_of
 from verl_kernel.data.rows import task_prompt
 from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.option_group import nearest
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,13 @@ SOURCES = {
     "kernelsmith-sft": Source("talks", "CoopReason/Kernel-Smith-SFT-71K", talks.talk_of),
 }
 """The sources by their names on the command line."""
-_ASKED: Mapping[str, Callable[..., rows.Row]] = {"kernelbench": kernelbench.task_row, "kernelbook": _kernelbook_row}
+OWN = "folder"
+"""Name of the source that is a folder of the user's own reference programs."""
+_ASKED: Mapping[str, Callable[..., rows.Row]] = {
+    "kernelbench": kernelbench.task_row,
+    "kernelbook": _kernelbook_row,
+    OWN: own_programs.task_row,
+}
 """Converters of sources without prompts, which get one of ours."""
 
 
@@ -118,10 +125,10 @@ def names(kind: str) -> list[str]:
 def convert_source(
     name: str, kind: str, path: Path, out: Path, *, levels: Collection[int] = (), targets: Sequence[str] = ()
 ) -> Written:
-    """Convert a published data set to rows or conversations.
+    """Convert a published data set, or a folder of programs, to rows or conversations.
 
     Args:
-        name: name of the source.
+        name: name of the source, or `folder`.
         kind: `rows` or `talks`.
         path: its file, or a folder of its files.
         out: parquet file to write.
@@ -132,12 +139,15 @@ def convert_source(
         ConfigError: there is no such source, or it has no levels to choose from, or prompts of its own.
         DataError: a file is missing, cannot be read or cannot be written, or none of its rows can be used.
     """
-    if name not in names(kind):
-        raise ConfigError(f"{name} is no source of {kind}: choose {', '.join(names(kind))}")
+    choices = [*names(kind), *([OWN] if kind == "rows" else [])]
+    if name not in choices:
+        raise ConfigError(f"{name} is no source of {kind}: {nearest(name, choices)}choose {', '.join(choices)}")
     if levels and name != "kernelbench":
         raise ConfigError(f"{name} names no levels: leave out --levels, which chooses from kernelbench")
     if targets and name not in _ASKED:
         raise ConfigError(f"{name} has prompts of its own: leave out --targets, which {' and '.join(_ASKED)} take")
+    if name == OWN:
+        return convert(own_programs.records(path), partial(own_programs.task_row, targets=targets), rows.SCHEMA, out)
     source = SOURCES[name]
     make = partial(_ASKED[name], targets=targets) if targets else source.make
     read = kernelbench.records(path, levels) if name == "kernelbench" else _records(source, path)

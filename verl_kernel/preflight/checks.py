@@ -25,7 +25,7 @@ from verl_kernel.adaptive.options import NODE as ADA
 from verl_kernel.data.rows import check_rows
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, DataError, VerlKernelError
-from verl_kernel.preflight.hardware import Machine, this_machine
+from verl_kernel.preflight.hardware import Machine, this_machine, this_platform
 from verl_kernel.preflight.names import LOOP, NAMES, agent_loops, check_names, check_registries, unknown
 from verl_kernel.preflight.placement import (
     check_attention,
@@ -33,13 +33,16 @@ from verl_kernel.preflight.placement import (
     check_gpus,
     check_hub,
     check_judges,
+    check_loggers,
     check_machine,
     check_platform,
     check_shards,
     uses_gym,
 )
 from verl_kernel.preflight.resume import check_resumed, remember
+from verl_kernel.preflight.sizes import check_batch, check_lengths, check_memory, check_prompts
 from verl_kernel.preflight.trainer_mode import check_asynchronous
+from verl_kernel.preflight.unread_keys import check_unread, unread
 from verl_kernel.reward.profiling import ProfilingReward
 from verl_kernel.reward.rows import has_our_sampler
 from verl_kernel.rollout.preflight import check_adaptive, check_context, check_novelty, check_thinking, check_turn_end
@@ -121,14 +124,22 @@ def check_log_file(config: DictConfig) -> None:
         )
 
 
-def check_options(config: DictConfig) -> None:
-    """Check that our nodes parse: `kernelgym`, and those of the turn-level estimators."""
-    from verl_kernel.advantage import ESTIMATORS, OPTIONS
-    from verl_kernel.advantage.options import check_algorithm
-    from verl_kernel.env import TrialChoice
+def check_gym(config: DictConfig) -> None:
+    """Check that our node `kernelgym` parses."""
     from verl_kernel.reward.options import parse_options
 
-    TrialChoice.read(parse_options(find(config, "kernelgym")).env.trial_choice)
+    path = parse_options(find(config, "kernelgym")).env.trial_choice
+    if path is not None:
+        from verl_kernel.env import TrialChoice  # imports torch
+
+        TrialChoice.read(path)
+
+
+def check_options(config: DictConfig) -> None:
+    """Check that the nodes of the turn-level estimators parse."""
+    from verl_kernel.advantage import ESTIMATORS, OPTIONS  # imports torch
+    from verl_kernel.advantage.options import check_algorithm
+
     if read(config, "algorithm.adv_estimator") in ESTIMATORS:
         check_algorithm(find(config, "algorithm"))
         for options_of_node in OPTIONS:
@@ -300,11 +311,11 @@ def preflight(config: DictConfig, machine: Machine | None = None) -> tuple[str, 
     Raises:
         VerlKernelError: the first check that failed.
     """
-    machine = machine or this_machine(config)
-    check_platform(config, machine)
+    check_platform(config, machine or Machine(this_platform(), gpus=0))
     for rule in RULES:
         if rule.applies(config):
             rule.check(config)
+    machine = machine or this_machine(config)
     return tuple(note for placed in ON_A_MACHINE for note in placed(config, machine))
 
 
@@ -320,37 +331,46 @@ RULES = (
     Rule(check_keys),
     Rule(check_trainer),
     Rule(check_log_file),
-    Rule(check_registries),
-    Rule(check_names),
+    Rule(check_unread),
     Rule(check_asynchronous),
-    Rule(check_options),
+    Rule(check_gym),
     Rule(check_switches, has_our_sampler),
-    Rule(check_losses),
-    Rule(check_combination),
     Rule(check_reward),
     Rule(check_adaptive),
-    Rule(check_positive),
     Rule(check_accepted),
+    Rule(check_shards),
     Rule(check_model),
     Rule(check_data),
+    Rule(check_batch),
     Rule(check_novelty),
+    Rule(check_context, _plays_ours),
+    Rule(check_lengths, _plays_ours),
+    Rule(check_options),
+    Rule(check_combination),
+    Rule(check_positive),
+    Rule(check_registries),
+    Rule(check_names),
+    Rule(check_losses),
     Rule(check_agents),
     Rule(check_resumed),
-    Rule(check_context, _plays_ours),
     Rule(check_turn_end, _plays_ours),
     Rule(check_thinking, _plays_ours),
+    Rule(check_prompts),
     Rule(check_measured, has_our_sampler),
-    Rule(check_shards),
     Rule(check_verls_own),
 )
-"""In this order: cheap checks first, and those whose failures explain later ones."""
+"""In this order: first those for which neither torch nor verl is imported, so that most slips are told in two seconds;
+then those whose failures explain later ones."""
 
 ON_A_MACHINE: tuple[Callable[[DictConfig, Machine], Iterator[str]], ...] = (
     check_driver,
     check_judges,
     check_gpus,
+    check_memory,
     check_attention,
+    check_loggers,
     check_machine,
     check_hub,
+    unread,
 )
 """Run after `RULES`: problems of a machine take the longest to fix."""

@@ -11,10 +11,20 @@ from omegaconf import DictConfig
 
 from verl_kernel import cpu
 from verl_kernel.errors import ConfigError
+from verl_kernel.option_group import nearest
 from verl_kernel.preflight import machine as facts
 from verl_kernel.verl_keys import read
 
 FORM = "GPUs, model and memory, as in 8xH100-80GB, or 2x8xH100-80GB for two such nodes"
+MODELS = (
+    *("A100", "A800", "H100", "H800", "H20", "H200", "GH200", "B200", "B300", "GB200", "GB300"),
+    *("L4", "L20", "L40", "L40S", "A10", "A10G", "A16", "A30", "A40", "A4000", "A5000", "A6000", "V100", "T4", "P4"),
+    *("RTX3090", "RTX4090", "RTX5090", "RTX6000", "MI210", "MI250", "MI250X", "MI300X", "MI325X", "MI350X", "MI355X"),
+)
+"""Names by which a description is told from a slip; nothing but the memory is taken from it."""
+ANY_MODEL = "GPU"
+"""What a description calls any other model."""
+_LEAST_GB, _MOST_GB = 4, 1024
 _DESCRIBED = re.compile(r"(?:(\d+)x)?(\d+)x([A-Za-z][A-Za-z0-9_]*)-(\d+)GB")
 _ADDRESS = "ray_kwargs.ray_init.address"
 
@@ -41,16 +51,20 @@ class Machine:
         return f"the described machine ({self.description})" if self.description else "this machine"
 
 
+def this_platform() -> str:
+    """Return the platform of this machine, which the environment names."""
+    return "cpu" if cpu.is_active() else "cuda"
+
+
 def this_machine(config: DictConfig) -> Machine:
     """Return this machine, for a run of this configuration."""
     import torch
 
     address = read(config, _ADDRESS) or os.environ.get("RAY_ADDRESS", "")
-    on_cpu = cpu.is_active()
     return Machine(
-        platform="cpu" if on_cpu else "cuda",
+        platform=this_platform(),
         gpus=torch.cuda.device_count(),
-        driver="" if on_cpu else facts.driver(),
+        driver="" if cpu.is_active() else facts.driver(),
         cluster="" if address == "local" else address,
     )
 
@@ -69,7 +83,16 @@ def described(text: str) -> Machine:
     match = _DESCRIBED.fullmatch(text)
     if match is None:
         raise ConfigError(f"--machine is {text!r}: describe {FORM}")
-    nodes, gpus, _, memory = match.groups(default="1")
+    nodes, gpus, model, memory = match.groups(default="1")
     if not int(nodes) or not int(gpus):
         raise ConfigError(f"--machine is {text!r}, which has no GPU: describe {FORM}")
+    if model.upper() not in (*MODELS, ANY_MODEL):
+        raise ConfigError(
+            f"--machine is {text!r}, and no GPU called {model} is known here; {nearest(model, MODELS)}names are "
+            f"{', '.join(MODELS)}, or {ANY_MODEL} for any other, as in {gpus}x{ANY_MODEL}-{memory}GB"
+        )
+    if not _LEAST_GB <= int(memory) <= _MOST_GB:
+        raise ConfigError(
+            f"--machine is {text!r}, and no GPU has {memory} GB: give the memory of one GPU, {_LEAST_GB} to {_MOST_GB}"
+        )
     return Machine("cuda", int(gpus), int(nodes), gpu_mb=int(memory) * 1000, description=text)

@@ -29,6 +29,7 @@ _ROLLOUT = "actor_rollout_ref.rollout"
 _ACTOR = "actor_rollout_ref.actor"
 _MANAGER = "reward.reward_manager"
 LOOP = f"{_ROLLOUT}.agent.default_agent_loop"
+LOGGER = "trainer.logger"
 LOOP_FILE = f"{_ROLLOUT}.agent.agent_loop_config_path"
 _BACKEND = f"{_ROLLOUT}.checkpoint_engine.backend"
 _BACKEND_MODULE = f"{_ROLLOUT}.checkpoint_engine.custom_backend_module"
@@ -92,6 +93,10 @@ def check_names(config: DictConfig) -> None:
         name = read(config, key)
         if name not in registered:
             raise unknown(key, name, registered)
+    loggers, backends = read(config, LOGGER), _loggers()
+    for name in [loggers] if isinstance(loggers, str) else loggers:
+        if name not in backends:
+            raise unknown(LOGGER, name, backends)
     for path, name in _objects(config):
         if target := find(config, path):
             _check_object(path, target, name, find(config, name))
@@ -116,6 +121,12 @@ def unknown(key: str, name: object, names: Iterable[str]) -> ConfigError:
     """Return the error for an unknown name."""
     names = sorted(str(getattr(each, "value", each)) for each in names)
     return ConfigError(f"{key} is {in_words(name)}; {nearest(name, names)}it must be one of {', '.join(names)}")
+
+
+def _loggers() -> list[str]:
+    from verl.utils.tracking import Tracking
+
+    return [*Tracking.supported_backend, "tracking"]  # its old name of wandb
 
 
 def _registered(config: DictConfig) -> Iterator[tuple[str, Iterable[str]]]:

@@ -6,6 +6,7 @@ Each check yields what it could not check, and why.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 from collections.abc import Iterator
@@ -26,6 +27,11 @@ SHARDS = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
 TENSORS = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 VERLS_CHOICE = "flash_attention_2"
 """The default of verl's model configuration if `CHOICE` is left out."""
+LOGGERS = {
+    **{name: name for name in ("wandb", "mlflow", "swanlab", "clearml", "trackio", "tensorboard")},
+    "tracking": "wandb",
+}
+"""Packages that verl imports for a logger when its trainer is made (verl.utils.tracking)."""
 CONTEXT_MB = 1500
 """Memory of a GPU for the contexts of a judge and of its runner, with a margin."""
 _CLUSTER = "set RAY_ADDRESS to the Ray cluster that has them (auto: the one that this machine belongs to)"
@@ -215,6 +221,25 @@ def _gpus_by_part(config: DictConfig) -> dict[str, int]:
         "the rollout": devices(config, "actor_rollout_ref.rollout") if apart else 0,
         "the judges": judges,
     }
+
+
+def check_loggers(config: DictConfig, machine: Machine) -> Iterator[str]:
+    """Check that the packages of the loggers are installed, where the run starts on this machine.
+
+    Raises:
+        EnvironmentNotReady: one is not; verl would notice after the model and vLLM have started.
+    """
+    loggers = read(config, "trainer.logger")
+    for name in [loggers] if isinstance(loggers, str) else loggers:
+        package = LOGGERS.get(name)
+        if package is None or machine.description or machine.cluster:
+            continue
+        if importlib.util.find_spec(package) is None:
+            raise EnvironmentNotReady(
+                f"trainer.logger names {name}, and the package {package} is not installed: `pip install {package}`, or "
+                "leave it out"
+            )
+    yield from ()
 
 
 def check_machine(config: DictConfig, machine: Machine) -> Iterator[str]:

@@ -244,16 +244,24 @@ def plan(split: GpuSplit, shape: ModelShape, gpu: Gpu, gpu_gb: float, rates: Rat
             # Weights and both moments of Adam, there and back.
             "offloading": 2 * 12 * size / trainers / (rates.host_gbs * 1e9),
         },
-        {
-            "weights, gradients and Adam": 16e-9 * size / trainers,
-            "activations of the longest row": 2e-9 * shape.layers * shape.hidden * (split.prompt + split.response),
-            "logits of the longest row": 0.0
-            if split.fused
-            else 4e-9 * shape.vocabulary * (split.prompt + split.response),
-            "vLLM's weights": 2e-9 * size / split.tensors,
-            "vLLM's cache": 1e-9 * shape.kv_bytes * _cached_tokens(split, shape, gpu_gb) / split.tensors,
-        },
+        memory_of(split, shape, gpu_gb),
     )
+
+
+def memory_of(split: GpuSplit, shape: ModelShape, gpu_gb: float) -> dict[str, float]:
+    """Return the parts of a trainer's GPU in GB, those of vLLM apart.
+
+    Raises:
+        ConfigError: the model's weights leave vLLM no room.
+    """
+    row = split.prompt + split.response
+    return {
+        "weights, gradients and Adam": 16e-9 * shape.parameters / split.trainers,
+        "activations of the longest row": 2e-9 * shape.layers * shape.hidden * row,
+        "logits of the longest row": 0.0 if split.fused else 4e-9 * shape.vocabulary * row,
+        "vLLM's weights": 2e-9 * shape.parameters / split.tensors,
+        "vLLM's cache": 1e-9 * shape.kv_bytes * _cached_tokens(split, shape, gpu_gb) / split.tensors,
+    }
 
 
 _ACTIVATIONS_GB = 4.0

@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.table import Table
 
-from verl_kernel import run_name  # noqa: F401  configurations ask for it
+from verl_kernel.reporting.run_config import RunConfig
 from verl_kernel.reporting.steps import Step, number, series
 
 _KEYS = {
@@ -91,13 +88,13 @@ _VALIDATION = {
 
 def run_facts(folder: Path, steps: Sequence[Step]) -> dict[str, str]:
     """Return facts by name, in the order of display; unknown facts are left out."""
-    config = _config(folder / ".hydra" / "config.yaml")
-    facts = {"steps": _length(steps, _select(config, "trainer.total_training_steps"))}
+    config = RunConfig(folder)
+    facts = {"steps": _length(steps, config.text("trainer.total_training_steps"))}
     seconds = [value for _, value in series(steps, "timing_s/step")]
     if seconds:
         facts["training"] = f"{sum(seconds):.0f} s, without start-up and validation before it"
     for name, key in _KEYS.items():
-        if (value := _select(config, key)) is not None:
+        if (value := config.text(key)) is not None:
             facts[name] = _in_words(name, value)
     return facts
 
@@ -131,22 +128,6 @@ def _in_words(name: str, value: str) -> str:
     rules = [[_PARTS.get(part) for part in rule.strip().split("_")] for rule in value.split(",")]
     has_words = all(part is not None for rule in rules for part in rule)
     return f"{' and '.join(' '.join(map(str, rule)) for rule in rules)} ({value})" if has_words else value
-
-
-def _config(path: Path) -> DictConfig:
-    try:
-        config = OmegaConf.load(path)
-    except (OSError, OmegaConfBaseException, yaml.YAMLError):  # The report is made without the configuration.
-        config = None
-    return config if isinstance(config, DictConfig) else OmegaConf.create({})
-
-
-def _select(config: DictConfig, key: str) -> str | None:
-    try:
-        value = OmegaConf.select(config, key)
-    except OmegaConfBaseException:  # Only the run itself could resolve this interpolation.
-        return None
-    return None if value is None else str(value)
 
 
 @dataclass(frozen=True)
@@ -212,25 +193,17 @@ def first_and_last(steps: Sequence[Step]) -> list[FigureChange]:
 
 def answers(folder: Path) -> dict[str, int]:
     """Return the number of answers in each validation of a run by data source; empty where its data cannot be read."""
-    config = _config(folder / ".hydra" / "config.yaml")
-    samples = _select(config, "actor_rollout_ref.rollout.val_kwargs.n") or ""
+    config = RunConfig(folder)
+    samples = config.text("actor_rollout_ref.rollout.val_kwargs.n") or ""
     if not samples.isdigit():
         return {}
     counts: Counter[str] = Counter()
-    for path in _files(config):
+    for path in config.texts("data.val_files"):
         try:
             counts.update(pq.read_table(path, columns=["data_source"])["data_source"].to_pylist())
         except (OSError, ValueError, pa.ArrowException):  # The report is made without the data.
             return {}
     return {source: count * int(samples) for source, count in counts.items()}
-
-
-def _files(config: DictConfig) -> list[str]:
-    try:
-        files = OmegaConf.select(config, "data.val_files")
-    except OmegaConfBaseException:
-        return []
-    return [str(path) for path in files] if isinstance(files, ListConfig) else [str(files)] * (files is not None)
 
 
 def right_answers(validations: Sequence[Step], counts: Mapping[str, int]) -> Table:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -19,6 +20,10 @@ from verl_kernel.env import EvalResult, EvalStatus, SizeVerdict
 from verl_kernel.reporting.compiled import resources
 
 _COLUMNS = ("status", "speedup", "ms", "ref. ms", "time cov.", "kernels")
+_NARROW, _FIRST = 60, 2
+"""Width of a terminal below which only the first of the columns are shown: else the kernels' names would go first."""
+_NAME = 12
+"""Characters that a kernel's name has at least in a line."""
 _LONGEST = 600
 """Characters of the remarks on a verdict."""
 _MEANING = {
@@ -31,7 +36,7 @@ _MEANING = {
 
 def print_verdicts(reference: str, results: Sequence[EvalResult], console: Console) -> None:
     """Print the table and the remarks on all results that have any."""
-    console.print(_table(reference, results))
+    console.print(_table(reference, results, is_narrow=console.width < _NARROW))
     for name, result in zip(_names(results), results, strict=True):
         for remark in (remarks(result), *_compiled(result)):
             if remark:
@@ -69,19 +74,21 @@ def _remarks(result: EvalResult) -> Iterator[str]:
         yield "torch: " + ", ".join(f"{count} {name}" for name, count in result.fallback_ops.items())
 
 
-def _table(reference: str, results: Sequence[EvalResult]) -> Table:
+def _table(reference: str, results: Sequence[EvalResult], *, is_narrow: bool) -> Table:
     sources = sorted({result.timing_source for result in results if result.timing_source})
     modes = sorted({result.reference_mode for result in results if result.reference_mode})
     over = f", speedup over {' and '.join(modes)}" if modes else ""
     title = f"{reference}, times: {', '.join(sources) or 'none'}{over}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("kernel", overflow="ellipsis")
-    for name in _COLUMNS:
-        table.add_column(name, no_wrap=True, overflow="ellipsis", justify="left" if name == "status" else "right")
+    shown = _FIRST if is_narrow else len(_COLUMNS)
+    table.add_column("kernel", overflow="fold" if is_narrow else "ellipsis", min_width=_NAME if is_narrow else None)
+    for name in _COLUMNS[:shown]:
+        side: Literal["left", "right"] = "left" if name == "status" else "right"
+        table.add_column(name, no_wrap=not is_narrow, overflow="fold" if is_narrow else "ellipsis", justify=side)
     for name, result in zip(_names(results), results, strict=True):
-        table.add_row(name, *_cells(result))
+        table.add_row(name, *_cells(result)[:shown])
         for verdict in (*(result.sizes or ()), *(result.other_sizes or ())):
-            table.add_row(f"  {verdict.name}", *_size_cells(verdict))
+            table.add_row(f"  {verdict.name}", *_size_cells(verdict)[:shown])
     return table
 
 

@@ -37,7 +37,7 @@ def check_turn_end(config: DictConfig) -> None:
     Raises:
         ConfigError: it does not, or `kernelgym.stop_token_ids` holds an id that the tokenizer does not know.
     """
-    if (tokenizer := _tokenizer(config)) is None:
+    if (tokenizer := tokenizer_of(config)) is None:
         return
     end = find_turn_end(tokenizer, find(config, TEMPLATE_OPTIONS) or {})
     stop_ids(tokenizer, end, parse_options(find(config, "kernelgym")).rollout.stop_token_ids)
@@ -66,7 +66,7 @@ def check_thinking(config: DictConfig) -> None:
 def _thinks(config: DictConfig) -> bool:
     """Whether the model thinks before it answers, by its chat template, or by its name if it is still on the hub."""
     options = find(config, TEMPLATE_OPTIONS) or {}
-    if (tokenizer := _tokenizer(config)) is None:
+    if (tokenizer := tokenizer_of(config)) is None:
         name = str(find(config, f"{_MODEL}.path")).rstrip("/").rpartition("/")[2]
         return bool(_ALWAYS.search(name) or (_HYBRID.fullmatch(name) and options.get("enable_thinking", True)))
     question = [{"role": "user", "content": "Write a kernel."}]
@@ -77,7 +77,7 @@ def _thinks(config: DictConfig) -> bool:
     return here != silent or here.rstrip().endswith("<think>")
 
 
-def _tokenizer(config: DictConfig) -> Any:
+def tokenizer_of(config: DictConfig) -> Any:
     """Return the model's tokenizer with the template of the run; None if it is not on this machine."""
     from verl.utils import hf_tokenizer
 

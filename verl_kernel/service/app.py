@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -28,6 +28,7 @@ from verl_kernel.service.keys import Keys
 from verl_kernel.service.limits import BodyLimits
 from verl_kernel.service.metrics import exposition
 from verl_kernel.service.options import ServiceOptions
+from verl_kernel.service.page import requests_page
 from verl_kernel.service.record import ServiceRecord
 
 _FORGET_EVERY_S = 600.0
@@ -52,12 +53,16 @@ class Service:
     ) -> None:
         self.pool, self.record, self.keys, self.options, self.gym = pool, record, keys, options, gym
         self.desk = Desk(pool, record, options.most_waiting)
+        self.grace_s = options.grace_s
+        """Seconds for unfinished evaluations once the server has stopped."""
 
     def app(self) -> FastAPI:
         """Return the application; with its start begins what an earlier service left unfinished."""
-        app = FastAPI(title="KernelGYM", version=__version__, lifespan=self._lifespan)
+        # FastAPI's own page for people loads its script from another host, which a cluster may not reach.
+        app = FastAPI(title="KernelGYM", version=__version__, lifespan=self._lifespan, docs_url=None, redoc_url=None)
         app.state.service = self
         app.include_router(_ROUTES)
+        app.add_api_route("/docs", lambda: HTMLResponse(requests_page(app.openapi())), include_in_schema=False)
         app.add_middleware(BodyLimits, most_bytes=int(self.options.request_mb * 1e6), most_s=self.options.request_s)
         if not self.keys.by_digest:  # a page in a browser must not reach the service by a name of its own
             app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
@@ -75,7 +80,7 @@ class Service:
             yield
         finally:
             forgetting.cancel()
-            await self.desk.close(self.options.grace_s)
+            await self.desk.close(self.grace_s)
 
     async def _forget_old(self) -> None:
         while True:
@@ -236,9 +241,15 @@ def _sentence(status: int, text: str, headers: dict[str, str] | None = None) -> 
     return _Ascii({"detail": text}, status, headers)
 
 
-async def _unreadable(_: Request, exc: Exception) -> Response:
+async def _unreadable(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, RequestValidationError)
     fault = exc.errors()[0]
+    if fault["type"] == "json_invalid":
+        what = f"the body is no JSON ({fault['ctx']['error']} at character {fault['loc'][-1]})"
+        return _sentence(422, f"{what}: correct it (/docs has an example)")
+    if fault["loc"] == ("body",) and "json" not in (kind := request.headers.get("content-type", "")):
+        what = f"the body is said to be {kind or 'of no type'}" if fault["input"] is not None else "there is no body"
+        return _sentence(422, f"{what}: send JSON with the header `Content-Type: application/json`")
     field = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query"))
     return _sentence(422, f"{field or 'the body'} is not as it should be: {fault['msg']} (/docs has the fields)")
 

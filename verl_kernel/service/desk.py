@@ -151,13 +151,17 @@ class Desk:
         return await self.find(namespace, name, 0.0)
 
     def begin_to_end(self) -> None:
-        """Accept nothing more, and answer those at once that wait for a result."""
+        """Accept nothing more; what was accepted goes on, and its results can be fetched."""
+        self.is_draining = True
+
+    def stop_waiting(self) -> None:
+        """Answer those at once that wait for a result, and accept nothing more."""
         self.is_draining = True
         self._closing.set()
 
     async def close(self, grace_s: float) -> None:
         """Give unfinished evaluations `grace_s` seconds, and leave the others for the next service."""
-        self.begin_to_end()
+        self.stop_waiting()
         tasks = [work.task for work in self._work.values() if work.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=grace_s)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,19 +25,39 @@ from verl_kernel.service.record import ServiceRecord
 
 _MOST_CONNECTIONS = 2048
 """Largest number of connections that are open, and of those that wait to be accepted."""
+_ANSWERS_S = 5
+"""Seconds in which clients may take the last answers."""
 
 
-class _Server(uvicorn.Server):
-    """A server that stops accepting evaluations as soon as it is told to end, while it finishes those under way."""
+class EndingServer(uvicorn.Server):
+    """A server that, told to end, accepts no evaluation, and answers until those under way have ended.
+
+    Until then new ones are refused with `Retry-After`, and results can be fetched. A second signal ends at once.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
+        self._until: float | None = None
+        """Time of the monotonic clock until which evaluations may go on, once it is told to end."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to end; a second signal ends at once."""
+        """Begin to end; at a second signal, end."""
         self._service.desk.begin_to_end()
-        super().handle_exit(sig, frame)
+        if self._until is None:
+            self._until = time.monotonic() + self._service.options.grace_s
+        else:
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Tell whether to end now."""
+        is_over = await super().on_tick(counter)
+        if self._until is not None:
+            is_over |= not self._service.desk.waiting or time.monotonic() >= self._until
+        if is_over:
+            self._service.grace_s = 0.0
+            self._service.desk.stop_waiting()
+        return is_over
 
 
 def serve(options: ServiceOptions, gym: GymOptions, seed: int | None, ray_address: str | None) -> None:
@@ -65,12 +86,12 @@ def serve(options: ServiceOptions, gym: GymOptions, seed: int | None, ray_addres
                     log_level="warning",
                     lifespan="on",
                     limit_concurrency=_MOST_CONNECTIONS,
-                    timeout_graceful_shutdown=int(options.grace_s) + 5,
+                    timeout_graceful_shutdown=_ANSWERS_S,
                 )
                 host, port = listener.getsockname()[:2]
                 print(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)
                 with _own_signals():
-                    _Server(config, service).run(sockets=[listener])
+                    EndingServer(config, service).run(sockets=[listener])
         finally:
             record.close()
 

@@ -84,6 +84,8 @@ class ModelChoice:
     kernels: Path | None = None
     only_present: bool = False
     """Keeps only the tasks of the suite that have a kernel."""
+    samples: int | None = None
+    """Saved kernels of each task, the first ones; None takes all."""
 
     def check(self) -> None:
         """Check everything that can be checked without a suite.
@@ -159,7 +161,7 @@ class CheckedModel:
     files: Found | None = None
 
     def adapted(self, options: BenchOptions) -> BenchOptions:
-        """Return the options; for saved kernels, with as many samples as there are files.
+        """Return the options; for saved kernels, with as many samples as there are files, if none are asked for.
 
         Raises:
             ConfigError: saved kernels are asked for several turns.
@@ -168,6 +170,8 @@ class CheckedModel:
             return options
         if options.turns != 1:
             raise ConfigError("--turns is for models: saved kernels answer once; leave it out")
+        if self.choice.samples is not None:
+            return options
         return replace(options, samples=1 + max(max(samples) for samples in self.files.values()))
 
     def jobs(self, options: BenchOptions) -> list[Job]:
@@ -175,7 +179,7 @@ class CheckedModel:
         if self.files is None:
             return [(item, sample) for item in self.suite.tasks for sample in range(options.samples)]
         named = ((item, self.files.get(item.task.task_id, {})) for item in self.suite.tasks)
-        return [(item, sample) for item, samples in named for sample in sorted(samples)]
+        return [(item, sample) for item, samples in named for sample in sorted(samples) if sample < options.samples]
 
     @contextmanager
     def opened(self, out: Path, options: BenchOptions) -> Iterator[Callable[[Sampling], OpenedModel]]:

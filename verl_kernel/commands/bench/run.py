@@ -52,7 +52,10 @@ def command(
     out: Annotated[Path | None, typer.Option(help="Folder of the run; default outputs/bench/<suite>-<model>.")] = None,
     levels: Annotated[str, typer.Option(help="Levels of KernelBench, as 1,2.")] = "",
     tasks: Annotated[int | None, typer.Option(min=1, help="Take only this many tasks, the first ones.")] = None,
-    samples: Annotated[int, typer.Option("-n", "--samples", help="Trajectories of each task.")] = 1,
+    samples: Annotated[
+        int | None,
+        typer.Option("-n", "--samples", help="Trajectories of each task; default 1, of kernels all."),
+    ] = None,
     turns: Annotated[int, typer.Option(help="Turns of each trajectory.")] = 1,
     context: Annotated[
         str, typer.Option(help="Earlier turns in a prompt: concat, last, best_window, top_w.")
@@ -207,6 +210,7 @@ def _model(args: dict[str, Any]) -> ModelChoice:
         args["vllm_args"],
         args["kernels"],
         args["only_present"],
+        args["samples"],
     )
     model.check()
     return model

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verl-kernel data rows` and `data talks`: convert local files of published data sets to the forms of the recipes."""
+"""`verl-kernel data rows` and `data talks`: convert local files of data sets, or one's own, for the recipes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from verl_kernel.commands.gym_options import read_targets
 from verl_kernel.errors import ConfigError
 
 _SOURCE = "Which data set: {}."
-_PATH = typer.Argument(metavar="PATH", help="A parquet or JSON lines file of it, or a folder of them; no downloads.")
+_PATH = typer.Argument(metavar="PATH", help="A parquet or JSON lines file of it, or a folder; no downloads.")
 _OUT = typer.Option(help="Parquet file to write; a file beside it lists the rows left out.")
-ROWS = "kernelbench (a checkout, too), drkernel-rl, drkernel-validation, kernelbook or kernelsmith-rl"
+ROWS = (
+    "folder (reference programs of your own), kernelbench (a checkout, too), drkernel-rl, drkernel-validation, "
+    "kernelbook or kernelsmith-rl"
+)
 TALKS = "drkernel-coldstart or kernelsmith-sft"
 
 
@@ -25,7 +28,7 @@ def rows(
     levels: Annotated[str, typer.Option(help="Levels of kernelbench, as in 1,2; default all.")] = "",
     targets: Annotated[str, typer.Option(help="GPUs that our own prompts name, as in sm_90,gfx942.")] = "",
 ) -> None:
-    """Convert a published data set to tasks for reinforcement learning."""
+    """Convert reference programs of your own, or a published data set, to tasks for reinforcement learning."""
     _convert(source, "rows", path, out, levels=levels, targets=read_targets("--targets", targets))
 
 

@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from verl_kernel.errors import EnvironmentNotReady, VerlKernelError
+from verl_kernel.errors import ConfigError, EnvironmentNotReady, VerlKernelError
 
 ADDRESS = "Address of the Ray cluster; auto finds the one of this machine."
 NAME = "Name of the pool."
+_ADDRESS = re.compile(r"auto|local|(ray://)?[^\s/]+:\d{1,5}")
 _ANSWER_S, _KNOCK_S = 20.0, 5.0
 """Seconds for a pool's answer, and for a connection to the cluster's address."""
 
@@ -83,7 +85,13 @@ def _silent(exc: Exception) -> EnvironmentNotReady:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError if nothing listens at an address: Ray would retry for two minutes and then end this process."""
+    """Raise OSError if nothing listens at an address: Ray would retry for two minutes and then end this process.
+
+    Raises:
+        ConfigError: it is no address.
+    """
+    if not _ADDRESS.fullmatch(address):
+        raise ConfigError(f"--address is {address!r}; it must be HOST:PORT, or auto for the cluster of this machine")
     host, colon, port = address.rpartition(":")
     if colon and port.isdigit():
         socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()

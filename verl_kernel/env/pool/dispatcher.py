@@ -70,6 +70,7 @@ class Dispatcher(Generic[Handle]):
         self._cache, self._unusable, self._tally = VerdictCache(_MOST_VERDICTS), UnusableTasks(), PoolCounters()
         self._pins, self._is_apart = Pins(), options.judges_validation_apart
         self._observer, self._prefilter = observer or Observer(), prefilter
+        self._is_closed = False
 
     async def start(self) -> None:
         """Start the judges without waiting for them; later calls do nothing."""
@@ -156,6 +157,7 @@ class Dispatcher(Generic[Handle]):
 
     async def close(self) -> None:
         """Stop supervising the judges, and refuse all requests."""
+        self._is_closed = True
         if self._prefilter is not None:
             await self._prefilter.close()
         self._supervisor.close()
@@ -248,6 +250,8 @@ class Dispatcher(Generic[Handle]):
         return outcome
 
     def _failed(self, judge: Handle, request: EvalRequest, tries: Tries[Handle]) -> None:
+        if self._is_closed:  # then judges end because they were told to
+            return
         then = "on to the next" if tries.may_repeat else "the candidate is not judged"
         number, name, attempts = self._judges.index(judge), request.task.task_id, tries.attempts
         _LOG.warning("judge %d failed on task %s (attempt %d, %s): %s", number, name, attempts, then, tries.failure)
