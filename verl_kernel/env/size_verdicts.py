@@ -39,7 +39,7 @@ def joined(task: Task, results: Sequence[EvalResult]) -> EvalResult:
     verdicts = tuple(size_verdict(name, result) for name, result in zip(names, results, strict=False))
     worst = _worst(results)
     result = results[worst]
-    known = {"task_id": task.task_id, "task_hash": task.text_hash, "sizes": verdicts}
+    known: dict[str, object] = {"task_id": task.task_id, "task_hash": task.text_hash, "sizes": verdicts}
     known["stage_seconds"] = _added([one.stage_seconds for one in results])
     if result.error is not None:
         known["error"] = result.error.model_copy(update={"message": f"at {names[worst]}: {result.error.message}"})

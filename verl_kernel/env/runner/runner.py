@@ -100,7 +100,9 @@ class Runner:
         except BaseException as exc:  # noqa: BLE001  a candidate may raise any exception, even SystemExit
             answer = {"failure": self._describe(exc, stage)}
         # After a failure too: a program may raise where its kernels are left out, so that nobody sees what torch had.
-        samples = {"samples": [each.to_json() for each in self._op_results.samples()]} if self._op_results else {}
+        samples: dict[str, Any] = (
+            {"samples": [each.to_json() for each in self._op_results.samples()]} if self._op_results else {}
+        )
         return {**answer, "notes": WIRE.take(), **samples}
 
     def _watched(self, request: RunRequest) -> RunReply:

@@ -80,7 +80,7 @@ class FollowedLink(Link):
         reply = cast(Launched, self.channel.recv())
         # After an autotuner's trials the launch of its choice follows and writes the same tensors.
         if reply["work"] is not None and not is_tried:
-            for number, _ in reply["work"]["writes"]:
+            for number, *_ in reply["work"]["writes"]:
                 self._space.taint(tensors[list(areas)[number]])
         return reply, list(areas)
 

@@ -158,7 +158,8 @@ def restore(tables: Sequence[Range], offsets: Mapping[Range, int], base: int) ->
 
 
 def _words(table: Range) -> np.ndarray:
-    return host_bytes(table[0], (table[1] - table[0]) // 8 * 8).copy().view(np.uint64)
+    words: np.ndarray = host_bytes(table[0], (table[1] - table[0]) // 8 * 8).copy().view(np.uint64)
+    return words
 
 
 def _likely(words: np.ndarray) -> np.ndarray:
