@@ -201,7 +201,7 @@ PRODUCT = Step(2**30, flops=2**40, unit="tf32", intensity=32, instructions=2**30
 MULTIPLIED = TraceEvent("launch", "multiply", steps=(PRODUCT, Step(2**28, blocks=1320, kernels=0)))
 
 
-def test_tiles_that_are_transposed_take_as_long_as_their_words_in_shared_memory():
+def test_transposed_tiles_take_as_long_as_their_words():
     staged_bytes, cycles = 4 * 2**40 / 2 / 32, 0.1
     changed = with_transposing(MULTIPLIED, {"multiply": cycles})
     spent_ms = staged_bytes * cycles / (H100.gpu.sms * H100.gpu.clock_ghz * 1e9) * 1e3
