@@ -23,7 +23,7 @@ ENDS = {
     "eval": "none.py k.py", "profile": "none.py k.py", "bench": "--suite none --kernels empty", "bench-curves": "none",
     "aces": "none --candidates empty --out o.json", "data quickstart": "--out file",
     "data rows": "kernelbench none --out o.parquet", "data talks": "drkernel-coldstart none --out o.parquet",
-    "data split": "none --out o", "data audit": "none", "data coldstart": "--suite none --run r --out o.parquet",
+    "data split": "none --out o", "data temperatures": "none --out o.parquet", "data audit": "none", "data coldstart": "--suite none --run r --out o.parquet",
     "remix": "--data none --model model --out o", "watch": "w -- nosuchcommand", "report": "none",
     "compare": "none empty", "best": "none", "clock validate": "none", "serve": "--port 0 --options none",
     "mcp": "--suite none", "serve-status": "--address 127.0.0.1:1", "serve-drain": "node --address 127.0.0.1:1",
