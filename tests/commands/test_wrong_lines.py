@@ -96,7 +96,7 @@ def of_command(name: str, parser: Any) -> Iterator[WrongLine]:
 def lines() -> Iterator[WrongLine]:
     for name, parser in parsers():
         yield from of_command(name, parser)
-    for word in ("evl", "Eval", "--no-such-flag", "data rowz", "data"):
+    for word in ("evl", "Eval", "--no-such-flag", "data rowz"):  # `data` alone shows its help
         yield WrongLine(tuple(word.split()))
     for url in URLS:
         yield WrongLine(("eval", "ref.py", "k.py", "--address", url), "--address")

@@ -13,7 +13,7 @@ import pytest
 from omegaconf import DictConfig
 
 from tests.config.composed import composed
-from tests.preflight.folder import row, write_folder
+from tests.preflight.folder import BATCH, row, write_folder
 from tests.sentences import refused
 from verl_kernel.data.rows import write_rows
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, RegistrationError
@@ -169,11 +169,11 @@ def test_a_sound_configuration_passes(quickstart, overrides):
 
 def test_rejection_without_coverage_is_refused(quickstart, tmp_path):
     path = tmp_path / "train.parquet"
-    write_rows([{key: value for key, value in row().items() if key != "agent_name"}], path)
+    write_rows([{key: value for key, value in row().items() if key != "agent_name"}] * BATCH, path)
     other = (f"data.train_files={path}", "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent")
     assert_refused(quickstart, *other, words=(f"{SAMPLER}.enabled", "default_agent_loop", "coverage"))
     preflight(config(quickstart, *other, f"{SAMPLER}.enabled=false"))
-    write_rows([row(agent_name="single_turn_agent")], path)
+    write_rows([row(agent_name="single_turn_agent")] * BATCH, path)
     assert_refused(quickstart, other[0], words=["kernel_agent"])
     preflight(config(quickstart, other[1]))
 

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 from tests.commands.lines import invoked
 from tests.config.composed import composed
-from tests.preflight.folder import row
+from tests.preflight.folder import BATCH, row
 from tests.repository.pages import FENCE, HOWTOS, PAGES, ROOT, blocks, commands, copy_package, save
 from verl_kernel import __version__
 from verl_kernel.cli import COMMANDS
@@ -140,7 +140,7 @@ def folder_of_a_reader(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("reader")
     for path in ("train", "val", "data/drkernel/cuda_llm_rl_thinking_1025", "data/drkernel/validation_data_thinking"):
         (folder / f"{path}.parquet").parent.mkdir(parents=True, exist_ok=True)
-        write_rows([row()], folder / f"{path}.parquet")
+        write_rows([row()] * 4 * BATCH, folder / f"{path}.parquet")
     for size in ("8b", "14b"):
         model = folder / f"outputs/drkernel_{size}_sft/model"
         model.mkdir(parents=True)
