@@ -7,6 +7,7 @@ is written last: a step that was killed has none, and is run again.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -56,6 +57,8 @@ class StepResult:
 def run_steps(steps: Sequence[Step], out: Path, seconds: float, report: Callable[[], object]) -> bool:
     """Run what is missing within `seconds`, report after each step, and return whether no step failed."""
     out.mkdir(parents=True, exist_ok=True)
+    lock = (out / "lock").open("w")  # steps inherit it: one of an hour that was killed may still be ending
+    fcntl.flock(lock, fcntl.LOCK_EX)
     ends_at, ran = time.monotonic() + seconds, set[str]()
     for number, step in enumerate(steps):
         if result_of(out, step.name).state == "done" and not ran & {*step.reads}:
@@ -64,7 +67,7 @@ def run_steps(steps: Sequence[Step], out: Path, seconds: float, report: Callable
         later = sum(60 * after.minutes for after in steps[number + 1 :] if step.takes_rest)
         left = ends_at - time.monotonic()
         try:
-            _run(step, out, left - later if step.takes_rest else min(left, 60 * step.minutes))
+            _run(step, out, left - later if step.takes_rest else min(left, 60 * step.minutes), lock.fileno())
         finally:  # also when all is ended from outside
             report()
     return all(result_of(out, step.name).state != "failed" for step in steps)
@@ -76,7 +79,7 @@ def result_of(out: Path, name: str) -> StepResult:
     return StepResult(**json.loads(path.read_text())) if path.exists() else StepResult("not begun")
 
 
-def _run(step: Step, out: Path, limit: float) -> None:
+def _run(step: Step, out: Path, limit: float, lock: int) -> None:
     folder, begun = out / step.name, time.monotonic()
     (out / f"{step.name}.json").unlink(missing_ok=True)
     if not step.takes_rest:
@@ -89,6 +92,7 @@ def _run(step: Step, out: Path, limit: float) -> None:
         process = subprocess.Popen(
             [sys.executable, *step.command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             env={**os.environ, **step.environment}, start_new_session=True, preexec_fn=_ends_as_it_should,
+            pass_fds=[lock],
         )  # fmt: skip
         code = wait(process, limit, GRACE_S)
     state = {0: "done", None: "stopped"}.get(code, "failed")

@@ -169,6 +169,10 @@ def test_timed_kernels_come_from_reports_and_benches(tmp_path):
         clock.main([str(tmp_path / "times.parquet"), str(tmp_path / "empty")])
 
 
+def _has_a_line(path):
+    return path.exists() and b"\n" in path.read_bytes()
+
+
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
@@ -181,9 +185,10 @@ def test_all_of_the_hour_on_a_pretended_gpu_killed_twice(tmp_path):
     with StubEndpoint(answers=answers_by_model(2), delay=3.0) as stub:
         words = (f"--suite=kernelbench:{level.parent}", f"--base-url={stub.url}", "--model=stub", *small)
         command = [sys.executable, "benchmarks/gpu_hour.py", "--out", str(out), "--pretend", "--", *words]
-        for begun in (out / "isolation.log", out / "bench" / "turns.jsonl"):
+        for begun in (out / "isolation" / "output.log", out / "bench" / "turns.jsonl"):
             with subprocess.Popen(command, cwd=ROOT) as hour:
-                until(lambda begun=begun, hour=hour: begun.exists() or hour.poll() is not None, 3000)
+                # `bench` makes its file before it writes down what was asked, and a line after that.
+                until(lambda begun=begun, hour=hour: hour.poll() is not None or _has_a_line(begun), 3000)
                 hour.kill()
         doctor, answers = (out / "doctor.json").stat().st_mtime_ns, len(read_run(out / "bench")[1])
         stub.delay = 0.0

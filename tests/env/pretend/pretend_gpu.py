@@ -53,7 +53,7 @@ class NowhereLink:
     """Of a process that no judge has given an executing one: its launches do nothing."""
 
     def run(self, unit, **launch):
-        return {"failure": None, "work": None, "base": 0}, []
+        return {"failure": None, "work": None, "base": 0, "changed_again": []}, []
 
 
 class PretendGpu(CpuDevice):

@@ -15,4 +15,4 @@ class _Place:
 
 def host_bytes(start: int, count: int) -> np.ndarray:
     """Return an array that shares `count` bytes from the address `start` on; the caller keeps them alive."""
-    return np.asarray(_Place(start, count))
+    return np.asarray(_Place(start, count)) if count else np.empty(0, np.uint8)  # some NumPys refuse address 0
