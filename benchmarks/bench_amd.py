@@ -20,7 +20,7 @@ from tests.exploits.corpus import load
 from tests.exploits.tasks import TASKS
 from tests.generated import draw_tasks
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Judge, Task
-from verl_kernel.world.answers import right_answers
+from verl_kernel.generated_tasks.answers import right_answers
 
 DRAWN = 12
 """Tasks of the quickstart."""

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from verl_kernel.env import GymOptions, Judge, Task
-from verl_kernel.world.answers import right_answers
-from verl_kernel.world.difficulty import read_difficulty
-from verl_kernel.world.world import World
+from verl_kernel.generated_tasks.answers import right_answers
+from verl_kernel.generated_tasks.difficulty import read_difficulty
+from verl_kernel.generated_tasks.generator import World
 
 OFF = GymOptions(device="cpu", correctness_trials=2)
 

@@ -58,9 +58,9 @@ def _engine(kv_heads: int, sequences: int, length: int) -> Any:
     cpu.install()
     from vllm import LLM
 
+    from verl_kernel.generated_tasks.tokenizer import train_tokenizer
     from verl_kernel.quickstart.options import WarmStart
     from verl_kernel.quickstart.warm_start import build_model
-    from verl_kernel.world.tokenizer import train_tokenizer
 
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = train_tokenizer(["a text"], VOCABULARY)

@@ -93,7 +93,7 @@ def _launch(name: str) -> Any:
 
 def executed(name: str, rounds: int, blocks: int) -> dict[str, Any]:
     """Seconds of the first launch, and the least ones of later ones."""
-    from verl_kernel.env.executor import driver
+    from verl_kernel.env.emulator import driver
 
     kernel, grid, arguments, options = _launch(name)
     driver.activate()

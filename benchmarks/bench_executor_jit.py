@@ -85,10 +85,10 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from executor_kernels import launches
 
-    from verl_kernel.env.executor import code, driver
-    from verl_kernel.env.executor import kernel as kernels
-    from verl_kernel.env.executor.lowering.function import module
-    from verl_kernel.env.executor.ptx.parser import parse
+    from verl_kernel.env.emulator import code, driver
+    from verl_kernel.env.emulator import kernel as kernels
+    from verl_kernel.env.emulator.lowering.function import module
+    from verl_kernel.env.emulator.ptx.parser import parse
 
     driver.activate()
     kernel, grid, arguments, options = dict(launches())[name]

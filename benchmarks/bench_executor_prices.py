@@ -205,9 +205,9 @@ def attention() -> None:
 
 def events(names: Sequence[str]) -> dict[str, TraceEvent]:
     """Each program's launch, as the executor counts it."""
-    from verl_kernel.env.executor import driver
-    from verl_kernel.env.executor.kernel import Kernel
-    from verl_kernel.env.executor.work.steps import launch_work
+    from verl_kernel.env.emulator import driver
+    from verl_kernel.env.emulator.kernel import Kernel
+    from verl_kernel.env.emulator.work.steps import launch_work
 
     driver.activate()
     counts, launch = [], Kernel.launch

@@ -20,12 +20,12 @@ import numpy as np
 import sampled_kernels as sampled
 import torch
 
-from verl_kernel.env.execution.sampling import WHOLE, Sampler, SamplesDisagree
-from verl_kernel.env.execution.tally import tally
-from verl_kernel.env.executor import driver
-from verl_kernel.env.executor.counts import LaunchCount
-from verl_kernel.env.executor.kernel import Kernel
-from verl_kernel.env.executor.work.steps import launch_work
+from verl_kernel.env.emulator import driver
+from verl_kernel.env.emulator.counts import LaunchCount
+from verl_kernel.env.emulator.kernel import Kernel
+from verl_kernel.env.emulator.work.steps import launch_work
+from verl_kernel.env.execution.block_sampling import WHOLE, Sampler, SamplesDisagree
+from verl_kernel.env.execution.launch_summary import tally
 from verl_kernel.env.ipc.execution_messages import Tally, furthest
 from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import step_ms

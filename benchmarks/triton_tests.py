@@ -11,8 +11,8 @@ import os
 import pytest
 import torch
 
-from verl_kernel.env.executor import driver
-from verl_kernel.env.executor.kernel import Kernel, Watch
+from verl_kernel.env.emulator import driver
+from verl_kernel.env.emulator.kernel import Kernel, Watch
 
 CASES = int(os.environ.get("EXECUTOR_CASES", 0))
 # Tests that cannot pass, by the beginning of their names, and why.

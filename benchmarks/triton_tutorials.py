@@ -17,7 +17,7 @@ import torch
 import triton
 from torch.overrides import TorchFunctionMode
 
-from verl_kernel.env.executor import driver
+from verl_kernel.env.emulator import driver
 
 
 class OnTheHost(TorchFunctionMode):

@@ -3,12 +3,12 @@
 
 from random import Random
 
-from verl_kernel.world.answers import Answer, all_answers
-from verl_kernel.world.chains import Program
-from verl_kernel.world.difficulty import read_difficulty
-from verl_kernel.world.kinds import Kind
-from verl_kernel.world.talks import Message, draw_talk
-from verl_kernel.world.world import World
+from verl_kernel.generated_tasks.answers import Answer, all_answers
+from verl_kernel.generated_tasks.chains import Program
+from verl_kernel.generated_tasks.conversations import Message, draw_talk
+from verl_kernel.generated_tasks.difficulty import read_difficulty
+from verl_kernel.generated_tasks.generator import World
+from verl_kernel.generated_tasks.kinds import Kind
 
 EASY = read_difficulty("easy")
 _WORLD = World(EASY)

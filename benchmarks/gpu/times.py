@@ -13,7 +13,7 @@ from benchmarks.gpu import clocks
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.programs import PROGRAMS
 from benchmarks.gpu.setting import Setting
-from verl_kernel.env.executor import driver
+from verl_kernel.env.emulator import driver
 
 POWERS, PRETENDED_POWERS = (14, 18, 22, 26), (8, 9, 10, 11)
 ALIKE, LONG_MS = 0.1, 0.05

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.env.executor.ptx import aligned, buffer
-from verl_kernel.env.executor.kernel import Kernel
+from tests.env.emulator.ptx import aligned, buffer
+from verl_kernel.env.emulator.kernel import Kernel
 
 FOLDER = Path(os.environ.get("NUMBA", ""))
 sys.path.append(str(FOLDER))

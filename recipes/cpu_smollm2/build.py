@@ -151,7 +151,7 @@ def _write_data(out: Path, options: SmolLM2, problems: list[KernelBenchProblem])
 
 
 def _row(problem: KernelBenchProblem, index: int) -> dict[str, Any]:
-    from verl_kernel.world.talks import reference_prompt
+    from verl_kernel.generated_tasks.conversations import reference_prompt
 
     return make_row(
         reference_prompt(problem.code), problem.code, data_source=f"kernelbench_level{LEVEL}", task_id=problem.task_id,

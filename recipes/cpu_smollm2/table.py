@@ -25,8 +25,8 @@ from verl_kernel.figures.bootstrap import Bootstrap
 from verl_kernel.figures.comparison import difference
 from verl_kernel.figures.figures import ratio
 from verl_kernel.figures.record import Estimate
+from verl_kernel.generated_tasks.kinds import SPLITS
 from verl_kernel.reporting.steps import Step
-from verl_kernel.world.kinds import SPLITS
 
 FIGURES = ("correct", "compiled", "fast@1.2", "hacking", "novel (correct)")
 PAIRS = (("before", "trloo"), ("before", "rsft"), ("rsft", "trloo"))

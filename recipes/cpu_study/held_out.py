@@ -12,8 +12,8 @@ from verl_kernel.data.temperatures import MARK
 from verl_kernel.errors import DataError
 from verl_kernel.figures import figures
 from verl_kernel.figures.attempts import Attempt, attempt_of
+from verl_kernel.generated_tasks.kinds import SPLITS
 from verl_kernel.reward.record import TURNS_COLUMN, load_turns
-from verl_kernel.world.kinds import SPLITS
 
 Trajectory = tuple[Attempt, ...]
 Figure = Callable[[Sequence[Trajectory]], float]

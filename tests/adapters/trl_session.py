@@ -13,8 +13,8 @@ from tests.adapters.packages import EXAMPLES, FUSED, WRONG
 from verl_kernel.adapters.trl import KernelReward, task_dataset
 from verl_kernel.bench.suites import folder_suite
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, LocalPool
+from verl_kernel.generated_tasks.tokenizer import train_tokenizer
 from verl_kernel.reward.profiling import profiling_reward
-from verl_kernel.world.tokenizer import train_tokenizer
 
 
 class Failing:

@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 
 from tests.generated import one_of
+from verl_kernel.generated_tasks.kinds import Kind
 from verl_kernel.quickstart.drawing import draw
 from verl_kernel.quickstart.options import Quickstart
-from verl_kernel.world.kinds import Kind
 
 KEY = "right-key"
 

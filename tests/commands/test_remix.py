@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.commands.lines import invoked
-from verl_kernel.world.tokenizer import train_tokenizer
+from verl_kernel.generated_tasks.tokenizer import train_tokenizer
 
 TEXTS = ["def f(x): return x", "import torch", "x + y", "while True: pass"]
 

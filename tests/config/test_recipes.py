@@ -171,7 +171,7 @@ def model(tmp_path):
     """A model's folder without weights: verl's model configuration reads config and tokenizer."""
     from transformers import Qwen3Config
 
-    from verl_kernel.world.tokenizer import train_tokenizer
+    from verl_kernel.generated_tasks.tokenizer import train_tokenizer
 
     config = Qwen3Config(**QWEN3_8B, num_key_value_heads=8, head_dim=128, architectures=["Qwen3ForCausalLM"])
     config.save_pretrained(tmp_path)

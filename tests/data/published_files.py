@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.generated import draw_conversation, draw_tasks
-from verl_kernel.world.chains import Program
-from verl_kernel.world.talks import task_messages
+from verl_kernel.generated_tasks.chains import Program
+from verl_kernel.generated_tasks.conversations import task_messages
 
 
 def programs(count: int = 3) -> list[Program]:

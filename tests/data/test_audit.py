@@ -18,7 +18,7 @@ from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.data.task_list import list_tasks
 from verl_kernel.env import Audit, GymOptions
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.world.chains import ChainStep, Program
+from verl_kernel.generated_tasks.chains import ChainStep, Program
 
 SOUND = Program((ChainStep("relu"), ChainStep("scale", "2.0")), (16, 128, 16)).reference
 ZEROS = re.sub(r"return (\w+)\.to", r"return (\1 * 0).to", SOUND)

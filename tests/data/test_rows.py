@@ -9,7 +9,7 @@ from tests.sentences import refused
 from verl_kernel.data.files import read_yaml, value_of
 from verl_kernel.data.rows import check_rows, make_row, task_from_row, write_rows
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.world.talks import task_messages
+from verl_kernel.generated_tasks.conversations import task_messages
 
 
 def make_rows(count=3):

@@ -10,18 +10,18 @@ import pytest
 from tests.data import published_files as files
 from tests.preflight.folder import REFERENCE
 from tests.sentences import refused
-from verl_kernel.data import rows, talks
+from verl_kernel.data import conversations, rows
 from verl_kernel.data.rows import check_rows, read_rows, read_tasks, task_from_row
 from verl_kernel.data.sources import SOURCES, convert_source, names
 from verl_kernel.errors import ConfigError, DataError
-from verl_kernel.world.talks import task_messages
+from verl_kernel.generated_tasks.conversations import task_messages
 
 
 def made(tmp_path, name, path=None, **options):
     out = tmp_path / "out" / "made.parquet"
     kind = SOURCES[name].kind
     written = convert_source(name, kind, path or files.write(tmp_path, name), out, **options)
-    assert pq.read_schema(out).equals(rows.SCHEMA if kind == "rows" else talks.SCHEMA)
+    assert pq.read_schema(out).equals(rows.SCHEMA if kind == "rows" else conversations.SCHEMA)
     return written, pq.read_table(out).to_pylist(), out
 
 

@@ -20,11 +20,11 @@ from verl_kernel.data.overlap import overlaps
 from verl_kernel.data.rows import check_rows, make_row, write_rows
 from verl_kernel.data.split import choose, split
 from verl_kernel.errors import ConfigError, DataError
+from verl_kernel.generated_tasks.conversations import task_messages
+from verl_kernel.generated_tasks.kinds import SPLITS
 from verl_kernel.quickstart.build import write_tasks
 from verl_kernel.quickstart.drawing import draw
 from verl_kernel.quickstart.options import Quickstart
-from verl_kernel.world.kinds import SPLITS
-from verl_kernel.world.talks import task_messages
 
 
 @cache

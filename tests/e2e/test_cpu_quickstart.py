@@ -26,10 +26,10 @@ from verl_kernel.bench.scores import attempt, score_run
 from verl_kernel.bench.validation import read_validation
 from verl_kernel.figures.attempts import RunPlan
 from verl_kernel.figures.scoring import score
+from verl_kernel.generated_tasks.kinds import SPLITS
 from verl_kernel.quickstart.options import Quickstart
 from verl_kernel.reporting.kernels import best_kernels, read_kernels
 from verl_kernel.reporting.steps import read_steps, read_validations
-from verl_kernel.world.kinds import SPLITS
 
 pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(7200)]
 

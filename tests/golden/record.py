@@ -17,11 +17,11 @@ from verl_kernel.env.machine.price import time_ms
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task
 from verl_kernel.env.trace import dump_events
+from verl_kernel.generated_tasks.difficulty import read_difficulty
+from verl_kernel.generated_tasks.generator import World
 from verl_kernel.reward.record import TurnRecord
 from verl_kernel.rollout.trajectory import summarise
 from verl_kernel.sampler.metrics import kernel_metrics
-from verl_kernel.world.difficulty import read_difficulty
-from verl_kernel.world.world import World
 
 RECORDED = Path(__file__).parent / "recorded.json"
 WORLDS = ("easy", "hard")

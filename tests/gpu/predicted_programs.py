@@ -57,7 +57,7 @@ def programs(device: str) -> dict[str, Callable[[], object]]:
 def predictions() -> dict[str, float]:
     """Milliseconds by name, as an H100 with torch's defaults has them."""
     from verl_kernel.env.devices.op_recorder import OpRecorder
-    from verl_kernel.env.executor import driver
+    from verl_kernel.env.emulator import driver
     from verl_kernel.env.gpus import GPUS
     from verl_kernel.env.machine.machine import MachineModel
     from verl_kernel.env.machine.price import time_ms
@@ -75,8 +75,8 @@ def predictions() -> dict[str, float]:
 
 def record_launches(events: list[TraceEvent]) -> None:
     """Append what each launch of the executor did, from now on."""
-    from verl_kernel.env.executor.kernel import Kernel
-    from verl_kernel.env.executor.work.steps import launch_work
+    from verl_kernel.env.emulator.kernel import Kernel
+    from verl_kernel.env.emulator.work.steps import launch_work
     from verl_kernel.env.machine.constants import constant
 
     launch = Kernel.launch

@@ -22,7 +22,7 @@ from verl_kernel.env.ipc.channel import ChannelClosed, ProtocolError
 from verl_kernel.env.judge.candidate_session import CpuTime
 from verl_kernel.env.judge.compiling.code import CodeStore
 from verl_kernel.env.judge.evaluation import CandidateEvaluation
-from verl_kernel.env.judge.executing import ExecutionDied
+from verl_kernel.env.judge.execution_client import ExecutionDied
 from verl_kernel.env.judge.findings import Stages
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
@@ -176,7 +176,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "launches-matter": ("decoy/NoLaunch", attack("torch_only")),
     "processor-times-are-integers": ("processor times", value(lambda: CpuTime.read(1, {"own": 1.5}, 0))),
     "executor-survives": (
-        "passes", passing("tests/env/judge/test_executing.py::test_a_kernel_that_ends_the_process_has_crashed"),
+        "passes", passing("tests/env/judge/test_execution_client.py::test_a_kernel_that_ends_the_process_has_crashed"),
     ),
     "launch-compiles": ("compile_error", attack("failing_launch")),
     "launch-does-not-fault": ("crash/CompiledOutOfBounds", attack("load_outside")),

@@ -16,14 +16,14 @@ import torch
 
 from tests.mutation.shown import Shown, failing, noted, passing, value
 from verl_kernel.env.devices import op_recorder
-from verl_kernel.env.execution import sampled
+from verl_kernel.env.emulator.errors import Fault
+from verl_kernel.env.emulator.kernel import Buffer
+from verl_kernel.env.execution import dataless_launches
+from verl_kernel.env.execution.block_sampling import SamplesDisagree
+from verl_kernel.env.execution.dataless_launches import Placed, SampledLaunches
 from verl_kernel.env.execution.launch_arguments import _value, views
 from verl_kernel.env.execution.launches import Launches, grid_of
 from verl_kernel.env.execution.memory_checks import MemoryChecks
-from verl_kernel.env.execution.sampled import Placed, SampledLaunches
-from verl_kernel.env.execution.sampling import SamplesDisagree
-from verl_kernel.env.executor.errors import Fault
-from verl_kernel.env.executor.kernel import Buffer
 from verl_kernel.env.ops.cost import op_cost
 from verl_kernel.env.runner.runner import Runner
 from verl_kernel.env.tamper import tripwire
@@ -218,7 +218,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "sampled-address-fits": (
         "raised Stop: too large", value(lambda: SampledLaunches._address(sampling(), (0, 1, "float32"))),
     ),
-    "area-has-numbers": ("an area has a place", value(lambda: sampled._area(-1, 1, "float32"))),
+    "area-has-numbers": ("an area has a place", value(lambda: dataless_launches._area(-1, 1, "float32"))),
     "counts-of-samples-agree": passes("test_sampling.py::test_samples_that_differ_are_no_count"),
     "sparse-piece-lies-inside": passes("test_sparse_memory.py::test_a_piece_outside_of_the_arena_has_no_address"),
     "sparse-tensors-fit": passes("test_sparse_memory.py::test_what_no_process_can_address_is_refused"),

@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
+from verl_kernel.data.conversations import make_talk, write_talks
 from verl_kernel.data.rows import make_row, write_rows
-from verl_kernel.data.talks import make_talk, write_talks
 
 REFERENCE = """
 import torch

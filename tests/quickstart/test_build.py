@@ -10,19 +10,19 @@ import rich
 from rich.console import Console
 
 from tests.commands.lines import invoked
-from tests.world import near
+from tests.generated_tasks import near
 from verl_kernel.commands.data.quickstart import _build_with_progress
 from verl_kernel.data.families import THRESHOLD
 from verl_kernel.data.rows import check_rows
 from verl_kernel.errors import ConfigError
+from verl_kernel.generated_tasks.difficulty import TABLE
+from verl_kernel.generated_tasks.kinds import SPLITS
+from verl_kernel.generated_tasks.tokenizer import encode_conversation
 from verl_kernel.quickstart import build as quickstart
 from verl_kernel.quickstart import options
 from verl_kernel.quickstart.build import build
 from verl_kernel.quickstart.options import Quickstart, WarmStart, is_complete
 from verl_kernel.quickstart.warm_start import train
-from verl_kernel.world.difficulty import TABLE
-from verl_kernel.world.kinds import SPLITS
-from verl_kernel.world.tokenizer import encode_conversation
 
 BRIEF = WarmStart(layers=2, width=64, heads=2, batch_size=4)
 SMALL = Quickstart(train_tasks=8, val_tasks=4, conversations=64, warm_start=BRIEF)
@@ -64,9 +64,9 @@ def test_the_cold_start_has_no_near_duplicate_of_an_unseen_task(made, split):
 
 @pytest.mark.processes
 def test_no_answer_of_the_cold_start_solves_an_unseen_task(made):
+    from verl_kernel.generated_tasks.answers import right_answers
     from verl_kernel.quickstart.drawing import draw
     from verl_kernel.reward.extract import extract_code
-    from verl_kernel.world.answers import right_answers
 
     talks = pq.read_table(made[0] / "corpus.parquet")["messages"].to_pylist()
     shown = {extract_code(message["content"]) for talk in talks for message in talk[1::2]}

@@ -10,11 +10,11 @@ import torch
 from transformers import AutoTokenizer
 from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
 
+from verl_kernel.generated_tasks.conversations import call_text
+from verl_kernel.generated_tasks.tokenizer import encode_conversation, train_tokenizer
 from verl_kernel.quickstart.options import Quickstart, WarmStart
 from verl_kernel.quickstart.sft_rows import group_by_length
 from verl_kernel.quickstart.warm_start import build_model
-from verl_kernel.world.talks import call_text
-from verl_kernel.world.tokenizer import encode_conversation, train_tokenizer
 
 SEEN, REPEATED = 40, 10
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.repository.pages import PAGES, ROOT
-from verl_kernel.world.kinds import SPLITS
+from verl_kernel.generated_tasks.kinds import SPLITS
 
 NUMBER = re.compile(r"(?<![\w.-])[+-]?\d+(?:\.\d+)*(?:e-?\d+)?(?: ?%)?(?![\d%])")
 SKIPPED = re.compile(r"^```.*?^```|`[^`\n]+`|\]\([^)]*\)|^!\[.*?$", re.M | re.S)

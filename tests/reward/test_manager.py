@@ -20,10 +20,10 @@ from verl_kernel.env.pool.cluster.gym import KernelGym
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError
+from verl_kernel.generated_tasks.tokenizer import CHAT_TEMPLATE, train_tokenizer
 from verl_kernel.reward.judging import judge_answer, judge_program
 from verl_kernel.reward.manager import KernelGymRewardManager
 from verl_kernel.reward.profiling import ProfilingReward
-from verl_kernel.world.tokenizer import CHAT_TEMPLATE, train_tokenizer
 
 BLOCKS = "```python\nclass BlockNew: pass\n```\n```python\nclass ModelNew: pass\n```"
 TOKENIZER = train_tokenizer([ANSWER, REFERENCE, BLOCKS] * 4, 400)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tests.rollout.chat_tokenizers import BASE_END, GLM_TEMPLATE, PLAIN_TEMPLATE, tokenizer
 from verl_kernel.errors import ConfigError
+from verl_kernel.generated_tasks.tokenizer import CHAT_TEMPLATE
 from verl_kernel.reward.turn_end import TurnEnd, find_turn_end, neutraliser, special_ids, stop_ids
-from verl_kernel.world.tokenizer import CHAT_TEMPLATE
 
 LAST_ONLY = PLAIN_TEMPLATE.replace("assistant: ' }}{% endif", "assistant: ' }}{% else %}{{ eos_token }}{% endif")
 GLM_ENDED = GLM_TEMPLATE + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}"

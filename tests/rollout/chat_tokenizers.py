@@ -3,7 +3,7 @@
 
 from transformers import PreTrainedTokenizerFast
 
-from verl_kernel.world.tokenizer import CHAT_TEMPLATE, train_tokenizer
+from verl_kernel.generated_tasks.tokenizer import CHAT_TEMPLATE, train_tokenizer
 
 BASE_END = "<|endoftext|>"
 GLM_TEMPLATE = (

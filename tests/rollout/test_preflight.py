@@ -11,11 +11,11 @@ from tests.data.published_files import programs
 from tests.rollout.chat_tokenizers import PLAIN_TEMPLATE, tokenizer
 from verl_kernel.data.rows import make_row, write_rows
 from verl_kernel.errors import ConfigError
+from verl_kernel.generated_tasks.tokenizer import CHAT_TEMPLATE
 from verl_kernel.preflight.checks import RULES
 from verl_kernel.quickstart.options import WarmStart
 from verl_kernel.quickstart.warm_start import build_model
 from verl_kernel.rollout.preflight import check_thinking, check_turn_end
-from verl_kernel.world.tokenizer import CHAT_TEMPLATE
 
 SILENT = {"enable_thinking": False}
 

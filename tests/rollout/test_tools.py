@@ -9,7 +9,7 @@ import pytest
 from verl_kernel.data.rows import make_row, with_tools
 from verl_kernel.env.conformance.programs import HONEST, REFERENCE
 from verl_kernel.errors import ConfigError
-from verl_kernel.world.talks import TOOLS, TOOLS_FILE, call_text
+from verl_kernel.generated_tasks.conversations import TOOLS, TOOLS_FILE, call_text
 
 WRONG = HONEST.replace(") + tl.load", ") - tl.load")
 BROKEN = HONEST.replace("tl.load", "tl.laod")

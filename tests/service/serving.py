@@ -20,7 +20,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.stats import JudgeStats, PoolCounters
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.errors import TaskError
-from verl_kernel.service import desk
+from verl_kernel.service import evaluation_queue
 from verl_kernel.service.app import Service
 from verl_kernel.service.keys import Keys, read_keys
 from verl_kernel.service.options import ServiceOptions
@@ -59,7 +59,7 @@ class Pool:
 
 @contextmanager
 def serving(
-    pool: desk.JudgePool, folder: Path, gym: GymOptions, keys: Keys | None = None, **given: object
+    pool: evaluation_queue.JudgePool, folder: Path, gym: GymOptions, keys: Keys | None = None, **given: object
 ) -> Iterator[str]:
     options, record = ServiceOptions(state=str(folder), **given), ServiceRecord(folder)
     service = Service(pool, record, keys or Keys({}), options, gym)

@@ -4,11 +4,11 @@
 import pytest
 
 from recipes.cpu_smollm2.build import SmolLM2
-from tests.world.near import nearest, references
+from tests.generated_tasks.near import nearest, references
 from verl_kernel.data.families import THRESHOLD
+from verl_kernel.generated_tasks.answers import right_answers
 from verl_kernel.quickstart.drawing import draw
 from verl_kernel.reward.extract import extract_code
-from verl_kernel.world.answers import right_answers
 
 pytestmark = pytest.mark.exhaustive
 UNSEEN = ("new_chain", "new_family")

@@ -13,8 +13,8 @@ from recipes.cpu_smollm2.answers import in_order
 from tests.commands.lines import assert_one_sentence, invoked
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.figures.attempts import Attempt
+from verl_kernel.generated_tasks.kinds import SPLITS
 from verl_kernel.reward.record import HASH_COLUMN, TURNS_COLUMN, TurnRecord, dump_turns
-from verl_kernel.world.kinds import SPLITS
 
 TASKS = ("one", "two", "three", "four")
 

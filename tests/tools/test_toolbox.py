@@ -6,7 +6,7 @@ import pytest
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task, Timing, Trials
 from verl_kernel.env.conformance.programs import HONEST, REFERENCE
 from verl_kernel.errors import DataError
-from verl_kernel.rollout.tried import public_options
+from verl_kernel.rollout.tool_replies import public_options
 from verl_kernel.tools.toolbox import Stated, Toolbox
 
 TASK = Task(REFERENCE, task_id="t")

@@ -16,8 +16,8 @@ from verl_kernel.data.rows import check_rows, read_rows, task_from_row, task_pro
 from verl_kernel.data.source_files import read_source
 from verl_kernel.env import Task
 from verl_kernel.errors import ConfigError, DataError, TaskError
+from verl_kernel.generated_tasks.kinds import DATA_SOURCE
 from verl_kernel.quickstart.options import Quickstart
-from verl_kernel.world.kinds import DATA_SOURCE
 
 Message = dict[str, str]
 MAX_TOKENS = 512
@@ -142,8 +142,8 @@ def cpu_suite() -> Suite:
 
     Their families are the validation's splits.
     """
+    from verl_kernel.generated_tasks.conversations import FEEDBACK_CHARS
     from verl_kernel.quickstart.drawing import draw  # torch
-    from verl_kernel.world.talks import FEEDBACK_CHARS
 
     quickstart = draw(Quickstart(), conversations=0)
     rows = [row for split, tasks in quickstart.validated.items() for row in quickstart.world.rows(tasks, split)]

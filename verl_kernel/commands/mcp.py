@@ -50,7 +50,7 @@ def command(
     from verl_kernel.bench.suites import load_suite
     from verl_kernel.client import open_gym
     from verl_kernel.env import LocalPool
-    from verl_kernel.rollout.tried import PUBLIC_SEED, public_options
+    from verl_kernel.rollout.tool_replies import PUBLIC_SEED, public_options
     from verl_kernel.tools.mcp_server import make_server
     from verl_kernel.tools.toolbox import Stated, Toolbox
 

@@ -21,7 +21,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from verl_kernel.data import kernelbench, own_programs, rows, talks
+from verl_kernel.data import conversations, kernelbench, own_programs, rows
 from verl_kernel.data.foreign_rows import row_for_prompt, row_of_verl
 from verl_kernel.data.published import Convert, Record, Written, convert, files_of, records_of
 from verl_kernel.data.rows import task_prompt
@@ -57,7 +57,7 @@ class Source:
     @property
     def schema(self) -> pa.Schema:
         """Return the columns of the converted file."""
-        return rows.SCHEMA if self.kind == "rows" else talks.SCHEMA
+        return rows.SCHEMA if self.kind == "rows" else conversations.SCHEMA
 
 
 def _kernelbook_row(record: Record, number: int, targets: Sequence[str] = ()) -> rows.Row:
@@ -98,13 +98,13 @@ SOURCES = {
         partial(row_of_verl, source="drkernel-validation", level=2),
         file="validation_data_thinking.parquet",
     ),
-    "drkernel-coldstart": Source("talks", "hkust-nlp/drkernel-coldstart-8k", talks.talk_of),
+    "drkernel-coldstart": Source("talks", "hkust-nlp/drkernel-coldstart-8k", conversations.talk_of),
     # Pinned: later revisions have another licence.
     "kernelbook": Source(
         "rows", "GPUMODE/KernelBook", _kernelbook_row, revision="1576375bc92745b490e1cdf2fce01eba76d9f847"
     ),
     "kernelsmith-rl": Source("rows", "CoopReason/Kernel-Smith-RL-2K", partial(row_of_verl, source="kernelsmith-rl")),
-    "kernelsmith-sft": Source("talks", "CoopReason/Kernel-Smith-SFT-71K", talks.talk_of),
+    "kernelsmith-sft": Source("talks", "CoopReason/Kernel-Smith-SFT-71K", conversations.talk_of),
 }
 """The sources by their names on the command line."""
 OWN = "folder"

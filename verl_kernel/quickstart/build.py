@@ -29,12 +29,12 @@ import transformers
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from verl_kernel.data.rows import write_rows
+from verl_kernel.generated_tasks.conversations import TOOLS_FILE, Message
+from verl_kernel.generated_tasks.tokenizer import encode_conversation, train_tokenizer
 from verl_kernel.quickstart.drawing import Drawn, draw
 from verl_kernel.quickstart.options import Quickstart, sha256
 from verl_kernel.quickstart.sft_rows import group_by_length, write_talks
 from verl_kernel.quickstart.warm_start import build_model, train
-from verl_kernel.world.talks import TOOLS_FILE, Message
-from verl_kernel.world.tokenizer import encode_conversation, train_tokenizer
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[int, int, float], None]

@@ -10,11 +10,11 @@ from random import Random
 
 import torch
 
+from verl_kernel.generated_tasks.chains import Program
+from verl_kernel.generated_tasks.conversations import Message
+from verl_kernel.generated_tasks.generator import World
+from verl_kernel.generated_tasks.kinds import Split
 from verl_kernel.quickstart.options import Quickstart
-from verl_kernel.world.chains import Program
-from verl_kernel.world.kinds import Split
-from verl_kernel.world.talks import Message
-from verl_kernel.world.world import World
 
 
 @dataclass(frozen=True)

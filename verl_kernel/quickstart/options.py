@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from verl_kernel.errors import ConfigError
-from verl_kernel.world.difficulty import TABLE, Difficulty, read_difficulty
-from verl_kernel.world.kinds import Split
+from verl_kernel.generated_tasks.difficulty import TABLE, Difficulty, read_difficulty
+from verl_kernel.generated_tasks.kinds import Split
 
 _PACKAGE = Path(__file__).parents[1]
 RECIPE = _PACKAGE / "config" / "cpu_quickstart_sft.yaml"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tools of verl's ToolAgentLoop: they try a program on public inputs before the answer without a call is judged.
 
-`actor_rollout_ref.rollout.multi_turn.tool_config_path` names a file of them, such as `verl_kernel/world/tools.yaml`;
+`actor_rollout_ref.rollout.multi_turn.tool_config_path` names a file of them, such as `verl_kernel/generated_tasks/tools.yaml`;
 rows are those of `data.rows.with_tools`. A call needs no argument: the program is the policy's last one.
 """
 
@@ -19,7 +19,7 @@ from verl_kernel.env import GymOptions, LocalPool, Task
 from verl_kernel.errors import ConfigError
 from verl_kernel.reward.extract import extract_code
 from verl_kernel.reward.options import parse_options
-from verl_kernel.rollout.tried import PUBLIC_SEED, TRIALS, public_options, tried_text
+from verl_kernel.rollout.tool_replies import PUBLIC_SEED, TRIALS, public_options, tried_text
 
 
 class KernelTool(BaseTool):  # type: ignore[misc]

@@ -23,7 +23,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.task import Task
 from verl_kernel.errors import StorageError, TaskError
-from verl_kernel.service.desk import Desk, JudgePool, ServiceRefusal
+from verl_kernel.service.evaluation_queue import Desk, JudgePool, ServiceRefusal
 from verl_kernel.service.keys import Keys
 from verl_kernel.service.limits import BodyLimits
 from verl_kernel.service.metrics import exposition

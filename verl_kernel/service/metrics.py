@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 if TYPE_CHECKING:
     from verl_kernel.env.pool.stats import PoolStats
-    from verl_kernel.service.desk import Desk
+    from verl_kernel.service.evaluation_queue import Desk
 
 _STATES = ("free", "busy", "down", "quarantined", "draining", "drained")
 

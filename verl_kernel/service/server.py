@@ -18,7 +18,7 @@ from verl_kernel.client import on_device
 from verl_kernel.env.options import GymOptions
 from verl_kernel.errors import ConfigError, EnvironmentNotReady
 from verl_kernel.service.app import Service
-from verl_kernel.service.desk import JudgePool
+from verl_kernel.service.evaluation_queue import JudgePool
 from verl_kernel.service.keys import read_keys
 from verl_kernel.service.options import ServiceOptions
 from verl_kernel.service.record import ServiceRecord

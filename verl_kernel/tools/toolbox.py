@@ -16,7 +16,7 @@ from verl_kernel.env import EvalStatus, Task
 from verl_kernel.errors import DataError
 from verl_kernel.reward.extract import extract_code
 from verl_kernel.rollout.feedback import format_feedback
-from verl_kernel.rollout.tried import tried_text
+from verl_kernel.rollout.tool_replies import tried_text
 
 _LONGEST_ANSWER = 4000
 """Characters of a verdict in a tool's answer."""

@@ -15,8 +15,8 @@ from tests.generated import draw_tasks, one_of
 from verl_kernel.bench.models.answers import ModelAnswer, Question
 from verl_kernel.bench.suites import Suite, SuiteItem
 from verl_kernel.env import GymOptions, LocalPool, Task
-from verl_kernel.world.chains import Program
-from verl_kernel.world.kinds import Kind
+from verl_kernel.generated_tasks.chains import Program
+from verl_kernel.generated_tasks.kinds import Kind
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=2, memory_checks="refuse", compile_for="sm_90")
 SAMPLES, TURNS = 2, 3

@@ -10,8 +10,8 @@ from tests.bench import recorded
 from tests.generated import draw_tasks
 from verl_kernel.bench.records import BenchTurn, RunHeader, SuiteTask
 from verl_kernel.env import EvalResult, EvalStatus, Task, Timing
-from verl_kernel.world.answers import all_answers
-from verl_kernel.world.verdicts import expected_verdict
+from verl_kernel.generated_tasks.answers import all_answers
+from verl_kernel.generated_tasks.verdicts import expected_verdict
 
 HOSTILE = (
     "</script></style></pre><script>window.hostile = 1</script><img src=x onerror='window.hostile = 2'> & '\" "

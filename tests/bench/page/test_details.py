@@ -27,8 +27,8 @@ from verl_kernel.bench.page.texts import cut_middle, packed
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, LocalPool, MemoryFinding, Task
 from verl_kernel.env.result import Launch, TrueSize
 from verl_kernel.figures.attempts import PlannedTask, RunPlan
-from verl_kernel.world.answers import all_answers
-from verl_kernel.world.chains import ChainStep, Program
+from verl_kernel.generated_tasks.answers import all_answers
+from verl_kernel.generated_tasks.chains import ChainStep, Program
 
 
 def details(*turns, limit=1000):

@@ -10,10 +10,10 @@ import pytest
 from tests.bench.stub_endpoint import StubEndpoint
 from tests.commands.lines import assert_one_sentence, invoked
 from tests.generated import draw_tasks, one_of
+from verl_kernel.data.conversations import SCHEMA
 from verl_kernel.data.rows import make_row, write_rows
-from verl_kernel.data.talks import SCHEMA
-from verl_kernel.world.kinds import Kind
-from verl_kernel.world.talks import answer_text, task_messages
+from verl_kernel.generated_tasks.conversations import answer_text, task_messages
+from verl_kernel.generated_tasks.kinds import Kind
 
 PROGRAMS = draw_tasks(2, Random(4))
 KINDS = (Kind.WRONG, Kind.FUSED, Kind.PARTIAL)

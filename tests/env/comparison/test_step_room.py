@@ -8,7 +8,7 @@ import torch
 
 from tests.env.programs import reference
 from verl_kernel.env.comparison.compare import compare
-from verl_kernel.env.comparison.tf32_room import STEP_RUNS, step_rooms
+from verl_kernel.env.comparison.tf32_tolerance import STEP_RUNS, step_rooms
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.task import Task

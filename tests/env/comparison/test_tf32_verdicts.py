@@ -12,7 +12,7 @@ from tests.env.programs import REFERENCE as PRODUCTLESS
 from tests.gpu.products import EXACT, REFERENCE, SEVEN_BITS, TEN_BITS, candidate
 from tests.tiers import thinned
 from verl_kernel.env import EvalStatus, GymOptions, Judge, Task
-from verl_kernel.env.comparison.tf32_room import RUNS
+from verl_kernel.env.comparison.tf32_tolerance import RUNS
 from verl_kernel.env.reference.reference import Reference
 
 pytestmark = pytest.mark.processes

@@ -17,13 +17,13 @@ from tests.exploits.tasks import TASKS
 from tests.generated import draw_tasks
 from tests.tiers import one_of_each, thinned
 from verl_kernel.env.compilation import translation
-from verl_kernel.env.executor.ptx.parser import parse
+from verl_kernel.env.emulator.ptx.parser import parse
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.result import EvalStatus
 from verl_kernel.env.task import Task
+from verl_kernel.generated_tasks.answers import right_answers
 from verl_kernel.rollout.feedback import format_feedback
-from verl_kernel.world.answers import right_answers
 
 BOTH = ["sm_90", "gfx942"]
 OPTIONS = GymOptions(device="cpu", compile_for="sm_90", correctness_trials=2, ablation=False)

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
+from verl_kernel.env.emulator.errors import Fault
+from verl_kernel.env.emulator.kernel import Buffer
+from verl_kernel.env.emulator.library import all as library
+from verl_kernel.env.emulator.library.grid import RESIDENT
 from verl_kernel.env.execution import memory_checks, zygote
 from verl_kernel.env.execution.launch_arguments import Arena, ArenaCopy, nearest
 from verl_kernel.env.execution.launches import Launches, Stop, random_order, reversed_order
-from verl_kernel.env.executor.errors import Fault
-from verl_kernel.env.executor.kernel import Buffer
-from verl_kernel.env.executor.library import all as library
-from verl_kernel.env.executor.library.grid import RESIDENT
 
 SIZE = 1 << 20
 FUNCTION = {"name": "k", "line": 4, "is_constant": False, "marks": {}, "defaults": {}, "settings": {}, "uses": {}}

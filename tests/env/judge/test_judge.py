@@ -210,7 +210,7 @@ def test_forged_answers_are_noticed_and_worth_nothing(judge):
     assert judge.evaluate(TASK, candidate(frame)).status is EvalStatus.HACKING
 
 
-LINK = "import struct\nfrom verl_kernel.env.devices.cpu.state import STATE\nlink = STATE.link.channel\n"
+LINK = "import struct\nfrom verl_kernel.env.devices.cpu.launch_state import STATE\nlink = STATE.link.channel\n"
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class PretendGpu(CpuDevice):
         return {"gpu_name": "none"}
 
     def preload(self):
-        from verl_kernel.env.devices.cpu.state import STATE
+        from verl_kernel.env.devices.cpu.launch_state import STATE
 
         STATE.link = NowhereLink()
         timed_calls.device_kernels = lambda: nullcontext({"fused": [1, 0.02]})

@@ -12,11 +12,11 @@ from tests.exploits.tasks import TASKS, task
 from tests.tiers import thinned
 from verl_kernel.env import KINDS, Task
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.reference.ends import SIZES, SIZES_OF_SEVERAL
+from verl_kernel.env.reference.extreme_inputs import SIZES, SIZES_OF_SEVERAL
+from verl_kernel.env.reference.input_structure import restored, structures_of
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS
 from verl_kernel.env.reference.reference import Reference
-from verl_kernel.env.reference.structure import restored, structures_of
 from verl_kernel.env.reference.variation import HIGHS, LARGES, LEAST_SPIKED, LOW, Variation, learn, sizes_of_spikes
 
 CONSTANTS = [torch.zeros(4, 4), torch.ones(4, 4), torch.zeros(0, 3), torch.zeros(()), torch.ones(1, 1)]

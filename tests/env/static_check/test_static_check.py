@@ -18,8 +18,8 @@ from tests.generated import draw_tasks
 from tests.tiers import one_of_each, thinned
 from verl_kernel.env.static_check import Violation, check
 from verl_kernel.env.static_check.allowlist import OPEN_MODULES, refusal
-from verl_kernel.world.answers import all_answers
-from verl_kernel.world.kinds import Kind
+from verl_kernel.generated_tasks.answers import all_answers
+from verl_kernel.generated_tasks.kinds import Kind
 
 
 def rules(source: str, mode: str = "coverage", **options: str) -> list[str]:

@@ -5,7 +5,7 @@ import ast
 from pathlib import Path
 
 from tests.env.programs import program, program_of, reference
-from verl_kernel.world.chains import ChainStep, Program
+from verl_kernel.generated_tasks.chains import ChainStep, Program
 
 
 def filled(text: str, **words: str) -> str:

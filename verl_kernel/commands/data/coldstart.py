@@ -20,8 +20,8 @@ from verl_kernel.commands.sentences import INTERRUPTED
 from verl_kernel.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from verl_kernel.bench.conversations import TalkSelection
     from verl_kernel.bench.suites import Suite
-    from verl_kernel.bench.talks import TalkSelection
 
 
 def command(
@@ -67,10 +67,10 @@ def command(
 
 
 def _coldstart(args: dict[str, Any]) -> TalkSelection:
+    from verl_kernel.bench.conversations import Keep, talks_of_run
     from verl_kernel.bench.suites import load_suite
-    from verl_kernel.bench.talks import Keep, talks_of_run
+    from verl_kernel.data.conversations import write_talks
     from verl_kernel.data.files import check_file
-    from verl_kernel.data.talks import write_talks
 
     if args["keep"] not in ("best", "last"):
         raise ConfigError(f"--keep is {args['keep']!r}: give best or last")

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from verl_kernel.env.comparison.scale import Scale
-from verl_kernel.env.comparison.tf32_room import Room
+from verl_kernel.env.comparison.tf32_tolerance import Room
 from verl_kernel.env.eight_bits import EIGHT, differ_by_rounding, widened
 
 CHUNK = 1 << 20

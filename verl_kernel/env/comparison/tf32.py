@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.ops.mode import OpMode
+from verl_kernel.env.ops.dispatch_modes import OpMode
 from verl_kernel.env.ops.table import op_of, row_of
 from verl_kernel.env.trace import TraceEvent
 

@@ -22,13 +22,13 @@ from verl_kernel.env.compilation.compiler import compile_trial_kernel
 from verl_kernel.env.compilation.description import Unit, definitions
 from verl_kernel.env.compilation.outcome import UNKNOWN, Refusal
 from verl_kernel.env.compilation.rebuilding import Rebuilt
-from verl_kernel.env.executor import code, driver
-from verl_kernel.env.executor.driver import CAPABILITY
-from verl_kernel.env.executor.errors import NotKnown
-from verl_kernel.env.executor.flow.graph import pressure
-from verl_kernel.env.executor.ptx.parser import parse
-from verl_kernel.env.executor.ptx.program import PtxProgram
-from verl_kernel.env.executor.work.steps import spilling
+from verl_kernel.env.emulator import code, driver
+from verl_kernel.env.emulator.driver import CAPABILITY
+from verl_kernel.env.emulator.errors import NotKnown
+from verl_kernel.env.emulator.flow.graph import pressure
+from verl_kernel.env.emulator.ptx.parser import parse
+from verl_kernel.env.emulator.ptx.program import PtxProgram
+from verl_kernel.env.emulator.work.steps import spilling
 from verl_kernel.env.ipc.messages import NativeRequest, Translated
 
 # Asks NVIDIA's assembler, which Triton's wheels include, about PTX.

@@ -14,7 +14,7 @@ import torch
 
 from verl_kernel.env.ops.call import bound, nbytes
 from verl_kernel.env.ops.cost import OpCost, op_cost
-from verl_kernel.env.ops.mode import DispatchMode, parts
+from verl_kernel.env.ops.dispatch_modes import DispatchMode, parts
 from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.tripwire import WIRE
 from verl_kernel.env.trace import TraceEvent

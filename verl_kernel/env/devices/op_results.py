@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from verl_kernel.env.eight_bits import widened
 from verl_kernel.env.ipc.op_samples import MOST, OpSample, places
-from verl_kernel.env.ops.mode import DispatchMode, changed
+from verl_kernel.env.ops.dispatch_modes import DispatchMode, changed
 from verl_kernel.env.ops.table import is_view, op_of
 
 

@@ -16,7 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from verl_kernel.env.ipc.shared_memory import POISON
-from verl_kernel.env.ops.mode import DispatchMode
+from verl_kernel.env.ops.dispatch_modes import DispatchMode
 from verl_kernel.env.ops.table import Trait, op_of
 
 ABLATED = 3e4

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from verl_kernel.env.executor.driver import encoded, flattened
-from verl_kernel.env.executor.kernel import Buffer
-from verl_kernel.env.executor.moves import WIDTHS
+from verl_kernel.env.emulator.copy_stores import WIDTHS
+from verl_kernel.env.emulator.driver import encoded, flattened
+from verl_kernel.env.emulator.kernel import Buffer
 
 # The memory in which a runner passes tensors to the process that executes its kernels.
 

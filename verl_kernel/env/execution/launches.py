@@ -15,19 +15,19 @@ import numpy as np
 
 from verl_kernel.env.compilation.description import Unit, place
 from verl_kernel.env.compilation.outcome import PASSED_OVER, UNKNOWN
+from verl_kernel.env.emulator import code
+from verl_kernel.env.emulator.copy_stores import Follow
+from verl_kernel.env.emulator.counts import LaunchCount
+from verl_kernel.env.emulator.errors import Fault
+from verl_kernel.env.emulator.flow.origins import Kind
+from verl_kernel.env.emulator.kernel import Buffer, Kernel
+from verl_kernel.env.emulator.library.grid import RESIDENT
 from verl_kernel.env.execution import launch_arguments
-from verl_kernel.env.execution.explained import SourceLine, explained
 from verl_kernel.env.execution.launch_arguments import Arena, ArenaCopy
+from verl_kernel.env.execution.launch_profile import SourceLine, explained
+from verl_kernel.env.execution.launch_summary import areas_of, tally, work
 from verl_kernel.env.execution.memory_checks import MemoryChecks
-from verl_kernel.env.execution.seen_stores import StoreClassifier
-from verl_kernel.env.execution.tally import areas_of, tally, work
-from verl_kernel.env.executor import code
-from verl_kernel.env.executor.counts import LaunchCount
-from verl_kernel.env.executor.errors import Fault
-from verl_kernel.env.executor.flow.origins import Kind
-from verl_kernel.env.executor.kernel import Buffer, Kernel
-from verl_kernel.env.executor.library.grid import RESIDENT
-from verl_kernel.env.executor.moves import Follow
+from verl_kernel.env.execution.store_kinds import StoreClassifier
 from verl_kernel.env.ipc.channel import MAX_FRAME
 from verl_kernel.env.ipc.execution_messages import (
     Explained,

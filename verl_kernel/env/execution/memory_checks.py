@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from verl_kernel.env.executor.counts import LaunchCount
-from verl_kernel.env.executor.errors import Fault
-from verl_kernel.env.executor.kernel import Buffer, line_of, unwritten, whole_words
-from verl_kernel.env.executor.races import rehearsal
-from verl_kernel.env.executor.races.watch import Watch
+from verl_kernel.env.emulator.counts import LaunchCount
+from verl_kernel.env.emulator.errors import Fault
+from verl_kernel.env.emulator.kernel import Buffer, line_of, unwritten, whole_words
+from verl_kernel.env.emulator.races import rehearsal
+from verl_kernel.env.emulator.races.detector import Watch
 from verl_kernel.env.ipc.execution_messages import Fresh
 
 

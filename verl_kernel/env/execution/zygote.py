@@ -25,15 +25,15 @@ import numpy as np
 import numpy.ctypeslib
 import numpy.random  # imported here, as numpy would load it and ctypeslib in a forked process
 
+from verl_kernel.env.emulator import code
+from verl_kernel.env.emulator.code import ObjectCache
+from verl_kernel.env.emulator.copy_stores import Follow
+from verl_kernel.env.emulator.kernel import Buffer, Kernel, library
+from verl_kernel.env.emulator.library import all
+from verl_kernel.env.execution.dataless_launches import SampledLaunches
 from verl_kernel.env.execution.launch_arguments import Arena
-from verl_kernel.env.execution.sampled import SampledLaunches
+from verl_kernel.env.execution.launch_summary import tally, work
 from verl_kernel.env.execution.sparse_memory import SparseMemory
-from verl_kernel.env.execution.tally import tally, work
-from verl_kernel.env.executor import code
-from verl_kernel.env.executor.code import ObjectCache
-from verl_kernel.env.executor.kernel import Buffer, Kernel, library
-from verl_kernel.env.executor.library import all
-from verl_kernel.env.executor.moves import Follow
 from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.messages import CodeRequest, ForkRequest, Ready, Started

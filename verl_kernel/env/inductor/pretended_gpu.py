@@ -28,7 +28,7 @@ from triton.runtime.driver import driver
 from verl_kernel.env.devices.cpu.cuda_shim import CAPABILITY, PROPERTIES
 from verl_kernel.env.inductor import attention
 from verl_kernel.env.ops.convolutions import has_channels_last
-from verl_kernel.env.ops.mode import DispatchMode
+from verl_kernel.env.ops.dispatch_modes import DispatchMode
 
 _SETTINGS: dict[str, Any] = {
     "compile_threads": 1,

@@ -19,7 +19,7 @@ from torch._inductor.runtime.triton_heuristics import GridExpr
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from verl_kernel.env.inductor.pretended_gpu import replace_members
-from verl_kernel.env.ops.mode import DispatchMode
+from verl_kernel.env.ops.dispatch_modes import DispatchMode
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict
 
-from verl_kernel.env.executor.work import PRODUCTS
+from verl_kernel.env.emulator.work import PRODUCTS
 
 # Comparison of two tallies of a launch: from two samples, two runs or two sizes.
 #

@@ -19,7 +19,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.gpus import gpu_named
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.compiling.stage import occupancy
-from verl_kernel.env.judge.executing import LaunchExecutor
+from verl_kernel.env.judge.execution_client import LaunchExecutor
 from verl_kernel.env.judge.findings import Stages
 from verl_kernel.env.judge.processes.inductor import Inductor, NotCompiled
 from verl_kernel.env.judge.processes.zygote import Zygote

@@ -30,7 +30,7 @@ import torch
 
 from verl_kernel.env import static_check
 from verl_kernel.env.clocks.base import Measurement
-from verl_kernel.env.clocks.needed import at_most_parity, bounded
+from verl_kernel.env.clocks.needed_time import at_most_parity, bounded
 from verl_kernel.env.compilation.targets import MOST_CHOICES
 from verl_kernel.env.gpus import gpu_named
 from verl_kernel.env.ipc.shared_memory import SharedMemory

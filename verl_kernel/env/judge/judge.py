@@ -26,7 +26,7 @@ from verl_kernel.env.judge.compiled_references import make_compiled_references
 from verl_kernel.env.judge.compiling.code import CodeStore
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.evaluation import CandidateEvaluation
-from verl_kernel.env.judge.executing import LaunchExecutor
+from verl_kernel.env.judge.execution_client import LaunchExecutor
 from verl_kernel.env.judge.judge_processes import JudgeProcesses
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import ForkedZygote

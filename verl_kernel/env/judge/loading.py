@@ -10,7 +10,7 @@ from typing import cast
 from verl_kernel.env.ipc.messages import LoadRequest, Started
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
-from verl_kernel.env.judge.executing import Execution
+from verl_kernel.env.judge.execution_client import Execution
 from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import RunnerProcess

@@ -10,7 +10,7 @@ from verl_kernel.env.compilation.description import source_lines
 from verl_kernel.env.ipc.execution_messages import Reported, Shows, Stopped, Work
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.compiling.stage import LINE, SENTENCE, cut
-from verl_kernel.env.judge.executing import Execution, ExecutionDied
+from verl_kernel.env.judge.execution_client import Execution, ExecutionDied
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.runner_client import ADDRESS, Verdict
 from verl_kernel.env.reference.kinds import Kind

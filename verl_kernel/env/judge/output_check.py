@@ -12,7 +12,7 @@ import torch
 
 from verl_kernel.env.comparison.compare import Agreement, compare
 from verl_kernel.env.comparison.tf32 import has_products
-from verl_kernel.env.comparison.tf32_room import Room, limits
+from verl_kernel.env.comparison.tf32_tolerance import Room, limits
 from verl_kernel.env.ipc.messages import Claims
 from verl_kernel.env.ipc.structure import structural_difference
 from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts

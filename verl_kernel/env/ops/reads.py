@@ -13,7 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from verl_kernel.env.ops import traffic
-from verl_kernel.env.ops.mode import OpMode
+from verl_kernel.env.ops.dispatch_modes import OpMode
 from verl_kernel.env.ops.table import is_view, op_of
 
 

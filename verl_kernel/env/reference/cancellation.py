@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from verl_kernel.env.ops.mode import OpMode
+from verl_kernel.env.ops.dispatch_modes import OpMode
 
 _aten = torch.ops.aten
 _SUMS = frozenset({"add", "sub", "rsub"})

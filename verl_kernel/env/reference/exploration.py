@@ -18,21 +18,21 @@ import torch
 from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.comparison.scale import SHARP
 from verl_kernel.env.ipc.shared_memory import place
-from verl_kernel.env.modes import switched
 from verl_kernel.env.ops.call import HALF
 from verl_kernel.env.reference.crashes import beyond, survives
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
+from verl_kernel.env.reference.negligible_terms import INSENSITIVE, ineffective
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import PROBE, ReferenceProgram
 from verl_kernel.env.reference.roles import same_bytes, unchanged
-from verl_kernel.env.reference.structured import MOST_ELEMENTS, SEEDS, disturbed, find_structured
-from verl_kernel.env.reference.terms import INSENSITIVE, ineffective
+from verl_kernel.env.reference.structured_parameters import MOST_ELEMENTS, SEEDS, disturbed, find_structured
 from verl_kernel.env.reference.ties import has_choices
 from verl_kernel.env.reference.trial import SIZED_DRAWS, depends_on_ties, draw_trial, holds_steady
 from verl_kernel.env.reference.value import Value
 from verl_kernel.env.reference.variation import Tensors, Variation, learn, sizes_of_spikes
 from verl_kernel.env.seeding import seed_of
+from verl_kernel.env.torch_modes import switched
 from verl_kernel.env.weights import Constants, copy_state, find_constants, renewed
 from verl_kernel.errors import TaskError
 

@@ -15,7 +15,7 @@ import torch
 
 from verl_kernel.env.comparison import tf32
 from verl_kernel.env.comparison.tf32 import precision
-from verl_kernel.env.comparison.tf32_room import STEP_RUNS, Room, rooms, step_rooms
+from verl_kernel.env.comparison.tf32_tolerance import STEP_RUNS, Room, rooms, step_rooms
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.reference.exploration import explore
 from verl_kernel.env.reference.jitter import jittered

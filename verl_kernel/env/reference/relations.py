@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.reference.structure import holds, restored
+from verl_kernel.env.reference.input_structure import holds, restored
 
 Tensors = Sequence[torch.Tensor]
 MOST_CELLS = 1 << 23

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.reference.structure import structures_of
+from verl_kernel.env.reference.input_structure import structures_of
 
 _FEWEST = 20
 """Fewest elements, in all draws, of two numbers that are no accident."""

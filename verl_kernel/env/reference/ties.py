@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env.ops.mode import DispatchMode
+from verl_kernel.env.ops.dispatch_modes import DispatchMode
 from verl_kernel.env.trace import TraceEvent
 
 aten = torch.ops.aten

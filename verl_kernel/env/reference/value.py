@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from verl_kernel.env.comparison.compare import Agreement, compare
-from verl_kernel.env.comparison.tf32_room import real
+from verl_kernel.env.comparison.tf32_tolerance import real
 from verl_kernel.env.eight_bits import widened
 from verl_kernel.env.ipc.shared_memory import flatten, unflatten
 from verl_kernel.env.weights import constant_value

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from verl_kernel.env.eight_bits import narrowed_all, widened_all
-from verl_kernel.env.reference.ends import (
+from verl_kernel.env.reference.extreme_inputs import (
     Distances,
     Signs,
     at_end,

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from verl_kernel.env import modes
+from verl_kernel.env import torch_modes
 from verl_kernel.env.backends import Backend
 from verl_kernel.env.devices.op_results import OpResults
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
@@ -192,8 +192,8 @@ class Runner:
 
     @contextlib.contextmanager
     def _in_mode(self, mode: Mode | None) -> Iterator[None]:
-        gradients = modes.recording_gradients() if mode and mode["gradients"] else torch.no_grad()
-        with gradients, modes.switched(self._model) if mode and mode["switched"] else contextlib.nullcontext():
+        gradients = torch_modes.recording_gradients() if mode and mode["gradients"] else torch.no_grad()
+        with gradients, torch_modes.switched(self._model) if mode and mode["switched"] else contextlib.nullcontext():
             yield
 
     def _launches(self, left_out: LeftOut | None) -> contextlib.AbstractContextManager[Any]:

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ops.call import tensors_in
 from verl_kernel.env.ops.cost import op_cost
-from verl_kernel.env.ops.mode import OpMode
+from verl_kernel.env.ops.dispatch_modes import OpMode
 from verl_kernel.env.reference.program import ReferenceProgram
 from verl_kernel.env.seeding import restored_generators
 from verl_kernel.env.task import Task

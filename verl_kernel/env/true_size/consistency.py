@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count
 from math import log
 
-from verl_kernel.env.executor.work import NARROW, PRODUCTS, WIDE
+from verl_kernel.env.emulator.work import NARROW, PRODUCTS, WIDE
 from verl_kernel.env.ipc.execution_messages import BY_VALUE, Tally, Work, furthest
 from verl_kernel.env.trace import TraceEvent
 

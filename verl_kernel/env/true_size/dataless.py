@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from verl_kernel.env.ops.mode import OpMode
+from verl_kernel.env.ops.dispatch_modes import OpMode
 from verl_kernel.env.ops.table import Trait, is_view, op_of
 
 FIRST, END = 1 << 44, 5 << 44

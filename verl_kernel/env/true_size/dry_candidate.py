@@ -11,10 +11,10 @@ import torch
 
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.devices.base import DeviceBackend
+from verl_kernel.env.devices.cpu.execution_link import Link, Range, described
 from verl_kernel.env.devices.cpu.host_bytes import host_bytes
-from verl_kernel.env.devices.cpu.link import Link, Range, described
-from verl_kernel.env.devices.cpu.state import STATE
-from verl_kernel.env.executor.flow.origins import Kind
+from verl_kernel.env.devices.cpu.launch_state import STATE
+from verl_kernel.env.emulator.flow.origins import Kind
 from verl_kernel.env.ipc.execution_messages import Fresh, Launched, LaunchRequest, RunLaunch
 from verl_kernel.env.ipc.messages import DryReply, DrySize, Place
 from verl_kernel.env.ipc.shared_memory import DTYPES, flatten, unflatten

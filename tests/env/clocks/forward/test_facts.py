@@ -22,9 +22,9 @@ from triton.runtime.jit import JITFunction
 from tests.env.processes import ROOT, printed
 from verl_kernel.env.compilation.compiler import prepare
 from verl_kernel.env.compilation.targets import TARGETS
-from verl_kernel.env.executor import driver
-from verl_kernel.env.executor.kernel import Kernel
-from verl_kernel.env.executor.work.costs import operations
+from verl_kernel.env.emulator import driver
+from verl_kernel.env.emulator.kernel import Kernel
+from verl_kernel.env.emulator.work.costs import operations
 from verl_kernel.env.judge.compiling.stage import limit
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]

@@ -11,10 +11,10 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from verl_kernel.env.backends import resolve_device
-from verl_kernel.env.devices.cpu import launches, link
+from verl_kernel.env.devices.cpu import execution_link, launches
 from verl_kernel.env.devices.cpu.descriptions import Descriptions
 from verl_kernel.env.devices.cpu.kernel_source import NotTriton
-from verl_kernel.env.devices.cpu.state import STATE
+from verl_kernel.env.devices.cpu.launch_state import STATE
 from verl_kernel.env.ipc.execution_messages import Launched, Work
 
 Pair = namedtuple("Pair", "left right")
@@ -160,12 +160,12 @@ def _reached():
     ranges, places = sorted(set(STATE.ranges)), {}
     for number, place in enumerate(ranges):
         places[place] = number << 20
-    told = link.pointers(STATE.tables, places)
+    told = execution_link.pointers(STATE.tables, places)
     word, other = (places[_range(table)] + 8 * number for number in (1, 3))
     expected = [(word, places[_range(Y)] + 4), (other, places[_range(X)])]
     before = table.clone()
     table[1], table[3], table[4] = (9 << 30) + expected[0][1], (9 << 30) + expected[1][1], 9 << 30
-    link.restore(STATE.tables, places, 9 << 30)
+    execution_link.restore(STATE.tables, places, 9 << 30)
     first = next(place for place, offset in places.items() if offset == 0)
     return [kept, told == expected, (table[:4] == before[:4]).all().item(), table[4].item() == first[0]]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU device: Triton kernels are compiled for a GPU, and `verl_kernel.env.executor` executes them in a process."""
+"""The CPU device: Triton kernels are compiled for a GPU, and `verl_kernel.env.emulator` executes them in a process."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class CpuDevice(DeviceBackend):
 
     def confine(self, shared: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
         """Store the memory ranges that launches may touch."""
-        from verl_kernel.env.devices.cpu.state import STATE
+        from verl_kernel.env.devices.cpu.launch_state import STATE
 
         STATE.granted.confine(shared, tensors)
 
     @contextmanager
     def record(self) -> Iterator[list[TraceEvent]]:
         """Collect the events of the torch ops and launches in the context."""
-        from verl_kernel.env.devices.cpu.state import STATE
+        from verl_kernel.env.devices.cpu.launch_state import STATE
 
         STATE.begin_forward()
         events = SealedEvents()
@@ -89,15 +89,15 @@ class CpuDevice(DeviceBackend):
 
     def connect(self, link: Channel, arena: SharedMemory) -> None:
         """Store the link to the executing process."""
-        from verl_kernel.env.devices.cpu.link import Link
-        from verl_kernel.env.devices.cpu.state import STATE
+        from verl_kernel.env.devices.cpu.execution_link import Link
+        from verl_kernel.env.devices.cpu.launch_state import STATE
 
         STATE.link = Link(link, arena)
 
     @contextmanager
     def watch_allocations(self) -> Iterator[None]:
         """Poison and record memory allocated without values, for the executing process."""
-        from verl_kernel.env.devices.cpu.fresh import ALLOCATIONS
+        from verl_kernel.env.devices.cpu.unwritten_memory import ALLOCATIONS
 
         with PoisonedAllocations(), ALLOCATIONS.watched():
             yield
@@ -117,14 +117,14 @@ class CpuDevice(DeviceBackend):
     @property
     def spent_ns(self) -> int:
         """Processor time of the launches and ops recorded so far."""
-        from verl_kernel.env.devices.cpu.state import STATE
+        from verl_kernel.env.devices.cpu.launch_state import STATE
 
         return STATE.spent_ns
 
     @contextmanager
     def suppress_launches(self, kept: Sequence[Any] = (), only: Sequence[int] | None = None) -> Iterator[None]:
         """Suppress stores; memory allocated meanwhile holds poison."""
-        from verl_kernel.env.devices.cpu.state import STATE
+        from verl_kernel.env.devices.cpu.launch_state import STATE
 
         with STATE.keeping(kept, only), PoisonedAllocations(ABLATED):
             yield

@@ -20,12 +20,12 @@ from triton.runtime.jit import JITFunction
 from verl_kernel.env.compilation.description import Unit
 from verl_kernel.env.compilation.outcome import PASSED_OVER
 from verl_kernel.env.devices.cpu.descriptions import Descriptions
-from verl_kernel.env.devices.cpu.fresh import ALLOCATIONS
+from verl_kernel.env.devices.cpu.execution_link import NotRun, Range, grid_sizes
 from verl_kernel.env.devices.cpu.kernel_source import is_kernel
-from verl_kernel.env.devices.cpu.link import NotRun, Range, grid_sizes
-from verl_kernel.env.devices.cpu.state import STATE
+from verl_kernel.env.devices.cpu.launch_state import STATE
+from verl_kernel.env.devices.cpu.unwritten_memory import ALLOCATIONS
 from verl_kernel.env.devices.op_recorder import OpRecorder, Use
-from verl_kernel.env.executor.flow.origins import Kind
+from verl_kernel.env.emulator.flow.origins import Kind
 from verl_kernel.env.ipc.execution_messages import Work
 from verl_kernel.env.machine.constants import constant
 from verl_kernel.env.tamper.hack_flags import HackFlag

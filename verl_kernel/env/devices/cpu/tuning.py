@@ -14,7 +14,7 @@ from typing import Any
 
 from triton.runtime.autotuner import Autotuner
 
-from verl_kernel.env.devices.cpu.state import STATE
+from verl_kernel.env.devices.cpu.launch_state import STATE
 from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
 

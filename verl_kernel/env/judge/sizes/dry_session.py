@@ -13,7 +13,7 @@ from verl_kernel.env.ipc.execution_messages import ALWAYS_BEYOND, Reported, Work
 from verl_kernel.env.ipc.messages import Claims, DryRequest, DrySize, Place
 from verl_kernel.env.ipc.shared_memory import SharedMemory, TensorSpec, place
 from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts, storages, tensor_facts
-from verl_kernel.env.judge.executing import CandidateExecutor, Execution, ExecutionDied
+from verl_kernel.env.judge.execution_client import CandidateExecutor, Execution, ExecutionDied
 from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import event_fields, work_fields

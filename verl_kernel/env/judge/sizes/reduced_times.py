@@ -15,7 +15,7 @@ from functools import partial
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
-from verl_kernel.env.judge.executing import CandidateExecutor
+from verl_kernel.env.judge.execution_client import CandidateExecutor
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import NativeTrials

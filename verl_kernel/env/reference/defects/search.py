@@ -13,9 +13,9 @@ from verl_kernel.env.comparison.compare import compare
 from verl_kernel.env.reference.defects.findings import Defect, Finding
 from verl_kernel.env.reference.exploration import FIXED_INPUT
 from verl_kernel.env.reference.kinds import Kind
+from verl_kernel.env.reference.negligible_terms import INSENSITIVE
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.reference.roles import same_bytes
-from verl_kernel.env.reference.terms import INSENSITIVE
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.reference.value import Value
 
