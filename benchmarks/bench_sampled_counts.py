@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import bench_executor_prices as prices
-import executor_kernels as kernels
+import bench_emulator_prices as prices
+import emulator_kernels as kernels
 import numpy as np
 import sampled_kernels as sampled
 import torch

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest that runs Triton's own tests of its language through the executor (`make test-triton`).
+"""A plugin of pytest that runs Triton's own tests of its language through the emulator (`make test-triton`).
 
-`EXECUTOR_CASES=3` keeps so many cases of each test function, the same ones each time. `EXECUTOR_WATCH=1` looks for
+`EMULATOR_CASES=3` keeps so many cases of each test function, the same ones each time. `EMULATOR_WATCH=1` looks for
 races: Triton's own code must have none, but that a scalar is loaded in each warp and stored in one.
 """
 
@@ -14,7 +14,7 @@ import torch
 from verl_kernel.env.emulator import driver
 from verl_kernel.env.emulator.kernel import Kernel, Watch
 
-CASES = int(os.environ.get("EXECUTOR_CASES", 0))
+CASES = int(os.environ.get("EMULATOR_CASES", 0))
 # Tests that cannot pass, by the beginning of their names, and why.
 LEFT_OUT = {
     # of Triton 3.7
@@ -27,10 +27,10 @@ LEFT_OUT = {
     "test_pointer_arguments": "it asks torch for CUDA",
     "test_zero_strided_tensors": "it asks torch for CUDA",
     "test_passing_nested_tuple_with_constexpr_and_jit_hook": "it asks torch for the number of the device",
-    # what the executor finds
+    # what the emulator finds
     "test_int_annotation": "it stores beyond its tensor",
     "test_if_call[attribute_jit]": "a warp loads what another one has stored, with no barrier between",
-    # where the executor is too slow
+    # where the emulator is too slow
     "test_load_store_same_ptr": "it launches 2 billion warps",
 }
 RACING = {
@@ -42,10 +42,10 @@ RACING = {
 
 def pytest_configure(config):
     driver.activate()
-    if os.environ.get("EXECUTOR_WATCH"):
+    if os.environ.get("EMULATOR_WATCH"):
         watch_all()
     torch.cuda.get_device_capability = lambda device=None: divmod(driver.CAPABILITY, 10)
-    torch.cuda.get_device_name = lambda device=None: "executor"
+    torch.cuda.get_device_name = lambda device=None: "emulator"
     torch.cuda.current_stream = lambda device=None: None
     torch.cuda.synchronize = lambda device=None: None
     from triton import _internal_testing  # it asks for the driver and for the device
@@ -57,7 +57,7 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     groups = {}
     for item in items:
-        if why := reason(item.name, bool(os.environ.get("EXECUTOR_WATCH"))):
+        if why := reason(item.name, bool(os.environ.get("EMULATOR_WATCH"))):
             item.add_marker(pytest.mark.skip(reason=why))
         else:
             groups.setdefault(item.originalname, []).append(item)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Triton's tutorials through the executor and compares with torch (`make test-tutorials`).
+"""Runs Triton's tutorials through the emulator and compares with torch (`make test-tutorials`).
 
 Run: python -m benchmarks.triton_tutorials FOLDER [01 02 ...]. FOLDER holds copies of the tutorials.
 What they time and draw is left out. Prints a line for each, and ends with 1 if one does not agree.

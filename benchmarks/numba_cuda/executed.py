@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels for numba, which NVIDIA's compiler library makes PTX of, run by the executor beside NumPy.
+"""Kernels for numba, which NVIDIA's compiler library makes PTX of, run by the emulator beside NumPy.
 
 `make test-numba` runs this file, which pytest does not collect by itself; `NUMBA` names the folder that holds both.
 """

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks.executor_kernels import add, matmul, softmax
+from benchmarks.emulator_kernels import add, matmul, softmax
 from verl_kernel.env.trace import TraceEvent
 
 ELEMENTS, TILE = 1 << 24, 1 << 16
@@ -74,7 +74,7 @@ def predictions() -> dict[str, float]:
 
 
 def record_launches(events: list[TraceEvent]) -> None:
-    """Append what each launch of the executor did, from now on."""
+    """Append what each launch of the emulator did, from now on."""
     from verl_kernel.env.emulator.kernel import Kernel
     from verl_kernel.env.emulator.work.steps import launch_work
     from verl_kernel.env.machine.constants import constant

@@ -175,7 +175,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
     "trace-is-possible": ("hacking/ImpossibleTrace", attack("kept_constant")),
     "launches-matter": ("decoy/NoLaunch", attack("torch_only")),
     "processor-times-are-integers": ("processor times", value(lambda: CpuTime.read(1, {"own": 1.5}, 0))),
-    "executor-survives": (
+    "emulator-survives": (
         "passes", passing("tests/env/judge/test_execution_client.py::test_a_kernel_that_ends_the_process_has_crashed"),
     ),
     "launch-compiles": ("compile_error", attack("failing_launch")),

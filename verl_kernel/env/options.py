@@ -52,7 +52,7 @@ class GymOptions(OptionGroup):
     NODE = "kernelgym"
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """`cpu` (docs/executor.md, simulated clock), `cuda`, or `auto`: CUDA if there is a GPU."""
+    """`cpu` (docs/emulator.md, simulated clock), `cuda`, or `auto`: CUDA if there is a GPU."""
     address: Annotated[str, Predicate(_is_url), "an address as in http://judges:8008"] | None = None
     """Address of a service (`verl-kernel serve`) whose judges judge, by the same options; null starts judges here."""
     address_key: str | None = None

@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from benchmarks.executor_kernels import matmul, softmax
+from benchmarks.emulator_kernels import matmul, softmax
 from tests.env.processes import printed
 from verl_kernel.env.compilation import compiler
 from verl_kernel.env.compilation.outcome import Resources

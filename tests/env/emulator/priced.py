@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks.executor_kernels import matmul
+from benchmarks.emulator_kernels import matmul
 from benchmarks.sampled_kernels import strided, transpose
 from verl_kernel.env.emulator import driver
 from verl_kernel.env.emulator.kernel import Kernel

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels as people write them, launched through the executor; run by test_programs.py in a process of its own.
+"""Kernels as people write them, launched through the emulator; run by test_programs.py in a process of its own.
 
 Prints a line of JSON: for each program None, or what went wrong.
 """
@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from benchmarks.executor_kernels import matmul
+from benchmarks.emulator_kernels import matmul
 from tests.env.emulator.ptx import fails
 from verl_kernel.env.emulator import driver
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles kernels of every function and type that Triton has for a GPU, and asks the executor for each instruction.
+"""Compiles kernels of every function and type that Triton has for a GPU, and asks the emulator for each instruction.
 
     python -m tests.env.emulator.sweep CAPABILITY FIRST STEP RANDOM
 
 takes each `STEP`-th listed kernel from `FIRST` on, and so many random ones; prints a line of JSON: how many kernels
-compile, how many Triton refuses, and for each instruction that the executor does not know the sentence that says so.
+compile, how many Triton refuses, and for each instruction that the emulator does not know the sentence that says so.
 """
 
 import collections
@@ -374,7 +374,7 @@ def only_ptx(backend=None, stages=None, options=None, language=None, capability=
 
 
 def unknown(ptx: str, warps: int) -> Iterator[tuple[str, str]]:
-    """Yield the instructions of a kernel that the executor does not know, with its sentences."""
+    """Yield the instructions of a kernel that the emulator does not know, with its sentences."""
     try:
         program = parse(ptx)
     except NotKnown as why:
@@ -409,7 +409,7 @@ def stand_in(program: PtxProgram, item: Instruction) -> Instruction:
 def report(function: object, case: Case, capability: int) -> dict[str, object]:
     try:
         ptx = compiled(function, case, capability)
-    except Exception as exc:  # noqa: BLE001  what Triton refuses is none of the executor's
+    except Exception as exc:  # noqa: BLE001  what Triton refuses is none of the emulator's
         return {"refused": type(exc).__name__}
     opcodes = {match[1] for match in re.finditer(r"^\s*(?:@!?%\w+\s+)?([a-z][\w.:]*)[ \t;]", ptx, re.M)}
     return {"opcodes": sorted(opcodes), "unknown": dict(unknown(ptx, case.warps))}
@@ -431,7 +431,7 @@ def in_child(function: object, case: Case, capability: int) -> dict[str, object]
 
 
 def main(capability: int, first: int, step: int, count: int) -> None:
-    """Compile for a GPU, or, by capability 0, as the executor's driver does; and look."""
+    """Compile for a GPU, or, by capability 0, as the emulator's driver does; and look."""
     if capability:
         driver.change_stages(only_ptx)
     else:

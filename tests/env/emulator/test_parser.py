@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read of PTX; and what the executor does not know, it refuses, quoting the instruction."""
+"""What is read of PTX; and what the emulator does not know, it refuses, quoting the instruction."""
 
 import re
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole kernels through Triton's compiler and the executor: results beside torch's, prices, and the page."""
+"""Whole kernels through Triton's compiler and the emulator: results beside torch's, prices, and the page."""
 
 import functools
 import json
@@ -32,7 +32,7 @@ def test_a_program_does_what_torch_does(told, name):
 
 
 def test_the_example_of_the_page_runs(tmp_path):
-    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "executor.md").read_text(), re.M | re.S)
+    (example,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "emulator.md").read_text(), re.M | re.S)
     (tmp_path / "example.py").write_text(example)
     printed(tmp_path / "example.py", TRITON_CACHE_DIR=str(tmp_path))
 

@@ -45,7 +45,7 @@ def test_the_table_has_what_is_not_known_of_other_gpus(capability):
 def test_the_table_is_what_a_user_reads(begin):
     with pytest.raises(NotKnown) as caught:
         Kernel(entry(f"{begin}.more 0; ret;"), 1, 0)
-    assert str(caught.value) == f"the executor does not know `{begin}.more 0`: {NOT_EXECUTED[begin]}"
+    assert str(caught.value) == f"the emulator does not know `{begin}.more 0`: {NOT_EXECUTED[begin]}"
 
 
 def test_a_copy_of_a_tile_is_refused_with_its_reason():

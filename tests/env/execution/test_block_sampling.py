@@ -141,7 +141,7 @@ def test_samples_of_fifty_kernels_agree_with_the_whole(table):
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_page_has_the_table(table):
-    found = re.search(r"counts\s+(\d+) kernels", (ROOT / "docs" / "notes" / "executor.md").read_text())
+    found = re.search(r"counts\s+(\d+) kernels", (ROOT / "docs" / "notes" / "emulator.md").read_text())
     assert found
     assert int(found[1]) == len(table)
 

@@ -231,12 +231,12 @@ def test_results_by_address_are_wrong_or_replayed(judge):
 
 def test_a_kernel_that_was_judged_before_is_compiled_no_more(judge):
     judge.evaluate(CUMSUM, RIGHT)
-    forked = judge._executor.store.forked
+    forked = judge._emulator.store.forked
     other = RIGHT.replace("import torch\n", "import math\nimport torch\n", 1).replace(
         "forward(self, x):", "forward(self, x, y=1):"
     )
     assert judge.evaluate(CUMSUM, other).status is EvalStatus.OK
-    assert judge._executor.store.forked == forked
+    assert judge._emulator.store.forked == forked
 
 
 def test_a_compiling_process_that_is_killed_is_the_gyms_failure(judge, monkeypatch):

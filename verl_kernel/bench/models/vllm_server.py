@@ -23,7 +23,7 @@ from verl_kernel.errors import ConfigError, EndpointError, EnvironmentNotReady
 
 _GRACE_S, _PAUSE_S = 10.0, 0.5
 """Seconds between SIGTERM and SIGKILL, and between two questions whether a new server answers."""
-_ON_A_CPU = ("--dtype", "float32", "--enforce-eager", "--distributed-executor-backend", "uni")
+_ON_A_CPU = ("--dtype", "float32", "--enforce-eager", "--distributed-emulator-backend", "uni")
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 
 

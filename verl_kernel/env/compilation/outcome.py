@@ -12,7 +12,7 @@ from typing import Any
 _MOST_BYTES, _MOST_CHARS = 2**40, 2000
 
 UNKNOWN = "NotExecuted"
-"""Kind of a refusal by the executor, which lacks a definition for something that the compiler generated."""
+"""Kind of a refusal by the emulator, which lacks a definition for something that the compiler generated."""
 PASSED_OVER = ("OutOfResources", "PTXASError", "CompileTimeAssertionFailure")
 """Refusals for which `triton.runtime.autotuner` skips a configuration."""
 

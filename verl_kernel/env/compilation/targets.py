@@ -11,9 +11,9 @@ from verl_kernel.env.compilation.target import Target
 
 COMPILE_S = 30.0
 """CPU time of an evaluation's compiling process for all launches and one target, and of each process that makes code
-for the executor."""
+for the emulator."""
 CODE_S = 120.0
-"""CPU time of all processes that make one candidate's code for the executor."""
+"""CPU time of all processes that make one candidate's code for the emulator."""
 MOST_CHOICES = 3
 """How often an autotuner is asked for another configuration if one does not fit a target."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translates a launch to PTX, and PTX to native code for the executor.
+"""Translates a launch to PTX, and PTX to native code for the emulator.
 
 Import this module only in a process that compiles and runs no kernels.
 """
@@ -89,7 +89,7 @@ def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
         file: the file that holds its functions; its name appears in the PTX as it is given here.
     """
     if unit.launch.options.get("num_ctas", 1) != 1:
-        return Refusal(UNKNOWN, "the executor runs no clusters of blocks", 0)
+        return Refusal(UNKNOWN, "the emulator runs no clusters of blocks", 0)
     driver.activate()
     sys.modules["torch"] = compiler.without_torch("cuda")
     functions: list[Any] = []
@@ -101,7 +101,7 @@ def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
         return compiler.refusal(exc, functions)
     metadata = kernel.metadata
     if metadata.global_scratch_size or metadata.profile_scratch_size:
-        return Refusal(UNKNOWN, "the executor gives a kernel no memory beside its arguments", 0)
+        return Refusal(UNKNOWN, "the emulator gives a kernel no memory beside its arguments", 0)
     ptx = kernel.asm["ptx"]
     translated = Translated(
         ptx=len(ptx.encode()), warps=metadata.num_warps, shared=metadata.shared, signature=dict(kernel.src.signature)
@@ -110,7 +110,7 @@ def translate(unit: Unit, file: str) -> tuple[str, Translated] | Refusal:
 
 
 def native(ptx: str, request: NativeRequest) -> bytes | Refusal:
-    """Return native code of PTX (`executor.code`)."""
+    """Return native code of PTX (`emulator.code`)."""
     warps, shared = request["warps"], request["shared"]
     try:
         if request["left_out"] is not None:  # an ablation is not timed

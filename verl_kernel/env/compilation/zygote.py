@@ -67,7 +67,7 @@ def _prepare(names: Sequence[str]) -> Ready:
 
 
 def _failure(name: str) -> str | None:
-    """Prepare for a target, or for the executor if no target is named; return why this Triton cannot."""
+    """Prepare for a target, or for the emulator if no target is named; return why this Triton cannot."""
     try:
         translation.prepare() if not name else prepare(TARGETS[name])
     except Exception as exc:  # noqa: BLE001  Triton says in many ways that it lacks a target or its assembler
@@ -78,7 +78,7 @@ def _failure(name: str) -> str | None:
 def _unfit(name: str, reason: str) -> str:
     triton = f"the installed Triton {version('triton')}"
     if not name:
-        return f"{triton} cannot compile what the executor runs ({reason}): install a wheel of Triton for this machine"
+        return f"{triton} cannot compile what the emulator runs ({reason}): install a wheel of Triton for this machine"
     return (
         f"kernelgym.compile_for names {name}, for which {triton} cannot compile ({reason}): install a wheel of Triton "
         f"with {TARGETS[name].TOOLS} that knows the target, or name others ({', '.join(TARGETS)}) or off"

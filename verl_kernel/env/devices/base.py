@@ -35,7 +35,7 @@ class DeviceBackend(Protocol):
     """Whether launches are compiled in this process, so that a kernel that cannot be compiled fails here."""
     is_counted: bool = False
     """Whether times are computed from counts; otherwise they are measured, with noise, on the whole program."""
-    has_executor: bool = False
+    has_emulator: bool = False
     """Whether kernels run in an executing process that the judge starts, and not in the runner itself."""
     exit_s: float = 5.0
     """Seconds that a runner may take to exit."""

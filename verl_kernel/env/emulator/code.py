@@ -199,7 +199,7 @@ def _check_symbols(module: Any) -> None:
     outside = {item.name for item in module.functions if item.is_declaration}
     missing = {name for name in outside - _C if not name.startswith(("llvm.", "vk_"))}
     if missing:
-        raise NotKnown(f"the executor has no definition of {', '.join(sorted(missing))}")
+        raise NotKnown(f"the emulator has no definition of {', '.join(sorted(missing))}")
 
 
 def _check_order(module: Any) -> None:
@@ -208,7 +208,7 @@ def _check_order(module: Any) -> None:
         module.verify()
     except RuntimeError as exc:
         first = str(exc).strip().partition("\n")[0]
-        raise NotKnown(f"the executor has made wrong code of this kernel, which is its own mistake: {first}") from None
+        raise NotKnown(f"the emulator has made wrong code of this kernel, which is its own mistake: {first}") from None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets Triton launch kernels on tensors in host memory: Triton compiles for a GPU, and the executor runs the PTX."""
+"""Lets Triton launch kernels on tensors in host memory: Triton compiles for a GPU, and the emulator runs the PTX."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Launcher:
         metadata = self._metadata
         # Blocks of a cluster would have to read each other's shared memory.
         if metadata.num_ctas != 1:
-            raise NotImplementedError("the executor runs no clusters of blocks")
+            raise NotImplementedError("the emulator runs no clusters of blocks")
         flat = [
             encoded(kind, value.base if isinstance(value, TensorWrapper) else value)
             for sort, item in zip(self._signature, arguments, strict=True)
@@ -132,11 +132,11 @@ def ready(ptx: bytes, warps: int, shared: int) -> Kernel:
 @functools.cache
 def _cache() -> ObjectCache:
     """Return the cache of object files, in a folder next to the files that Triton caches."""
-    return ObjectCache(Path(triton.knobs.cache.dir) / "executor")
+    return ObjectCache(Path(triton.knobs.cache.dir) / "emulator")
 
 
-class ExecutorDriver:
-    """The driver through which Triton uses the executor."""
+class EmulatorDriver:
+    """The driver through which Triton uses the emulator."""
 
     launcher_cls = Launcher
 
@@ -183,9 +183,9 @@ class ExecutorDriver:
 
 
 def activate() -> None:
-    """Make Triton in this process compile to PTX only, and launch through the executor."""
+    """Make Triton in this process compile to PTX only, and launch through the emulator."""
     change_stages(_own_stages)
-    driver.set_active(ExecutorDriver())
+    driver.set_active(EmulatorDriver())
 
 
 def change_stages(change: Callable[..., Any] | None) -> None:
@@ -225,7 +225,7 @@ def _own_stages(
     kernel's last steps are Hopper's, PTX included: it may store matrices (`stmatrix`), which LLVM has for no older GPU.
     """
     if stages is None:  # Triton asks for the key of its cache
-        return "executor", "executor: rounds in one step, in PTX for Hopper"
+        return "emulator", "emulator: rounds in one step, in PTX for Hopper"
 
     target = capability
 

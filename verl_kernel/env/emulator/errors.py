@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions that the executor raises."""
+"""Exceptions that the emulator raises."""
 
 from __future__ import annotations
 
 
 class NotKnown(Exception):
-    """PTX that the executor has no definition for; the message quotes it. Never a guess, never a candidate's fault."""
+    """PTX that the emulator has no definition for; the message quotes it. Never a guess, never a candidate's fault."""
 
 
 class Fault(Exception):

@@ -192,7 +192,7 @@ class Kernel:
         store_kinds: kinds of stores to global memory that are executed; all if None.
 
     Raises:
-        NotKnown: the PTX has something that the executor has no definition for.
+        NotKnown: the PTX has something that the emulator has no definition for.
     """
 
     def __init__(

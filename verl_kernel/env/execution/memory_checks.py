@@ -107,7 +107,7 @@ def _beyond_views(
     if all(view.bytes == item.bytes for view, item in zip(views, buffers, strict=True)):
         return []
     try:
-        # Whole words, as far as the executor lets accesses to these buffers reach.
+        # Whole words, as far as the emulator lets accesses to these buffers reach.
         with rehearsal.undone([(item.address, item.bytes) for item in whole_words(views)], []):
             faults = _faults(lambda: run(views, follow=None), "out_of_bounds")
     except MemoryError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that has the executor loaded and forks a jailed executing process per runner.
+"""The process that has the emulator loaded and forks a jailed executing process per runner.
 
 The judge runs it as `python -m verl_kernel.env.execution.zygote <fd> <folder>`; the folder keeps the library's native
 code. A forked process has three channels: one to the runner, for launches, and two to the judge, for reports and for
@@ -108,7 +108,7 @@ def serve(fd: int, before_ready: Callable[[], None] = lambda: None) -> None:
     before_ready()
     channel.send(ready)
     # The small launch is compiled before forking: a forked process only loads it.
-    fork_loop.serve(channel, partial(_become_executor, small_launch_code()))
+    fork_loop.serve(channel, partial(_become_emulator, small_launch_code()))
 
 
 def _prepare() -> Ready:
@@ -136,7 +136,7 @@ def load_library(folder: str) -> None:
     library().need(all.FIRST if cache is None else all.common(), cache)
 
 
-def _become_executor(small: bytes, request: ForkRequest, fds: list[int]) -> None:
+def _become_emulator(small: bytes, request: ForkRequest, fds: list[int]) -> None:
     sock, memory, output, _, *links = fds
     # Addresses are reserved here, before the jail limits them.
     arena, sparse = Arena(memory, request["memory_bytes"]), SparseMemory(memory, request["memory_bytes"])

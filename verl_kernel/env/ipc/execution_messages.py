@@ -54,7 +54,7 @@ class Tally(TypedDict):
     kernel: str
     grid: list[int]
     operations: dict[str, int]
-    """Operations by unit (`executor.work.units`)."""
+    """Operations by unit (`emulator.work.units`)."""
     useful: int
     """Bytes that lanes accessed in global memory."""
     offered: int
@@ -76,7 +76,7 @@ class Tally(TypedDict):
 
 
 BUSY_UNITS = ("issue", "integer", "special", "shared", "double")
-"""Units of an SM that work side by side, in the order of a cost's numbers (`executor.work.costs`)."""
+"""Units of an SM that work side by side, in the order of a cost's numbers (`emulator.work.costs`)."""
 
 
 class Line(TypedDict):
@@ -159,7 +159,7 @@ class LaunchRequest(TypedDict):
     is_tried: bool
     """Whether an autotuner tries a configuration: such a launch does not belong to the forward."""
     kept: list[Literal["computes", "moves", "constant"]] | None
-    """Kinds of stores that an ablation keeps (`executor.flow.origins`); null for all."""
+    """Kinds of stores that an ablation keeps (`emulator.flow.origins`); null for all."""
     pointers: list[tuple[int, int]]
     """Pairs of offsets: a word in a table of addresses, and the place that it points to."""
     fresh: list[Fresh]
@@ -220,7 +220,7 @@ class Stopped(TypedDict):
     """The reason why a launch did not finish."""
 
     kind: str
-    """`refused` (by the compiler), `unknown` (the executor has no definition), `unreadable`, or a kind of `Fault`."""
+    """`refused` (by the compiler), `unknown` (the emulator has no definition), `unreadable`, or a kind of `Fault`."""
     kernel: str
     message: str
     line: int | None

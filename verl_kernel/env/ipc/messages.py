@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 StoresLeftOut = list[int] | None
-"""Numbers of the store instructions that an ablation leaves out (`executor.flow.origins`); null for none."""
+"""Numbers of the store instructions that an ablation leaves out (`emulator.flow.origins`); null for none."""
 
 
 class Translate(TypedDict):
@@ -70,7 +70,7 @@ class Native(TypedDict):
 
 
 class Made(TypedDict):
-    """The native code in shared memory (`executor.code`), in answer to `Native`."""
+    """The native code in shared memory (`emulator.code`), in answer to `Native`."""
 
     made: int
     """Length of the code in bytes."""

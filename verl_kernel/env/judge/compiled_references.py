@@ -19,7 +19,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.gpus import gpu_named
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.compiling.stage import occupancy
-from verl_kernel.env.judge.execution_client import LaunchExecutor
+from verl_kernel.env.judge.execution_client import LaunchEmulator
 from verl_kernel.env.judge.findings import Stages
 from verl_kernel.env.judge.processes.inductor import Inductor, NotCompiled
 from verl_kernel.env.judge.processes.zygote import Zygote
@@ -46,7 +46,7 @@ class CompiledReferences:
         options: limits, and the mode of references.
         device: where references run.
         zygote: forks the process that follows a program.
-        executor: counts its launches.
+        emulator: counts its launches.
         compiler: compiles them for a target; None if that is not asked for.
         store: keeps what was found over restarts; None for nowhere.
         guard: is entered around every call of a reference.
@@ -57,7 +57,7 @@ class CompiledReferences:
         options: GymOptions,
         device: DeviceBackend,
         zygote: Zygote,
-        executor: LaunchExecutor,
+        emulator: LaunchEmulator,
         *,
         compiler: LaunchCompiler | None,
         store: ReferenceCache | None,
@@ -65,7 +65,7 @@ class CompiledReferences:
     ) -> None:
         # The program is the reference's, so it has the reference's limit and not a candidate's.
         self._options = replace(options, run_timeout_s=options.reference_timeout_s)
-        self._device, self._zygote, self._executor, self._compiler = device, zygote, executor, compiler
+        self._device, self._zygote, self._emulator, self._compiler = device, zygote, emulator, compiler
         self._store, self._guard, self.inductor = store, guard, Inductor()
         self._references: LRUCache[CompiledReference] = LRUCache(_TASKS)
 
@@ -107,21 +107,21 @@ class CompiledReferences:
         return f"compiled-{self._options.float32}-{self._compiler.target.name if self._compiler else 'off'}"
 
     def _followed(self, task: Task) -> CompiledReference:
-        dry, executor = self._dry(task), self._executor.for_candidate(task.namespace)
+        dry, emulator = self._dry(task), self._emulator.for_candidate(task.namespace)
         program = self.inductor.program(task, self._options.float32, self._options.reference_timeout_s)
         session = DrySession(
             options=self._options,
             zygote=self._zygote,
             stages=Stages(self._device),
             timing_source=self._device.timing_source,
-            executor=executor,
+            emulator=emulator,
         )
         # Of the task alone: each judge samples the same programs, so a reference has one time.
         seed = seed_of(b"compiled", task.fingerprint.encode())
         (counted,) = session.follow(task, program.source, [dry], seed, seed)
         # Each variant once, in the order of the forward.
         launched = dict.fromkeys(event.variant for event in counted.events if event.kind == "launch")
-        fitting = self._occupancy(task, program.source, [executor.units[variant] for variant in launched])
+        fitting = self._occupancy(task, program.source, [emulator.units[variant] for variant in launched])
         return CompiledReference(_on_host(counted.events, program.graphs), fitting)
 
     def _occupancy(self, task: Task, source: str, units: Iterable[Unit]) -> dict[str, int]:
@@ -158,15 +158,15 @@ def make_compiled_references(
     options: GymOptions,
     device: DeviceBackend,
     zygote: Zygote,
-    executor: LaunchExecutor | None,
+    emulator: LaunchEmulator | None,
     *,
     compilers: Sequence[LaunchCompiler],
     store: ReferenceCache | None,
     guard: Callable[[], AbstractContextManager[object]],
 ) -> CompiledReferences | None:
     """Make what counts compiled references; None if they are not asked for, or are measured."""
-    if options.reference_mode == "eager" or executor is None:
+    if options.reference_mode == "eager" or emulator is None:
         return None
     priced = gpu_named(options.gpu_profile).targets
     compiler = next((each for each in compilers if each.target.name.startswith(priced)), None)
-    return CompiledReferences(options, device, zygote, executor, compiler=compiler, store=store, guard=guard)
+    return CompiledReferences(options, device, zygote, emulator, compiler=compiler, store=store, guard=guard)

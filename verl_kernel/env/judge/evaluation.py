@@ -128,15 +128,15 @@ class CandidateEvaluation:
                 self._findings.memory_findings = session.memory_findings
 
     def _loading(self, scratch: Scratch, memory: SharedMemory, ruled_out: list[str]) -> Loading:
-        executor = self._context.executor
+        emulator = self._context.emulator
         return Loading(
             options=self._options,
             zygote=self._context.zygote,
             scratch=scratch,
             memory=memory,
             findings=self._findings,
-            describe=None if executor is None and not self._context.compilers else ruled_out,
-            execution=None if executor is None else partial(executor.begin, scratch.source),
+            describe=None if emulator is None and not self._context.compilers else ruled_out,
+            execution=None if emulator is None else partial(emulator.begin, scratch.source),
         )
 
     @contextmanager

@@ -45,7 +45,7 @@ class ExecutionDied(InfraError):
         self.by_kernel = by_kernel
 
 
-class LaunchExecutor:
+class LaunchEmulator:
     """Begins the executing processes of a judge.
 
     Args:
@@ -58,10 +58,10 @@ class LaunchExecutor:
         self._options, self._zygote, self.store = options, zygote, store
         self._beside = ThreadPoolExecutor(1)  # forks beside the runner's own start
 
-    def for_candidate(self, namespace: str) -> CandidateExecutor:
-        """Make the executor of one candidate's launches."""
+    def for_candidate(self, namespace: str) -> CandidateEmulator:
+        """Make the emulator of one candidate's launches."""
         code = CandidateCode(self.store, namespace)
-        return CandidateExecutor(
+        return CandidateEmulator(
             self._options, lambda *arguments: self._beside.submit(self._zygote.fork, *arguments), code
         )
 
@@ -70,7 +70,7 @@ class LaunchExecutor:
         self._beside.shutdown()
 
 
-class CandidateExecutor:
+class CandidateEmulator:
     """Begins the executing processes of one candidate, which share one time limit for making code."""
 
     def __init__(self, options: GymOptions, fork: Fork, code: CandidateCode) -> None:

@@ -26,7 +26,7 @@ from verl_kernel.env.judge.compiled_references import make_compiled_references
 from verl_kernel.env.judge.compiling.code import CodeStore
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.evaluation import CandidateEvaluation
-from verl_kernel.env.judge.execution_client import LaunchExecutor
+from verl_kernel.env.judge.execution_client import LaunchEmulator
 from verl_kernel.env.judge.judge_processes import JudgeProcesses
 from verl_kernel.env.judge.processes.own_time import OwnTime
 from verl_kernel.env.judge.processes.zygote import ForkedZygote
@@ -104,7 +104,7 @@ class Judge:
         self.processes = processes or JudgeProcesses(self._device, options.targets, forked)
         self._owns_processes = processes is None
         self._compilers = _make_compilers(options, self._device, self.processes)
-        self._executor = _make_executor(options, self._device, self.processes)
+        self._emulator = _make_emulator(options, self._device, self.processes)
         self._sizes = SizeChoice(options, self._device, seed, guard, self.processes.runners.prepare)
         self._references: LRUCache[Reference | TaskError] = LRUCache(_REFERENCES, self._device.cache_bytes)
         folder = options.reference_cache
@@ -113,7 +113,7 @@ class Judge:
             options,
             self._device,
             self.processes.runners,
-            self._executor,
+            self._emulator,
             compilers=self._compilers,
             store=self._store,
             guard=guard,
@@ -242,7 +242,7 @@ class Judge:
             namespace=task.namespace,
             device=self._device,
             zygote=self.processes.runners,
-            executor=None if self._executor is None else self._executor.for_candidate(task.namespace),
+            emulator=None if self._emulator is None else self._emulator.for_candidate(task.namespace),
             guard=self._guard,
             draw_secret=draw_secret,
             clock=self._clock,
@@ -286,7 +286,7 @@ class Judge:
             self._compiled.inductor.close()
         if self._owns_processes:
             self.processes.close()
-        for helper in (*self._compilers, self._executor):
+        for helper in (*self._compilers, self._emulator):
             if helper is not None:
                 helper.close()
 
@@ -364,11 +364,11 @@ def _make_compilers(options: GymOptions, device: DeviceBackend, processes: Judge
     return [LaunchCompiler(TARGETS[name], options, processes.compiling) for name in names]
 
 
-def _make_executor(options: GymOptions, device: DeviceBackend, processes: JudgeProcesses) -> LaunchExecutor | None:
+def _make_emulator(options: GymOptions, device: DeviceBackend, processes: JudgeProcesses) -> LaunchEmulator | None:
     """Make what runs compiled kernels; None if the device runs them itself."""
-    if not device.has_executor:
+    if not device.has_emulator:
         return None
-    return LaunchExecutor(options, processes.executing, CodeStore(options, processes.compiling, processes.code))
+    return LaunchEmulator(options, processes.executing, CodeStore(options, processes.compiling, processes.code))
 
 
 def _tasks(task: Task, shrunk: Shrunk | None) -> list[Task]:

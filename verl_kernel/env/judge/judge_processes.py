@@ -36,7 +36,7 @@ class JudgeProcesses:
         self.compiling = CompileZygote(self.targets, compiling)
         self.executing = ExecuteZygote(executing)
         self.code = CodeCache()
-        self._compiles, self._executes = bool(self.targets) or device.has_executor, device.has_executor
+        self._compiles, self._executes = bool(self.targets) or device.has_emulator, device.has_emulator
 
     def refuse_others(self, targets: Sequence[str]) -> None:
         """Refuse targets for which these processes cannot compile (raises ConfigError)."""

@@ -126,7 +126,7 @@ class NativeTrials:
             return ask()
         except ExecutionDied as exc:
             if exc.by_kernel:
-                # check: executor-survives
+                # check: emulator-survives
                 raise session.client.verdict(EvalStatus.CRASH, "ExecutionDied", str(exc)) from None
             raise
 

@@ -13,7 +13,7 @@ from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.compiling.compiler import LaunchCompiler
 from verl_kernel.env.judge.compiling.stage import CompileStage
-from verl_kernel.env.judge.execution_client import CandidateExecutor
+from verl_kernel.env.judge.execution_client import CandidateEmulator
 from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import NativeTrials
@@ -36,7 +36,7 @@ class EvaluationContext:
     device: DeviceBackend
     zygote: Zygote
     """Forks the runners."""
-    executor: CandidateExecutor | None
+    emulator: CandidateEmulator | None
     """Runs kernels for the runners; None where the device runs them itself."""
     guard: Callable[[], AbstractContextManager[object]]
     """Is entered around every call of a reference."""

@@ -282,7 +282,7 @@ class Dispatcher(Generic[Handle]):
 # A worker judges a candidate by one trial on a CPU, with the same static gate and with the checks that only exist on
 # a CPU. Its refusal is final only if it holds on a GPU too (`is_final`). With `prefilter_speedup` it does all trials,
 # and a right candidate that is surely slower ends there, without a time (`is_slow`). All other candidates go on to a
-# GPU, which judges them from scratch; among them are those that a CPU cannot judge, because the executor has no
+# GPU, which judges them from scratch; among them are those that a CPU cannot judge, because the emulator has no
 # definition of an operation or is too slow. Compiled kernels and times of a worker are not reused: they come from a
 # process that ran the untrusted candidate. Its profile is added to the result of the GPU, which counts nothing: no
 # verdict and no reward reads a profile.

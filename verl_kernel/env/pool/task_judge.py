@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that forks a jailed judge for each task (`kernelgym.references: jailed`), and that judge.
 
-`TaskJudges` runs it as `python -m verl_kernel.env.pool.task_judge <fd> <folder>`; the folder keeps the executor's
+`TaskJudges` runs it as `python -m verl_kernel.env.pool.task_judge <fd> <folder>`; the folder keeps the emulator's
 native code. It has loaded all that a judge and its zygotes need, and is never told of a task, a seed or an option, so
 that no forked process finds another task in its memory. Each fork makes three processes. The outermost one is not
 jailed and only waits: its end is the end of the others. The next one is the first in the namespaces. The judge is its

@@ -2,7 +2,7 @@
 """Facts of a profile agree with NVIDIA's assembler and disassembler, on fifty kernels.
 
 Run as a program, with the word `counted` or `compiled`, it prints a line of JSON for each kernel: its operations on
-tensor cores by the executor's counts; or what the gym reads off the compiler for sm_90, beside what NVIDIA's assembler
+tensor cores by the emulator's counts; or what the gym reads off the compiler for sm_90, beside what NVIDIA's assembler
 says of the same PTX and what the disassembly of the machine code shows.
 """
 
@@ -81,11 +81,11 @@ def test_the_limit_follows_from_registers_and_shared_memory(compiled):
 
 
 def launches():
-    import executor_kernels
+    import emulator_kernels
     import sampled_kernels
 
     yield from sampled_kernels.launches()
-    for name, (kernel, grid, arguments, options) in executor_kernels.launches():
+    for name, (kernel, grid, arguments, options) in emulator_kernels.launches():
         yield name, lambda kernel=kernel, grid=grid, args=arguments, more=options: kernel[grid](*args, **more)
 
 

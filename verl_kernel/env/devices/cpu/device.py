@@ -32,14 +32,14 @@ class CpuDevice(DeviceBackend):
     timing_source = "simulated"
     seals_traces = is_counted = True
     compiles_itself = False
-    has_executor = True
+    has_emulator = True
 
     def zygote_env(self) -> dict[str, str]:
         """Return the environment variables of a process that launches kernels."""
         return dict(CPU_VARIABLES)
 
     def setup(self) -> None:
-        """Let `cuda` mean the CPU; in a process that launches kernels, also redirect launches to the executor."""
+        """Let `cuda` mean the CPU; in a process that launches kernels, also redirect launches to the emulator."""
         cuda_shim.install()
         if not _launches():
             return

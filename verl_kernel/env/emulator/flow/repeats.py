@@ -88,7 +88,7 @@ def _is_by_lane(item: Instruction, may_diverge: bool) -> bool:
 
 
 # Below, straight code is made fast enough; where lanes may diverge, loops run up to 1.8 times as long
-# (docs/notes/executor.md, "Time to make code").
+# (docs/notes/emulator.md, "Time to make code").
 MANY = 1500
 """A kernel of at least this many instructions gets its repetitions as loops; those on 64 bits per lane count twice."""
 # Longest period, fewest rounds, and fewest instructions that a loop must spare: short ones cost more

@@ -35,7 +35,7 @@ def atomic_text(key: Key) -> tuple[FunctionWriter, str]:
     room, change, kind, whole = str(key[0]), str(key[2]), str(key[3]), int(key[4])
     bits = BITS[kind]
     if kind not in _KINDS[change]:
-        raise NotKnown(f"the executor does not know the atomic {change} of {kind}")
+        raise NotKnown(f"the emulator does not know the atomic {change} of {kind}")
     body, numbers = FunctionWriter(), WIDE.ints(bits)
     if room == "global":
         check = checks.check_global(body, "atomic", bits // 8)

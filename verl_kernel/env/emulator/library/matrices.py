@@ -89,7 +89,7 @@ def product_text(key: Key) -> tuple[FunctionWriter, str]:
     if (shape, first, total) == ("m8n8k4", "f64", "f64"):
         return _doubles(key)
     if not _is_known(shape, first, second, total):
-        raise NotKnown(f"the executor does not know the product of matrices {shape} of {first} and {second} as {total}")
+        raise NotKnown(f"the emulator does not know the product of matrices {shape} of {first} and {second} as {total}")
     depth, body = int(shape.removeprefix("m16n8k")), FunctionWriter()
     span = 4 * FACTORS[first].count
     halves = depth // span

@@ -64,7 +64,7 @@ Lowering: TypeAlias = Callable[[Body, Modifiers], None]
 
 OPCODES: dict[str, Lowering] = {}
 """The function for each root of an opcode."""
-_HOPPER = "that is Hopper's, and the executor compiles for GPUs before it"
+_HOPPER = "that is Hopper's, and the emulator compiles for GPUs before it"
 _CLUSTERS = "clusters of blocks are not executed"
 NOT_EXECUTED = {
     "wgmma": f"four warps multiply matrices together; {_HOPPER}",
@@ -84,7 +84,7 @@ NOT_EXECUTED = {
     "st.async": _CLUSTERS,
     "red.async": _CLUSTERS,
     "multimem": "several GPUs are not executed",
-    "tcgen05": "tensor memory is Blackwell's, and the executor compiles for GPUs before it",
+    "tcgen05": "tensor memory is Blackwell's, and the emulator compiles for GPUs before it",
     "match": "lanes with equal values find each other, which has no definition here",
 }
 """By the beginning of an opcode that Triton's back end can write, or libraries, why there is no definition."""

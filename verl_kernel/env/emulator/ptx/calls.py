@@ -57,7 +57,7 @@ class _Inliner:
             depth: how many nested calls lead to the body.
         """
         if depth > _MAX_DEPTH:
-            raise NotKnown("the executor does not know functions that call themselves")
+            raise NotKnown("the emulator does not know functions that call themselves")
         if prefix:
             self._program.registers |= {prefix + name: kind for name, kind in body.registers.items()}
             # No access of a lane is aligned to more than 16 bytes.

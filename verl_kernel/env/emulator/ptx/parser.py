@@ -128,7 +128,7 @@ def parse(text: str) -> PtxProgram:
     bodies = [match for match in _FUNCTION.finditer(text) if match["begin"] == "{"]
     entries = [match for match in bodies if match[1] == "entry"]
     if len(entries) != 1:
-        raise NotKnown(f"the executor runs modules of one kernel, and this one has {len(entries)}")
+        raise NotKnown(f"the emulator runs modules of one kernel, and this one has {len(entries)}")
     head = text[: bodies[0].start()]
     functions = {match["name"]: _body(match, head, text) for match in bodies if match[1] == "func"}
     return with_local(inlined(_body(entries[0], head, text), functions))
@@ -147,7 +147,7 @@ def _parameters(text: str) -> list[Parameter]:
     for item in filter(str.strip, text.split(",")):
         match = _PARAMETER.match(item)
         if match is None:
-            raise NotKnown(f"the executor does not know the parameter `{item.strip()}`")
+            raise NotKnown(f"the emulator does not know the parameter `{item.strip()}`")
         size = int(match[4]) if match[4] else BITS[match[2]] // 8
         # The layout is ours: kernels address parameters by their names, and 8 bytes suit every type.
         step = max(8, int(match[1] or 8))
@@ -194,7 +194,7 @@ class _Reader:
         """Allocate a variable of shared or local memory."""
         match = _VARIABLE.match(text)
         if match is None:
-            raise NotKnown(f"the executor does not know the declaration `{text}`")
+            raise NotKnown(f"the emulator does not know the declaration `{text}`")
         program, (space, align, width, name, count) = self._program, match.groups()
         size = int(width) // 8 * (1 if count is None else int(count or 0))
         used, offsets = (
@@ -234,7 +234,7 @@ class _Reader:
             self._targets[self._label] = _split(text.partition(" ")[2])
         elif text.startswith("."):
             if not text.startswith(_IGNORED):
-                raise NotKnown(f"the executor does not know the directive `{text}`")
+                raise NotKnown(f"the emulator does not know the directive `{text}`")
         else:
             instruction = self._instruction(text)
             self._program.instructions += self._jump(instruction) if instruction.root == "brx" else [instruction]
@@ -242,7 +242,7 @@ class _Reader:
     def _read_registers(self, text: str) -> None:
         match = _REGISTERS.match(text)
         if match is None or match[1] not in BITS:
-            raise NotKnown(f"the executor does not know the declaration `{text}`")
+            raise NotKnown(f"the emulator does not know the declaration `{text}`")
         for item in match[2].split(","):
             span = _RANGE.match(item.strip())
             names = [f"{span[1]}{number}" for number in range(int(span[2]) + 1)] if span else [item.strip()]
@@ -307,12 +307,12 @@ class _Reader:
             return Register(name)
         if _NAME.match(text):
             return Symbol(name)
-        raise NotKnown(f"the executor does not know the operand `{text}` in `{whole}`")
+        raise NotKnown(f"the emulator does not know the operand `{text}` in `{whole}`")
 
     def _register(self, text: str, whole: str) -> Register:
         operand = self._plain(text, whole)
         if not isinstance(operand, Register):
-            raise NotKnown(f"the executor expects a register in place of `{text}` in `{whole}`")
+            raise NotKnown(f"the emulator expects a register in place of `{text}` in `{whole}`")
         return operand
 
     def _address(self, text: str, whole: str) -> Address | OperandGroup:
@@ -320,10 +320,10 @@ class _Reader:
         if match is None and "," in text:  # of a tile (TMA): a descriptor and coordinates
             return OperandGroup(tuple(self._operand(item, whole) for item in _split(text[1:-1])))
         if match is None:
-            raise NotKnown(f"the executor does not know the address `{text}` in `{whole}`")
+            raise NotKnown(f"the emulator does not know the address `{text}` in `{whole}`")
         base = self._plain(match[1], whole)
         if isinstance(base, Special):
-            raise NotKnown(f"the executor does not know the address `{text}` in `{whole}`")
+            raise NotKnown(f"the emulator does not know the address `{text}` in `{whole}`")
         return Address(base, int(match[2] or "0", 0))
 
 

@@ -126,7 +126,7 @@ class Instruction:
 
     def unknown(self, why: str = "") -> NotKnown:
         """Return an exception that quotes the instruction."""
-        return NotKnown(f"the executor does not know `{self.text}`" + (f": {why}" if why else ""))
+        return NotKnown(f"the emulator does not know `{self.text}`" + (f": {why}" if why else ""))
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ class LaunchCode:
     """What an executing process needs to run a launch."""
 
     native: bytes
-    """In the format of `executor.code`; not read here."""
+    """In the format of `emulator.code`; not read here."""
     name: str
     """Equal for equal code."""
     signature: dict[str, Any]

@@ -362,5 +362,5 @@ class ExecuteZygote(ForkServer):
 
 
 def cache_folder() -> Path:
-    """Return the user's folder for native code of the executor's library."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "verl_kernel" / "executor"
+    """Return the user's folder for native code of the emulator's library."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "verl_kernel" / "emulator"

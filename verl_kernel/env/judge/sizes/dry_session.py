@@ -13,7 +13,7 @@ from verl_kernel.env.ipc.execution_messages import ALWAYS_BEYOND, Reported, Work
 from verl_kernel.env.ipc.messages import Claims, DryRequest, DrySize, Place
 from verl_kernel.env.ipc.shared_memory import SharedMemory, TensorSpec, place
 from verl_kernel.env.ipc.tensor_facts import disagreement, read_facts, storages, tensor_facts
-from verl_kernel.env.judge.execution_client import CandidateExecutor, Execution, ExecutionDied
+from verl_kernel.env.judge.execution_client import CandidateEmulator, Execution, ExecutionDied
 from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import event_fields, work_fields
@@ -54,7 +54,7 @@ class DrySession:
     zygote: Zygote
     stages: Stages
     timing_source: str
-    executor: CandidateExecutor
+    emulator: CandidateEmulator
     """Samples launches."""
 
     def follow(
@@ -81,7 +81,7 @@ class DrySession:
         request: DryRequest = {"entry": task.candidate_class, "seed": seed, "sizes": requested}
         with closing(Scratch(source)) as scratch, closing(SharedMemory.create(max(1, size))) as memory:
             memory.write(with_data, specs)
-            return self._ask_both(self.executor.begin(source), request, scratch, memory, sizes)
+            return self._ask_both(self.emulator.begin(source), request, scratch, memory, sizes)
 
     def _ask_both(
         self,

@@ -15,7 +15,7 @@ from functools import partial
 from verl_kernel.env.clocks.base import Measurement
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.candidate_session import CandidateSession, MemoryLayout
-from verl_kernel.env.judge.execution_client import CandidateExecutor
+from verl_kernel.env.judge.execution_client import CandidateEmulator
 from verl_kernel.env.judge.findings import Findings
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import NativeTrials
@@ -123,7 +123,7 @@ class ReducedTimes:
             zygote=self._context.zygote,
             stages=candidate.stages,
             timing_source=self._device.timing_source,
-            executor=self._sampler,
+            emulator=self._sampler,
         )
         sizes = [self._shrunk.copies[len(verified) - 1].dry, self._shrunk.true]
         # Which programs are sampled is secret, or a kernel could work in these only.
@@ -149,9 +149,9 @@ class ReducedTimes:
         return self._context.clock.measure(session)
 
     @property
-    def _sampler(self) -> CandidateExecutor:
-        assert self._context.executor is not None  # a device that runs kernels itself runs every task at its own size
-        return self._context.executor
+    def _sampler(self) -> CandidateEmulator:
+        assert self._context.emulator is not None  # a device that runs kernels itself runs every task at its own size
+        return self._context.emulator
 
 
 def _counted(session: CandidateSession, copy: Copy) -> Counted:

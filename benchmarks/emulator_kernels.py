@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that the executor's benchmarks compile and run."""
+"""Kernels that the emulator's benchmarks compile and run."""
 
 from __future__ import annotations
 

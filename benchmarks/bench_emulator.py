@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much faster the executor runs kernels than Triton's interpreter: the same launches, in turns, each in a process.
+"""How much faster the emulator runs kernels than Triton's interpreter: the same launches, in turns, each in a process.
 
-Run: python benchmarks/bench_executor.py [--only softmax] [--rounds 3] [--blocks 64] [--json FILE]. Seconds are of the
+Run: python benchmarks/bench_emulator.py [--only softmax] [--rounds 3] [--blocks 64] [--json FILE]. Seconds are of the
 process's own time, on one thread. `first` is the first launch in a process without any cache: Triton's compiler, the
-executor's library, the kernel's native code, and the run. `new` is a launch that makes the kernel's native code anew,
-`cached` the least of those that have it. The executor checks and counts every access; the interpreter, Triton's own
+emulator's library, the kernel's native code, and the run. `new` is a launch that makes the kernel's native code anew,
+`cached` the least of those that have it. The emulator checks and counts every access; the interpreter, Triton's own
 without the gym's hooks, checks none. It runs the first blocks of the grid only, and the time of all is theirs times the
 number of blocks.
 """
@@ -86,7 +86,7 @@ def _process(name: str, arguments: argparse.Namespace, is_interpreted: bool) -> 
 
 
 def _launch(name: str) -> Any:
-    from benchmarks.executor_kernels import launches
+    from benchmarks.emulator_kernels import launches
 
     return dict(launches())[name]
 

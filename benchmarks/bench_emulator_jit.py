@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the executor takes to make a kernel's native code, phase by phase, and to run it.
+"""How long the emulator takes to make a kernel's native code, phase by phase, and to run it.
 
-Run: python benchmarks/bench_executor_jit.py [--only sort] [--rounds 5] [--against FOLDER]. Seconds are of the process's
+Run: python benchmarks/bench_emulator_jit.py [--only sort] [--rounds 5] [--against FOLDER]. Seconds are of the process's
 own time, without a cache of native code. `--against` names another checkout of this repository: both run each kernel by
 turns, in processes of their own, and the last columns are the ratios of this one's to that one's.
 """
@@ -40,7 +40,7 @@ def main() -> None:
     table = Table("kernel", "instructions", *(f"{name} s" for name in PHASES), "run ms")
     for title in ("code ratio", "run ratio") if against else ():
         table.add_column(title)
-    names = json.loads(_python(ROOT, "from benchmarks.executor_kernels import launches; import json\n"
+    names = json.loads(_python(ROOT, "from benchmarks.emulator_kernels import launches; import json\n"
                                      "print(json.dumps([name for name, _ in launches()]))"))  # fmt: skip
     for name in names:
         if arguments.only in name:
@@ -83,7 +83,7 @@ def _run(checkout: Path, words: tuple[str, ...]) -> str:
 def measured(name: str, rounds: int) -> dict[str, Any]:
     """Seconds of each phase, and the least ones of a launch."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
-    from executor_kernels import launches
+    from emulator_kernels import launches
 
     from verl_kernel.env.emulator import code, driver
     from verl_kernel.env.emulator import kernel as kernels

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prices of honest kernels, as the executor counts them.
+"""Prices of honest kernels, as the emulator counts them.
 
-    python benchmarks/bench_executor_prices.py
+    python benchmarks/bench_emulator_prices.py
 
 A line for each kernel has its time on an H100, and with `--steps` what the machine model was told.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
-import executor_kernels as kernels
+import emulator_kernels as kernels
 import torch
 import triton
 import triton.language as tl
@@ -204,7 +204,7 @@ def attention() -> None:
 
 
 def events(names: Sequence[str]) -> dict[str, TraceEvent]:
-    """Each program's launch, as the executor counts it."""
+    """Each program's launch, as the emulator counts it."""
     from verl_kernel.env.emulator import driver
     from verl_kernel.env.emulator.kernel import Kernel
     from verl_kernel.env.emulator.work.steps import launch_work
