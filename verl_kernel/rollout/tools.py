@@ -2,7 +2,8 @@
 """Tools of verl's ToolAgentLoop: they try a program on public inputs before the answer without a call is judged.
 
 `actor_rollout_ref.rollout.multi_turn.tool_config_path` names a file of them, such as
-`verl_kernel/generated_tasks/tools.yaml`; rows are those of `data.rows.with_tools`. A call needs no argument: the program is the policy's last one.
+`verl_kernel/generated_tasks/tools.yaml`; rows are those of `data.rows.with_tools`. A call needs no argument: the
+program is the policy's last one.
 """
 
 from __future__ import annotations
