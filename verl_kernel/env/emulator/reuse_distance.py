@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes how far apart blocks read the same bytes again, from a sample of what they read (library/rereads.py).
+"""Computes how far apart blocks read the same bytes again, from a sample of what they read (library/reuse_distance.py).
 
 The distance between two reads of the same bytes is what the blocks between them move, each byte once, in the order of
 the blocks' numbers: a cache that evicts the least recently used bytes keeps those whose distance is within its size.

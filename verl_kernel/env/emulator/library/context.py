@@ -49,7 +49,7 @@ CACHE = 19
 WATCH = 20
 """Pointer to the words of a watch for races, or of a log; 0 if there is none."""
 REREADS = 21
-"""Pointer to the log of samples of reads (library/rereads.py)."""
+"""Pointer to the log of samples of reads (library/reuse_distance.py)."""
 NUMBER = 22
 """Number of the block that runs."""
 CONTEXT_WORDS = 24

@@ -4,7 +4,7 @@
 Each block has its own cache, as its share of an SM's first level: lines of 128 bytes whose four sectors are filled one
 by one. Four consecutive lines are kept in one entry, found by hashing, and expire when as many lines as fit have been
 added since one of them was last used. Loads look there first; what they miss, stores and atomics go to the second
-level. Buffers are counted by what goes there. What blocks load is sampled by its location (library/rereads.py).
+level. Buffers are counted by what goes there. What blocks load is sampled by its location (library/reuse_distance.py).
 """
 
 from __future__ import annotations

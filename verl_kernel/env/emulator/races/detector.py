@@ -107,7 +107,7 @@ _CALLBACK = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 2, ctypes.c_void_p, ctype
 
 
 class JudgeCall(NamedTuple):
-    """A call of the judging function (`library/watching.py`)."""
+    """A call of the judging function (`library/access_log.py`)."""
 
     reason: int
     """Kind of the access, or what else there is to tell."""
