@@ -29,7 +29,7 @@ def test_version():
     assert CliRunner().invoke(app, ["--version"]).output.strip() == f"verl-kernel {verl_kernel.__version__}"
 
 
-DATA = ("quickstart", "rows", "talks", "split", "audit", "coldstart")
+DATA = ("quickstart", "rows", "talks", "split", "temperatures", "audit", "coldstart")
 HELPS = [(name, "--help") for name in COMMANDS] + [("data", name, "--help") for name in DATA]
 
 

@@ -132,7 +132,7 @@ def test_rows_keep_their_prompts(tmp_path):
 
 
 def test_two_tasks_of_one_name_are_refused(tmp_path):
-    with pytest.raises(DataError, match="holds 2 tasks called a: give each a name of its own"):
+    with pytest.raises(DataError, match="extra_info.task_id is a, as in row 0, whose reference is another: give each"):
         load_suite(rows_file(tmp_path / "val.parquet", "aba"))
 
 

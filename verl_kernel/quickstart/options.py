@@ -16,7 +16,7 @@ _PACKAGE = Path(__file__).parents[1]
 RECIPE = _PACKAGE / "config" / "cpu_quickstart_sft.yaml"
 _SOURCES = (
     *(RECIPE, _PACKAGE / "data" / "rows.py", _PACKAGE / "data" / "families.py", TABLE.with_name("tools.yaml")),
-    *(_PACKAGE / "rollout" / f"{name}.py" for name in ("feedback", "tried")),
+    *(_PACKAGE / "rollout" / f"{name}.py" for name in ("feedback", "tool_replies")),
     *(path for folder in (Path(__file__).parent, TABLE.parent) for path in folder.rglob("*.py")),
 )
 _VALIDATED: dict[Split, int] = {"same": 1, "new_sizes": 1, "new_chain": 4, "new_family": 2}

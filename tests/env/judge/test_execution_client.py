@@ -22,7 +22,7 @@ class Dead:
     def __init__(self, by_kernel: bool) -> None:
         self._by_kernel = by_kernel
 
-    def begin(self, seed: int, watch: bool, ablated: bool, refuses: bool, backwards: bool) -> None:
+    def begin(self, **asked: object) -> None:
         raise ExecutionDied("it ended", by_kernel=self._by_kernel)
 
 

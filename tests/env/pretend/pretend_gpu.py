@@ -84,6 +84,6 @@ def backend(device=None, alone=nullcontext):
     device = device or PretendGpu()
     return Backend(
         device,
-        lambda options: QuickClock(options, stopwatch(), alone, lambda: {"sm_mhz": None}, None),
+        lambda options: QuickClock(options, stopwatch(), alone=alone, state=lambda: {"sm_mhz": None}, peak=None),
         lambda memory, put: timed_calls.TimedCalls(device, memory, put, stopwatch()),
     )
