@@ -219,7 +219,7 @@ TABLE: dict[str, tuple[str, Shown]] = {
         "raised Stop: too large", value(lambda: SampledLaunches._address(sampling(), (0, 1, "float32"))),
     ),
     "area-has-numbers": ("an area has a place", value(lambda: dataless_launches._area(-1, 1, "float32"))),
-    "counts-of-samples-agree": passes("test_sampling.py::test_samples_that_differ_are_no_count"),
+    "counts-of-samples-agree": passes("test_block_sampling.py::test_samples_that_differ_are_no_count"),
     "sparse-piece-lies-inside": passes("test_sparse_memory.py::test_a_piece_outside_of_the_arena_has_no_address"),
     "sparse-tensors-fit": passes("test_sparse_memory.py::test_what_no_process_can_address_is_refused"),
 }  # fmt: skip
