@@ -114,7 +114,7 @@ def lines() -> Iterator[WrongLine]:
 
 
 LINES = {line.words: line for line in lines()}
-QUICK = {words for number, words in enumerate(LINES) if number % 11 == 0}
+QUICK = {words for number, words in enumerate(LINES) if number % 33 == 0}
 """Those of `make test`."""
 
 

@@ -11,7 +11,13 @@ from recipes.cpu_study.audit.command import app
 from recipes.cpu_study.audit.rollouts import read_groups
 from tests.commands.lines import invoked
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.e2e,
+    pytest.mark.slow,
+    pytest.mark.processes,
+    pytest.mark.timeout(1800),
+]
 
 
 def audit(quickstart: Path, out: Path, *extra: str, exit_code: int = 0) -> str:
