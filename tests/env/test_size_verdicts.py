@@ -103,6 +103,11 @@ def test_wrong_at_one_size_is_wrong():
     assert left == 0
 
 
+def test_a_recorded_decoy_at_a_fast_size_is_not_rewarded():
+    result = joined(SIZES, [verdict(speedup=1.0), verdict(speedup=9.0, decoy_kernel=True), verdict()])
+    assert (result.decoy_kernel, result.rewarded, result.solves) == (True, False, True)
+
+
 def test_an_unknown_time_at_one_size_leaves_the_mean_unknown():
     result = joined(SIZES, [verdict(), verdict(speedup=None), verdict()])
     assert (result.status, result.speedup) == (EvalStatus.OK, None)
@@ -126,7 +131,8 @@ def test_the_worst_size_can_be_what_counts():
 
 
 def test_an_audit_is_of_the_first_size(judge):
-    assert judge.audit(SIZES).task_id == "softmax"
+    audit = judge.audit(SIZES)
+    assert (audit.task_id, audit.task_hash) == ("softmax", SIZES.text_hash)
 
 
 @pytest.mark.processes

@@ -22,12 +22,12 @@ from verl_kernel.commands import gym_options
 from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
 from verl_kernel.data.source_files import NotText, read_source
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
+from verl_kernel.env.request import Job
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError, VerlKernelError
 from verl_kernel.option_group import nearest
 from verl_kernel.reporting.screen import counted, screen, with_bar
 from verl_kernel.reporting.verdict_table import print_verdicts
 
-_Job = tuple[Task, str, str]
 FAILED = 1
 """Exit code if a kernel is what `--fail-on` names."""
 FAIL_ON: dict[str, Callable[[EvalResult], bool]] = {
@@ -140,7 +140,7 @@ def _evaluate(
 
 
 def _at_other_sizes(
-    result: EvalResult, job: _Job, evaluate_many: Callable[[Sequence[_Job]], list[EvalResult]]
+    result: EvalResult, job: Job, evaluate_many: Callable[[Sequence[Job]], list[EvalResult]]
 ) -> EvalResult:
     """Return the result of a right kernel with its verdicts at the other sizes that the reference takes."""
     from verl_kernel.env import other_sizes, with_other_sizes  # torch, which a usage error need not wait for

@@ -341,8 +341,8 @@ class EvalResult(Record):
     """Set if the task was judged at reduced sizes; times and coverage are then those of its true sizes."""
     sizes: tuple[SizeVerdict, ...] | None = None
     """The verdict at each size of a task of several (`WORKLOADS`); null for a task of one. `speedup` and its interval
-    are then geometric means over the sizes; all else is that of the worst one: the first that is not right, else the
-    one with the least speedup."""
+    are then geometric means over the sizes; all else is that of the worst one: the first that is not rewarded, else
+    the one with the least speedup."""
     other_sizes: tuple[SizeVerdict, ...] | None = None
     """The verdicts at sizes that the task does not name, as in `257 for 256`; null unless they were asked for. They
     change nothing but a flag: `only_this_size` where one of them is wrong."""

@@ -33,7 +33,7 @@ def joined(task: Task, results: Sequence[EvalResult]) -> EvalResult:
     """Return one verdict of those at several sizes.
 
     It is right where all are, and its speedup is their geometric mean. All else that it says is that of its worst size:
-    the first that is not right, else the one with the least speedup.
+    the first that is not rewarded, else the one with the least speedup.
     """
     names = [size_name(workload) for workload in task.workloads]
     verdicts = tuple(size_verdict(name, result) for name, result in zip(names, results, strict=False))
@@ -58,7 +58,8 @@ def joined(task: Task, results: Sequence[EvalResult]) -> EvalResult:
 
 
 def _worst(results: Sequence[EvalResult]) -> int:
-    wrong = [index for index, result in enumerate(results) if not result.solves]
+    # A recorded decoy solves its task, and is not rewarded: at one size it must not hide behind a slower one.
+    wrong = [index for index, result in enumerate(results) if not result.rewarded]
     lost = [index for index in wrong if results[index].status is EvalStatus.INFRA_ERROR]
     if wrong:
         return (lost or wrong)[0]

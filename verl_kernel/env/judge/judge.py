@@ -11,7 +11,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
 from random import Random
 from types import TracebackType
 
@@ -210,8 +209,9 @@ class Judge:
         Raises:
             TaskError: the reference cannot serve; also `InfraError` and `EnvironmentNotReady`.
         """
+        named = task
         if task.workloads:
-            task = replace(task.at_size(task.workloads[0]), task_id=task.task_id)
+            task = task.at_size(task.workloads[0])
         with self._served(EvalRequest(task, "")):
             shrunk = self._sizes.of(task)
             copy = None if shrunk is None else shrunk.copies[0]
@@ -222,8 +222,8 @@ class Judge:
             with self._device.shared():
                 defects = find_defects(reference, reference_ms, self._guard)
         return Audit(
-            task_id=task.task_id,
-            task_hash=task.text_hash,
+            task_id=named.task_id,
+            task_hash=named.text_hash,
             sizes={} if copy is None else dict(copy.sizes),
             reference_ms=reference_ms,
             findings=tuple(defects),
