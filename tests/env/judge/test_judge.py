@@ -71,7 +71,7 @@ STATUSES = {
     "raise": ("raise ValueError('boo')", EvalStatus.RUNTIME_ERROR, "ValueError"),
     "sys.exit": ("import sys; sys.exit(0)", EvalStatus.RUNTIME_ERROR, "SystemExit"),
     "memory bomb": ("k = []\nwhile True: k.append(torch.ones(1 << 24))", EvalStatus.OOM, "RuntimeError|MemoryExceeded"),
-    "byte bomb": ("k = []\nwhile True: k.append(bytearray(1 << 26))", EvalStatus.OOM, "MemoryError"),
+    "byte bomb": ("k = []\nwhile True: k.append(bytearray(1 << 26))", EvalStatus.OOM, "MemoryError|MemoryExceeded"),
     "os._exit": ("import os; os._exit(0)", EvalStatus.CRASH, "Crash"),
     "suicide": ("import os; os.kill(os.getpid(), 11)", EvalStatus.CRASH, "Crash"),
     "SIGKILL to itself": ("import os; os.kill(os.getpid(), 9)", EvalStatus.RUNTIME_ERROR, "PermissionError"),
