@@ -41,7 +41,6 @@ _WITHOUT_EFFECT = (
         "verdict_cache",
         "quarantine_after",
         "quarantine_s",
-        "model_wait_s",
         "prefilter_judges",
         "references",
     ),

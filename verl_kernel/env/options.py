@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import Interval, Predicate
 
 from verl_kernel.env.gpus import GpuName, gpu_named
-from verl_kernel.env.judge_groups import parse_groups
+from verl_kernel.env.judge_resources import parse_resources
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup, in_words, nearest, option_names
 
@@ -30,7 +30,7 @@ _TARGETS = f"one of off, {', '.join(get_args(TargetName))}, or a list of targets
 
 
 _OF_A_POOL = (
-    *("address", "address_key", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "model_wait_s"),
+    *("address", "address_key", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources"),
     *("lock_dir", "queue_size", "quarantine_after", "quarantine_s", "reference_cache", "verdict_cache"),
     *("prefilter_judges", "require_isolation", "references"),
 )
@@ -64,10 +64,7 @@ class GymOptions(OptionGroup):
     gpus_per_judge: Annotated[float, Interval(ge=0)] = 0.0
     """Share of a GPU that a judge asks Ray for; 0 for none."""
     judge_resources: Any = None
-    """Further Ray resources of each judge, as in `{rack_a: 1}`, or groups of judges, as in
-    `[{resources: {rack_a: 1}, num_judges: 4}, ...]`."""
-    model_wait_s: Annotated[float, Interval(ge=0)] = 60.0
-    """Seconds that a prompt waits while all judges of its GPU model are down; then another model takes it over."""
+    """Further Ray resources of each judge, as in `{rack_a: 1}`."""
     require_idle_gpu: bool = False
     """Refuse to measure times while a process other than a judge's uses the GPU, or if that cannot be found out."""
     lock_dir: Annotated[
@@ -186,7 +183,7 @@ class GymOptions(OptionGroup):
         for key in FILES:  # resolve relative paths here: judges run in a different folder
             if (path := getattr(self, key)) is not None:
                 object.__setattr__(self, key, str(Path(path).absolute()))
-        object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))
+        object.__setattr__(self, "judge_resources", parse_resources(self.judge_resources))
         self._name_targets()
 
     def _refuse_sharing(self) -> None:

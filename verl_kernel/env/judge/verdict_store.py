@@ -33,7 +33,7 @@ _UNSURE = frozenset({EvalStatus.TIMEOUT, EvalStatus.OOM, EvalStatus.CRASH, EvalS
 """Statuses that may depend on how busy the machine was."""
 _WITHOUT_EFFECT = frozenset(
     "num_judges cpus_per_judge gpus_per_judge judge_resources lock_dir queue_size quarantine_after quarantine_s "
-    "model_wait_s reference_cache verdict_cache references timing_noise".split()
+    "reference_cache verdict_cache references timing_noise".split()
 )
 """Options that change no entry; noise is added after an entry is read."""
 
