@@ -23,17 +23,8 @@ def suite_of(*names, name="s"):
 
 
 def header_of(suite, options=None, **changes):
-    versions = {"torch": "2"}
-    made = make_header(
-        suite,
-        options or BenchOptions(),
-        Sampling(),
-        GymOptions(),
-        model="m",
-        source="endpoint",
-        device="cpu",
-        versions=versions,
-    )
+    given, facts = (suite, options or BenchOptions(), Sampling(), GymOptions()), {"source": "endpoint", "device": "cpu"}
+    made = make_header(*given, model="m", versions={"torch": "2"}, **facts)
     return made.model_copy(update=changes)
 
 

@@ -40,24 +40,17 @@ def test_addresses_pass(url):
     refuse_no_address(url)
 
 
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("127.0.0.1:8101", "without a scheme: begin it with http://"),
-        ("localhost:8000/v1", "without a scheme"),
-        ("", "without a scheme"),
-        ("ftp://x/v1", "its scheme must be http or https"),
-        ("http:///v1", "names no host or no port"),
-        ("http://x:port/v1", "names no host or no port"),
-        ("http://x:99999/v1", "names no host or no port"),
-        ("http://[::1/v1", "names no host or no port"),
-        ("http://a b/v1", "names no host or no port"),
-        ("http://\u00b9/v1", "names no host or no port"),
-        ("http://1.2.3.999/v1", "names no host or no port"),
-    ],
-)
-def test_what_is_no_address_is_refused_with_the_remedy(url, words):
-    with pytest.raises(ConfigError, match=f"--base-url is .*{words}.*as in http://127.0.0.1:8000/v1"):
+NO_HOST = ("/v1", "x:port/v1", "x:99999/v1", "[::1/v1", "a b/v1", "\u00b9/v1", "1.2.3.999/v1")
+NO_ADDRESS = {
+    **dict.fromkeys(("127.0.0.1:8101", "localhost:8000/v1", ""), "without a scheme: begin it with http://"),
+    "ftp://x/v1": "its scheme must be http or https",
+    **{f"http://{rest}": "names no host or no port" for rest in NO_HOST},
+}
+
+
+@pytest.mark.parametrize("url", NO_ADDRESS)
+def test_what_is_no_address_is_refused_with_the_remedy(url):
+    with pytest.raises(ConfigError, match=f"--base-url is .*{NO_ADDRESS[url]}.*as in http://127.0.0.1:8000/v1"):
         refuse_no_address(url)
 
 

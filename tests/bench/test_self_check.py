@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.env.programs import reference
 from verl_kernel.bench.self_check import FILE, SelfCheck, as_candidate, summary, write_self_check
 from verl_kernel.bench.session import run_self_check
 from verl_kernel.bench.suites import load_suite
@@ -13,27 +14,12 @@ from verl_kernel.errors import ConfigError
 
 pytestmark = pytest.mark.processes
 
-RIGHT = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def __init__(self, width):
-        super(Model, self).__init__()
-        self.linear = nn.Linear(width, 8)
-
-    def forward(self, x):
-        return torch.relu(self.linear(x))
-
-def get_inputs():
-    return [torch.randn(4, 16)]
-
-def get_init_inputs():
-    return [16]
-"""
+_LINEAR = {"members": "self.linear = nn.Linear(width, 8)", "parameters": ", width", "values": "16"}
+_PLAIN = reference("torch.relu(self.linear(x))", "torch.randn(4, 16)", **_LINEAR)
+RIGHT = _PLAIN.replace("super()", "super(Model, self)")
 RANDOM = RIGHT.replace("torch.relu(self.linear(x))", "torch.rand(4, 8)")
 BROKEN = RIGHT.replace("torch.relu", "torch.no_such_function")
-MISSING = RIGHT.replace("import torch.nn as nn", "import torch.nn as nn\nimport no_such_package")
+MISSING = f"import no_such_package\n{RIGHT}"
 
 
 def test_what_is_wrong_with_a_reference_is_listed(tmp_path):

@@ -209,9 +209,3 @@ def test_another_header_is_refused(tmp_path, text, named):
     (tmp_path / "run.json").write_text(text, encoding="latin-1")
     with pytest.raises(DataError, match=named):
         read_run(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["", "missing"])
-def test_a_folder_without_a_run_is_refused(tmp_path, name):
-    with pytest.raises(DataError, match=r"holds no run\.json: name the folder"):
-        read_run(tmp_path / name)

@@ -8,33 +8,22 @@ import pytest
 from benchmarks.bench_kernelbench import OPTIONS, OURS
 from benchmarks.kernelbench.programs import read_programs, reference_of
 from tests.benchmarks.scripts import PUBLISHED, bench, needs_published, program
+from tests.env.programs import program_of
 from verl_kernel.commands import eval as eval_command
 from verl_kernel.env import EvalResult, EvalStatus, check
 from verl_kernel.errors import DataError
 
-ANSWER = """# SPDX-License-Identifier: Apache-2.0
-# A sum.
-# expected: {expected}
-# speedup: {speedup}
-
-import torch
-import triton
-import triton.language as tl
-from torch import nn
-
-
+HEAD = "# SPDX-License-Identifier: Apache-2.0\n# A sum.\n# expected: {expected}\n# speedup: {speedup}\n"
+ANSWER = HEAD + program_of("""
 @triton.jit
 def add(x, y, out, n, B: tl.constexpr):
     i = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(out + i, tl.load(x + i, mask=i < n) + {added} * tl.load(y + i, mask=i < n), mask=i < n)
-
-
-class ModelNew(nn.Module):
-    def forward(self, x, y):
-        out = torch.empty_like(x)
-        add[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), B=1024)
-        return out
-"""
+def forward(self, x, y):
+    out = torch.empty_like(x)
+    add[(triton.cdiv(x.numel(), 1024),)](x, y, out, x.numel(), B=1024)
+    return out
+""")
 
 
 @pytest.fixture

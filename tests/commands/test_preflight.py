@@ -67,10 +67,7 @@ def test_what_was_not_looked_at_is_listed():
     ("words", "said"),
     [
         (("--machine", "2xH100-80GB"), "8 GPUs (4 the trainer, 4 the judges)"),
-        (("--machine", "many"), "--machine is 'many'"),
         (("data.train_files=nowhere.parquet", *ONE_NODE), "nowhere.parquet"),
-        (("gpus=nine",), "gpus is 'nine'; "),
-        (("trainer.nonsense=1",), "trainer.nonsense is no key of kernel_trloo; trainer holds "),
     ],
 )
 def test_an_objection_is_one_sentence_and_an_exit_status(words: tuple[str, ...], said: str):

@@ -79,7 +79,6 @@ def test_the_paper_s_router_says_that_its_adapter_is_not_exact(talks: Path, mode
         (("--router", "prompt", "--key-column", "family"), "has no column 'family'; it has messages, level"),
         (("--key-column", "level"), "--key-column is 'level' and --router is layer, which reads no key"),
         (("--held-out", "0"), "--held-out is 0; a router of the kind `layer` needs rows"),
-        (("--target", "gate"), "remix.targets names 'gate'"),
     ],
 )
 def test_what_cannot_work_is_refused_in_a_sentence(talks: Path, model: Path, tmp_path: Path, extra: tuple, said: str):

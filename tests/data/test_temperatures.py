@@ -4,15 +4,12 @@
 import pytest
 
 from tests.commands.lines import invoked
+from tests.preflight.folder import REFERENCE
 from verl_kernel.bench.suites import parquet_suite
 from verl_kernel.data.rows import check_rows, make_row, read_rows, write_rows
 from verl_kernel.data.temperatures import at_temperatures, read_temperatures, temperature_of
 from verl_kernel.errors import ConfigError, DataError
 
-REFERENCE = (
-    "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
-    "def get_inputs():\n    return [torch.ones(1)]\ndef get_init_inputs():\n    return []\n"
-)
 ASKED = [{"role": "user", "content": "Write ModelNew."}]
 ROW = make_row(ASKED, REFERENCE, data_source="kernel_world_new_chain", task_id="t", split="val", index=0)
 

@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas
 import psutil
@@ -98,31 +99,17 @@ def wait_for_judge_held_at_work(folder: Path) -> psutil.Process:
 
 
 def named(folder: Path, title: str) -> list[psutil.Process]:
-    return [process for process in relatives(folder) if title in title_of(process)]
-
-
-def title_of(process: psutil.Process) -> str:
-    try:
-        return "".join(process.cmdline()[:1])
-    except psutil.Error:
-        return ""
+    return [process for process in relatives(folder) if title in "".join(asked(process.cmdline)[:1])]
 
 
 def stop_runner(actor: psutil.Process) -> bool:
     """Stop the runner that lives beneath a judge's actor (actor, judge, zygote, runner), where there is one."""
     for child in descendants(actor):
-        if len(ancestors_below(child, actor)) >= 2:
+        if sum(actor in asked(parent.parents) for parent in asked(child.parents)) >= 2:
             with suppress(psutil.Error):
                 child.suspend()
                 return True
     return False
-
-
-def ancestors_below(process: psutil.Process, top: psutil.Process) -> list[psutil.Process]:
-    try:
-        return [parent for parent in process.parents() if top in parent.parents()]
-    except psutil.Error:
-        return []
 
 
 def kill(processes: list[psutil.Process]) -> None:
@@ -133,22 +120,21 @@ def kill(processes: list[psutil.Process]) -> None:
 
 def relatives(folder: Path) -> set[psutil.Process]:
     """Processes whose environment names this run's folder: whatever the trainer started, however detached."""
-    found = set()
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("VERL_KERNEL_TEST_RUN") == str(folder):
-                found.add(process)
-        except psutil.Error:
-            continue
-    own = psutil.Process()
-    return {one for one in found if one != own} | {child for one in found for child in descendants(one)}
+    mark = ("VERL_KERNEL_TEST_RUN", str(folder))
+    found = {process for process in psutil.process_iter() if mark in dict(asked(process.environ)).items()}
+    return found - {psutil.Process()} | {child for one in found for child in descendants(one)}
 
 
-def descendants(process: psutil.Process) -> list[psutil.Process]:
+def descendants(process: psutil.Process) -> Sequence[psutil.Process]:
+    return asked(lambda: process.children(recursive=True))
+
+
+def asked(question: Callable[[], Any]) -> Any:
+    """What a process answers; nothing where it has gone."""
     try:
-        return process.children(recursive=True)
+        return question()
     except psutil.Error:
-        return []
+        return ()
 
 
 def alive(family: set[psutil.Process]) -> list[str]:

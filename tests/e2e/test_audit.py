@@ -11,13 +11,8 @@ from recipes.cpu_study.audit.command import app
 from recipes.cpu_study.audit.rollouts import read_groups
 from tests.commands.lines import invoked
 
-pytestmark = [
-    pytest.mark.exhaustive,
-    pytest.mark.e2e,
-    pytest.mark.slow,
-    pytest.mark.processes,
-    pytest.mark.timeout(1800),
-]
+MARKS = (pytest.mark.exhaustive, pytest.mark.e2e, pytest.mark.slow, pytest.mark.processes)
+pytestmark = [*MARKS, pytest.mark.timeout(1800)]
 
 
 def audit(quickstart: Path, out: Path, *extra: str, exit_code: int = 0) -> str:

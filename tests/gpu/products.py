@@ -4,11 +4,8 @@
 from tests.env.programs import reference
 
 ROWS, INNER, COLUMNS = 32, 128, 64
-REFERENCE = reference(
-    "torch.relu(self.linear(x))",
-    f"torch.randn({ROWS}, {INNER})",
-    members=f"self.linear = nn.Linear({INNER}, {COLUMNS})",
-)
+_LINEAR = f"self.linear = nn.Linear({INNER}, {COLUMNS})"
+REFERENCE = reference("torch.relu(self.linear(x))", f"torch.randn({ROWS}, {INNER})", members=_LINEAR)
 _CANDIDATE = """
 import torch
 import triton

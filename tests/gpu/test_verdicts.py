@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.env.programs import program, reference
+from tests.env.programs import elementwise, reference
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.task import Task
@@ -76,32 +76,10 @@ return out
     assert sum(launch.count for launch in result.launches) == 1  # trials of the tuner are no launches of a forward
 
 
-LIBDEVICE = program(
-    """
-from triton.language.extra import libdevice
-
-@triton.jit
-def tanh(x, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, libdevice.tanh(tl.load(x + i, mask=i < n)), mask=i < n)
-""",
-    """
-out = torch.empty_like(x)
-tanh[(triton.cdiv(x.numel(), 1024),)](x, out, x.numel(), BLOCK=1024)
-return out
-""",
-)
-
-
-def test_libdevice(evaluate):
-    result = evaluate(LIBDEVICE, reference("torch.tanh(x)", "torch.randn(1024, 1024)"))
-    assert result.status == "ok", result.error
-
-
-def test_bfloat16(evaluate):
-    halves = reference("torch.tanh(x)", "torch.randn(1024, 1024, dtype=torch.bfloat16)")
-    source = LIBDEVICE.replace("tl.load(x + i, mask=i < n)", "tl.load(x + i, mask=i < n).to(tl.float32)")
-    result = evaluate(source, halves)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_libdevice(evaluate, dtype):
+    source = f"from triton.language.extra import libdevice\n{elementwise('libdevice.tanh(v.to(tl.float32))')}"
+    result = evaluate(source, reference("torch.tanh(x)", f"torch.randn(1024, 1024, dtype=torch.{dtype})"))
     assert result.status == "ok", result.error
 
 

@@ -52,18 +52,11 @@ def gradients(
     # Scores stand one place before the token they are about.
     ratios = [torch.tensor(ratio)] * len(masks) if isinstance(ratio, float) else ratio
     old = [leaf.detach()[PROMPT - 1 : -1] - one.log() for leaf, one in zip(leaves, ratios, strict=True)]
-    data = TensorDict(
-        {
-            "row": torch.arange(len(masks)),
-            "input_ids": nested([torch.zeros(len(leaf), dtype=torch.long) for leaf in leaves]),
-            "prompts": nested([torch.zeros(PROMPT, dtype=torch.long)] * len(masks)),
-            "responses": nested([torch.zeros(len(mask), dtype=torch.long) for mask in masks]),
-            "response_mask": nested([torch.tensor(mask) for mask in masks]),
-            "old_log_probs": nested(old),
-            "advantages": nested(advantages),
-        },
-        batch_size=len(masks),
-    )
+    lengths = {"input_ids": map(len, leaves), "prompts": [PROMPT] * len(masks), "responses": map(len, masks)}
+    columns = {name: nested([torch.zeros(one, dtype=torch.long) for one in each]) for name, each in lengths.items()}
+    columns |= {"response_mask": nested([torch.tensor(mask) for mask in masks]), "old_log_probs": nested(old)}
+    columns |= {"row": torch.arange(len(masks)), "advantages": nested(advantages)}
+    data = TensorDict(columns, batch_size=len(masks))
     cut = cut or {"use_dynamic_bsz": False, "micro_batch_size_per_gpu": 1}
     tokens = sum(map(sum, masks)) * dp_size
     tu.assign_non_tensor(data, global_batch_size=GLOBAL, batch_num_tokens=tokens, dp_size=dp_size, **cut)

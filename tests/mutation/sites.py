@@ -100,13 +100,8 @@ def named_sites() -> dict[str, Site]:
 
 def unnamed_sites() -> list[Site]:
     """Return the statements that look like a check's and have no name."""
-    return [
-        site
-        for part, looks_like in _KINDS.items()
-        for file in _files(part)
-        for site in _statements(file, looks_like)
-        if not site.name
-    ]
+    files = ((file, looks_like) for part, looks_like in _KINDS.items() for file in _files(part))
+    return [site for file, looks_like in files for site in _statements(file, looks_like) if not site.name]
 
 
 def gate_sites() -> list[Site]:

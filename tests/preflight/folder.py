@@ -3,23 +3,11 @@
 
 from pathlib import Path
 
+from tests.env.programs import reference
 from verl_kernel.data.conversations import make_talk, write_talks
 from verl_kernel.data.rows import make_row, write_rows
 
-REFERENCE = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-def get_inputs():
-    return [torch.randn(4)]
-
-def get_init_inputs():
-    return []
-"""
+REFERENCE = reference("torch.relu(x)", "torch.randn(4)")
 BATCH = 16
 """The most tasks that a step of these recipes takes."""
 

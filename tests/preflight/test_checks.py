@@ -87,8 +87,6 @@ REFUSED: dict[str, tuple[str, ...]] = {
     # A band for mismatch, where samples are older.
     "trainer_mode=colocate_async mismatch=mrs": ("num_warmup_batches", "mismatch=stale_tis"),
     "kernelgym.reward.variant=best": ("kernelgym.reward.variant", "sum, weighted, milestone"),
-    "kernelgym.reward.scale=0": ("kernelgym.reward.scale", "above 0"),
-    "kernelgym.reward.margin=0.1": ("kernelgym.reward.margin", "variant=weighted"),
     # The file logger writes into no package, and into no folder of one.
     **dict.fromkeys(
         ("trainer.project_name=verl_kernel", "trainer.project_name=verl_kernel/runs"),

@@ -228,7 +228,6 @@ def test_the_command_takes_the_length_of_the_cold_start(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("kind", "changes", "said"), [
     (Quickstart, {"val_tasks": 0}, "quickstart.val_tasks"),
-    (Quickstart, {"conversations": 2}, "quickstart.conversations is 2"),
     (WarmStart, {"batch_size": 0}, "warm_start.batch_size"),
     (WarmStart, {"heads": 3}, "warm_start.heads is 3; it must be a multiple of kv_heads = 2"),
     *(

@@ -207,8 +207,6 @@ def test_targets_that_are_no_linear_layers_are_refused():
         apply_remix(language_model(), options(), targets=("embed_tokens",))
 
 
-def test_more_chosen_than_there_are_is_refused():
-    with pytest.raises(ConfigError, match=r"remix\.chosen is 5"):
-        ReMixOptions(loras=4, chosen=5)
+def test_an_unknown_scale_is_refused():
     with pytest.raises(ConfigError, match=r"remix\.scale is 'mean'"):
         ReMixOptions(scale="mean")

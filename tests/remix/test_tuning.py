@@ -96,8 +96,6 @@ def test_data_that_cannot_fill_a_batch_are_refused(tmp_path):
         trained(tmp_path, small(held_out=38))
     with pytest.raises(ConfigError, match="must be a multiple of micro_batch_size, 3"):
         small(micro_batch_size=3)
-    with pytest.raises(ConfigError, match=r"remix\.tuning\.selections is 1"):
-        small(selections=1)
 
 
 def test_a_batch_s_prompt_ends_at_the_first_learnt_token():

@@ -31,15 +31,9 @@ def lines_of(name: str) -> list[Requirement]:
 
 
 def applies(requirement: Requirement, python: str, extra: str = "") -> bool:
-    environment = {
-        "python_full_version": python,
-        "python_version": ".".join(python.split(".")[:2]),
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": "x86_64",
-        "extra": extra,
-    }
-    return requirement.marker is None or requirement.marker.evaluate(environment)
+    version = {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
+    machine = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"}
+    return requirement.marker is None or requirement.marker.evaluate({**version, **machine, "extra": extra})
 
 
 def locked(kind: str, python: str) -> dict[str, str]:

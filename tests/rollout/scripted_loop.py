@@ -6,14 +6,12 @@ from types import SimpleNamespace
 from omegaconf import OmegaConf
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 
+from tests.env.programs import reference
 from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.rollout import agent_loop
 from verl_kernel.rollout.agent_loop import KernelAgentLoop
 
-REFERENCE = (
-    "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x\n"
-    "def get_inputs():\n    return [torch.ones(1)]\ndef get_init_inputs():\n    return []\n"
-)
+REFERENCE = reference("x", "torch.ones(1)")
 ROW = {
     "raw_prompt": [{"role": "user", "content": "Write a kernel."}],
     "reward_model": {"ground_truth": REFERENCE},
@@ -61,14 +59,10 @@ def play(
 ):  # fmt: skip
     policy, gym = Policy(tokenizer, answers, end), Gym(results)
     monkeypatch.setattr(agent_loop, "gym_handle", lambda options: gym)
-    config = OmegaConf.create(
-        {
-            "kernelgym": {"device": "cpu", **options},
-            "data": {},
-            "trainer": {"val_only": val_only, "v1": {"sampler": {"custom_sampler": {"path": sampler}}}},
-            "actor_rollout_ref": {"rollout": {"response_length": response_length, "prompt_length": prompt_length}},
-        }
-    )
+    trainer = {"val_only": val_only, "v1": {"sampler": {"custom_sampler": {"path": sampler}}}}
+    rollout = {"response_length": response_length, "prompt_length": prompt_length}
+    nodes = {"kernelgym": {"device": "cpu", **options}, "data": {}, "trainer": trainer}
+    config = OmegaConf.create({**nodes, "actor_rollout_ref": {"rollout": rollout}})
     loop = KernelAgentLoop(
         trainer_config=DictConfigWrap(config), server_manager=policy, tokenizer=tokenizer, processor=None,
         dataset_cls=None, data_config=DictConfigWrap(config.data), hf_model_type=family,

@@ -99,13 +99,9 @@ def advantages_of(batch: tq.KVBatchMeta, estimator: str) -> torch.Tensor:
     names = ["uid", "response_mask", "rm_scores"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
     padded = {name: pad_sequence(list(data[name].unbind()), batch_first=True) for name in names[1:]}
-    advantages, _ = get_adv_estimator_fn(estimator)(
-        token_level_rewards=padded["rm_scores"],
-        response_mask=padded["response_mask"],
-        index=np.array([getattr(uid, "data", uid) for uid in data["uid"]], dtype=object),
-        config=AlgoConfig(adv_estimator=estimator),
-    )
-    return advantages
+    index = np.array([getattr(uid, "data", uid) for uid in data["uid"]], dtype=object)
+    given = {"token_level_rewards": padded["rm_scores"], "response_mask": padded["response_mask"], "index": index}
+    return get_adv_estimator_fn(estimator)(**given, config=AlgoConfig(adv_estimator=estimator))[0]
 
 
 def prompts(keys: Iterable[str]) -> set[str]:

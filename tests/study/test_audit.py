@@ -44,13 +44,12 @@ def rollout(rewards: Sequence[float], kept: Sequence[bool], rng: Random) -> Roll
 
 def made_groups(count: int = 5, seed: int = 0) -> list[Group]:
     rng = Random(seed)
-    return [
-        tuple(
-            rollout([rng.choice([0.0, 0.0, 1.0, 2.5]) for _ in range(2)], [rng.random() < 0.8 for _ in range(2)], rng)
-            for _ in range(4)
-        )
-        for _ in range(count)
-    ]
+
+    def drawn() -> Rollout:
+        rewards = [rng.choice([0.0, 0.0, 1.0, 2.5]) for _ in range(2)]
+        return rollout(rewards, [rng.random() < 0.8 for _ in range(2)], rng)
+
+    return [tuple(drawn() for _ in range(4)) for _ in range(count)]
 
 
 def small_model(**changes: Any) -> Qwen3ForCausalLM:

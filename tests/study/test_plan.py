@@ -98,14 +98,6 @@ def test_a_bad_plan_is_refused_by_file_and_key(tmp_path, changes, key):
         read_study(written(tmp_path, **changes))
 
 
-def test_a_plan_that_is_not_there_or_no_yaml_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="none.yaml does not exist: a study has the keys recipe"):
-        read_study(tmp_path / "none.yaml")
-    (tmp_path / "broken.yaml").write_text("seeds: [0, 1")
-    with pytest.raises(ConfigError, match=r"broken\.yaml is no valid YAML \(line \d: .*\): a study has the keys"):
-        read_study(tmp_path / "broken.yaml")
-
-
 @pytest.mark.parametrize("run", thinned(ARMS, len(ARMS)), ids=lambda run: run.arm.name)
 def test_every_arm_of_the_plans_composes_and_is_accepted(run):
     config = composed(run.study.recipe, *run.overrides)

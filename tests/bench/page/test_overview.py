@@ -63,12 +63,8 @@ def test_the_device_names_its_gpu():
     assert facts([right(env={"gpu_profile": "h100"})], header(1))["device"] == "cpu, clock of a simulated h100"
 
 
-TURNS = [
-    right("t1", level=1, family="a", speedup=1.5),
-    answer("t1", sample=1, level=1, family="a"),
-    answer("t2", level=2, family="b"),
-    answer("t2", sample=1, level=2, family="b"),
-]
+A, B = {"level": 1, "family": "a"}, {"level": 2, "family": "b"}
+TURNS = [right("t1", **A), answer("t1", sample=1, **A), answer("t2", **B), answer("t2", sample=1, **B)]
 
 
 def test_headlines_name_figure_and_view():

@@ -17,30 +17,14 @@ def filled(text: str, **words: str) -> str:
 
 # Rows times weights, in one launch.
 
-ROWS = """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(width))
-
-    def forward(self, x):
-        return torch.relu(x * self.weight)
-
-rows, width = 32768, 16 * 1024
-
-def get_inputs():
-    return [torch.randn(rows, width)]
-
-def get_init_inputs():
-    return [width]
-"""
+_DRAWN = "torch.randn(rows, width)"
+_WEIGHT = "self.weight = nn.Parameter(torch.randn(width))"
+_WIDTH = {"parameters": ", width", "values": "width"}
+ROWS = reference("torch.relu(x * self.weight)", _DRAWN, "x", _WEIGHT, before="rows, width = 32768, 16 * 1024", **_WIDTH)
 
 
 def _weighted(text: str) -> str:
-    plain = program_of(text, "self.weight = nn.Parameter(torch.randn(width))")
+    plain = program_of(text, _WEIGHT)
     return plain.replace("__init__(self)", "__init__(self, width)", 1)
 
 
@@ -76,8 +60,6 @@ def forward(self, x):
 """Its row is a power of two, as `tl.arange` asks."""
 
 # Sums of two tensors, in two launches.
-
-_DRAWN = "torch.randn(rows, width)"
 
 
 def sum_task(width: int = 16384) -> str:
@@ -149,19 +131,14 @@ GELU_TASK = reference(
     "F.gelu(torch.softmax(x, 1))", "torch.randn(rows, width, dtype=torch.float16)", before="rows, width = 65536, 5000"
 )
 GELU = _by_rows(
-    "v = v.to(tl.float32)",
-    "v = tl.exp(v - tl.max(v, 0))",
-    "v = v / tl.sum(v, 0)",
+    *("v = v.to(tl.float32)", "v = tl.exp(v - tl.max(v, 0))", "v = v / tl.sum(v, 0)"),
     "tl.store(o + row + c, (0.5 * v * (1.0 + tl.erf(v * 0.7071067811865476))).to(tl.float16), mask=c < n)",
 )
 SORT_TASK = reference("torch.sort(x, 1)[0]", _DRAWN, before="rows, width = 65536, 3000")
 SORT = _by_rows("tl.store(o + row + c, tl.sort(v), mask=c < n)", other='float("inf")')
-DISTANCES_TASK = reference(
-    "torch.cdist(x, y, compute_mode='donot_use_mm_for_euclid_dist')",
-    "torch.randn(M, D), torch.randn(N, D)",
-    "x, y",
-    before="M, N, D = 5000, 5000, 512",
-)
+_DISTANCES = "torch.cdist(x, y, compute_mode='donot_use_mm_for_euclid_dist')"
+_POINTS = "torch.randn(M, D), torch.randn(N, D)"
+DISTANCES_TASK = reference(_DISTANCES, _POINTS, "x, y", before="M, N, D = 5000, 5000, 512")
 DISTANCES = program_of("""
 @triton.jit
 def distances(x, y, o, M, N, D, B: tl.constexpr):
@@ -473,12 +450,9 @@ def grouped(**words: str) -> str:
 
 
 _HEADS = "torch.randn(batch, heads, length, 64, dtype=torch.float16)"
-ATTENTION_TASK = reference(
-    "F.scaled_dot_product_attention(q, k, v, is_causal=True)",
-    f"{_HEADS}, {_HEADS}, {_HEADS}",
-    "q, k, v",
-    before="batch, heads, length = 2, 8, 4096",
-)
+_ATTENTION = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+_SIZES = "batch, heads, length = 2, 8, 4096"
+ATTENTION_TASK = reference(_ATTENTION, f"{_HEADS}, {_HEADS}, {_HEADS}", "q, k, v", before=_SIZES)
 ATTENTION = program_of("""
 @triton.jit
 def attend(q, k, v, o, S, scale, D, B: tl.constexpr, BN: tl.constexpr, W: tl.constexpr):

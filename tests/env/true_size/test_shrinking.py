@@ -50,12 +50,9 @@ def get_init_inputs():
     return [width, "65536", 1.5, True]
 """
 
-ATTENTION = reference(
-    "F.scaled_dot_product_attention(q, k, v)",
-    "*(torch.randn(batch, heads, tokens, width) for _ in range(3))",
-    "q, k, v",
-    before="batch, heads, tokens, width = 2, 16, 2048, 64",
-)
+_HEADS, _SIZES = "torch.randn(batch, heads, tokens, width)", "batch, heads, tokens, width = 2, 16, 2048, 64"
+_CALL = "F.scaled_dot_product_attention(q, k, v)"
+ATTENTION = reference(_CALL, f"*({_HEADS} for _ in range(3))", "q, k, v", before=_SIZES)
 
 
 def test_sizes_are_numbers_of_the_module_and_its_functions():
