@@ -140,6 +140,11 @@ def candidate(body: str, before: str = "") -> str:
 
 
 HONEST = candidate("return self.right(x, y)")
+CHANNEL = (
+    "import gc, json, os, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
+    "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
+)
+"""Statements by which a candidate finds the channel to its judge, `c`."""
 PLAIN = (
     HONEST.replace("class Base", "class ModelNew").split("    def right")[0]
     + """    def forward(self, x, y):

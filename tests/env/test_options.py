@@ -31,10 +31,8 @@ def test_a_mapping_is_one_group_of_all_judges():
 
 def test_groups_have_numbers_and_names():
     options = parse_options({"num_judges": 3, "judge_resources": TWO}).env
-    assert [(group.name, group.num_judges) for group in options.judge_resources] == [
-        ("a", 2),
-        ("accelerator_type:H100+b", 1),
-    ]
+    assert [group.name for group in options.judge_resources] == ["a", "accelerator_type:H100+b"]
+    assert [group.num_judges for group in options.judge_resources] == [2, 1]
     assert hash(options) == hash(replace(options))
     assert replace(options) == options
 

@@ -70,18 +70,23 @@ def test_what_tf32_does_not_explain_is_refused_in_both_modes(verdict, name):
         assert HINT not in result.error.message
 
 
-def test_a_replay_of_rounded_products_is_a_replay(verdict):
-    body = "self.__dict__.setdefault('kept', self.fused(x)); return self.kept"
-    result = verdict("tf32", candidate(TEN_BITS, body=body))
-    assert (result.status, result.error.type) == (EvalStatus.HACKING, "ReplayedOutput")
-
-
-def test_a_decoy_with_rounded_products_is_a_decoy(verdict):
-    body = """token[(1,)](torch.empty(4), BLOCK=4)
+REPLAY = "self.__dict__.setdefault('kept', self.fused(x)); return self.kept"
+DECOY = """token[(1,)](torch.empty(4), BLOCK=4)
         cut = lambda t: (t.view(torch.int32) & -8192).view(torch.float32)
         return torch.relu(cut(x) @ cut(self.linear.weight).T + self.linear.bias)"""
-    result = verdict("tf32", candidate(body=body))
-    assert (result.status, result.error.type) == (EvalStatus.DECOY, "LaunchIrrelevant")
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "kind"),
+    [
+        (candidate(TEN_BITS, body=REPLAY), EvalStatus.HACKING, "ReplayedOutput"),
+        (candidate(body=DECOY), EvalStatus.DECOY, "LaunchIrrelevant"),
+    ],
+    ids=["replay", "decoy"],
+)
+def test_a_replay_or_decoy_with_rounded_products_is_one(verdict, source, status, kind):
+    result = verdict("tf32", source)
+    assert (result.status, result.error.type) == (status, kind)
 
 
 SWITCHED = candidate(
@@ -135,14 +140,11 @@ ZEROS = candidate(TEN_BITS, body="return self.fused(x) * 0")
 IN_BFLOAT16 = REFERENCE.replace("torch.relu(self.linear(x))", "torch.relu(self.linear(x)).bfloat16()")
 
 
-@pytest.mark.parametrize(
-    ("mode", "source", "text"),
-    [
-        ("tf32", EXACT, REFERENCE), ("ieee", EXACT, REFERENCE), ("tf32", ZEROS, REFERENCE), ("ieee", ZEROS, REFERENCE),
-        ("tf32", HONEST.replace("tl.maximum(v, 0.0)", "v"), PRODUCTLESS),
-        ("ieee", candidate(body="return (1.05 * self.fused(x)).bfloat16()"), IN_BFLOAT16),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("mode", "source", "text"), [
+    ("tf32", EXACT, REFERENCE), ("ieee", EXACT, REFERENCE), ("tf32", ZEROS, REFERENCE), ("ieee", ZEROS, REFERENCE),
+    ("tf32", HONEST.replace("tl.maximum(v, 0.0)", "v"), PRODUCTLESS),
+    ("ieee", candidate(body="return (1.05 * self.fused(x)).bfloat16()"), IN_BFLOAT16),
+])  # fmt: skip
 def test_the_reference_runs_again_only_where_tf32_may_matter(verdict, monkeypatch, mode, source, text):
     monkeypatch.setattr(Reference, "room", lambda self, *arguments: pytest.fail("the reference was run again"))
     verdict(mode, source, text)
@@ -165,7 +167,6 @@ def test_each_run_of_the_reference_has_its_time_limit(judge_processes):
 
 @pytest.fixture(scope="module")
 def measured():
-    """A judge whose clock times both sides through real processes, on a pretended device."""
     with pretended_judge(replace(OPTIONS, correctness_trials=2, run_timeout_s=1.0, float32="tf32")) as judge:
         yield lambda source: judge.evaluate(Task(REFERENCE), source)
 

@@ -45,7 +45,6 @@ def buffer(array: Words, written: Words | None = None) -> Buffer:
 def launch(
     text: str, arrays: Sequence[Words], *, blocks: int = 1, warps: int = 1, shared: int = 0, **more: Any
 ) -> Kernel:
-    """Launch a module on arrays, in the order of its parameters."""
     made = Kernel(text, warps, shared)
     counted(made, arrays, blocks, **more)
     return made

@@ -38,10 +38,8 @@ KINDS = {
     "masked_by_data": (POSITIVE + "@%p1 st.global.b32 [%rd1], %r1;", "moves"),
     "one": ("mov.b32 %r2, 7;" + SAME, "constant"),
     "index": ("add.u32 %r2, %r7, 1;" + SAME, "computes"),
-    "loop": (
-        "mov.b32 %f2, 0f00000000; mov.u32 %r3, 0;\nLOOP:\nst.global.f32 [%rd1], %f2; add.f32 %f2, %f2, %f1;"
-        "add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 4; @%p1 bra LOOP;", "computes",
-    ),
+    "loop": ("mov.b32 %f2, 0f00000000; mov.u32 %r3, 0;\nLOOP:\nst.global.f32 [%rd1], %f2; add.f32 %f2, %f2, %f1;"
+             "add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 4; @%p1 bra LOOP;", "computes"),
     "steps_that_data_end": (
         "mov.u32 %r3, 0;\nLOOP:\nadd.u32 %r3, %r3, 1; ld.global.b32 %r1, [%rd0]; setp.ne.u32 %p1, %r1, %r3;"
         "@%p1 bra LOOP;" + SAME.replace("%r2", "%r3"), "computes",
@@ -105,15 +103,19 @@ def spread(body):
     return kernel(entry(f"{body}\nret;", 2, SPREAD))
 
 
-def followed(body, *, kinds=("fp32", "fp32"), given=VALUES, watch=None, zeros=True):
-    """What is seen of the only store of a kernel of two blocks of 32 threads."""
-    source, out = aligned(256, np.float32), aligned(256, np.float32)
-    source[:] = given
-    out[:] = 0.0 if zeros else 1.0
-    follow = Follow(kinds, np.random.default_rng(0))
-    counted(spread(body), [source, out], 2, follow=follow, watch=watch)
-    (seen,) = follow.seen.values()
+def followed(body, *, given=VALUES, **more):
+    seen, _, out = launched(body, given, 2, **more)
     return seen, out
+
+
+def launched(body, given, blocks, *, kinds=("fp32", "fp32"), start=0.0, **more):
+    """What is seen of the only store of a kernel, what is counted, and what it has stored."""
+    source, out = aligned(4 * given.size, np.float32), aligned(4 * given.size, np.float32)
+    source[:], out[:] = given.ravel(), start
+    follow = Follow(kinds, np.random.default_rng(0))
+    count = counted(spread(body), [source, out], blocks, follow=follow, **more)
+    (seen,) = follow.seen.values()
+    return seen, count, out
 
 
 MOVING = {
@@ -162,7 +164,7 @@ def test_zeros_of_other_numbers_tell():
 
 
 def test_an_atomic_on_what_is_there_computes():
-    assert followed(MOVING["added_to_zeros"], zeros=False)[0].moved == 0
+    assert followed(MOVING["added_to_zeros"], start=1.0)[0].moved == 0
 
 
 def test_bfloat16_is_read_as_such():
@@ -187,16 +189,6 @@ def test_more_blocks_are_followed_where_each_stores_little(last, elements):
     source[:2, :2] = (2.0, 1.0)
     body = "ld.global.f32 %f3, [%rd0+4]; max.f32 %f2, %f1, %f3; setp.eq.u32 %p1, %r7, 0; @%p1 " + SUM
     assert launched(body, source, 60)[0].elements == elements
-
-
-def launched(body, given, blocks, **more):
-    """What is seen of the only store of a kernel, what is counted, and what it has stored."""
-    source, out = aligned(128 * 64, np.float32), aligned(128 * 64, np.float32)
-    source[:] = given.ravel()
-    follow = Follow(("fp32", "fp32"), np.random.default_rng(0))
-    count = counted(spread(body), [source, out], blocks, follow=follow, **more)
-    (seen,) = follow.seen.values()
-    return seen, count, out
 
 
 def test_the_first_blocks_are_followed_in_whatever_order():

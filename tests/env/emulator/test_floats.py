@@ -32,7 +32,6 @@ def corners(form):
 
 
 def pairs(form):
-    """All pairs of them, as two columns."""
     return dict(zip("ab", cross(corners(form), corners(form), dtype=WIDTHS[form.bits]), strict=True))
 
 

@@ -2,6 +2,7 @@
 """Races in small pieces of PTX: between blocks, between warps, in memory that is watched part by part; and what is
 given up and said."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -54,7 +55,6 @@ def found(code, watch, *, size=4096, blocks=2, **more):
 
 
 def watched(code, *, between_warps=True, most_bytes=1 << 30, **more):
-    """What is found in code of which all is watched."""
     watch = Watch(between_warps=between_warps, most_bytes=most_bytes)
     fault = found(code, watch, **more)
     assert fault or not watch.not_watched + watch.not_decided
@@ -321,8 +321,7 @@ def races(items):
     return False
 
 
-def in_parts(code, watch, *, blocks=3, **more):
-    return found(code, watch, size=BYTES, blocks=blocks, **more)
+in_parts = partial(found, size=BYTES, blocks=3)
 
 
 @pytest.mark.parametrize("most_bytes", [0, 1000, BYTES, 1 << 30])

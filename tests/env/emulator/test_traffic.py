@@ -43,7 +43,6 @@ TURNS = (
 
 
 def lines(count):
-    """Whole lines of the cache."""
     raw = aligned(128 * count + 64)
     return raw[-raw.ctypes.data % 128 :][: 128 * count]
 

@@ -42,7 +42,6 @@ def allow(go):
 
 
 def judged(judge: Judge, body: str, before: str = "") -> EvalResult:
-    """The result of a candidate with this body, which is right."""
     result = judge.evaluate(TASK, candidate(body, before))
     assert result.status is EvalStatus.OK, result.error
     return result

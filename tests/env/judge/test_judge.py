@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.env.programs import HONEST, PLAIN, REFERENCE, TASK, candidate, elementwise, program_of, reference
+from tests.env.programs import CHANNEL, HONEST, PLAIN, REFERENCE, TASK, candidate, elementwise, program_of, reference
 from tests.env.tamper.test_tripwire import COPY
 from tests.tiers import one_of_each
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Judge, Task
@@ -198,11 +198,7 @@ def test_kernels_of_other_files_are_not_launched(judge):
 
 
 def test_forged_answers_are_noticed_and_worth_nothing(judge):
-    forge = (
-        "import gc, json, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
-        "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
-        "c.send({'output': {'tensor': 0}, 'tensors': [], 'events': 'none'})\nreturn self.right(x, y)"
-    )
+    forge = f"{CHANNEL}c.send({{'output': {{'tensor': 0}}, 'tensors': [], 'events': 'none'}})\nreturn self.right(x, y)"
     result = judge.evaluate(TASK, candidate(forge))
     assert result.status is EvalStatus.HACKING
     assert result.hack_flags == ("forged_message",)

@@ -4,7 +4,7 @@
 Nor is a way dearer where a GPU runs the same kernels.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -46,18 +46,8 @@ def ms(run, mode=torch.no_grad, memory=None):
     return sum(event_ms(event, H100) for event in found)
 
 
-def meta_ms(run):
-    return ms(run, memory=torch.device("meta"))
-
-
-def numbers(*shape):
-    return tensor(*shape, dtype=torch.int64)
-
-
-def complex_numbers(*shape):
-    return tensor(*shape, dtype=torch.complex64)
-
-
+meta_ms = partial(ms, memory=torch.device("meta"))
+numbers, complex_numbers = (partial(tensor, dtype=dtype) for dtype in (torch.int64, torch.complex64))
 PRODUCTS = {
     "linear": lambda a, b: F.linear(a, b.t()),
     "addmm": lambda a, b: torch.addmm(tensor(b.shape[1]), a, b),

@@ -24,7 +24,6 @@ TASKS = [Task(f"{REFERENCE}\n# {number}\n", task_id=f"task {number}") for number
 
 @asynccontextmanager
 async def pool(*judges, **options):
-    """A pool whose judges have said which model they have."""
     async with dispatcher_of(*judges, **options) as dispatcher:
         await dispatcher.ready()
         yield dispatcher
@@ -188,10 +187,8 @@ async def test_a_judge_that_leaves_its_drained_node_serves_again(monkeypatch):
 
 @settings(max_examples=40)
 @given(
-    st.lists(
-        st.tuples(st.sampled_from("abc"), st.lists(st.sampled_from([False, False, False, True]), max_size=12)),
-        min_size=1, max_size=5,
-    ),
+    st.lists(st.tuples(st.sampled_from("abc"), st.lists(st.sampled_from([False, False, False, True]), max_size=12)),
+             min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(0, 5), st.integers(1, 2)), min_size=1, max_size=40),
     st.lists(st.integers(0, 4), max_size=3),
 )  # fmt: skip

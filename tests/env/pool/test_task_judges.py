@@ -164,15 +164,10 @@ def test_a_weak_jail_is_refused(missing):
         task_judges._refuse_weak(sorted(in_force))
 
 
-@pytest.mark.parametrize("key", ["reference_cache", "verdict_cache"])
-def test_nothing_is_shared_by_judges_that_are_not_trusted(key, tmp_path):
+@pytest.mark.parametrize(("key", "value"), [("reference_cache", "/"), ("verdict_cache", "/"), ("device", "cuda")])
+def test_judges_that_are_not_trusted_share_nothing_and_get_no_gpu(key, value):
     with pytest.raises(ConfigError, match=f"kernelgym.{key}"):
-        GymOptions(references="jailed", **{key: str(tmp_path)})
-
-
-def test_a_gpu_takes_trust():
-    with pytest.raises(ConfigError, match="kernelgym.device is 'cuda'"):
-        GymOptions(references="jailed", device="cuda")
+        GymOptions(references="jailed", **{key: value})
 
 
 def test_a_judge_of_this_process_cannot_jail():
