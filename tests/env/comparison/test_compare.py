@@ -119,8 +119,7 @@ def test_integers_are_exact(dtype, where):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "tolerance"),
-    [(torch.float64, 1e-7), (torch.float32, 1e-4), (torch.float16, 1e-2), (torch.bfloat16, 1e-2)],
+    "dtype, tolerance", [(torch.float64, 1e-7), (torch.float32, 1e-4), (torch.float16, 1e-2), (torch.bfloat16, 1e-2)]
 )
 def test_a_tolerance_has_a_relative_part_and_one_of_the_rms(dtype, tolerance):
     """The nearest value that is allowed and the next one: with ones, both parts together are twice the tolerance."""

@@ -145,12 +145,9 @@ def test_products_of_four_bytes_are_added():
 
 
 def test_a_choice_by_a_sign():
-    a, b, c = cross([1, 5], [7, 9], corners(32), dtype=np.uint32)
-
-    def wanted(name, yes, no, sign):
-        return no if sign >> 31 else yes
-
-    compare({"slct": "slct.b32.s32 {d}, %a, %b, %c;"}, np.uint32, {"a": a, "b": b, "c": c}, wanted)
+    columns = dict(zip("abc", cross([1, 5], [7, 9], corners(32)), strict=True))
+    lines = {"slct": "slct.b32.s32 {d}, %a, %b, %c;"}
+    compare(lines, np.uint32, columns, lambda _, yes, no, sign: no if sign >> 31 else yes)
 
 
 @pytest.mark.parametrize("kind, is_uniform", ways(["s16", "u16", "s32", "u32"]))

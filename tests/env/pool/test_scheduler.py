@@ -5,6 +5,7 @@ import asyncio
 
 import pytest
 
+from tests.env.pool.test_dispatcher import settle
 from tests.env.programs import REFERENCE
 from tests.env.waiting import soon
 from verl_kernel.env import Task
@@ -12,11 +13,6 @@ from verl_kernel.env.pool.scheduling.scheduler import CHANGED, JudgeScheduler, P
 from verl_kernel.errors import InfraError
 
 TASK, OTHER = Task(REFERENCE), Task(REFERENCE + "\n# other\n")
-
-
-async def settle():
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_a_judge_given_to_a_cancelled_request_is_not_lost():

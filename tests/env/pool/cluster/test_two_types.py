@@ -2,12 +2,10 @@
 """A pool of two accelerator types, which are custom resources of Ray nodes on this machine."""
 
 import asyncio
-import subprocess
-import sys
 
 import pytest
 
-from tests.env.pool.cluster.nodes import EXPECTED, SOURCES, lose, ray_cluster
+from tests.env.pool.cluster.nodes import EXPECTED, SOURCES, command, lose, ray_cluster
 from tests.env.programs import REFERENCE
 from tests.env.waiting import soon
 from verl_kernel.env import GymOptions, KernelGym, Task
@@ -64,8 +62,7 @@ def node_of(gym, kind):
 
 
 def drain(*arguments):
-    command = [sys.executable, "-c", "from verl_kernel.cli import app; app()", "serve-drain", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = command("serve-drain", *arguments)
     return done.returncode, done.stdout + done.stderr
 
 
