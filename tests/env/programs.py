@@ -146,11 +146,6 @@ CHANNEL = (
 )
 """Statements by which a candidate finds the channel to its judge, `c`."""
 PLAIN = (
-    HONEST.replace("class Base", "class ModelNew").split("    def right")[0]
-    + """    def forward(self, x, y):
-        out = torch.empty_like(x)
-        fused[(1,)](x, self.weight, y, out, x.numel(), x.shape[-1], self.scale, BLOCK=512)
-        return out
-"""
+    HEADER.replace("class Base", "class ModelNew").replace("def right", "def forward").split("    def torch_only")[0]
 )
 """An honest kernel without this module's helper class."""

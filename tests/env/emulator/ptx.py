@@ -32,10 +32,10 @@ def kernel(text: str, warps: int = 1, shared: int = 0) -> Kernel:
     return Kernel(text, warps, shared)
 
 
-def aligned(size: int, dtype: type = np.uint8) -> Words:
-    """Zeros that begin at a multiple of 64."""
-    raw = np.zeros(size + 64, np.uint8)
-    return raw[-raw.ctypes.data % 64 :][:size].view(dtype)
+def aligned(size: int, dtype: type = np.uint8, multiple: int = 64) -> Words:
+    """Zeros that begin at a multiple of so many bytes."""
+    raw = np.zeros(size + multiple, np.uint8)
+    return raw[-raw.ctypes.data % multiple :][:size].view(dtype)
 
 
 def buffer(array: Words, written: Words | None = None) -> Buffer:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
@@ -152,9 +153,7 @@ HONEST_WRITES = {
 
 @pytest.mark.parametrize("name", thinned(HONEST_WRITES, 4))
 def test_what_stays_within_its_grants_is_let_be(judge, name):
-    body = "if not hasattr(self, 'begun'):\n    self.begun = True\n" + "".join(
-        f"    {line}\n" for line in HONEST_WRITES[name].splitlines()
-    )
+    body = f"if not hasattr(self, 'begun'):\n    self.begun = True\n{indent(HONEST_WRITES[name], '    ')}\n"
     result = judge.evaluate(TASK, candidate(f"{body}return self.right(x, y)"))
     assert result.status is EvalStatus.OK, result.error
 

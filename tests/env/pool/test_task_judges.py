@@ -93,17 +93,11 @@ def answering(text: str) -> bytes:
 
 
 @pytest.mark.parametrize("code", thinned([
-    forged(answering(verdict(time_coverage=1e9))),
-    forged(answering(verdict(number_coverage=-1))),
-    forged(answering(verdict(task_flags=3))),
-    forged(answering("[" * 5000)),
-    forged(answering(verdict()[:-1])),
-    forged(b"[1]"),
-    forged(b'{"kind": "SystemExit", "message": "x"}'),
-    forged(b'{"kind": ["TaskError"], "message": "x"}'),
-    forged(b"x", length=1 << 31),
-    "import os\nos.kill(os.getpid(), 9)",
-    "import os\nos._exit(0)",
+    forged(answering(verdict(time_coverage=1e9))), forged(answering(verdict(number_coverage=-1))),
+    forged(answering(verdict(task_flags=3))), forged(answering("[" * 5000)), forged(answering(verdict()[:-1])),
+    forged(b"[1]"), forged(b'{"kind": "SystemExit", "message": "x"}'),
+    forged(b'{"kind": ["TaskError"], "message": "x"}'), forged(b"x", length=1 << 31),
+    "import os\nos.kill(os.getpid(), 9)", "import os\nos._exit(0)",
 ], every=4))  # fmt: skip
 def test_what_no_judge_says_is_no_verdict(judges, code):
     with pytest.raises(TaskJudgeFailed, match="the judge of task t"):
