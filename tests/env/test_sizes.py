@@ -25,7 +25,7 @@ def test_sizes_have_names(sizes, names):
     assert [size_name(workload) for workload in task(sizes).workloads] == names
 
 
-def test_an_annotated_list_counts_and_without_one_there_is_one_size():
+def test_a_list_may_be_annotated_or_absent():
     assert task("[8, 9]", annotation=": list[int]").workloads == (8, 9)
     assert Task(ONE_SIZE).workloads == ()
 

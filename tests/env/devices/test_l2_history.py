@@ -50,7 +50,7 @@ def test_age_is_what_has_moved_since():
     assert recent_of(run) == [(), (), ((1024, 2 * 4096),)]
 
 
-def test_a_freed_tensor_leaves_nothing_and_gives_its_number_to_no_other():
+def test_a_freed_tensor_leaves_neither_bytes_nor_its_number():
     history = L2History()
     assert [history.add([(torch.empty(4096), 16384)], []) for _ in range(50)] == [()] * 50
     assert len({history.touched([(torch.empty(4096), 16384)], [])[0][0] for _ in range(20)}) == 20

@@ -319,7 +319,7 @@ def test_an_access_beyond_a_view_is_unsafe(name, refusing):
 
 
 @pytest.mark.parametrize("name", [*thinned(WRITTEN, 4), *thinned(INSIDE, 4)])
-def test_reads_of_what_is_written_and_accesses_in_views_are_none(name, refusing):
+def test_reading_written_memory_and_staying_in_a_view_is_fine(name, refusing):
     result = refusing.evaluate(TWICE, WRITTEN[name]) if name in WRITTEN else refusing.evaluate(DOUBLE, INSIDE[name])
     assert result.status is EvalStatus.OK, result.error
     assert result.memory_findings == (), result.error
