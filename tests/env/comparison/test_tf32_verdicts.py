@@ -70,23 +70,18 @@ def test_what_tf32_does_not_explain_is_refused_in_both_modes(verdict, name):
         assert HINT not in result.error.message
 
 
-REPLAY = "self.__dict__.setdefault('kept', self.fused(x)); return self.kept"
-DECOY = """token[(1,)](torch.empty(4), BLOCK=4)
+def test_a_replay_of_rounded_products_is_a_replay(verdict):
+    body = "self.__dict__.setdefault('kept', self.fused(x)); return self.kept"
+    result = verdict("tf32", candidate(TEN_BITS, body=body))
+    assert (result.status, result.error.type) == (EvalStatus.HACKING, "ReplayedOutput")
+
+
+def test_a_decoy_with_rounded_products_is_a_decoy(verdict):
+    body = """token[(1,)](torch.empty(4), BLOCK=4)
         cut = lambda t: (t.view(torch.int32) & -8192).view(torch.float32)
         return torch.relu(cut(x) @ cut(self.linear.weight).T + self.linear.bias)"""
-
-
-@pytest.mark.parametrize(
-    ("source", "status", "kind"),
-    [
-        (candidate(TEN_BITS, body=REPLAY), EvalStatus.HACKING, "ReplayedOutput"),
-        (candidate(body=DECOY), EvalStatus.DECOY, "LaunchIrrelevant"),
-    ],
-    ids=["replay", "decoy"],
-)
-def test_a_replay_or_decoy_with_rounded_products_is_one(verdict, source, status, kind):
-    result = verdict("tf32", source)
-    assert (result.status, result.error.type) == (status, kind)
+    result = verdict("tf32", candidate(body=body))
+    assert (result.status, result.error.type) == (EvalStatus.DECOY, "LaunchIrrelevant")
 
 
 SWITCHED = candidate(

@@ -136,7 +136,7 @@ def test_a_wheel_without_a_working_assembler_is_one_sentence(monkeypatch, tmp_pa
 def test_a_wheel_without_amds_back_end_is_one_sentence(monkeypatch, tmp_path):
     pretend(monkeypatch, tmp_path, "from triton.backends import backends\n\nbackends.pop('amd')\n")
     with pytest.raises(
-        EnvironmentNotReady, match="kernelgym.compile_for names gfx942, for which .* back end"
+        EnvironmentNotReady, match=r"^kernelgym.compile_for names gfx942, for which .* back end"
     ) as caught:
         CompileZygote(["sm_90", "gfx942"]).start()
     assert str(caught.value).endswith(
