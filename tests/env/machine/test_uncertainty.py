@@ -30,12 +30,6 @@ def op(*steps, name="op"):
     return TraceEvent("op", name, steps=steps)
 
 
-def half_widths(event, widths=HALF_WIDTHS):
-    """How far below and above the time of an event its interval reaches, in logarithms."""
-    (low, high), middle = interval_ms([event], H100, widths=widths), time_ms([event], H100)
-    return log(middle / low), log(high / middle)
-
-
 def speedup_interval(reference, candidate, machine):
     return uncertainty.speedup_interval((reference, {}), (candidate, {}), machine)
 
@@ -43,7 +37,8 @@ def speedup_interval(reference, candidate, machine):
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_has_the_class_of_what_takes_its_time(name):
     assert bound(STEPS[name], H100) == name
-    assert half_widths(op(STEPS[name])) == pytest.approx((HALF_WIDTHS[name],) * 2)
+    (low, high), middle = interval_ms([op(STEPS[name])], H100), time_ms([op(STEPS[name])], H100)
+    assert (log(high / middle), log(middle / low)) == pytest.approx((HALF_WIDTHS[name], HALF_WIDTHS[name]))
 
 
 def test_every_class_has_a_half_width():
@@ -53,14 +48,17 @@ def test_every_class_has_a_half_width():
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_triton_kernels_time_is_less_certain_than_an_ops(name):
+    event = TraceEvent("launch", "kernel", steps=(STEPS[name],))
+    (low, high), middle = interval_ms([event], H100), time_ms([event], H100)
     half = HALF_WIDTHS[f"launch: {name}"]
-    assert half_widths(TraceEvent("launch", "kernel", steps=(STEPS[name],))) == pytest.approx((half, half))
+    assert (log(high / middle), log(middle / low)) == pytest.approx((half, half))
     assert half > HALF_WIDTHS[name] or name in ("convolutions",)
 
 
 def test_a_compiled_reference_is_less_certain():
+    (low, high), middle = interval_ms([op(COPY)], H100, widths=COMPILED_HALF_WIDTHS), time_ms([op(COPY)], H100)
     half = COMPILED_HALF_WIDTHS["memory"]
-    assert half_widths(op(COPY), COMPILED_HALF_WIDTHS) == pytest.approx((half, half))
+    assert (log(middle / low), log(high / middle)) == pytest.approx((half, half))
     other = op(COPY, COPY, name="another")
     low, high = uncertainty.speedup_interval(([op(COPY)], {}), ([other], {}), H100, COMPILED_HALF_WIDTHS)
     assert log(high / low) / 2 == pytest.approx((half**2 + HALF_WIDTHS["memory"] ** 2) ** 0.5)

@@ -160,7 +160,7 @@ def test_a_weak_jail_is_refused(missing):
 
 @pytest.mark.parametrize(("key", "value"), [("reference_cache", "/"), ("verdict_cache", "/"), ("device", "cuda")])
 def test_untrusted_judges_share_nothing_and_get_no_gpu(key, value):
-    with pytest.raises(ConfigError, match=f"kernelgym.{key}"):
+    with pytest.raises(ConfigError, match=f"kernelgym.{key} is '{value}'"):
         GymOptions(references="jailed", **{key: value})
 
 
