@@ -107,9 +107,8 @@ def test_an_audit_is_of_the_first_size(judge):
 @pytest.mark.processes
 def test_what_fails_at_one_size_earns_nothing():
     with LocalPool(OPTIONS) as pool:
-        right, wrong, lazy = pool.evaluate_many(
-            [(SIZES, text, "") for text in (RIGHT, PADDED_BY_ZEROS, AT_TWO_OF_THREE)]
-        )
+        jobs = [(SIZES, source, "") for source in (RIGHT, PADDED_BY_ZEROS, AT_TWO_OF_THREE)]
+        right, wrong, lazy = pool.evaluate_many(jobs)
     assert (right.status, len(right.sizes)) == (EvalStatus.OK, 3)
     assert (wrong.status, wrong.wrong_sizes) == (EvalStatus.INCORRECT, ("columns=257",))
     assert (lazy.status, lazy.wrong_sizes) == (EvalStatus.DECOY, ("columns=1024",))

@@ -150,10 +150,8 @@ TENSOR_CORES = Pair(
     frozenset({"tensor_cores"}),
 )
 TILED = Pair(_PRODUCT, _tiled(16), _tiled(32), frozenset({"tiles", "in_flight", "once"}))
-_EXAMPLES = Path(__file__).parents[3] / "examples"
-EXAMPLES = Pair(
-    *((_EXAMPLES / f"{name}.py").read_text() for name in ("reference", "lazy", "fused")), frozenset({"fuse"})
-)
+_FOLDER = Path(__file__).parents[3] / "examples"
+EXAMPLES = Pair(*((_FOLDER / f"{name}.py").read_text() for name in ("reference", "lazy", "fused")), frozenset({"fuse"}))
 IDLE_WORK = Pair(TASKS["double"], loop(*INTEGERS, 2000), loop(*FLOATS, 0), frozenset({"integers"}))
 PAIRS = {
     "examples": EXAMPLES, "coalesced": COALESCED, "read once": READ_ONCE, "fused": FUSED,

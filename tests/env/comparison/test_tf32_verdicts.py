@@ -49,15 +49,13 @@ def test_parity_accepts_it_where_its_own_tolerance_does_not(verdict):
     assert accepted.rewarded
 
 
-HALF_SUMS = """for i in range(K):
+HALVES = """for i in range(K):
         total += (tl.load(x + m * K + i)[:, None] * tl.load(w + n * K + i)[None, :]).to(tl.float16)
     total = total"""
 WRONG = {
     "seven bits": candidate(SEVEN_BITS),
     "seven bits of one factor": candidate(SEVEN_BITS.splitlines()[0]),
-    "half precision": candidate("total = tl.zeros((M, N), tl.float16)").replace(
-        "total = tl.dot(left, right)", HALF_SUMS
-    ),
+    "half precision": candidate("total = tl.zeros((M, N), tl.float16)").replace("total = tl.dot(left, right)", HALVES),
     "no bias": TF32.replace("+ tl.load(b + n)[None, :]", ""),
 }
 

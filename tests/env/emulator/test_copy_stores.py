@@ -44,9 +44,7 @@ KINDS = {
         "mov.u32 %r3, 0;\nLOOP:\nadd.u32 %r3, %r3, 1; ld.global.b32 %r1, [%rd0]; setp.ne.u32 %p1, %r1, %r3;"
         "@%p1 bra LOOP;" + SAME.replace("%r2", "%r3"), "computes",
     ),
-    "flag_that_a_branch_sets": (
-        POSITIVE + "mov.b32 %r2, 0; @%p1 bra SKIP; mov.b32 %r2, 7;\nSKIP:\n" + SAME, "computes",
-    ),
+    "flag_a_branch_sets": (POSITIVE + "mov.b32 %r2, 0; @%p1 bra SKIP; mov.b32 %r2, 7;\nSKIP:\n" + SAME, "computes"),
     "one_where_data_say": (POSITIVE + "@%p1 bra SKIP; mov.b32 %r2, 7; " + SAME + "\nSKIP:", "constant"),
     "copied_where_data_say": (POSITIVE + "@%p1 bra SKIP; " + SAME.replace("%r2", "%r1") + "\nSKIP:", "moves"),
     "copied_until_data_end": (

@@ -52,8 +52,7 @@ def test_any_permutation_of_a_tensor_passes(order, shape):
 
 
 @pytest.mark.parametrize(
-    ("given_", "kind"),
-    [(X.double(), "WrongDtype"), (torch.zeros(2, 3, 5), "WrongShape"), (X.to_sparse(), "WrongLayout")],
+    "given_, kind", [(X.double(), "WrongDtype"), (torch.zeros(2, 3, 5), "WrongShape"), (X.to_sparse(), "WrongLayout")]
 )
 def test_what_else_differs_is_named(given_, kind):
     assert differs(X, given_) == kind
