@@ -145,7 +145,5 @@ CHANNEL = (
     "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
 )
 """Statements by which a candidate finds the channel to its judge, `c`."""
-PLAIN = (
-    HEADER.replace("class Base", "class ModelNew").replace("def right", "def forward").split("    def torch_only")[0]
-)
+PLAIN = HEADER.partition("    def torch_only")[0].replace("class Base", "class ModelNew").replace("right(", "forward(")
 """An honest kernel without this module's helper class."""

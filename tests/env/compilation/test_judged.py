@@ -103,9 +103,8 @@ return out"""
 @pytest.mark.exhaustive
 def test_a_float32_factor_by_rows_takes_longer_on_an_h100(judge_with):
     rows, halves = "torch.randn(256, 256)", "torch.randn(256, 256, dtype=torch.float16)"
-    tasks = [
-        Task(reference("x @ y", f"{x}, {y}", "x, y")) for x, y in ((rows, rows), (rows, f"{rows}.T"), (halves, halves))
-    ]
+    factors = (rows, rows), (rows, f"{rows}.T"), (halves, halves)
+    tasks = [Task(reference("x @ y", f"{x}, {y}", "x, y")) for x, y in factors]
     times = []
     for target in ("off", "sm_90"):
         with judge_with(compile_for=target, float32="tf32", ablation=False, true_size="off") as judge:

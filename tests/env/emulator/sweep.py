@@ -394,9 +394,8 @@ def unknown(ptx: str, warps: int) -> Iterator[tuple[str, str]]:
 def stand_in(program: PtxProgram, item: Instruction) -> Instruction:
     """An instruction that writes zeros to the same registers."""
     first = item.operands[0] if item.operands else None
-    targets = [
-        one for one in (first.items if isinstance(first, OperandGroup) else (first,)) if isinstance(one, Register)
-    ]
+    parts = first.items if isinstance(first, OperandGroup) else (first,)
+    targets = [part for part in parts if isinstance(part, Register)]
     opcode, operands = "membar.gl", ()
     if targets:
         bits = BITS[program.registers[targets[0].name]]

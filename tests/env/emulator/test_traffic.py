@@ -135,10 +135,8 @@ def test_warps_are_counted_where_lanes_part():
 
 
 def test_the_heaviest_block_is_known():
-    step, array = (
-        "mul.wide.u32 %off, %j, 128; add.u64 %at, %in, %off; ld.global.b32 %x, [%at];",
-        aligned(128 * 40, multiple=128),
-    )
+    step = "mul.wide.u32 %off, %j, 128; add.u64 %at, %in, %off; ld.global.b32 %x, [%at];"
+    array = aligned(128 * 40, multiple=128)
     loop = LOOP.format(step=step, turns="%n")
     codes = (f"{turns} {loop}" for turns in ("mov.u32 %n, 3;", "mul.lo.u32 %n, %b, 10;"))
     first, second = (launched(code, [array, array], blocks=4)[0] for code in codes)

@@ -70,9 +70,7 @@ PRODUCTS = {
     "differences": lambda a, b: torch.cdist(a, b.t(), compute_mode="donot_use_mm_for_euclid_dist"),
     "bilinear": lambda a, b: F.bilinear(a, tensor(a.shape[0], 1), b.t()[:, :, None]),
     "complex": lambda a, b: complex_numbers(*a.shape) @ complex_numbers(*b.shape),
-    "complex, half of the columns": lambda a, b: (
-        complex_numbers(*a.shape) @ complex_numbers(b.shape[0], b.shape[1] // 2)
-    ),
+    "complex, half of columns": lambda a, b: complex_numbers(*a.shape) @ complex_numbers(b.shape[0], b.shape[1] // 2),
 }  # fmt: skip
 
 

@@ -215,9 +215,7 @@ def test_transposed_convolutions_of_channels_last_copy_nothing():
 def test_a_depthwise_convolution_of_channels_last_is_cudnns(window, unit):
     x, w = tensor(2, 8, 16, 16).to(memory_format=torch.channels_last), tensor(8, 1, *window)
     steps = steps_of(lambda: F.conv2d(x, w, groups=8))
-    assert sum(step.bytes for step in steps) == 4 * (
-        x.numel() + w.numel() + 2 * 8 * (17 - window[0]) * (17 - window[1])
-    )
+    assert sum(step.bytes for step in steps) == 4 * (x.numel() + w.numel() + 16 * (17 - window[0]) * (17 - window[1]))
     assert {step.unit for step in steps if step.flops} == ({"direct"} if unit == "direct" else set())
     assert steps[0].kernels == 1
 
