@@ -77,12 +77,16 @@ def test_a_fault_that_the_program_catches_is_a_fault(judges, kernel):
     assert judges["refuse"].evaluate(FUSED, faulty(kernel, caught)).status is EvalStatus.CRASH
 
 
-@pytest.mark.parametrize(("made", "status"), [("empty", EvalStatus.INCORRECT), ("zeros", EvalStatus.OK)])
-def test_what_the_constructor_leaves_unwritten_holds_no_number(judges, made, status):
+def keeping(made: str) -> str:
+    """A candidate that adds zero times what its constructor has kept."""
     kept = f"        self.kept = torch.{made}(1 << 20)[:512].view(8, 64)\n"  # pages of its own, which hold zeros
     init = f"class ModelNew(Base):\n    def __init__(self, *args):\n        super().__init__(*args)\n{kept}\n"
-    source = candidate("return self.right(x, y) + self.kept * 0").replace("class ModelNew(Base):\n", init)
-    assert judges["off"].evaluate(FUSED, source).status is status
+    return candidate("return self.right(x, y) + self.kept * 0").replace("class ModelNew(Base):\n", init)
+
+
+@pytest.mark.parametrize(("made", "status"), [("empty", EvalStatus.INCORRECT), ("zeros", EvalStatus.OK)])
+def test_what_the_constructor_leaves_unwritten_holds_no_number(judges, made, status):
+    assert judges["off"].evaluate(FUSED, keeping(made)).status is status
 
 
 def test_an_honest_kernel_has_the_same_result_in_every_mode(judges):
